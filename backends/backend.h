@@ -1,0 +1,157 @@
+// The seam between jobs and engines. A backend is one folder that implements this interface, one
+// folder of templates, and one line in registry.cpp; the conformance suite says when it is done.
+//
+// render() is pure. Every side effect is in the other calls, and each either happens whole or
+// throws with nothing left behind.
+#pragma once
+
+#include "submit/job_spec.h"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+/// What would be submitted, byte for byte: --dry-run prints it and submit() carries it out.
+struct Plan {
+  struct Document {
+    std::string name; ///< "job.yaml"
+    std::string text;
+  };
+  JobSpec job;
+  std::vector<Document> documents;
+  std::vector<std::string> notices; ///< One line each, for stderr ("4 GPUs asked, 0 found: …").
+};
+
+/// Arena's states.
+enum class Phase { queuing, pending, running, succeeded, failed };
+
+std::string_view phase_name(Phase phase);              ///< "RUNNING"
+constexpr bool is_final(Phase phase) { return phase == Phase::succeeded || phase == Phase::failed; }
+
+/// Nanoseconds since the Unix epoch; 0 is "not yet".
+using Time = std::int64_t;
+
+/// One rank's process (a Pod, a Slurm task).
+struct InstanceStatus {
+  std::string name;    ///< "worker-0"
+  Phase phase = Phase::pending;
+  Time started = 0;
+  Time ended = 0;
+  bool is_chief = false;
+  int gpus = 0;        ///< Requested.
+  std::string node;
+  std::int64_t pid = 0;         ///< Where the engine has one; 0: none.
+  std::optional<int> exit_code; ///< After it ended by itself.
+  std::optional<int> signal;    ///< After a signal ended it.
+};
+
+/// Why a job failed: the first rank to fail, not the ones its death took along.
+struct FailureCause {
+  std::string instance;
+  int rank = -1;                ///< -1: the job itself, not a rank.
+  std::string node;
+  std::optional<int> exit_code;
+  std::optional<int> signal;
+  std::string message;          ///< One line.
+  std::vector<std::string> last_stderr; ///< At most 20 lines.
+};
+
+/// The columns of `list`: cheap to get for thousands of jobs.
+struct JobSummary {
+  std::string name;
+  std::string namespace_name;
+  std::string trainer;          ///< "DTRAINJOB"
+  std::string priority;
+  Phase phase = Phase::pending;
+  Time created = 0;
+  Time started = 0;
+  Time ended = 0;
+  int gpus_requested = 0;       ///< All instances together.
+  int gpus_allocated = 0;
+  std::string node;             ///< Chief's.
+};
+
+struct JobStatus : JobSummary {
+  std::string uid;
+  int restarts = 0;
+  std::string reason;           ///< Why pending or failed, one line, from the engine.
+  std::vector<InstanceStatus> instances;
+  std::optional<FailureCause> cause;
+};
+
+struct JobRef {
+  std::string namespace_name;
+  std::string name;
+};
+
+struct ListQuery {
+  std::string namespace_name;   ///< Empty: all.
+};
+
+struct LogQuery {
+  std::string instance;         ///< Empty: all.
+  bool follow = false;          ///< Waits for the job to start and ends with it.
+  std::int64_t tail = -1;       ///< Last lines of each instance; -1: all.
+  Time since = 0;
+  bool previous = false;        ///< The run before the last restart.
+};
+
+struct LogLine {
+  Time time = 0;
+  std::string_view instance;    ///< "worker-0"
+  bool is_stderr = false;
+  bool complete = true;         ///< False: no newline yet, more of the line follows.
+  std::string_view text;        ///< Without its newline.
+};
+
+/// Return false to stop.
+using LogSink = std::function<bool(const LogLine&)>;
+using StatusSink = std::function<bool(const JobStatus&)>;
+
+/// One line of `dtrain check`.
+struct CheckResult {
+  enum class Level { ok, warning, error } level = Level::ok;
+  std::string what;             ///< "GPUs"
+  std::string found;            ///< "none: jobs run on the CPU"
+};
+
+class Backend {
+public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual Plan render(const JobSpec& job) const = 0;
+
+  /// Starts the job and returns when the engine has it. UsageError where the name is in use.
+  virtual void submit(const Plan& plan) = 0;
+
+  virtual std::vector<JobSummary> list(const ListQuery& query) = 0;
+  virtual JobStatus status(const JobRef& job) = 0;
+
+  /// Calls `sink` with the status now and at every change, until it returns false or the job has
+  /// ended. Never polls in a loop.
+  virtual void watch(const JobRef& job, const StatusSink& sink) = 0;
+
+  /// Lines in time order across instances, until all are given (or, following, the job has ended).
+  virtual void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) = 0;
+
+  /// Ends every process and forgets the job. NotFound where there is none.
+  virtual void remove(const JobRef& job) = 0;
+
+  virtual std::vector<CheckResult> check() = 0;
+};
+
+/// The names that `--backend` takes.
+std::vector<std::string> backend_names();
+
+/// Throws UsageError with the known names for any other.
+std::unique_ptr<Backend> make_backend(std::string_view name);
+
+} // namespace dtrain

@@ -1,0 +1,23 @@
+# Debian 12's packages, all of them; `dev` names what to install.
+find_package(fmt 9 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
+find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
+find_package(CURL 7.88 REQUIRED)
+find_package(doctest 2.4 REQUIRED)
+
+# dtrain itself links no shared library but libc, each costs about a millisecond of every start:
+# fmt as headers (Debian has no archive of it), yaml-cpp from its archive, libstdc++ statically.
+add_library(dtrain_fmt ALIAS fmt::fmt-header-only)
+find_library(DTRAIN_YAML_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
+add_library(dtrain_yaml STATIC IMPORTED)
+set_target_properties(dtrain_yaml PROPERTIES IMPORTED_LOCATION ${DTRAIN_YAML_ARCHIVE})
+
+# Debian's oneDNN package asks for OpenCL's headers in its CMake file, which we have no use for.
+find_library(DTRAIN_DNNL_LIBRARY NAMES dnnl REQUIRED)
+find_path(DTRAIN_DNNL_INCLUDE NAMES oneapi/dnnl/dnnl.h REQUIRED)
+add_library(dtrain_dnnl INTERFACE)
+target_link_libraries(dtrain_dnnl INTERFACE ${DTRAIN_DNNL_LIBRARY})
+target_include_directories(dtrain_dnnl SYSTEM INTERFACE ${DTRAIN_DNNL_INCLUDE})

@@ -1,0 +1,41 @@
+// The errors that a user can meet. Each type is one exit code, mapped once, in cli/main.cpp.
+//
+// A message is one line: what is wrong, where (flag, file, key), what to do about it.
+// Whatever a message quotes from outside goes through printable() so that it stays one line.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace dtrain {
+
+/// Anything that went wrong and is nobody's bug: exit 1.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The command line, a job file or a setting is wrong: exit 2.
+struct UsageError : Error {
+  using Error::Error;
+};
+
+/// No job, instance or template of that name: exit 3.
+struct NotFound : Error {
+  using Error::Error;
+};
+
+/// The engine (supervisor, cluster, scheduler) cannot be reached or refuses: exit 4.
+struct EngineError : Error {
+  using Error::Error;
+};
+
+/// The job ran and failed, under `wait` or `submit --wait`: exit 100.
+struct JobFailed : Error {
+  using Error::Error;
+};
+
+/// `text` with control characters and bytes that are not UTF-8 written as \n, \t or \xHH.
+std::string printable(std::string_view text);
+
+} // namespace dtrain

@@ -1,0 +1,52 @@
+// What a job is: the value that the command line or a YAML file describes.
+//
+// A JobSpec is plain data. It is parsed (cli/ or read_job_yaml), resolved (defaults filled in,
+// every field validated) and then rendered by a backend; nothing here has a side effect.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+struct JobSpec {
+  std::string name;                ///< DNS label; resolve() makes one up where it is empty.
+  std::string namespace_name = "default";
+  std::string backend = "local";
+  std::string priority;            ///< Priority class; empty: none.
+  int workers = 1;                 ///< Ranks of the gang, 1 … k_max_workers.
+  int gpus = 0;                    ///< Devices a worker.
+  bool require_gpus = false;       ///< Too few GPUs is an error, not a warning.
+  std::vector<std::string> command; ///< argv, byte-exact. Empty, or first word a flag: the bundled trainer.
+  std::vector<std::string> env;    ///< KEY=VALUE in the order given, byte-exact.
+  std::string working_dir;         ///< Where ranks start; empty: where submit was called.
+  int max_restarts = 0;            ///< Restarts of the whole gang after a failure.
+  int grace_period_ms = 1000;      ///< Between TERM and KILL when a gang is ended.
+
+  bool operator==(const JobSpec&) const = default;
+
+  /// True where the ranks run dtrain-trainer.
+  bool runs_bundled_trainer() const { return command.empty() || command[0].starts_with('-'); }
+};
+
+inline constexpr int k_max_workers = 4096;
+
+/// Names within a job: "worker-0", the field's form for role and index.
+std::string instance_name(std::string_view role, int index);
+
+/// Fills in what was left open and validates the rest. Throws UsageError naming flag and fix.
+JobSpec resolve(JobSpec job);
+
+/// A job file (YAML, or JSON, which is YAML). `origin` is the file's name for messages.
+/// Throws UsageError with line and column on bad syntax, an unknown key, a key given twice, or a
+/// value of the wrong type.
+JobSpec read_job_yaml(const std::string& text, const std::string& origin);
+
+/// The job as YAML that read_job_yaml reads back to an equal value, bytes that are not UTF-8
+/// included (as !!binary).
+std::string write_job_yaml(const JobSpec& job);
+
+} // namespace dtrain

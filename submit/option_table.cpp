@@ -1,0 +1,1 @@
+#include "submit/option_table.h"

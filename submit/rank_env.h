@@ -1,0 +1,49 @@
+// The contract between launcher and program: the environment that every rank is given.
+//
+// Written here, read in trainer/cluster, documented in dtrain-environment(7). Words:
+//   rank        0 … world_size-1, one process each
+//   node        a host; ranks on it count their own local_rank from 0
+//   slots       ranks that a node holds
+//   host file   one line a node, "HOST slots=N" (DeepSpeed's and Open MPI's form are the same)
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrain {
+
+/// Where one rank runs and may listen.
+struct RankPlace {
+  std::string role = "worker"; ///< TF_CONFIG's task type.
+  int index = 0;               ///< TF_CONFIG's task index, within the role.
+  std::string host;            ///< Name or address that the other ranks reach.
+  int port = 0;                ///< Reserved for this rank (TF_CONFIG's port).
+};
+
+/// Everything about a gang that its ranks are told. Ranks of one node stand next to each other.
+struct GangPlace {
+  std::string job_name;
+  std::string namespace_name;
+  std::string job_uid;         ///< Unique a submission.
+  std::string job_token;       ///< Secret that the ranks prove to one another.
+  int restart_count = 0;
+  std::string master_addr;     ///< Rank 0's host.
+  int master_port = 0;         ///< Reserved for rank 0's rendezvous.
+  std::string hostfile_path;   ///< Where hostfile_text() was written, on every node.
+  std::vector<RankPlace> ranks;
+};
+
+using EnvVars = std::vector<std::pair<std::string, std::string>>;
+
+/// The variables of one rank: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK,
+/// MASTER_ADDR, MASTER_PORT, TF_CONFIG, the host file's variables and DTRAIN_JOB_*.
+EnvVars rank_env(const GangPlace& gang, int rank);
+
+/// TF_CONFIG as compact JSON with sorted keys.
+std::string tf_config(const GangPlace& gang, int rank);
+
+/// "HOST slots=N" a node, in rank order.
+std::string hostfile_text(const GangPlace& gang);
+
+} // namespace dtrain

@@ -1,0 +1,35 @@
+// Fills a Mustache template. `{{x}}` is escaped for the kind of text the template is, so that no
+// value can change its structure; `{{{x}}}` and `{{&x}}` are refused. A variable that the data
+// does not have is an error that names it.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+enum class TemplateKind { yaml, sh, json };
+
+/// From the file name: job.yaml, node.sh, plan.json. Throws UsageError for any other.
+TemplateKind template_kind(std::string_view name);
+
+/// Renders `text`. Values in `data` are strings (escaped), numbers and booleans (written bare),
+/// arrays and objects (sections). A string that is not UTF-8 is fine in YAML and sh.
+/// Throws UsageError naming template, line and tag.
+std::string render_template(std::string_view name, std::string_view text, const nlohmann::json& data);
+
+struct BuiltinTemplate {
+  std::string_view name; ///< "local/job.yaml"
+  std::string_view text;
+};
+
+/// All templates built into the binary, by name.
+const std::vector<BuiltinTemplate>& builtin_templates();
+
+/// One of them. Throws NotFound, naming those that exist.
+const BuiltinTemplate& builtin_template(std::string_view name);
+
+} // namespace dtrain

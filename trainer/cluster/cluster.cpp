@@ -1,0 +1,1 @@
+#include "trainer/comm/communicator.h"

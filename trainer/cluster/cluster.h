@@ -1,0 +1,48 @@
+// Who am I: the rank, the world, and where rank 0 is, from whatever started this process.
+//
+// Sources, first that applies: TF_CONFIG with a cluster; RANK and WORLD_SIZE (torchrun's and
+// dtrain's); OMPI_COMM_WORLD_*; SLURM_PROCID and SLURM_NTASKS (when a step has several tasks);
+// none: one process. dtrain sets TF_CONFIG and RANK together, and they must agree.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trainer {
+
+struct Cluster {
+  int rank = 0;             ///< 0 … world_size-1
+  int world_size = 1;
+  int local_rank = 0;       ///< Among the ranks of this host.
+  int local_world_size = 1;
+  int node_rank = 0;
+  std::string master_addr;  ///< Where rank 0 listens for the rendezvous; empty: world_size is 1.
+  int master_port = 0;
+  std::string job_token;    ///< Secret shared by the job's ranks; empty: none was given.
+  std::string source;       ///< "TF_CONFIG", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "none"
+};
+
+/// Looks a variable up; std::nullopt where it is not set.
+using GetEnv = std::function<std::optional<std::string>(const char*)>;
+
+/// Throws ClusterError naming the variable, what is wrong with it and what to do.
+Cluster cluster_from_env(const GetEnv& get);
+Cluster cluster_from_env();
+
+struct TfConfig {
+  struct Job {
+    std::string type;                 ///< chief, worker, ps, evaluator
+    std::vector<std::string> addresses; ///< host:port
+  };
+  std::vector<Job> cluster;           ///< In TensorFlow's rank order: chief first, then workers.
+  std::string task_type;
+  int task_index = 0;
+};
+
+/// Parses and validates: types, at most one chief and evaluator, no address twice, index in range,
+/// every address host:port. Throws ClusterError naming the key.
+TfConfig parse_tf_config(const std::string& json);
+
+} // namespace trainer

@@ -1,0 +1,70 @@
+// Collectives between the ranks of a job.
+//
+// Words used here and in every implementation, in this sense only:
+//   rank, world size   as in Cluster
+//   buffer             the float array that a collective works on, the same length on every rank
+//   bucket             gradients that are all-reduced together
+//   chunk              a buffer's share of one rank, 1/n of it: what a rank reduces or owns
+//   segment            part of a chunk: what is sent, received and reduced in one go
+//   registered         memory from allocate(), which other ranks of this host may read in place
+//
+// Every rank calls the same collectives with the same lengths in the same order. Sums are taken in
+// rank order, so every rank holds the same bits and a run can be repeated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "trainer/cluster/cluster.h"
+
+namespace trainer {
+
+class Communicator {
+public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int world_size() const noexcept = 0;
+
+  /// How it works, for the line of choices at start: "ring over shared memory, 3 ranks on 1 host".
+  virtual std::string describe() const = 0;
+
+  /// Registered memory: `count` floats, zeroed, 64-byte aligned, as long-lived as the communicator.
+  /// A collective: every rank calls it with the same count.
+  virtual std::span<float> allocate(std::size_t count) = 0;
+
+  /// Sum over ranks, in place.
+  virtual void all_reduce(std::span<float> buffer, std::string_view name) = 0;
+
+  /// The same, started here and finished by wait(): other work may go on in between. `buffer` must
+  /// not be touched before wait() returns. Tickets are waited for in the order they were started.
+  using Ticket = std::uint64_t;
+  virtual Ticket start_all_reduce(std::span<float> buffer, std::string_view name) = 0;
+  virtual void wait(Ticket ticket) = 0;
+
+  /// Copies root's bytes to every rank.
+  virtual void broadcast(std::span<std::byte> bytes, int root, std::string_view name) = 0;
+  virtual void barrier(std::string_view name) = 0;
+
+  /// Tells the heartbeat how far this rank is, for what its peers say if it dies.
+  virtual void set_step(std::int64_t step) noexcept = 0;
+
+  /// Seconds this rank has spent waiting in collectives.
+  virtual double seconds_waiting() const noexcept = 0;
+};
+
+struct CommOptions {
+  enum class Transport { automatic, shared_memory, tcp } transport = Transport::automatic;
+  double rendezvous_timeout = 60; ///< Seconds for all ranks to arrive.
+  double peer_timeout = 8;        ///< Seconds of silence after which a peer is taken for dead.
+};
+
+/// Meets the other ranks at the cluster's master address and connects. With one rank it does
+/// nothing and needs no address. Every later call throws PeerError when a peer is gone.
+std::unique_ptr<Communicator> connect(const Cluster& cluster, const CommOptions& options);
+
+} // namespace trainer
