@@ -1,0 +1,62 @@
+#!/bin/sh
+# Brings the peers that `./dev bench` measures beside dtrain into virtual environments of their own.
+# usage: set_up.sh [torch|tensorflow|torchx|deepspeed]...   (default: all four)
+#
+# They go to $DTRAIN_PEERS, by default $XDG_CACHE_HOME/dtrain/peers, one folder each; one that is
+# complete carries the stamp of its recipe and is left alone. Nothing else on the machine changes.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+peers=${DTRAIN_PEERS:-${XDG_CACHE_HOME:-$HOME/.cache}/dtrain/peers}
+python=/usr/bin/python3
+
+pip_into() { # pip_into VENV ARGS...
+  venv=$1
+  shift
+  "$peers/$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check "$@"
+}
+
+recipe_torch() {
+  pip_into torch --no-deps torch==2.15.0
+  pip_into torch filelock typing-extensions sympy networkx jinja2 fsspec numpy
+  # The wheel links against CUDA's libraries even where it only uses the CPU.
+  pip_into torch --no-deps 'nvidia-cuda-runtime<13.3' 'nvidia-cuda-cupti<13.3'
+  "$python" "$here/make_cuda_stubs.py" "$peers/torch/lib/python3.11/site-packages"
+  "$peers/torch/bin/python" -c 'import torch, torch.distributed'
+}
+
+recipe_tensorflow() {
+  pip_into tensorflow tensorflow-cpu==2.21.0
+  pip_into tensorflow --no-deps tf_keras==2.21.0
+}
+
+recipe_torchx() {
+  pip_into torchx 'torchx[kubernetes]==0.7.0'
+}
+
+recipe_deepspeed() { # on top of torch's
+  set_up torch
+  echo "$peers/torch/lib/python3.11/site-packages" \
+    >"$peers/deepspeed/lib/python3.11/site-packages/torch.pth"
+  pip_into deepspeed 'setuptools>=77' wheel py-cpuinfo hjson msgpack ninja psutil einops pydantic \
+    tqdm packaging numpy
+  DS_BUILD_OPS=0 DS_ACCELERATOR=cpu pip_into deepspeed --no-deps --no-build-isolation \
+    deepspeed==0.19.8
+}
+
+set_up() { # set_up PEER
+  stamp=$peers/$1/.complete
+  [ ! -e "$stamp" ] || return 0
+  echo "setting up $1 in $peers/$1"
+  mkdir -p "$peers"
+  "$python" -m venv --clear "$peers/$1"
+  "recipe_$1"
+  touch "$peers/$1/.complete"
+}
+
+[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed
+for peer; do
+  case $peer in
+    torch | tensorflow | torchx | deepspeed) set_up "$peer" ;;
+    *) echo "set_up.sh: no peer '$peer': torch, tensorflow, torchx or deepspeed" >&2 && exit 2 ;;
+  esac
+done
