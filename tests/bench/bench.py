@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+"""Measures dtrain beside the peers that this machine has, interleaved, and prints ratios.
+
+usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [allreduce] [accuracy]
+"""
+import argparse
+import datetime
+import os
+import pathlib
+import platform
+import sys
+
+import accuracy
+import allreduce
+import cli
+import measure
+import mlp
+
+SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "allreduce": allreduce.rows,
+            "accuracy": accuracy.rows}
+RESULTS = pathlib.Path(__file__).with_name("RESULTS.md")
+
+
+def number(value):
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def cells(row):
+    if row.peer:
+        theirs = number(row.theirs) if row.peer_found else "not found"
+        ratio = "–" if row.ratio() is None else f"{row.ratio():.2f} ×"
+        target = "" if row.target is None else f"≥ {row.target:g} ×"
+    else:
+        theirs, ratio = "", ""
+        target = "" if row.target is None else f"{'≥' if row.more_is_better else '≤'} {row.target:g}"
+    met = {True: "met", False: "missed", None: ""}[row.met()]
+    return [row.what, row.unit, number(row.ours), row.peer, theirs, ratio, target, met]
+
+
+HEADINGS = ["what", "unit", "dtrain", "peer", "peer's", "ratio", "target", ""]
+
+
+def table(rows):
+    lines = [HEADINGS] + [cells(row) for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip()
+                     for line in lines)
+
+
+def markdown(rows):
+    lines = [HEADINGS, ["---"] * len(HEADINGS)] + [cells(row) for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
+                  if line.startswith("model name")), platform.machine())
+    return f"{os.cpu_count()} cores, {model}, Linux {platform.release()}"
+
+
+def sgemm_line(before, after):
+    return "SGEMM on one core, GFLOP/s before → after: " + ", ".join(
+        f"{shape} {before[shape]:.0f} → {after[shape]:.0f}" for shape in before)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev bench")
+    parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--record", action="store_true", help="write tests/bench/RESULTS.md")
+    parser.add_argument("what", nargs="*", metavar="WHAT", help=", ".join(SUBJECTS) + ", all")
+    args = parser.parse_args()
+    chosen = list(SUBJECTS) if not args.what or "all" in args.what else args.what
+    for name in chosen:
+        if name not in SUBJECTS:
+            parser.error(f"nothing named '{name}': {', '.join(SUBJECTS)} or all")
+
+    bench = measure.Bench(args.build, args.rounds)
+    title = f"{machine()}; load {os.getloadavg()[0]:.1f} at the start"
+    print(title)
+    before = measure.sgemm(bench)
+    rows = []
+    for name in chosen:
+        found = SUBJECTS[name](bench)
+        print(f"\n{name}\n{table(found)}", flush=True)
+        rows += found
+    sgemm = sgemm_line(before, measure.sgemm(bench))
+    print(f"\n{sgemm}")
+    missing = ""
+    if bench.missing:
+        missing = f"Not found, so not measured: {'; '.join(bench.missing)}."
+        print(missing)
+    if args.record:
+        today = datetime.date.today().isoformat()
+        RESULTS.write_text(
+            f"# What `./dev bench` measured\n\n{today}. {title}. {len(chosen)} subjects, "
+            f"{args.rounds} interleaved rounds, the best of each side.\n\n{markdown(rows)}\n\n"
+            f"{sgemm}\n" + (f"\n{missing}\n" if missing else ""))
+    missed = sum(row.met() is False for row in rows)
+    print(f"{sum(row.met() is True for row in rows)} targets met, {missed} missed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

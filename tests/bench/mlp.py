@@ -1,0 +1,60 @@
+"""Training speed of the MLP 784-128-10, in samples/s, beside PyTorch's and TensorFlow's."""
+import os
+import re
+
+from measure import HERE, Row, json_lines, own_home, peer_program, run
+
+PEERS = HERE / "peers"
+EPOCHS = 4
+
+
+def trainer_speed(bench, batch, workers=1):
+    """Best samples/s of dtrain-trainer over a few epochs of 60,000 images."""
+    with own_home() as env:
+        command = [bench.bin / "dtrain-trainer", f"--epochs={EPOCHS}", f"--batch-size={batch}"]
+        if workers > 1:
+            command = [bench.bin / "dtrain", "submit", f"--workers={workers}", "--wait", "--",
+                       *command[1:]]
+        return max(float(rate.replace(",", ""))
+                   for rate in re.findall(r"([\d,.]+) samples/s", run(command, env=env)))
+
+
+def peer_speed(command):
+    return max(json_lines(run(command, env=dict(os.environ, OMP_NUM_THREADS="1")))[0]
+               ["samples_per_second"])
+
+
+def compare(bench, what, ours, peers):
+    """Rows of `ours` against each of {name: (command or None, target)}."""
+    measurements = {"dtrain": ours}
+    measurements |= {name: lambda command=command: peer_speed(command)
+                     for name, (command, _) in peers.items() if command}
+    speeds = bench.interleaved(measurements)
+    return [Row(what, "samples/s", max(speeds["dtrain"]), name,
+                max(speeds.get(name, [0])) or None, more_is_better=True, target=target,
+                peer_found=bool(command))
+            for name, (command, target) in peers.items()]
+
+
+def rows(bench):
+    torch = bench.find("PyTorch (./dev peers torch)", peer_program("torch", "python"))
+    torchrun = peer_program("torch", "torchrun")
+    tensorflow = bench.find("TensorFlow (./dev peers tensorflow)",
+                            peer_program("tensorflow", "python"))
+
+    def torch_at(batch, *flags):
+        return [torch, PEERS / "mlp_torch.py", f"--batch={batch}", *flags] if torch else None
+
+    def tensorflow_at(batch):
+        return [tensorflow, PEERS / "mlp_tensorflow.py", f"--batch={batch}"] if tensorflow else None
+
+    found = compare(bench, "MLP, 1 core, batch 64", lambda: trainer_speed(bench, 64), {
+        "PyTorch eager, fused Adam": (torch_at(64, "--fused"), 2.5),
+        "TensorFlow, steps_per_execution=100": (tensorflow_at(64), 1.6)})
+    found += compare(bench, "MLP, 1 core, batch 1024", lambda: trainer_speed(bench, 1024), {
+        "PyTorch eager, fused Adam": (torch_at(1024, "--fused"), 1.4)})
+    ddp = torchrun and [torchrun, "--nproc-per-node=2", PEERS / "mlp_torch.py", "--batch=64",
+                        "--fused"]
+    found += compare(bench, "MLP, 2 workers, batch 64 each", lambda: trainer_speed(bench, 64, 2), {
+        "PyTorch DDP, gloo": (ddp, 5)})
+    return found
