@@ -13,18 +13,19 @@
 namespace dtrain {
 
 struct JobSpec {
-  std::string name;                ///< DNS label; resolve() makes one up where it is empty.
+  std::string name; ///< DNS label; resolve() makes one up where it is empty.
   std::string namespace_name = "default";
   std::string backend = "local";
-  std::string priority;            ///< Priority class; empty: none.
-  int workers = 1;                 ///< Ranks of the gang, 1 … k_max_workers.
-  int gpus = 0;                    ///< Devices a worker.
-  bool require_gpus = false;       ///< Too few GPUs is an error, not a warning.
-  std::vector<std::string> command; ///< argv, byte-exact. Empty, or first word a flag: the bundled trainer.
-  std::vector<std::string> env;    ///< KEY=VALUE in the order given, byte-exact.
-  std::string working_dir;         ///< Where ranks start; empty: where submit was called.
-  int max_restarts = 0;            ///< Restarts of the whole gang after a failure.
-  int grace_period_ms = 1000;      ///< Between TERM and KILL when a gang is ended.
+  std::string priority;      ///< Priority class; empty: none.
+  int workers = 1;           ///< Ranks of the gang, 1 … k_max_workers.
+  int gpus = 0;              ///< Devices a worker.
+  bool require_gpus = false; ///< Too few GPUs is an error, not a warning.
+  std::vector<std::string>
+      command; ///< argv, byte-exact. Empty, or first word a flag: the bundled trainer.
+  std::vector<std::string> env; ///< KEY=VALUE in the order given, byte-exact.
+  std::string working_dir;      ///< Where ranks start; empty: where submit was called.
+  int max_restarts = 0;         ///< Restarts of the whole gang after a failure.
+  int grace_period_ms = 1000;   ///< Between TERM and KILL when a gang is ended.
 
   bool operator==(const JobSpec&) const = default;
 

@@ -13,27 +13,42 @@
 namespace dtrain {
 
 /// What Tab offers for an option's or positional's value.
-enum class Complete { nothing, choices, file, directory, job, instance, template_name, profile, command_name };
+enum class Complete {
+  nothing,
+  choices,
+  file,
+  directory,
+  job,
+  instance,
+  template_name,
+  profile,
+  command_name
+};
 
 /// Where a parsed value goes. A bool is a switch; a vector collects repeated uses.
 using OptionTarget = std::variant<bool*, int*, std::int64_t*, double*, std::string*,
                                   std::optional<std::string>*, std::vector<std::string>*>;
 
 struct Option {
-  std::string flags;                 ///< "-n,--namespace", or a positional's "NAME".
+  std::string flags; ///< "-n,--namespace", or a positional's "NAME".
   OptionTarget target;
-  std::string metavar;               ///< "NAME"; empty for a switch.
-  std::string help;                  ///< One sentence, no full stop; the default in the text.
-  std::string group = "Options";     ///< Heading in --help and the man page.
+  std::string metavar;           ///< "NAME"; empty for a switch.
+  std::string help;              ///< One sentence, no full stop; the default in the text.
+  std::string group = "Options"; ///< Heading in --help and the man page.
   Complete complete = Complete::nothing;
   std::vector<std::string> choices = {}; ///< Allowed values; anything else is a usage error.
-  std::int64_t minimum = INT64_MIN;  ///< For numbers.
+  std::int64_t minimum = INT64_MIN;      ///< For numbers.
   std::int64_t maximum = INT64_MAX;
-  std::string env = {};              ///< Environment variable that gives the default.
+  std::string env = {}; ///< Environment variable that gives the default.
   bool required = false;
   bool positional = false;
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }
+
+  /// "--namespace" of "-n,--namespace"; a positional's "NAME".
+  std::string long_flag() const;
+  /// Each of `flags`: {"-n", "--namespace"}.
+  std::vector<std::string> flag_list() const;
 };
 
 /// A command: its words, its options and what it is for.
@@ -43,19 +58,28 @@ struct CommandTable {
   std::string description;           ///< Paragraphs, for --help and the man page.
   std::vector<std::string> examples; ///< "# comment" and command lines.
   std::vector<Option> options;
-  bool takes_command = false;        ///< `-- CMD…` is kept, byte-exact, in `rest`.
+  bool takes_command = false; ///< `-- CMD…` is kept, byte-exact, in `rest`.
   std::vector<std::string>* rest = nullptr;
 };
 
-/// Parses `args` (without the program's and the command's names) into the table's targets.
+/// Which values parse_options applies: the environment's, the flags', or one over the other.
+enum class ParsePass { all, environment, flags };
+
+/// Parses `args` (without the program's and the command's names) into the table's targets; what
+/// was not given keeps its value. Switches take `--flag` and `--flag=false`, all else `--flag=V`,
+/// `--flag V`, `-f V` or `-fV`; of a repeated flag the last counts, but a vector's values are
+/// appended. Everything after the first `--` goes to `rest`.
 /// Throws UsageError with a spelling suggestion for an unknown flag. Returns false where --help
 /// was asked for and nothing was set.
-bool parse_options(const CommandTable& command, const std::vector<std::string>& args);
+bool parse_options(const CommandTable& command, const std::vector<std::string>& args,
+                   ParsePass pass = ParsePass::all);
 
 /// --help's text, for a terminal `width` columns wide.
 std::string help_text(std::string_view program, const CommandTable& command, int width);
 
-/// The candidate of `known` nearest to `word`, where it is near enough to be a slip.
+/// The candidate of `known` nearest to `word`, where it is near enough to be a slip: one edit
+/// (a letter added, dropped, changed or swapped with its neighbour) for every three letters, or
+/// the only one that begins so.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known);
 
 } // namespace dtrain

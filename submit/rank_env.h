@@ -25,12 +25,12 @@ struct RankPlace {
 struct GangPlace {
   std::string job_name;
   std::string namespace_name;
-  std::string job_uid;         ///< Unique a submission.
-  std::string job_token;       ///< Secret that the ranks prove to one another.
+  std::string job_uid;   ///< Unique a submission.
+  std::string job_token; ///< Secret that the ranks prove to one another.
   int restart_count = 0;
-  std::string master_addr;     ///< Rank 0's host.
-  int master_port = 0;         ///< Reserved for rank 0's rendezvous.
-  std::string hostfile_path;   ///< Where hostfile_text() was written, on every node.
+  std::string master_addr;   ///< Rank 0's host.
+  int master_port = 0;       ///< Reserved for rank 0's rendezvous.
+  std::string hostfile_path; ///< Where hostfile_text() was written, on every node.
   std::vector<RankPlace> ranks;
 };
 

@@ -19,7 +19,8 @@ TemplateKind template_kind(std::string_view name);
 /// Renders `text`. Values in `data` are strings (escaped), numbers and booleans (written bare),
 /// arrays and objects (sections). A string that is not UTF-8 is fine in YAML and sh.
 /// Throws UsageError naming template, line and tag.
-std::string render_template(std::string_view name, std::string_view text, const nlohmann::json& data);
+std::string render_template(std::string_view name, std::string_view text,
+                            const nlohmann::json& data);
 
 struct BuiltinTemplate {
   std::string_view name; ///< "local/job.yaml"
