@@ -24,7 +24,7 @@
 namespace trainer {
 
 class Communicator {
-public:
+ public:
   virtual ~Communicator() = default;
 
   virtual int rank() const noexcept = 0;

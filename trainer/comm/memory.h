@@ -7,7 +7,7 @@
 namespace trainer {
 
 class PrivateMemory {
-public:
+ public:
   /// Throws Error when the machine has no such amount.
   explicit PrivateMemory(std::size_t count);
   ~PrivateMemory();
@@ -16,7 +16,7 @@ public:
 
   std::span<float> floats() const noexcept { return floats_; }
 
-private:
+ private:
   std::span<float> floats_;
 };
 

@@ -8,7 +8,7 @@ namespace trainer {
 namespace {
 
 class SingleRank final : public Communicator {
-public:
+ public:
   int rank() const noexcept override { return 0; }
   int world_size() const noexcept override { return 1; }
   std::string describe() const override { return "none, 1 rank"; }
@@ -23,7 +23,7 @@ public:
   void set_step(std::int64_t) noexcept override {}
   double seconds_waiting() const noexcept override { return 0; }
 
-private:
+ private:
   std::list<PrivateMemory> memory_;
   Ticket next_ticket_ = 0;
 };

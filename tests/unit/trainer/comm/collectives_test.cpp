@@ -1,0 +1,155 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "ranks.h"
+#include "trainer/errors.h"
+
+using namespace trainer;
+using namespace trainer::test;
+using Transport = CommOptions::Transport;
+
+namespace {
+
+/// Values whose sum depends on the order of addition.
+float value(int rank, std::size_t i) {
+  const auto mixed = static_cast<std::uint32_t>((i + 1) * 2654435761U + rank * 40503U);
+  return (static_cast<float>(mixed >> 8) / 65536.F - 128.F) * (rank % 2 == 0 ? 1.F : 1e-3F);
+}
+
+/// The documented order: chunk c is added up from rank c+1 round to rank c.
+std::vector<float> expected_sum(std::size_t count, int ranks) {
+  const std::size_t share = (count + ranks - 1) / ranks;
+  const std::size_t length = (share + 15) / 16 * 16;
+  std::vector<float> sums(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int chunk = static_cast<int>(i / length);
+    float sum = value((chunk + 1) % ranks, i);
+    for (int k = 1; k < ranks; ++k) {
+      sum += value((chunk + 1 + k) % ranks, i);
+    }
+    sums[i] = sum;
+  }
+  return sums;
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+void fill(std::span<float> buffer, int rank) {
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    buffer[i] = value(rank, i);
+  }
+}
+
+void check_all_reduce(Transport transport) {
+  for (const int ranks : {2, 3, 4}) {
+    CAPTURE(ranks);
+    std::mutex mutex;
+    std::string wrong;
+    const std::vector<std::size_t> sizes = {0,    1,     2,     15,     16,     17,     1000,
+                                            4097, 16384, 16385, 101770, 262144, 1048583};
+    run_ranks_cleanly(ranks, options_for(transport), [&](Communicator& communicator) {
+      for (const std::size_t size : sizes) {
+        const std::vector<float> expected = expected_sum(size, ranks);
+        std::vector<float> ordinary(size);
+        const std::span<float> registered = communicator.allocate(size);
+        fill(ordinary, communicator.rank());
+        fill(registered, communicator.rank());
+        communicator.all_reduce(ordinary, "ordinary");
+        communicator.all_reduce(registered, "registered");
+        const std::lock_guard lock(mutex);
+        if (!same_bits(ordinary, expected)) {
+          wrong += fmt::format("ordinary {} floats on rank {}; ", size, communicator.rank());
+        }
+        if (!same_bits(registered, expected)) {
+          wrong += fmt::format("registered {} floats on rank {}; ", size, communicator.rank());
+        }
+      }
+    });
+    CHECK(wrong == "");
+  }
+}
+
+void check_tickets(Transport transport) {
+  constexpr int k_ranks = 3;
+  constexpr int k_buckets = 100;
+  run_ranks_cleanly(k_ranks, options_for(transport), [&](Communicator& communicator) {
+    const std::span<float> all = communicator.allocate(k_buckets * 1000);
+    for (int round = 0; round < 3; ++round) {
+      fill(all, communicator.rank());
+      std::vector<Communicator::Ticket> tickets;
+      for (int b = 0; b < k_buckets; ++b) {
+        tickets.push_back(communicator.start_all_reduce(all.subspan(b * 1000, 1000), "bucket"));
+      }
+      for (const auto ticket : tickets) {
+        communicator.wait(ticket);
+      }
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const float sum = value(0, i) + value(1, i) + value(2, i);
+        if (std::abs(all[i] - sum) > 1e-3F) {
+          throw Error(fmt::format("bucket {} holds {} for {}", i / 1000, all[i], sum));
+        }
+      }
+    }
+  });
+}
+
+void check_broadcast(Transport transport) {
+  constexpr int k_ranks = 3;
+  run_ranks_cleanly(k_ranks, options_for(transport), [&](Communicator& communicator) {
+    for (const std::size_t size : {0UL, 1UL, 4097UL, 3UL << 20}) {
+      for (int root = 0; root < k_ranks; ++root) {
+        std::vector<std::byte> bytes(size);
+        const auto pattern = [&](std::size_t i) {
+          return static_cast<std::byte>((i * 7 + i / 4096 + root) % 251);
+        };
+        if (communicator.rank() == root) {
+          for (std::size_t i = 0; i < size; ++i) {
+            bytes[i] = pattern(i);
+          }
+        }
+        communicator.broadcast(bytes, root, "weights");
+        for (std::size_t i = 0; i < size; ++i) {
+          if (bytes[i] != pattern(i)) {
+            throw Error(fmt::format("byte {} of {} is wrong", i, size));
+          }
+        }
+      }
+    }
+  });
+}
+
+} // namespace
+
+TEST_CASE("all ranks hold the bits of the sum in ring order, over TCP") {
+  check_all_reduce(Transport::tcp);
+}
+TEST_CASE("started all-reduces finish in order while others wait, over TCP") {
+  check_tickets(Transport::tcp);
+}
+TEST_CASE("a broadcast carries every byte from any root, over TCP") {
+  check_broadcast(Transport::tcp);
+}
+
+TEST_CASE("a barrier lets nobody through before all have come") {
+  for (const Transport transport : {Transport::tcp}) {
+    std::atomic<int> arrived{0};
+    run_ranks_cleanly(3, options_for(transport), [&](Communicator& communicator) {
+      for (int round = 1; round <= 50; ++round) {
+        ++arrived;
+        communicator.barrier("round");
+        if (arrived < 3 * round) {
+          throw Error("a rank came through early");
+        }
+        communicator.barrier("next");
+      }
+    });
+  }
+}

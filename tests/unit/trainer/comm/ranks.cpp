@@ -1,0 +1,78 @@
+#include "ranks.h"
+
+#include <thread>
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+
+namespace trainer::test {
+
+HeldPort::HeldPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const int one = 1;
+  REQUIRE(setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  number_ = local_address(socket_).port();
+}
+
+Cluster cluster_of(int rank, int world_size, int port) {
+  Cluster cluster;
+  cluster.rank = rank;
+  cluster.world_size = world_size;
+  cluster.local_rank = rank;
+  cluster.local_world_size = world_size;
+  cluster.master_addr = "127.0.0.1";
+  cluster.master_port = port;
+  cluster.job_token = "a token for tests";
+  return cluster;
+}
+
+CommOptions options_for(CommOptions::Transport transport) {
+  CommOptions options;
+  options.transport = transport;
+  options.rendezvous_timeout = 20;
+  return options;
+}
+
+std::vector<std::string> run_threads(const std::vector<std::function<void()>>& bodies) {
+  std::vector<std::string> thrown(bodies.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        bodies[i]();
+      } catch (const std::exception& error) {
+        thrown[i] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return thrown;
+}
+
+std::vector<std::string> run_ranks(int world_size, const CommOptions& options,
+                                   const std::function<void(Communicator&)>& body) {
+  const HeldPort port;
+  std::vector<std::function<void()>> bodies;
+  for (int rank = 0; rank < world_size; ++rank) {
+    bodies.emplace_back([&, rank] {
+      const auto communicator = connect(cluster_of(rank, world_size, port.number()), options);
+      body(*communicator);
+    });
+  }
+  return run_threads(bodies);
+}
+
+void run_ranks_cleanly(int world_size, const CommOptions& options,
+                       const std::function<void(Communicator&)>& body) {
+  for (const std::string& thrown : run_ranks(world_size, options, body)) {
+    CHECK(thrown == "");
+  }
+}
+
+} // namespace trainer::test

@@ -1,0 +1,319 @@
+#include "trainer/comm/health.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+constexpr double k_longest_period = 1;
+constexpr double k_beats_a_timeout = 4;
+constexpr double k_goodbye_seconds = 2;
+constexpr double k_verdict_seconds = 2;
+constexpr std::uint32_t k_note_magic = 0x54444e31;
+
+enum NoteType : std::uint32_t { k_beat = 1, k_failure, k_left, k_left_acknowledged };
+
+} // namespace
+
+/// What goes over a control connection, in both directions.
+struct Health::Note {
+  std::uint32_t magic = k_note_magic;
+  std::uint32_t type = 0;
+  std::int32_t rank = 0; ///< Whom it is about.
+  std::uint32_t reserved = 0;
+  std::int64_t step = 0;
+  std::uint64_t done = 0; ///< Collectives.
+  std::array<char, 480> text{};
+};
+
+struct Health::Peer {
+  int rank = 0;
+  Fd link;
+  Note incoming;
+  std::size_t received = 0;
+  Clock::time_point heard = Clock::now();
+  std::int64_t step = -1;
+  bool left = false;
+  bool acknowledged = false;
+};
+
+Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links, double peer_timeout)
+    : rank_(rank), who_(std::move(who)), peer_timeout_(peer_timeout),
+      period_(std::min(k_longest_period, peer_timeout / k_beats_a_timeout)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    if (links[i]) {
+      tune_link(links[i], peer_timeout);
+      peers_.emplace_back();
+      peers_.back().rank = static_cast<int>(i);
+      peers_.back().link = std::move(links[i]);
+    }
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+Health::~Health() { leave(false); }
+
+void Health::check() const {
+  if (failed_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mutex_);
+    throw PeerError(failure_);
+  }
+  if (begun_.load(std::memory_order_relaxed) > fewest_done_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mutex_);
+    throw PeerError(fmt::format("{}, while rank {} is at {}", left_, rank_, current_));
+  }
+}
+
+void Health::begin(std::uint64_t n, std::string_view what) {
+  {
+    const std::lock_guard lock(mutex_);
+    current_ = what;
+  }
+  begun_.store(n, std::memory_order_relaxed);
+}
+
+void Health::fail(const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.empty()) {
+      failure_ = text;
+      to_report_ = text;
+    }
+  }
+  failed_.store(true, std::memory_order_release);
+  wake();
+  const std::lock_guard lock(mutex_);
+  throw PeerError(failure_);
+}
+
+void Health::fail_link(const std::string& text) {
+  const Deadline deadline = after_seconds(k_verdict_seconds);
+  while (Clock::now() < deadline) {
+    check();
+    std::this_thread::sleep_for(std::chrono::duration<double>(k_check_seconds / 10));
+  }
+  fail(text);
+}
+
+void Health::leave(bool gave_up) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+    gave_up_ = gave_up && failure_.empty();
+  }
+  wake();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  peers_.clear();
+}
+
+void Health::wake() noexcept {
+  const std::uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof one);
+}
+
+Health::Note Health::make_note(std::uint32_t type) const {
+  Note note;
+  note.type = type;
+  note.rank = rank_;
+  note.step = step_.load(std::memory_order_relaxed);
+  note.done = begun_.load(std::memory_order_relaxed);
+  return note;
+}
+
+void Health::send(Peer& peer, const Note& note) {
+  if (!peer.link) {
+    return;
+  }
+  const ssize_t sent = ::send(peer.link.get(), &note, sizeof note, MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(sizeof note) && !(sent < 0 && errno == EAGAIN)) {
+    // What it sent before it went, a goodbye perhaps, is still to be read.
+    read(peer);
+    if (peer.link) {
+      lost(peer, sent < 0 ? error_text(errno) : "it does not read what it is sent");
+    }
+  }
+}
+
+void Health::run() {
+  Clock::time_point next_beat = Clock::now();
+  Deadline leave_by = Clock::time_point::max();
+  bool said_goodbye = false;
+  for (;;) {
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
+    for (const Peer& peer : peers_) {
+      polled.push_back({peer.link.get(), POLLIN, 0}); // poll() skips a closed one, -1.
+    }
+    (void)poll(polled.data(), polled.size(), poll_timeout(std::min(next_beat, leave_by)));
+    std::uint64_t count = 0;
+    (void)!::read(wake_.get(), &count, sizeof count);
+
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (polled[i + 1].revents != 0 && peers_[i].link) {
+        read(peers_[i]);
+      }
+    }
+    std::string report;
+    bool leaving = false;
+    bool gave_up = false;
+    {
+      const std::lock_guard lock(mutex_);
+      report.swap(to_report_);
+      leaving = leaving_;
+      gave_up = gave_up_;
+    }
+    if (leaving && gave_up && !said_goodbye) {
+      report = fmt::format("{} gave up at step {} on an error of its own: see its output",
+                           name(rank_), step_.load(std::memory_order_relaxed));
+    }
+    if (!report.empty()) {
+      declare(report, rank_);
+    }
+    if (leaving && !said_goodbye) {
+      said_goodbye = true;
+      leave_by = after_seconds(rank_ == 0 ? peer_timeout_ : k_goodbye_seconds);
+      for (Peer& peer : peers_) {
+        send(peer, make_note(k_left));
+      }
+    }
+    if (said_goodbye && (may_stop() || Clock::now() >= leave_by)) {
+      return;
+    }
+    if (Clock::now() >= next_beat) {
+      next_beat = after_seconds(period_);
+      for (Peer& peer : peers_) {
+        beat(peer);
+      }
+    }
+  }
+}
+
+bool Health::may_stop() const {
+  return failed_.load(std::memory_order_acquire) ||
+         std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
+           return !peer.link || (rank_ == 0 ? peer.left : peer.acknowledged || peer.left);
+         });
+}
+
+void Health::beat(Peer& peer) {
+  if (!peer.link || peer.left) {
+    return;
+  }
+  const double silence = -seconds_until(peer.heard);
+  if (silence > peer_timeout_) {
+    lost(peer, fmt::format("nothing heard from it for {:.1f} s", silence));
+    return;
+  }
+  send(peer, make_note(k_beat));
+}
+
+void Health::read(Peer& peer) {
+  while (peer.link) {
+    const auto rest = writable_bytes_of(peer.incoming).subspan(peer.received);
+    const ssize_t received = recv(peer.link.get(), rest.data(), rest.size(), 0);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
+      return;
+    }
+    if (received <= 0) {
+      lost(peer, received == 0 ? "connection closed" : error_text(errno));
+      return;
+    }
+    peer.heard = Clock::now();
+    peer.received += static_cast<std::size_t>(received);
+    if (peer.received == sizeof(Note)) {
+      peer.received = 0;
+      const Note note = peer.incoming;
+      if (note.magic != k_note_magic) {
+        lost(peer, "it sent something else than a heartbeat");
+        return;
+      }
+      handle(peer, note);
+    }
+  }
+}
+
+void Health::handle(Peer& peer, const Note& note) {
+  switch (note.type) {
+  case k_beat:
+    peer.step = note.step;
+    break;
+  case k_failure:
+    declare(std::string(note.text.data(), strnlen(note.text.data(), note.text.size())), peer.rank);
+    break;
+  case k_left:
+    if (rank_ == 0) {
+      peer.left = true;
+      send(peer, make_note(k_left_acknowledged));
+      Note relayed = note;
+      relayed.rank = peer.rank;
+      for (Peer& other : peers_) {
+        if (&other != &peer && !other.left) {
+          send(other, relayed);
+        }
+      }
+    } else {
+      peer.left = peer.left || note.rank == 0;
+    }
+    note_left(rank_ == 0 ? peer.rank : note.rank, note.step, note.done);
+    break;
+  case k_left_acknowledged:
+    peer.acknowledged = true;
+    break;
+  default:
+    break;
+  }
+}
+
+void Health::note_left(int rank, std::int64_t step, std::uint64_t done) {
+  if (rank < 0 || rank >= static_cast<int>(who_.size())) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (done < fewest_done_.load(std::memory_order_relaxed)) {
+    left_ = fmt::format("{} left after {} collectives at step {}", name(rank), done, step);
+    fewest_done_.store(done, std::memory_order_release);
+  }
+}
+
+void Health::lost(Peer& peer, const std::string& why) {
+  peer.link.reset();
+  if (peer.left || peer.acknowledged) {
+    return;
+  }
+  const std::string when =
+      peer.step >= 0 ? fmt::format("at step {}", peer.step) : std::string("before its first step");
+  declare(fmt::format("{} died or was cut off {}: {}", name(peer.rank), when, why), peer.rank);
+}
+
+void Health::declare(const std::string& text, int about) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.empty()) {
+      failure_ = text;
+    } else if (failure_ != text) {
+      return; // The first failure is the cause; the others follow from it.
+    }
+  }
+  failed_.store(true, std::memory_order_release);
+  Note note = make_note(k_failure);
+  std::copy_n(text.begin(), std::min(text.size(), note.text.size() - 1), note.text.begin());
+  for (Peer& peer : peers_) {
+    if (peer.rank != about || about == rank_) {
+      send(peer, note);
+    }
+  }
+}
+
+} // namespace trainer

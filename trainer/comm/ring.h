@@ -1,0 +1,40 @@
+// Collectives over a ring of TCP connections: every rank sends to the next and receives from the
+// one before, both at once.
+//
+// all_reduce of S bytes over n ranks: reduce-scatter, then all-gather, 2(n-1) steps of one chunk.
+// In the first n-1, rank r receives chunk r-2, r-3, … and adds its own part, so that chunk r is
+// complete at rank r; in the others the complete chunks go round. A step forwards what the step
+// before received as it arrives, segment by segment, so that the steps overlap.
+// Each rank sends 2(n-1)/n S bytes and adds (n-1)/n S.
+//
+// Short buffers, where latency counts, go round whole in n-1 steps, and every rank adds all up:
+// (n-1) S bytes sent.
+//
+// Each collective begins with a header of its number, kind, length and name, which the next rank
+// compares with its own before it uses what follows.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/comm/health.h"
+#include "trainer/comm/rendezvous.h"
+#include "trainer/comm/transport.h"
+
+namespace trainer {
+
+/// Connections to the neighbours in the ring of `members` (job ranks, in order).
+struct RingLinks {
+  std::vector<int> members;
+  int position = 0; ///< Of this rank in members.
+  Fd next;
+  Fd previous;
+};
+
+/// Collective over all ranks of the star, also those that are not members. Throws PeerError.
+RingLinks link_ring(Star& star, std::vector<int> members, const std::string& token,
+                    double peer_timeout);
+
+std::unique_ptr<Transport> make_ring(RingLinks links, Health& health);
+
+} // namespace trainer

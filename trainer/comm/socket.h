@@ -1,0 +1,103 @@
+// Stream sockets with deadlines: every call returns by its deadline or throws LinkError.
+// All descriptors are non-blocking and close-on-exec; a write to a closed peer raises no signal.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/socket.h>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+Deadline after_seconds(double seconds);
+double seconds_until(Deadline deadline);
+/// For poll(): whole milliseconds, rounded up, 0 when it has passed.
+int poll_timeout(Deadline deadline);
+
+/// A connection broke, or the other side did not answer in time. What callers of connect() and
+/// the collectives see is PeerError, which names the rank.
+struct LinkError : Error {
+  using Error::Error;
+};
+
+/// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() { reset(); }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+/// An IPv4 or IPv6 address with its port.
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  int port() const;
+  void set_port(int port);
+  bool is_loopback() const;
+  std::string text() const; ///< "127.0.0.1:4000", "[::1]:4000"
+};
+
+/// Throws ClusterError when the name has no address.
+std::vector<Address> resolve(const std::string& host, int port);
+Address any_address(int family, int port);
+Address local_address(const Fd& fd);
+Address remote_address(const Fd& fd);
+
+/// Binds with SO_REUSEADDR and listens. Throws LinkError.
+Fd listen_at(const Address& address);
+/// The next connection, or none now; never throws: a connection that failed is only gone.
+Fd accept_one(const Fd& listener) noexcept;
+/// Throws LinkError with the system's reason.
+Fd dial(const Address& address, Deadline deadline);
+
+void send_all(const Fd& fd, std::span<const std::byte> bytes, Deadline deadline);
+void receive_all(const Fd& fd, std::span<std::byte> bytes, Deadline deadline);
+
+/// Whether the other side has closed it, as far as this side knows.
+bool is_closed(const Fd& fd) noexcept;
+
+/// Low latency, and an error when sent bytes stay unacknowledged or an idle peer's host stops
+/// answering for `timeout` seconds.
+void tune_link(const Fd& fd, double timeout);
+
+std::string error_text(int error);
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span<const T, 1>(&value, 1));
+}
+template <typename T>
+std::span<std::byte> writable_bytes_of(T& value) {
+  return std::as_writable_bytes(std::span<T, 1>(&value, 1));
+}
+
+} // namespace trainer
