@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include "trainer/comm/health.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/comm/job_communicator.h"
 #include "trainer/comm/rendezvous.h"
 #include "trainer/comm/ring.h"
+#include "trainer/comm/shared_memory.h"
 #include "trainer/comm/single_rank.h"
+#include "trainer/errors.h"
 
 namespace trainer {
 
@@ -17,13 +20,28 @@ std::unique_ptr<Communicator> connect(const Cluster& cluster, const CommOptions&
     return make_single_rank();
   }
   Star star(cluster, options);
-  std::vector<int> members(static_cast<std::size_t>(cluster.world_size));
-  std::iota(members.begin(), members.end(), 0);
-  RingLinks links = link_ring(star, std::move(members), cluster.job_token, options.peer_timeout);
+  HostGroup group;
+  if (options.transport != CommOptions::Transport::tcp) {
+    group = find_host_group(star);
+  }
+  const auto n = static_cast<std::size_t>(cluster.world_size);
+  const bool share = group.members.size() == n;
+  if (options.transport == CommOptions::Transport::shared_memory && !share) {
+    throw ClusterError(fmt::format("{} ranks do not all share this host's memory: use --transport "
+                                   "tcp or leave the choice open",
+                                   n));
+  }
+  RingLinks links;
+  if (!share) {
+    links.members.resize(n);
+    std::iota(links.members.begin(), links.members.end(), 0);
+    links = link_ring(star, std::move(links.members), cluster.job_token, options.peer_timeout);
+  }
   auto health = std::make_unique<Health>(cluster.rank, star.who(), star.release_links(),
                                          options.peer_timeout);
-  auto transport = make_ring(std::move(links), *health);
-  std::string description = fmt::format("{}, {} ranks", transport->describe(), cluster.world_size);
+  auto transport = share ? make_shared_memory(std::move(group), cluster.rank, *health)
+                         : make_ring(std::move(links), *health);
+  std::string description = fmt::format("{}, {} ranks", transport->describe(), n);
   return make_job_communicator(cluster.rank, cluster.world_size, std::move(health),
                                std::move(transport), std::move(description));
 }

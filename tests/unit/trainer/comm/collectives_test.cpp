@@ -138,8 +138,18 @@ TEST_CASE("a broadcast carries every byte from any root, over TCP") {
   check_broadcast(Transport::tcp);
 }
 
+TEST_CASE("all ranks hold the bits of the sum in ring order, by shared memory") {
+  check_all_reduce(Transport::shared_memory);
+}
+TEST_CASE("started all-reduces finish in order while others wait, by shared memory") {
+  check_tickets(Transport::shared_memory);
+}
+TEST_CASE("a broadcast carries every byte from any root, by shared memory") {
+  check_broadcast(Transport::shared_memory);
+}
+
 TEST_CASE("a barrier lets nobody through before all have come") {
-  for (const Transport transport : {Transport::tcp}) {
+  for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
     std::atomic<int> arrived{0};
     run_ranks_cleanly(3, options_for(transport), [&](Communicator& communicator) {
       for (int round = 1; round <= 50; ++round) {

@@ -1,0 +1,21 @@
+// Which ranks share memory.
+#pragma once
+
+#include <vector>
+
+#include "trainer/comm/rendezvous.h"
+#include "trainer/comm/shared_file.h"
+
+namespace trainer {
+
+struct HostGroup {
+  std::vector<int> members; ///< Ranks that share `file` with this one, itself included, in order.
+  std::vector<int> leaders; ///< The first member of each group of the job, in order.
+  SharedFile file;          ///< Created by members[0]; empty where the group is this rank alone.
+};
+
+/// Collective over the star: groups ranks by boot id, and proves each by opening its leader's file.
+/// A rank for which that fails is a group of its own.
+HostGroup find_host_group(Star& star);
+
+} // namespace trainer
