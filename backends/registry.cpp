@@ -1,1 +1,48 @@
 #include "backends/backend.h"
+#include "backends/local/local_backend.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace dtrain {
+
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<Backend> (*make)();
+};
+
+constexpr std::array k_backends{
+    Entry{"local", [] { return std::unique_ptr<Backend>(std::make_unique<LocalBackend>()); }},
+};
+
+} // namespace
+
+std::string_view phase_name(Phase phase) {
+  constexpr std::array<std::string_view, 5> k_names{"QUEUING", "PENDING", "RUNNING", "SUCCEEDED",
+                                                    "FAILED"};
+  return k_names.at(static_cast<std::size_t>(phase));
+}
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : k_backends) {
+    names.emplace_back(entry.name);
+  }
+  return names;
+}
+
+std::unique_ptr<Backend> make_backend(std::string_view name) {
+  for (const auto& entry : k_backends) {
+    if (entry.name == name) {
+      return entry.make();
+    }
+  }
+  throw UsageError(fmt::format("no backend {}: this dtrain has {}", printable(name),
+                               fmt::join(backend_names(), ", ")));
+}
+
+} // namespace dtrain

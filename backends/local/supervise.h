@@ -1,5 +1,13 @@
-// The supervisor's entry point: `dtrain supervise DIR`, started by LocalBackend::submit and hidden
-// from --help. Returns the process's exit status.
+// The supervisor's entry point: `dtrain supervise JOB STAGED FD`, started by LocalBackend::submit
+// and hidden from --help. Returns the process's exit status.
+//
+// Two processes look after a job, so that either may be killed and nothing stays behind:
+//
+//   guard        reaps what the supervisor leaves when it dies, ends it, and says so in the record
+//    └ supervisor  runs the gang (support/gang.h); ends it where the guard dies
+//        └ ranks     die with the supervisor (PR_SET_PDEATHSIG)
+//
+// Both are child subreapers: a rank's daemons cannot get away. SIGTERM to either ends the job.
 #pragma once
 
 #include <string>
@@ -7,6 +15,11 @@
 
 namespace dtrain {
 
+/// `args`: the folder that the job is to have, the staged folder that it has, and a pipe's
+/// descriptor on which one message says how it went: k_taken, k_name_in_use or an error's text.
 int supervise_main(const std::vector<std::string>& args);
+
+inline constexpr const char* k_taken = "taken";
+inline constexpr const char* k_name_in_use = "name in use";
 
 } // namespace dtrain

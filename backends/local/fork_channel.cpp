@@ -1,0 +1,157 @@
+#include "backends/local/fork_channel.h"
+
+#include "backends/support/files.h"
+#include "backends/support/job_view.h"
+#include "backends/support/process.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+
+namespace dtrain {
+
+namespace {
+
+constexpr const char* k_loopback = "127.0.0.1";
+constexpr const char* k_local_host = "localhost";
+constexpr int k_not_found = 127;    ///< As shells have it …
+constexpr int k_not_runnable = 126; ///< … for what cannot be run.
+
+struct Pipe {
+  Fd read_end;
+  Fd write_end;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw EngineError(fmt::format("cannot make a pipe for a rank's output: {}", errno_text()));
+  }
+  Pipe pipe{Fd(ends[0]), Fd(ends[1])};
+  fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK);
+  return pipe;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  all.reserve(texts.size() + 1);
+  for (const auto& text : texts) {
+    all.push_back(const_cast<char*>(text.c_str()));
+  }
+  all.push_back(nullptr);
+  return all;
+}
+
+/// In the child, on its stderr, with nothing that allocates.
+[[noreturn]] void fail_child(std::string_view what, const char* name, int error) {
+  const char* reason = strerrordesc_np(error);
+  for (const std::string_view part :
+       {std::string_view("dtrain: "), what, std::string_view(" "), std::string_view(name),
+        std::string_view(": "), std::string_view(reason != nullptr ? reason : "error"),
+        std::string_view("\n")}) {
+    write_all(STDERR_FILENO, part);
+  }
+  _exit(error == ENOENT ? k_not_found : k_not_runnable);
+}
+
+} // namespace
+
+std::vector<std::string> merge_environment(const char* const* base, const EnvVars& changes) {
+  std::unordered_map<std::string_view, std::string_view> last;
+  for (const auto& [key, value] : changes) {
+    last[key] = value;
+  }
+  std::vector<std::string> merged;
+  for (; *base != nullptr; ++base) {
+    const std::string_view entry(*base);
+    if (!last.contains(entry.substr(0, entry.find('=')))) {
+      merged.emplace_back(entry);
+    }
+  }
+  for (const auto& change : changes) {
+    if (const auto found = last.extract(change.first)) {
+      merged.push_back(fmt::format("{}={}", found.key(), found.mapped()));
+    }
+  }
+  return merged;
+}
+
+ForkChannel::ForkChannel(const rlimit& file_limit) : file_limit_(file_limit), host_(host_name()) {}
+
+GangPlace ForkChannel::place(const GangPlan& plan) {
+  ports_.clear();
+  ports_ = std::vector<ReservedPort>(plan.ranks.size() + 1);
+  GangPlace place;
+  place.master_addr = k_loopback;
+  place.master_port = ports_[0].number();
+  for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
+    place.ranks.push_back({.role = "worker",
+                           .index = static_cast<int>(i),
+                           .host = k_local_host,
+                           .port = ports_[i + 1].number()});
+  }
+  return place;
+}
+
+std::string ForkChannel::node(int) const { return host_; }
+
+RankProcess ForkChannel::start(int, const RankCommand& command) {
+  const auto env = merge_environment(environ, command.env);
+  const auto argv = pointers(command.argv);
+  const auto envp = pointers(env);
+  auto out = make_pipe();
+  auto err = make_pipe();
+  const pid_t supervisor = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) {
+    throw EngineError(fmt::format("cannot start a process: {}", errno_text()));
+  }
+  if (pid == 0) {
+    // A session, so that what it starts can be signalled as one; KILL should the supervisor die.
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != supervisor) {
+      _exit(k_not_runnable);
+    }
+    dup2(out.write_end.get(), STDOUT_FILENO);
+    dup2(err.write_end.get(), STDERR_FILENO);
+    setrlimit(RLIMIT_NOFILE, &file_limit_);
+    ::signal(SIGPIPE, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    if (chdir(command.working_dir.c_str()) != 0) {
+      fail_child("cannot enter", command.working_dir.c_str(), errno);
+    }
+    environ = const_cast<char**>(envp.data());
+    execvp(argv[0], argv.data());
+    fail_child("cannot run", argv[0], errno);
+  }
+  return {pid, std::move(out.read_end), std::move(err.read_end)};
+}
+
+void ForkChannel::signal(const std::vector<pid_t>& running, int signal) {
+  // A rank leads its group, and its pid is its own until it has been waited for.
+  for (const auto pid : running) {
+    kill(pid, signal); // It may not lead a group yet.
+    kill(-pid, signal);
+  }
+  // What has left those groups, or whose rank has ended.
+  for (const auto& process : descendants(getpid())) {
+    if (std::find(running.begin(), running.end(), process.group) == running.end()) {
+      signal_process(process.id, signal);
+    }
+  }
+}
+
+} // namespace dtrain

@@ -1,0 +1,251 @@
+#include "backends/local/local_backend.h"
+
+#include "backends/local/gpus.h"
+#include "backends/local/local_plan.h"
+#include "backends/local/stop.h"
+#include "backends/local/supervise.h"
+#include "backends/support/files.h"
+#include "backends/support/job_logs.h"
+#include "backends/support/job_watch.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+namespace dtrain {
+
+namespace {
+
+constexpr const char* k_self = "/proc/self/exe";
+constexpr const char* k_program = "dtrain";
+constexpr const char* k_command = "supervise";
+constexpr const char* k_default_path = "/bin:/usr/bin"; ///< execvp's, without PATH.
+
+std::string text_of(const JobRef& job) {
+  return fmt::format("{}/{}", printable(job.namespace_name), printable(job.name));
+}
+
+[[noreturn]] void exec_supervisor(const std::vector<std::string>& args) {
+  std::vector<char*> argv{const_cast<char*>(k_program), const_cast<char*>(k_command)};
+  for (const auto& arg : args) {
+    argv.push_back(const_cast<char*>(arg.c_str()));
+  }
+  argv.push_back(nullptr);
+  execv(k_self, argv.data());
+  _exit(EXIT_FAILURE);
+}
+
+[[noreturn]] void throw_name_in_use(const JobRef& job) {
+  throw UsageError(fmt::format("job {} exists already: choose another --name, or first run "
+                               "dtrain delete -n {} {}",
+                               text_of(job), job.namespace_name, job.name));
+}
+
+std::string read_to_end(int fd) {
+  std::string text;
+  std::array<char, 4096> block{};
+  ssize_t count = 0;
+  while ((count = read(fd, block.data(), block.size())) > 0 || (count < 0 && errno == EINTR)) {
+    text.append(block.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  }
+  return text;
+}
+
+bool is_runnable(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
+/// What can be known before anything is started.
+void require_startable(const GangPlan& plan) {
+  struct stat info {};
+  if (stat(plan.working_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    throw UsageError(fmt::format("working directory {} is not a folder: give another",
+                                 printable(plan.working_dir)));
+  }
+  const char* inherited = std::getenv("PATH");
+  std::string path = inherited != nullptr ? inherited : k_default_path;
+  for (const auto& [key, value] : plan.env) {
+    if (key == "PATH") {
+      path = value;
+    }
+  }
+  require_program(plan.command.front(), path, plan.working_dir);
+}
+
+} // namespace
+
+std::string find_trainer() {
+  if (const char* named = std::getenv("DTRAIN_TRAINER"); named != nullptr && *named != '\0') {
+    if (!is_runnable(named)) {
+      throw UsageError(fmt::format("DTRAIN_TRAINER={} is no program that can be run: name the "
+                                   "trainer's path, or unset it",
+                                   printable(named)));
+    }
+    return std::filesystem::absolute(named).string();
+  }
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink(k_self, error);
+  auto beside = (self.parent_path() / "dtrain-trainer").string();
+  return !error && is_runnable(beside) ? beside : std::string();
+}
+
+void require_program(const std::string& program, const std::string& path,
+                     const std::string& working_dir) {
+  const auto in_folder = [&](const std::string& folder) {
+    return std::filesystem::path(working_dir) / folder / program;
+  };
+  if (program.find('/') != std::string::npos) {
+    if (!is_runnable(in_folder(""))) {
+      throw UsageError(
+          fmt::format("cannot run {}: {}", printable(program),
+                      access(in_folder("").c_str(), F_OK) == 0
+                          ? "it is no program (chmod +x makes a script one)"
+                          : "there is no such file; give its path from " + printable(working_dir)));
+    }
+    return;
+  }
+  for (std::size_t at = 0; at <= path.size();) {
+    const auto end = std::min(path.find(':', at), path.size());
+    if (!program.empty() && is_runnable(in_folder(path.substr(at, end - at)))) {
+      return;
+    }
+    at = end + 1;
+  }
+  throw UsageError(fmt::format("cannot run '{}': no program of that name in PATH; give its path",
+                               printable(program)));
+}
+
+LocalBackend::LocalBackend(std::string root, Supervise supervise)
+    : store_(root.empty() ? JobStore::default_root() : std::move(root)), viewer_(store_),
+      supervise_(supervise ? std::move(supervise) : exec_supervisor) {}
+
+Plan LocalBackend::render(const JobSpec& job) const {
+  LocalMachine machine;
+  std::error_code error;
+  machine.working_dir = std::filesystem::current_path(error).string();
+  if (job.runs_bundled_trainer()) {
+    machine.trainer = find_trainer();
+  }
+  if (job.gpus > 0) {
+    machine.gpus = find_gpus();
+  }
+  return render_local_plan(job, machine);
+}
+
+void LocalBackend::submit(const Plan& plan) {
+  const auto& text = plan.documents.front().text;
+  const auto gang = read_local_plan(text);
+  require_startable(gang);
+  if (store_.open(gang.job)) {
+    throw_name_in_use(gang.job);
+  }
+  const auto staged = store_.stage();
+  std::string answer;
+  try {
+    staged.write(k_plan_file, text);
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+      throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
+    }
+    const Fd read_end(ends[0]);
+    Fd write_end(ends[1]);
+    const pid_t pid = fork();
+    if (pid < 0) {
+      throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));
+    }
+    if (pid == 0) {
+      setsid(); // Ctrl-C and the terminal's end are not for it.
+      fcntl(write_end.get(), F_SETFD, 0);
+      supervise_({store_.job_path(gang.job), staged.path(), std::to_string(write_end.get())});
+      _exit(EXIT_FAILURE);
+    }
+    write_end.reset();
+    answer = read_to_end(read_end.get());
+  } catch (...) {
+    store_.discard(staged);
+    throw;
+  }
+  if (answer == k_taken) {
+    return;
+  }
+  store_.discard(staged);
+  if (answer == k_name_in_use) {
+    throw_name_in_use(gang.job);
+  }
+  throw EngineError(fmt::format("the job was not started: {}",
+                                answer.empty() ? "its supervisor ended at once" : answer));
+}
+
+JobFolder LocalBackend::open(const JobRef& job) const {
+  auto folder = store_.open(job);
+  if (!folder) {
+    throw NotFound(fmt::format("no job {}: dtrain list shows those there are", text_of(job)));
+  }
+  return std::move(*folder);
+}
+
+std::vector<JobSummary> LocalBackend::list(const ListQuery& query) {
+  return viewer_.list(query.namespace_name);
+}
+
+JobStatus LocalBackend::status(const JobRef& job) {
+  auto record = viewer_.record(open(job), job);
+  if (!record) {
+    throw NotFound(fmt::format("job {} was deleted", text_of(job)));
+  }
+  return std::move(record->status);
+}
+
+void LocalBackend::watch(const JobRef& job, const StatusSink& sink) {
+  const auto folder = open(job);
+  JobWatch watch(folder, false);
+  std::string last;
+  while (true) {
+    const auto record = viewer_.record(folder, job);
+    if (!record) {
+      throw NotFound(fmt::format("job {} was deleted", text_of(job)));
+    }
+    if (last.empty()) {
+      watch.follow(record->owner);
+    }
+    if (auto now = write_job_record(*record); now != last) {
+      last = std::move(now);
+      if (!sink(record->status)) {
+        return;
+      }
+    }
+    if (is_final(record->status.phase)) {
+      return;
+    }
+    watch.wait();
+  }
+}
+
+void LocalBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
+  read_job_logs(viewer_, open(job), job, query, sink);
+}
+
+void LocalBackend::remove(const JobRef& job) {
+  const auto folder = open(job);
+  if (const auto record = viewer_.record(folder, job)) {
+    if (!viewer_.is_ours(record->owner)) {
+      throw EngineError(fmt::format("job {} is {}'s: delete it there, or remove {}", text_of(job),
+                                    printable(record->owner.host), printable(folder.path())));
+    }
+    stop_job(*record);
+  }
+  if (!store_.remove(folder, job)) {
+    throw NotFound(fmt::format("job {} was deleted by somebody else just now", text_of(job)));
+  }
+}
+
+} // namespace dtrain

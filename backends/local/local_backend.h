@@ -1,0 +1,51 @@
+// Jobs on this machine: a supervisor of ours detached from the terminal, its record in a folder.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/support/job_store.h"
+#include "backends/support/job_view.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+class LocalBackend : public Backend {
+ public:
+  /// Becomes the supervisor, in a new process, and does not return: by default `dtrain supervise`.
+  using Supervise = std::function<void(const std::vector<std::string>& args)>;
+
+  /// `root`: where jobs are kept; empty: JobStore::default_root().
+  explicit LocalBackend(std::string root = {}, Supervise supervise = {});
+
+  LocalBackend(const LocalBackend&) = delete;
+  LocalBackend& operator=(const LocalBackend&) = delete;
+
+  std::string_view name() const override { return "local"; }
+  Plan render(const JobSpec& job) const override;
+  void submit(const Plan& plan) override;
+  std::vector<JobSummary> list(const ListQuery& query) override;
+  JobStatus status(const JobRef& job) override;
+  void watch(const JobRef& job, const StatusSink& sink) override;
+  void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
+  void remove(const JobRef& job) override;
+  std::vector<CheckResult> check() override;
+
+ private:
+  JobFolder open(const JobRef& job) const;
+
+  JobStore store_;
+  JobViewer viewer_;
+  Supervise supervise_;
+};
+
+/// The bundled trainer: DTRAIN_TRAINER, else the dtrain-trainer beside this program. Empty where
+/// there is none that can be run.
+std::string find_trainer();
+
+/// Throws UsageError where `program` cannot be run, found as execvp would in `path`.
+void require_program(const std::string& program, const std::string& path,
+                     const std::string& working_dir);
+
+} // namespace dtrain

@@ -1,0 +1,25 @@
+// The local backend's plan: templates/local/job.yaml, filled in by render, read by the supervisor.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/support/gang.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// What a plan depends on besides the job.
+struct LocalMachine {
+  std::string working_dir;       ///< Where submit was called.
+  std::string trainer;           ///< The bundled trainer's path; empty: not found.
+  std::vector<std::string> gpus; ///< As CUDA_VISIBLE_DEVICES names them.
+};
+
+/// Throws UsageError where the job asks for what this machine lacks.
+Plan render_local_plan(const JobSpec& job, const LocalMachine& machine);
+
+/// Throws EngineError naming what is wrong in the text.
+GangPlan read_local_plan(const std::string& text);
+
+} // namespace dtrain

@@ -1,0 +1,214 @@
+#include "backends/local/supervise.h"
+
+#include "backends/local/fork_channel.h"
+#include "backends/local/local_plan.h"
+#include "backends/support/files.h"
+#include "backends/support/gang.h"
+#include "backends/support/job_store.h"
+#include "backends/support/job_view.h"
+#include "backends/support/process.h"
+#include "backends/support/time_text.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+
+namespace dtrain {
+
+namespace {
+
+constexpr std::size_t k_uid_bytes = 8;
+constexpr timespec k_sweep_interval{0, 10'000'000};
+constexpr int k_finished = 0;
+constexpr int k_gave_up = 1;
+
+struct Assignment {
+  std::string job_path;
+  std::string staged_path;
+  Fd answer;
+};
+
+/// ROOT/jobs/NAMESPACE/NAME
+std::string store_root(const std::string& job_path) {
+  return std::filesystem::path(job_path).parent_path().parent_path().parent_path().string();
+}
+
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) {
+    sigaddset(&set, signal);
+  }
+  return set;
+}
+
+/// Takes the job and runs it to its end. Throws where it cannot take it.
+void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimit& limit,
+                    ProcessId guard) {
+  Fd guard_end = open_process(guard);
+  if (!guard_end || getppid() != guard.pid) {
+    throw EngineError("the job's guard process was killed");
+  }
+  const auto text = staged.read(k_plan_file);
+  const auto plan = read_local_plan(text.value_or(""));
+  ForkChannel channel(limit);
+  JobRecord record;
+  record.status = Gang::initial_status(plan, channel);
+  record.status.uid = random_hex(k_uid_bytes);
+  record.owner.host = host_name();
+  record.owner.boot = boot_id();
+  record.owner.guard = guard;
+  record.owner.supervisor = this_process();
+  record.owner.grace_period_ms = plan.grace_period_ms;
+  JobFolder folder(Fd(fcntl(staged.fd(), F_DUPFD_CLOEXEC, 0)), staged.path());
+  Gang gang(plan, channel, folder, record, std::move(guard_end));
+  folder.set_record(record);
+  const JobStore store(store_root(assignment.job_path));
+  const bool taken = store.publish(folder, plan.job);
+  write_all(assignment.answer.get(), taken ? k_taken : k_name_in_use);
+  if (!taken) {
+    return;
+  }
+  assignment.answer.reset();
+  gang.run();
+}
+
+int supervisor(Assignment& assignment, const JobFolder& staged, const rlimit& limit,
+               ProcessId guard) {
+  try {
+    run_supervisor(assignment, staged, limit, guard);
+    return k_finished;
+  } catch (const std::exception& error) {
+    write_all(assignment.answer.get(), error.what());
+    fmt::print(stderr, "{} dtrain: {}\n", time_text(time_now()), error.what());
+    return k_gave_up;
+  }
+}
+
+/// The supervisor is gone: ends all that it left, which are our descendants now.
+void sweep() {
+  const auto set = watched_signals();
+  while (true) {
+    for (const auto& process : descendants(getpid())) {
+      signal_process(process.id, SIGKILL);
+    }
+    pid_t reaped = 0;
+    do {
+      reaped = waitpid(-1, nullptr, WNOHANG);
+    } while (reaped > 0);
+    if (reaped < 0 && errno == ECHILD) {
+      return;
+    }
+    sigtimedwait(&set, nullptr, &k_sweep_interval);
+  }
+}
+
+/// Says in the record what became of the supervisor, where it could not itself.
+void record_loss(const JobFolder& folder, const std::string& reason) {
+  auto record = folder.record();
+  if (!record || is_final(record->status.phase)) {
+    return;
+  }
+  auto& status = record->status;
+  status.phase = Phase::failed;
+  status.ended = time_now();
+  status.reason = reason;
+  status.cause = job_failure(status.node, reason);
+  for (auto& instance : status.instances) {
+    if (instance.phase == Phase::running) {
+      instance.phase = Phase::failed;
+      instance.ended = status.ended;
+      instance.signal = SIGKILL;
+    }
+  }
+  folder.set_last_record(*record);
+}
+
+int guard(pid_t supervisor_pid, const JobFolder& folder, const std::string& job_path) {
+  const auto set = watched_signals();
+  int wait_status = 0;
+  while (true) {
+    const auto pid = waitpid(supervisor_pid, &wait_status, WNOHANG);
+    if (pid == supervisor_pid || (pid < 0 && errno != EINTR)) {
+      break;
+    }
+    const int signal = sigwaitinfo(&set, nullptr);
+    if (signal == SIGTERM || signal == SIGINT) {
+      kill(supervisor_pid, SIGTERM); // Not yet waited for: the pid is its own.
+    }
+  }
+  sweep();
+  if (WIFSIGNALED(wait_status)) {
+    record_loss(folder, fmt::format("the job's supervisor was killed by {}",
+                                    ending_text(std::nullopt, WTERMSIG(wait_status))));
+  } else if (WEXITSTATUS(wait_status) != k_finished) {
+    record_loss(folder,
+                fmt::format("the job's supervisor gave up: see {}/{}", job_path, k_supervisor_log));
+  }
+  return k_finished;
+}
+
+/// Away from the terminal and from what the shell had open.
+void detach(const JobFolder& folder, int answer) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  fcntl(answer, F_SETFD, FD_CLOEXEC);
+  const auto first = static_cast<unsigned>(STDERR_FILENO + 1);
+  const auto kept = static_cast<unsigned>(answer);
+  for (const auto& [from, to] : {std::pair(first, kept - 1), std::pair(kept + 1, UINT_MAX)}) {
+    static_cast<void>(from <= to && close_range(from, to, CLOSE_RANGE_CLOEXEC));
+  }
+  const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const Fd log(
+      openat(folder.fd(), k_supervisor_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  dup2(null.get(), STDIN_FILENO);
+  dup2(null.get(), STDOUT_FILENO);
+  dup2(log ? log.get() : null.get(), STDERR_FILENO);
+}
+
+} // namespace
+
+int supervise_main(const std::vector<std::string>& args) {
+  constexpr std::size_t k_arguments = 3;
+  int answer = -1;
+  if (args.size() != k_arguments ||
+      std::from_chars(args[2].data(), args[2].data() + args[2].size(), answer).ec != std::errc() ||
+      answer <= STDERR_FILENO) {
+    throw UsageError("supervise is started by submit: run dtrain submit --help");
+  }
+  Assignment assignment{args[0], args[1], Fd(answer)};
+  const JobFolder folder(open_private_folder(assignment.staged_path, false),
+                         assignment.staged_path);
+  detach(folder, answer);
+  static_cast<void>(chdir("/"));
+
+  const auto set = watched_signals();
+  sigprocmask(SIG_SETMASK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  const auto limit = raise_file_limit(); // Four descriptors a rank.
+
+  const auto self = this_process();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    _exit(supervisor(assignment, folder, limit, self));
+  }
+  if (pid < 0) {
+    write_all(answer, fmt::format("cannot start a process: {}", errno_text()));
+    return k_gave_up;
+  }
+  assignment.answer.reset();
+  return guard(pid, folder, assignment.job_path);
+}
+
+} // namespace dtrain

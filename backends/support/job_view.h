@@ -1,0 +1,36 @@
+// Jobs as they stand: what their records say, unless those who keep the record are gone.
+#pragma once
+
+#include "backends/support/job_store.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+class JobViewer {
+ public:
+  explicit JobViewer(const JobStore& store);
+
+  std::vector<JobSummary> list(std::string_view namespace_name) const;
+
+  /// Empty where the folder has been removed.
+  std::optional<JobRecord> record(const JobFolder& folder, const JobRef& job) const;
+
+  /// True where the job's processes are of this machine, and none that looks after it is left.
+  bool is_abandoned(const JobOwner& owner) const;
+
+  /// True where this machine can tell, and end, the job's processes.
+  bool is_ours(const JobOwner& owner) const { return owner.host == host_; }
+
+ private:
+  const JobStore& store_;
+  std::string host_;
+  std::string boot_;
+};
+
+/// This machine's name.
+std::string host_name();
+
+} // namespace dtrain

@@ -1,0 +1,26 @@
+// The text of a log file, as Kubernetes' container runtimes write it (CRI), one line each:
+//
+//   2026-11-21T03:24:00.123456789Z stdout F text
+//   time in UTC                    stream tag
+//
+// Tag F ends a line; P is a part of one whose rest follows on the same stream. Times never go back
+// within a file. A file ends with a newline, but while it is written its end may lack one.
+#pragma once
+
+#include "backends/backend.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dtrain {
+
+/// Appends the entry and its newline. `text` holds no newline.
+void append_log_entry(std::string& out, Time time, bool is_stderr, bool complete,
+                      std::string_view text);
+
+/// From one line of a file, without its newline; `instance` is left empty and `text` views into
+/// `line`. Empty where the line is damaged.
+std::optional<LogLine> parse_log_entry(std::string_view line);
+
+} // namespace dtrain
