@@ -1,0 +1,101 @@
+// Plain loops, written for reading: the oracle of the vectorised kernels.
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/device/cpu/kernels.h"
+
+namespace trainer {
+namespace {
+
+void gemm(const Gemm& g) {
+  for (std::size_t panel = 0; panel < g.panels; ++panel) {
+    const float* b = g.b + panel * g.k * k_panel;
+    for (std::size_t row = 0; row < g.m; ++row) {
+      float sum[k_panel] = {};
+      for (std::size_t k = 0; k < g.k; ++k) {
+        const float a = g.a[row * g.a_row + k * g.a_column];
+        for (std::size_t j = 0; j < k_panel; ++j) {
+          sum[j] += a * b[k * k_panel + j];
+        }
+      }
+      std::copy_n(sum, k_panel, g.c + panel * g.c_panel + row * g.c_row);
+    }
+  }
+}
+
+void bias_relu(std::size_t rows, std::size_t width, const float* bias, float* y) {
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t j = 0; j < width; ++j) {
+      float& value = y[row * width + j];
+      value = std::max(value + bias[j], 0.0F);
+    }
+  }
+}
+
+void relu_backward(std::size_t rows, std::size_t width, const float* y, float* dy, float* dbias) {
+  for (std::size_t j = 0; j < width; ++j) {
+    float* column = dy + j / k_panel * rows * k_panel + j % k_panel;
+    float sum = 0;
+    for (std::size_t row = 0; row < rows; ++row) {
+      float& value = column[row * k_panel];
+      value = y[row * width + j] > 0 ? value : 0;
+      sum += value;
+    }
+    dbias[j] = sum;
+  }
+}
+
+Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
+                            const float* bias, float scale, float* logits, float* dbias) {
+  Score score{.count = static_cast<std::int64_t>(rows)};
+  std::fill_n(dbias, k_panel, 0.0F);
+  for (std::size_t row = 0; row < rows; ++row) {
+    float* z = logits + row * k_panel;
+    for (std::size_t c = 0; c < classes; ++c) {
+      z[c] += bias[c];
+    }
+    const float* largest = std::max_element(z, z + classes);
+    const float maximum = *largest;
+    const std::size_t label = labels[row];
+    score.correct += static_cast<std::size_t>(largest - z) == label ? 1 : 0;
+    const float shifted_label = z[label] - maximum;
+    float sum = 0;
+    for (std::size_t c = 0; c < classes; ++c) {
+      z[c] = std::exp(z[c] - maximum);
+      sum += z[c];
+    }
+    score.loss += std::log(sum) - shifted_label;
+    for (std::size_t c = 0; c < classes; ++c) {
+      z[c] = (z[c] / sum - (c == label ? 1.0F : 0.0F)) * scale;
+      dbias[c] += z[c];
+    }
+    std::fill(z + classes, z + k_panel, 0.0F);
+  }
+  return score;
+}
+
+void adam(std::size_t n, const Adam& a, const float* gradient, float* m, float* v,
+          float* parameter) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gradient[i];
+    m[i] = a.beta1 * m[i] + (1 - a.beta1) * g;
+    v[i] = a.beta2 * v[i] + (1 - a.beta2) * (g * g);
+    parameter[i] -= a.step_size * m[i] / (std::sqrt(v[i]) * a.inverse_correction2 + a.epsilon);
+  }
+}
+
+void bytes_to_floats(std::size_t n, const std::uint8_t* from, float* to) {
+  for (std::size_t i = 0; i < n; ++i) {
+    to[i] = static_cast<float>(from[i]) * (1.0F / 255.0F);
+  }
+}
+
+} // namespace
+
+const CpuKernels& portable_kernels() {
+  static constexpr CpuKernels kernels = {
+      "portable", gemm, bias_relu, relu_backward, softmax_cross_entropy, adam, bytes_to_floats};
+  return kernels;
+}
+
+} // namespace trainer

@@ -1,0 +1,28 @@
+// Random numbers by counter: a value is a pure function of (seed, stream, index), so any rank can
+// draw any of them in any order, and a run resumes by knowing where it stopped.
+//
+// Philox 4x32-10, of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+// (SC'11): ten rounds of two 32×32→64 bit products, each round's key bumped by a Weyl constant.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace trainer {
+
+/// What a stream of numbers is for, so that no two uses of a seed meet.
+enum class RandomStream : std::uint32_t { shuffle = 1, weights = 2, synthetic_data = 3 };
+
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key);
+
+/// Four numbers; `substream` is the layer or the epoch.
+std::array<std::uint32_t, 4> random_at(std::uint64_t seed, RandomStream stream,
+                                       std::uint32_t substream, std::uint64_t index);
+
+/// In [0, 1), from the upper 24 bits.
+constexpr float uniform(std::uint32_t bits) {
+  return static_cast<float>(bits >> 8) * (1.0F / 16777216.0F);
+}
+
+} // namespace trainer
