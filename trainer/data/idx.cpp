@@ -1,0 +1,112 @@
+#include "trainer/data/idx.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::uint32_t k_unsigned_bytes = 0x08;
+constexpr std::size_t k_word = 4;
+constexpr std::size_t k_read_size = std::size_t{8} << 20;
+constexpr unsigned k_gzip_buffer = 1U << 17;
+
+std::uint32_t big_endian(const std::uint8_t* bytes) {
+  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 |
+         std::uint32_t{bytes[2]} << 8 | std::uint32_t{bytes[3]};
+}
+
+/// A file that zlib reads, whether compressed or not.
+class GzipFile {
+ public:
+  explicit GzipFile(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+    if (!file_) {
+      throw DataError(fmt::format("{}: cannot open: {}", path_, std::strerror(errno)));
+    }
+    gzbuffer(file_.get(), k_gzip_buffer);
+  }
+
+  /// Up to `size` bytes: fewer only at the end.
+  std::size_t read(std::uint8_t* to, std::size_t size) {
+    const int got = gzread(file_.get(), to, static_cast<unsigned>(size));
+    int code = Z_OK;
+    const char* message = gzerror(file_.get(), &code);
+    if (got < 0 || (code != Z_OK && code != Z_BUF_ERROR)) {
+      const bool system = code == Z_ERRNO;
+      throw DataError(fmt::format("{}: cannot read: {}; the file is damaged, get it again", path_,
+                                  system ? std::strerror(errno) : message));
+    }
+    if (code == Z_BUF_ERROR) {
+      throw DataError(
+          fmt::format("{}: the gzip stream is cut off; the file is damaged, get it again", path_));
+    }
+    return static_cast<std::size_t>(got);
+  }
+
+ private:
+  struct Close {
+    void operator()(gzFile file) const { gzclose_r(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::remove_pointer_t<gzFile>, Close> file_;
+};
+
+} // namespace
+
+IdxArray read_idx(const std::string& path, std::size_t dimensions) {
+  GzipFile file(path);
+  std::vector<std::uint8_t> header(k_word * (1 + dimensions));
+  const std::size_t got = file.read(header.data(), header.size());
+  if (got < k_word) {
+    throw DataError(fmt::format("{}: {} bytes are no IDX file, its header alone has {}", path, got,
+                                header.size()));
+  }
+  const std::uint32_t magic = big_endian(header.data());
+  const auto expected = k_unsigned_bytes << 8 | static_cast<std::uint32_t>(dimensions);
+  if (magic != expected) {
+    throw DataError(
+        fmt::format("{}: magic number {} where IDX {} have {}; this is another kind of file", path,
+                    magic, dimensions == 1 ? "labels" : "images", expected));
+  }
+  if (got < header.size()) {
+    throw DataError(
+        fmt::format("{}: the header is cut off at {} of {} bytes", path, got, header.size()));
+  }
+  IdxArray array;
+  std::uint64_t total = 1;
+  for (std::size_t i = 1; i <= dimensions; ++i) {
+    const std::uint32_t dimension = big_endian(header.data() + i * k_word);
+    array.dimensions.push_back(dimension);
+    if (dimension != 0 && total > k_max_idx_bytes / dimension) {
+      throw DataError(fmt::format("{}: dimensions {} are more than {} bytes; the header is damaged",
+                                  path, fmt::join(array.dimensions, " × "), k_max_idx_bytes));
+    }
+    total *= dimension;
+  }
+  while (array.values.size() < total) {
+    const std::size_t have = array.values.size();
+    const std::size_t want = std::min<std::uint64_t>(k_read_size, total - have);
+    array.values.resize(have + want);
+    const std::size_t read = file.read(array.values.data() + have, want);
+    if (read < want) {
+      throw DataError(fmt::format("{}: truncated: {} of {} bytes of values ({})", path, have + read,
+                                  total, fmt::join(array.dimensions, " × ")));
+    }
+  }
+  std::uint8_t extra = 0;
+  if (file.read(&extra, 1) != 0) {
+    throw DataError(fmt::format("{}: longer than the {} bytes of values that its header says ({})",
+                                path, total, fmt::join(array.dimensions, " × ")));
+  }
+  return array;
+}
+
+} // namespace trainer

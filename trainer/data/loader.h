@@ -1,0 +1,88 @@
+// Batches of one rank, shuffled and sharded by arithmetic alone.
+//
+// The training data is one endless stream: sample p of the stream is number p mod N of epoch p / N,
+// in that epoch's random order. A step of n ranks with batch B takes the next n·B samples, rank r
+// those from r·B on. So no two ranks see the same sample, every epoch holds every sample once at
+// any world size, all ranks take the same number of steps, and where a run stands is one number,
+// the position in the stream, which a checkpoint keeps.
+//
+// Samples stay bytes; a batch is gathered and converted to floats in [0, 1] when it is asked for,
+// while the next samples' cache lines are already on their way. A thread of its own would only take
+// the core from the rank's arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trainer/data/dataset.h"
+#include "trainer/data/permutation.h"
+#include "trainer/device/buffer.h"
+#include "trainer/device/cpu/kernels.h"
+
+namespace trainer {
+
+/// Valid until the loader moves on.
+struct Batch {
+  std::size_t rows = 0;
+  std::span<const float> images;        ///< (rows, features)
+  std::span<const std::uint8_t> labels; ///< (rows)
+};
+
+struct LoaderOptions {
+  std::size_t batch_size = 64; ///< Per rank.
+  int rank = 0;
+  int world_size = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t start = 0; ///< Position in the stream, of all ranks together.
+  std::uint64_t end = 0;   ///< Steps begin while the position is below this.
+};
+
+class Loader {
+ public:
+  Loader(const Split& split, const CpuKernels& kernels, const LoaderOptions& options);
+
+  /// `for (const Batch& batch : loader)`; one pass.
+  class Iterator {
+   public:
+    explicit Iterator(Loader* loader) : loader_(loader) {}
+    const Batch& operator*() const { return loader_->batch_; }
+    Iterator& operator++() {
+      loader_->next();
+      return *this;
+    }
+    bool operator!=(std::nullptr_t) const { return !loader_->done_; }
+
+   private:
+    Loader* loader_;
+  };
+  Iterator begin();
+  static std::nullptr_t end() { return nullptr; }
+
+  /// Samples that all ranks have taken, the current batch's included.
+  std::uint64_t position() const { return position_; }
+
+  /// Spent gathering batches, since the start.
+  double seconds() const { return seconds_; }
+
+ private:
+  friend class Iterator;
+  void next();
+  std::uint64_t sample_at(std::uint64_t position);
+
+  const Split& split_;
+  const CpuKernels& kernels_;
+  LoaderOptions options_;
+  std::uint64_t position_;
+  bool done_ = false;
+  std::uint64_t epoch_ = 0;
+  Permutation order_;
+  Buffer images_;
+  std::vector<std::uint8_t> labels_;
+  std::vector<std::uint64_t> samples_;
+  Batch batch_;
+  double seconds_ = 0;
+};
+
+} // namespace trainer
