@@ -1,1 +1,54 @@
-int main() { return 0; }
+// dtrain-trainer: options → cluster → communicator → data → model → strategy → loop → checkpoint.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "submit/errors.h"
+#include "trainer/benchmark.h"
+#include "trainer/errors.h"
+#include "trainer/options.h"
+#include "trainer/train.h"
+
+namespace {
+
+constexpr int k_exit_error = 1;
+constexpr int k_exit_usage = 2;
+constexpr int k_help_width = 100;
+
+void run(const std::vector<std::string>& args) {
+  trainer::TrainerOptions options = trainer::parse_trainer_options(args);
+  if (options.help) {
+    fmt::print(
+        "{}", dtrain::help_text("dtrain-trainer", trainer::trainer_command(options), k_help_width));
+  } else if (options.version) {
+    fmt::print("dtrain-trainer {}\n", trainer::trainer_version());
+  } else if (options.benchmark_gemm) {
+    trainer::benchmark_gemm();
+  } else if (options.benchmark > 0) {
+    trainer::benchmark_training(options);
+  } else {
+    trainer::train(options);
+  }
+}
+
+int fail(int code, const char* message) {
+  fmt::print(stderr, "dtrain-trainer: {}\n", message);
+  return code;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run({argv + 1, argv + argc});
+    return 0;
+  } catch (const trainer::UsageError& error) {
+    return fail(k_exit_usage, error.what());
+  } catch (const dtrain::UsageError& error) {
+    return fail(k_exit_usage, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(k_exit_error, "out of memory; try a smaller --batch-size");
+  } catch (const std::exception& error) {
+    return fail(k_exit_error, error.what());
+  }
+}

@@ -1,0 +1,121 @@
+#include "trainer/benchmark.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+
+#include "trainer/clock.h"
+#include "trainer/data/loader.h"
+#include "trainer/device/device.h"
+#include "trainer/replica.h"
+#include "trainer/strategy/multi_worker.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_samples = 60'000;
+constexpr int k_windows = 5;
+constexpr int k_warm_up_steps = 50;
+constexpr int k_calibration_steps = 50;
+constexpr std::int64_t k_least_steps = 20;
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+} // namespace
+
+void benchmark_training(const TrainerOptions& options) {
+  const Cluster cluster = cluster_from_env();
+  const auto communicator = connect(cluster, comm_options(options));
+  const CpuKernels& kernels = *select_device(options.device).kernels;
+  const auto batch_size = static_cast<std::size_t>(options.batch_size);
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  const Dataset data = synthetic_dataset(k_samples, seed);
+  Replica replica({}, batch_size, options.learning_rate, kernels, *communicator);
+  replica.model.initialize(seed);
+  MultiWorker strategy(*communicator, replica.optimizer, replica.gradients,
+                       static_cast<std::size_t>(options.bucket_kib) << 10);
+  Loader loader(data.train, kernels,
+                {batch_size, cluster.rank, cluster.world_size, seed, 0, UINT64_MAX});
+  auto batch = loader.begin();
+  const auto run = [&](std::int64_t steps) {
+    const double started = now();
+    for (std::int64_t i = 0; i < steps; ++i, ++batch) {
+      strategy.step(replica.model, *batch);
+    }
+    return now() - started;
+  };
+  run(k_warm_up_steps);
+  const double seconds_a_step = run(k_calibration_steps) / k_calibration_steps;
+  auto steps =
+      std::max(k_least_steps, static_cast<std::int64_t>(options.benchmark / seconds_a_step));
+  communicator->broadcast(std::as_writable_bytes(std::span(&steps, 1)), 0, "steps");
+
+  std::array<double, k_windows> rates{};
+  double per_cpu_second = 0;
+  const double input_before = loader.seconds();
+  const double started = now();
+  for (double& rate : rates) {
+    communicator->barrier("window");
+    const double cpu = cpu_seconds();
+    const double begin = now();
+    run(steps);
+    const auto samples = static_cast<double>(steps * options.batch_size);
+    per_cpu_second = std::max(per_cpu_second, samples / (cpu_seconds() - cpu));
+    communicator->barrier("window");
+    rate = samples * cluster.world_size / (now() - begin);
+  }
+  const double input = (loader.seconds() - input_before) / (now() - started);
+  if (cluster.rank == 0) {
+    std::sort(rates.begin(), rates.end());
+    fmt::print("mlp dtrain {} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
+               "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
+               "{}\n",
+               trainer_version(), cluster.world_size, options.batch_size, rates.back(),
+               rates[k_windows / 2],
+               rates.back() / static_cast<double>(options.batch_size) / cluster.world_size,
+               per_cpu_second, 100 * input, kernels.name);
+  }
+}
+
+void benchmark_gemm() {
+  struct Shape {
+    const char* name;
+    std::size_t m, k, n;
+    bool transposed; ///< A is read by columns.
+  };
+  constexpr std::array<Shape, 4> shapes = {{{"forward 64", 64, 784, 128, false},
+                                            {"weight gradient 64", 784, 64, 128, true},
+                                            {"forward 1024", 1024, 784, 128, false},
+                                            {"weight gradient 1024", 784, 1024, 128, true}}};
+  constexpr double k_seconds = 0.5;
+  const CpuKernels& kernels = best_kernels();
+  for (const Shape& s : shapes) {
+    const Buffer a(s.m * s.k);
+    const Buffer b(s.k * s.n);
+    const Buffer c(s.m * s.n);
+    std::fill_n(a.data(), a.size(), 0.5F);
+    std::fill_n(b.data(), b.size(), 0.5F);
+    const Gemm gemm{s.m,
+                    s.k,
+                    s.n / k_panel,
+                    a.data(),
+                    s.transposed ? 1 : s.k,
+                    s.transposed ? s.m : 1,
+                    b.data(),
+                    c.data(),
+                    k_panel,
+                    s.m * k_panel};
+    double best = 1e9;
+    for (const double end = now() + k_seconds; now() < end;) {
+      const double started = now();
+      kernels.gemm(gemm);
+      best = std::min(best, now() - started);
+    }
+    fmt::print("gemm {} {}: {}x{}x{} {:.1f} GFLOP/s\n", kernels.name, s.name, s.m, s.n, s.k,
+               2e-9 * static_cast<double>(s.m * s.n * s.k) / best);
+  }
+}
+
+} // namespace trainer

@@ -1,0 +1,42 @@
+// What a person sees. Only rank 0 prints; lines go to stdout, the progress bar to stderr, and the
+// bar only where stderr is a terminal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/monitor/metrics.h"
+
+namespace trainer {
+
+class Console {
+ public:
+  /// `quiet`: another rank does the printing.
+  Console(bool quiet, bool progress_bar);
+  ~Console();
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  /// The choices made, once at start: what and how it was settled.
+  void choices(const std::vector<std::pair<std::string, std::string>>& choices);
+  void line(const LogLine& line, double epochs);
+  void say(const std::string& text);
+
+  /// Redraws the bar at most some times a second.
+  void progress(std::int64_t step, std::int64_t steps);
+
+ private:
+  void clear_bar();
+
+  bool quiet_;
+  bool bar_;
+  bool drawn_ = false;
+  double drawn_at_ = 0;
+};
+
+/// 151,234
+std::string with_commas(double number);
+
+} // namespace trainer

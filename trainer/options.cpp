@@ -1,0 +1,224 @@
+#include "trainer/options.h"
+
+#include <fmt/format.h>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+using dtrain::Complete;
+using dtrain::Option;
+
+constexpr std::int64_t k_max_batch = 1 << 20;
+constexpr std::int64_t k_max_seconds = 1'000'000;
+constexpr std::int64_t k_max_bucket_kib = 1 << 20;
+
+std::vector<Option> training_options(TrainerOptions& o) {
+  const std::string group = "Training";
+  return {
+      {.flags = "--data",
+       .target = &o.data,
+       .metavar = "DATA",
+       .help = "Folder with MNIST's four IDX files (plain or .gz), or mnist or fashion-mnist: "
+               "Debian's package if installed, else the cache, else downloaded [fashion-mnist]",
+       .group = group,
+       .complete = Complete::directory},
+      {.flags = "--epochs",
+       .target = &o.epochs,
+       .metavar = "N",
+       .help = "Times that every training sample is seen [10]",
+       .group = group,
+       .minimum = 1,
+       .maximum = 1'000'000},
+      {.flags = "--steps",
+       .target = &o.steps,
+       .metavar = "N",
+       .help = "Stop after step N instead, resumed steps counted [as --epochs takes]",
+       .group = group,
+       .minimum = 1},
+      {.flags = "--batch-size",
+       .target = &o.batch_size,
+       .metavar = "N",
+       .help = "Samples a step on each rank; the global batch is N times the ranks [64]",
+       .group = group,
+       .minimum = 1,
+       .maximum = k_max_batch},
+      {.flags = "--learning-rate",
+       .target = &o.learning_rate,
+       .metavar = "RATE",
+       .help = "Adam's [0.001]",
+       .group = group},
+      {.flags = "--seed",
+       .target = &o.seed,
+       .metavar = "N",
+       .help =
+           "Of weights and sample order; the same seed on as many ranks gives the same bits [0]",
+       .group = group,
+       .minimum = 0},
+  };
+}
+
+std::vector<Option> output_options(TrainerOptions& o) {
+  const std::string group = "Output";
+  return {
+      {.flags = "--log-every",
+       .target = &o.log_every,
+       .metavar = "STEPS",
+       .help = "Print a line every so many steps [100]",
+       .group = group,
+       .minimum = 1},
+      {.flags = "--no-progress",
+       .target = &o.no_progress,
+       .metavar = "",
+       .help = "No progress bar, on a terminal either",
+       .group = group},
+      {.flags = "--logdir",
+       .target = &o.logdir,
+       .metavar = "DIR",
+       .help = "Write TensorBoard event files there [none]",
+       .group = group,
+       .complete = Complete::directory},
+      {.flags = "--checkpoint-dir",
+       .target = &o.checkpoint_dir,
+       .metavar = "DIR",
+       .help = "Save the model and all that continuing takes, at the end and as "
+               "--checkpoint-every says; the newest two are kept [none]",
+       .group = group,
+       .complete = Complete::directory},
+      {.flags = "--checkpoint-every",
+       .target = &o.checkpoint_every,
+       .metavar = "STEPS",
+       .help = "Save every so many steps as well [only at the end]",
+       .group = group,
+       .minimum = 1},
+      {.flags = "--resume",
+       .target = &o.resume,
+       .metavar = "",
+       .help = "Continue from the newest checkpoint in --checkpoint-dir, bit for bit; "
+               "start anew where there is none",
+       .group = group},
+  };
+}
+
+std::vector<Option> machine_options(TrainerOptions& o) {
+  const std::string group = "Machine and network";
+  return {
+      {.flags = "--device",
+       .target = &o.device,
+       .metavar = "DEVICE",
+       .help = "auto, cpu or cuda; cuda is an error where there is none [auto]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"auto", "cpu", "cuda"}},
+      {.flags = "--transport",
+       .target = &o.transport,
+       .metavar = "TRANSPORT",
+       .help = "How ranks exchange gradients: auto, shm (one host) or tcp [auto]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"auto", "shm", "tcp"}},
+      {.flags = "--bucket-size",
+       .target = &o.bucket_kib,
+       .metavar = "KIB",
+       .help = "Gradients that are reduced together, while backward still runs [128]",
+       .group = group,
+       .minimum = 1,
+       .maximum = k_max_bucket_kib},
+      {.flags = "--rendezvous-timeout",
+       .target = &o.rendezvous_timeout,
+       .metavar = "SECONDS",
+       .help = "For all ranks to arrive [60]",
+       .group = group,
+       .minimum = 1,
+       .maximum = k_max_seconds},
+      {.flags = "--peer-timeout",
+       .target = &o.peer_timeout,
+       .metavar = "SECONDS",
+       .help = "Silence after which a rank counts as dead [8]",
+       .group = group,
+       .minimum = 1,
+       .maximum = k_max_seconds},
+  };
+}
+
+std::vector<Option> other_options(TrainerOptions& o) {
+  const std::string group = "Other";
+  return {
+      {.flags = "--benchmark",
+       .target = &o.benchmark,
+       .metavar = "SECONDS",
+       .help = "Train on synthetic images for five windows of so many seconds and print samples/s",
+       .group = group,
+       .minimum = 0,
+       .maximum = k_max_seconds},
+      {.flags = "--benchmark-gemm",
+       .target = &o.benchmark_gemm,
+       .metavar = "",
+       .help = "Print the GFLOP/s of the model's matrix products on one core",
+       .group = group},
+      {.flags = "--version",
+       .target = &o.version,
+       .metavar = "",
+       .help = "Print the version",
+       .group = group},
+  };
+}
+
+} // namespace
+
+dtrain::CommandTable trainer_command(TrainerOptions& options) {
+  dtrain::CommandTable table;
+  table.name = ""; // The program is the command.
+  table.summary = "Train an image classifier on one or many ranks";
+  table.description =
+      "Trains the multilayer perceptron 784-128-10 with Adam on Fashion-MNIST, MNIST or files of "
+      "their format. Started as several ranks (by dtrain submit, torchrun, mpirun or srun) it "
+      "trains them as one, averaging gradients with a ring all-reduce.\n\n"
+      "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
+      "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.";
+  table.examples = {"# Train alone, on Fashion-MNIST",
+                    "dtrain-trainer",
+                    "# Three ranks on this machine",
+                    "dtrain submit --workers=3 --wait",
+                    "# Save every 500 steps, and continue after an interruption",
+                    "dtrain-trainer --checkpoint-dir=run1 --checkpoint-every=500 --resume"};
+  for (auto part : {training_options, output_options, machine_options, other_options}) {
+    for (Option& option : part(options)) {
+      table.options.push_back(std::move(option));
+    }
+  }
+  return table;
+}
+
+TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
+  TrainerOptions options;
+  const dtrain::CommandTable table = trainer_command(options);
+  options.help = !dtrain::parse_options(table, args);
+  if (options.help || options.version) {
+    return options;
+  }
+  if (!(options.learning_rate > 0)) {
+    throw UsageError(
+        fmt::format("--learning-rate={}: must be greater than 0", options.learning_rate));
+  }
+  if (options.checkpoint_dir.empty() && (options.resume || options.checkpoint_every > 0)) {
+    throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
+                                 options.resume ? "--resume" : "--checkpoint-every"));
+  }
+  return options;
+}
+
+CommOptions comm_options(const TrainerOptions& options) {
+  CommOptions comm;
+  comm.transport = options.transport == "shm"   ? CommOptions::Transport::shared_memory
+                   : options.transport == "tcp" ? CommOptions::Transport::tcp
+                                                : CommOptions::Transport::automatic;
+  comm.rendezvous_timeout = options.rendezvous_timeout;
+  comm.peer_timeout = options.peer_timeout;
+  return comm;
+}
+
+std::string trainer_version() { return DTRAIN_VERSION; }
+
+} // namespace trainer
