@@ -21,6 +21,10 @@ constexpr double k_goodbye_seconds = 2;
 constexpr double k_verdict_seconds = 2;
 constexpr std::uint32_t k_note_magic = 0x54444e31;
 
+std::string at(std::int64_t step) {
+  return step >= 0 ? fmt::format("at step {}", step) : std::string("before its first step");
+}
+
 enum NoteType : std::uint32_t { k_beat = 1, k_failure, k_left, k_left_acknowledged };
 
 } // namespace
@@ -64,14 +68,18 @@ Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links, d
 
 Health::~Health() { leave(false); }
 
-void Health::check() const {
+void Health::check() {
   if (failed_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(mutex_);
     throw PeerError(failure_);
   }
   if (begun_.load(std::memory_order_relaxed) > fewest_done_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(mutex_);
-    throw PeerError(fmt::format("{}, while rank {} is at {}", left_, rank_, current_));
+    std::string text;
+    {
+      const std::lock_guard lock(mutex_);
+      text = fmt::format("{}, while rank {} is at {}", left_, rank_, current_);
+    }
+    fail(text);
   }
 }
 
@@ -175,8 +183,8 @@ void Health::run() {
       gave_up = gave_up_;
     }
     if (leaving && gave_up && !said_goodbye) {
-      report = fmt::format("{} gave up at step {} on an error of its own: see its output",
-                           name(rank_), step_.load(std::memory_order_relaxed));
+      report = fmt::format("{} gave up {} on an error of its own: see its output", name(rank_),
+                           at(step_.load(std::memory_order_relaxed)));
     }
     if (!report.empty()) {
       declare(report, rank_);
@@ -282,7 +290,7 @@ void Health::note_left(int rank, std::int64_t step, std::uint64_t done) {
   }
   const std::lock_guard lock(mutex_);
   if (done < fewest_done_.load(std::memory_order_relaxed)) {
-    left_ = fmt::format("{} left after {} collectives at step {}", name(rank), done, step);
+    left_ = fmt::format("{} left {}, after {} collectives", name(rank), at(step), done);
     fewest_done_.store(done, std::memory_order_release);
   }
 }
@@ -292,9 +300,10 @@ void Health::lost(Peer& peer, const std::string& why) {
   if (peer.left || peer.acknowledged) {
     return;
   }
-  const std::string when =
-      peer.step >= 0 ? fmt::format("at step {}", peer.step) : std::string("before its first step");
-  declare(fmt::format("{} died or was cut off {}: {}", name(peer.rank), when, why), peer.rank);
+  declare(fmt::format("{} died or was cut off: {}; last heard of {}, rank {} is {}",
+                      name(peer.rank), why, at(peer.step), rank_,
+                      at(step_.load(std::memory_order_relaxed))),
+          peer.rank);
 }
 
 void Health::declare(const std::string& text, int about) {

@@ -33,7 +33,7 @@ class Health {
 
   /// Throws PeerError once any rank is known to have failed, or has left with fewer collectives
   /// done than this rank has begun.
-  void check() const;
+  void check();
 
   void set_step(std::int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
   /// This rank has begun its n-th collective.

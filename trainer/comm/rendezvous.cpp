@@ -17,6 +17,7 @@ constexpr double k_slice_seconds = 0.05;
 constexpr double k_first_retry_seconds = 0.002;
 constexpr double k_longest_retry_seconds = 0.1;
 constexpr double k_bind_seconds = 5;
+constexpr double k_abort_seconds = 1;
 constexpr std::uint32_t k_frame_magic = 0x54445331;
 
 struct Frame {
@@ -192,15 +193,26 @@ void Star::abort_all(const std::string& text) noexcept {
   frame.size = sizeof(Abort);
   Abort abort;
   std::copy_n(text.begin(), std::min(text.size(), abort.text.size() - 1), abort.text.begin());
+  const Deadline soon = after_seconds(k_abort_seconds);
   for (const Fd& link : links_) {
     if (link) {
       try {
-        const Deadline soon = after_seconds(k_slice_seconds);
         send_all(link, bytes_of(frame), soon);
         send_all(link, bytes_of(abort), soon);
+        shutdown(link.get(), SHUT_WR);
       } catch (const LinkError&) {
         continue; // It is gone as well: there is nobody to tell.
       }
+    }
+  }
+  // A connection closed with bytes unread is reset, and the message lost: read until they close.
+  for (const Fd& link : links_) {
+    try {
+      for (std::byte unread{}; link;) {
+        receive_all(link, {&unread, 1}, soon);
+      }
+    } catch (const LinkError&) {
+      continue;
     }
   }
 }
@@ -235,7 +247,11 @@ std::vector<std::byte> Star::exchange_bytes(std::span<const std::byte> mine) {
     return all;
   }
   try {
-    send_all(links_[0], mine, deadline);
+    try {
+      send_all(links_[0], mine, deadline);
+    } catch (const LinkError&) {
+      // Rank 0 may have said why before it closed.
+    }
     Frame frame;
     receive_all(links_[0], writable_bytes_of(frame), deadline);
     if (frame.magic == k_frame_magic && frame.aborted == 1 && frame.size == sizeof(Abort)) {

@@ -74,7 +74,7 @@ class SharedArena {
   /// Returns when `ready()`, which may only become true by stores that signal() follows.
   /// Throws PeerError.
   template <typename Ready>
-  void wait_until(const Health& health, Ready ready) const {
+  void wait_until(Health& health, Ready ready) const {
     for (int spin = 0; spin < spins_; ++spin) {
       if (ready()) {
         return;
