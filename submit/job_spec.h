@@ -38,13 +38,15 @@ inline constexpr int k_max_workers = 4096;
 /// Names within a job: "worker-0", the field's form for role and index.
 std::string instance_name(std::string_view role, int index);
 
-/// Fills in what was left open and validates the rest. Throws UsageError naming flag and fix.
+/// Fills in what was left open (name, namespace, backend) and validates the rest; of an environment
+/// variable given twice the later value stays. Throws UsageError naming flag and fix.
 JobSpec resolve(JobSpec job);
 
-/// A job file (YAML, or JSON, which is YAML). `origin` is the file's name for messages.
+/// A job file (YAML, or JSON, which is YAML) over `base`: a key that the file has replaces the
+/// field. `origin` is the file's name for messages.
 /// Throws UsageError with line and column on bad syntax, an unknown key, a key given twice, or a
 /// value of the wrong type.
-JobSpec read_job_yaml(const std::string& text, const std::string& origin);
+JobSpec read_job_yaml(const std::string& text, const std::string& origin, JobSpec base = {});
 
 /// The job as YAML that read_job_yaml reads back to an equal value, bytes that are not UTF-8
 /// included (as !!binary).

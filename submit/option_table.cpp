@@ -1,5 +1,6 @@
 #include "submit/option_table.h"
 
+#include "submit/duration.h"
 #include "submit/errors.h"
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -95,6 +97,20 @@ void check_choice(const Option& option, const Given& given) {
                             did_you_mean(given.value, choices)));
 }
 
+int parse_milliseconds(const Option& option, const Given& given) {
+  const auto duration = parse_duration(given.value);
+  if (!duration) {
+    refuse(given, "must be a duration such as 500ms, 10s, 5m or 1h");
+  }
+  if (duration->count() < option.minimum ||
+      duration->count() > std::min<std::int64_t>(option.maximum, INT_MAX)) {
+    refuse(given, fmt::format("must be between {} and {}",
+                              format_duration(std::chrono::milliseconds(option.minimum)),
+                              format_duration(std::chrono::milliseconds(option.maximum))));
+  }
+  return static_cast<int>(duration->count());
+}
+
 /// A value checked and ready, applied only when all of them are good.
 using Assignment = std::function<void()>;
 
@@ -102,7 +118,11 @@ Assignment prepare(const Option& option, const Given& given) {
   return std::visit(
       [&](auto* target) -> Assignment {
         using Value = std::remove_pointer_t<decltype(target)>;
-        if constexpr (std::is_same_v<Value, bool>) {
+        if constexpr (std::is_same_v<Value, int>) {
+          const int value = option.duration ? parse_milliseconds(option, given)
+                                            : parse_number<int>(option, given);
+          return [target, value] { *target = value; };
+        } else if constexpr (std::is_same_v<Value, bool>) {
           return [target, value = parse_bool(given)] { *target = value; };
         } else if constexpr (std::is_arithmetic_v<Value>) {
           return [target, value = parse_number<Value>(option, given)] { *target = value; };

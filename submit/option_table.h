@@ -42,6 +42,7 @@ struct Option {
   std::string env = {}; ///< Environment variable that gives the default.
   bool required = false;
   bool positional = false;
+  bool duration = false; ///< An int in milliseconds, given as "10s", "500ms" or seconds.
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }
 

@@ -15,6 +15,16 @@ namespace {
 constexpr std::string_view k_sh_plain =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:,+@%=";
 
+/// True where sh takes `text` for one word wherever it stands: no reserved word (all letters),
+/// no assignment (a name and '='), no file descriptor (all digits), nothing to expand.
+bool is_plain_sh(std::string_view text) {
+  if (text.find_first_not_of(k_sh_plain) != std::string_view::npos) {
+    return false;
+  }
+  const std::size_t mark = text.find_first_of("-./:,+@%");
+  return mark != std::string_view::npos && mark < text.find('=');
+}
+
 std::string base64(std::string_view bytes) {
   constexpr std::string_view digits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -63,8 +73,7 @@ std::string quote_sh(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) {
     throw UsageError(fmt::format("'{}' holds a NUL byte, which no argument can", printable(text)));
   }
-  if (!text.empty() && text.find_first_not_of(k_sh_plain) == std::string_view::npos &&
-      text.front() != '=') {
+  if (is_plain_sh(text)) {
     return std::string(text);
   }
   std::string out = "'";

@@ -28,6 +28,7 @@ struct GangPlace {
   std::string job_uid;   ///< Unique a submission.
   std::string job_token; ///< Secret that the ranks prove to one another.
   int restart_count = 0;
+  int max_restarts = 0;
   std::string master_addr;   ///< Rank 0's host.
   int master_port = 0;       ///< Reserved for rank 0's rendezvous.
   std::string hostfile_path; ///< Where hostfile_text() was written, on every node.
@@ -36,8 +37,14 @@ struct GangPlace {
 
 using EnvVars = std::vector<std::pair<std::string, std::string>>;
 
-/// The variables of one rank: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK,
-/// MASTER_ADDR, MASTER_PORT, TF_CONFIG, the host file's variables and DTRAIN_JOB_*.
+/// The variables of one rank:
+///   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT
+///   GROUP_RANK, GROUP_WORLD_SIZE, ROLE_*, TORCHELASTIC_*   torchrun's
+///   TF_CONFIG                                              TensorFlow's
+///   DTRAIN_HOSTFILE, DLTS_HOSTFILE, OMPI_MCA_orte_default_hostfile,
+///   PRTE_MCA_prte_default_hostfile                         where hostfile_path is set
+///   DTRAIN_JOB_NAME, _NAMESPACE, _UID, _TOKEN, DTRAIN_RESTART_COUNT
+///   PYTHONUNBUFFERED
 EnvVars rank_env(const GangPlace& gang, int rank);
 
 /// TF_CONFIG as compact JSON with sorted keys.

@@ -1,0 +1,18 @@
+// Durations as people type them.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dtrain {
+
+/// "500ms", "10s", "5m", "1h", "2d", or a bare number of seconds; fractions are fine.
+/// std::nullopt for anything else, and for what is negative or past 10 years.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+/// The shortest of the above that is exact: "1500ms", "10s", "5m".
+std::string format_duration(std::chrono::milliseconds duration);
+
+} // namespace dtrain

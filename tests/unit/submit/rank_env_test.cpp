@@ -1,0 +1,90 @@
+#include "submit/rank_env.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <map>
+
+using namespace dtrain;
+
+namespace {
+
+/// Two nodes, the first with two ranks.
+GangPlace gang() {
+  GangPlace gang;
+  gang.job_name = "mnist";
+  gang.namespace_name = "team";
+  gang.job_uid = "uid-1";
+  gang.job_token = "secret";
+  gang.restart_count = 2;
+  gang.max_restarts = 5;
+  gang.master_addr = "node-a";
+  gang.master_port = 4000;
+  gang.hostfile_path = "/run/hosts";
+  gang.ranks = {{.index = 0, .host = "node-a", .port = 5000},
+                {.index = 1, .host = "node-a", .port = 5001},
+                {.index = 2, .host = "node-b", .port = 5000}};
+  return gang;
+}
+
+std::map<std::string, std::string> vars(const GangPlace& place, int rank) {
+  std::map<std::string, std::string> map;
+  for (const auto& [key, value] : rank_env(place, rank)) {
+    CHECK(map.emplace(key, value).second); // each once
+  }
+  return map;
+}
+
+} // namespace
+
+TEST_CASE("each rank is told its place in the world and on its node") {
+  auto env = vars(gang(), 2);
+  CHECK(env["RANK"] == "2");
+  CHECK(env["WORLD_SIZE"] == "3");
+  CHECK(env["LOCAL_RANK"] == "0");
+  CHECK(env["LOCAL_WORLD_SIZE"] == "1");
+  CHECK(env["NODE_RANK"] == "1");
+  CHECK(env["GROUP_RANK"] == "1");
+  CHECK(env["GROUP_WORLD_SIZE"] == "2");
+  CHECK(env["MASTER_ADDR"] == "node-a");
+  CHECK(env["MASTER_PORT"] == "4000");
+  env = vars(gang(), 1);
+  CHECK(env["LOCAL_RANK"] == "1");
+  CHECK(env["LOCAL_WORLD_SIZE"] == "2");
+  CHECK(env["NODE_RANK"] == "0");
+}
+
+TEST_CASE("the job's own variables, torchrun's and the host file's are there") {
+  auto env = vars(gang(), 0);
+  CHECK(env["DTRAIN_JOB_NAME"] == "mnist");
+  CHECK(env["DTRAIN_JOB_NAMESPACE"] == "team");
+  CHECK(env["DTRAIN_JOB_UID"] == "uid-1");
+  CHECK(env["DTRAIN_JOB_TOKEN"] == "secret");
+  CHECK(env["DTRAIN_RESTART_COUNT"] == "2");
+  CHECK(env["TORCHELASTIC_RESTART_COUNT"] == "2");
+  CHECK(env["TORCHELASTIC_MAX_RESTARTS"] == "5");
+  CHECK(env["TORCHELASTIC_RUN_ID"] == "uid-1");
+  CHECK(env["PYTHONUNBUFFERED"] == "1");
+  // Set, it would make rank 0 look for a store that nobody runs.
+  CHECK(env.count("TORCHELASTIC_USE_AGENT_STORE") == 0);
+  for (const char* name : {"DTRAIN_HOSTFILE", "DLTS_HOSTFILE", "OMPI_MCA_orte_default_hostfile",
+                           "PRTE_MCA_prte_default_hostfile"}) {
+    CHECK(env[name] == "/run/hosts");
+  }
+}
+
+TEST_CASE("TF_CONFIG lists every address once and names this task") {
+  CHECK(tf_config(gang(), 1) ==
+        R"({"cluster":{"worker":["node-a:5000","node-a:5001","node-b:5000"]},)"
+        R"("task":{"index":1,"type":"worker"}})");
+  GangPlace place = gang();
+  place.ranks[0] = {.role = "chief", .index = 0, .host = "::1", .port = 7};
+  const auto config = nlohmann::json::parse(tf_config(place, 0));
+  CHECK(config["cluster"]["chief"] == nlohmann::json({"[::1]:7"}));
+  CHECK(config["cluster"]["worker"].size() == 2);
+  CHECK(config["task"]["type"] == "chief");
+}
+
+TEST_CASE("the host file has a line a node with its slots") {
+  CHECK(hostfile_text(gang()) == "node-a slots=2\nnode-b slots=1\n");
+}
