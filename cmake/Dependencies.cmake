@@ -9,8 +9,8 @@ find_package(CURL 7.88 REQUIRED)
 find_package(doctest 2.4 REQUIRED)
 
 # dtrain itself links no shared library but libc, each costs about a millisecond of every start:
-# fmt as headers (Debian has no archive of it), yaml-cpp from its archive, libstdc++ statically.
-add_library(dtrain_fmt ALIAS fmt::fmt-header-only)
+# fmt built from Debian's headers, yaml-cpp from its archive, libstdc++ statically.
+add_library(dtrain_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_library.cpp)
 find_library(DTRAIN_YAML_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 add_library(dtrain_yaml STATIC IMPORTED)
 set_target_properties(dtrain_yaml PROPERTIES IMPORTED_LOCATION ${DTRAIN_YAML_ARCHIVE})
