@@ -18,6 +18,10 @@ if(DTRAIN_SANITIZE)
   add_link_options(-fsanitize=${DTRAIN_SANITIZE})
 endif()
 
+if(DTRAIN_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link) # coverage of the libraries, which guides libFuzzer
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})

@@ -1,8 +1,9 @@
-# Writes OUTPUT: builtin_templates() of submit/render.h, from the TEMPLATES below FOLDER.
-set(text "#include \"submit/render.h\"\n\nnamespace dtrain {\nconst std::vector<BuiltinTemplate>& builtin_templates() {\n  static const std::vector<BuiltinTemplate> all = {\n")
-foreach(template IN LISTS TEMPLATES)
-  file(READ ${FOLDER}/${template} content)
-  string(APPEND text "    {\"${template}\", R\"__template__(${content})__template__\"},\n")
+# Writes OUTPUT: the function FUNCTION, which gives the files FILES below FOLDER by name, as
+# builtin_templates() of submit/render.h does.
+set(text "#include \"submit/render.h\"\n\nnamespace dtrain {\nconst std::vector<BuiltinTemplate>& ${FUNCTION}();\n\nconst std::vector<BuiltinTemplate>& ${FUNCTION}() {\n  static const std::vector<BuiltinTemplate> all = {\n")
+foreach(file IN LISTS FILES)
+  file(READ ${FOLDER}/${file} content)
+  string(APPEND text "    {\"${file}\", R\"__template__(${content})__template__\"},\n")
 endforeach()
 string(APPEND text "  };\n  return all;\n}\n} // namespace dtrain\n")
 file(WRITE ${OUTPUT} "${text}")

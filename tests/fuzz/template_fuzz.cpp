@@ -1,0 +1,222 @@
+// A template and a value, both of any bytes: no value changes the structure of what a template
+// renders to. The first byte picks the kind, a zero byte ends the template.
+//
+// YAML and JSON: the tree with the value must be the tree with a plain word, but for the scalars
+// that hold it. sh: the words, read by a small splitter of our own, must be as many and the same.
+#include "submit/errors.h"
+#include "submit/quote.h"
+#include "submit/render.h"
+
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+using Shape = std::vector<std::string>;
+
+constexpr std::string_view k_plain = "PLAIN";
+
+json data_of(const std::string& value) {
+  return {{"x", value}, {"yes", true}, {"no", false}, {"n", 3}, {"list", {value, value}}};
+}
+
+std::optional<std::string> render(const char* name, std::string_view text,
+                                  const std::string& value) {
+  try {
+    return dtrain::render_template(name, text, data_of(value));
+  } catch (const dtrain::UsageError&) {
+    return std::nullopt;
+  }
+}
+
+std::string scalar_of(const YAML::Node& node) {
+  if (node.Tag() == "tag:yaml.org,2002:binary") {
+    const auto bytes = YAML::DecodeBase64(node.Scalar());
+    return {bytes.begin(), bytes.end()};
+  }
+  return node.Scalar();
+}
+
+/// The tree in a line a node; `value` where a scalar is it.
+void add_shape(const YAML::Node& node, const std::string& value, Shape& shape, int depth) {
+  constexpr int k_deepest = 50; // aliases may make a ring
+  if (depth > k_deepest) {
+    return;
+  }
+  if (node.IsScalar()) {
+    const std::string text = scalar_of(node);
+    shape.push_back(text == value ? "VALUE" : "scalar " + text);
+  } else if (node.IsMap()) {
+    shape.emplace_back("map");
+    for (const auto& entry : node) {
+      add_shape(entry.first, value, shape, depth + 1);
+      add_shape(entry.second, value, shape, depth + 1);
+    }
+    shape.emplace_back("end");
+  } else if (node.IsSequence()) {
+    shape.emplace_back("list");
+    for (const auto& item : node) {
+      add_shape(item, value, shape, depth + 1);
+    }
+    shape.emplace_back("end");
+  } else {
+    shape.emplace_back("null");
+  }
+}
+
+std::optional<Shape> yaml_shape(const std::string& text, const std::string& value) {
+  try {
+    Shape shape;
+    for (const YAML::Node& document : YAML::LoadAll(text)) {
+      add_shape(document, value, shape, 0);
+    }
+    return shape;
+  } catch (const YAML::Exception&) {
+    return std::nullopt;
+  }
+}
+
+/// The words of a script as sh reads them, the operators and newlines between them included;
+/// std::nullopt for scripts with what it does not know (expansions, here-documents).
+std::optional<Shape> sh_shape(std::string_view text, const std::string& value) {
+  if (text.find_first_of("$`") != std::string_view::npos ||
+      text.find("<<") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  Shape shape;
+  std::string word;
+  bool in_word = false;
+  const auto end_word = [&] {
+    if (in_word) {
+      for (std::size_t at = word.find(value); !value.empty() && at != std::string::npos;
+           at = word.find(value, at)) {
+        word.replace(at, value.size(), "\1VALUE\1");
+        at += 7;
+      }
+      shape.push_back("word " + word);
+    }
+    word.clear();
+    in_word = false;
+  };
+  char quote = '\0';
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote != '\0') {
+      if (c == quote) {
+        quote = '\0';
+      } else if (c == '\\' && quote == '"' && i + 1 < text.size()) {
+        word += text[++i];
+      } else {
+        word += c;
+      }
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      in_word = true;
+    } else if (c == '\\' && i + 1 < text.size()) {
+      word += text[++i];
+      in_word = true;
+    } else if (c == '#' && !in_word) {
+      while (i + 1 < text.size() && text[i + 1] != '\n') {
+        ++i;
+      }
+    } else if (std::string_view(" \t\n;&|<>()").find(c) != std::string_view::npos) {
+      end_word();
+      if (c != ' ' && c != '\t') {
+        shape.push_back(std::string("operator ") + c);
+      }
+    } else {
+      word += c;
+      in_word = true;
+    }
+  }
+  if (quote != '\0') {
+    return std::nullopt;
+  }
+  end_word();
+  return shape;
+}
+
+void check_yaml(std::string_view text, const std::string& value) {
+  const auto plain = render("fuzz.yaml", text, std::string(k_plain));
+  const auto hostile = render("fuzz.yaml", text, value);
+  if (plain.has_value() != hostile.has_value()) {
+    std::abort();
+  }
+  if (!plain) {
+    return;
+  }
+  const auto expected = yaml_shape(*plain, std::string(k_plain));
+  if (expected && yaml_shape(*hostile, value) != expected) {
+    std::abort();
+  }
+}
+
+void check_sh(std::string_view text, const std::string& value) {
+  const auto plain = render("fuzz.sh", text, std::string(k_plain));
+  const auto hostile = render("fuzz.sh", text, value);
+  if (!plain || !hostile) {
+    return; // a value with a NUL byte is refused
+  }
+  const bool has_expansion = text.find_first_of("$`") != std::string_view::npos;
+  const auto expected = sh_shape(*plain, std::string(k_plain));
+  // A value's own $ and ` are inside quotes, where the splitter need not look at them.
+  if (expected && !has_expansion && value.find_first_of("$`") == std::string::npos &&
+      value.find("<<") == std::string::npos && sh_shape(*hostile, value) != expected) {
+    std::abort();
+  }
+}
+
+void check_json(std::string_view text, const std::string& value) {
+  if (!dtrain::is_utf8(value)) {
+    return;
+  }
+  const auto plain = render("fuzz.json", text, std::string(k_plain));
+  const auto hostile = render("fuzz.json", text, value);
+  if (plain.has_value() != hostile.has_value()) {
+    std::abort();
+  }
+  if (plain && json::accept(*plain) != json::accept(*hostile)) {
+    std::abort();
+  }
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  constexpr std::size_t k_longest = 4096;
+  if (size < 2 || size > k_longest) {
+    return 0;
+  }
+  const std::string_view all(reinterpret_cast<const char*>(data), size);
+  const std::size_t split = all.find('\0', 1);
+  const std::string_view text = all.substr(1, split == std::string_view::npos ? split : split - 1);
+  const std::string value(split == std::string_view::npos ? "a: 'b\"\n- c #"
+                                                          : all.substr(split + 1));
+  // The comparison needs to tell the value from the template's own words.
+  if (value.size() < 3 || text.find(value) != std::string_view::npos ||
+      text.find(k_plain) != std::string_view::npos || value.find(k_plain) != std::string::npos) {
+    return 0;
+  }
+  switch (all[0] % 3) {
+  case 0:
+    check_yaml(text, value);
+    break;
+  case 1:
+    check_sh(text, value);
+    break;
+  default:
+    check_json(text, value);
+    break;
+  }
+  return 0;
+}
