@@ -32,7 +32,7 @@ using OptionTarget = std::variant<bool*, int*, std::int64_t*, double*, std::stri
 struct Option {
   std::string flags; ///< "-n,--namespace", or a positional's "NAME".
   OptionTarget target;
-  std::string metavar;           ///< "NAME"; empty for a switch.
+  std::string metavar = {};      ///< "NAME"; empty for a switch.
   std::string help;              ///< One sentence, no full stop; the default in the text.
   std::string group = "Options"; ///< Heading in --help and the man page.
   Complete complete = Complete::nothing;
@@ -54,11 +54,11 @@ struct Option {
 
 /// A command: its words, its options and what it is for.
 struct CommandTable {
-  std::string name;                  ///< "submit", "template show"
-  std::string summary;               ///< One line, for the list of commands.
-  std::string description;           ///< Paragraphs, for --help and the man page.
-  std::vector<std::string> examples; ///< "# comment" and command lines.
-  std::vector<Option> options;
+  std::string name;                       ///< "submit", "template show"
+  std::string summary = {};               ///< One line, for the list of commands.
+  std::string description = {};           ///< Paragraphs, for --help and the man page.
+  std::vector<std::string> examples = {}; ///< "# comment" and command lines.
+  std::vector<Option> options = {};
   bool takes_command = false; ///< `-- CMD…` is kept, byte-exact, in `rest`.
   std::vector<std::string>* rest = nullptr;
 };
