@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t k_block_floats = 16 * 1024;   ///< What is claimed at a time.
 constexpr std::size_t k_short_bytes = 64 * 1024;    ///< Ordinary buffers that are copied whole.
+constexpr int k_most_ranks_whole = 4;               ///< Up to here whole slots are, too.
 constexpr std::size_t k_piece_bytes = k_slot_bytes; ///< Of longer ones, what a slot takes.
 
 class SharedMemory final : public Transport {
@@ -265,7 +266,7 @@ class SharedMemory final : public Transport {
       post(number);
       agree(number);
       broadcast_pieces(bytes, pending.collective.root);
-    } else if (bytes.size() <= k_short_bytes) {
+    } else if (copies_whole(bytes.size())) {
       reduce_whole(number, bytes);
     } else {
       post(number);
@@ -303,20 +304,68 @@ class SharedMemory final : public Transport {
     arena_.signal();
   }
 
+  bool copies_whole(std::size_t bytes) const {
+    return n_ == 2 || (n_ <= k_most_ranks_whole && bytes <= k_piece_bytes) ||
+           bytes <= k_short_bytes;
+  }
+
+  bool slot_is_free(std::uint64_t piece) const {
+    for (int position = 0; position < n_ && piece >= k_slots; ++position) {
+      if (arena_.stages(position).copied_out.load() <= piece - k_slots) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   void reduce_whole(std::uint64_t number, std::span<std::byte> bytes) {
-    const std::uint64_t piece = pieces_++;
-    await_slot(piece);
-    std::copy(bytes.begin(), bytes.end(), arena_.slot(self_, piece));
+    const Chunks chunks(bytes.size() / sizeof(float), n_);
+    const std::size_t count = (bytes.size() + k_piece_bytes - 1) / k_piece_bytes;
+    const std::uint64_t base = pieces_;
+    pieces_ += count;
+    const auto part = [&](std::size_t i) {
+      return bytes.subspan(i * k_piece_bytes,
+                           std::min(k_piece_bytes, bytes.size() - i * k_piece_bytes));
+    };
+    std::size_t copied = 0;
+    const auto copy_in = [&] {
+      std::memcpy(arena_.slot(self_, base + copied), part(copied).data(), part(copied).size());
+      arena_.stages(self_).copied_in.store(base + ++copied);
+    };
+    // As far ahead as there are slots: each rank then has work while another is off its core.
+    const auto copy_ahead = [&] {
+      const std::size_t before = copied;
+      while (copied < count && slot_is_free(base + copied)) {
+        copy_in();
+      }
+      return copied > before;
+    };
+    if (count > 0) {
+      await_slot(base);
+      copy_ahead();
+    }
     post(number);
     agree(number);
-    in_.clear();
-    for (int position = 0; position < n_; ++position) {
-      in_.push_back(reinterpret_cast<const float*>(arena_.slot(position, piece)));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (copied == i) {
+        await_slot(base + i);
+      }
+      if (copy_ahead()) {
+        arena_.signal();
+      }
+      await_all(&Stages::copied_in, base + i);
+      float* const own = reinterpret_cast<float*>(part(i).data());
+      in_.clear();
+      for (int position = 0; position < n_; ++position) {
+        in_.push_back(position == self_
+                          ? own
+                          : reinterpret_cast<const float*>(arena_.slot(position, base + i)));
+      }
+      out_.assign(1, own);
+      const std::size_t first = i * k_piece_bytes / sizeof(float);
+      sum_range(chunks, first, part(i).size() / sizeof(float), first);
+      pass(&Stages::copied_out, base + i);
     }
-    out_.assign(1, reinterpret_cast<float*>(bytes.data()));
-    const std::size_t count = bytes.size() / sizeof(float);
-    sum_range(Chunks(count, n_), 0, count, 0);
-    pass(&Stages::copied_out, piece);
   }
 
   void reduce_pieces(std::span<std::byte> bytes) {

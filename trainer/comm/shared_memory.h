@@ -9,7 +9,8 @@
 //   A  copy the chunks that others will reduce into this rank's slot   (n-1)/n S
 //   B  reduce this rank's chunk from all slots, and leave the sum in the slot
 //   C  copy the others' sums out                                       (n-1)/n S
-// Short ones are copied whole and every rank adds all up: one synchronisation instead of two.
+// Short ones, and all between two ranks, are copied whole, and every rank adds all up: more bytes
+// moved, but one synchronisation instead of two, and a rank can run ahead by all its slots.
 //
 // Who waits spins for a moment and then sleeps on a futex in the shared file; with more ranks than
 // cores it sleeps almost at once.
