@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array k_phases{Phase::queuing, Phase::pending, Phase::running, Phase::succeeded,
                               Phase::failed};
+constexpr const char* k_host = "host"; ///< The owner's first key.
 constexpr const char* k_instances = "instances";
 
 std::optional<Phase> parse_phase(std::string_view name) {
@@ -50,12 +51,15 @@ Time read_time(const Json& json) {
 /// Fills the head key by key and stops the parser where the head ends.
 class HeadReader : public nlohmann::json_sax<Json> {
  public:
+  explicit HeadReader(bool with_owner) : with_owner_(with_owner) {}
+
   JobRecordHead head;
   bool ok = true;
 
   bool key(std::string& name) override {
     key_ = name;
-    return key_ != k_instances;
+    const bool left_out = key_ == k_host && !with_owner_ && is_final(head.summary.phase);
+    return key_ != k_instances && !left_out;
   }
   bool string(std::string& value) override {
     auto& job = head.summary;
@@ -69,7 +73,7 @@ class HeadReader : public nlohmann::json_sax<Json> {
       job.priority = value;
     } else if (key_ == "node") {
       job.node = value;
-    } else if (key_ == "host") {
+    } else if (key_ == k_host) {
       head.owner.host = value;
     } else if (key_ == "boot") {
       head.owner.boot = value;
@@ -127,6 +131,7 @@ class HeadReader : public nlohmann::json_sax<Json> {
   }
 
   std::string key_;
+  bool with_owner_;
 };
 
 Json instance_json(const InstanceStatus& instance) {
@@ -206,7 +211,7 @@ std::string write_job_record(const JobRecord& record) {
                {"gpus_requested", job.gpus_requested},
                {"gpus_allocated", job.gpus_allocated},
                {"node", job.node},
-               {"host", owner.host},
+               {k_host, owner.host},
                {"boot", owner.boot},
                {"guard_pid", owner.guard.pid},
                {"guard_start_time", owner.guard.start_time},
@@ -224,8 +229,10 @@ std::string write_job_record(const JobRecord& record) {
   return json.dump(1) + '\n';
 }
 
-std::optional<JobRecordHead> read_job_record_head(std::string_view text) {
-  HeadReader reader;
+namespace {
+
+std::optional<JobRecordHead> read_head(std::string_view text, bool with_owner) {
+  HeadReader reader(with_owner);
   const bool whole = Json::sax_parse(text.begin(), text.end(), &reader);
   static_cast<void>(whole); // False where the reader stopped, as it should.
   if (!reader.ok || reader.head.summary.name.empty()) {
@@ -234,8 +241,14 @@ std::optional<JobRecordHead> read_job_record_head(std::string_view text) {
   return std::move(reader.head);
 }
 
+} // namespace
+
+std::optional<JobRecordHead> read_job_record_head(std::string_view text) {
+  return read_head(text, false);
+}
+
 std::optional<JobRecord> read_job_record(std::string_view text) {
-  auto head = read_job_record_head(text);
+  auto head = read_head(text, true);
   if (!head) {
     return std::nullopt;
   }

@@ -41,7 +41,8 @@ std::string write_job_record(const JobRecord& record);
 /// Empty where the text is no such record (a crash of the machine may leave an empty file).
 std::optional<JobRecord> read_job_record(std::string_view text);
 
-/// Reads the keys before "instances"; `text` may end anywhere behind those.
+/// Reads the keys before "instances"; `text` may end anywhere behind those. Of a job that has ended
+/// the owner, which nobody asks after, is left out.
 std::optional<JobRecordHead> read_job_record_head(std::string_view text);
 
 } // namespace dtrain
