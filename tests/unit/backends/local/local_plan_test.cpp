@@ -1,0 +1,106 @@
+#include "backends/local/local_plan.h"
+
+#include "backends/local/fork_channel.h"
+#include "submit/errors.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+
+namespace dtrain {
+namespace {
+
+JobSpec example_job() {
+  JobSpec job;
+  job.name = "train";
+  job.workers = 2;
+  job.command = {"python3", "train.py"};
+  return job;
+}
+
+const LocalMachine k_machine{"/work", "/opt/bin/dtrain-trainer", {"0", "1", "2", "3"}};
+
+GangPlan carried_out(const JobSpec& job, const LocalMachine& machine = k_machine) {
+  return read_local_plan(render_local_plan(job, machine).documents.at(0).text);
+}
+
+TEST_CASE("arguments and environment arrive byte-exact") {
+  auto job = example_job();
+  job.command = {"run",   "",        "it's",          "a \"b\"",      "$HOME `x`", "# no comment",
+                 "{{x}}", "{{{y}}}", "line\nbreak\n", "\ttab\r",      "a: b",      "- x",
+                 "~",     "null",    "0x10",          "\xff\xfe\x80", "é漢😀",      "\x01\x7f",
+                 " lead", "trail ",  "\\n",           "%s",           "no",        "1e3"};
+  job.env = {"A=", "B=x=y", "C=\xc3\x28", "D=a\nb", "E= {{z}} "};
+  const auto plan = carried_out(job);
+  CHECK(plan.command == job.command);
+  CHECK(plan.env ==
+        EnvVars{{"A", ""}, {"B", "x=y"}, {"C", "\xc3\x28"}, {"D", "a\nb"}, {"E", " {{z}} "}});
+}
+
+TEST_CASE("a plan has the job's settings") {
+  auto job = example_job();
+  job.max_restarts = 3;
+  job.grace_period_ms = 250;
+  job.priority = "high";
+  const auto plan = carried_out(job);
+  CHECK(plan.job.name == "train");
+  CHECK(plan.job.namespace_name == "default");
+  CHECK(plan.max_restarts == 3);
+  CHECK(plan.grace_period_ms == 250);
+  CHECK(plan.priority == "high");
+  CHECK(plan.working_dir == "/work");
+  REQUIRE(plan.ranks.size() == 2);
+  CHECK(plan.ranks[1].instance == "worker-1");
+  CHECK(!plan.ranks[1].devices);
+}
+
+TEST_CASE("rendering is pure: the same job gives the same bytes") {
+  CHECK(render_local_plan(example_job(), k_machine).documents.at(0).text ==
+        render_local_plan(example_job(), k_machine).documents.at(0).text);
+}
+
+TEST_CASE("no command, or flags alone, is the bundled trainer's") {
+  auto job = example_job();
+  job.command = {"--epochs=2"};
+  CHECK(carried_out(job).command ==
+        std::vector<std::string>{"/opt/bin/dtrain-trainer", "--epochs=2"});
+  auto machine = k_machine;
+  machine.trainer.clear();
+  CHECK_THROWS_WITH_AS(render_local_plan(job, machine), doctest::Contains("DTRAIN_TRAINER"), Error);
+}
+
+TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where required") {
+  auto job = example_job();
+  job.gpus = 2;
+  const auto plan = carried_out(job);
+  CHECK(plan.ranks[0].devices == "0,1");
+  CHECK(plan.ranks[1].devices == "2,3");
+  CHECK(plan.gpus_allocated == 2);
+
+  job.gpus = 3;
+  const auto lacking = render_local_plan(job, k_machine);
+  REQUIRE(lacking.notices.size() == 1);
+  CHECK(lacking.notices[0] == "6 GPUs asked for (3 a worker), 4 here: running on the CPU "
+                              "(--require-gpus makes this an error)");
+  const auto on_cpu = read_local_plan(lacking.documents.at(0).text);
+  CHECK(on_cpu.ranks[0].devices == "");
+  CHECK(on_cpu.gpus_requested == 3);
+  CHECK(on_cpu.gpus_allocated == 0);
+  job.require_gpus = true;
+  CHECK_THROWS_AS(render_local_plan(job, k_machine), EngineError);
+}
+
+TEST_CASE("a plan that is none is refused") {
+  CHECK_THROWS_AS(read_local_plan(""), EngineError);
+  CHECK_THROWS_AS(read_local_plan("name: [\n"), EngineError);
+  CHECK_THROWS_WITH_AS(read_local_plan("name: x\n"), doctest::Contains("namespace"), EngineError);
+}
+
+TEST_CASE("what is inherited stays, what is set wins, and the last setting of all") {
+  const std::array<const char*, 4> base{"PATH=/bin", "RANK=7", "odd", nullptr};
+  CHECK(merge_environment(base.data(), {{"RANK", "0"}, {"X", "1"}, {"X", "2"}}) ==
+        std::vector<std::string>{"PATH=/bin", "odd", "RANK=0", "X=2"});
+}
+
+} // namespace
+} // namespace dtrain
