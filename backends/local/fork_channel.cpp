@@ -143,8 +143,9 @@ RankProcess ForkChannel::start(int, const RankCommand& command) {
 void ForkChannel::signal(const std::vector<pid_t>& running, int signal) {
   // A rank leads its group, and its pid is its own until it has been waited for.
   for (const auto pid : running) {
-    kill(pid, signal); // It may not lead a group yet.
-    kill(-pid, signal);
+    if (kill(-pid, signal) != 0) {
+      kill(pid, signal); // It does not lead a group yet.
+    }
   }
   // What has left those groups, or whose rank has ended.
   for (const auto& process : descendants(getpid())) {

@@ -236,12 +236,16 @@ void LocalBackend::logs(const JobRef& job, const LogQuery& query, const LogSink&
 
 void LocalBackend::remove(const JobRef& job) {
   const auto folder = open(job);
-  if (const auto record = viewer_.record(folder, job)) {
+  // The record as written, not as seen: one that is final was written when no process was left.
+  if (const auto record = folder.record(); record && !is_final(record->status.phase)) {
     if (!viewer_.is_ours(record->owner)) {
-      throw EngineError(fmt::format("job {} is {}'s: delete it there, or remove {}", text_of(job),
-                                    printable(record->owner.host), printable(folder.path())));
+      throw EngineError(fmt::format("job {} runs on {}: delete it there, or remove {}",
+                                    text_of(job), printable(record->owner.host),
+                                    printable(folder.path())));
     }
-    stop_job(*record);
+    if (viewer_.is_of_this_boot(record->owner)) {
+      stop_job(*record);
+    }
   }
   if (!store_.remove(folder, job)) {
     throw NotFound(fmt::format("job {} was deleted by somebody else just now", text_of(job)));

@@ -58,9 +58,6 @@ void stop_job(const JobRecord& record) {
   if (was_running && signal_and_wait(owner, SIGTERM, Clock::now() + grace + k_patience)) {
     return;
   }
-  if (!was_running && is_final(record.status.phase) && record.status.uid.empty()) {
-    return;
-  }
   signal_and_wait(owner, SIGKILL, Clock::now() + k_kill_patience);
   const auto mark = fmt::format("DTRAIN_JOB_UID={}", record.status.uid);
   for (int round = 0; round < k_kill_rounds && !record.status.uid.empty(); ++round) {

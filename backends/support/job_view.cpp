@@ -31,7 +31,7 @@ JobViewer::JobViewer(const JobStore& store) : store_(store), host_(host_name()),
 
 bool JobViewer::is_abandoned(const JobOwner& owner) const {
   return is_ours(owner) &&
-         (owner.boot != boot_ || (!is_running(owner.guard) && !is_running(owner.supervisor)));
+         (!is_of_this_boot(owner) || (!is_running(owner.guard) && !is_running(owner.supervisor)));
 }
 
 std::vector<JobSummary> JobViewer::list(std::string_view namespace_name) const {

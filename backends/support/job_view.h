@@ -21,8 +21,9 @@ class JobViewer {
   /// True where the job's processes are of this machine, and none that looks after it is left.
   bool is_abandoned(const JobOwner& owner) const;
 
-  /// True where this machine can tell, and end, the job's processes.
+  /// True where the job's processes are, or were, of this machine.
   bool is_ours(const JobOwner& owner) const { return owner.host == host_; }
+  bool is_of_this_boot(const JobOwner& owner) const { return owner.boot == boot_; }
 
  private:
   const JobStore& store_;
