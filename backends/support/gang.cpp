@@ -154,6 +154,7 @@ void Gang::start_ranks() {
   place.job_uid = status.uid;
   place.job_token = token_;
   place.restart_count = status.restarts;
+  place.max_restarts = plan_.max_restarts;
   place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
   folder_.write(k_hostfile, hostfile_text(place));
   for (auto& instance : status.instances) {
