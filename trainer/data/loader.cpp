@@ -36,7 +36,7 @@ std::uint64_t Loader::sample_at(std::uint64_t position) {
 }
 
 void Loader::next() {
-  if (position_ >= options_.end) {
+  if (options_.steps-- <= 0) {
     done_ = true;
     return;
   }

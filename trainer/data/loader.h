@@ -36,7 +36,7 @@ struct LoaderOptions {
   int world_size = 1;
   std::uint64_t seed = 0;
   std::uint64_t start = 0; ///< Position in the stream, of all ranks together.
-  std::uint64_t end = 0;   ///< Steps begin while the position is below this.
+  std::int64_t steps = 0;  ///< Batches to give.
 };
 
 class Loader {
@@ -62,6 +62,11 @@ class Loader {
 
   /// Samples that all ranks have taken, the current batch's included.
   std::uint64_t position() const { return position_; }
+
+  /// The same in epochs.
+  double epochs() const {
+    return static_cast<double>(position_) / static_cast<double>(split_.count);
+  }
 
   /// Spent gathering batches, since the start.
   double seconds() const { return seconds_; }

@@ -20,6 +20,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/buffer.h"
 #include "trainer/nn/dense.h"
+#include "trainer/nn/named_tensor.h"
 
 namespace trainer {
 
@@ -31,13 +32,6 @@ struct MlpShape {
 
 /// Told how many floats of the gradient arena, from its start, are final.
 using GradientsReady = std::function<void(std::size_t count)>;
-
-/// A named tensor within an arena, row-major as others store it.
-struct NamedTensor {
-  std::string name; ///< "hidden.weight"
-  std::vector<std::size_t> shape;
-  std::vector<float> values;
-};
 
 class Mlp {
  public:

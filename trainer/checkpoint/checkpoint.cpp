@@ -1,0 +1,155 @@
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <vector>
+
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/errors.h"
+#include "trainer/files.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view k_prefix = "step-";
+constexpr std::string_view k_suffix = ".safetensors";
+constexpr const char* k_format = "dtrain-1";
+constexpr const char* k_first_moments = "adam.m.";
+constexpr const char* k_second_moments = "adam.v.";
+constexpr std::size_t k_kept = 2;
+
+template <typename Number>
+std::optional<Number> parse(std::string_view text) {
+  Number number{};
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && stop == text.data() + text.size() ? std::optional(number)
+                                                                   : std::nullopt;
+}
+
+struct Found {
+  std::int64_t step;
+  std::string path;
+};
+
+/// Newest first.
+std::vector<Found> checkpoints(const std::string& folder) {
+  std::vector<Found> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string file = entry.path().filename().string();
+    if (!file.starts_with(k_prefix) || !file.ends_with(k_suffix) ||
+        file.size() <= k_prefix.size() + k_suffix.size()) {
+      continue;
+    }
+    const auto digits = std::string_view(file).substr(
+        k_prefix.size(), file.size() - k_prefix.size() - k_suffix.size());
+    if (const auto step = parse<std::int64_t>(digits)) {
+      found.push_back({*step, entry.path().string()});
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Found& a, const Found& b) { return a.step > b.step; });
+  return found;
+}
+
+void add(std::vector<NamedTensor>& all, std::vector<NamedTensor> tensors, const char* prefix) {
+  for (NamedTensor& tensor : tensors) {
+    tensor.name = prefix + tensor.name;
+    all.push_back(std::move(tensor));
+  }
+}
+
+std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& all,
+                                     const std::string& prefix) {
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& tensor : all) {
+    if (tensor.name.starts_with(prefix)) {
+      tensors.push_back({tensor.name.substr(prefix.size()), tensor.shape, tensor.values});
+    }
+  }
+  return tensors;
+}
+
+template <typename Number>
+Number metadata(const SafeTensors& content, const char* key, const std::string& path) {
+  const auto it = content.metadata.find(key);
+  const auto number = it == content.metadata.end() ? std::nullopt : parse<Number>(it->second);
+  if (!number) {
+    throw DataError(fmt::format("{}: metadata {} is missing or no number", path, key));
+  }
+  return *number;
+}
+
+void check_same_run(const std::string& path, const Progress& saved, const Progress& expected) {
+  if (saved.seed != expected.seed) {
+    throw UsageError(
+        fmt::format("{}: saved with --seed={}; give the same to continue it", path, saved.seed));
+  }
+  if (saved.samples != expected.samples) {
+    throw UsageError(fmt::format("{}: saved with {} training samples, --data has {}; give the same "
+                                 "data to continue it",
+                                 path, saved.samples, expected.samples));
+  }
+}
+
+} // namespace
+
+std::optional<std::string> newest_checkpoint(const std::string& folder) {
+  const auto found = checkpoints(folder);
+  return found.empty() ? std::nullopt : std::optional(found.front().path);
+}
+
+void save_checkpoint(const std::string& folder, const Replica& replica, const Progress& progress) {
+  make_folder(folder);
+  SafeTensors content;
+  content.metadata = {{"format", k_format},
+                      {"step", std::to_string(progress.step)},
+                      {"position", std::to_string(progress.position)},
+                      {"seed", std::to_string(progress.seed)},
+                      {"samples", std::to_string(progress.samples)}};
+  const Mlp& model = replica.model;
+  add(content.tensors, model.export_arena(replica.parameters.span()), "");
+  add(content.tensors, model.export_arena(replica.optimizer.first_moments()), k_first_moments);
+  add(content.tensors, model.export_arena(replica.optimizer.second_moments()), k_second_moments);
+  write_safetensors(
+      (fs::path(folder) / fmt::format("{}{:09}{}", k_prefix, progress.step, k_suffix)).string(),
+      content);
+  const auto found = checkpoints(folder);
+  for (std::size_t i = k_kept; i < found.size(); ++i) {
+    std::error_code ignored; // an old one that stays does no harm
+    fs::remove(found[i].path, ignored);
+  }
+}
+
+Progress load_checkpoint(const std::string& path, Replica& replica, const Progress& expected) {
+  const SafeTensors content = read_safetensors(path);
+  const auto format = content.metadata.find("format");
+  if (format == content.metadata.end() || format->second != k_format) {
+    throw DataError(fmt::format("{}: no checkpoint of dtrain-trainer (metadata format is not {})",
+                                path, k_format));
+  }
+  const Progress saved{metadata<std::int64_t>(content, "step", path),
+                       metadata<std::uint64_t>(content, "position", path),
+                       metadata<std::uint64_t>(content, "seed", path),
+                       metadata<std::uint64_t>(content, "samples", path)};
+  check_same_run(path, saved, expected);
+  const Mlp& model = replica.model;
+  try {
+    model.import_arena(content.tensors, replica.parameters.span());
+    model.import_arena(with_prefix(content.tensors, k_first_moments),
+                       replica.optimizer.first_moments());
+    model.import_arena(with_prefix(content.tensors, k_second_moments),
+                       replica.optimizer.second_moments());
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", path, error.what()));
+  }
+  replica.optimizer.set_step(saved.step);
+  return saved;
+}
+
+} // namespace trainer

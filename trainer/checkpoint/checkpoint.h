@@ -1,0 +1,35 @@
+// Checkpoints of a run: DIR/step-000001500.safetensors, the newest two kept.
+//
+// A checkpoint holds all that continuing bit for bit takes: parameters by name, Adam's moments as
+// adam.m.NAME and adam.v.NAME, and in its metadata the step, the position in the sample stream, the
+// seed and the number of training samples. The number of ranks is not in it: any may continue.
+// Rank 0 saves and loads; broadcasting what it loaded is the caller's part.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trainer/replica.h"
+
+namespace trainer {
+
+/// Where a run stands, beside the replica's arenas.
+struct Progress {
+  std::int64_t step = 0;
+  std::uint64_t position = 0; ///< In the stream of samples.
+  std::uint64_t seed = 0;
+  std::uint64_t samples = 0; ///< Of the training data.
+};
+
+/// The checkpoint of the highest step in `folder`; none where it has none or does not exist.
+std::optional<std::string> newest_checkpoint(const std::string& folder);
+
+/// Saves and then removes all but the newest two. Throws Error; what was there before stays.
+void save_checkpoint(const std::string& folder, const Replica& replica, const Progress& progress);
+
+/// Restores replica and optimizer. Throws DataError naming the file, and UsageError where it is of
+/// a run with another seed or other data than `expected` says.
+Progress load_checkpoint(const std::string& path, Replica& replica, const Progress& expected);
+
+} // namespace trainer

@@ -1,0 +1,70 @@
+#include "trainer/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+constexpr mode_t k_mode = 0666; // less the umask
+}
+
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_(fmt::format("{}.tmp.{}", path_, getpid())),
+      file_(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, k_mode)) {
+  if (file_ < 0) {
+    fail(errno);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) {
+    close(file_);
+    unlink(temporary_.c_str());
+  }
+}
+
+void AtomicFile::fail(int error) const {
+  throw Error(fmt::format("{}: cannot write: {}", path_, std::strerror(error)));
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) {
+      fail(errno);
+    }
+    bytes = bytes.subspan(written < 0 ? 0 : static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  if (fsync(file_) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) {
+    fail(errno);
+  }
+  close(std::exchange(file_, -1));
+  // The rename itself must reach the disk; where a folder cannot be synced, there is no more to do.
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  const int directory = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (directory >= 0) {
+    fsync(directory);
+    close(directory);
+  }
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) {
+    throw Error(fmt::format("{}: cannot create the folder: {}", path, error.message()));
+  }
+}
+
+} // namespace trainer
