@@ -37,7 +37,7 @@ void benchmark_training(const TrainerOptions& options) {
   MultiWorker strategy(*communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);
   Loader loader(data.train, kernels,
-                {batch_size, cluster.rank, cluster.world_size, seed, 0, UINT64_MAX});
+                {batch_size, cluster.rank, cluster.world_size, seed, 0, INT64_MAX});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();

@@ -1,48 +1,176 @@
 #include "trainer/train.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include "trainer/clock.h"
+#include <memory>
+
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/data/loader.h"
+#include "trainer/data/locate.h"
 #include "trainer/device/device.h"
+#include "trainer/errors.h"
 #include "trainer/evaluate.h"
 #include "trainer/monitor/console.h"
-#include "trainer/replica.h"
+#include "trainer/monitor/tensorboard.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
+namespace {
+
+/// What must be the same on every rank, as its flags say.
+struct Plan {
+  std::int64_t batch_size;
+  std::int64_t steps; ///< In all, those before a resume counted.
+  std::int64_t log_every;
+  std::int64_t checkpoint_every;
+  std::uint64_t seed;
+  std::uint64_t samples;
+
+  bool operator==(const Plan&) const = default;
+};
+
+Plan make_plan(const TrainerOptions& options, int ranks, std::uint64_t samples) {
+  const auto global_batch =
+      static_cast<std::uint64_t>(options.batch_size) * static_cast<std::uint64_t>(ranks);
+  const std::uint64_t total = samples * static_cast<std::uint64_t>(options.epochs);
+  const auto steps = static_cast<std::int64_t>((total + global_batch - 1) / global_batch);
+  return {options.batch_size,       options.steps > 0 ? options.steps : steps, options.log_every,
+          options.checkpoint_every, static_cast<std::uint64_t>(options.seed),  samples};
+}
+
+void check_same_plan(const Plan& plan, Communicator& communicator) {
+  Plan first = plan;
+  communicator.broadcast(std::as_writable_bytes(std::span(&first, 1)), 0, "plan");
+  if (!(first == plan)) {
+    throw UsageError(fmt::format("rank {} has other flags or data than rank 0; start all ranks "
+                                 "with the same",
+                                 communicator.rank()));
+  }
+}
+
+/// Weights by the seed, or the newest checkpoint; rank 0's, bit for bit, on every rank.
+Progress start_or_resume(const TrainerOptions& options, const Plan& plan, Replica& replica,
+                         Communicator& communicator, Console& console) {
+  Progress progress{0, 0, plan.seed, plan.samples};
+  replica.model.initialize(plan.seed);
+  if (communicator.rank() == 0 && !options.checkpoint_dir.empty()) {
+    const auto newest = newest_checkpoint(options.checkpoint_dir);
+    if (newest && !options.resume) {
+      throw UsageError(fmt::format("--checkpoint-dir={}: holds a checkpoint already; continue it "
+                                   "with --resume, or give another folder",
+                                   options.checkpoint_dir));
+    }
+    if (newest) {
+      progress = load_checkpoint(*newest, replica, progress);
+      console.say(fmt::format("resumed from {} at step {}", *newest, progress.step));
+    } else if (options.resume) {
+      console.say(fmt::format("no checkpoint in {} yet: starting anew", options.checkpoint_dir));
+    }
+  }
+  const auto share = [&](auto values, const char* name) {
+    communicator.broadcast(std::as_writable_bytes(values), 0, name);
+  };
+  share(std::span(&progress, 1), "progress");
+  share(replica.parameters.span(), "parameters");
+  share(replica.optimizer.first_moments(), "first moments");
+  share(replica.optimizer.second_moments(), "second moments");
+  replica.optimizer.set_step(progress.step);
+  return progress;
+}
+
+void print_choices(const TrainerOptions& options, const Cluster& cluster, const Plan& plan,
+                   const Communicator& communicator, const Device& device, const Dataset& data,
+                   Console& console) {
+  console.choices(
+      {{"ranks", fmt::format("{} (from {})", cluster.world_size,
+                             cluster.source == "none" ? "no cluster variables" : cluster.source)},
+       {"network", communicator.describe()},
+       {"device", device.description},
+       {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out", data.folder,
+                            with_commas(static_cast<double>(data.train.count)), data.train.features,
+                            with_commas(static_cast<double>(data.test.count)))},
+       {"training", fmt::format("{} steps of {} × {} samples, Adam {:g}, seed {}",
+                                with_commas(static_cast<double>(plan.steps)), cluster.world_size,
+                                plan.batch_size, options.learning_rate, plan.seed)}});
+}
+
+void write_line(TensorBoard* board, const LogLine& line) {
+  if (board != nullptr) {
+    board->scalars(line.step, {{"train/loss", line.loss},
+                               {"train/accuracy", line.accuracy},
+                               {"train/epoch", line.epoch},
+                               {"train/samples_per_second", line.samples_per_second},
+                               {"train/input_bound", line.input_bound}});
+  }
+}
+
+void report_held_out(const Score& score, std::int64_t step, TensorBoard* board, Console& console) {
+  const auto count = static_cast<double>(score.count);
+  const double accuracy = static_cast<double>(score.correct) / count;
+  console.say(fmt::format("held-out accuracy {:.2f} %  loss {:.4f}  ({} images)", 100 * accuracy,
+                          score.loss / count, with_commas(count)));
+  if (board != nullptr) {
+    board->scalars(step, {{"test/loss", score.loss / count}, {"test/accuracy", accuracy}});
+  }
+}
+
+} // namespace
 
 void train(const TrainerOptions& options) {
   const Cluster cluster = cluster_from_env();
-  const auto communicator = connect(cluster, comm_options(options));
   const Device device = select_device(options.device);
   const CpuKernels& kernels = *device.kernels;
-  Console console(cluster.rank != 0, !options.no_progress);
-  const Dataset data = load_dataset(options.data);
-  const auto batch_size = static_cast<std::size_t>(options.batch_size);
-  const auto seed = static_cast<std::uint64_t>(options.seed);
+  const auto communicator = connect(cluster, comm_options(options));
+  const bool first_rank = cluster.rank == 0;
+  Console console(!first_rank, !options.no_progress);
+  DataPlaces places = data_places_from_env();
+  places.progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1;
+  const Dataset data = load_dataset(locate_dataset(options.data, places));
+  const Plan plan = make_plan(options, cluster.world_size, data.train.count);
+  check_same_plan(plan, *communicator);
+  print_choices(options, cluster, plan, *communicator, device, data, console);
 
+  const auto batch_size = static_cast<std::size_t>(options.batch_size);
   Replica replica({.inputs = data.train.features, .classes = data.classes}, batch_size,
                   options.learning_rate, kernels, *communicator);
-  replica.model.initialize(seed);
+  Progress progress = start_or_resume(options, plan, replica, *communicator, console);
   MultiWorker strategy(*communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);
-  const std::uint64_t end = data.train.count * static_cast<std::uint64_t>(options.epochs);
-  Loader loader(data.train, kernels, {batch_size, cluster.rank, cluster.world_size, seed, 0, end});
+  const std::unique_ptr<TensorBoard> board = first_rank && !options.logdir.empty()
+                                                 ? std::make_unique<TensorBoard>(options.logdir)
+                                                 : nullptr;
+  Loader loader(data.train, kernels,
+                {batch_size, cluster.rank, cluster.world_size, plan.seed, progress.position,
+                 std::max<std::int64_t>(plan.steps - progress.step, 0)});
   Metrics metrics(*communicator);
-  std::int64_t step = 0;
+  const auto save = [&] {
+    if (first_rank && !options.checkpoint_dir.empty()) {
+      save_checkpoint(options.checkpoint_dir, replica, progress);
+    }
+  };
+
+  std::int64_t saved_at = progress.step;
   for (const Batch& batch : loader) {
     metrics.add(strategy.step(replica.model, batch));
-    step = replica.optimizer.step();
-    if (step % options.log_every == 0) {
-      console.line(metrics.line(step, double(loader.position()) / double(data.train.count),
-                                loader.seconds()),
-                   double(options.epochs));
+    progress.step = replica.optimizer.step();
+    progress.position = loader.position();
+    console.progress(progress.step, plan.steps);
+    if (progress.step % plan.log_every == 0 || progress.step == plan.steps) {
+      const LogLine line = metrics.line(progress.step, loader.epochs(), loader.seconds());
+      console.line(line, static_cast<double>(options.epochs));
+      write_line(board.get(), line);
+    }
+    if (plan.checkpoint_every > 0 && progress.step % plan.checkpoint_every == 0) {
+      save();
+      saved_at = progress.step;
     }
   }
-  const Score held_out = evaluate(replica.model, data.test, kernels, batch_size, *communicator);
-  console.say(fmt::format("held-out accuracy {:.2f} %",
-                          100.0 * double(held_out.correct) / double(held_out.count)));
+  if (saved_at != progress.step) {
+    save();
+  }
+  report_held_out(evaluate(replica.model, data.test, kernels, batch_size, *communicator),
+                  progress.step, board.get(), console);
 }
 
 } // namespace trainer
