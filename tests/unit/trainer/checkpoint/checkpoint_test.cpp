@@ -1,0 +1,98 @@
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/unit/trainer/temp_folder.h"
+#include "trainer/cluster/cluster.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
+#include "trainer/errors.h"
+#include "trainer/strategy/multi_worker.h"
+
+using namespace trainer;
+
+namespace {
+
+constexpr std::size_t k_batch = 16;
+constexpr std::uint64_t k_seed = 11;
+
+/// One rank that trains on synthetic images.
+struct Run {
+  Run() { replica.model.initialize(k_seed); }
+
+  void steps(std::int64_t count) {
+    MultiWorker strategy(*communicator, replica.optimizer, replica.gradients, 1 << 16);
+    Loader loader(data.train, best_kernels(), {k_batch, 0, 1, k_seed, progress.position, count});
+    for (const Batch& batch : loader) {
+      strategy.step(replica.model, batch);
+      progress.position = loader.position();
+    }
+    progress.step = replica.optimizer.step();
+  }
+
+  Dataset data = synthetic_dataset(100, 1);
+  std::unique_ptr<Communicator> communicator = connect(Cluster{}, {});
+  Replica replica{{}, k_batch, 1e-3, best_kernels(), *communicator};
+  Progress progress{0, 0, k_seed, 100};
+};
+
+std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+} // namespace
+
+TEST_CASE("training, saving, loading and training on gives the same bits as never stopping") {
+  const TempFolder folder;
+  Run whole;
+  whole.steps(20);
+  {
+    Run first;
+    first.steps(10);
+    save_checkpoint(folder.path(), first.replica, first.progress);
+  }
+  Run second;
+  second.progress =
+      load_checkpoint(newest_checkpoint(folder.path()).value(), second.replica, second.progress);
+  CHECK(second.progress.step == 10);
+  second.steps(10);
+  CHECK(copy(second.replica.parameters.span()) == copy(whole.replica.parameters.span()));
+  CHECK(copy(second.replica.optimizer.second_moments()) ==
+        copy(whole.replica.optimizer.second_moments()));
+  CHECK(second.progress.position == whole.progress.position);
+}
+
+TEST_CASE("the newest two checkpoints are kept, and nothing else is touched") {
+  const TempFolder folder;
+  folder.write("notes.txt", "mine");
+  Run run;
+  for (int i = 0; i < 4; ++i) {
+    run.steps(1);
+    save_checkpoint(folder.path(), run.replica, run.progress);
+  }
+  CHECK(newest_checkpoint(folder.path()) == folder / "step-000000004.safetensors");
+  CHECK(std::filesystem::exists(folder / "step-000000003.safetensors"));
+  CHECK(!std::filesystem::exists(folder / "step-000000002.safetensors"));
+  CHECK(read_file(folder / "notes.txt") == "mine");
+}
+
+TEST_CASE("a checkpoint of another seed or other data is refused") {
+  const TempFolder folder;
+  Run run;
+  save_checkpoint(folder.path(), run.replica, run.progress);
+  const std::string path = newest_checkpoint(folder.path()).value();
+  Progress other = run.progress;
+  other.seed = 12;
+  CHECK(contains(message_of<UsageError>([&] { load_checkpoint(path, run.replica, other); }),
+                 "saved with --seed=11"));
+  other = run.progress;
+  other.samples = 60000;
+  CHECK(contains(message_of<UsageError>([&] { load_checkpoint(path, run.replica, other); }),
+                 "saved with 100 training samples"));
+}
+
+TEST_CASE("a folder without checkpoints has no newest") {
+  const TempFolder folder;
+  folder.write("step-.safetensors", "");
+  folder.write("step-12.safetensors.tmp.99", "");
+  CHECK(!newest_checkpoint(folder.path()));
+  CHECK(!newest_checkpoint(folder / "missing"));
+}

@@ -1,0 +1,97 @@
+#include "trainer/checkpoint/safetensors.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstring>
+
+#include "tests/unit/trainer/temp_folder.h"
+#include "trainer/errors.h"
+
+using namespace trainer;
+
+namespace {
+
+const SafeTensors k_content = {{{"step", "7"}},
+                               {{"a", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"b", {1}, {-1}}}};
+
+std::string with_header(const std::string& json, std::size_t data) {
+  const std::uint64_t length = json.size();
+  std::string file(sizeof(length), '\0');
+  std::memcpy(file.data(), &length, sizeof(length));
+  return file + json + std::string(data, '\0');
+}
+
+std::string error_of(const std::string& file) {
+  return message_of<DataError>(
+      [&] { parse_safetensors(std::as_bytes(std::span(file)), "checkpoint"); });
+}
+
+} // namespace
+
+TEST_CASE("tensors and metadata come back as they were written") {
+  const TempFolder folder;
+  write_safetensors(folder / "x.safetensors", k_content);
+  const SafeTensors read = read_safetensors(folder / "x.safetensors");
+  CHECK(read.metadata == k_content.metadata);
+  REQUIRE(read.tensors.size() == 2);
+  CHECK(read.tensors[0].name == "a");
+  CHECK(read.tensors[0].shape == std::vector<std::size_t>{2, 3});
+  CHECK(read.tensors[0].values == k_content.tensors[0].values);
+}
+
+TEST_CASE("a checkpoint cut off anywhere is refused") {
+  const TempFolder folder;
+  write_safetensors(folder / "x", k_content);
+  const std::string whole = read_file(folder / "x");
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    CHECK(contains(error_of(whole.substr(0, size)), "checkpoint: damaged"));
+  }
+}
+
+TEST_CASE("headers that lie are refused") {
+  CHECK(contains(error_of(with_header("[]", 0)), "no JSON object"));
+  CHECK(contains(error_of(with_header("{", 0)), "not JSON"));
+  CHECK(contains(
+      error_of(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 8)),
+      "do not fit its shape"));
+  CHECK(contains(
+      error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8)),
+      "begins at 4 where 0 was expected"));
+  CHECK(contains(error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                      R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                                      4)),
+                 "occurs twice"));
+  CHECK(contains(
+      error_of(with_header(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", 4)),
+      "only F32"));
+  CHECK(contains(
+      error_of(with_header(
+          R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", 4)),
+      "too large"));
+  CHECK(contains(
+      error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8)),
+      "8 bytes of data where the header says 4"));
+  CHECK(contains(error_of(with_header(R"({"a":3})", 0)), "the entry of a"));
+}
+
+TEST_CASE("a disk that is full leaves the old checkpoint and no other file") {
+  const TempFolder folder;
+  write_safetensors(folder / "x", k_content);
+  const std::string before = read_file(folder / "x");
+  SafeTensors large = k_content;
+  large.tensors.push_back({"c", {100'000}, std::vector<float>(100'000)});
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit small{4096, old.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = message_of<Error>([&] { write_safetensors(folder / "x", large); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, handler);
+  CHECK(contains(message, "cannot write"));
+  CHECK(read_file(folder / "x") == before);
+  const std::filesystem::directory_iterator files(folder.path());
+  CHECK(std::distance(begin(files), end(files)) == 1);
+}

@@ -1,0 +1,92 @@
+#include "trainer/data/idx.h"
+
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+#include "tests/unit/trainer/temp_folder.h"
+#include "trainer/errors.h"
+
+using namespace trainer;
+
+namespace {
+
+std::string word(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 8), static_cast<char>(value)};
+}
+
+std::string images(std::uint32_t count, std::uint32_t height, std::uint32_t width) {
+  std::string file = word(2051) + word(count) + word(height) + word(width);
+  for (std::uint32_t i = 0; i < count * height * width; ++i) {
+    file += static_cast<char>(i);
+  }
+  return file;
+}
+
+void write_gzip(const std::string& path, const std::string& content) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
+  gzclose(file);
+}
+
+std::string error_of(const std::string& path) {
+  return message_of<DataError>([&] { read_idx(path, 3); });
+}
+
+} // namespace
+
+TEST_CASE("an IDX file reads the same plain and gzipped") {
+  const TempFolder folder;
+  const std::string plain = folder.write("plain", images(3, 2, 5));
+  write_gzip(folder / "packed.gz", images(3, 2, 5));
+  for (const std::string& path : {plain, folder / "packed.gz"}) {
+    const IdxArray array = read_idx(path, 3);
+    CHECK(array.dimensions == std::vector<std::uint32_t>{3, 2, 5});
+    REQUIRE(array.values.size() == 30);
+    CHECK(array.values[29] == 29);
+  }
+}
+
+TEST_CASE("a truncated IDX file is refused with its name and lengths") {
+  const TempFolder folder;
+  const std::string whole = images(3, 2, 5);
+  const std::string message = error_of(folder.write("short", whole.substr(0, whole.size() - 7)));
+  CHECK(contains(message, folder / "short"));
+  CHECK(contains(message, "23 of 30 bytes"));
+  CHECK(contains(error_of(folder.write("header", whole.substr(0, 9))), "9 of 16 bytes"));
+  CHECK(contains(error_of(folder.write("empty", "")), "0 bytes"));
+}
+
+TEST_CASE("a gzip stream that is cut off or damaged is refused") {
+  const TempFolder folder;
+  write_gzip(folder / "whole.gz", images(100, 20, 20));
+  std::string packed = read_file(folder / "whole.gz");
+  CHECK(contains(error_of(folder.write("cut.gz", packed.substr(0, packed.size() / 2))), "cut.gz"));
+  packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 0x55);
+  CHECK(contains(error_of(folder.write("bad.gz", packed)), "bad.gz"));
+}
+
+TEST_CASE("a file of another kind is refused by its magic number") {
+  const TempFolder folder;
+  const std::string message = error_of(folder.write("labels", word(2049) + word(3) + "abc"));
+  CHECK(contains(message, "magic number 2049 where IDX images have 2051"));
+}
+
+TEST_CASE("dimensions whose product is absurd are refused before memory is taken") {
+  const TempFolder folder;
+  const std::uint32_t huge = 0xFFFFFFFF;
+  CHECK(contains(
+      error_of(folder.write("huge", word(2051) + word(huge) + word(huge) + word(huge) + "x")),
+      "the header is damaged"));
+  CHECK(contains(error_of(folder.write("big", word(2051) + word(60000) + word(1000) + word(1000))),
+                 "0 of 60000000000 bytes"));
+}
+
+TEST_CASE("an IDX file longer than its header says is refused") {
+  const TempFolder folder;
+  CHECK(contains(error_of(folder.write("long", images(1, 2, 2) + "x")), "longer than the 4 bytes"));
+}
+
+TEST_CASE("a file that is not there is named") {
+  CHECK(contains(error_of("/nonexistent/images"), "/nonexistent/images: cannot open"));
+}

@@ -1,0 +1,102 @@
+#include "trainer/data/loader.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "trainer/data/permutation.h"
+
+using namespace trainer;
+
+namespace {
+
+constexpr std::size_t k_features = 2;
+
+/// Sample i has pixels i and 255 - i.
+Split numbered(std::size_t count) {
+  Split split;
+  split.count = count;
+  split.features = k_features;
+  for (std::size_t i = 0; i < count; ++i) {
+    split.images.push_back(static_cast<std::uint8_t>(i));
+    split.images.push_back(static_cast<std::uint8_t>(255 - i));
+    split.labels.push_back(static_cast<std::uint8_t>(i % 10));
+  }
+  return split;
+}
+
+std::vector<int> samples(const Split& split, const LoaderOptions& options) {
+  std::vector<int> seen;
+  Loader loader(split, portable_kernels(), options);
+  for (const Batch& batch : loader) {
+    for (std::size_t row = 0; row < batch.rows; ++row) {
+      seen.push_back(static_cast<int>(std::lround(batch.images[row * k_features] * 255)));
+      CHECK(batch.labels[row] == seen.back() % 10);
+    }
+  }
+  return seen;
+}
+
+} // namespace
+
+TEST_CASE("a permutation is a bijection at any size") {
+  for (const std::uint64_t size : {1, 2, 3, 10, 64, 65, 1000, 60000}) {
+    const Permutation order(size, 7, 3);
+    std::vector<bool> hit(size);
+    for (std::uint64_t i = 0; i < size; ++i) {
+      REQUIRE(order(i) < size);
+      hit[order(i)] = true;
+    }
+    CHECK(std::all_of(hit.begin(), hit.end(), [](bool b) { return b; }));
+  }
+}
+
+TEST_CASE("epochs and seeds have orders of their own") {
+  const Permutation first(1000, 7, 0);
+  const Permutation next_epoch(1000, 7, 1);
+  const Permutation other_seed(1000, 8, 0);
+  int same_epoch = 0;
+  int same_seed = 0;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    same_epoch += first(i) == next_epoch(i) ? 1 : 0;
+    same_seed += first(i) == other_seed(i) ? 1 : 0;
+  }
+  CHECK(same_epoch < 20);
+  CHECK(same_seed < 20);
+}
+
+TEST_CASE("ranks see every sample once an epoch and never the same one, at any world size") {
+  const Split split = numbered(240);
+  for (const int ranks : {1, 2, 3, 5}) {
+    std::map<int, int> times;
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const int sample : samples(split, {8, rank, ranks, 1, 0, 3 * 240 / 8 / ranks})) {
+        ++times[sample];
+      }
+    }
+    CHECK(times.size() == 240);
+    CHECK(std::all_of(times.begin(), times.end(), [](const auto& t) { return t.second == 3; }));
+  }
+}
+
+TEST_CASE("an epoch that ends within a batch goes on with the next one") {
+  const Split split = numbered(10);
+  std::map<int, int> times;
+  for (const int sample : samples(split, {4, 0, 1, 1, 0, 5})) {
+    ++times[sample];
+  }
+  CHECK(times.size() == 10);
+  CHECK(std::all_of(times.begin(), times.end(), [](const auto& t) { return t.second == 2; }));
+}
+
+TEST_CASE("a loader started at a position continues where another stopped") {
+  const Split split = numbered(50);
+  const std::vector<int> whole = samples(split, {4, 1, 2, 9, 0, 20});
+  std::vector<int> parts = samples(split, {4, 1, 2, 9, 0, 13});
+  const std::vector<int> rest = samples(split, {4, 1, 2, 9, 13 * 8, 7});
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  CHECK(parts == whole);
+}

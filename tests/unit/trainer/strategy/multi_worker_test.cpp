@@ -1,0 +1,68 @@
+#include "trainer/strategy/multi_worker.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "tests/unit/trainer/comm/ranks.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
+
+using namespace trainer;
+
+namespace {
+
+constexpr std::uint64_t k_seed = 4;
+constexpr int k_ranks = 3;
+
+using Weights = std::vector<float>;
+
+Weights weights_of(const Replica& replica) {
+  const auto span = replica.parameters.span();
+  return {span.begin(), span.end()};
+}
+
+/// Trains with a global batch of 48 and gives this rank's weights.
+Weights train_rank(Communicator& communicator, std::int64_t steps, std::size_t bucket_bytes) {
+  const std::size_t batch = 48 / static_cast<std::size_t>(communicator.world_size());
+  const Dataset data = synthetic_dataset(300, 1);
+  Replica replica({}, batch, 1e-3, best_kernels(), communicator);
+  replica.model.initialize(k_seed);
+  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, bucket_bytes);
+  Loader loader(data.train, best_kernels(),
+                {batch, communicator.rank(), communicator.world_size(), k_seed, 0, steps});
+  for (const Batch& b : loader) {
+    strategy.step(replica.model, b);
+  }
+  return weights_of(replica);
+}
+
+std::vector<Weights> train_ranks(int ranks, std::size_t bucket_bytes) {
+  std::vector<Weights> all(static_cast<std::size_t>(ranks));
+  test::run_ranks_cleanly(ranks, {}, [&](Communicator& communicator) {
+    all[static_cast<std::size_t>(communicator.rank())] = train_rank(communicator, 8, bucket_bytes);
+  });
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("all ranks hold the same bits, run after run") {
+  const auto first = train_ranks(k_ranks, 1 << 16);
+  CHECK(first[1] == first[0]);
+  CHECK(first[2] == first[0]);
+  CHECK(train_ranks(k_ranks, 1 << 16)[0] == first[0]);
+}
+
+TEST_CASE("three ranks learn what one rank with their global batch learns") {
+  const Weights together = train_ranks(k_ranks, 1 << 16)[0];
+  const Weights alone = train_ranks(1, 1 << 16)[0];
+  REQUIRE(together.size() == alone.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    worst = std::max(worst, std::abs(double{together[i]} - double{alone[i]}));
+  }
+  CHECK(worst < 2e-4); // rounding alone; a step moves a weight by up to 1e-3
+}
