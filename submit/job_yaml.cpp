@@ -10,12 +10,14 @@
 #include "submit/quote.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
 #include <climits>
 #include <set>
+#include <sstream>
 
 namespace dtrain {
 namespace {
@@ -24,6 +26,24 @@ constexpr std::size_t k_max_file = 4U << 20U; ///< Bytes.
 constexpr const char* k_binary_tag = "tag:yaml.org,2002:binary";
 
 bool is_quoted(const YAML::Node& node) { return node.Tag() == "!"; }
+
+/// Notes where a document begins.
+struct DocumentStart : YAML::EventHandler {
+  YAML::Mark mark;
+
+  void OnDocumentStart(const YAML::Mark& at) override { mark = at; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
 
 /// Reads one file, and names it in every message.
 class Reader {
@@ -39,22 +59,20 @@ class Reader {
 
   JobSpec read(const std::string& text, JobSpec job) const {
     check_bytes(text);
-    std::vector<YAML::Node> documents;
+    YAML::Node root;
     try {
       // yaml-cpp takes the file's end for a quote's; a document's end inside quotes it refuses.
-      documents = YAML::LoadAll(text + (text.ends_with('\n') ? "...\n" : "\n...\n"));
+      const std::string closed = text + (text.ends_with('\n') ? "...\n" : "\n...\n");
+      check_one_document(closed);
+      root = YAML::Load(closed);
     } catch (const YAML::Exception& error) {
       fail(error.mark, printable(error.msg));
     }
-    if (documents.empty() || documents[0].IsNull()) {
+    if (root.IsNull()) {
       throw UsageError(fmt::format("{}: is empty; 'dtrain submit --dry-run -o yaml' writes a job "
                                    "to start from",
                                    origin_));
     }
-    if (documents.size() > 1) {
-      fail(documents[1].Mark(), "a job file holds one document; submit them one by one");
-    }
-    const YAML::Node& root = documents[0];
     if (!root.IsMap()) {
       fail(root.Mark(), "a job is a map of keys and values, as in 'workers: 3'");
     }
@@ -86,6 +104,17 @@ class Reader {
                                      origin_, line));
       }
       begin = end + 1;
+    }
+  }
+
+  /// YAML::LoadAll would say how many there are, but never returns for text such as ",a".
+  void check_one_document(const std::string& text) const {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    DocumentStart start;
+    parser.HandleNextDocument(start);
+    if (parser.HandleNextDocument(start)) {
+      fail(start.mark, "a job file holds one document, and this begins another");
     }
   }
 

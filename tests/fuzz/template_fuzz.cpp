@@ -8,6 +8,7 @@
 #include "submit/render.h"
 
 #include <nlohmann/json.hpp>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <array>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,48 +41,50 @@ std::optional<std::string> render(const char* name, std::string_view text,
   }
 }
 
-std::string scalar_of(const YAML::Node& node) {
-  if (node.Tag() == "tag:yaml.org,2002:binary") {
-    const auto bytes = YAML::DecodeBase64(node.Scalar());
-    return {bytes.begin(), bytes.end()};
-  }
-  return node.Scalar();
-}
+/// The documents' events, a line each; "VALUE" where a scalar is the value.
+class ShapeBuilder : public YAML::EventHandler {
+ public:
+  explicit ShapeBuilder(const std::string& value) : value_(value) {}
 
-/// The tree in a line a node; `value` where a scalar is it.
-void add_shape(const YAML::Node& node, const std::string& value, Shape& shape, int depth) {
-  constexpr int k_deepest = 50; // aliases may make a ring
-  if (depth > k_deepest) {
-    return;
-  }
-  if (node.IsScalar()) {
-    const std::string text = scalar_of(node);
-    shape.push_back(text == value ? "VALUE" : "scalar " + text);
-  } else if (node.IsMap()) {
-    shape.emplace_back("map");
-    for (const auto& entry : node) {
-      add_shape(entry.first, value, shape, depth + 1);
-      add_shape(entry.second, value, shape, depth + 1);
+  Shape shape;
+
+  void OnDocumentStart(const YAML::Mark&) override { shape.emplace_back("document"); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override { shape.emplace_back("null"); }
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override { shape.emplace_back("alias"); }
+  void OnScalar(const YAML::Mark&, const std::string& tag, YAML::anchor_t,
+                const std::string& text) override {
+    std::string bytes = text;
+    if (tag == "tag:yaml.org,2002:binary") {
+      const auto decoded = YAML::DecodeBase64(text);
+      bytes.assign(decoded.begin(), decoded.end());
     }
-    shape.emplace_back("end");
-  } else if (node.IsSequence()) {
+    shape.push_back(bytes == value_ ? "VALUE" : "scalar " + bytes);
+  }
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
     shape.emplace_back("list");
-    for (const auto& item : node) {
-      add_shape(item, value, shape, depth + 1);
-    }
-    shape.emplace_back("end");
-  } else {
-    shape.emplace_back("null");
   }
-}
+  void OnSequenceEnd() override { shape.emplace_back("end"); }
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    shape.emplace_back("map");
+  }
+  void OnMapEnd() override { shape.emplace_back("end"); }
+
+ private:
+  std::string value_;
+};
 
 std::optional<Shape> yaml_shape(const std::string& text, const std::string& value) {
+  constexpr int k_documents = 8; // yaml-cpp finds documents without end in text such as ",a"
   try {
-    Shape shape;
-    for (const YAML::Node& document : YAML::LoadAll(text)) {
-      add_shape(document, value, shape, 0);
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    ShapeBuilder builder(value);
+    for (int i = 0; i < k_documents && parser.HandleNextDocument(builder); ++i) {
     }
-    return shape;
+    return builder.shape;
   } catch (const YAML::Exception&) {
     return std::nullopt;
   }

@@ -153,7 +153,7 @@ TEST_CASE("text that is not YAML is refused with line and column") {
   CHECK(refused(std::string("name: a\0b\n", 10)).starts_with("job.yaml:1: holds bytes"));
   CHECK(refused("").starts_with("job.yaml: is empty;"));
   CHECK(refused("# nothing\n").starts_with("job.yaml: is empty;"));
-  CHECK(refused("name: a\n---\nname: b\n").find("holds one document") != std::string::npos);
+  CHECK(refused("name: a\n---\nname: b\n").find("one document") != std::string::npos);
   CHECK(refused("name: *nowhere\n").starts_with("job.yaml:1:"));
 }
 
@@ -168,6 +168,7 @@ TEST_CASE("a file made to exhaust the reader is refused at once") {
     laughs += row + "]\n";
   }
   CHECK(refused(laughs).find("unknown key 'a0'") != std::string::npos);
+  CHECK(refused(",an").find("one document") != std::string::npos); // yaml-cpp's LoadAll hangs
   CHECK(refused("name: &a [*a]\n").starts_with("job.yaml:"));
   CHECK(refused(std::string(5U << 20U, '#')).find("bytes long") != std::string::npos);
 }
