@@ -190,7 +190,7 @@ class YamlWalker : public Walker {
     const char c = text_[i];
     if (c == '\n') {
       end_line(i);
-    } else if (place_.comment || block_indent_ >= 0) {
+    } else if (place_.comment || in_block_scalar_) {
       // Neither means anything to YAML.
     } else if (place_.quote == '"' && c == '\\') {
       return std::min(i + 2, end);
@@ -201,8 +201,8 @@ class YamlWalker : public Walker {
     } else if (c == '#' && (i == 0 || is_blank(text_[i - 1]))) {
       place_.comment = true;
     } else if ((c == '"' || c == '\'') && significant_ != k_value) {
+      begin_scalar(i);
       place_.quote = c;
-      significant_ = k_value;
     } else if (!is_blank(c)) {
       take(i);
     }
@@ -215,49 +215,75 @@ class YamlWalker : public Walker {
     const bool indicator = is_blank(at(i + 1));
     if ((c == '[' || c == '{') && (starts || place_.brackets > 0)) {
       ++place_.brackets;
+      plain_ = false;
       significant_ = c;
     } else if ((c == ']' || c == '}') && place_.brackets > 0) {
       --place_.brackets;
       significant_ = k_value;
-    } else if ((c == ',' && place_.brackets > 0) || (c == ':' && indicator)) {
+    } else if (c == ',' && place_.brackets > 0) {
+      significant_ = c;
+    } else if (c == ':' && indicator) {
+      parent_ = place_.brackets == 0 ? scalar_column_ : parent_;
       significant_ = c;
     } else if (c == '-' && indicator && starts) {
+      parent_ = column(i);
       significant_ = c;
-      block_column_ = i - line_begin_;
-    } else {
-      if ((significant_ == k_line || significant_ == '-') && c != '|' && c != '>') {
-        block_column_ = i - line_begin_;
-      }
-      significant_ = k_value;
+    } else if (starts) {
+      begin_scalar(i);
+      plain_ = true;
     }
   }
 
-  /// A line that ends with | or > (and its indicators) begins a block scalar, which lasts while
-  /// lines are indented deeper than the key or dash that has it.
+  void begin_scalar(std::size_t i) {
+    if (significant_ == k_line || significant_ == '-') {
+      scalar_column_ = column(i);
+    }
+    plain_ = false;
+    significant_ = k_value;
+  }
+
+  std::ptrdiff_t column(std::size_t i) const {
+    return static_cast<std::ptrdiff_t>(i - line_begin_);
+  }
+
+  /// Text goes on for as long as lines are indented deeper than the key or dash that has it: a
+  /// block scalar's behind | or >, and a plain scalar's behind a line that ends with one.
   void end_line(std::size_t i) {
     const std::string_view line = text_.substr(line_begin_, i - line_begin_);
-    if (place_.quote == '\0' && !place_.comment && block_indent_ < 0 && place_.brackets == 0) {
-      const std::size_t head = line.find_last_not_of("0123456789+- \t\r");
-      if (head != std::string_view::npos && (line[head] == '|' || line[head] == '>') &&
-          (head == 0 || is_blank(line[head - 1]))) {
-        block_indent_ = static_cast<std::ptrdiff_t>(block_column_);
-      }
+    const bool in_block = place_.quote == '\0' && place_.brackets == 0;
+    const bool marker = trimmed(line) == "---" || trimmed(line) == "..." || line.starts_with('%');
+    if (in_block && !in_block_scalar_ && significant_ == k_value && plain_ && !marker) {
+      const std::size_t head = trim_comment(line).find_last_not_of("0123456789+- \t\r");
+      in_block_scalar_ = head != std::string_view::npos &&
+                         (line[head] == '|' || line[head] == '>') &&
+                         (head == 0 || is_blank(line[head - 1]));
+      in_plain_ = !in_block_scalar_;
     }
     place_.comment = false;
     line_begin_ = i + 1;
-    if (block_indent_ >= 0) {
-      const std::size_t first = text_.find_first_not_of(' ', line_begin_);
-      const bool blank = first == std::string_view::npos || text_[first] == '\n';
-      const bool tag_line =
-          text_.substr(std::min(first, text_.size()), 2) == "{{" &&
-          text_.substr(std::min(first, text_.size()) + 2, 1).find_first_of("#^/!") == 0;
-      if (!blank && !tag_line &&
-          static_cast<std::ptrdiff_t>(first - line_begin_) <= block_indent_) {
-        block_indent_ = -1;
-      }
-    }
-    if (place_.quote == '\0' && place_.brackets == 0) {
+    if (in_block) {
+      end_text();
       significant_ = k_line;
+    }
+  }
+
+  static std::string_view trim_comment(std::string_view line) {
+    return line.substr(0, std::min(line.find(" #"), line.size()));
+  }
+
+  /// Whether the line that now begins ends the text before it.
+  void end_text() {
+    const std::size_t first = std::min(text_.find_first_not_of(" \t\r", line_begin_), text_.size());
+    const bool tag_line = text_.substr(first, 2) == "{{" && at(first + 2) != '\n' &&
+                          std::string_view("#^/!").find(at(first + 2)) != std::string_view::npos;
+    const std::string_view marker = text_.substr(line_begin_, 3);
+    const bool document = marker == "---" || marker == "...";
+    if (at(first) != '\n' && !tag_line && (column(first) <= parent_ || document)) {
+      in_block_scalar_ = false;
+      in_plain_ = false;
+    }
+    if (document) {
+      parent_ = -1;
     }
   }
 
@@ -268,28 +294,33 @@ class YamlWalker : public Walker {
     if (place_.quote != '\0') {
       return "stands inside quotes; take them away, it brings its own";
     }
-    if (block_indent_ >= 0) {
-      return "stands inside a block scalar, whose text a value could end";
+    if (in_block_scalar_ || in_plain_) {
+      return "stands inside a scalar of several lines, whose text a value could end";
     }
     const char before = tag.begin == 0 ? '\n' : text_[tag.begin - 1];
     const std::size_t next = std::min(text_.find_first_not_of(" \t\r", tag.end), text_.size());
     const bool may_be_key = significant_ == k_line || significant_ == '-' || place_.brackets > 0;
     const bool is_key = may_be_key && at(next) == ':' && is_blank(at(next + 1));
+    const bool may_start =
+        is_blank(before) || before == '[' || before == ',' || before == '{' || before == '}';
     const bool starts_scalar =
-        (is_blank(before) || before == '[' || before == ',' || before == '{' || before == '}') &&
-        (significant_ == k_line ? is_key : significant_ != k_value);
+        may_start && (significant_ == k_line ? is_key : significant_ != k_value);
     const bool ends_scalar =
         at(next) == '\n' || is_key || text_.substr(next, 2) == "{{" ||
         (at(next) == '#' && next > tag.end) ||
         (place_.brackets > 0 && (at(next) == ',' || at(next) == ']' || at(next) == '}'));
+    begin_scalar(tag.begin);
     return starts_scalar && ends_scalar
                ? std::string()
                : "must be a whole scalar of its own, as in 'key: {{x}}' or '- {{x}}'";
   }
 
   std::size_t line_begin_ = 0;
-  std::size_t block_column_ = 0;     ///< Of the line's last dash or first key.
-  std::ptrdiff_t block_indent_ = -1; ///< Of the block scalar around us; -1: none.
+  std::ptrdiff_t scalar_column_ = -1; ///< Where the line's last key, or what may be one, begins.
+  std::ptrdiff_t parent_ = -1;        ///< Column of the key or dash that a value belongs to.
+  bool plain_ = false;                ///< The last scalar has no quotes.
+  bool in_plain_ = false;
+  bool in_block_scalar_ = false;
 };
 
 class ShWalker : public Walker {

@@ -114,18 +114,38 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                 "a: [b {{x}}]\n",
                                 "a: {{x}}: b\n  c\n",
                                 "a: b - {{x}}\n",
+                                "n\n  - {{x}}\n",
+                                "a: b\n  c: {{x}}\n",
+                                "- b\n  - {{x}}\n",
                                 "{{#q}}\"{{/q}}\n",
                                 "a: [ {{#q}}]{{/q}}\n"}) {
     CAPTURE(bad);
     CHECK(refused(bad, data).find("rendered") == std::string::npos);
   }
-  for (const std::string good :
-       {"a: {{x}}\n", "a: {{x}} # why\n", "- {{x}}\n", "- - {{x}}\n", "{{x}}: b\n",
-        "a: [{{x}}, {{x}}]\n", "a: { {{x}}: {{x}} }\n", "a: [\n  {{x}},\n  {{x}}\n]\n", "# {{x}}\n",
-        "a: it's\nb: {{x}}\n", "a: |\n  text\nb: {{x}}\n", "- a: |\n    text\n  b: {{x}}\n",
-        "- |\n  text\n- {{x}}\n", "a: \"b\"\nc: {{x}}", "a: '#'\nb: {{x}}\n",
-        "a: http://b#c\nd: {{x}}\n", "{{#q}}\na: {{x}}\n{{/q}}\n",
-        "a: | # keep\n  b\nc: {{x}}\n"}) {
+  for (const std::string good : {"a: {{x}}\n",
+                                 "---\na: {{x}}\n",
+                                 "%YAML 1.2\n---\na: {{x}}\n",
+                                 "a: b\nc: {{x}}\n",
+                                 "- a: b\n  c: {{x}}\n",
+                                 "- b\n- {{x}}\n",
+                                 "a:\n  b: c\nd:\n  - {{x}}\n",
+                                 "a: {{x}} # why\n",
+                                 "- {{x}}\n",
+                                 "- - {{x}}\n",
+                                 "{{x}}: b\n",
+                                 "a: [{{x}}, {{x}}]\n",
+                                 "a: { {{x}}: {{x}} }\n",
+                                 "a: [\n  {{x}},\n  {{x}}\n]\n",
+                                 "# {{x}}\n",
+                                 "a: it's\nb: {{x}}\n",
+                                 "a: |\n  text\nb: {{x}}\n",
+                                 "- a: |\n    text\n  b: {{x}}\n",
+                                 "- |\n  text\n- {{x}}\n",
+                                 "a: \"b\"\nc: {{x}}",
+                                 "a: '#'\nb: {{x}}\n",
+                                 "a: http://b#c\nd: {{x}}\n",
+                                 "{{#q}}\na: {{x}}\n{{/q}}\n",
+                                 "a: | # keep\n  b\nc: {{x}}\n"}) {
     CAPTURE(good);
     CHECK(refused(good, data).starts_with("rendered: "));
   }
