@@ -1,0 +1,37 @@
+// Jobs as people read them: the tables that Arena's users know, and why a job failed.
+#pragma once
+
+#include "backends/backend.h"
+#include "cli/output/stream.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// How long it has run, or ran; 0 before it starts.
+Time age(const InstanceStatus& instance, Time now);
+
+/// From its creation to its end, or to now.
+Time age(const JobSummary& job, Time now);
+
+/// "Running", as a Pod's status is written.
+std::string instance_state(const InstanceStatus& instance);
+
+/// "SIGKILL"; "signal 63" for one without a name.
+std::string signal_name(int signal);
+
+/// The engine's own words, or "worker-1 (rank 1) on node7 exited with code 3"; one line.
+std::string cause_line(const FailureCause& cause);
+
+/// What `get NAME` prints.
+void print_job(Stream& out, const JobStatus& job, Time now, bool wide);
+
+/// What `list` prints.
+void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, Time now, bool wide,
+                bool with_namespace);
+
+/// The last lines of the failing rank's stderr, indented.
+void print_last_stderr(Stream& out, const FailureCause& cause, std::string_view indent);
+
+} // namespace dtrain

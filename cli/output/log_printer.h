@@ -1,0 +1,53 @@
+// Log lines of many instances on one screen or in one file, each with its instance's name.
+//
+// A line whose end has not come yet (a progress bar, a prompt) never mixes with another's: on a
+// terminal at most one of them stands at the bottom and moves out of the way of whole lines;
+// in a file or pipe it waits for its end.
+#pragma once
+
+#include "backends/backend.h"
+#include "cli/output/stream.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+class LogPrinter {
+ public:
+  struct Format {
+    bool prefix = true;
+    bool timestamps = false;
+    bool flush_lines = false; ///< Following: a line is written as it comes.
+  };
+
+  /// `instances` give the prefixes' width and colours.
+  LogPrinter(Stream& out, const std::vector<std::string>& instances, Format format);
+
+  void print(const LogLine& line);
+
+  /// Writes the lines whose end never came.
+  void finish();
+
+ private:
+  struct Open {
+    Time time = 0;
+    std::string text;
+  };
+
+  std::string prefix(std::string_view instance, Time time) const;
+  void whole_line(std::string_view instance, Time time, std::string_view text);
+  void hide_live();
+  void show_live();
+
+  Stream& out_;
+  Format format_;
+  std::size_t width_ = 0;
+  std::map<std::string, Style, std::less<>> styles_;
+  std::map<std::string, Open, std::less<>> open_;
+  std::string live_; ///< Whose unfinished line is on the screen; empty: nobody's.
+};
+
+} // namespace dtrain

@@ -1,0 +1,29 @@
+#include "cli/output_option.h"
+
+namespace dtrain {
+
+Option output_option(std::string& output, std::vector<std::string> formats) {
+  std::string metavar;
+  for (const auto& format : formats) {
+    metavar += metavar.empty() ? format : "|" + format;
+  }
+  return {.flags = "-o,--output",
+          .target = &output,
+          .metavar = std::move(metavar),
+          .help = "Form of the output (default: text for people)",
+          .group = "Output",
+          .complete = Complete::choices,
+          .choices = std::move(formats)};
+}
+
+std::optional<DataFormat> data_format(const std::string& output) {
+  if (output == "json") {
+    return DataFormat::json;
+  }
+  if (output == "yaml") {
+    return DataFormat::yaml;
+  }
+  return std::nullopt;
+}
+
+} // namespace dtrain

@@ -1,0 +1,19 @@
+// -o, the same on every command that has it.
+#pragma once
+
+#include "cli/output/data.h"
+#include "submit/option_table.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// -o with those of wide, json, yaml and name that the command knows.
+Option output_option(std::string& output, std::vector<std::string> formats);
+
+/// Set where `output` asks for data and not for people's text.
+std::optional<DataFormat> data_format(const std::string& output);
+
+} // namespace dtrain
