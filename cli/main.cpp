@@ -1,1 +1,29 @@
-int main() { return 0; }
+#include "backends/local/supervise.h"
+#include "cli/program.h"
+#include "cli/settings.h"
+
+#include <ctime>
+
+#include <unistd.h>
+
+namespace {
+
+dtrain::Time now() {
+  constexpr dtrain::Time k_second = 1'000'000'000;
+  timespec time = {};
+  clock_gettime(CLOCK_REALTIME, &time);
+  return time.tv_sec * k_second + time.tv_nsec;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (!words.empty() && words[0] == "supervise") {
+    return dtrain::supervise_main({words.begin() + 1, words.end()});
+  }
+  dtrain::Stream out(STDOUT_FILENO, dtrain::Terminal::of(STDOUT_FILENO));
+  dtrain::Stream err(STDERR_FILENO, dtrain::Terminal::of(STDERR_FILENO));
+  dtrain::Context context{out, err, dtrain::make_backend, now, dtrain::default_config_file()};
+  return dtrain::run_program(context, words);
+}

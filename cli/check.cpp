@@ -1,0 +1,69 @@
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/output_option.h"
+#include "cli/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dtrain {
+namespace {
+
+struct CheckOptions {
+  std::string output;
+  TargetOptions target;
+};
+
+CommandTable check_table(CheckOptions& options) {
+  CommandTable table = {
+      .name = "check",
+      .summary = "Look for what would stop a job from running",
+      .description = "Looks at what jobs need: tools, GPUs, data, folders that can be written. "
+                     "Exits with 4 where a job could not run.",
+      .examples = {"dtrain check", "dtrain check -o json"},
+      .options = {output_option(options.output, {"json", "yaml"})}};
+  for (auto& option : target_options(options.target)) {
+    table.options.push_back(std::move(option));
+  }
+  return table;
+}
+
+std::string mark(const Terminal& terminal, CheckResult::Level level) {
+  switch (level) {
+  case CheckResult::Level::ok:
+    return styled(terminal, Style::green, "✓");
+  case CheckResult::Level::warning:
+    return styled(terminal, Style::yellow, "!");
+  case CheckResult::Level::error:
+    return styled(terminal, Style::red, "✗");
+  }
+  return "?";
+}
+
+int run_check(Context& context, const CheckOptions& options) {
+  const Target target = open_target(context, options.target);
+  const auto results = target.backend->check();
+  if (const auto format = data_format(options.output)) {
+    context.out.write(check_data(results, *format));
+  } else {
+    std::size_t width = 0;
+    for (const auto& result : results) {
+      width = std::max(width, result.what.size());
+    }
+    for (const auto& result : results) {
+      context.out.write(fmt::format("{} {:<{}}  {}\n", mark(context.out.terminal(), result.level),
+                                    result.what, width, result.found));
+    }
+  }
+  const bool failed = std::any_of(results.begin(), results.end(), [](const CheckResult& result) {
+    return result.level == CheckResult::Level::error;
+  });
+  return failed ? k_exit_engine : k_exit_ok;
+}
+
+} // namespace
+
+Invocation check_command() { return bind(check_table, run_check); }
+
+} // namespace dtrain

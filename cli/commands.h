@@ -1,0 +1,83 @@
+// Every command of dtrain: its words, its option table and what it does. The parser, --help, the
+// man pages and Tab completion all come from here.
+//
+// A command's file defines its options, the table that fills them and a run function that takes
+// both; bind() ties the three. Making one costs microseconds, and only the command that was
+// asked for is made.
+#pragma once
+
+#include "cli/context.h"
+#include "submit/option_table.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtrain {
+
+/// A command that is about to run: parse into `table`, then call `run` for the exit status.
+struct Invocation {
+  CommandTable table;
+  std::function<int(Context&)> run;
+  /// Takes the place of parse_options, for a command whose flags come in layers.
+  std::function<bool(const Context&, const std::vector<std::string>&)> parse = {};
+};
+
+template <class Options>
+Invocation bind(CommandTable (*table)(Options&), int (*run)(Context&, const Options&)) {
+  auto options = std::make_shared<Options>();
+  CommandTable filled = table(*options);
+  return {std::move(filled), [options, run](Context& context) { return run(context, *options); }};
+}
+
+struct CommandEntry {
+  std::string_view name;  ///< "submit", "template show"
+  std::string_view group; ///< Heading in `dtrain help`; empty: hidden.
+  Invocation (*make)();
+  std::vector<std::string_view> synonyms = {}; ///< What other programs call it, for suggestions.
+};
+
+/// The first word of commands that have two: "config".
+struct CommandGroup {
+  std::string_view name;
+  std::string_view summary;
+};
+
+const std::vector<CommandGroup>& command_groups();
+
+/// In the order of `dtrain help`.
+const std::vector<CommandEntry>& commands();
+
+/// What a command line asks for: an entry, and the words after the command's own.
+struct Selection {
+  const CommandEntry* entry;
+  std::vector<std::string> args;
+};
+
+/// Throws UsageError, with a suggestion, where the words name no command.
+Selection select_command(const std::vector<std::string>& words);
+
+// One function a file: cli/submit.cpp and so on.
+Invocation submit_command();
+Invocation get_command();
+Invocation list_command();
+Invocation logs_command();
+Invocation wait_command();
+Invocation delete_command();
+Invocation check_command();
+Invocation template_list_command();
+Invocation template_show_command();
+Invocation config_view_command();
+Invocation config_list_command();
+Invocation config_get_command();
+Invocation config_set_command();
+Invocation config_use_command();
+Invocation config_path_command();
+Invocation completion_command();
+Invocation version_command();
+Invocation help_command();
+
+} // namespace dtrain

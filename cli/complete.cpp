@@ -1,0 +1,130 @@
+#include "cli/complete.h"
+
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/settings.h"
+#include "cli/target.h"
+#include "submit/completion.h"
+#include "submit/render.h"
+
+#include <algorithm>
+
+namespace dtrain {
+namespace {
+
+/// What the words already typed say about where to look.
+struct Typed {
+  TargetOptions target;
+  std::string job; ///< The first word that is no flag.
+};
+
+/// Reads half a command line: unlike parse_options it knows only these flags and refuses nothing.
+Typed read_typed(const std::vector<std::string>& args) {
+  Typed typed;
+  const auto options = target_options(typed.target);
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (!args[i].starts_with('-')) {
+      if (typed.job.empty()) {
+        typed.job = args[i];
+      }
+      continue;
+    }
+    for (const auto& option : options) {
+      auto& value = *std::get<std::string*>(option.target);
+      for (const auto& flag : option.flag_list()) {
+        if (args[i] == flag && i + 1 < args.size()) {
+          value = args[++i];
+        } else if (flag.starts_with("--") && args[i].starts_with(flag + "=")) {
+          value = args[i].substr(flag.size() + 1);
+        }
+      }
+    }
+  }
+  return typed;
+}
+
+std::vector<Candidate> job_names(const Context& context, const Typed& typed) {
+  const Target target = open_target(context, typed.target);
+  auto jobs = target.backend->list({target.namespace_name});
+  std::sort(jobs.begin(), jobs.end(),
+            [](const JobSummary& a, const JobSummary& b) { return a.created > b.created; });
+  std::vector<Candidate> names;
+  names.reserve(jobs.size());
+  for (const auto& job : jobs) {
+    names.push_back({job.name, std::string(phase_name(job.phase))});
+  }
+  return names;
+}
+
+std::vector<Candidate> instance_names(const Context& context, const Typed& typed) {
+  const Target target = open_target(context, typed.target);
+  std::vector<Candidate> names;
+  for (const auto& instance : target.backend->status(target.job(typed.job)).instances) {
+    names.push_back({instance.name, std::string(phase_name(instance.phase))});
+  }
+  return names;
+}
+
+std::vector<Candidate> template_names() {
+  std::vector<Candidate> names;
+  for (const auto& builtin : builtin_templates()) {
+    names.push_back({std::string(builtin.name), ""});
+  }
+  return names;
+}
+
+std::vector<Candidate> profile_names(const Context& context) {
+  std::vector<Candidate> names;
+  for (const auto& profile : read_settings(context.config_file).profiles) {
+    names.push_back({profile.first, ""});
+  }
+  return names;
+}
+
+std::vector<Candidate> names_of(const Context& context, Complete kind,
+                                const std::vector<std::string>& args) {
+  switch (kind) {
+  case Complete::job:
+    return job_names(context, read_typed(args));
+  case Complete::instance:
+    return instance_names(context, read_typed(args));
+  case Complete::template_name:
+    return template_names();
+  case Complete::profile:
+    return profile_names(context);
+  default:
+    return {};
+  }
+}
+
+} // namespace
+
+int run_complete(Context& context, const std::vector<std::string>& args) {
+  try {
+    if (args.size() < 2) {
+      return k_exit_error;
+    }
+    std::vector<std::string> words(args.begin() + 1, args.end());
+    if (args[0] == "bash") {
+      std::transform(words.begin(), words.end(), words.begin(), unquote_typed);
+    }
+    // Only one command's flags are asked for, but which one is for complete() to say.
+    std::vector<Invocation> alive;
+    std::vector<CommandTable> tables;
+    for (const auto& entry : commands()) {
+      alive.push_back(entry.make());
+      tables.push_back(alive.back().table);
+    }
+    const auto completions =
+        complete(tables, words, [&](Complete kind, const std::vector<std::string>& typed) {
+          return names_of(context, kind, typed);
+        });
+    context.out.write(completion_text(completions));
+    context.out.flush();
+    return k_exit_ok;
+  } catch (const std::exception&) {
+    return k_exit_error;
+  }
+}
+
+} // namespace dtrain

@@ -1,0 +1,229 @@
+#include "cli/commands.h"
+#include "cli/output/table.h"
+#include "cli/settings.h"
+#include "cli/target.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace dtrain {
+namespace {
+
+constexpr const char* k_first_profile = "default";
+
+struct NoOptions {};
+
+struct KeyOptions {
+  std::string key;
+  std::string value;
+  std::string profile;
+};
+
+struct UseOptions {
+  std::string profile;
+};
+
+/// A setting in force, and what gave it.
+struct Effective {
+  std::string value;
+  std::string from;
+};
+
+const char* default_of(std::string_view key) {
+  return key == "backend" ? k_default_backend : k_default_namespace;
+}
+
+std::string variable_of(std::string_view key) {
+  return key == "backend" ? "DTRAIN_BACKEND" : "DTRAIN_NAMESPACE";
+}
+
+std::string env_value(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());
+  return value == nullptr ? "" : value;
+}
+
+Effective effective(const Settings& settings, const std::string& profile, std::string_view key) {
+  if (const auto variable = variable_of(key); !env_value(variable).empty()) {
+    return {env_value(variable), "$" + variable};
+  }
+  if (const auto value = profile_value(settings, profile, key)) {
+    return {*value,
+            fmt::format("profile {}", profile.empty() ? settings.current_profile : profile)};
+  }
+  return {default_of(key), "default"};
+}
+
+Option key_argument(std::string& key) {
+  return {.flags = "KEY",
+          .target = &key,
+          .help = fmt::format("One of: {}", fmt::join(profile_keys(), ", ")),
+          .complete = Complete::choices,
+          .choices = profile_keys(),
+          .required = true,
+          .positional = true};
+}
+
+CommandTable view_table(NoOptions&) {
+  return {.name = "config view",
+          .summary = "Show the settings in force, and what gave them",
+          .description = "Shows each setting with its value and what gave it. A flag wins over "
+                         "the environment, that over the profile, that over the default.",
+          .examples = {"dtrain config view"},
+          .options = {}};
+}
+
+int run_view(Context& context, const NoOptions&) {
+  const Settings settings = read_settings(context.config_file);
+  std::string profile = env_value("DTRAIN_PROFILE");
+  Table table({"KEY", "VALUE", "FROM"});
+  if (!profile.empty()) {
+    table.add({{"profile"}, {profile}, {"$DTRAIN_PROFILE"}});
+  } else if (!settings.current_profile.empty()) {
+    table.add({{"profile"}, {settings.current_profile}, {context.config_file.string()}});
+  }
+  for (const auto& key : profile_keys()) {
+    const Effective setting = effective(settings, profile, key);
+    table.add({{key}, {printable(setting.value)}, {printable(setting.from)}});
+  }
+  table.print(context.out);
+  return 0;
+}
+
+CommandTable list_table(NoOptions&) {
+  return {.name = "config list",
+          .summary = "List the profiles",
+          .description = "Lists the profiles; the current one has a star.",
+          .examples = {"dtrain config list"},
+          .options = {}};
+}
+
+int run_list(Context& context, const NoOptions&) {
+  const Settings settings = read_settings(context.config_file);
+  if (settings.profiles.empty()) {
+    context.note("No profiles. Make one with: dtrain config set --profile=NAME backend local");
+    return 0;
+  }
+  std::vector<std::string> headers = {"NAME", "CURRENT"};
+  for (const auto& key : profile_keys()) {
+    std::string header = key;
+    std::transform(header.begin(), header.end(), header.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    headers.push_back(header);
+  }
+  Table table(headers);
+  for (const auto& [name, profile] : settings.profiles) {
+    std::vector<Cell> row = {{printable(name)}, {name == settings.current_profile ? "*" : ""}};
+    for (const auto& key : profile_keys()) {
+      const auto value = profile.find(key);
+      row.push_back({value == profile.end() ? "" : printable(value->second)});
+    }
+    table.add(std::move(row));
+  }
+  table.print(context.out);
+  return 0;
+}
+
+CommandTable get_table(KeyOptions& options) {
+  return {.name = "config get",
+          .summary = "Print one setting's value",
+          .description = "Prints the value in force of one setting.",
+          .examples = {"dtrain config get namespace"},
+          .options = {key_argument(options.key), profile_option(options.profile)}};
+}
+
+int run_get(Context& context, const KeyOptions& options) {
+  const Settings settings = read_settings(context.config_file);
+  context.out.write(effective(settings, options.profile, options.key).value + "\n");
+  return 0;
+}
+
+CommandTable set_table(KeyOptions& options) {
+  return {.name = "config set",
+          .summary = "Set a profile's setting",
+          .description =
+              "Sets a key of the profile named, or of the current one, and makes the profile "
+              "where there is none of that name. The file is written anew: comments that you "
+              "added by hand are not kept.",
+          .examples = {"dtrain config set namespace team-a",
+                       "dtrain config set --profile=laptop backend local"},
+          .options = {key_argument(options.key),
+                      {.flags = "VALUE",
+                       .target = &options.value,
+                       .help = "Its new value; empty takes the key away",
+                       .required = true,
+                       .positional = true},
+                      profile_option(options.profile)}};
+}
+
+int run_set(Context& context, const KeyOptions& options) {
+  if (options.key == "backend" && !options.value.empty()) {
+    context.make_backend(options.value); // Throws where there is none of that name.
+  }
+  Settings settings = read_settings(context.config_file);
+  std::string name = options.profile.empty() ? settings.current_profile : options.profile;
+  if (name.empty()) {
+    name = k_first_profile;
+  }
+  Profile& profile = settings.profiles[name];
+  if (options.value.empty()) {
+    profile.erase(options.key);
+  } else {
+    profile[options.key] = options.value;
+  }
+  if (settings.current_profile.empty()) {
+    settings.current_profile = name;
+  }
+  write_settings(context.config_file, settings);
+  context.out.write(fmt::format("profile/{} configured\n", printable(name)));
+  return 0;
+}
+
+CommandTable use_table(UseOptions& options) {
+  return {.name = "config use",
+          .summary = "Make a profile the current one",
+          .description = "Makes a profile the one that commands use unless told otherwise.",
+          .examples = {"dtrain config use cluster"},
+          .options = {{.flags = "PROFILE",
+                       .target = &options.profile,
+                       .help = "The profile",
+                       .complete = Complete::profile,
+                       .required = true,
+                       .positional = true}}};
+}
+
+int run_use(Context& context, const UseOptions& options) {
+  Settings settings = read_settings(context.config_file);
+  static_cast<void>(settings.profile(options.profile)); // Throws where there is none.
+  settings.current_profile = options.profile;
+  write_settings(context.config_file, settings);
+  context.out.write(fmt::format("profile/{} is now the current one\n", printable(options.profile)));
+  return 0;
+}
+
+CommandTable path_table(NoOptions&) {
+  return {.name = "config path",
+          .summary = "Print where the settings are kept",
+          .description = "Prints the path of the settings file, which need not exist.",
+          .examples = {"$EDITOR \"$(dtrain config path)\""},
+          .options = {}};
+}
+
+int run_path(Context& context, const NoOptions&) {
+  context.out.write(context.config_file.string() + "\n");
+  return 0;
+}
+
+} // namespace
+
+Invocation config_view_command() { return bind(view_table, run_view); }
+Invocation config_list_command() { return bind(list_table, run_list); }
+Invocation config_get_command() { return bind(get_table, run_get); }
+Invocation config_set_command() { return bind(set_table, run_set); }
+Invocation config_use_command() { return bind(use_table, run_use); }
+Invocation config_path_command() { return bind(path_table, run_path); }
+
+} // namespace dtrain

@@ -1,0 +1,29 @@
+// Leaving a job to itself: while a command only watches, Ctrl-C, a TERM signal or a deadline ends
+// the command with one line on stderr, and never the job.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace dtrain {
+
+/// While it lives, SIGINT writes `farewell` and exits with 130, SIGTERM exits with 143. A signal
+/// that was ignored at start (nohup) stays so. At most one at a time.
+class DetachOnInterrupt {
+ public:
+  explicit DetachOnInterrupt(std::string farewell);
+  ~DetachOnInterrupt();
+  DetachOnInterrupt(const DetachOnInterrupt&) = delete;
+  DetachOnInterrupt& operator=(const DetachOnInterrupt&) = delete;
+};
+
+/// While it lives, the passing of `after` writes `message` and exits with 1. None for 0.
+class Deadline {
+ public:
+  Deadline(std::chrono::nanoseconds after, std::string message);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+};
+
+} // namespace dtrain

@@ -1,0 +1,19 @@
+// The list of jobs, for `list` and for `get` without a name.
+#pragma once
+
+#include "cli/context.h"
+#include "cli/target.h"
+
+#include <string>
+
+namespace dtrain {
+
+struct ListStyle {
+  std::string output; ///< As -o has it.
+  bool all_namespaces = false;
+};
+
+/// Newest first.
+void print_list(Context& context, const Target& target, const ListStyle& style);
+
+} // namespace dtrain

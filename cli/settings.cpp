@@ -1,0 +1,226 @@
+#include "cli/settings.h"
+
+#include "submit/errors.h"
+#include "submit/option_table.h"
+#include "submit/quote.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view k_current = "current-profile";
+constexpr std::string_view k_profiles = "profiles";
+
+/// Reads the nodes of one file, to name file and line in every message.
+class Reader {
+ public:
+  explicit Reader(const fs::path& file) : file_(printable(file.string())) {}
+
+  Settings read(const YAML::Node& root) const {
+    Settings settings;
+    if (root.IsNull()) {
+      return settings;
+    }
+    want_map(root, "the file");
+    for (const auto& entry : root) {
+      const std::string key = text(entry.first, "a key");
+      if (key == k_current) {
+        settings.current_profile = text(entry.second, key);
+      } else if (key == k_profiles) {
+        read_profiles(entry.second, settings);
+      } else {
+        unknown_key(entry.first, key, {std::string(k_current), std::string(k_profiles)});
+      }
+    }
+    return settings;
+  }
+
+  [[noreturn]] void fail(const YAML::Mark& mark, std::string_view message) const {
+    throw UsageError(fmt::format("{}:{}: {}", file_, mark.line + 1, message));
+  }
+
+ private:
+  void read_profiles(const YAML::Node& node, Settings& settings) const {
+    if (node.IsNull()) {
+      return;
+    }
+    want_map(node, k_profiles);
+    for (const auto& entry : node) {
+      const std::string name = text(entry.first, "a profile's name");
+      Profile& profile = settings.profiles[name];
+      if (entry.second.IsNull()) {
+        continue;
+      }
+      want_map(entry.second, fmt::format("profile '{}'", printable(name)));
+      for (const auto& setting : entry.second) {
+        const std::string key = text(setting.first, "a key");
+        const auto& known = profile_keys();
+        if (std::find(known.begin(), known.end(), key) == known.end()) {
+          unknown_key(setting.first, key, known);
+        }
+        profile[key] = text(setting.second, key);
+      }
+    }
+  }
+
+  std::string text(const YAML::Node& node, std::string_view what) const {
+    if (!node.IsScalar()) {
+      fail(node.Mark(), fmt::format("{} must be text", printable(what)));
+    }
+    return node.Scalar();
+  }
+
+  void want_map(const YAML::Node& node, std::string_view what) const {
+    if (!node.IsMap()) {
+      fail(node.Mark(), fmt::format("{} must hold 'key: value' lines", what));
+    }
+  }
+
+  [[noreturn]] void unknown_key(const YAML::Node& node, const std::string& key,
+                                const std::vector<std::string>& known) const {
+    const auto near = nearest(key, known);
+    fail(node.Mark(),
+         near ? fmt::format("unknown key '{}'; did you mean '{}'?", printable(key), *near)
+              : fmt::format("unknown key '{}'; known: {}", printable(key), fmt::join(known, ", ")));
+  }
+
+  std::string file_;
+};
+
+std::string system_error(std::string_view doing, const fs::path& file) {
+  return fmt::format("cannot {} {}: {}", doing, printable(file.string()), std::strerror(errno));
+}
+
+/// All of `text` in a new file that survives a crash right after. Throws Error.
+void write_whole(const fs::path& file, std::string_view text) {
+  constexpr mode_t k_private = 0600;
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, k_private);
+  if (fd < 0) {
+    throw Error(system_error("write", file));
+  }
+  bool good = true;
+  while (good && !text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    good = written >= 0;
+    text.remove_prefix(good ? static_cast<std::size_t>(written) : 0);
+  }
+  good = good && fsync(fd) == 0;
+  const std::string problem = good ? "" : system_error("write", file);
+  close(fd);
+  if (!good) {
+    unlink(file.c_str());
+    throw Error(problem);
+  }
+}
+
+} // namespace
+
+const Profile& Settings::profile(std::string_view name) const {
+  const auto found = profiles.find(name);
+  if (found != profiles.end()) {
+    return found->second;
+  }
+  std::vector<std::string> known;
+  for (const auto& entry : profiles) {
+    known.push_back(printable(entry.first));
+  }
+  if (known.empty()) {
+    throw UsageError(fmt::format("no profile '{}'; make it with 'dtrain config set --profile={} "
+                                 "backend local'",
+                                 printable(name), printable(name)));
+  }
+  throw UsageError(
+      fmt::format("no profile '{}'; there is: {}", printable(name), fmt::join(known, ", ")));
+}
+
+const std::vector<std::string>& profile_keys() {
+  static const std::vector<std::string> all = {"backend", "namespace"};
+  return all;
+}
+
+fs::path default_config_file() {
+  const char* config = std::getenv("XDG_CONFIG_HOME");
+  // The XDG specification: a relative path counts as unset.
+  if (config != nullptr && config[0] == '/') {
+    return fs::path(config) / "dtrain" / "config.yaml";
+  }
+  const char* home = std::getenv("HOME");
+  return fs::path(home == nullptr ? "/" : home) / ".config" / "dtrain" / "config.yaml";
+}
+
+Settings read_settings(const fs::path& file) {
+  std::ifstream stream(file);
+  if (!stream) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return {};
+    }
+    throw Error(system_error("read", file));
+  }
+  std::stringstream text;
+  text << stream.rdbuf();
+  if (stream.bad() || (text.fail() && stream.peek() != std::ifstream::traits_type::eof())) {
+    throw Error(system_error("read", file));
+  }
+  const Reader reader(file);
+  try {
+    return reader.read(YAML::Load(text.str()));
+  } catch (const YAML::Exception& error) {
+    reader.fail(error.mark, error.msg);
+  }
+}
+
+void write_settings(const fs::path& file, const Settings& settings) {
+  std::string text;
+  if (!settings.current_profile.empty()) {
+    text += fmt::format("{}: {}\n", k_current, quote_yaml(settings.current_profile));
+  }
+  text += fmt::format("{}:\n", k_profiles);
+  for (const auto& [name, profile] : settings.profiles) {
+    text += fmt::format("  {}:\n", quote_yaml(name));
+    for (const auto& [key, value] : profile) {
+      text += fmt::format("    {}: {}\n", key, quote_yaml(value));
+    }
+  }
+
+  std::error_code error;
+  fs::create_directories(file.parent_path(), error);
+  if (error) {
+    throw Error(fmt::format("cannot make the folder {}: {}", printable(file.parent_path().string()),
+                            error.message()));
+  }
+  fs::path whole = file;
+  whole += fmt::format(".{}.tmp", getpid());
+  write_whole(whole, text);
+  if (rename(whole.c_str(), file.c_str()) != 0) {
+    const std::string problem = system_error("write", file);
+    unlink(whole.c_str());
+    throw Error(problem);
+  }
+}
+
+std::optional<std::string> profile_value(const Settings& settings, std::string_view profile,
+                                         std::string_view key) {
+  const std::string_view name = profile.empty() ? settings.current_profile : profile;
+  if (name.empty()) {
+    return std::nullopt;
+  }
+  const Profile& values = settings.profile(name);
+  const auto found = values.find(key);
+  return found == values.end() ? std::nullopt : std::optional(found->second);
+}
+
+} // namespace dtrain

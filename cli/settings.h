@@ -1,0 +1,48 @@
+// Named profiles: the backend and namespace that commands use where flags and environment say
+// nothing. They live in $XDG_CONFIG_HOME/dtrain/config.yaml:
+//
+//   current-profile: cluster
+//   profiles:
+//     cluster:
+//       backend: kubernetes
+//       namespace: team-a
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+/// Keys of a profile and their values.
+using Profile = std::map<std::string, std::string, std::less<>>;
+
+struct Settings {
+  std::string current_profile; ///< Empty: none.
+  std::map<std::string, Profile, std::less<>> profiles;
+
+  /// Throws UsageError that names the known profiles.
+  const Profile& profile(std::string_view name) const;
+};
+
+/// The keys that a profile may have.
+const std::vector<std::string>& profile_keys();
+
+/// $XDG_CONFIG_HOME/dtrain/config.yaml, or the same below ~/.config.
+std::filesystem::path default_config_file();
+
+/// Empty settings where there is no file. Throws UsageError with file and line for bad syntax and
+/// unknown keys.
+Settings read_settings(const std::filesystem::path& file);
+
+/// Replaces the file at once, keeping nothing of it but what `settings` says. Throws Error.
+void write_settings(const std::filesystem::path& file, const Settings& settings);
+
+/// The value of `key` in the profile asked for, or in the current one where `profile` is empty.
+std::optional<std::string> profile_value(const Settings& settings, std::string_view profile,
+                                         std::string_view key);
+
+} // namespace dtrain

@@ -1,0 +1,217 @@
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/job_logs.h"
+#include "cli/job_outcome.h"
+#include "cli/output/job_text.h"
+#include "cli/output/time.h"
+#include "cli/output_option.h"
+#include "cli/target.h"
+#include "submit/errors.h"
+#include "submit/job_fields.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+namespace dtrain {
+namespace {
+
+struct SubmitOptions {
+  JobSpec job;
+  std::string file;
+  std::string profile;
+  std::string output;
+  bool wait = false;
+  bool dry_run = false;
+  bool quiet = false;
+};
+
+CommandTable submit_table(SubmitOptions& options) {
+  CommandTable table = {
+      .name = "submit",
+      .summary = "Start a job: a program of yours, or the bundled trainer",
+      .description =
+          "Starts CMD as the ranks of a job. A command that begins with a flag is the bundled "
+          "trainer's; none is the bundled trainer with its defaults. Every rank finds who it is "
+          "in its environment: RANK, WORLD_SIZE, MASTER_ADDR, TF_CONFIG and their like.",
+      .examples = {"# Three workers train the bundled model on Fashion-MNIST",
+                   "dtrain submit --workers=3 --wait", "dtrain submit --workers=3 -- --epochs=2",
+                   "# Any program",
+                   "dtrain submit --name=mnist --workers=2 -- python train.py --lr 1e-3",
+                   "# What would be submitted, and as a file to keep",
+                   "dtrain submit --workers=2 --dry-run",
+                   "dtrain submit --workers=2 --dry-run -o yaml > job.yaml",
+                   "dtrain submit -f job.yaml --workers=4"},
+      .options = job_options(options.job, backend_names())};
+  std::vector<Option> own = {
+      {.flags = "-f,--file",
+       .target = &options.file,
+       .metavar = "FILE",
+       .help = "Read the job from YAML ('-': stdin); flags given beside it win",
+       .complete = Complete::file},
+      {.flags = "--wait",
+       .target = &options.wait,
+       .help = "Print its logs until it ends; exit with 100 where it failed"},
+      {.flags = "--dry-run",
+       .target = &options.dry_run,
+       .help = "Print what would be submitted; with -o yaml, the job as a file"},
+      output_option(options.output, {"json", "yaml", "name"}),
+      {.flags = "-q,--quiet",
+       .target = &options.quiet,
+       .help = "Print nothing but errors",
+       .group = "Output"},
+      profile_option(options.profile),
+  };
+  table.options.insert(table.options.end(), std::make_move_iterator(own.begin()),
+                       std::make_move_iterator(own.end()));
+  table.takes_command = true;
+  table.rest = &options.job.command;
+  return table;
+}
+
+std::string read_file(const std::string& path) {
+  std::stringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  text << file.rdbuf();
+  if (!file || errno != 0) {
+    throw UsageError(fmt::format("--file: cannot read '{}': {}", printable(path),
+                                 std::strerror(errno == 0 ? EIO : errno)));
+  }
+  return text.str();
+}
+
+/// Fills `options` in layers, each over the one before: default, profile, environment, job file,
+/// flags. Returns false where --help was asked for.
+bool parse_submit(const Context& context, SubmitOptions& options, const CommandTable& table,
+                  const std::vector<std::string>& args) {
+  if (!parse_options(table, args)) {
+    return false;
+  }
+  // The first pass found the file and the profile, and has told every mistake.
+  const std::string file = options.file;
+  const std::string profile = options.profile;
+  options = {};
+  TargetOptions target;
+  target.profile = profile;
+  target = resolve_target(context, target);
+  options.job.backend = target.backend;
+  options.job.namespace_name = target.namespace_name;
+  parse_options(table, args, ParsePass::environment);
+  if (!file.empty()) {
+    options.job = read_job_yaml(read_file(file), file == "-" ? "standard input" : file,
+                                std::move(options.job));
+  }
+  parse_options(table, args, ParsePass::flags);
+  return true;
+}
+
+/// The flags that other commands need to find the job again.
+std::string where_flags(const JobSpec& job) {
+  std::string flags;
+  if (job.namespace_name != k_default_namespace) {
+    flags += fmt::format(" -n {}", job.namespace_name);
+  }
+  if (job.backend != k_default_backend) {
+    flags += fmt::format(" -b {}", job.backend);
+  }
+  return flags;
+}
+
+void print_plan(Context& context, const Plan& plan, const std::string& output) {
+  if (const auto format = data_format(output)) {
+    context.out.write(spec_data(plan.job, *format));
+  } else if (output == "name") {
+    context.out.write(fmt::format("job/{}\n", plan.job.name));
+  } else {
+    for (const auto& document : plan.documents) {
+      if (plan.documents.size() > 1) {
+        context.note(fmt::format("==> {} <==", document.name));
+      }
+      context.out.write(document.text);
+    }
+  }
+}
+
+void print_submitted(Context& context, const Target& target, const SubmitOptions& options,
+                     const std::string& name) {
+  if (options.quiet) {
+    return;
+  }
+  if (options.output == "name") {
+    context.out.write(fmt::format("job/{}\n", name));
+  } else if (const auto format = data_format(options.output)) {
+    context.out.write(job_data(target.status(name), context.now(), *format));
+  } else {
+    context.out.write(fmt::format("job/{} submitted\n", name));
+    if (!options.wait) {
+      context.note(
+          fmt::format("Follow it with: dtrain logs -f {}{}", name, where_flags(options.job)));
+    }
+  }
+  context.out.flush();
+}
+
+/// Logs until the end, then how it went.
+void follow(Context& context, const Target& target, const SubmitOptions& options,
+            const std::string& name) {
+  const DetachOnInterrupt detach(
+      fmt::format("dtrain submit: stopped watching; job/{0} goes on. Watch: dtrain logs -f {0}{1}. "
+                  "End: dtrain delete {0}{1}",
+                  name, where_flags(options.job)));
+  if (!options.quiet && options.output.empty()) {
+    LogQuery query;
+    query.follow = true;
+    print_logs(context, target, target.status(name), query, false);
+  }
+  const JobStatus job = wait_for_end(target, name);
+  require_success(job);
+  if (!options.quiet) {
+    context.note(
+        fmt::format("job/{} succeeded in {}", name, human_duration(age(job, context.now()))));
+  }
+}
+
+int run_submit(Context& context, const SubmitOptions& options) {
+  const Target target = {context.make_backend(options.job.backend), options.job.namespace_name};
+  const Plan plan = target.backend->render(resolve(options.job));
+  for (const auto& notice : plan.notices) {
+    if (!options.quiet) {
+      context.note(fmt::format("{}: {}", context.program, printable(notice)));
+    }
+  }
+  if (options.dry_run) {
+    print_plan(context, plan, options.output);
+    return 0;
+  }
+  target.backend->submit(plan);
+  print_submitted(context, target, options, plan.job.name);
+  if (options.wait) {
+    follow(context, target, options, plan.job.name);
+  }
+  return 0;
+}
+
+} // namespace
+
+Invocation submit_command() {
+  auto options = std::make_shared<SubmitOptions>();
+  Invocation invocation;
+  invocation.table = submit_table(*options);
+  invocation.parse = [options, table = invocation.table](const Context& context,
+                                                         const std::vector<std::string>& args) {
+    return parse_submit(context, *options, table, args);
+  };
+  invocation.run = [options](Context& context) { return run_submit(context, *options); };
+  return invocation;
+}
+
+} // namespace dtrain

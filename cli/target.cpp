@@ -1,0 +1,87 @@
+#include "cli/target.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+namespace dtrain {
+namespace {
+
+[[noreturn]] void throw_no_job(Backend& backend, const JobRef& job) {
+  std::vector<std::string> names;
+  std::string elsewhere;
+  for (const auto& other : backend.list({})) {
+    if (other.namespace_name == job.namespace_name) {
+      names.push_back(other.name);
+    } else if (other.name == job.name) {
+      elsewhere = other.namespace_name;
+    }
+  }
+  std::string hint = "'dtrain list' shows all";
+  if (!elsewhere.empty()) {
+    hint = fmt::format("namespace '{}' has one: add --namespace={}", elsewhere, elsewhere);
+  } else if (const auto near = nearest(job.name, names)) {
+    hint = fmt::format("did you mean '{}'?", *near);
+  }
+  throw NotFound(fmt::format("no job '{}' in namespace '{}'; {}", printable(job.name),
+                             printable(job.namespace_name), hint));
+}
+
+} // namespace
+
+Option profile_option(std::string& profile) {
+  return {.flags = "--profile",
+          .target = &profile,
+          .metavar = "NAME",
+          .help = "Profile that gives backend and namespace (default: the current one)",
+          .group = "Where",
+          .complete = Complete::profile,
+          .env = "DTRAIN_PROFILE"};
+}
+
+std::vector<Option> target_options(TargetOptions& target) {
+  return {
+      {.flags = "-n,--namespace",
+       .target = &target.namespace_name,
+       .metavar = "NAME",
+       .help = "Namespace of the job (default: default)",
+       .group = "Where",
+       .env = "DTRAIN_NAMESPACE"},
+      {.flags = "-b,--backend",
+       .target = &target.backend,
+       .metavar = "NAME",
+       .help = "Engine that runs the job (default: local)",
+       .group = "Where",
+       .complete = Complete::choices,
+       .choices = backend_names(),
+       .env = "DTRAIN_BACKEND"},
+      profile_option(target.profile),
+  };
+}
+
+TargetOptions resolve_target(const Context& context, TargetOptions target) {
+  const Settings settings = read_settings(context.config_file);
+  const auto fill = [&](std::string& value, std::string_view key, const char* otherwise) {
+    if (value.empty()) {
+      value = profile_value(settings, target.profile, key).value_or(otherwise);
+    }
+  };
+  fill(target.backend, "backend", k_default_backend);
+  fill(target.namespace_name, "namespace", k_default_namespace);
+  return target;
+}
+
+JobStatus Target::status(const std::string& name) const {
+  try {
+    return backend->status(job(name));
+  } catch (const NotFound&) {
+    throw_no_job(*backend, job(name));
+  }
+}
+
+Target open_target(const Context& context, const TargetOptions& target) {
+  const TargetOptions resolved = resolve_target(context, target);
+  return {context.make_backend(resolved.backend), resolved.namespace_name};
+}
+
+} // namespace dtrain

@@ -1,0 +1,48 @@
+// Where a command works: which backend, which namespace. A flag wins over the environment, that
+// over the profile, that over the default.
+#pragma once
+
+#include "cli/context.h"
+#include "cli/settings.h"
+#include "submit/option_table.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+inline constexpr const char* k_default_backend = "local";
+inline constexpr const char* k_default_namespace = "default";
+
+/// The flags that every command with a job has.
+struct TargetOptions {
+  std::string backend;        ///< Empty: not said.
+  std::string namespace_name; ///< Empty: not said.
+  std::string profile;        ///< Empty: the current one.
+};
+
+/// -b, -n and --profile.
+std::vector<Option> target_options(TargetOptions& target);
+
+/// --profile alone.
+Option profile_option(std::string& profile);
+
+/// The backend and namespace, the profile's and the defaults filled in.
+TargetOptions resolve_target(const Context& context, TargetOptions target);
+
+/// A backend at work in one namespace.
+struct Target {
+  std::unique_ptr<Backend> backend;
+  std::string namespace_name;
+
+  JobRef job(const std::string& name) const { return {namespace_name, name}; }
+
+  /// Its status. Throws NotFound that suggests the nearest job's name, or the namespace it is in.
+  JobStatus status(const std::string& name) const;
+};
+
+Target open_target(const Context& context, const TargetOptions& target);
+
+} // namespace dtrain

@@ -1,0 +1,109 @@
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/interrupt.h"
+#include "cli/job_outcome.h"
+#include "cli/output/job_text.h"
+#include "cli/output/time.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+namespace dtrain {
+namespace {
+
+struct WaitOptions {
+  std::vector<std::string> names;
+  std::string timeout;
+  TargetOptions target;
+};
+
+CommandTable wait_table(WaitOptions& options) {
+  CommandTable table = {
+      .name = "wait",
+      .summary = "Wait until jobs have ended",
+      .description = "Waits until every job named has ended. Exits with 100 where one failed, "
+                     "after printing why.",
+      .examples = {"dtrain wait mnist && echo trained", "dtrain wait a b --timeout=1h"},
+      .options = {{.flags = "NAME",
+                   .target = &options.names,
+                   .help = "The jobs",
+                   .complete = Complete::job,
+                   .required = true,
+                   .positional = true},
+                  {.flags = "--timeout",
+                   .target = &options.timeout,
+                   .metavar = "TIME",
+                   .help = "Give up after 90s, 5m or 1h30m and exit with 1 (default: never)"}}};
+  for (auto& option : target_options(options.target)) {
+    table.options.push_back(std::move(option));
+  }
+  return table;
+}
+
+std::chrono::nanoseconds timeout(const WaitOptions& options) {
+  if (options.timeout.empty()) {
+    return {};
+  }
+  const auto after = parse_duration("--timeout", options.timeout);
+  if (after <= std::chrono::nanoseconds::zero()) {
+    throw UsageError("--timeout: must be more than 0");
+  }
+  return after;
+}
+
+int run_wait(Context& context, const WaitOptions& options) {
+  const Deadline deadline(
+      timeout(options),
+      fmt::format("dtrain wait: not ended after {}; the jobs go on", options.timeout));
+  const Target target = open_target(context, options.target);
+  // All of them first: a name that is wrong is told before hours of waiting.
+  for (const auto& name : options.names) {
+    target.status(name);
+  }
+  const DetachOnInterrupt detach("dtrain wait: stopped waiting; the jobs go on");
+  int status = k_exit_ok;
+  for (const auto& name : options.names) {
+    const JobStatus job = wait_for_end(target, name);
+    try {
+      require_success(job);
+      context.out.write(
+          fmt::format("job/{} succeeded in {}\n", name, human_duration(age(job, context.now()))));
+      context.out.flush();
+    } catch (const JobFailed& error) {
+      status = exit_code(error);
+      context.complain(error.what());
+      if (job.cause) {
+        print_last_stderr(context.err, *job.cause, "  ");
+        context.err.flush();
+      }
+    }
+  }
+  return status;
+}
+
+} // namespace
+
+JobStatus wait_for_end(const Target& target, const std::string& name) {
+  JobStatus last;
+  target.backend->watch(target.job(name), [&](const JobStatus& job) {
+    last = job;
+    return !is_final(job.phase);
+  });
+  return last;
+}
+
+void require_success(const JobStatus& job) {
+  if (job.phase == Phase::succeeded) {
+    return;
+  }
+  std::string why = job.reason;
+  if (job.cause) {
+    why = cause_line(*job.cause);
+  }
+  throw JobFailed(why.empty() ? fmt::format("job/{} failed", job.name)
+                              : fmt::format("job/{} failed: {}", job.name, printable(why)));
+}
+
+Invocation wait_command() { return bind(wait_table, run_wait); }
+
+} // namespace dtrain
