@@ -32,7 +32,7 @@ void benchmark_training(const TrainerOptions& options) {
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Dataset data = synthetic_dataset(k_samples, seed);
-  Replica replica({}, batch_size, options.learning_rate, kernels, *communicator);
+  Replica replica({}, options.learning_rate, kernels, *communicator);
   replica.model.initialize(seed);
   MultiWorker strategy(*communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);
@@ -106,7 +106,8 @@ void benchmark_gemm() {
                     b.data(),
                     c.data(),
                     k_panel,
-                    s.m * k_panel};
+                    s.m * k_panel,
+                    false};
     double best = 1e9;
     for (const double end = now() + k_seconds; now() < end;) {
       const double started = now();

@@ -6,8 +6,8 @@
 
 namespace trainer {
 
-/// Rank r scores samples [count·r/n, count·(r+1)/n), in batches of at most `batch_size` (what the
-/// model was made for); the sum is the same on every rank. A collective.
+/// Rank r scores samples [count·r/n, count·(r+1)/n), in batches of at most `batch_size`; the sum is
+/// the same on every rank. A collective.
 Score evaluate(Mlp& model, const Split& split, const CpuKernels& kernels, std::size_t batch_size,
                Communicator& communicator);
 

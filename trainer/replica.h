@@ -10,9 +10,9 @@
 namespace trainer {
 
 struct Replica {
-  Replica(const MlpShape& shape, std::size_t batch_size, double learning_rate,
-          const CpuKernels& kernels, Communicator& communicator)
-      : model(shape, batch_size, kernels), parameters(model.parameter_count()),
+  Replica(const MlpShape& shape, double learning_rate, const CpuKernels& kernels,
+          Communicator& communicator)
+      : model(shape, kernels), parameters(model.parameter_count()),
         gradients(communicator.allocate(model.parameter_count())),
         optimizer(parameters.span(), gradients, learning_rate, kernels) {
     model.bind(parameters.span(), gradients);

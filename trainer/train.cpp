@@ -132,8 +132,8 @@ void train(const TrainerOptions& options) {
   print_choices(options, cluster, plan, *communicator, device, data, console);
 
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
-  Replica replica({.inputs = data.train.features, .classes = data.classes}, batch_size,
-                  options.learning_rate, kernels, *communicator);
+  Replica replica({.inputs = data.train.features, .classes = data.classes}, options.learning_rate,
+                  kernels, *communicator);
   Progress progress = start_or_resume(options, plan, replica, *communicator, console);
   MultiWorker strategy(*communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);

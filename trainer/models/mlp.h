@@ -7,8 +7,12 @@
 //
 // so "ready" is always a prefix, and a bucket always a contiguous piece.
 //
-// Letters: B batch, I inputs, H hidden (whole panels), C = 16: one panel that holds the classes.
-// Cost of a step: 6·B·(I·H + H·C) FLOP less the 2·B·I·H that the input's gradient would take.
+// A batch is worked through in slices of 64 rows, forward and backward, adding up gradients: a
+// slice's activations and its images stay in a core's caches from the first product to the last.
+//
+// Letters: B rows of a slice, I inputs, H hidden (whole panels), C = 16: one panel that holds the
+// classes. Cost of a step: 6·B·(I·H + H·C) FLOP less the 2·B·I·H that the input's gradient would
+// take.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +40,7 @@ using GradientsReady = std::function<void(std::size_t count)>;
 class Mlp {
  public:
   /// Throws UsageError where hidden is not a multiple of 16 or there are more than 16 classes.
-  Mlp(const MlpShape& shape, std::size_t max_batch, const CpuKernels& kernels);
+  Mlp(const MlpShape& shape, const CpuKernels& kernels);
 
   /// Floats in each arena, padding included.
   std::size_t parameter_count() const;
@@ -58,7 +62,11 @@ class Mlp {
   void import_arena(const std::vector<NamedTensor>& tensors, std::span<float> arena) const;
 
  private:
-  void forward(const Batch& batch);
+  void forward(const Batch& slice);
+  /// Adds to the gradients, or with `first` overwrites them; `done` follows each run of `step`
+  /// panels of the hidden weight.
+  void backward(const Batch& slice, bool first, std::size_t step,
+                const std::function<void(std::size_t panels)>& done);
 
   const CpuKernels* kernels_;
   Dense hidden_;

@@ -30,7 +30,8 @@ void Dense::forward(std::size_t rows, const float* x, std::size_t x_row, float* 
                   .b = parameters_ + width(),
                   .c = y,
                   .c_row = width(),
-                  .c_panel = k_panel});
+                  .c_panel = k_panel,
+                  .accumulate = false});
 }
 
 void Dense::backward_input(std::size_t rows, const float* dy, float* dx, float* scratch) const {
@@ -50,11 +51,12 @@ void Dense::backward_input(std::size_t rows, const float* dy, float* dx, float* 
                   .b = scratch,
                   .c = dx,
                   .c_row = k_panel,
-                  .c_panel = rows * k_panel});
+                  .c_panel = rows * k_panel,
+                  .accumulate = false});
 }
 
 void Dense::backward_weight(std::size_t rows, const float* x, std::size_t x_row, const float* dy,
-                            std::size_t first, std::size_t count) const {
+                            std::size_t first, std::size_t count, bool accumulate) const {
   kernels_->gemm({.m = inputs_,
                   .k = rows,
                   .panels = count,
@@ -64,7 +66,8 @@ void Dense::backward_weight(std::size_t rows, const float* x, std::size_t x_row,
                   .b = dy + first * rows * k_panel,
                   .c = gradients_ + width() + first * inputs_ * k_panel,
                   .c_row = k_panel,
-                  .c_panel = inputs_ * k_panel});
+                  .c_panel = inputs_ * k_panel,
+                  .accumulate = accumulate});
 }
 
 std::vector<float> Dense::export_weight(std::span<const float> run) const {

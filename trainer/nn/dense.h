@@ -46,9 +46,10 @@ class Dense {
   /// `scratch` holds outputs · padded(inputs) floats: Wᵀ.
   void backward_input(std::size_t rows, const float* dy, float* dx, float* scratch) const;
 
-  /// dW = xᵀ·dy for `count` panels from `first` on. dy is in panels (O / 16, B, 16).
+  /// dW = xᵀ·dy, or dW += xᵀ·dy, for `count` panels from `first` on. dy is in panels (O / 16, B,
+  /// 16).
   void backward_weight(std::size_t rows, const float* x, std::size_t x_row, const float* dy,
-                       std::size_t first, std::size_t count) const;
+                       std::size_t first, std::size_t count, bool accumulate) const;
 
   /// The weight as others store it, row-major [outputs, inputs], from or to a run of floats of this
   /// layer's form (parameters, or an optimizer's moments).

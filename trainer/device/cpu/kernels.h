@@ -36,6 +36,7 @@ struct Gemm {
   float* c = nullptr;       ///< c[panel * c_panel + row * c_row + 0…15]
   std::size_t c_row = 0;
   std::size_t c_panel = 0;
+  bool accumulate = false; ///< C += A·B
 };
 
 struct Adam {
@@ -61,14 +62,14 @@ struct CpuKernels {
   /// y = relu(y + bias), y (rows, width) row-major, bias (width).
   void (*bias_relu)(std::size_t rows, std::size_t width, const float* bias, float* y);
 
-  /// dy = y > 0 ? dy : 0, and dbias = column sums of dy. y (rows, width) row-major; dy in panels
+  /// dy = y > 0 ? dy : 0, and dbias += column sums of dy. y (rows, width) row-major; dy in panels
   /// (width / 16, rows, 16).
   void (*relu_backward)(std::size_t rows, std::size_t width, const float* y, float* dy,
                         float* dbias);
 
   /// Softmax and cross-entropy of one panel of logits (rows, 16) of which `classes` count.
   /// `logits` becomes its own gradient, (softmax - onehot) * scale, zero past `classes`.
-  /// `bias` (16) is added to the logits first; dbias (16) gets the gradient's column sums.
+  /// `bias` (16) is added to the logits first; dbias (16) += the gradient's column sums.
   Score (*softmax_cross_entropy)(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
                                  const float* bias, float scale, float* logits, float* dbias);
 

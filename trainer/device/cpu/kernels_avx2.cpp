@@ -53,7 +53,7 @@ void gemm(const Gemm& g) {
   const std::size_t k_block = g.a_column == 1 ? g.k : k_strided_k_block;
   for (std::size_t k0 = 0; k0 < g.k; k0 += k_block) {
     const std::size_t k = g.k - k0 < k_block ? g.k - k0 : k_block;
-    const bool accumulate = k0 > 0;
+    const bool accumulate = g.accumulate || k0 > 0;
     for (std::size_t panel = 0; panel < g.panels; ++panel) {
       Tile t{k,
              g.a + k0 * g.a_column,
@@ -119,8 +119,8 @@ void relu_backward(std::size_t rows, std::size_t width, const float* y, float* d
       sum_low = _mm256_add_ps(sum_low, low);
       sum_high = _mm256_add_ps(sum_high, high);
     }
-    _mm256_storeu_ps(dbias + j, sum_low);
-    _mm256_storeu_ps(dbias + j + 8, sum_high);
+    _mm256_storeu_ps(dbias + j, _mm256_add_ps(_mm256_loadu_ps(dbias + j), sum_low));
+    _mm256_storeu_ps(dbias + j + 8, _mm256_add_ps(_mm256_loadu_ps(dbias + j + 8), sum_high));
   }
 }
 

@@ -11,6 +11,7 @@ void gemm(const Gemm& g) {
   for (std::size_t panel = 0; panel < g.panels; ++panel) {
     const float* b = g.b + panel * g.k * k_panel;
     for (std::size_t row = 0; row < g.m; ++row) {
+      float* c = g.c + panel * g.c_panel + row * g.c_row;
       float sum[k_panel] = {};
       for (std::size_t k = 0; k < g.k; ++k) {
         const float a = g.a[row * g.a_row + k * g.a_column];
@@ -18,7 +19,9 @@ void gemm(const Gemm& g) {
           sum[j] += a * b[k * k_panel + j];
         }
       }
-      std::copy_n(sum, k_panel, g.c + panel * g.c_panel + row * g.c_row);
+      for (std::size_t j = 0; j < k_panel; ++j) {
+        c[j] = g.accumulate ? c[j] + sum[j] : sum[j];
+      }
     }
   }
 }
@@ -41,14 +44,13 @@ void relu_backward(std::size_t rows, std::size_t width, const float* y, float* d
       value = y[row * width + j] > 0 ? value : 0;
       sum += value;
     }
-    dbias[j] = sum;
+    dbias[j] += sum;
   }
 }
 
 Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
                             const float* bias, float scale, float* logits, float* dbias) {
   Score score{.count = static_cast<std::int64_t>(rows)};
-  std::fill_n(dbias, k_panel, 0.0F);
   for (std::size_t row = 0; row < rows; ++row) {
     float* z = logits + row * k_panel;
     for (std::size_t c = 0; c < classes; ++c) {

@@ -32,7 +32,7 @@ struct Run {
 
   Dataset data = synthetic_dataset(100, 1);
   std::unique_ptr<Communicator> communicator = connect(Cluster{}, {});
-  Replica replica{{}, k_batch, 1e-3, best_kernels(), *communicator};
+  Replica replica{{}, 1e-3, best_kernels(), *communicator};
   Progress progress{0, 0, k_seed, 100};
 };
 

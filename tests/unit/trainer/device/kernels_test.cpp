@@ -29,14 +29,14 @@ void check_close(const std::vector<float>& a, const std::vector<float>& b, float
 }
 
 /// C of one kernel set, for A (m, k) row-major or transposed.
-std::vector<float> product(const CpuKernels& kernels, std::size_t m, std::size_t k,
-                           bool transposed) {
+std::vector<float> product(const CpuKernels& kernels, std::size_t m, std::size_t k, bool transposed,
+                           bool accumulate) {
   constexpr std::size_t k_panels = 3;
   const std::vector<float> a = numbers(m * k, 1);
   const std::vector<float> b = numbers(k_panels * k * k_panel, 2);
-  std::vector<float> c(k_panels * m * k_panel, NAN);
+  std::vector<float> c(k_panels * m * k_panel, accumulate ? 0.25F : NAN);
   kernels.gemm({m, k, k_panels, a.data(), transposed ? 1 : k, transposed ? m : 1, b.data(),
-                c.data(), k_panels * k_panel, k_panel});
+                c.data(), k_panels * k_panel, k_panel, accumulate});
   return c;
 }
 
@@ -49,12 +49,14 @@ TEST_CASE("the vectorised product equals the plain one at every shape") {
   }
   for (const std::size_t m : {1, 2, 3, 4, 5, 6, 7, 64, 65}) {
     for (const std::size_t k : {1, 10, 63, 64, 65, 130}) {
-      for (const bool transposed : {false, true}) {
+      for (const int mode : {0, 1, 2, 3}) {
+        const bool transposed = mode % 2 == 1;
+        const bool accumulate = mode >= 2;
         CAPTURE(m);
         CAPTURE(k);
         CAPTURE(transposed);
-        check_close(product(*fast, m, k, transposed), product(portable_kernels(), m, k, transposed),
-                    1e-4F);
+        check_close(product(*fast, m, k, transposed, accumulate),
+                    product(portable_kernels(), m, k, transposed, accumulate), 1e-4F);
       }
     }
   }
@@ -74,10 +76,10 @@ TEST_CASE("the vectorised activations, loss and conversion equal the plain ones"
     std::vector<float> y = numbers(rows * width, 4);
     kernels.bias_relu(rows, width, bias.data(), y.data());
     std::vector<float> dy = numbers(rows * width, 5);
-    std::vector<float> dbias(width, NAN);
+    std::vector<float> dbias(width, 0.5F);
     kernels.relu_backward(rows, width, y.data(), dy.data(), dbias.data());
     std::vector<float> logits = numbers(rows * k_panel, 6);
-    std::vector<float> dlogits_bias(k_panel, NAN);
+    std::vector<float> dlogits_bias(k_panel, 0.5F);
     const std::vector<std::uint8_t> labels = {0, 1, 2, 3, 4, 5, 6, 7, 9};
     const Score score = kernels.softmax_cross_entropy(rows, 10, labels.data(), bias.data(), 0.1F,
                                                       logits.data(), dlogits_bias.data());

@@ -16,7 +16,7 @@ constexpr std::size_t k_rows = 5;
 
 struct Fixture {
   explicit Fixture(const CpuKernels& kernels)
-      : model(k_shape, k_rows, kernels), parameters(model.parameter_count()),
+      : model(k_shape, kernels), parameters(model.parameter_count()),
         gradients(model.parameter_count()), images(k_rows * k_shape.inputs) {
     model.bind(parameters.span(), gradients.span());
     model.initialize(3);

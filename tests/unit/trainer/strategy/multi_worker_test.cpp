@@ -28,7 +28,7 @@ Weights weights_of(const Replica& replica) {
 Weights train_rank(Communicator& communicator, std::int64_t steps, std::size_t bucket_bytes) {
   const std::size_t batch = 48 / static_cast<std::size_t>(communicator.world_size());
   const Dataset data = synthetic_dataset(300, 1);
-  Replica replica({}, batch, 1e-3, best_kernels(), communicator);
+  Replica replica({}, 1e-3, best_kernels(), communicator);
   replica.model.initialize(k_seed);
   MultiWorker strategy(communicator, replica.optimizer, replica.gradients, bucket_bytes);
   Loader loader(data.train, best_kernels(),
