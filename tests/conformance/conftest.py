@@ -1,0 +1,42 @@
+"""The backends that the suite runs on. A new one registers a fixture here, and nothing else.
+
+A backend's fixture brings its engine up (or skips nothing and fails: an engine that the tests were
+asked to use must be there) and gives an Engine.
+"""
+import dataclasses
+
+import pytest
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    home: object
+    flags: tuple           # what `submit` and the others need to reach it
+
+    def submit(self, name, *command, flags=(), **options):
+        return self.home.submit(name, *command, flags=(*self.flags, *flags), **options)
+
+    def dtrain(self, verb, *args, **options):
+        return self.home.dtrain(verb, *self.flags, *args, **options)
+
+    def get(self, name, *flags):
+        return self.dtrain("get", name, *flags, "-o", "json").json()
+
+    def wait(self, name, expect=0):
+        return self.dtrain("wait", name, expect=expect)
+
+    def lines(self, name, *flags):
+        return self.dtrain("logs", name, *flags).out.splitlines()
+
+
+@pytest.fixture
+def local(home):
+    return Engine(home, ("--backend=local",))
+
+
+BACKENDS = ("local",)
+
+
+@pytest.fixture(params=BACKENDS)
+def engine(request):
+    return request.getfixturevalue(request.param)

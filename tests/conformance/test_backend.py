@@ -1,0 +1,173 @@
+"""What every backend must do alike. Ranks speak through their logs alone, so that the same tests
+hold where no file is shared."""
+import os
+
+import pytest
+
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, PYTHON, until
+
+# Prints this process's arguments and variables as the kernel has them, in hexadecimal.
+DUMP = ("read = lambda name: open(f'/proc/self/{name}', 'rb').read().hex();"
+        "print('argv', read('cmdline')); print('env', read('environ'))")
+
+HOSTILE = [
+    b"", b" ", b"two words", b"it's", b'say "hi"', b"line\nbreak", b"\ttab\r", b"$HOME", b"${x}",
+    b"`id`", b"$(id)", b"#5", b"a # b", b"{{name}}", b"{{{x}}}", b"a: b", b"- x", b"*", b"\\n",
+    b"!!binary x", b"&a", b"%d %s", b"~", b"null", b"yes", b"0x10", b"1e3", b";", b"|", b"&&",
+    b"\x01\x7f", b"caf\xc3\xa9", b"\xff\xfe\x80", b"\xed\xa0\x80", b"--", b"-", b"--name=x",
+    "\u2028\u0085\ufeff".encode(),
+]
+
+
+def dumped(engine, name):
+    """Argument vector and variables that the job's first rank found, as bytes."""
+    found = dict(line.split(" ", 1) for line in engine.lines(name, "-i", "worker-0"))
+    argv = bytes.fromhex(found["argv"]).split(b"\0")[:-1]
+    entries = bytes.fromhex(found["env"]).split(b"\0")[:-1]
+    return argv, dict(entry.split(b"=", 1) for entry in entries)
+
+
+def texts(arguments):
+    return [os.fsdecode(argument) for argument in arguments]
+
+
+def test_a_job_lives_from_submit_to_delete(engine):
+    engine.submit("life", "sh", "-c", "echo rank $RANK of $WORLD_SIZE", flags=["--workers=3"])
+    engine.wait("life")
+    job = engine.get("life")
+    assert job["status"] == "SUCCEEDED"
+    assert [instance["name"] for instance in job["instances"]] == [
+        "worker-0", "worker-1", "worker-2"]
+    assert [instance["chief"] for instance in job["instances"]] == [True, False, False]
+    for rank in range(3):
+        assert engine.lines("life", "-i", f"worker-{rank}") == [f"rank {rank} of 3"]
+    assert "life" in engine.dtrain("list", "-o", "name").out
+    engine.dtrain("delete", "life")
+    engine.dtrain("get", "life", expect=EXIT_NOT_FOUND)
+    assert "life" not in engine.dtrain("list", "-o", "name").out
+
+
+def test_a_running_job_says_so(engine):
+    engine.submit("runs", "sleep", "600", flags=["--workers=2"])
+    until(lambda: engine.get("runs")["status"] == "RUNNING", "the job runs", 30)
+    assert all(instance["node"] for instance in engine.get("runs")["instances"])
+    engine.dtrain("delete", "runs")
+
+
+def test_arguments_arrive_byte_exact(engine):
+    engine.submit("argv", PYTHON, "-c", DUMP, *texts(HOSTILE))
+    engine.wait("argv")
+    assert dumped(engine, "argv")[0][3:] == HOSTILE
+
+
+def test_variables_arrive_byte_exact(engine):
+    values = {b"V%d" % i: value for i, value in enumerate(HOSTILE)}
+    flags = [f"--env={os.fsdecode(name + b'=' + value)}" for name, value in values.items()]
+    engine.submit("env", PYTHON, "-c", DUMP, flags=flags)
+    engine.wait("env")
+    environment = dumped(engine, "env")[1]
+    assert {name: environment.get(name) for name in values} == values
+
+
+def test_output_is_byte_exact_and_keeps_its_last_line(engine):
+    engine.submit("bytes", "printf", r"caf\303\251 \377\nno newline")
+    engine.wait("bytes")
+    result = engine.dtrain("logs", "bytes", "-i", "worker-0")
+    assert os.fsencode(result.out).startswith(b"caf\xc3\xa9 \xff\nno newline")
+
+
+def test_a_failure_names_its_cause(engine):
+    engine.submit("fails", "sh", "-c",
+                  "[ $RANK = 1 ] || exec sleep 600; echo no such layer >&2; exit 7",
+                  flags=["--workers=3"])
+    engine.wait("fails", expect=EXIT_JOB_FAILED)
+    job = engine.get("fails")
+    assert job["status"] == "FAILED"
+    cause = job["cause"]
+    assert (cause["instance"], cause["rank"], cause["exitCode"]) == ("worker-1", 1, 7)
+    assert cause["lastStderr"] == ["no such layer"]
+    assert "worker-1" in engine.dtrain("get", "fails").out
+
+
+def test_a_rank_ended_by_a_signal_names_it(engine):
+    engine.submit("killed", "sh", "-c", "[ $RANK = 0 ] && kill -KILL $$; exec sleep 600",
+                  flags=["--workers=2"])
+    engine.wait("killed", expect=EXIT_JOB_FAILED)
+    cause = engine.get("killed")["cause"]
+    assert (cause["instance"], cause["signal"]) == ("worker-0", "SIGKILL")
+
+
+def test_a_command_that_does_not_exist_fails_the_job_with_its_name(engine):
+    engine.submit("absent", "/no/such/program", expect=None)
+    result = engine.wait("absent", expect=EXIT_JOB_FAILED)
+    assert "/no/such/program" in engine.dtrain("get", "absent").out + result.err
+
+
+def test_the_gang_is_restarted_and_the_run_before_can_be_read(engine):
+    engine.submit("again", "sh", "-c",
+                  "echo run $DTRAIN_JOB_RESTART_COUNT; [ $DTRAIN_JOB_RESTART_COUNT = 1 ] || exit 3",
+                  flags=["--workers=2", "--max-restarts=2"])
+    engine.wait("again")
+    assert engine.get("again")["restarts"] == 1
+    assert engine.lines("again", "-i", "worker-1") == ["run 1"]
+    assert engine.lines("again", "-i", "worker-1", "--prev") == ["run 0"]
+
+
+def test_restarts_are_bounded(engine):
+    engine.submit("bounded", "false", flags=["--max-restarts=2"])
+    engine.wait("bounded", expect=EXIT_JOB_FAILED)
+    assert engine.get("bounded")["restarts"] == 2
+
+
+def test_a_name_in_use_is_refused_and_its_job_goes_on(engine):
+    engine.submit("taken", "sleep", "600")
+    before = engine.get("taken")["uuid"]
+    result = engine.submit("taken", "true", expect=EXIT_USAGE)
+    assert "taken" in result.err and result.err.count("\n") == 1
+    assert engine.get("taken")["uuid"] == before
+    engine.dtrain("delete", "taken")
+
+
+def test_the_same_name_lives_in_two_namespaces(engine):
+    engine.submit("twin", "echo", "a", flags=["--namespace=team-a"])
+    engine.submit("twin", "echo", "b", flags=["--namespace=team-b"])
+    for namespace in "ab":
+        engine.dtrain("wait", "twin", f"--namespace=team-{namespace}")
+        assert engine.lines("twin", f"--namespace=team-{namespace}", "-i", "worker-0") == [namespace]
+    engine.dtrain("get", "twin", expect=EXIT_NOT_FOUND)
+    engine.dtrain("delete", "twin", "--namespace=team-a")
+    assert engine.get("twin", "--namespace=team-b")["status"] == "SUCCEEDED"
+
+
+def test_delete_ends_a_running_job_and_a_second_one_finds_none(engine):
+    engine.submit("gone", "sleep", "600", flags=["--workers=2"])
+    engine.dtrain("delete", "gone")
+    engine.dtrain("delete", "gone", expect=EXIT_NOT_FOUND)
+    engine.submit("gone", "true")  # the name is free again
+    engine.wait("gone")
+
+
+@pytest.mark.parametrize("verb", ["get", "logs", "wait", "delete"])
+def test_a_job_that_is_not_there_is_not_found(engine, verb):
+    result = engine.dtrain(verb, "nobody", expect=EXIT_NOT_FOUND)
+    assert "nobody" in result.err and result.err.count("\n") == 1 and result.out == ""
+
+
+def test_a_dry_run_submits_nothing_and_its_file_submits_the_same(engine):
+    flags = [*engine.flags, "--name=dry", "--workers=2", "--env=A=b c", "--max-restarts=1"]
+    command = ["--", "echo", "{{x}}", "$HOME", "#"]
+    job = engine.home.dtrain("submit", *flags, "--dry-run", "-o", "yaml", *command).out
+    engine.dtrain("get", "dry", expect=EXIT_NOT_FOUND)
+    path = engine.home.folder / "job.yaml"
+    path.write_text(job)
+    plan = engine.home.dtrain("submit", *flags, "--dry-run", *command).out
+    assert engine.home.dtrain("submit", "-f", path, "--dry-run").out == plan
+    assert engine.home.dtrain("submit", "-f", path, "--dry-run", "-o", "yaml").out == job
+    engine.home.dtrain("submit", "-f", path)
+    engine.wait("dry")
+    assert engine.lines("dry", "-i", "worker-0") == ["{{x}} $HOME #"]
+
+
+def test_following_logs_waits_for_the_job_and_ends_with_it(engine):
+    engine.submit("follow", "sh", "-c", "echo first; sleep 0.3; echo last")
+    assert engine.lines("follow", "-f", "-i", "worker-0") == ["first", "last"]

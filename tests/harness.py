@@ -1,0 +1,244 @@
+"""The real programs, each test in a home of its own that must be empty of processes at its end."""
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+PYTHON = "/usr/bin/python3"
+
+EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_ENGINE = range(5)
+EXIT_JOB_FAILED = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+    folder: pathlib.Path
+    sanitizer: str  # "", "address,undefined" or "thread"
+
+    @staticmethod
+    def at(folder):
+        folder = pathlib.Path(folder).resolve()
+        for line in (folder / "CMakeCache.txt").read_text().splitlines():
+            if line.startswith("DTRAIN_SANITIZE:"):
+                return Build(folder, line.partition("=")[2])
+        return Build(folder, "")
+
+    @property
+    def bin(self):
+        return self.folder / "bin"
+
+    @property
+    def slowness(self):
+        """How much longer than the release build things may take."""
+        return 8 if self.sanitizer else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A program's end. Text is decoded so that every byte comes back with os.fsencode()."""
+    command: list
+    code: int
+    out: str
+    err: str
+
+    def __str__(self):
+        return (f"{self.command} exited with {self.code}\n"
+                f"--- stdout\n{self.out}--- stderr\n{self.err}")
+
+    def json(self):
+        return json.loads(self.out)
+
+
+def until(condition, what, seconds=20):
+    """The first true value that `condition` gives; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
+def alive(pid):
+    """True while a process runs; one that ended and was not reaped yet does not count."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def environment_of(pid):
+    """The variables that a process was started with, as bytes; None for one that is gone."""
+    try:
+        entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+
+
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(
+            errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def shared_memory_left():
+    """Objects of dtrain's in /dev/shm that no running process has open or mapped."""
+    left = {path.name for path in pathlib.Path("/dev/shm").glob("*dtrain*")}
+    if left:
+        for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+            try:
+                text = maps.read_text(errors="replace")
+            except OSError:
+                continue
+            left = {name for name in left if f"/dev/shm/{name}" not in text}
+    return left
+
+
+class Home:
+    """A user's home folder, with nothing in it, and the programs run in it."""
+
+    def __init__(self, folder, build):
+        self.build = build
+        self.folder = pathlib.Path(folder)
+        self.state = self.folder / "state"
+        self.scratch = self.folder / "tmp"
+        self.reports = self.folder / "sanitizer-reports"
+        for path in (self.folder, self.scratch, self.reports):
+            path.mkdir(exist_ok=True)
+        self.shared_memory_before = shared_memory_left()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "XDG_STATE_HOME": str(self.state),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "TMPDIR": str(self.scratch),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+        }
+        for options in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"):
+            self.env[options] = f"{os.environ.get(options, '')}:log_path={self.reports}/report"
+
+    @property
+    def dtrain_path(self):
+        return str(self.build.bin / "dtrain")
+
+    @property
+    def trainer_path(self):
+        return str(self.build.bin / "dtrain-trainer")
+
+    # Running programs.
+
+    def run(self, command, *, expect=EXIT_OK, env=None, cwd=None, stdin=subprocess.DEVNULL,
+            seconds=60):
+        """Runs a program to its end, which must be exit code `expect` (None: any)."""
+        command = [os.fspath(word) for word in command]
+        process = subprocess.run(command, env={**self.env, **(env or {})}, cwd=cwd or self.folder,
+                                 stdin=stdin if not isinstance(stdin, (str, bytes)) else None,
+                                 input=os.fsencode(stdin) if isinstance(stdin, (str, bytes))
+                                 else None, capture_output=True,
+                                 timeout=seconds * self.build.slowness)
+        result = Result(command, process.returncode, os.fsdecode(process.stdout),
+                        os.fsdecode(process.stderr))
+        assert expect is None or result.code == expect, str(result)
+        return result
+
+    def dtrain(self, *args, **options):
+        return self.run([self.dtrain_path, *args], **options)
+
+    def trainer(self, *args, **options):
+        return self.run([self.trainer_path, *args], **options)
+
+    def start(self, command, *, env=None, **options):
+        """Starts a program and gives its Popen, with pipes unless options say otherwise."""
+        pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen([os.fspath(word) for word in command], cwd=self.folder,
+                                env={**self.env, **(env or {})}, **{**pipes, **options})
+
+    def script(self, name, text, shebang="#!/bin/sh"):
+        """An executable script in the home folder."""
+        path = self.folder / name
+        path.write_text(f"{shebang}\n{text}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    # Jobs.
+
+    def submit(self, name, *command, flags=(), **options):
+        return self.dtrain("submit", f"--name={name}", *flags, "--", *command, **options)
+
+    def get(self, name):
+        return self.dtrain("get", name, "-o", "json").json()
+
+    def status(self, name):
+        return self.get(name)["status"]
+
+    def wait_for_end(self, name, expect=None):
+        """Waits for the job's end and gives its status as data."""
+        self.dtrain("wait", name, expect=expect)
+        return self.get(name)
+
+    def running(self, name, seconds=20):
+        """The job as data, once every rank of it runs."""
+        def job_if_running():
+            job = self.get(name)
+            assert job["status"] != "FAILED", job
+            states = {instance["status"] for instance in job["instances"]}
+            return job if job["status"] == "RUNNING" and states == {"Running"} else None
+        return until(job_if_running, f"{name} runs", seconds * self.build.slowness)
+
+    def pids(self, name):
+        """The ranks' process ids, in rank order."""
+        return [instance["pid"] for instance in self.running(name)["instances"]]
+
+    def wait_for_file(self, path, seconds=20):
+        """The bytes of a file that a rank writes by renaming it into place."""
+        path = self.folder / path
+        until(path.exists, f"{path} is there", seconds * self.build.slowness)
+        return path.read_bytes()
+
+    def lines(self, name, *flags):
+        return self.dtrain("logs", name, *flags).out.splitlines()
+
+    # What is left.
+
+    def processes(self):
+        """Process ids that were started in this home and still run."""
+        mine = os.fsencode(self.state)
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid():
+                environment = environment_of(entry)
+                if environment and environment.get(b"XDG_STATE_HOME") == mine and alive(entry):
+                    found.append(int(entry))
+        return found
+
+    def wait_for_no_processes(self, seconds=5):
+        until(lambda: not self.processes(), "every process has ended",
+              seconds * self.build.slowness)
+
+    def leftovers(self):
+        """What this home's programs left behind, in words; ends the processes among it."""
+        deadline = time.monotonic() + 5 * self.build.slowness
+        while (pids := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        left = [f"process {pid}: {command_of(pid)}" for pid in pids]
+        while pids := self.processes():
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        left += [f"temporary file {path}" for path in self.scratch.iterdir()]
+        left += [f"/dev/shm/{name}" for name in shared_memory_left() - self.shared_memory_before]
+        left += [f"sanitizer report: {path.read_text(errors='replace')[:4000]}"
+                 for path in self.reports.iterdir()]
+        return left

@@ -1,0 +1,177 @@
+"""What a rank is told, and that the field's own programs understand it unchanged."""
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from harness import PYTHON
+
+WRITE_ENVIRONMENT = ("import json, os; "
+                     "print(json.dumps(dict(os.environ)))")
+
+
+def environments(home, name, *flags, workers=3, env=None):
+    home.submit(name, PYTHON, "-c", WRITE_ENVIRONMENT, flags=[f"--workers={workers}", *flags],
+                env=env)
+    home.dtrain("wait", name)
+    return [json.loads(home.lines(name, "-i", f"worker-{rank}")[0]) for rank in range(workers)]
+
+
+def test_every_rank_gets_the_contract(home):
+    ranks = environments(home, "contract")
+    for rank, env in enumerate(ranks):
+        assert env["RANK"] == env["LOCAL_RANK"] == str(rank)
+        assert env["WORLD_SIZE"] == env["LOCAL_WORLD_SIZE"] == "3"
+        assert env["NODE_RANK"] == "0"
+        assert env["MASTER_ADDR"] == ranks[0]["MASTER_ADDR"]
+        assert env["MASTER_PORT"] == ranks[0]["MASTER_PORT"]
+        assert 0 < int(env["MASTER_PORT"]) < 65536
+        assert env["DTRAIN_JOB_NAME"] == "contract"
+        assert env["DTRAIN_JOB_UID"] == ranks[0]["DTRAIN_JOB_UID"] != ""
+
+
+def test_tf_config_names_every_worker_once_and_this_one(home):
+    ranks = environments(home, "tf")
+    clusters = [json.loads(env["TF_CONFIG"]) for env in ranks]
+    for rank, config in enumerate(clusters):
+        assert config["cluster"] == clusters[0]["cluster"]
+        assert config["task"] == {"type": "worker", "index": rank}
+    addresses = clusters[0]["cluster"]["worker"]
+    assert len(set(addresses)) == 3
+    assert ranks[0]["MASTER_PORT"] not in {address.rpartition(":")[2] for address in addresses}
+
+
+def test_the_host_file_is_deepspeeds_and_open_mpis(home):
+    for env in environments(home, "hosts"):
+        paths = {env[name] for name in ("OMPI_MCA_orte_default_hostfile", "DLTS_HOSTFILE")
+                 if name in env}
+        assert len(paths) == 1, "one host file, named by Open MPI's and DeepSpeed's variables"
+        lines = pathlib.Path(paths.pop()).read_text().splitlines()
+        assert len(lines) == 1 and lines[0].endswith(" slots=3")
+
+
+def test_a_rank_keeps_the_users_environment_and_folder(home):
+    folder = home.folder / "with space"
+    folder.mkdir()
+    home.submit("kept", "sh", "-c", 'pwd; echo "$MINE"', env={"MINE": "a b"},
+                flags=[f"--working-dir={folder}"])
+    home.dtrain("wait", "kept")
+    assert home.lines("kept", "-i", "worker-0") == [str(folder), "a b"]
+
+
+def test_a_variable_of_the_user_wins(home):
+    env = environments(home, "wins", "--env=MASTER_ADDR=somewhere", workers=1)[0]
+    assert env["MASTER_ADDR"] == "somewhere"
+
+
+def test_what_an_outer_job_said_is_not_passed_on(home):
+    """submit from within a rank of another job, or under mpirun."""
+    outer = {"RANK": "7", "WORLD_SIZE": "9", "TF_CONFIG": "{}", "OMPI_COMM_WORLD_RANK": "7",
+             "MASTER_PORT": "1"}
+    env = environments(home, "inner", workers=1, env=outer)[0]
+    assert (env["RANK"], env["WORLD_SIZE"]) == ("0", "1")
+    assert env["MASTER_PORT"] != "1"
+
+
+@pytest.mark.parametrize("mask, gpus, expected", [
+    ("0,1,2", 1, ["0", "1", "2"]),
+    ("5,GPU-8a9b,3,7", 2, ["5,GPU-8a9b", "3,7"]),
+])
+def test_each_worker_gets_distinct_devices_of_the_inherited_ones(home, mask, gpus, expected):
+    devices = str(len(mask.split(",")))
+    ranks = environments(home, "gpus", f"--gpus={gpus}", workers=len(expected),
+                         env={"CUDA_VISIBLE_DEVICES": mask, "DTRAIN_LOCAL_GPUS": devices})
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in ranks] == expected
+
+
+def test_too_few_gpus_is_one_warning_and_the_cpu(home):
+    result = home.submit("few", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"',
+                         flags=["--gpus=4", "--workers=2"], env={"DTRAIN_LOCAL_GPUS": "0"})
+    assert len([line for line in result.err.splitlines() if "GPU" in line]) == 1
+    home.dtrain("wait", "few")
+    assert home.lines("few", "-i", "worker-1") == ["[]"]
+
+
+def test_too_few_gpus_is_an_error_where_they_are_required(home):
+    result = home.submit("required", "true", flags=["--gpus=1", "--require-gpus"],
+                         env={"DTRAIN_LOCAL_GPUS": "0"}, expect=None)
+    assert result.code != 0
+    assert result.err.count("\n") == 1 and "GPU" in result.err
+    assert home.dtrain("list", "-o", "name").out == ""
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+def test_mpirun_reads_the_host_file_from_its_variable(home):
+    """mpirun inside a rank, unchanged: as many processes as the host file has slots."""
+    home.submit("mpi", "sh", "-c",
+                "[ $RANK = 0 ] || exit 0; mpirun --allow-run-as-root --map-by slot "
+                "sh -c 'echo $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE'",
+                flags=["--workers=3"])
+    home.dtrain("wait", "mpi")
+    assert sorted(home.lines("mpi", "-i", "worker-0")) == ["0 of 3", "1 of 3", "2 of 3"]
+
+
+def peer_python(peer):
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = pathlib.Path(os.environ.get("DTRAIN_PEERS") or f"{cache}/dtrain/peers") / peer
+    return folder / "bin" / "python" if (folder / ".complete").exists() else None
+
+
+TORCH = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+model(torch.ones(4, 2) * (dist.get_rank() + 1)).sum().backward()
+total = torch.ones(1) * dist.get_rank()
+dist.all_reduce(total)
+print("sum", int(total), "grad", model.module.weight.grad.tolist()[0][0])
+dist.destroy_process_group()
+"""
+
+TENSORFLOW = """
+import os
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+index = strategy.cluster_resolver.task_id
+@tf.function
+def total():
+    return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, tf.constant(float(index + 1))))
+print("replicas", strategy.num_replicas_in_sync, "sum", float(total()), flush=True)
+"""
+
+DEEPSPEED = """
+import deepspeed, torch
+deepspeed.init_distributed("gloo")
+total = torch.ones(1)
+deepspeed.comm.all_reduce(total)
+print("sum", int(total))
+"""
+
+
+@pytest.mark.skipif(not peer_python("torch"), reason="PyTorch is not there: ./dev peers torch")
+def test_a_pytorch_ddp_program_runs_unchanged(home):
+    home.submit("ddp", str(peer_python("torch")), "-c", TORCH, flags=["--workers=3"])
+    home.dtrain("wait", "ddp", seconds=120)
+    assert home.lines("ddp", "-i", "worker-2") == ["sum 3 grad 8.0"]
+
+
+@pytest.mark.skipif(not peer_python("tensorflow"),
+                    reason="TensorFlow is not there: ./dev peers tensorflow")
+def test_a_tensorflow_multi_worker_program_runs_unchanged(home):
+    home.submit("mwms", str(peer_python("tensorflow")), "-c", TENSORFLOW, flags=["--workers=2"])
+    home.dtrain("wait", "mwms", seconds=180)
+    assert "replicas 2 sum 3.0" in home.lines("mwms", "-i", "worker-1")
+
+
+@pytest.mark.skipif(not peer_python("deepspeed"),
+                    reason="DeepSpeed is not there: ./dev peers deepspeed")
+def test_a_deepspeed_program_runs_unchanged(home):
+    """Started by us, and by DeepSpeed's own launcher from our host file's neighbour."""
+    home.submit("ds", str(peer_python("deepspeed")), "-c", DEEPSPEED, flags=["--workers=2"],
+                env={"DS_ACCELERATOR": "cpu"})
+    home.dtrain("wait", "ds", seconds=180)
+    assert "sum 2" in home.lines("ds", "-i", "worker-0")

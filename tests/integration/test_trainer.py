@@ -1,0 +1,394 @@
+"""The bundled trainer, alone and under `submit`, on a small data set in MNIST's form."""
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import time
+
+import pexpect
+import pytest
+
+import idx_data
+from harness import EXIT_JOB_FAILED, EXIT_OK, EXIT_USAGE, until
+
+NO_END = "--epochs=1000000"  # until it is ended
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return idx_data.write(tmp_path_factory.mktemp("idx"))
+
+
+@pytest.fixture
+def train(home, data):
+    """Runs dtrain-trainer as one process on the small data."""
+    def run(*flags, **options):
+        return home.trainer(f"--data={data}", *flags, **options)
+    return run
+
+
+def accuracy(text):
+    return float(re.findall(r"accuracy[ :=]+([\d.]+) ?%", text)[-1])
+
+
+def tensors(path):
+    """Name -> bytes of every tensor of a safetensors file, whose form is checked on the way."""
+    raw = path.read_bytes()
+    length, = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8:8 + length])
+    body = raw[8 + length:]
+    header.pop("__metadata__", None)
+    spans = sorted(entry["data_offsets"] for entry in header.values())
+    assert spans[0][0] == 0 and spans[-1][1] == len(body)
+    assert all(before[1] == after[0] for before, after in zip(spans, spans[1:]))
+    return {name: body[slice(*entry["data_offsets"])] for name, entry in header.items()}
+
+
+def checkpoints(folder):
+    """The safetensors files of a folder, oldest step first."""
+    return sorted(folder.rglob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def gang_env(rank, size, port):
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def gang(home, data):
+    """Starts ranks by hand, as torchrun's users do: no supervisor watches them."""
+    ranks = []
+
+    def start(size, *flags):
+        port = free_port()
+        for rank in range(size):
+            out = open(home.folder / f"rank-{rank}.out", "w+b")
+            ranks.append(home.start(
+                [home.trainer_path, f"--data={data}", "--log-every=10", *flags],
+                env=gang_env(rank, size, port), stdout=out, stderr=out))
+            ranks[-1].output = home.folder / f"rank-{rank}.out"
+        return ranks
+    yield start
+    for rank in ranks:
+        if rank.poll() is None:
+            rank.kill()
+        rank.wait()
+
+
+def at_work(ranks, seconds):
+    until(lambda: re.search(r"step\D+20\b", ranks[0].output.read_text(errors="replace")),
+          "the gang trains", seconds)
+
+
+def test_three_workers_learn(home, data):
+    result = home.dtrain("submit", "--name=learn", "--workers=3", "--wait", "--",
+                         f"--data={data}", "--epochs=6")
+    assert accuracy(result.out) > 90
+    assert home.get("learn")["trainer"]
+
+
+def test_one_process_learns_from_compressed_files(home):
+    folder = idx_data.write(home.folder / "gz", compress=True)
+    assert accuracy(home.trainer(f"--data={folder}", "--epochs=6").out) > 90
+
+
+def test_choices_are_printed_once_at_the_start(train):
+    text = train("--epochs=1").out
+    for word in ("seed", "batch", "device"):
+        assert word in text.lower()
+
+
+def test_a_log_line_has_loss_accuracy_speed_and_the_wait_for_input(train):
+    lines = [line for line in train("--epochs=1", "--log-every=10").out.splitlines()
+             if re.search(r"\bstep\b", line)]
+    assert len(lines) >= 3
+    assert all(word in lines[1] for word in ("loss", "accuracy", "samples/s", "input"))
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(home, data):
+    results = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        folder = home.folder / name
+        home.dtrain("submit", f"--name={name}", "--workers=3", "--wait", "--", f"--data={data}",
+                    "--epochs=2", f"--seed={seed}", f"--checkpoint-dir={folder}")
+        results.append(tensors(checkpoints(folder)[-1]))
+    assert results[0] == results[1] != results[2]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_run_continued_is_bit_identical_to_one_that_never_stopped(home, data, workers):
+    def run(folder, *flags):
+        home.dtrain("submit", f"--name={folder}-{len(list(home.folder.iterdir()))}",
+                    f"--workers={workers}", "--wait", "--", f"--data={data}",
+                    f"--checkpoint-dir={home.folder / folder}", *flags)
+        return tensors(checkpoints(home.folder / folder)[-1])
+
+    whole = run("whole", "--steps=25")
+    run("parts", "--steps=13")
+    (home.folder / "marker").touch()
+    assert run("parts", "--steps=25", "--resume") == whole
+
+
+def test_a_job_that_lost_a_rank_goes_on_from_its_checkpoint(home, data):
+    """Supervisor, restart and --resume together: the end is that of a run without the loss."""
+    def flags(name):
+        return [f"--data={data}", "--steps=300", "--resume", "--checkpoint-every=20",
+                f"--checkpoint-dir={home.folder / name}"]
+    home.dtrain("submit", "--name=calm", "--workers=2", "--wait", "--", *flags("calm"))
+    (home.folder / "struck").mkdir()
+    home.dtrain("submit", "--name=struck", "--workers=2", "--max-restarts=1", "--",
+                *flags("struck"))
+    victim = home.pids("struck")[1]
+    until(lambda: checkpoints(home.folder / "struck"), "a checkpoint", 20 * home.build.slowness)
+    os.kill(victim, signal.SIGKILL)
+    job = home.wait_for_end("struck")
+    assert job["status"] == "SUCCEEDED"
+    calm, struck = (tensors(checkpoints(home.folder / name)[-1]) for name in ("calm", "struck"))
+    assert calm == struck
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shared-memory"])
+@pytest.mark.parametrize("loss", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "silent"])
+def test_a_dead_peer_ends_every_rank_within_ten_seconds(home, gang, transport, loss):
+    ranks = gang(3, NO_END, f"--transport={transport}")
+    at_work(ranks, 30 * home.build.slowness)
+    ranks[1].send_signal(loss)
+    start = time.monotonic()
+    for rank in (ranks[0], ranks[2]):
+        assert rank.wait(timeout=15 * home.build.slowness) not in (EXIT_OK, -signal.SIGSEGV)
+    assert time.monotonic() - start < 10 * home.build.slowness
+    for rank in (ranks[0], ranks[2]):
+        last = rank.output.read_text(errors="replace").splitlines()[-1]
+        assert "rank 1" in last and "step" in last and socket.gethostname() in last, last
+
+
+def test_a_peer_that_never_comes_is_named(home, data):
+    env = gang_env(0, 2, free_port())
+    result = home.trainer(f"--data={data}", "--rendezvous-timeout=1", env=env, expect=None)
+    assert result.code not in (0, None) and result.code > 0
+    assert result.err.count("\n") == 1 and "rank 1" in result.err
+
+
+def test_it_runs_from_tf_config_alone(home, data):
+    ports = [free_port(), free_port()]
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    ranks = [home.start([home.trainer_path, f"--data={data}", "--epochs=1"],
+                        env={"TF_CONFIG": json.dumps({"cluster": cluster, "task": {
+                            "type": "worker", "index": index}})}) for index in range(2)]
+    for rank in ranks:
+        out, err = rank.communicate(timeout=60 * home.build.slowness)
+        assert rank.returncode == 0, (out, err)
+
+
+def tf_config(cluster, task):
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+
+
+BAD_CLUSTERS = {
+    "an address twice": (tf_config({"worker": ["a:1", "a:1"]}, {"type": "worker", "index": 0}),
+                         ["TF_CONFIG", "a:1"]),
+    "an index out of range": (tf_config({"worker": ["a:1"]}, {"type": "worker", "index": 1}),
+                              ["TF_CONFIG", "index", "1"]),
+    "a negative index": (tf_config({"worker": ["a:1"]}, {"type": "worker", "index": -1}),
+                         ["TF_CONFIG", "index"]),
+    "a task of no job": (tf_config({"worker": ["a:1"]}, {"type": "chief", "index": 0}),
+                         ["TF_CONFIG", "chief"]),
+    "two chiefs": (tf_config({"chief": ["a:1", "b:1"]}, {"type": "chief", "index": 0}),
+                   ["TF_CONFIG", "chief"]),
+    "no port": (tf_config({"worker": ["a"]}, {"type": "worker", "index": 0}), ["TF_CONFIG", "a"]),
+    "no task": ({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}, ["TF_CONFIG", "task"]),
+    "not JSON": ({"TF_CONFIG": "{cluster"}, ["TF_CONFIG"]),
+    "a list": ({"TF_CONFIG": "[1]"}, ["TF_CONFIG"]),
+    "deep": ({"TF_CONFIG": "[" * 50_000}, ["TF_CONFIG"]),
+    "a rank out of range": ({"RANK": "3", "WORLD_SIZE": "3"}, ["RANK", "3"]),
+    "a rank of words": ({"RANK": "first", "WORLD_SIZE": "3"}, ["RANK", "first"]),
+    "a rank without a world": ({"RANK": "1"}, ["WORLD_SIZE"]),
+    "a world without an address": ({"RANK": "0", "WORLD_SIZE": "2"}, ["MASTER_ADDR"]),
+    "a port of words": ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a",
+                         "MASTER_PORT": "http"}, ["MASTER_PORT", "http"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CLUSTERS)
+def test_a_cluster_that_makes_no_sense_is_one_line(train, case):
+    env, named = BAD_CLUSTERS[case]
+    result = train(env=env, expect=EXIT_USAGE)
+    assert result.out == "" and result.err.count("\n") == 1, result
+    assert all(word in result.err for word in named), result
+
+
+def spoil(folder, name, change):
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+
+
+TRAIN_IMAGES, TRAIN_LABELS = idx_data.FILES["train"]
+BAD_DATA = {
+    "truncated images": (TRAIN_IMAGES, lambda raw: raw[:-1]),
+    "images too long": (TRAIN_IMAGES, lambda raw: raw + b"x"),
+    "a header cut short": (TRAIN_IMAGES, lambda raw: raw[:7]),
+    "no bytes at all": (TRAIN_IMAGES, lambda raw: b""),
+    "wrong magic": (TRAIN_IMAGES, lambda raw: b"\x89PNG" + raw[4:]),
+    "labels for images": (TRAIN_IMAGES, lambda raw: struct.pack(">II", 2049, 4) + b"abcd"),
+    "sizes that overflow": (TRAIN_IMAGES, lambda raw: raw[:4] + b"\xff" * 12 + raw[16:]),
+    "fewer labels than images": (TRAIN_LABELS, lambda raw: idx_data.labels_file([1, 2, 3])),
+    "a label of no class": (TRAIN_LABELS, lambda raw: raw[:8] + b"\xff" + raw[9:]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_DATA)
+def test_a_damaged_idx_file_is_named_with_what_is_wrong(home, case):
+    name, change = BAD_DATA[case]
+    folder = idx_data.write(home.folder / "data", train=64, test=64)
+    spoil(folder, name, change)
+    result = home.trainer(f"--data={folder}", expect=None)
+    assert result.code in (1, 2)
+    assert result.err.count("\n") == 1 and name in result.err, result
+
+
+def test_a_truncated_gz_file_is_named(home):
+    folder = idx_data.write(home.folder / "data", train=64, test=64, compress=True)
+    spoil(folder, f"{TRAIN_IMAGES}.gz", lambda raw: raw[:len(raw) // 2])
+    result = home.trainer(f"--data={folder}", expect=None)
+    assert result.code in (1, 2) and result.err.count("\n") == 1 and TRAIN_IMAGES in result.err
+
+
+@pytest.mark.parametrize("make", [None, lambda path: path.mkdir()], ids=["absent", "empty"])
+def test_data_that_is_not_there_is_one_line_that_says_how_to_get_some(home, make):
+    folder = home.folder / "nowhere"
+    if make:
+        make(folder)
+    result = home.trainer(f"--data={folder}", expect=None)
+    assert result.code in (1, 2) and result.err.count("\n") == 1
+    assert str(folder) in result.err
+
+
+def test_a_damaged_data_set_fails_the_job_once_with_its_cause(home):
+    folder = idx_data.write(home.folder / "data", train=64, test=64)
+    spoil(folder, TRAIN_IMAGES, lambda raw: raw[:-1])
+    result = home.dtrain("submit", "--name=bad", "--workers=3", "--wait", "--", f"--data={folder}",
+                         expect=EXIT_JOB_FAILED)
+    assert TRAIN_IMAGES in result.err
+    assert any(TRAIN_IMAGES in line for line in home.get("bad")["cause"]["lastStderr"])
+
+
+@pytest.mark.parametrize("flags, named", [
+    (["--batch-size=0"], "--batch-size"), (["--epochs=-1"], "--epochs"),
+    (["--learning-rate=fast"], "--learning-rate"), (["--epcohs=2"], "--epochs"),
+    (["--device=cuda"], "cuda"), (["--transport=pigeon"], "--transport"),
+    (["--data=mnits"], "mnist"), (["--resume"], "--checkpoint-dir"), (["surprise"], "surprise")],
+    ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_a_bad_flag_is_one_line(train, flags, named):
+    result = train(*flags, expect=None)
+    assert result.code in (1, 2)
+    assert result.err.count("\n") == 1 and named in result.err, result
+
+
+@pytest.mark.parametrize("change", [
+    lambda raw: raw[:-1], lambda raw: raw[:5], lambda raw: b"\xff" * 8 + raw[8:],
+    lambda raw: b""], ids=["truncated", "no header", "a header of 2⁶⁴ bytes", "empty"])
+def test_a_damaged_checkpoint_is_refused_by_name(home, train, change):
+    folder = home.folder / "ckpt"
+    train("--steps=5", f"--checkpoint-dir={folder}")
+    for path in checkpoints(folder):
+        path.write_bytes(change(path.read_bytes()))
+    result = train("--steps=6", f"--checkpoint-dir={folder}", "--resume", expect=None)
+    assert result.code in (1, 2) and result.err.count("\n") == 1, result
+    assert "safetensors" in result.err
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(home, data, train):
+    """A file size limit stands for the disk: writing the next checkpoint fails half-way."""
+    folder = home.folder / "ckpt"
+    train("--steps=5", f"--checkpoint-dir={folder}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = home.run(["sh", "-c", 'ulimit -f 64; trap "" XFSZ; exec "$@"', "sh",
+                       home.trainer_path, "--steps=10", f"--checkpoint-dir={folder}", "--resume",
+                       f"--data={data}"], expect=None)
+    assert result.code == 1 and result.err.count("\n") == 1, result
+    assert str(folder) in result.err
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert after == before
+    train("--steps=10", f"--checkpoint-dir={folder}", "--resume")
+
+
+CRC_TABLE = []
+for index in range(256):
+    value = index
+    for _ in range(8):
+        value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    CRC_TABLE.append(value)
+
+
+def masked_crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ CRC_TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(path):
+    """The records of a TensorBoard file, every checksum checked."""
+    raw, offset = path.read_bytes(), 0
+    while offset < len(raw):
+        length, checksum = struct.unpack_from("<QI", raw, offset)
+        assert checksum == masked_crc32c(raw[offset:offset + 8])
+        data = raw[offset + 12:offset + 12 + length]
+        assert struct.unpack_from("<I", raw, offset + 12 + length)[0] == masked_crc32c(data)
+        yield data
+        offset += 16 + length
+
+
+def test_tensorboard_files_are_whole_and_written_by_one_rank(home, data):
+    folder = home.folder / "logs"
+    home.dtrain("submit", "--name=tb", "--workers=2", "--wait", "--", f"--data={data}",
+                "--epochs=2", "--log-every=10", f"--logdir={folder}")
+    files = list(folder.rglob("events.out.tfevents.*"))
+    assert len(files) == 1
+    found = list(records(files[0]))
+    assert b"brain.Event:2" in found[0]
+    assert any(b"loss" in record for record in found)
+    assert any(b"accuracy" in record for record in found)
+
+
+def test_a_terminal_gets_a_progress_bar_and_a_pipe_none(home, data, train):
+    assert "\r" not in train("--epochs=1").out
+    child = pexpect.spawn(home.trainer_path, [f"--data={data}", "--epochs=30"], env=home.env,
+                          dimensions=(24, 80), encoding="utf-8",
+                          timeout=60 * home.build.slowness)
+    child.expect("\r")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+def test_term_ends_training_at_once_and_leaves_nothing(home, gang):
+    ranks = gang(2, NO_END)
+    at_work(ranks, 30 * home.build.slowness)
+    for rank in ranks:
+        rank.terminate()
+    for rank in ranks:
+        assert rank.wait(timeout=5 * home.build.slowness) != 0
+
+
+def test_no_two_ranks_see_the_same_sample(home, data):
+    """One epoch over 1920 samples by three ranks of batch 64 is ten steps, not thirty."""
+    result = home.dtrain("submit", "--name=shards", "--workers=3", "--wait", "--",
+                         f"--data={data}", "--epochs=1", "--log-every=1")
+    steps = {int(step) for step in re.findall(r"step\s+(\d+)", result.out)}
+    assert max(steps) == 10
+
+
+def test_fashion_mnist_of_debian_is_the_default(home):
+    if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
+        pytest.skip("dataset-fashion-mnist is not installed")
+    assert "fashion" in home.trainer("--steps=20").out.lower()
