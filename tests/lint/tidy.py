@@ -4,8 +4,9 @@
 usage: tidy.py BUILD CACHE
 
 A unit's key is the digest of everything that its result depends on: clang-tidy, its settings, the
-compile command and the bytes of each file that the compiler read (from ninja's record). A unit
-that was clean leaves an empty file of that name in CACHE, and is not looked at again.
+compile command and the bytes of each file that the compiler read (from ninja's record); not where
+the checkout lies. A unit that was clean leaves an empty file of that name in CACHE, and is not
+looked at again.
 """
 import concurrent.futures
 import functools
@@ -13,6 +14,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -40,9 +42,8 @@ def digest_of_file(path):
 
 def key_of(unit, read, common):
     digest = hashlib.sha256(common)
-    digest.update(unit["command"].encode())
-    for path in read:
-        digest.update(f"{path} {digest_of_file(path)}\n".encode())
+    for text in [unit["command"], *(f"{path} {digest_of_file(path)}" for path in read)]:
+        digest.update(text.replace(str(ROOT), ".").encode() + b"\n")
     return digest.hexdigest()
 
 
@@ -68,9 +69,11 @@ def main():
         source = pathlib.Path(unit["file"])
         if build in source.parents:  # generated
             continue
-        if unit["output"] not in read:
+        words = shlex.split(unit["command"])
+        output = words[words.index("-o") + 1]
+        if output not in read:
             sys.exit(f"tidy: {source.relative_to(ROOT)} is not built yet")
-        key = key_of(unit, read[unit["output"]], common)
+        key = key_of(unit, read[output], common)
         if not (cache / key).exists():
             stale.append((source, key))
 
