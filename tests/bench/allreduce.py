@@ -1,12 +1,17 @@
 """All-reduce of float32 on one host, beside gloo's and Open MPI's."""
 import os
 
-from measure import HERE, Row, json_lines, on_path, own_home, peer_program, run
+from measure import HERE, Row, json_lines, on_path, peer_program, run
 
 PEERS = HERE / "peers"
 GRADIENT = 101_770 * 4  # the MLP's
 SIZES = {1 << 10: "1 KiB", GRADIENT: "407 KB", 1 << 20: "1 MiB", 16 << 20: "16 MiB",
          64 << 20: "64 MiB"}
+OURS = {  # "registered" is memory of the communicator's own, where the trainer keeps gradients
+    "shared memory, registered": ["--transport=shared-memory", "--buffer=registered"],
+    "shared memory": ["--transport=shared-memory", "--buffer=ordinary"],
+    "TCP": ["--transport=tcp", "--buffer=ordinary"],
+}
 MPI_TRANSPORTS = {
     "its choice": [],
     "shared memory": ["--mca", "btl", "self,vader"],
@@ -14,10 +19,10 @@ MPI_TRANSPORTS = {
 }
 
 
-def best_times(command, env=None):
+def best_times(command):
     """Bytes -> seconds."""
     return {line["bytes"]: line["best"]
-            for line in json_lines(run(command, env=env or dict(os.environ, OMP_NUM_THREADS="1")))}
+            for line in json_lines(run(command, env=dict(os.environ, OMP_NUM_THREADS="1")))}
 
 
 def least(results):
@@ -37,32 +42,29 @@ def rows(bench):
     sizes = [str(size) for size in SIZES]
     found = []
     for ranks in (2, 4):
-        with own_home() as env:
-            measurements = {
-                transport: lambda transport=transport: best_times(
-                    [bench.bin / "dtrain", "submit", f"--workers={ranks}", "--wait", "--",
-                     bench.bin / "bench-allreduce", f"--transport={transport}", *sizes], env)
-                for transport in ("shared-memory", "tcp")}
-            if torchrun:
-                measurements["gloo"] = lambda: best_times(
-                    [torchrun, f"--nproc-per-node={ranks}", PEERS / "allreduce_gloo.py", *sizes])
-            if mpirun:
-                for name, flags in MPI_TRANSPORTS.items():
-                    measurements[f"Open MPI, {name}"] = lambda flags=flags: best_times(
-                        [mpirun, "--allow-run-as-root", "--oversubscribe", *flags, "-np", ranks,
-                         PEERS / "allreduce_mpi.py", *sizes])
-            times = bench.interleaved(measurements)
+        measurements = {
+            name: lambda flags=flags: best_times(
+                [bench.bin / "bench-allreduce", f"--ranks={ranks}", *flags, *sizes])
+            for name, flags in OURS.items()}
+        if torchrun:
+            measurements["gloo"] = lambda: best_times(
+                [torchrun, f"--nproc-per-node={ranks}", PEERS / "allreduce_gloo.py", *sizes])
+        if mpirun:
+            for name, flags in MPI_TRANSPORTS.items():
+                measurements[f"Open MPI, {name}"] = lambda flags=flags: best_times(
+                    [mpirun, "--allow-run-as-root", "--oversubscribe", *flags, "-np", ranks,
+                     PEERS / "allreduce_mpi.py", *sizes])
+        times = bench.interleaved(measurements)
         best = {name: least(results) for name, results in times.items()}
         mpi = [best[name] for name in best if name.startswith("Open MPI")]
         if mpi:
             best["Open MPI's best transport"] = least(mpi)
-        for ours, label in (("shared-memory", "shared memory"), ("tcp", "TCP")):
+        for name in OURS:
             for size, words in SIZES.items():
-                for peer, target in (
-                        ("gloo", target_over_gloo(ranks, size) if ours != "tcp" else 1.5),
-                        ("Open MPI's best transport", 1)):
+                over_gloo = 1.5 if name == "TCP" else target_over_gloo(ranks, size)
+                for peer, target in (("gloo", over_gloo), ("Open MPI's best transport", 1)):
                     theirs = best[peer][size] * 1000 if peer in best else None
-                    found.append(Row(f"all-reduce {words}, {ranks} ranks, {label}", "ms",
-                                     best[ours][size] * 1000, peer, theirs, target=target,
+                    found.append(Row(f"all-reduce {words}, {ranks} ranks, {name}", "ms",
+                                     best[name][size] * 1000, peer, theirs, target=target,
                                      peer_found=peer in best))
     return found
