@@ -29,6 +29,10 @@ def train(home, data):
     return run
 
 
+def all_text(result):
+    return result.out + result.err
+
+
 def held_out_accuracy(result):
     return float(re.search(r"held-out accuracy ([\d.]+) %", result.out).group(1))
 
@@ -101,13 +105,13 @@ def test_one_process_learns_from_compressed_files(home):
 
 
 def test_choices_are_printed_once_at_the_start(train):
-    text = train("--epochs=1").err
+    text = all_text(train("--epochs=1"))
     for word in ("seed", "batch", "device"):
         assert word in text.lower()
 
 
 def test_a_log_line_has_loss_accuracy_speed_and_the_wait_for_input(train):
-    lines = [line for line in train("--epochs=1", "--log-every=10").err.splitlines()
+    lines = [line for line in all_text(train("--epochs=1", "--log-every=10")).splitlines()
              if re.search(r"\bstep\b", line)]
     assert len(lines) >= 3
     assert all(word in lines[1] for word in ("loss", "accuracy", "samples/s", "input"))
@@ -361,7 +365,7 @@ def test_tensorboard_files_are_whole_and_written_by_one_rank(home, data):
 
 
 def test_a_terminal_gets_a_progress_bar_and_a_pipe_none(home, data, train):
-    assert "\r" not in train("--epochs=1").err
+    assert "\r" not in all_text(train("--epochs=1"))
     child = pexpect.spawn(home.trainer_path, [f"--data={data}", "--epochs=30"], env=home.env,
                           dimensions=(24, 80), encoding="utf-8",
                           timeout=60 * home.build.slowness)
@@ -384,11 +388,11 @@ def test_no_two_ranks_see_the_same_sample(home, data):
     """One epoch over 1920 samples by three ranks of batch 64 is ten steps, not thirty."""
     result = home.dtrain("submit", "--name=shards", "--workers=3", "--wait", "--",
                          f"--data={data}", "--epochs=1", "--log-every=1")
-    steps = {int(step) for step in re.findall(r"step\s+(\d+)", result.out + result.err)}
+    steps = {int(step) for step in re.findall(r"step\s+(\d+)", all_text(result))}
     assert max(steps) == 10
 
 
 def test_fashion_mnist_of_debian_is_the_default(home):
     if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
         pytest.skip("dataset-fashion-mnist is not installed")
-    assert "fashion" in home.trainer("--steps=20").err.lower()
+    assert "fashion" in all_text(home.trainer("--steps=20")).lower()
