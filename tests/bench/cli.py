@@ -49,7 +49,7 @@ def rows(bench):
         # Start-up.
         starts = {"dtrain version": [dtrain, "version"],
                   "dtrain --help": [dtrain, "--help"],
-                  "dtrain completion": [dtrain, "__complete", "get", "so"]}
+                  "dtrain completion": [dtrain, "__complete", "bash", "get", "so"]}
         kubectl = bench.find("kubectl", on_path("kubectl"))
         commands = dict(starts)
         if kubectl:

@@ -105,7 +105,7 @@ def test_a_command_that_does_not_exist_fails_the_job_with_its_name(engine):
 
 def test_the_gang_is_restarted_and_the_run_before_can_be_read(engine):
     engine.submit("again", "sh", "-c",
-                  "echo run $DTRAIN_JOB_RESTART_COUNT; [ $DTRAIN_JOB_RESTART_COUNT = 1 ] || exit 3",
+                  "echo run $DTRAIN_RESTART_COUNT; [ $DTRAIN_RESTART_COUNT = 1 ] || exit 3",
                   flags=["--workers=2", "--max-restarts=2"])
     engine.wait("again")
     assert engine.get("again")["restarts"] == 1
