@@ -89,7 +89,7 @@ def test_a_supervisor_killed_leaves_no_process_and_get_says_so(home, which):
     home.wait_for_no_processes(seconds=3)
     job = home.get("orphans")
     assert job["status"] == "FAILED"
-    assert "supervisor" in job["cause"]["message"] or "supervisor" in job["reason"]
+    assert "supervisor" in job["cause"]["message"] or "guard" in job["cause"]["message"]
     home.dtrain("wait", "orphans", expect=EXIT_JOB_FAILED)
     home.dtrain("delete", "orphans")
     home.dtrain("get", "orphans", expect=EXIT_NOT_FOUND)
