@@ -104,10 +104,12 @@ def test_one_process_learns_from_compressed_files(home):
     assert held_out_accuracy(home.trainer(f"--data={folder}", "--epochs=6")) > 90
 
 
-def test_choices_are_printed_once_at_the_start(train):
-    text = all_text(train("--epochs=1"))
-    for word in ("ranks", "network", "device", "data", "seed", "batch"):
-        assert len(re.findall(rf"\b{word}\b", text)) >= 1, word
+def test_choices_are_printed_once_at_the_start(home, data):
+    text = all_text(home.dtrain("submit", "--workers=3", "--wait", "--", f"--data={data}",
+                                "--epochs=1"))
+    for word in ("ranks", "network", "device", "data", "training"):
+        assert len(re.findall(rf"\| {word} ", text)) == 1, (word, text)
+    assert "seed 0" in text
 
 
 def test_a_log_line_has_loss_accuracy_speed_and_the_wait_for_input(train):
