@@ -17,10 +17,10 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_segment = 128 * 1024; ///< Bytes: with what it is added to, within L2.
-constexpr std::size_t k_longest_send = 512 * 1024;
-constexpr std::size_t k_short_of_two = 64 * 1024; ///< Bytes that two ranks swap whole.
-constexpr std::size_t k_short = 8 * 1024;         ///< The same for more ranks.
+constexpr std::size_t k_segment = 128UL * 1024; ///< Bytes: with what it is added to, within L2.
+constexpr std::size_t k_longest_send = 512UL * 1024;
+constexpr std::size_t k_short_of_two = 64UL * 1024; ///< Bytes that two ranks swap whole.
+constexpr std::size_t k_short = 8UL * 1024;         ///< The same for more ranks.
 constexpr std::uint32_t k_header_magic = 0x54444331;
 
 struct Header {
@@ -131,6 +131,7 @@ class Ring final : public Transport {
       return std::as_writable_bytes(std::span(floats + chunks.begin(c), chunks.size(c)));
     };
     std::vector<Step> steps;
+    steps.reserve(2 * links_.members.size());
     for (int s = 0; s < n() - 1; ++s) {
       steps.push_back({chunk(links_.position - 1 - s), chunk(links_.position - 2 - s), true});
     }
@@ -149,6 +150,7 @@ class Ring final : public Transport {
     };
     std::copy(bytes.begin(), bytes.end(), place(links_.position).begin());
     std::vector<Step> steps;
+    steps.reserve(2 * links_.members.size());
     for (int s = 0; s < n() - 1; ++s) {
       steps.push_back({place(links_.position - s), place(links_.position - 1 - s), false});
     }

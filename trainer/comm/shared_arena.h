@@ -19,7 +19,7 @@ namespace trainer {
 inline constexpr std::size_t k_ring_entries = 64; ///< Collectives that may be under way at once.
 inline constexpr std::size_t k_slots = 4;         ///< Staging slots a rank: three stages overlap.
 static_assert(k_slots >= 3);
-inline constexpr std::size_t k_slot_bytes = 512 * 1024;
+inline constexpr std::size_t k_slot_bytes = 512UL * 1024;
 inline constexpr std::size_t k_cache_line = 64;
 
 /// What a rank says of a collective that it has started. Must be the same on all ranks.

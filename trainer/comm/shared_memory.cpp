@@ -13,8 +13,8 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_block_floats = 16 * 1024;   ///< What is claimed at a time.
-constexpr std::size_t k_short_bytes = 64 * 1024;    ///< Ordinary buffers that are copied whole.
+constexpr std::size_t k_block_floats = 16UL * 1024; ///< What is claimed at a time.
+constexpr std::size_t k_short_bytes = 64UL * 1024;  ///< Ordinary buffers that are copied whole.
 constexpr int k_most_ranks_whole = 4;               ///< Up to here whole slots are, too.
 constexpr std::size_t k_piece_bytes = k_slot_bytes; ///< Of longer ones, what a slot takes.
 
