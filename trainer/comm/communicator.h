@@ -8,8 +8,12 @@
 //   segment            part of a chunk: what is sent, received and reduced in one go
 //   registered         memory from allocate(), which other ranks of this host may read in place
 //
-// Every rank calls the same collectives with the same lengths in the same order. Sums are taken in
-// rank order, so every rank holds the same bits and a run can be repeated.
+// Every rank calls the same collectives with the same lengths in the same order; where they differ,
+// all of them throw PeerError naming both. Chunk c is summed in the ring's order, ranks c+1, c+2, …,
+// c, over shared memory as over TCP, so every rank holds the same bits and a run can be repeated.
+//
+// A communicator that is destroyed while an exception passes tells the peers that this rank gave
+// up; otherwise it says goodbye. Not thread-safe: one thread makes all calls.
 #pragma once
 
 #include <cstddef>
