@@ -26,10 +26,8 @@ std::optional<int> parse_count(std::string_view text) {
 }
 
 std::vector<std::string> indices(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) {
-    names.push_back(std::to_string(i));
-  }
+  std::vector<std::string> names(static_cast<std::size_t>(count));
+  std::generate(names.begin(), names.end(), [i = 0]() mutable { return std::to_string(i++); });
   return names;
 }
 
@@ -94,6 +92,7 @@ std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::strin
     return std::nullopt;
   }
   std::vector<std::string> assigned;
+  assigned.reserve(static_cast<std::size_t>(workers));
   auto next = devices.begin();
   for (int worker = 0; worker < workers; ++worker) {
     assigned.push_back(fmt::format("{}", fmt::join(next, next + gpus, ",")));
