@@ -27,7 +27,7 @@ std::vector<Option> training_options(TrainerOptions& o) {
       {.flags = "--epochs",
        .target = &o.epochs,
        .metavar = "N",
-       .help = "Times that every training sample is seen [10]",
+       .help = "Times that every training sample is seen [20]",
        .group = group,
        .minimum = 1,
        .maximum = 1'000'000},

@@ -11,7 +11,7 @@ namespace trainer {
 
 struct TrainerOptions {
   std::string data = "fashion-mnist";
-  std::int64_t epochs = 10;
+  std::int64_t epochs = 20;
   std::int64_t steps = 0; ///< 0: as many as the epochs take.
   std::int64_t batch_size = 64;
   double learning_rate = 1e-3;
