@@ -72,11 +72,16 @@ class Bench:
         results = {name: [] for name in measurements}
         for round_number in range(self.rounds):
             for name, function in measurements.items():
-                print(f"\r\033[K  round {round_number + 1} of {self.rounds}: {name}", end="",
-                      file=sys.stderr, flush=True)
+                show_progress(f"  round {round_number + 1} of {self.rounds}: {name}")
                 results[name].append(function())
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+        show_progress("")
         return results
+
+
+def show_progress(text):
+    """In place of the one before, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
