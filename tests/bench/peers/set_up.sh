@@ -42,9 +42,9 @@ recipe_deepspeed() { # on top of torch's
   DS_BUILD_OPS=0 DS_ACCELERATOR=cpu pip_into deepspeed --no-deps --no-build-isolation \
     deepspeed==0.19.8
   # Its first use compiles for minutes: here, once.
-  RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 DS_ACCELERATOR=cpu \
-    TORCH_EXTENSIONS_DIR=$peers/deepspeed/extensions "$peers/deepspeed/bin/python" \
-    -c 'import deepspeed; deepspeed.init_distributed("gloo")' >/dev/null
+  PATH=$peers/deepspeed/bin:$PATH RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 \
+    MASTER_PORT=29517 DS_ACCELERATOR=cpu TORCH_EXTENSIONS_DIR=$peers/deepspeed/extensions \
+    "$peers/deepspeed/bin/python" -c 'import deepspeed; deepspeed.init_distributed("gloo")' >/dev/null
 }
 
 set_up() { # set_up PEER
