@@ -32,7 +32,7 @@ struct Plan {
 /// Arena's states.
 enum class Phase { queuing, pending, running, succeeded, failed };
 
-std::string_view phase_name(Phase phase);              ///< "RUNNING"
+std::string_view phase_name(Phase phase); ///< "RUNNING"
 constexpr bool is_final(Phase phase) { return phase == Phase::succeeded || phase == Phase::failed; }
 
 /// Nanoseconds since the Unix epoch; 0 is "not yet".
@@ -40,12 +40,12 @@ using Time = std::int64_t;
 
 /// One rank's process (a Pod, a Slurm task).
 struct InstanceStatus {
-  std::string name;    ///< "worker-0"
+  std::string name; ///< "worker-0"
   Phase phase = Phase::pending;
   Time started = 0;
   Time ended = 0;
   bool is_chief = false;
-  int gpus = 0;        ///< Requested.
+  int gpus = 0; ///< Requested.
   std::string node;
   std::int64_t pid = 0;         ///< Where the engine has one; 0: none.
   std::optional<int> exit_code; ///< After it ended by itself.
@@ -55,11 +55,11 @@ struct InstanceStatus {
 /// Why a job failed: the first rank to fail, not the ones its death took along.
 struct FailureCause {
   std::string instance;
-  int rank = -1;                ///< -1: the job itself, not a rank.
+  int rank = -1; ///< -1: the job itself, not a rank.
   std::string node;
   std::optional<int> exit_code;
   std::optional<int> signal;
-  std::string message;          ///< One line.
+  std::string message;                  ///< One line.
   std::vector<std::string> last_stderr; ///< At most 20 lines.
 };
 
@@ -67,21 +67,21 @@ struct FailureCause {
 struct JobSummary {
   std::string name;
   std::string namespace_name;
-  std::string trainer;          ///< "DTRAINJOB"
+  std::string trainer; ///< "DTRAINJOB"
   std::string priority;
   Phase phase = Phase::pending;
   Time created = 0;
   Time started = 0;
   Time ended = 0;
-  int gpus_requested = 0;       ///< All instances together.
+  int gpus_requested = 0; ///< All instances together.
   int gpus_allocated = 0;
-  std::string node;             ///< Chief's.
+  std::string node; ///< Chief's.
 };
 
 struct JobStatus : JobSummary {
   std::string uid;
   int restarts = 0;
-  std::string reason;           ///< Why pending or failed, one line, from the engine.
+  std::string reason; ///< Why pending or failed, one line, from the engine.
   std::vector<InstanceStatus> instances;
   std::optional<FailureCause> cause;
 };
@@ -92,23 +92,23 @@ struct JobRef {
 };
 
 struct ListQuery {
-  std::string namespace_name;   ///< Empty: all.
+  std::string namespace_name; ///< Empty: all.
 };
 
 struct LogQuery {
-  std::string instance;         ///< Empty: all.
-  bool follow = false;          ///< Waits for the job to start and ends with it.
-  std::int64_t tail = -1;       ///< Last lines of each instance; -1: all.
+  std::string instance;   ///< Empty: all.
+  bool follow = false;    ///< Waits for the job to start and ends with it.
+  std::int64_t tail = -1; ///< Last lines of each instance; -1: all.
   Time since = 0;
-  bool previous = false;        ///< The run before the last restart.
+  bool previous = false; ///< The run before the last restart.
 };
 
 struct LogLine {
   Time time = 0;
-  std::string_view instance;    ///< "worker-0"
+  std::string_view instance; ///< "worker-0"
   bool is_stderr = false;
-  bool complete = true;         ///< False: no newline yet, more of the line follows.
-  std::string_view text;        ///< Without its newline.
+  bool complete = true;  ///< False: no newline yet, more of the line follows.
+  std::string_view text; ///< Without its newline.
 };
 
 /// Return false to stop.
@@ -118,12 +118,12 @@ using StatusSink = std::function<bool(const JobStatus&)>;
 /// One line of `dtrain check`.
 struct CheckResult {
   enum class Level { ok, warning, error } level = Level::ok;
-  std::string what;             ///< "GPUs"
-  std::string found;            ///< "none: jobs run on the CPU"
+  std::string what;  ///< "GPUs"
+  std::string found; ///< "none: jobs run on the CPU"
 };
 
 class Backend {
-public:
+ public:
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
@@ -133,6 +133,10 @@ public:
   virtual void submit(const Plan& plan) = 0;
 
   virtual std::vector<JobSummary> list(const ListQuery& query) = 0;
+
+  /// The jobs' names alone, for Tab: list()'s, unless the backend has them for less.
+  virtual std::vector<std::string> names(const ListQuery& query);
+
   virtual JobStatus status(const JobRef& job) = 0;
 
   /// Calls `sink` with the status now and at every change, until it returns false or the job has

@@ -27,6 +27,14 @@ std::string_view phase_name(Phase phase) {
   return k_names.at(static_cast<std::size_t>(phase));
 }
 
+std::vector<std::string> Backend::names(const ListQuery& query) {
+  std::vector<std::string> names;
+  for (auto& job : list(query)) {
+    names.push_back(std::move(job.name));
+  }
+  return names;
+}
+
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   for (const auto& entry : k_backends) {

@@ -76,7 +76,10 @@ class Offer {
   void add_names(Complete kind, const std::string& prefix, const Strings& args) {
     try {
       for (const Candidate& name : names_ ? names_(kind, args) : std::vector<Candidate>()) {
-        add(prefix + name.word, name.description);
+        // Unlike flags, names come once each: looking for doubles would cost their square.
+        if (std::string word = prefix + name.word; word.starts_with(typed_)) {
+          result_.candidates.push_back({std::move(word), name.description});
+        }
       }
     } catch (const std::exception&) {
       // Tab is no place for an error.

@@ -193,6 +193,13 @@ JobFolder LocalBackend::open(const JobRef& job) const {
   return std::move(*folder);
 }
 
+std::vector<std::string> LocalBackend::names(const ListQuery& query) {
+  std::vector<std::string> names;
+  store_.for_each_name(query.namespace_name,
+                       [&](int, const JobRef& job) { names.push_back(job.name); });
+  return names;
+}
+
 std::vector<JobSummary> LocalBackend::list(const ListQuery& query) {
   return viewer_.list(query.namespace_name);
 }

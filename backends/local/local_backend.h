@@ -26,6 +26,7 @@ class LocalBackend : public Backend {
   Plan render(const JobSpec& job) const override;
   void submit(const Plan& plan) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
+  std::vector<std::string> names(const ListQuery& query) override;
   JobStatus status(const JobRef& job) override;
   void watch(const JobRef& job, const StatusSink& sink) override;
   void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;

@@ -250,6 +250,12 @@ bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
 }
 
 void JobStore::for_each(std::string_view namespace_name, const Visit& visit) const {
+  for_each_name(namespace_name, [&](int space, const JobRef& job) {
+    visit(job, read_head(space, job.name.c_str()));
+  });
+}
+
+void JobStore::for_each_name(std::string_view namespace_name, const VisitName& visit) const {
   const Fd jobs = open_folder(k_jobs, false);
   if (!jobs) {
     return;
@@ -262,7 +268,7 @@ void JobStore::for_each(std::string_view namespace_name, const Visit& visit) con
     }
     for_each_entry(space.get(), [&](const char* name) {
       if (*name != '.') {
-        visit({space_name, name}, read_head(space.get(), name));
+        visit(space.get(), {space_name, name});
       }
     });
   };

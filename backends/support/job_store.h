@@ -86,6 +86,10 @@ class JobStore {
   using Visit = std::function<void(const JobRef&, std::optional<JobRecordHead>)>;
   void for_each(std::string_view namespace_name, const Visit& visit) const;
 
+  /// The same without reading a record: a tenth of the cost. `space` is the namespace's folder.
+  using VisitName = std::function<void(int space, const JobRef&)>;
+  void for_each_name(std::string_view namespace_name, const VisitName& visit) const;
+
  private:
   Fd open_folder(const char* name, bool create) const;
 
