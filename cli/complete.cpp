@@ -45,13 +45,12 @@ Typed read_typed(const std::vector<std::string>& args) {
 
 std::vector<Candidate> job_names(const Context& context, const Typed& typed) {
   const Target target = open_target(context, typed.target);
-  auto jobs = target.backend->list({target.namespace_name});
-  std::sort(jobs.begin(), jobs.end(),
-            [](const JobSummary& a, const JobSummary& b) { return a.created > b.created; });
+  auto all = target.backend->names({target.namespace_name});
+  std::sort(all.begin(), all.end());
   std::vector<Candidate> names;
-  names.reserve(jobs.size());
-  for (const auto& job : jobs) {
-    names.push_back({job.name, std::string(phase_name(job.phase))});
+  names.reserve(all.size());
+  for (auto& name : all) {
+    names.push_back({std::move(name), ""});
   }
   return names;
 }

@@ -5,7 +5,6 @@
 #include "submit/errors.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -60,7 +59,7 @@ Effective effective(const Settings& settings, const std::string& profile, std::s
 Option key_argument(std::string& key) {
   return {.flags = "KEY",
           .target = &key,
-          .help = fmt::format("One of: {}", fmt::join(profile_keys(), ", ")),
+          .help = "The setting",
           .complete = Complete::choices,
           .choices = profile_keys(),
           .required = true,

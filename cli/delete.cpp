@@ -24,7 +24,7 @@ CommandTable delete_table(DeleteOptions& options) {
                    "dtrain delete mnist --ignore-not-found"},
       .options = {{.flags = "NAME",
                    .target = &options.names,
-                   .help = "The jobs",
+                   .help = "The names of jobs",
                    .complete = Complete::job,
                    .positional = true},
                   {.flags = "--all", .target = &options.all, .help = "Every job of the namespace"},

@@ -33,7 +33,7 @@ CommandTable get_table(GetOptions& options) {
                    "# What failed, for a script", "dtrain get mnist -o json | jq .cause"},
       .options = {{.flags = "NAME",
                    .target = &options.name,
-                   .help = "The job",
+                   .help = "The job's name",
                    .complete = Complete::job,
                    .positional = true},
                   {.flags = "-w,--watch",

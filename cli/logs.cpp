@@ -35,7 +35,7 @@ CommandTable logs_table(LogsOptions& options) {
                    "dtrain logs mnist --prev"},
       .options = {{.flags = "NAME",
                    .target = &options.name,
-                   .help = "The job",
+                   .help = "The job's name",
                    .complete = Complete::job,
                    .required = true,
                    .positional = true},

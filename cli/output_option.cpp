@@ -3,14 +3,10 @@
 namespace dtrain {
 
 Option output_option(std::string& output, std::vector<std::string> formats) {
-  std::string metavar;
-  for (const auto& format : formats) {
-    metavar += metavar.empty() ? format : "|" + format;
-  }
   return {.flags = "-o,--output",
           .target = &output,
-          .metavar = std::move(metavar),
-          .help = "Form of the output (default: text for people)",
+          .metavar = "FORMAT",
+          .help = "Print for a program, or more for people",
           .group = "Output",
           .complete = Complete::choices,
           .choices = std::move(formats)};

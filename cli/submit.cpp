@@ -52,6 +52,7 @@ CommandTable submit_table(SubmitOptions& options) {
        .target = &options.file,
        .metavar = "FILE",
        .help = "Read the job from YAML ('-': stdin); flags given beside it win",
+       .group = "Job",
        .complete = Complete::file},
       {.flags = "--wait",
        .target = &options.wait,
@@ -164,8 +165,8 @@ void print_submitted(Context& context, const Target& target, const SubmitOptions
 void follow(Context& context, const Target& target, const SubmitOptions& options,
             const std::string& name) {
   const DetachOnInterrupt detach(
-      fmt::format("dtrain submit: stopped watching; job/{0} goes on. Watch: dtrain logs -f {0}{1}. "
-                  "End: dtrain delete {0}{1}",
+      fmt::format("dtrain submit: job/{0} goes on\n  Watch it with: dtrain logs -f {0}{1}\n"
+                  "  End it with:   dtrain delete {0}{1}",
                   name, where_flags(options.job)));
   if (!options.quiet && options.output.empty()) {
     LogQuery query;

@@ -264,3 +264,27 @@ TEST_CASE("get --watch writes a line for every change where nobody watches a scr
   CHECK(has(session.out, "SUCCEEDED"));
   CHECK(session.run({"get", "-w"}).status == 2);
 }
+
+TEST_CASE("Tab offers the jobs of the namespace that the line names") {
+  Session session;
+  session.engine.jobs = {job("b", Phase::running), job("a", Phase::running),
+                         job("other", Phase::running)};
+  session.engine.jobs[2].namespace_name = "team-a";
+  CHECK(session.run({"__complete", "bash", "get", ""}).out == "\na\t\nb\t\n");
+  CHECK(session.run({"__complete", "bash", "logs", "-n", "team-a", ""}).out == "\nother\t\n");
+  CHECK(has(session.run({"__complete", "bash", "logs", "a", "-i", ""}).out, "worker-1\t"));
+  CHECK(has(session.run({"__complete", "bash", "sub"}).out, "submit\t"));
+}
+
+TEST_CASE("Tab is silent whatever is wrong") {
+  Session session;
+  std::filesystem::create_directories(session.config);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"__complete"},
+                                                {"__complete", "bash", "logs", "nope", "-i", ""},
+                                                {"__complete", "bash", "get", ""},
+                                                {"__complete", "tcsh", "get", ""}}) {
+    session.run(words);
+    CHECK(session.err.empty());
+    CHECK(session.out.find('\t') == std::string::npos);
+  }
+}
