@@ -37,6 +37,22 @@ std::string header(const ManContext& context, std::string_view page, std::string
                      context.date, upper(page), section, context.version);
 }
 
+/// Running text with each sentence on a line of its own, as mdoc wants it.
+std::string sentences(std::string_view text) {
+  std::string out;
+  for (std::size_t from = 0; from < text.size();) {
+    std::size_t end = text.find(". ", from);
+    while (end != std::string_view::npos && end + 2 < text.size() &&
+           std::isupper(static_cast<unsigned char>(text[end + 2])) == 0) {
+      end = text.find(". ", end + 1);
+    }
+    end = end == std::string_view::npos ? text.size() : end + 1;
+    out += man_text(text.substr(from, end - from)) + "\n";
+    from = end + 1;
+  }
+  return out;
+}
+
 /// Sentences in paragraphs; a line that begins with a space is set as it stands.
 std::string paragraphs(std::string_view text) {
   std::string out;
@@ -58,7 +74,7 @@ std::string paragraphs(std::string_view text) {
     }
     out += gap && !literal ? ".Pp\n" : "";
     gap = false;
-    out += man_text(line) + "\n";
+    out += literal ? man_text(line) + "\n" : sentences(line);
   }
   return out + (literal ? ".Ed\n" : "");
 }

@@ -40,8 +40,9 @@ TEST_CASE("a page made from a table passes mandoc's lint and names every option"
   const CommandTable table = {
       .name = "template show",
       .summary = "Show it's \\ dot",
-      .description = "First paragraph, with 'quotes' and a \\backslash.\n\n.Second, with …\n  "
-                     "code\n  more\nThird.",
+      .description =
+          "First paragraph, with 'quotes' and a \\backslash. It goes on.\n\n.Second, with …\n  "
+          "code\n  more\nThird.",
       .examples = {"# comment", "dtrain x -- 'a b' ~/c", ".hidden"},
       .options = {{.flags = "JOB", .target = &jobs, .help = "The Jobs", .positional = true},
                   {.flags = "-n,--namespace",
