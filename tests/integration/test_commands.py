@@ -144,7 +144,9 @@ def test_wait_times_out_with_exit_1_and_leaves_the_job(home):
 
 def test_submit_wait_streams_the_logs_and_exits_with_the_job(home):
     result = home.dtrain("submit", "--name=streams", "--workers=2", "--wait", "--", "sh", "-c",
-                         "echo from $RANK; [ $RANK = 0 ] || exit 4", expect=EXIT_JOB_FAILED)
+                         "echo from $RANK; touch up.$RANK; [ $RANK = 1 ] || exec sleep 600; "
+                         "until [ -e up.0 ]; do sleep 0.01; done; exit 4",
+                         expect=EXIT_JOB_FAILED)
     assert "from 0" in result.out and "from 1" in result.out
     assert "worker-1" in result.err
 
