@@ -1,0 +1,367 @@
+#include "trainer/strategy/parameter_server/server.h"
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "trainer/comm/handshake.h"
+#include "trainer/errors.h"
+#include "trainer/optim/adam.h"
+#include "trainer/strategy/parameter_server/client.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_count = 1000;
+constexpr const char* k_token = "a token for tests";
+
+/// A server in a thread of its own.
+class Running {
+ public:
+  explicit Running(int index, int port = 0, std::string snapshots = "", double wait = 20)
+      : server_({.host = "127.0.0.1",
+                 .port = port,
+                 .index = index,
+                 .token = k_token,
+                 .snapshot_dir = std::move(snapshots),
+                 .peer_timeout = 5,
+                 .rendezvous_timeout = wait},
+                portable_kernels(), [this](const std::string& text) { note(text); }),
+        thread_([this] {
+          try {
+            server_.run();
+          } catch (const std::exception& error) {
+            thrown_ = error.what();
+          }
+        }) {}
+  ~Running() {
+    server_.stop();
+    thread_.join();
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  std::string address() const { return "127.0.0.1:" + std::to_string(server_.port()); }
+  int port() const { return server_.port(); }
+  std::string finish() {
+    thread_.join();
+    thread_ = std::thread([] {});
+    return thrown_;
+  }
+  bool has_said(const std::string& part) {
+    const std::lock_guard lock(mutex_);
+    return said_.find(part) != std::string::npos;
+  }
+
+ private:
+  void note(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    said_ += text + "\n";
+  }
+  std::mutex mutex_;
+  std::string said_;
+  std::string thrown_;
+  ParameterServer server_;
+  std::thread thread_;
+};
+
+ClientOptions options_for(std::vector<std::string> servers, int worker, int workers) {
+  ClientOptions options;
+  options.servers = std::move(servers);
+  options.worker = worker;
+  options.workers = workers;
+  options.token = k_token;
+  options.policy.learning_rate = 0.01;
+  options.job = {{"seed", 7}};
+  options.variables = {{"a", 0, 40, 20}, {"b", 800, 20, 10}};
+  options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};
+  options.peer_timeout = 5;
+  options.rendezvous_timeout = 20;
+  return options;
+}
+
+/// The gradient that a worker finds for these values at this step: pulls them to a moving target.
+void fill_gradient(std::span<const float> values, std::int64_t step, int worker,
+                   std::span<float> gradient) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    gradient[i] = values[i] - std::sin(static_cast<float>(i) + 0.1F * static_cast<float>(step)) -
+                  0.1F * static_cast<float>(worker);
+  }
+}
+
+/// What a worker does; its last values.
+std::vector<float> work(const ClientOptions& options, std::int64_t steps,
+                        const std::function<void(std::int64_t)>& before_step = {}) {
+  ParameterClient client(options, k_count, [](const std::string&) {});
+  for (std::size_t i = 0; i < k_count; ++i) {
+    client.parameters()[i] = 0.001F * static_cast<float>(i);
+  }
+  std::int64_t step = client.connect();
+  while (step < steps) {
+    if (before_step) {
+      before_step(step);
+    }
+    fill_gradient(client.parameters(), step, options.worker, client.gradients());
+    step = client.step(step, {1.0, 1, 1}).step;
+  }
+  client.goodbye();
+  return {client.parameters().begin(), client.parameters().end()};
+}
+
+std::vector<float> expected_after(std::int64_t steps, int workers) {
+  Buffer parameters(k_count);
+  Buffer mean(k_count);
+  for (std::size_t i = 0; i < k_count; ++i) {
+    parameters.data()[i] = 0.001F * static_cast<float>(i);
+  }
+  AdamOptimizer adam(parameters.span(), mean.span(), 0.01, portable_kernels());
+  std::vector<float> one(k_count);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::fill_n(mean.data(), k_count, 0.0F);
+    for (int worker = 0; worker < workers; ++worker) {
+      fill_gradient(parameters.span(), step, worker, one);
+      for (std::size_t i = 0; i < k_count; ++i) {
+        mean.data()[i] += one[i] / static_cast<float>(workers);
+      }
+    }
+    adam.begin_step();
+    adam.update(0, k_count);
+  }
+  return {parameters.data(), parameters.data() + k_count};
+}
+
+void check_close(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  float furthest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    furthest = std::max(furthest, std::abs(a[i] - b[i]));
+  }
+  CHECK(furthest < 1e-5F);
+}
+
+TEST_CASE("synchronous workers and servers hold what one process would") {
+  for (const bool shared : {false, true}) {
+    for (const int servers : {1, 3}) {
+      CAPTURE(shared);
+      CAPTURE(servers);
+      std::list<Running> running;
+      std::vector<std::string> addresses;
+      for (int i = 0; i < servers; ++i) {
+        addresses.push_back(running.emplace_back(i).address());
+      }
+      std::vector<std::future<std::vector<float>>> workers;
+      for (int w = 0; w < 3; ++w) {
+        workers.push_back(std::async(std::launch::async, [&, w] {
+          ClientOptions options = options_for(addresses, w, 3);
+          options.shared_memory = shared;
+          return work(options, 20);
+        }));
+      }
+      const auto expected = expected_after(20, 3);
+      for (auto& worker : workers) {
+        check_close(worker.get(), expected);
+      }
+      for (Running& server : running) {
+        CHECK(server.finish() == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("an asynchronous job trains, and its workers stay within the staleness bound") {
+  Running server(0);
+  std::array<std::atomic<std::int64_t>, 2> at{};
+  std::atomic<std::int64_t> furthest = 0;
+  std::vector<std::future<std::vector<float>>> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.push_back(std::async(std::launch::async, [&, w] {
+      ClientOptions options = options_for({server.address()}, w, 2);
+      options.policy.sync = false;
+      options.policy.max_staleness = 2;
+      return work(options, 200, [&](std::int64_t step) {
+        at[static_cast<std::size_t>(w)] = step;
+        const std::int64_t ahead = step - at[static_cast<std::size_t>(1 - w)];
+        furthest = std::max<std::int64_t>(furthest, ahead);
+      });
+    }));
+  }
+  for (auto& worker : workers) {
+    const auto values = worker.get();
+    CHECK(std::abs(values[500] - 0.5F) > 0.1F);
+  }
+  // A step begins before it is counted: one more than the bound of pushes may be seen.
+  CHECK(furthest <= 3);
+  CHECK(server.finish() == "");
+}
+
+TEST_CASE("with a backup worker, updates do not wait for the slowest") {
+  Running server(0);
+  std::promise<void> release;
+  auto released = release.get_future().share();
+  const auto worker = [&](int w) {
+    ClientOptions options = options_for({server.address()}, w, 3);
+    options.policy.backup_workers = 1;
+    return work(options, 10, [&, w](std::int64_t step) {
+      if (w == 2 && step == 1) {
+        released.wait();
+      }
+    });
+  };
+  auto slow = std::async(std::launch::async, worker, 2);
+  auto first = std::async(std::launch::async, worker, 0);
+  auto second = std::async(std::launch::async, worker, 1);
+  first.get();
+  second.get();
+  release.set_value();
+  CHECK(slow.get().size() == k_count);
+  CHECK(server.finish() == "");
+}
+
+TEST_CASE("a worker that leaves without a goodbye is named, and the others go on") {
+  Running server(0);
+  auto stays = std::async(std::launch::async,
+                          [&] { return work(options_for({server.address()}, 0, 2), 50); });
+  {
+    ParameterClient leaves(options_for({server.address()}, 1, 2), k_count,
+                           [](const std::string&) {});
+    std::int64_t step = leaves.connect();
+    while (step < 5) {
+      step = leaves.step(step, {1.0, 1, 1}).step;
+    }
+  }
+  stays.get();
+  CHECK(server.finish() == "");
+  CHECK(server.has_said("lost worker 1 ("));
+  CHECK(server.has_said("at step 5"));
+}
+
+TEST_CASE("servers that are killed come back to a snapshot, and the result is that of no failure") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("dtrain-server-" + std::to_string(getpid()));
+  const auto folder_of = [&](int i) { return (folder / std::to_string(i)).string(); };
+  auto steady = std::make_unique<Running>(0, 0, folder_of(0));
+  auto killed = std::make_unique<Running>(1, 0, folder_of(1));
+  const int port = killed->port();
+  const std::vector<std::string> addresses = {steady->address(), killed->address()};
+  std::atomic<bool> kill_now = false;
+  std::vector<std::future<std::vector<float>>> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.push_back(std::async(std::launch::async, [&, w] {
+      ClientOptions options = options_for(addresses, w, 2);
+      options.policy.snapshot_every = 10;
+      return work(options, 60, [&](std::int64_t step) {
+        if (step == 34) {
+          kill_now = true;
+        }
+        if (kill_now && step >= 34) {
+          // Slow enough that the kill falls before the end, whichever step it meets.
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+      });
+    }));
+  }
+  while (!kill_now) {
+    std::this_thread::yield();
+  }
+  killed.reset();
+  killed = std::make_unique<Running>(1, port, folder_of(1));
+  const auto expected = expected_after(60, 2);
+  for (auto& worker : workers) {
+    check_close(worker.get(), expected);
+  }
+  CHECK(steady->finish() == "");
+  CHECK(killed->finish() == "");
+  CHECK(killed->has_said("resumes at step"));
+  CHECK(steady->has_said("rolled back to step"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("rows of a sparse variable travel alone, and change alone") {
+  std::list<Running> running;
+  std::vector<std::string> addresses;
+  for (int i = 0; i < 2; ++i) {
+    addresses.push_back(running.emplace_back(i).address());
+  }
+  ClientOptions options = options_for(addresses, 0, 1);
+  options.variables = {{"a", 0, 10, 20}, {"embedding", 200, 80, 10, true}};
+  ParameterClient client(options, k_count, [](const std::string&) {});
+  std::fill(client.parameters().begin(), client.parameters().end(), 1.0F);
+  const std::int64_t step = client.connect();
+  const std::vector<std::uint64_t> rows = {70, 3, 41};
+  CHECK(client.pull_rows("embedding", rows) == std::vector<float>(30, 1.0F));
+  client.push_rows("embedding", rows, std::vector<float>(30, 5.0F));
+  client.step(step, {1.0, 1, 1});
+  const auto after = client.pull_rows("embedding", std::vector<std::uint64_t>{3, 4, 70});
+  CHECK(after[0] == doctest::Approx(0.99F));
+  CHECK(after[10] == 1.0F);
+  CHECK(after[20] == doctest::Approx(0.99F));
+  CHECK_THROWS_AS(client.pull_rows("embedding", std::vector<std::uint64_t>{80}), UsageError);
+  client.goodbye();
+}
+
+TEST_CASE("a worker with another seed is refused with what differs") {
+  Running server(0);
+  ParameterClient first(options_for({server.address()}, 0, 2), k_count, [](const std::string&) {});
+  auto waits = std::async(std::launch::async, [&] { return first.connect(); });
+  ClientOptions other = options_for({server.address()}, 1, 2);
+  other.job["seed"] = 8;
+  // Whichever says hello second is refused; here both orders name both seeds.
+  std::string thrown;
+  try {
+    ParameterClient second(other, k_count, [](const std::string&) {});
+    second.connect();
+  } catch (const ClusterError& error) {
+    thrown = error.what();
+  }
+  server.finish().size();
+  try {
+    waits.get();
+  } catch (const Error& error) {
+    thrown += error.what();
+  }
+  CHECK(thrown.find("seed: ") != std::string::npos);
+}
+
+TEST_CASE("a server whose workers do not come fails, naming those that are missing") {
+  Running server(0, 0, "", 0.3);
+  ClientOptions options = options_for({server.address()}, 1, 3);
+  options.rendezvous_timeout = 1;
+  ParameterClient client(options, k_count, [](const std::string&) {});
+  const std::int64_t step = client.connect();
+  CHECK_THROWS_AS(client.step(step, {1.0, 1, 1}), ClusterError);
+  CHECK(server.finish().find("workers 0, 2 of 3 did not come") != std::string::npos);
+}
+
+TEST_CASE("garbage from one that holds the token ends its connection and nothing else") {
+  Running server(0);
+  const Address address = resolve("127.0.0.1", server.port()).front();
+  for (const std::size_t length : {1UL, 72UL, 5000UL}) {
+    const Fd link = dial_authenticated(
+        address, k_token, introduce_self(LinkPurpose::parameter_server, 0, 1), after_seconds(5));
+    send_all(link, std::vector<std::byte>(length, std::byte{0x5a}), after_seconds(5));
+  }
+  FrameHeader endless;
+  endless.type = FrameType::hello;
+  endless.bytes = ~0ULL;
+  const Fd link = dial_authenticated(
+      address, k_token, introduce_self(LinkPurpose::parameter_server, 0, 1), after_seconds(5));
+  send_all(link, bytes_of(endless), after_seconds(5));
+  check_close(work(options_for({server.address()}, 0, 1), 5), expected_after(5, 1));
+  CHECK(server.finish() == "");
+}
+
+TEST_CASE("without the job's token nothing is served") {
+  Running server(0);
+  ClientOptions options = options_for({server.address()}, 0, 1);
+  options.token = "another token";
+  ParameterClient client(options, k_count, [](const std::string&) {});
+  CHECK_THROWS_AS(client.connect(), ClusterError);
+}
+
+} // namespace
+} // namespace trainer

@@ -1,0 +1,139 @@
+#include "trainer/strategy/parameter_server/store.h"
+
+#include <fstream>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  Folder() : path(fs::temp_directory_path() / ("dtrain-store-" + std::to_string(getpid()))) {
+    fs::create_directories(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+const std::vector<Shard> k_shards = {{"weight", 0, 100, 16, 0, false},
+                                     {"embedding", 0, 10, 4, 1600, true}};
+
+ShardStore make_store() {
+  ShardStore store(k_shards, 0.01, portable_kernels());
+  for (std::size_t i = 0; i < store.parameters().size(); ++i) {
+    store.parameters()[i] = 0.001F * static_cast<float>(i);
+  }
+  return store;
+}
+
+std::vector<float> values_of(const ShardStore& store) {
+  return {store.parameters().begin(), store.parameters().end()};
+}
+
+std::vector<float> gradient(float scale) {
+  std::vector<float> values(1600);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * static_cast<float>(i % 7);
+  }
+  return values;
+}
+
+TEST_CASE("an update is Adam's of the mean, weighted by samples") {
+  ShardStore store = make_store();
+  const auto a = gradient(1.0F);
+  const auto b = gradient(-0.5F);
+  const std::vector<Contribution> both = {{{a.data()}, {}, 3}, {{b.data()}, {}, 1}};
+  store.apply(both);
+
+  Buffer parameters(1600);
+  Buffer mean(1600);
+  for (std::size_t i = 0; i < 1600; ++i) {
+    parameters.data()[i] = 0.001F * static_cast<float>(i);
+    mean.data()[i] = 0.75F * a[i] + 0.25F * b[i];
+  }
+  AdamOptimizer adam(parameters.span(), mean.span(), 0.01, portable_kernels());
+  adam.begin_step();
+  adam.update(0, 1600);
+  for (std::size_t i = 0; i < 1600; ++i) {
+    CHECK(store.parameters()[i] == doctest::Approx(parameters.data()[i]).epsilon(1e-6));
+  }
+  CHECK(store.version() == 1);
+}
+
+TEST_CASE("of a sparse shard only rows that were pushed change, once each") {
+  ShardStore store = make_store();
+  const auto before = values_of(store);
+  const std::vector<float> zero(1600);
+  const std::vector<SparseRows> first = {{1, {2, 5}, {1, 1, 1, 1, 2, 2, 2, 2}}};
+  const std::vector<SparseRows> second = {{1, {5}, {4, 4, 4, 4}}};
+  const std::vector<Contribution> both = {{{zero.data()}, first, 1}, {{zero.data()}, second, 1}};
+  store.apply(both);
+  for (std::uint64_t row = 0; row < 10; ++row) {
+    const bool touched = row == 2 || row == 5;
+    for (std::size_t i = 0; i < 4; ++i) {
+      // Adam's first step is the learning rate in the gradient's direction.
+      const float expected = before[1600 + row * 4 + i] - (touched ? 0.01F : 0.0F);
+      CHECK(store.row(1, row)[i] == doctest::Approx(expected).epsilon(1e-4));
+    }
+  }
+}
+
+TEST_CASE("a snapshot continues to the same bits") {
+  const Folder folder;
+  const auto one = gradient(1.0F);
+  const auto two = gradient(0.3F);
+  const Contribution first{{one.data()}, {}, 1};
+  const Contribution second{{two.data()}, {}, 1};
+  ShardStore whole = make_store();
+  whole.apply({&first, 1});
+  whole.save(folder.path, "job", 2);
+  whole.apply({&second, 1});
+
+  ShardStore resumed(k_shards, 0.01, portable_kernels());
+  REQUIRE(resumed.load(folder.path, "job", -1));
+  CHECK(resumed.version() == 1);
+  resumed.apply({&second, 1});
+  CHECK(values_of(resumed) == values_of(whole));
+}
+
+TEST_CASE("a damaged snapshot is passed over for an older whole one") {
+  const Folder folder;
+  const auto one = gradient(1.0F);
+  const Contribution push{{one.data()}, {}, 1};
+  ShardStore store = make_store();
+  for (int i = 0; i < 3; ++i) {
+    store.apply({&push, 1});
+    store.save(folder.path, "job", 2);
+  }
+  CHECK_FALSE(fs::exists(folder.path / "step-1.snapshot"));
+  const fs::path newest = folder.path / "step-3.snapshot";
+  SUBCASE("cut short") { fs::resize_file(newest, fs::file_size(newest) - 1); }
+  SUBCASE("a byte changed") {
+    std::fstream file(newest, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-100, std::ios::end);
+    file.put('x');
+  }
+  SUBCASE("empty") { fs::resize_file(newest, 0); }
+  SUBCASE("not a snapshot") { std::ofstream(newest) << "something else entirely, and longer"; }
+  ShardStore resumed(k_shards, 0.01, portable_kernels());
+  REQUIRE(resumed.load(folder.path, "job", -1));
+  CHECK(resumed.version() == 2);
+  CHECK_FALSE(resumed.load(folder.path, "job", 3));
+}
+
+TEST_CASE("a snapshot of another job is refused, not overwritten by chance") {
+  const Folder folder;
+  make_store().save(folder.path, "job", 2);
+  ShardStore other(k_shards, 0.01, portable_kernels());
+  CHECK_THROWS_AS(other.load(folder.path, "another job", -1), DataError);
+  CHECK_FALSE(other.load(folder.path / "none", "job", -1));
+}
+
+} // namespace
+} // namespace trainer

@@ -1,0 +1,64 @@
+#include "trainer/strategy/parameter_server/arrivals.h"
+
+#include <optional>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace trainer {
+namespace {
+
+constexpr double k_slice_seconds = 0.05;
+
+}
+
+Arrivals::Arrivals(Fd listener, std::string token) : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!wake_) {
+    throw Error("eventfd: " + error_text(errno));
+  }
+  thread_ = std::thread([this, door = std::move(listener), token_ = std::move(token)]() mutable {
+    run(std::move(door), std::move(token_));
+  });
+}
+
+Arrivals::~Arrivals() {
+  stop_ = true;
+  thread_.join();
+}
+
+void Arrivals::wake() noexcept {
+  const std::uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof one);
+}
+
+std::vector<Acceptor::Arrival> Arrivals::take() {
+  std::uint64_t count = 0;
+  (void)!read(wake_.get(), &count, sizeof count);
+  const std::lock_guard lock(mutex_);
+  return std::exchange(arrived_, {});
+}
+
+std::string Arrivals::refusals() const {
+  const std::lock_guard lock(mutex_);
+  return refusals_;
+}
+
+void Arrivals::run(Fd listener, std::string token) {
+  Acceptor acceptor(std::move(listener), std::move(token), LinkPurpose::parameter_server,
+                    [](const Introduction&) -> std::optional<std::string> { return std::nullopt; });
+  while (!stop_) {
+    try {
+      auto arrival = acceptor.next(after_seconds(k_slice_seconds));
+      const std::lock_guard lock(mutex_);
+      refusals_ = acceptor.refusals();
+      if (arrival) {
+        arrived_.push_back(std::move(*arrival));
+        wake();
+      }
+    } catch (const Error&) {
+      continue; // One connection's trouble; the others are still to be let in.
+    }
+  }
+}
+
+} // namespace trainer

@@ -1,0 +1,132 @@
+#include "trainer/strategy/parameter_server/channel.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <sys/uio.h>
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_most_parts = 16; ///< In one call to the kernel.
+
+bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+} // namespace
+
+void Channel::send(FrameHeader header, WriteParts parts) {
+  header.bytes = 0;
+  for (const auto& part : parts) {
+    header.bytes += part.size();
+  }
+  queue_.push_back({header, std::move(parts), {}, 0});
+  flush();
+}
+
+void Channel::send_copy(FrameHeader header, std::span<const std::byte> payload) {
+  header.bytes = payload.size();
+  queue_.push_back({header, {}, {payload.begin(), payload.end()}, 0});
+  queue_.back().parts = {queue_.back().owned};
+  flush();
+}
+
+void Channel::flush() {
+  while (!queue_.empty()) {
+    Outgoing& out = queue_.front();
+    std::array<iovec, k_most_parts> pieces{};
+    std::size_t used = 0;
+    std::size_t skip = out.sent;
+    const auto add = [&](std::span<const std::byte> bytes) {
+      if (skip >= bytes.size()) {
+        skip -= bytes.size();
+      } else if (used < pieces.size()) {
+        pieces[used++] = {const_cast<std::byte*>(bytes.data()) + skip, bytes.size() - skip};
+        skip = 0;
+      }
+    };
+    add(bytes_of(out.header));
+    for (const auto& part : out.parts) {
+      add(part);
+    }
+    if (used == 0) {
+      queue_.pop_front();
+      continue;
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = used;
+    const ssize_t sent = sendmsg(link_.get(), &message, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (try_again(errno)) {
+        return;
+      }
+      throw LinkError(error_text(errno));
+    }
+    out.sent += static_cast<std::size_t>(sent);
+    bytes_out_ += static_cast<std::uint64_t>(sent);
+  }
+}
+
+void Channel::receive() {
+  for (;;) {
+    if (header_received_ < sizeof header_) {
+      const std::size_t received =
+          receive_into(writable_bytes_of(header_).subspan(header_received_));
+      if (received == 0) {
+        return;
+      }
+      header_received_ += received;
+      if (header_received_ < sizeof header_) {
+        continue;
+      }
+      const auto type = static_cast<std::uint32_t>(header_.type);
+      if (header_.magic != FrameHeader::k_magic || type < 1 || type > k_last_frame_type) {
+        throw LinkError("it sent something that is not a frame");
+      }
+      payload_ = handler_->payload_of(header_);
+      std::size_t room = 0;
+      for (const auto& part : payload_) {
+        room += part.size();
+      }
+      if (room != header_.bytes) {
+        throw LinkError("it sent a frame of an unexpected length");
+      }
+      part_ = 0;
+      part_received_ = 0;
+    }
+    while (part_ < payload_.size()) {
+      const auto rest = payload_[part_].subspan(part_received_);
+      if (!rest.empty()) {
+        const std::size_t received = receive_into(rest);
+        if (received == 0) {
+          return;
+        }
+        part_received_ += received;
+      }
+      if (part_received_ == payload_[part_].size()) {
+        ++part_;
+        part_received_ = 0;
+      }
+    }
+    header_received_ = 0;
+    handler_->handle(FrameHeader(header_));
+  }
+}
+
+std::size_t Channel::receive_into(std::span<std::byte> into) {
+  const ssize_t received = recv(link_.get(), into.data(), into.size(), 0);
+  if (received > 0) {
+    bytes_in_ += static_cast<std::uint64_t>(received);
+    return static_cast<std::size_t>(received);
+  }
+  if (received == 0) {
+    throw LinkError("its connection closed");
+  }
+  if (try_again(errno)) {
+    return 0;
+  }
+  throw LinkError(error_text(errno));
+}
+
+} // namespace trainer

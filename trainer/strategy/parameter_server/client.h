@@ -1,0 +1,114 @@
+// A worker's side of the parameter servers: pushes gradients, waits for the values that follow.
+//
+// The model's arenas of parameters and gradients are the client's; where a server is on this host
+// it reads and writes them in place, through shared memory, and only headers travel.
+//
+// A server that is gone or silent for peer_timeout is named by a notice and waited for, at most
+// rendezvous_timeout. When one comes back at an older version (sync), all servers are rolled back
+// to it and finish() says at which step to go on.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/device/buffer.h"
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/strategy/parameter_server/channel.h"
+#include "trainer/strategy/parameter_server/protocol.h"
+
+namespace trainer {
+
+struct ClientOptions {
+  std::vector<std::string> servers; ///< host:port
+  int worker = 0;
+  int workers = 1;
+  std::string token;
+  PsPolicy policy;
+  nlohmann::json job; ///< Must be alike on all workers.
+  std::vector<Variable> variables;
+  Partitioner partitioner;
+  bool shared_memory = true; ///< With servers of this host.
+  double peer_timeout = 8;
+  double rendezvous_timeout = 60;
+};
+
+class ParameterClient {
+ public:
+  /// Makes the arenas: `count` floats each. Connects nothing yet. Throws Error, UsageError.
+  ParameterClient(ClientOptions options, std::size_t count,
+                  std::function<void(const std::string&)> notice);
+  ~ParameterClient();
+  ParameterClient(const ParameterClient&) = delete;
+  ParameterClient& operator=(const ParameterClient&) = delete;
+
+  std::span<float> parameters() const { return parameters_; }
+  std::span<float> gradients() const { return gradients_; }
+
+  /// "2 parameter servers (h0:1, h1:2), 1 by shared memory"
+  std::string describe() const;
+
+  /// Meets all servers and gives them the values in parameters(), unless they have some; then
+  /// parameters() holds the servers' values. The step to begin with. Throws PeerError naming the
+  /// servers that cannot be reached, ClusterError when one refuses this worker.
+  std::int64_t connect();
+
+  struct Values {
+    std::int64_t step = 0; ///< To go on with; sync: the values' version.
+    bool resumed = false;  ///< A server came back: `step` need not follow the one pushed.
+    Score totals;          ///< Over all workers' pushes so far, as server 0 counts them.
+  };
+
+  /// Pushes gradients(), the mean over `score.count` samples, computed from the values of `step`,
+  /// and waits for the values that follow; parameters() holds them. In an asynchronous job `step`
+  /// is this worker's own count. Throws PeerError, ClusterError.
+  Values step(std::int64_t step, const Score& score);
+
+  /// Rows of a sparse variable, current values: (rows, row_length).
+  std::vector<float> pull_rows(const std::string& variable, std::span<const std::uint64_t> rows);
+  /// Gradients of rows, part of the next step().
+  void push_rows(const std::string& variable, std::span<const std::uint64_t> rows,
+                 std::span<const float> gradients);
+
+  /// Done with training.
+  void goodbye();
+
+  double seconds_waiting() const { return seconds_waiting_; }
+
+  class Server;
+
+ private:
+  using Done = std::function<bool(const Server&)>;
+
+  Values recover(std::int64_t pushed);
+  bool roll_back();
+  void give_first_values();
+  void reconnect_lost();
+  void pull_all();
+  void drive(const Done& is_done);
+  void tell_alive();
+  FrameHeader push_header(std::int64_t step, const Score& score) const;
+
+  ClientOptions options_;
+  std::function<void(const std::string&)> notice_;
+  SharedFile memory_;
+  SharedFile::Mapping mapping_;
+  Buffer own_;
+  std::span<float> parameters_;
+  std::span<float> gradients_;
+  double seconds_waiting_ = 0;
+
+  std::mutex mutex_; ///< Guards the servers, which tell_alive() uses while this rank computes.
+  std::list<Server> servers_;
+  FrameHeader last_push_;
+  std::condition_variable ending_;
+  bool ended_ = false;
+  std::thread alive_;
+};
+
+} // namespace trainer

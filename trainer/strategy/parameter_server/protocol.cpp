@@ -1,0 +1,150 @@
+#include "trainer/strategy/parameter_server/protocol.h"
+
+#include <fmt/format.h>
+
+namespace trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t k_most_floats = std::size_t{1} << 40;
+
+json policy_json(const PsPolicy& policy) {
+  return {{"update", policy.sync ? "sync" : "async"},
+          {"backup workers", policy.backup_workers},
+          {"max staleness", policy.max_staleness},
+          {"learning rate", policy.learning_rate},
+          {"snapshot every", policy.snapshot_every}};
+}
+
+json shards_json(const std::vector<Shard>& shards) {
+  json all = json::array();
+  for (const Shard& shard : shards) {
+    all.push_back({shard.variable, shard.first_row, shard.rows, shard.row_length, shard.offset,
+                   shard.sparse});
+  }
+  return all;
+}
+
+void check(bool ok, const char* what) {
+  if (!ok) {
+    throw LinkError(fmt::format("its hello has an impossible {}", what));
+  }
+}
+
+std::vector<Shard> parse_shards(const json& all, std::size_t arena) {
+  std::vector<Shard> shards;
+  for (const json& one : all) {
+    Shard shard{one.at(0).get<std::string>(), one.at(1).get<std::size_t>(),
+                one.at(2).get<std::size_t>(), one.at(3).get<std::size_t>(),
+                one.at(4).get<std::size_t>(), one.at(5).get<bool>()};
+    check(shard.rows <= arena && shard.row_length >= 1 && shard.row_length <= arena &&
+              shard.count() <= arena && shard.offset <= arena - shard.count(),
+          "shard");
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+} // namespace
+
+std::string hello_text(const WorkerHello& hello) {
+  return json{{"worker", hello.worker},
+              {"workers", hello.workers},
+              {"policy", policy_json(hello.policy)},
+              {"job", hello.job},
+              {"arena", hello.arena},
+              {"shards", shards_json(hello.shards)},
+              {"memory", {hello.memory.pid, hello.memory.fd, hello.memory.nonce}}}
+      .dump();
+}
+
+WorkerHello parse_hello(const std::string& text) {
+  WorkerHello hello;
+  try {
+    const json all = json::parse(text);
+    hello.worker = all.at("worker").get<int>();
+    hello.workers = all.at("workers").get<int>();
+    check(hello.workers >= 1 && hello.worker >= 0 && hello.worker < hello.workers, "worker");
+    const json& policy = all.at("policy");
+    hello.policy.sync = policy.at("update").get<std::string>() == "sync";
+    hello.policy.backup_workers = policy.at("backup workers").get<int>();
+    hello.policy.max_staleness = policy.at("max staleness").get<std::int64_t>();
+    hello.policy.learning_rate = policy.at("learning rate").get<double>();
+    hello.policy.snapshot_every = policy.at("snapshot every").get<std::int64_t>();
+    check(hello.policy.backup_workers >= 0 && hello.policy.backup_workers < hello.workers &&
+              hello.policy.snapshot_every >= 0,
+          "policy");
+    hello.job = all.at("job");
+    hello.arena = all.at("arena").get<std::size_t>();
+    check(hello.arena <= k_most_floats, "arena");
+    hello.shards = parse_shards(all.at("shards"), hello.arena);
+    const json& memory = all.at("memory");
+    hello.memory.pid = memory.at(0).get<std::int64_t>();
+    hello.memory.fd = memory.at(1).get<std::int32_t>();
+    hello.memory.nonce = memory.at(2).get<SharedFile::Nonce>();
+  } catch (const json::exception&) {
+    throw LinkError("its hello cannot be read");
+  }
+  return hello;
+}
+
+std::string welcome_text(const ServerWelcome& welcome) {
+  return json{{"version", welcome.version},
+              {"incarnation", welcome.incarnation},
+              {"has values", welcome.has_values},
+              {"resumed", welcome.resumed},
+              {"shares memory", welcome.shares_memory}}
+      .dump();
+}
+
+ServerWelcome parse_welcome(const std::string& text) {
+  try {
+    const json all = json::parse(text);
+    return {all.at("version").get<std::int64_t>(), all.at("incarnation").get<std::int64_t>(),
+            all.at("has values").get<bool>(), all.at("resumed").get<bool>(),
+            all.at("shares memory").get<bool>()};
+  } catch (const json::exception&) {
+    throw LinkError("its welcome cannot be read");
+  }
+}
+
+std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b) {
+  const auto compare = [](const json& x, const json& y) -> std::optional<std::string> {
+    for (const auto& [key, value] : x.items()) {
+      const json other = y.contains(key) ? y[key] : json();
+      if (value != other) {
+        return fmt::format("{}: {} and {}", key, value.dump(), other.dump());
+      }
+    }
+    return x.size() == y.size() ? std::nullopt : std::optional<std::string>("their settings");
+  };
+  if (a.workers != b.workers) {
+    return fmt::format("workers: {} and {}", a.workers, b.workers);
+  }
+  if (auto found = compare(policy_json(a.policy), policy_json(b.policy))) {
+    return found;
+  }
+  if (auto found = compare(a.job, b.job)) {
+    return found;
+  }
+  if (a.arena != b.arena || a.shards != b.shards) {
+    return fmt::format("the model: {} and {} parameters", a.arena, b.arena);
+  }
+  return std::nullopt;
+}
+
+std::string job_text(const WorkerHello& hello) {
+  return json{{"policy", policy_json(hello.policy)}, {"job", hello.job}, {"workers", hello.workers}}
+      .dump();
+}
+
+SharedLayout::SharedLayout(std::size_t arena) {
+  const std::size_t bytes =
+      (arena * sizeof(float) + k_shared_page - 1) / k_shared_page * k_shared_page;
+  gradients = k_shared_page;
+  parameters = gradients + bytes;
+  size = parameters + bytes;
+}
+
+} // namespace trainer

@@ -1,0 +1,305 @@
+#include "trainer/strategy/parameter_server/server_link.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "trainer/comm/handshake.h"
+
+namespace trainer {
+namespace {
+
+constexpr double k_first_retry_seconds = 0.01;
+constexpr double k_longest_retry_seconds = 0.2;
+constexpr int k_most_port = 65535;
+
+} // namespace
+
+ParameterClient::Server::Server(int index, const std::string& address, std::string token,
+                                WorkerHello hello, std::span<float> parameters,
+                                std::span<float> gradients)
+    : index_(index), address_(address), token_(std::move(token)), hello_(std::move(hello)),
+      parameters_(parameters), gradients_(gradients) {
+  const std::size_t colon = address.rfind(':');
+  const char* end = address.data() + address.size();
+  const bool has_port = colon != std::string::npos && colon > 0;
+  const auto [stop, error] =
+      std::from_chars(has_port ? address.data() + colon + 1 : end, end, port_);
+  if (!has_port || error != std::errc() || stop != end || port_ < 1 || port_ > k_most_port) {
+    throw UsageError(fmt::format("parameter server {}: '{}' is not host:port", index, address));
+  }
+  host_ = address.substr(0, colon);
+  if (host_.front() == '[' && host_.back() == ']') {
+    host_ = host_.substr(1, host_.size() - 2);
+  }
+}
+
+std::string ParameterClient::Server::name() const {
+  return fmt::format("ps {} ({})", index_, address_);
+}
+
+template <typename Act>
+void ParameterClient::Server::guarded(const Act& act) {
+  try {
+    act();
+  } catch (const LinkError& error) {
+    channel_.reset();
+    throw ServerLost(fmt::format("worker {} lost {} at step {}: {}; waiting for it", hello_.worker,
+                                 name(), version_, error.what()));
+  }
+  if (!refused_.empty()) {
+    throw ClusterError(
+        fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused_));
+  }
+}
+
+void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
+  std::string why;
+  double pause = k_first_retry_seconds;
+  do {
+    try {
+      for (const Address& address : resolve(host_, port_)) {
+        try {
+          const Introduction self =
+              introduce_self(LinkPurpose::parameter_server, hello_.worker, hello_.workers);
+          Fd link = dial_authenticated(address, token_, self, deadline);
+          tune_link(link, peer_timeout);
+          channel_.emplace(std::move(link), *this);
+          meet(deadline, peer_timeout);
+          return;
+        } catch (const LinkError& error) {
+          why = error.what();
+          channel_.reset();
+        } catch (const ServerLost& lost) {
+          why = lost.what();
+        }
+      }
+    } catch (const RefusedError& refused) {
+      throw ClusterError(
+          fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused.what()));
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    pause = std::min(2 * pause, k_longest_retry_seconds);
+  } while (Clock::now() < deadline);
+  throw PeerError(
+      fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
+                  "and reachable from here?",
+                  hello_.worker, name(), version_, why));
+}
+
+void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
+  const std::string text = hello_text(hello_);
+  FrameHeader header;
+  header.type = FrameType::hello;
+  welcomed_ = false;
+  answered_ = true;
+  rolled_back_ = false;
+  refused_.clear();
+  heard_ = Clock::now();
+  guarded([&] { channel_->send_copy(header, std::as_bytes(std::span(text))); });
+  while (!welcomed_) {
+    pollfd polled = to_poll();
+    poll(&polled, 1, poll_timeout(deadline));
+    advance(polled.revents, peer_timeout);
+  }
+}
+
+pollfd ParameterClient::Server::to_poll() const {
+  return {is_open() ? channel_->fd() : -1,
+          static_cast<short>(POLLIN | (has_unsent() ? POLLOUT : 0)), 0};
+}
+
+void ParameterClient::Server::advance(short ready, double peer_timeout) {
+  guarded([&] {
+    if (!is_open()) {
+      throw LinkError("there is no connection");
+    }
+    if (ready != 0) {
+      channel_->flush();
+      channel_->receive();
+      heard_ = Clock::now();
+    } else if (const double silent = -seconds_until(heard_); silent > peer_timeout) {
+      throw LinkError(fmt::format("silent for {:.0f} s", silent));
+    }
+  });
+  if (rolled_back_ && !answered_) {
+    answered_ = true;
+    throw ServerLost(fmt::format("{} went back to step {}", name(), version_));
+  }
+}
+
+void ParameterClient::Server::ask(FrameHeader header, WriteParts parts) {
+  answered_ = false;
+  header.request = ++request_;
+  guarded([&] {
+    if (!is_open()) {
+      throw LinkError("there is no connection");
+    }
+    // Beats lie unread while this rank computes: silence counts from here.
+    heard_ = Clock::now();
+    channel_->send(header, std::move(parts));
+  });
+}
+
+void ParameterClient::Server::send_initial() {
+  WriteParts parts;
+  for (const Shard& shard : hello_.shards) {
+    parts.push_back(std::as_bytes(parameters_.subspan(shard.offset, shard.count())));
+  }
+  FrameHeader header;
+  header.type = FrameType::initial;
+  guarded([&] { channel_->send(header, std::move(parts)); });
+  welcome_.has_values = true;
+}
+
+void ParameterClient::Server::push(const FrameHeader& header) {
+  WriteParts parts;
+  if (!welcome_.shares_memory) {
+    for (const Shard& shard : hello_.shards) {
+      if (!shard.sparse) {
+        parts.push_back(std::as_bytes(gradients_.subspan(shard.offset, shard.count())));
+      }
+    }
+  }
+  FrameHeader mine = header;
+  mine.extra = version_;
+  rolled_back_ = false;
+  ask(mine, std::move(parts));
+}
+
+void ParameterClient::Server::pull(std::int64_t version) {
+  FrameHeader header;
+  header.type = FrameType::pull;
+  header.step = version;
+  rolled_back_ = false;
+  ask(header);
+}
+
+void ParameterClient::Server::pull_rows(std::size_t shard, std::span<const std::uint64_t> rows) {
+  FrameHeader header;
+  header.type = FrameType::rows_pull;
+  header.extra = static_cast<std::int64_t>(shard);
+  rows_.resize(rows.size() * hello_.shards[shard].row_length);
+  ask(header, {std::as_bytes(rows)});
+}
+
+void ParameterClient::Server::push_rows(std::size_t shard, std::span<const std::uint64_t> rows,
+                                        std::span<const float> gradients) {
+  FrameHeader header;
+  header.type = FrameType::rows_push;
+  header.extra = static_cast<std::int64_t>(shard);
+  const auto first = std::as_bytes(rows);
+  const auto second = std::as_bytes(gradients);
+  std::vector<std::byte> payload(first.begin(), first.end());
+  payload.insert(payload.end(), second.begin(), second.end());
+  guarded([&] { channel_->send_copy(header, payload); });
+}
+
+void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t incarnation) {
+  FrameHeader header;
+  header.type = FrameType::rollback;
+  header.step = version;
+  header.extra = incarnation;
+  guarded([&] { channel_->send(header); });
+  answered_ = true;
+}
+
+void ParameterClient::Server::goodbye() {
+  FrameHeader header;
+  header.type = FrameType::goodbye;
+  if (is_open()) {
+    guarded([&] { channel_->send(header); });
+  }
+}
+
+void ParameterClient::Server::beat() noexcept {
+  try {
+    if (is_open() && !channel_->has_unsent()) {
+      channel_->send({});
+    }
+  } catch (...) {
+    return; // Whoever needs the connection next finds out.
+  }
+}
+
+ReadParts ParameterClient::Server::payload_of(const FrameHeader& header) {
+  switch (header.type) {
+  case FrameType::welcome:
+  case FrameType::refused:
+    if (header.bytes > k_longest_text) {
+      throw LinkError("it sent a frame of an unexpected length");
+    }
+    text_.resize(header.bytes);
+    return {text_};
+  case FrameType::parameters: {
+    ReadParts parts;
+    for (const Shard& shard : hello_.shards) {
+      if (!shard.sparse && !welcome_.shares_memory) {
+        parts.push_back(std::as_writable_bytes(parameters_.subspan(shard.offset, shard.count())));
+      }
+    }
+    return parts;
+  }
+  case FrameType::rows:
+    return {std::as_writable_bytes(std::span(rows_))};
+  case FrameType::rolled_back:
+  case FrameType::beat:
+    return {};
+  default:
+    throw LinkError("it sent a frame that was not due");
+  }
+}
+
+void ParameterClient::Server::handle(const FrameHeader& header) {
+  const auto text = [&] {
+    return std::string(reinterpret_cast<const char*>(text_.data()), text_.size());
+  };
+  switch (header.type) {
+  case FrameType::welcome:
+    welcome_ = parse_welcome(text());
+    version_ = welcome_.version;
+    welcomed_ = true;
+    break;
+  case FrameType::refused:
+    refused_ = text();
+    break;
+  case FrameType::parameters:
+    if (header.request != request_) {
+      break; // Asked for before the servers went back.
+    }
+    version_ = header.step;
+    totals_ = {header.loss, header.correct, header.count};
+    welcome_.resumed = false;
+    answered_ = true;
+    break;
+  case FrameType::rows:
+    answered_ = true;
+    break;
+  case FrameType::rolled_back:
+    version_ = header.step;
+    rolled_back_ = true;
+    break;
+  default:
+    break;
+  }
+}
+
+Holder find_row(std::list<ParameterClient::Server>& servers, const std::string& variable,
+                std::uint64_t row) {
+  for (ParameterClient::Server& server : servers) {
+    const auto& shards = server.hello().shards;
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+      const Shard& shard = shards[s];
+      if (shard.sparse && shard.variable == variable && row >= shard.first_row &&
+          row < shard.first_row + shard.rows) {
+        return {&server, s, row - shard.first_row, shard.row_length};
+      }
+    }
+  }
+  throw UsageError(fmt::format("no server holds row {} of a sparse variable '{}'", row, variable));
+}
+
+} // namespace trainer

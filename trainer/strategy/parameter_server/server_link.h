@@ -1,0 +1,106 @@
+// A worker's connection to one parameter server: what has been asked of it and what it answered.
+#pragma once
+
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+
+#include "trainer/strategy/parameter_server/channel.h"
+#include "trainer/strategy/parameter_server/client.h"
+#include "trainer/strategy/parameter_server/protocol.h"
+
+namespace trainer {
+
+/// A server's connection is gone, or the servers were rolled back: what was asked will not be
+/// answered. The line names server and cause.
+struct ServerLost : Error {
+  using Error::Error;
+};
+
+class ParameterClient::Server final : public FrameHandler {
+ public:
+  /// Throws UsageError for an address that is not host:port.
+  Server(int index, const std::string& address, std::string token, WorkerHello hello,
+         std::span<float> parameters, std::span<float> gradients);
+
+  std::string name() const; ///< "ps 1 (host:port)"
+  bool is_open() const noexcept { return channel_.has_value(); }
+  std::int64_t version() const noexcept { return version_; }
+  const ServerWelcome& welcome() const noexcept { return welcome_; }
+  const Score& totals() const noexcept { return totals_; }
+  const WorkerHello& hello() const noexcept { return hello_; }
+
+  /// Connects and reads the welcome, trying again until the deadline. Throws PeerError then,
+  /// ClusterError when it refuses this worker.
+  void dial(Deadline deadline, double peer_timeout);
+
+  // Requests; each is answered before the next. Throw ServerLost.
+  void send_initial();
+  void push(const FrameHeader& header);
+  void pull(std::int64_t version);
+  void pull_rows(std::size_t shard, std::span<const std::uint64_t> rows);
+  void push_rows(std::size_t shard, std::span<const std::uint64_t> rows,
+                 std::span<const float> gradients); ///< No answer.
+  void ask_rollback(std::int64_t version, std::int64_t incarnation);
+  void goodbye();
+  void beat() noexcept;
+
+  bool has_answered() const noexcept { return answered_; }
+  bool has_unsent() const noexcept { return is_open() && channel_->has_unsent(); }
+  const std::vector<float>& rows() const noexcept { return rows_; }
+
+  /// Since the last push or pull.
+  bool was_rolled_back() const noexcept { return rolled_back_; }
+
+  pollfd to_poll() const;
+  /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
+  void advance(short ready, double peer_timeout);
+
+  ReadParts payload_of(const FrameHeader& header) override;
+  void handle(const FrameHeader& header) override;
+
+ private:
+  template <typename Act>
+  void guarded(const Act& act);
+  void ask(FrameHeader header, WriteParts parts = {});
+  void meet(Deadline deadline, double peer_timeout);
+
+  int index_;
+  std::string address_;
+  std::string host_;
+  int port_ = 0;
+  std::string token_;
+  WorkerHello hello_;
+  std::span<float> parameters_;
+  std::span<float> gradients_;
+
+  std::optional<Channel> channel_;
+  ServerWelcome welcome_;
+  std::int64_t version_ = 0;
+  Score totals_;
+  bool welcomed_ = false;
+  bool answered_ = true;
+  std::int64_t request_ = 0;
+  bool rolled_back_ = false;
+  std::string refused_;
+  Deadline heard_;
+  std::vector<std::byte> text_;
+  std::vector<float> rows_;
+};
+
+/// Where a row of a variable is.
+struct Holder {
+  ParameterClient::Server* server;
+  std::size_t shard; ///< Among the server's.
+  std::uint64_t row; ///< Within the shard.
+  std::size_t row_length;
+};
+
+/// Throws UsageError where no server holds such a row of a sparse variable.
+Holder find_row(std::list<ParameterClient::Server>& servers, const std::string& variable,
+                std::uint64_t row);
+
+} // namespace trainer

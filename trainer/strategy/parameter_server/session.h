@@ -1,0 +1,82 @@
+// One worker's connection at a parameter server.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/handshake.h"
+#include "trainer/strategy/parameter_server/channel.h"
+#include "trainer/strategy/parameter_server/protocol.h"
+#include "trainer/strategy/parameter_server/store.h"
+
+namespace trainer {
+
+class Session;
+
+/// What a session asks of its server. All may throw LinkError to end the connection.
+class SessionOwner {
+ public:
+  virtual ~SessionOwner() = default;
+  virtual void hello(Session& session, WorkerHello hello) = 0;
+  virtual ShardStore& store() = 0;
+  virtual void initial(std::span<const float> values) = 0;
+  virtual void pushed(Session& session) = 0;
+  virtual void pull(Session& session) = 0;
+  virtual void rollback(Session& session, std::int64_t step, std::int64_t incarnation) = 0;
+  virtual void goodbye(Session& session) = 0;
+};
+
+class Session final : public FrameHandler {
+ public:
+  Session(Introduction who, Fd link, SessionOwner& owner)
+      : who_(std::move(who)), channel_(std::move(link), *this), owner_(owner) {}
+
+  Channel& channel() noexcept { return channel_; }
+  const Channel& channel() const noexcept { return channel_; }
+  /// "worker 1 (host-b, pid 123)"
+  std::string name() const;
+  int worker() const noexcept { return hello_ ? hello_->worker : -1; }
+  const std::optional<WorkerHello>& hello() const noexcept { return hello_; }
+
+  /// Accepts the worker: from here on its pushes have the store's length.
+  void accept(WorkerHello hello, const ShardStore& store);
+  bool shares_memory() const noexcept { return arenas_.size() > 0; }
+
+  /// The whole push that waits to become part of an update.
+  const std::optional<FrameHeader>& push() const noexcept { return push_; }
+  void drop_push();
+  Contribution contribution(const ShardStore& store) const;
+
+  /// Sends the store's dense values with this header.
+  void send_parameters(FrameHeader header, const ShardStore& store);
+
+  ReadParts payload_of(const FrameHeader& header) override;
+  void handle(const FrameHeader& header) override;
+
+  bool member = false;                   ///< Updates wait for its pushes.
+  bool over = false;                     ///< To be removed.
+  std::optional<std::int64_t> waits_for; ///< Values of this version or later, asked for.
+  std::int64_t request = 0;              ///< Of what is to be answered.
+  std::int64_t clock = 0;                ///< Steps that it has pushed (asynchronous jobs).
+  Deadline heard;                        ///< When its last frame came.
+  std::uint64_t shared_bytes = 0;        ///< Moved through shared memory.
+
+ private:
+  void take_rows(const FrameHeader& header);
+  void send_rows(const FrameHeader& header);
+  const Shard& sparse_shard(const FrameHeader& header) const;
+
+  Introduction who_;
+  Channel channel_;
+  SessionOwner& owner_;
+  std::optional<WorkerHello> hello_;
+  std::vector<std::byte> text_;  ///< Payloads other than pushes.
+  std::vector<float> gradients_; ///< A push over TCP, dense shards in the store's order.
+  std::vector<float> outgoing_;  ///< Values on their way.
+  std::optional<FrameHeader> push_;
+  std::vector<SparseRows> sparse_;
+  SharedFile::Mapping arenas_;
+};
+
+} // namespace trainer
