@@ -1,0 +1,26 @@
+// Replicas in lockstep within one process: a thread, a model and a set of variables a device. Each
+// takes its share of the global batch, and all apply the same averaged gradient, as the ranks of
+// strategy/multi_worker.h do, over a communicator that is this process' memory.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/in_process.h"
+
+namespace trainer {
+
+/// "cpu:0,cpu:1"; empty: one CPU replica. Throws UsageError naming --devices for what is no device,
+/// a device given twice, or a GPU, of which this build has no kernels.
+std::vector<std::string> parse_devices(const std::string& text);
+
+/// "auto", "reduction-to-one", "hierarchical-copy"; auto: each replica sums a share. Throws
+/// UsageError for nccl, saying what is missing.
+CrossDeviceOps parse_cross_device_ops(const std::string& text);
+
+/// Runs `body` once a replica, each in a thread of its own (replica 0 in the caller's), and returns
+/// when all have ended. Throws what the first replica to fail threw.
+void run_replicas(int replicas, CrossDeviceOps ops, const std::function<void(Communicator&)>& body);
+
+} // namespace trainer
