@@ -10,6 +10,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/replica.h"
+#include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
@@ -21,23 +22,26 @@ constexpr int k_warm_up_steps = 50;
 constexpr int k_calibration_steps = 50;
 constexpr std::int64_t k_least_steps = 20;
 
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+/// Of this thread.
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
-} // namespace
-
-void benchmark_training(const TrainerOptions& options) {
-  const Cluster cluster = cluster_from_env();
-  const auto communicator = connect(cluster, comm_options(options));
+/// One rank's part, in a thread of its own.
+void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
+  const int rank = communicator.rank();
+  const int ranks = communicator.world_size();
   const CpuKernels& kernels = *select_device(options.device).kernels;
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Dataset data = synthetic_dataset(k_samples, seed);
-  Replica replica({}, options.learning_rate, kernels, *communicator);
+  Replica replica({}, options.learning_rate, kernels, communicator);
   replica.model.initialize(seed);
-  MultiWorker strategy(*communicator, replica.optimizer, replica.gradients,
+  MultiWorker strategy(communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);
-  Loader loader(data.train, kernels,
-                {batch_size, cluster.rank, cluster.world_size, seed, 0, INT64_MAX});
+  Loader loader(data.train, kernels, {batch_size, rank, ranks, seed, 0, INT64_MAX});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();
@@ -50,32 +54,45 @@ void benchmark_training(const TrainerOptions& options) {
   const double seconds_a_step = run(k_calibration_steps) / k_calibration_steps;
   auto steps =
       std::max(k_least_steps, static_cast<std::int64_t>(options.benchmark / seconds_a_step));
-  communicator->broadcast(std::as_writable_bytes(std::span(&steps, 1)), 0, "steps");
+  communicator.broadcast(std::as_writable_bytes(std::span(&steps, 1)), 0, "steps");
 
   std::array<double, k_windows> rates{};
   double per_cpu_second = 0;
   const double input_before = loader.seconds();
   const double started = now();
   for (double& rate : rates) {
-    communicator->barrier("window");
+    communicator.barrier("window");
     const double cpu = cpu_seconds();
     const double begin = now();
     run(steps);
     const auto samples = static_cast<double>(steps * options.batch_size);
     per_cpu_second = std::max(per_cpu_second, samples / (cpu_seconds() - cpu));
-    communicator->barrier("window");
-    rate = samples * cluster.world_size / (now() - begin);
+    communicator.barrier("window");
+    rate = samples * ranks / (now() - begin);
   }
   const double input = (loader.seconds() - input_before) / (now() - started);
-  if (cluster.rank == 0) {
+  if (rank == 0) {
     std::sort(rates.begin(), rates.end());
     fmt::print("mlp dtrain {} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
                "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
                "{}\n",
-               trainer_version(), cluster.world_size, options.batch_size, rates.back(),
-               rates[k_windows / 2],
-               rates.back() / static_cast<double>(options.batch_size) / cluster.world_size,
-               per_cpu_second, 100 * input, kernels.name);
+               trainer_version(), ranks, options.batch_size, rates.back(), rates[k_windows / 2],
+               rates.back() / static_cast<double>(options.batch_size) / ranks, per_cpu_second,
+               100 * input, kernels.name);
+  }
+}
+
+} // namespace
+
+void benchmark_training(const TrainerOptions& options) {
+  const Cluster cluster = cluster_from_env();
+  const auto replicas = static_cast<int>(parse_devices(options.devices).size());
+  const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
+  if (replicas == 1) {
+    benchmark_rank(options, *connect(cluster, comm_options(options)));
+  } else {
+    run_replicas(replicas, ops,
+                 [&](Communicator& communicator) { benchmark_rank(options, communicator); });
   }
 }
 

@@ -7,6 +7,8 @@
 #include "trainer/benchmark.h"
 #include "trainer/errors.h"
 #include "trainer/options.h"
+#include "trainer/plan_run.h"
+#include "trainer/strategy/parameter_server/run.h"
 #include "trainer/train.h"
 
 namespace {
@@ -24,6 +26,10 @@ void run(const std::vector<std::string>& args) {
     fmt::print("dtrain-trainer {}\n", trainer::trainer_version());
   } else if (options.benchmark_gemm) {
     trainer::benchmark_gemm();
+  } else if (options.plan > 0) {
+    trainer::print_plan(options);
+  } else if (const auto task = trainer::parameter_server_task()) {
+    trainer::run_parameter_server_task(*task, options);
   } else if (options.benchmark > 0) {
     trainer::benchmark_training(options);
   } else {

@@ -111,6 +111,19 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .complete = Complete::choices,
        .choices = {"auto", "cpu", "cuda"}},
+      {.flags = "--devices",
+       .target = &o.devices,
+       .metavar = "LIST",
+       .help = "Replicas of this process, a thread each, in lockstep: cpu:0,cpu:1 [one]",
+       .group = group},
+      {.flags = "--cross-device-ops",
+       .target = &o.cross_device_ops,
+       .metavar = "HOW",
+       .help = "How replicas of one process sum gradients: auto (each a share), "
+               "reduction-to-one, hierarchical-copy or nccl [auto]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"auto", "reduction-to-one", "hierarchical-copy", "nccl"}},
       {.flags = "--transport",
        .target = &o.transport,
        .metavar = "TRANSPORT",
@@ -142,6 +155,49 @@ std::vector<Option> machine_options(TrainerOptions& o) {
   };
 }
 
+std::vector<Option> parameter_server_options(TrainerOptions& o) {
+  const std::string group = "Parameter servers (TF_CONFIG with ps)";
+  return {
+      {.flags = "--update",
+       .target = &o.update,
+       .metavar = "MODE",
+       .help = "sync: an update averages all workers' gradients; async: each is an update [sync]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"sync", "async"}},
+      {.flags = "--backup-workers",
+       .target = &o.backup_workers,
+       .metavar = "N",
+       .help = "With sync: do not wait for the slowest N workers; what comes late is dropped [0]",
+       .group = group,
+       .minimum = 0},
+      {.flags = "--max-staleness",
+       .target = &o.max_staleness,
+       .metavar = "STEPS",
+       .help = "With async: how far a worker may be ahead of the slowest [no bound]",
+       .group = group,
+       .minimum = 0},
+      {.flags = "--partitioner",
+       .target = &o.partitioner,
+       .metavar = "HOW",
+       .help = "How variables are cut by rows: none, fixed[:SHARDS], min-size[:BYTES[:SHARDS]] or "
+               "max-size:BYTES[:SHARDS]; the pieces are placed by bytes [fixed: one a server]",
+       .group = group},
+      {.flags = "--snapshot-dir",
+       .target = &o.snapshot_dir,
+       .metavar = "DIR",
+       .help = "Where a server keeps what it needs to come back after a failure [none]",
+       .group = group,
+       .complete = Complete::directory},
+      {.flags = "--snapshot-every",
+       .target = &o.snapshot_every,
+       .metavar = "UPDATES",
+       .help = "Updates between two snapshots, alike on all tasks [1000]",
+       .group = group,
+       .minimum = 1},
+  };
+}
+
 std::vector<Option> other_options(TrainerOptions& o) {
   const std::string group = "Other";
   return {
@@ -152,6 +208,32 @@ std::vector<Option> other_options(TrainerOptions& o) {
        .group = group,
        .minimum = 0,
        .maximum = k_max_seconds},
+      {.flags = "--plan",
+       .target = &o.plan,
+       .metavar = "WORKERS",
+       .help = "Do not train: measure this machine's computing and its link (or, as several ranks, "
+               "the one between them) and predict step time and samples/s of every strategy and "
+               "the best number of parameter servers",
+       .group = group,
+       .minimum = 1,
+       .maximum = 512},
+      {.flags = "--plan-ranks-per-host",
+       .target = &o.plan_ranks_per_host,
+       .metavar = "N",
+       .help = "Workers that share a host's network in the plan [1]",
+       .group = group,
+       .minimum = 1,
+       .maximum = 512},
+      {.flags = "--plan-bandwidth",
+       .target = &o.plan_bandwidth,
+       .metavar = "GB/S",
+       .help = "Of the plan's links, in 10^9 bytes a second [measured]",
+       .group = group},
+      {.flags = "--plan-latency",
+       .target = &o.plan_latency,
+       .metavar = "MICROSECONDS",
+       .help = "Of the plan's links [measured]",
+       .group = group},
       {.flags = "--benchmark-gemm",
        .target = &o.benchmark_gemm,
        .metavar = "",
@@ -183,7 +265,8 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
                     "dtrain submit --workers=3 --wait",
                     "# Save every 500 steps, and continue after an interruption",
                     "dtrain-trainer --checkpoint-dir=run1 --checkpoint-every=500 --resume"};
-  for (auto part : {training_options, output_options, machine_options, other_options}) {
+  for (auto part : {training_options, output_options, machine_options, parameter_server_options,
+                    other_options}) {
     for (Option& option : part(options)) {
       table.options.push_back(std::move(option));
     }

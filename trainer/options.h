@@ -19,6 +19,14 @@ struct TrainerOptions {
   std::string device = "auto";
   std::string transport = "auto";
   std::int64_t bucket_kib = 128;
+  std::string devices;
+  std::string cross_device_ops = "auto";
+  std::string update = "sync";
+  std::int64_t backup_workers = 0;
+  std::int64_t max_staleness = -1; ///< Steps; -1: no bound.
+  std::string partitioner = "fixed";
+  std::string snapshot_dir;
+  std::int64_t snapshot_every = 1000;
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
   std::string logdir;
@@ -29,6 +37,10 @@ struct TrainerOptions {
   bool resume = false;
   double benchmark = 0;
   bool benchmark_gemm = false;
+  std::int64_t plan = 0; ///< Workers to plan for; 0: train.
+  std::int64_t plan_ranks_per_host = 1;
+  double plan_bandwidth = 0; ///< GB/s; 0: measured.
+  double plan_latency = 0;   ///< Microseconds; 0: measured.
   bool help = false;
   bool version = false;
 };

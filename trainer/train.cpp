@@ -13,6 +13,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/monitor/console.h"
 #include "trainer/monitor/tensorboard.h"
+#include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
@@ -115,27 +116,26 @@ void report_held_out(const Score& score, std::int64_t step, TensorBoard* board, 
   }
 }
 
-} // namespace
-
-void train(const TrainerOptions& options) {
-  const Cluster cluster = cluster_from_env();
-  const Device device = select_device(options.device);
-  const CpuKernels& kernels = *device.kernels;
-  const auto communicator = connect(cluster, comm_options(options));
-  const bool first_rank = cluster.rank == 0;
-  Console console(!first_rank, !options.no_progress);
+Dataset find_dataset(const TrainerOptions& options) {
   DataPlaces places = data_places_from_env();
   places.progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1;
-  const Dataset data = load_dataset(locate_dataset(options.data, places));
+  return load_dataset(locate_dataset(options.data, places));
+}
+
+void train_rank(const TrainerOptions& options, const Cluster& cluster, const Device& device,
+                const Dataset& data, Communicator& communicator) {
+  const CpuKernels& kernels = *device.kernels;
+  const bool first_rank = cluster.rank == 0;
+  Console console(!first_rank, !options.no_progress);
   const Plan plan = make_plan(options, cluster.world_size, data.train.count);
-  check_same_plan(plan, *communicator);
-  print_choices(options, cluster, plan, *communicator, device, data, console);
+  check_same_plan(plan, communicator);
+  print_choices(options, cluster, plan, communicator, device, data, console);
 
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   Replica replica({.inputs = data.train.features, .classes = data.classes}, options.learning_rate,
-                  kernels, *communicator);
-  Progress progress = start_or_resume(options, plan, replica, *communicator, console);
-  MultiWorker strategy(*communicator, replica.optimizer, replica.gradients,
+                  kernels, communicator);
+  Progress progress = start_or_resume(options, plan, replica, communicator, console);
+  MultiWorker strategy(communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);
   const std::unique_ptr<TensorBoard> board = first_rank && !options.logdir.empty()
                                                  ? std::make_unique<TensorBoard>(options.logdir)
@@ -143,7 +143,7 @@ void train(const TrainerOptions& options) {
   Loader loader(data.train, kernels,
                 {batch_size, cluster.rank, cluster.world_size, plan.seed, progress.position,
                  std::max<std::int64_t>(plan.steps - progress.step, 0)});
-  Metrics metrics(*communicator);
+  Metrics metrics(communicator);
   const auto save = [&] {
     if (first_rank && !options.checkpoint_dir.empty()) {
       save_checkpoint(options.checkpoint_dir, replica, progress);
@@ -169,8 +169,34 @@ void train(const TrainerOptions& options) {
   if (saved_at != progress.step) {
     save();
   }
-  report_held_out(evaluate(replica.model, data.test, kernels, batch_size, *communicator),
+  report_held_out(evaluate(replica.model, data.test, kernels, batch_size, communicator),
                   progress.step, board.get(), console);
+}
+
+} // namespace
+
+void train(const TrainerOptions& options) {
+  Cluster cluster = cluster_from_env();
+  const Device device = select_device(options.device);
+  const auto replicas = static_cast<int>(parse_devices(options.devices).size());
+  const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
+  if (replicas == 1) {
+    const auto communicator = connect(cluster, comm_options(options));
+    train_rank(options, cluster, device, find_dataset(options), *communicator);
+    return;
+  }
+  if (cluster.world_size > 1) {
+    throw UsageError(fmt::format("--devices={}: one device a worker in a job of {} workers",
+                                 options.devices, cluster.world_size));
+  }
+  const Dataset data = find_dataset(options);
+  cluster.world_size = cluster.local_world_size = replicas;
+  cluster.source = "--devices";
+  run_replicas(replicas, ops, [&](Communicator& communicator) {
+    Cluster replica = cluster;
+    replica.rank = replica.local_rank = communicator.rank();
+    train_rank(options, replica, device, data, communicator);
+  });
 }
 
 } // namespace trainer

@@ -1,0 +1,21 @@
+// dtrain-trainer --plan: measures, then prints what trainer/plan.h predicts.
+#pragma once
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/options.h"
+#include "trainer/plan.h"
+
+namespace trainer {
+
+/// A rank's own speed: seconds of one step of the model, best of several runs.
+double measure_step_seconds(std::size_t batch_size, const CpuKernels& kernels);
+
+/// The link between the ranks of a communicator, from all-reduces of 64 bytes and of 16 MB. The
+/// same on every rank.
+Link measure_link(Communicator& communicator);
+
+/// As one process, measures a link over TCP within this host; as a rank of several, theirs. Rank 0
+/// prints.
+void print_plan(const TrainerOptions& options);
+
+} // namespace trainer
