@@ -1,0 +1,185 @@
+"""Parameter servers and mirrored replicas, as real processes on a small data set."""
+import json
+import re
+import signal
+import socket
+
+import pytest
+
+import idx_data
+from harness import EXIT_OK, EXIT_USAGE, until
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return idx_data.write(tmp_path_factory.mktemp("idx"))
+
+
+def free_ports(count):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+class Job:
+    """Parameter servers and workers, each a process that writes to a file of its own."""
+
+    def __init__(self, home, data, servers, workers, flags):
+        self.home = home
+        self.command = [home.trainer_path, f"--data={data}", "--no-progress", *flags]
+        ports = free_ports(servers + workers)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        self.cluster = {"ps": addresses[:servers], "worker": addresses[servers:]}
+        self.tasks = {}
+        for kind, addresses in self.cluster.items():
+            for index in range(len(addresses)):
+                self.start(kind, index)
+
+    def start(self, kind, index):
+        env = {"DTRAIN_JOB_TOKEN": "secret", "TF_CONFIG": json.dumps(
+            {"cluster": self.cluster, "task": {"type": kind, "index": index}})}
+        path = self.home.folder / f"{kind}-{index}.log"
+        with path.open("ab") as file:
+            process = self.home.start(self.command, env=env, stdout=file, stderr=file)
+        process.output = path
+        self.tasks[kind, index] = process
+
+    def text(self, kind, index):
+        return self.tasks[kind, index].output.read_text(errors="replace")
+
+    def wait(self, seconds=60, expect=EXIT_OK):
+        for (kind, index), process in self.tasks.items():
+            code = process.wait(timeout=seconds * self.home.build.slowness)
+            assert expect is None or code == expect, f"{kind} {index}: {self.text(kind, index)}"
+
+    def end(self):
+        for process in self.tasks.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def job(home, data):
+    jobs = []
+
+    def start(servers, workers, *flags):
+        jobs.append(Job(home, data, servers, workers, flags))
+        return jobs[-1]
+    yield start
+    for one in jobs:
+        one.end()
+
+
+def losses(text):
+    found = re.findall(r"step +(\d+) .*? loss ([\d.]+)", text)
+    assert found, text
+    return {int(step): float(loss) for step, loss in found}
+
+
+def held_out(text):
+    return re.search(r"held-out .*", text).group(0)
+
+
+STEPS = ["--steps=60", "--log-every=20"]
+
+
+def test_servers_replicas_and_one_process_have_the_same_losses(home, data, job):
+    alone = home.trainer(f"--data={data}", "--batch-size=64", *STEPS).out
+    mirrored = home.trainer(f"--data={data}", "--batch-size=32", "--devices=cpu:0,cpu:1",
+                            *STEPS).out
+    served = job(2, 2, "--batch-size=32", *STEPS)
+    served.wait()
+    assert losses(mirrored) == pytest.approx(losses(alone), abs=1e-4)
+    assert losses(served.text("worker", 0)) == pytest.approx(losses(alone), abs=1e-4)
+
+
+def test_the_servers_say_how_much_went_through_them(job):
+    served = job(2, 1, "--transport=tcp", *STEPS)
+    served.wait()
+    for index in range(2):
+        assert re.search(rf"ps {index}: step 60, .* MB/s in, .* MB/s out", served.text("ps", index))
+
+
+def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(home, job):
+    flags = ["--steps=3000", "--log-every=3000", "--snapshot-every=100"]
+    calm = job(2, 2, *flags)
+    calm.wait()
+    expected = held_out(calm.text("worker", 0))
+    struck = job(2, 2, *flags, f"--snapshot-dir={home.folder / 'snapshots'}")
+    folder = home.folder / "snapshots" / "ps-1-of-2"
+    until(lambda: list(folder.glob("step-*.snapshot")), "a snapshot", 30 * home.build.slowness)
+    struck.tasks["ps", 1].kill()
+    struck.tasks["ps", 1].wait()
+    struck.start("ps", 1)
+    struck.wait()
+    assert "resumes at step" in struck.text("ps", 1)
+    assert held_out(struck.text("worker", 0).rpartition("lost ps 1")[2]) == expected
+
+
+def test_a_server_that_does_not_come_back_is_named_by_every_worker(home, job):
+    struck = job(2, 2, "--epochs=1000000", "--log-every=50", "--rendezvous-timeout=5")
+    until(lambda: "step" in struck.text("worker", 0), "a step", 30 * home.build.slowness)
+    struck.tasks["ps", 1].kill()
+    for index in range(2):
+        assert struck.tasks["worker", index].wait(timeout=20 * home.build.slowness) == 1
+        last = struck.text("worker", index).splitlines()[-1]
+        assert "ps 1 (127.0.0.1:" in last and "step" in last
+
+
+@pytest.mark.parametrize("loss", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "silent"])
+def test_a_worker_that_is_lost_is_named_and_the_others_go_on(home, job, loss):
+    struck = job(1, 3, "--epochs=1000000", "--log-every=50", "--peer-timeout=3")
+    until(lambda: "step" in struck.text("worker", 0), "a step", 30 * home.build.slowness)
+    struck.tasks["worker", 1].send_signal(loss)
+    until(lambda: "lost worker 1 (" in struck.text("ps", 0), "the ps names it",
+          10 * home.build.slowness)
+    lines = struck.text("worker", 0).count("\n")
+    until(lambda: struck.text("worker", 0).count("\n") > lines + 1, "the others go on",
+          20 * home.build.slowness)
+    assert "2 of 3 workers left" in struck.text("ps", 0)
+
+
+def test_asynchronous_workers_finish(job):
+    served = job(1, 2, "--update=async", "--max-staleness=4", *STEPS)
+    served.wait()
+    assert "held-out accuracy" in served.text("worker", 0)
+
+
+def alone_with(home, data, cluster, task, *flags):
+    env = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+    result = home.trainer(f"--data={data}", *flags, env=env, expect=EXIT_USAGE)
+    assert result.err.count("\n") == 1, result
+    return result.err
+
+
+def test_mistakes_in_a_job_with_servers_are_one_line(home, data):
+    port, = free_ports(1)
+    here = f"127.0.0.1:{port}"
+    both = {"ps": [here], "worker": ["127.0.0.1:1"]}
+    assert "cluster.worker" in alone_with(home, data, {"ps": [here]}, {"type": "ps", "index": 0})
+    assert "chief" in alone_with(home, data, {**both, "chief": ["127.0.0.1:2"]},
+                                 {"type": "chief", "index": 0})
+    worker = {"type": "worker", "index": 0}
+    assert "--backup-workers=1" in alone_with(home, data, both, worker, "--backup-workers=1")
+    assert "--max-staleness" in alone_with(home, data, both, worker, "--max-staleness=1")
+    assert "--partitioner=half" in alone_with(home, data, both, worker, "--partitioner=half")
+    with socket.create_server(("127.0.0.1", port)):
+        error = alone_with(home, data, both, {"type": "ps", "index": 0})
+        assert here in error and "in use" in error
+
+
+@pytest.mark.parametrize("flag, named", [
+    ("--devices=gpu:0", "CUDA"), ("--devices=cpu:0,cpu:0", "twice"), ("--devices=cpu", "cpu:0"),
+    ("--cross-device-ops=nccl", "NCCL")])
+def test_a_device_that_cannot_be_had_is_one_line(home, data, flag, named):
+    result = home.trainer(f"--data={data}", flag, expect=EXIT_USAGE)
+    assert result.err.count("\n") == 1 and named in result.err, result
+
+
+def test_a_plan_names_the_best_number_of_servers(home):
+    out = home.trainer("--plan=16", "--plan-bandwidth=1", "--plan-latency=20").out
+    assert re.search(r"\d+ servers? for 16 workers", out)
+    assert out.count("best a machine") == 1 and "ring" in out
