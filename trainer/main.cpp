@@ -6,6 +6,7 @@
 #include "submit/errors.h"
 #include "trainer/benchmark.h"
 #include "trainer/errors.h"
+#include "trainer/evaluator.h"
 #include "trainer/options.h"
 #include "trainer/plan_run.h"
 #include "trainer/strategy/parameter_server/run.h"
@@ -30,6 +31,8 @@ void run(const std::vector<std::string>& args) {
     trainer::print_plan(options);
   } else if (const auto task = trainer::parameter_server_task()) {
     trainer::run_parameter_server_task(*task, options);
+  } else if (trainer::is_evaluator_task()) {
+    trainer::run_evaluator(options);
   } else if (options.benchmark > 0) {
     trainer::benchmark_training(options);
   } else {

@@ -171,6 +171,24 @@ def test_mistakes_in_a_job_with_servers_are_one_line(home, data):
         assert here in error and "in use" in error
 
 
+def test_an_evaluator_scores_checkpoints_beside_the_workers(home, data):
+    folder = home.folder / "checkpoints"
+    flags = [f"--data={data}", "--steps=60", f"--checkpoint-dir={folder}", "--checkpoint-every=20"]
+    cluster = {"worker": ["127.0.0.1:1"]}
+    evaluator = home.start(
+        [home.trainer_path, *flags, f"--logdir={home.folder / 'logs'}"],
+        env={"TF_CONFIG": json.dumps({"cluster": cluster,
+                                      "task": {"type": "evaluator", "index": 0}})})
+    trained = home.trainer(*flags).out
+    out, err = evaluator.communicate(timeout=60 * home.build.slowness)
+    assert evaluator.returncode == EXIT_OK, err
+    last = out.decode().splitlines()[-1]
+    assert last.startswith("step 60  ") and held_out(last) == held_out(trained)
+    assert list((home.folder / "logs" / "evaluator").glob("events.out.tfevents.*"))
+    refused = alone_with(home, data, cluster, {"type": "evaluator", "index": 0})
+    assert "--checkpoint-dir" in refused
+
+
 @pytest.mark.parametrize("flag, named", [
     ("--devices=gpu:0", "CUDA"), ("--devices=cpu:0,cpu:0", "twice"), ("--devices=cpu", "cpu:0"),
     ("--cross-device-ops=nccl", "NCCL")])

@@ -1,0 +1,95 @@
+#include "trainer/evaluator.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/data/locate.h"
+#include "trainer/device/device.h"
+#include "trainer/errors.h"
+#include "trainer/evaluate.h"
+#include "trainer/monitor/console.h"
+#include "trainer/monitor/tensorboard.h"
+
+namespace trainer {
+namespace {
+
+constexpr auto k_look_every = std::chrono::milliseconds(200);
+
+bool is_last(const Progress& progress, const TrainerOptions& options, std::uint64_t samples) {
+  return options.steps > 0
+             ? progress.step >= options.steps
+             : progress.position >= samples * static_cast<std::uint64_t>(options.epochs);
+}
+
+} // namespace
+
+bool is_evaluator_task(const GetEnv& get) {
+  const std::string text = get("TF_CONFIG").value_or("");
+  return !text.empty() && parse_tf_config(text).task_type == "evaluator";
+}
+
+bool is_evaluator_task() {
+  return is_evaluator_task([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+}
+
+void run_evaluator(const TrainerOptions& options) {
+  if (options.checkpoint_dir.empty()) {
+    throw UsageError(
+        "the evaluator of TF_CONFIG needs --checkpoint-dir=DIR, where the workers save");
+  }
+  const Device device = select_device(options.device);
+  const Dataset data = load_dataset(locate_dataset(options.data, data_places_from_env()));
+  const auto alone = connect(Cluster{}, {});
+  Replica replica({.inputs = data.train.features, .classes = data.classes}, options.learning_rate,
+                  *device.kernels, *alone);
+  Console console(false, false);
+  const std::unique_ptr<TensorBoard> board =
+      options.logdir.empty() ? nullptr
+                             : std::make_unique<TensorBoard>(
+                                   (std::filesystem::path(options.logdir) / "evaluator").string());
+  const Progress expected{0, 0, static_cast<std::uint64_t>(options.seed), data.train.count};
+  console.say(fmt::format("evaluator: reads checkpoints from {}; {}", options.checkpoint_dir,
+                          device.description));
+  std::string done;
+  for (;;) {
+    const auto newest = newest_checkpoint(options.checkpoint_dir);
+    if (!newest || *newest == done) {
+      std::this_thread::sleep_for(k_look_every);
+      continue;
+    }
+    Progress progress;
+    try {
+      progress = load_checkpoint(*newest, replica, expected);
+    } catch (const DataError&) {
+      if (!std::filesystem::exists(*newest)) {
+        continue; // A newer one has taken its place meanwhile.
+      }
+      throw;
+    }
+    done = *newest;
+    const Score score = evaluate(replica.model, data.test, *device.kernels,
+                                 static_cast<std::size_t>(options.batch_size), *alone);
+    const auto count = static_cast<double>(score.count);
+    const double accuracy = static_cast<double>(score.correct) / count;
+    console.say(fmt::format("step {}  held-out accuracy {:.2f} %  loss {:.4f}  ({} images)",
+                            progress.step, 100 * accuracy, score.loss / count, with_commas(count)));
+    if (board) {
+      board->scalars(progress.step,
+                     {{"test/loss", score.loss / count}, {"test/accuracy", accuracy}});
+    }
+    if (is_last(progress, options, data.train.count)) {
+      return;
+    }
+  }
+}
+
+} // namespace trainer
