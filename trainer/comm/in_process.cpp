@@ -18,7 +18,7 @@ namespace trainer {
 namespace {
 
 /// Turns of looking before a thread sleeps: replicas arrive within microseconds of each other.
-constexpr int k_spins = 2000;
+constexpr int k_spins = 100;
 
 void pause_core() {
 #if defined(__x86_64__)
