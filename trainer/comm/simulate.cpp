@@ -11,6 +11,8 @@
 namespace trainer {
 namespace {
 
+std::size_t as_index(int number) { return static_cast<std::size_t>(number); }
+
 using After = std::vector<std::size_t>;
 
 /// Collects transfers; each call gives the place of the one added.
@@ -87,8 +89,7 @@ void draft_tree(Draft& draft, const Network& network, double bytes) {
   while ((reach /= 2) >= 1) {
     for (int from = 0; from + reach < n; from += 2 * reach) {
       const auto& parts = has[static_cast<std::size_t>(from)];
-      has[static_cast<std::size_t>(from + reach)] = {
-          draft.add(from, from + reach, bytes, false, parts)};
+      has[as_index(from + reach)] = {draft.add(from, from + reach, bytes, false, parts)};
     }
   }
 }
@@ -134,13 +135,13 @@ void draft_hierarchical(Draft& draft, const Network& network, double bytes, int 
 void draft_parameter_server(Draft& draft, const Network& network, double bytes, int buckets,
                             int servers) {
   const double bucket = bytes / servers / buckets;
-  std::vector<After> pushed(static_cast<std::size_t>(servers * buckets));
+  std::vector<After> pushed(as_index(servers * buckets));
   for (int b = 0; b < buckets; ++b) {
     for (int worker = 0; worker < network.ranks; ++worker) {
       // Workers begin with different servers, so that no server has all of them at once.
       for (int i = 0; i < servers; ++i) {
         const int server = (worker + i) % servers;
-        pushed[static_cast<std::size_t>(server * buckets + b)].push_back(
+        pushed[as_index(server * buckets + b)].push_back(
             draft.add(worker, network.ranks + server, bucket, true, {}));
       }
     }
@@ -150,7 +151,7 @@ void draft_parameter_server(Draft& draft, const Network& network, double bytes, 
       for (int i = 0; i < servers; ++i) {
         const int server = (worker + i) % servers;
         draft.add(network.ranks + server, worker, bucket, false,
-                  pushed[static_cast<std::size_t>(server * buckets + b)]);
+                  pushed[as_index(server * buckets + b)]);
       }
     }
   }
