@@ -1,0 +1,310 @@
+#include "backends/kubernetes/http_client.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace dtrain::kubernetes {
+namespace {
+
+constexpr long k_connect_timeout_s = 10;
+constexpr long k_call_timeout_s = 60;
+constexpr long k_keepalive_idle_s = 30;
+constexpr long k_keepalive_interval_s = 10;
+constexpr long k_connection_cache = 16;
+
+/// "host:port" of a URL, with the scheme's port where it names none.
+std::string authority(const std::string& url) {
+  std::size_t start = url.find("://");
+  bool is_plain = url.starts_with("http://");
+  start = start == std::string::npos ? 0 : start + 3;
+  std::string host = url.substr(start, url.find('/', start) - start);
+  std::size_t bracket = host.rfind(']');
+  std::size_t colon = host.rfind(':');
+  bool has_port = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
+  return has_port ? host : host + (is_plain ? ":80" : ":443");
+}
+
+curl_blob blob(const std::string& text) {
+  return {const_cast<char*>(text.data()), text.size(), CURL_BLOB_NOCOPY};
+}
+
+} // namespace
+
+/// One request under way. Stays at one address: libcurl holds pointers into it.
+struct HttpClient::Transfer {
+  const CurlLibrary& curl;
+  CURL* easy;
+  CURLM* multi;
+  StreamId id = 0;
+  StreamHandler handler; // Only a stream has one.
+  HttpRequest request;
+  HttpResponse response;
+  curl_slist* headers = nullptr;
+  curl_slist* connect_to = nullptr;
+  std::string pending; // A stream's bytes that its handler has not had.
+  char error[CURL_ERROR_SIZE] = {};
+  bool is_stream = false;
+  bool done = false;
+  bool closed = false;
+
+  Transfer(const CurlLibrary& library, CURLM* loop)
+      : curl(library), easy(library.easy_init()), multi(loop) {
+    if (easy == nullptr) {
+      throw EngineError("libcurl cannot start a request: out of memory");
+    }
+  }
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+  ~Transfer() {
+    curl.multi_remove_handle(multi, easy);
+    curl.easy_cleanup(easy);
+    curl.slist_free_all(headers);
+    curl.slist_free_all(connect_to);
+  }
+
+  void header(const std::string& line) { headers = curl.slist_append(headers, line.c_str()); }
+  template <typename Value>
+  void set(CURLoption option, Value value) {
+    CURLcode code = curl.easy_setopt(easy, option, value);
+    if (code != CURLE_OK) {
+      throw EngineError(fmt::format("libcurl refuses option {}: {}", static_cast<int>(option),
+                                    curl.easy_strerror(code)));
+    }
+  }
+};
+
+HttpClient::HttpClient(HttpServer server)
+    : curl_(curl_library()), server_(std::move(server)), multi_(curl_.multi_init()) {
+  if (multi_ == nullptr) {
+    throw EngineError("libcurl cannot start: out of memory");
+  }
+  curl_.multi_setopt(multi_, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
+  curl_.multi_setopt(multi_, CURLMOPT_MAXCONNECTS, k_connection_cache);
+}
+
+HttpClient::~HttpClient() {
+  streams_.clear();
+  curl_.multi_cleanup(multi_);
+}
+
+void HttpClient::replace_client_certificate(std::string cert_pem, std::string key_pem) {
+  server_.client_cert_pem = std::move(cert_pem);
+  server_.client_key_pem = std::move(key_pem);
+}
+
+std::size_t HttpClient::on_body(char* data, std::size_t size, std::size_t count, void* transfer) {
+  auto& self = *static_cast<Transfer*>(transfer);
+  std::size_t bytes = size * count;
+  long status = 0;
+  self.curl.easy_getinfo(self.easy, CURLINFO_RESPONSE_CODE, &status);
+  bool streams = self.is_stream && status >= 200 && status < 300;
+  (streams ? self.pending : self.response.body).append(data, bytes);
+  return bytes;
+}
+
+std::size_t HttpClient::on_header(char* data, std::size_t size, std::size_t count, void* transfer) {
+  auto& self = *static_cast<Transfer*>(transfer);
+  std::string line(data, size * count);
+  std::transform(line.begin(), line.end(), line.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::string_view k_retry_after = "retry-after:";
+  if (line.starts_with(k_retry_after)) {
+    self.response.retry_after = line.substr(k_retry_after.size());
+  }
+  return size * count;
+}
+
+std::unique_ptr<HttpClient::Transfer> HttpClient::start(const HttpRequest& request) {
+  auto transfer = std::make_unique<Transfer>(curl_, multi_);
+  Transfer& t = *transfer;
+  t.request = request;
+  std::string url = server_.url + request.path;
+  if (!server_.tls_server_name.empty()) {
+    // libcurl verifies the URL's host, so the URL gets the name and the connection the address.
+    std::size_t scheme = server_.url.find("://");
+    std::size_t path = server_.url.find('/', scheme == std::string::npos ? 0 : scheme + 3);
+    url = "https://" + server_.tls_server_name +
+          (path == std::string::npos ? "" : server_.url.substr(path)) + request.path;
+    t.connect_to = curl_.slist_append(nullptr, ("::" + authority(server_.url)).c_str());
+    t.set(CURLOPT_CONNECT_TO, t.connect_to);
+    t.header("Host: " + authority(server_.url));
+  }
+  t.set(CURLOPT_URL, url.c_str());
+  t.set(CURLOPT_CUSTOMREQUEST, t.request.method.c_str());
+  t.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
+  t.set(CURLOPT_PIPEWAIT, 1L);
+  t.set(CURLOPT_NOSIGNAL, 1L);
+  t.set(CURLOPT_CONNECTTIMEOUT, k_connect_timeout_s);
+  t.set(CURLOPT_TCP_KEEPALIVE, 1L);
+  t.set(CURLOPT_TCP_KEEPIDLE, k_keepalive_idle_s);
+  t.set(CURLOPT_TCP_KEEPINTVL, k_keepalive_interval_s);
+  t.set(CURLOPT_ERRORBUFFER, &t.error[0]);
+  t.set(CURLOPT_WRITEFUNCTION, &HttpClient::on_body);
+  t.set(CURLOPT_WRITEDATA, &t);
+  t.set(CURLOPT_HEADERFUNCTION, &HttpClient::on_header);
+  t.set(CURLOPT_HEADERDATA, &t);
+  t.set(CURLOPT_PRIVATE, &t);
+  if (!server_.proxy.empty()) {
+    t.set(CURLOPT_PROXY, server_.proxy.c_str());
+  }
+  if (server_.insecure) {
+    t.set(CURLOPT_SSL_VERIFYPEER, 0L);
+    t.set(CURLOPT_SSL_VERIFYHOST, 0L);
+  } else if (!server_.ca_pem.empty()) {
+    curl_blob ca = blob(server_.ca_pem);
+    t.set(CURLOPT_CAINFO_BLOB, &ca);
+  } else if (const char* file = std::getenv("SSL_CERT_FILE"); file != nullptr && *file != '\0') {
+    t.set(CURLOPT_CAINFO, file);
+  }
+  if (!server_.client_cert_pem.empty()) {
+    curl_blob cert = blob(server_.client_cert_pem);
+    curl_blob key = blob(server_.client_key_pem);
+    t.set(CURLOPT_SSLCERT_BLOB, &cert);
+    t.set(CURLOPT_SSLKEY_BLOB, &key);
+  }
+  if (!server_.username.empty()) {
+    t.set(CURLOPT_USERNAME, server_.username.c_str());
+    t.set(CURLOPT_PASSWORD, server_.password.c_str());
+  }
+  t.header("Accept: " + request.accept);
+  t.header("User-Agent: dtrain");
+  if (!request.bearer_token.empty()) {
+    t.header("Authorization: Bearer " + request.bearer_token);
+  }
+  if (!request.impersonate_user.empty()) {
+    t.header("Impersonate-User: " + request.impersonate_user);
+  }
+  if (!t.request.body.empty()) {
+    t.header("Content-Type: " + request.content_type);
+    t.header("Expect:");
+    t.set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(t.request.body.size()));
+    t.set(CURLOPT_POSTFIELDS, t.request.body.c_str());
+  }
+  t.set(CURLOPT_HTTPHEADER, t.headers);
+  return transfer;
+}
+
+void HttpClient::finish(Transfer& transfer, CURLcode code) {
+  transfer.done = true;
+  curl_.easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &transfer.response.status);
+  if (code != CURLE_OK) {
+    transfer.response.error =
+        transfer.error[0] != '\0' ? transfer.error : curl_.easy_strerror(code);
+    if (!transfer.is_stream) {
+      transfer.response.status = 0;
+    }
+  }
+}
+
+bool HttpClient::has_news() const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [](const auto& s) { return s->closed || s->done || !s->pending.empty(); });
+}
+
+void HttpClient::drive(std::chrono::milliseconds wait, bool for_streams) {
+  int running = 0;
+  auto check = [this](CURLMcode code) {
+    if (code != CURLM_OK) {
+      throw EngineError(fmt::format("libcurl: {}", curl_.multi_strerror(code)));
+    }
+  };
+  check(curl_.multi_perform(multi_, &running));
+  int left = 0;
+  bool moved = false;
+  auto collect = [&] {
+    while (CURLMsg* message = curl_.multi_info_read(multi_, &left)) {
+      if (message->msg == CURLMSG_DONE) {
+        Transfer* transfer = nullptr;
+        curl_.easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+        finish(*transfer, message->data.result);
+        moved = true;
+      }
+    }
+  };
+  collect();
+  if (moved || running == 0 || (for_streams && has_news())) {
+    return;
+  }
+  check(curl_.multi_poll(multi_, nullptr, 0, static_cast<int>(wait.count()), nullptr));
+  check(curl_.multi_perform(multi_, &running));
+  collect();
+}
+
+void HttpClient::deliver() {
+  // A handler may open and close streams: a closed one stays in the list until the end.
+  for (auto it = streams_.begin(); it != streams_.end(); ++it) {
+    Transfer& t = **it;
+    if (!t.closed && !t.pending.empty()) {
+      std::string bytes = std::exchange(t.pending, {});
+      if (!t.handler.on_data(bytes)) {
+        t.closed = true;
+      }
+    }
+    if (!t.closed && t.done) {
+      t.closed = true;
+      if (t.handler.on_end) {
+        t.handler.on_end(t.response);
+      }
+    }
+  }
+  streams_.remove_if([](const auto& s) { return s->closed; });
+}
+
+std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& requests) {
+  std::vector<std::unique_ptr<Transfer>> transfers;
+  for (const HttpRequest& request : requests) {
+    transfers.push_back(start(request));
+    transfers.back()->set(CURLOPT_TIMEOUT, k_call_timeout_s);
+    curl_.multi_add_handle(multi_, transfers.back()->easy);
+    ++request_count_;
+  }
+  auto is_done = [](const auto& t) { return t->done; };
+  while (!std::all_of(transfers.begin(), transfers.end(), is_done)) {
+    drive(std::chrono::seconds(1), false);
+  }
+  std::vector<HttpResponse> responses;
+  for (auto& transfer : transfers) {
+    responses.push_back(std::move(transfer->response));
+  }
+  return responses;
+}
+
+HttpResponse HttpClient::call(const HttpRequest& request) {
+  return std::move(call_all({request}).front());
+}
+
+HttpClient::StreamId HttpClient::open(const HttpRequest& request, StreamHandler handler) {
+  auto transfer = start(request);
+  transfer->is_stream = true;
+  transfer->id = next_id_++;
+  transfer->handler = std::move(handler);
+  curl_.multi_add_handle(multi_, transfer->easy);
+  ++request_count_;
+  streams_.push_back(std::move(transfer));
+  return streams_.back()->id;
+}
+
+void HttpClient::close(StreamId id) {
+  for (const auto& stream : streams_) {
+    if (stream->id == id) {
+      stream->closed = true;
+    }
+  }
+}
+
+bool HttpClient::run_once(std::chrono::milliseconds wait) {
+  streams_.remove_if([](const auto& s) { return s->closed; });
+  if (streams_.empty()) {
+    return false;
+  }
+  drive(wait, true);
+  deliver();
+  return true;
+}
+
+} // namespace dtrain::kubernetes

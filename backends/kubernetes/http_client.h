@@ -1,0 +1,110 @@
+// HTTP/2 to one server over libcurl: requests that wait for their answer, and streams (watches,
+// followed logs) that run beside them on the same connection.
+//
+// One thread, one event loop. Nothing moves unless call(), call_all() or run_once() is running;
+// while a call waits for its answer, the streams' handlers are held back, so that a handler may
+// itself make calls.
+#pragma once
+
+#include "backends/kubernetes/curl_library.h"
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain::kubernetes {
+
+/// How to reach and trust the server, and who we are. PEM texts, not files.
+struct HttpServer {
+  std::string url;             ///< "https://10.0.0.1:6443", no trailing slash.
+  std::string tls_server_name; ///< Name to verify instead of the URL's host; empty: the host.
+  std::string ca_pem;          ///< Trusted roots; empty: the system's.
+  bool insecure = false;       ///< No verification of the server.
+  std::string client_cert_pem;
+  std::string client_key_pem;
+  std::string proxy;    ///< Empty: as the environment says (https_proxy, no_proxy).
+  std::string username; ///< Basic authentication; empty: none.
+  std::string password;
+};
+
+struct HttpRequest {
+  std::string method = "GET";
+  std::string path; ///< With its query: "/api/v1/pods?limit=500".
+  std::string body;
+  std::string content_type; ///< Of the body.
+  std::string accept = "application/json";
+  std::string bearer_token;     ///< Empty: none.
+  std::string impersonate_user; ///< Empty: ourselves.
+};
+
+struct HttpResponse {
+  long status = 0; ///< 0: the server was not reached.
+  std::string body;
+  std::string error; ///< libcurl's words, where it was not reached or broke off.
+  std::string retry_after;
+};
+
+/// A request whose answer comes in pieces for as long as the server sends.
+struct StreamHandler {
+  /// Bytes of a 2xx answer. False ends the stream (without on_end).
+  std::function<bool(std::string_view)> on_data;
+  /// The server ended it, or refused: `body` holds the text of an answer that is not 2xx.
+  std::function<void(const HttpResponse&)> on_end;
+};
+
+class HttpClient {
+ public:
+  using StreamId = std::uint64_t;
+
+  /// Opens nothing yet. Throws EngineError where libcurl is missing.
+  explicit HttpClient(HttpServer server);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  const HttpServer& server() const { return server_; }
+  void replace_client_certificate(std::string cert_pem, std::string key_pem);
+
+  HttpResponse call(const HttpRequest& request);
+
+  /// All at once, as streams of one connection; answers in the order of the requests.
+  std::vector<HttpResponse> call_all(const std::vector<HttpRequest>& requests);
+
+  StreamId open(const HttpRequest& request, StreamHandler handler);
+
+  /// Ends a stream without calling its handler. Unknown ids are ignored.
+  void close(StreamId id);
+
+  /// Waits for the next piece of any stream, at most `wait`, and calls handlers.
+  /// False where no stream is open.
+  bool run_once(std::chrono::milliseconds wait);
+
+  bool has_streams() const { return !streams_.empty(); }
+
+  /// Requests sent so far, streams included: the tests' measure of thrift.
+  int request_count() const { return request_count_; }
+
+ private:
+  struct Transfer;
+
+  std::unique_ptr<Transfer> start(const HttpRequest& request);
+  void finish(Transfer& transfer, CURLcode code);
+  void drive(std::chrono::milliseconds wait, bool for_streams);
+  bool has_news() const;
+  void deliver();
+  static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* transfer);
+  static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* transfer);
+
+  const CurlLibrary& curl_;
+  HttpServer server_;
+  CURLM* multi_ = nullptr;
+  std::list<std::unique_ptr<Transfer>> streams_;
+  StreamId next_id_ = 1;
+  int request_count_ = 0;
+};
+
+} // namespace dtrain::kubernetes
