@@ -1,0 +1,61 @@
+// What this backend's objects are called, and how they are read.
+//
+//   Job        NAME-worker      one Pod a rank; owns the others
+//   Service    NAME             headless: rank I answers to NAME-worker-I.NAME
+//   ConfigMap  NAME             start.sh (environment and command) and the host file
+//   Secret     NAME             the token that ranks prove to one another
+//
+// All carry the labels below; `list` selects on them.
+#pragma once
+
+#include "backends/backend.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace dtrain::kubernetes {
+
+inline constexpr const char* k_manager_label = "app.kubernetes.io/managed-by";
+inline constexpr const char* k_manager = "dtrain";
+inline constexpr const char* k_job_label = "dtrain/job";
+inline constexpr const char* k_role_label = "dtrain/role";
+inline constexpr const char* k_index_label = "batch.kubernetes.io/job-completion-index";
+inline constexpr const char* k_gpu_resource = "nvidia.com/gpu";
+inline constexpr const char* k_worker_role = "worker";
+inline constexpr const char* k_container = "main";
+
+/// The role's Job, or a Pod's host name without its index: "NAME-worker".
+std::string role_job_name(std::string_view job, std::string_view role);
+
+/// labelSelector for one job's objects; for all of ours where `job` is empty.
+std::string selector_of(std::string_view job);
+
+std::string jobs_path(std::string_view namespace_name); ///< All namespaces where empty.
+std::string pods_path(std::string_view namespace_name);
+std::string events_path(std::string_view namespace_name);
+
+/// The member at `path` ("status/startTime"), or null. For objects read from the API, whose
+/// members may all be absent.
+const nlohmann::json& member(const nlohmann::json& object, std::string_view path);
+
+/// That member as a string or number, or the fallback where it is absent or of another type.
+std::string text_at(const nlohmann::json& object, std::string_view path);
+std::int64_t number_at(const nlohmann::json& object, std::string_view path,
+                       std::int64_t fallback = 0);
+
+/// A label's or annotation's value, whose key may hold slashes.
+std::string label(const nlohmann::json& object, std::string_view key);
+std::string annotation(const nlohmann::json& object, std::string_view key);
+
+/// RFC 3339 in UTC, with or without a fraction. 0 where it is not that.
+Time parse_time(std::string_view text);
+
+/// A Pod's rank within its role; -1 where it has none.
+int index_of(const nlohmann::json& pod);
+
+/// GPUs that a Pod of this template asks for.
+int gpus_of(const nlohmann::json& pod_spec);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,169 @@
+#include "backends/kubernetes/reasons.h"
+
+#include "backends/kubernetes/objects.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
+
+/// Waiting reasons that pass by themselves.
+bool is_ordinary_wait(const std::string& reason) {
+  return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
+}
+
+std::string instance_of(const json& pod) {
+  return instance_name(label(pod, k_role_label), index_of(pod));
+}
+
+const json& condition(const json& object, std::string_view type) {
+  static const json k_null;
+  for (const json& entry : member(object, "status/conditions")) {
+    if (entry.value("type", "") == type) {
+      return entry;
+    }
+  }
+  return k_null;
+}
+
+/// `what` of the first rank, and how many others say the same.
+std::string about(const json& pod, std::size_t others, const std::string& what) {
+  return others == 0 ? fmt::format("{}: {}", instance_of(pod), what)
+                     : fmt::format("{} and {} more: {}", instance_of(pod), others, what);
+}
+
+/// The first Pod for which `say` gives words, with the number of others that say anything.
+template <typename Say>
+std::string first_of(const JobObjects& objects, Say say) {
+  const json* first = nullptr;
+  std::string words;
+  std::size_t others = 0;
+  for (const json* pod : latest_pods(objects)) {
+    std::string text = pod == nullptr ? std::string() : say(*pod);
+    if (text.empty()) {
+      continue;
+    }
+    if (first == nullptr) {
+      first = pod;
+      words = text;
+    } else {
+      ++others;
+    }
+  }
+  return first == nullptr ? std::string() : about(*first, others, words);
+}
+
+std::string container_wait(const json& pod) {
+  for (const char* list : {"status/initContainerStatuses", "status/containerStatuses"}) {
+    for (const json& status : member(pod, list)) {
+      std::string reason = text_at(status, "state/waiting/reason");
+      if (!is_ordinary_wait(reason)) {
+        std::string message = text_at(status, "state/waiting/message");
+        return message.empty() ? reason : fmt::format("{}: {}", reason, message);
+      }
+    }
+  }
+  return {};
+}
+
+std::string unschedulable(const json& pod) {
+  const json& scheduled = condition(pod, "PodScheduled");
+  if (text_at(scheduled, "status") != "False") {
+    return {};
+  }
+  return fmt::format("{}: {}", text_at(scheduled, "reason"), text_at(scheduled, "message"));
+}
+
+std::string lost_node(const json& pod) {
+  const json& ready = condition(pod, "Ready");
+  bool unreachable =
+      text_at(ready, "reason") == "NodeStatusUnknown" ||
+      text_at(pod, "status/reason") == "NodeLost" || text_at(pod, "status/phase") == "Unknown" ||
+      text_at(condition(pod, "DisruptionTarget"), "reason") == "DeletionByTaintManager";
+  return unreachable ? fmt::format("node {} is lost", text_at(pod, "spec/nodeName"))
+                     : std::string();
+}
+
+/// The message of the latest event about one of `uids` with one of `reasons`.
+std::string latest_event(const JobObjects& objects, const std::set<std::string>& uids,
+                         const std::set<std::string>& reasons) {
+  const json* latest = nullptr;
+  std::string latest_time;
+  for (const json& event : objects.events) {
+    if (!uids.contains(text_at(event, "involvedObject/uid")) ||
+        !reasons.contains(text_at(event, "reason"))) {
+      continue;
+    }
+    std::string time = text_at(event, "lastTimestamp");
+    if (time.empty()) {
+      time = text_at(event, "metadata/creationTimestamp");
+    }
+    if (latest == nullptr || time >= latest_time) {
+      latest = &event;
+      latest_time = time;
+    }
+  }
+  return latest == nullptr
+             ? std::string()
+             : fmt::format("{}: {}", text_at(*latest, "reason"), text_at(*latest, "message"));
+}
+
+std::string suspended(const json& job) {
+  if (!member(job, "spec/suspend").is_boolean() || !member(job, "spec/suspend").get<bool>()) {
+    return {};
+  }
+  std::string queue = label(job, k_queue_label);
+  return queue.empty() ? "suspended" : fmt::format("waiting for its turn in the queue {}", queue);
+}
+
+} // namespace
+
+std::string why_pending(const JobObjects& objects) {
+  std::string reason = suspended(objects.job);
+  if (reason.empty()) {
+    reason = first_of(objects, container_wait);
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, unschedulable);
+  }
+  if (reason.empty()) {
+    auto pods = latest_pods(objects);
+    if (std::find(pods.begin(), pods.end(), nullptr) != pods.end()) {
+      reason = latest_event(objects, {text_at(objects.job, "metadata/uid")}, {"FailedCreate"});
+    }
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, [&](const json& pod) {
+      bool waits = text_at(pod, "status/phase") == "Pending";
+      return waits ? latest_event(objects, {text_at(pod, "metadata/uid")},
+                                  {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"})
+                   : std::string();
+    });
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, lost_node);
+  }
+  return printable(reason);
+}
+
+std::string why_failed(const json& job) {
+  for (const char* type : {"Failed", "FailureTarget"}) {
+    const json& failed = condition(job, type);
+    if (text_at(failed, "status") == "True") {
+      return printable(
+          fmt::format("{}: {}", text_at(failed, "reason"), text_at(failed, "message")));
+    }
+  }
+  return {};
+}
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,18 @@
+// Why a job is not running: one sentence, in the cluster's own words.
+#pragma once
+
+#include "backends/kubernetes/status.h"
+
+#include <string>
+
+namespace dtrain::kubernetes {
+
+/// Empty where the objects do not say. Looks, in this order, at: suspension; a container that
+/// cannot start (image, configuration); the scheduler's verdict; why the Job cannot make Pods
+/// (quota, admission); volumes that cannot be mounted; a lost node.
+std::string why_pending(const JobObjects& objects);
+
+/// The Job's Failed condition in a sentence: "DeadlineExceeded: Job was active longer than…".
+std::string why_failed(const nlohmann::json& job);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,265 @@
+#include "backends/kubernetes/status.h"
+
+#include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/reasons.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr int k_signal_base = 128; // A shell's and a container runtime's way to say "by signal".
+constexpr int k_last_signal = 64;
+constexpr const char* k_trainer = "DTRAINJOB";
+
+bool has_condition(const json& object, std::string_view type) {
+  for (const json& entry : member(object, "status/conditions")) {
+    if (entry.value("type", "") == type && entry.value("status", "") == "True") {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_suspended(const json& job) {
+  const json& suspend = member(job, "spec/suspend");
+  return suspend.is_boolean() && suspend.get<bool>();
+}
+
+/// The phase as far as the Job alone tells it.
+Phase phase_of(const json& job) {
+  if (has_condition(job, "Complete")) {
+    return Phase::succeeded;
+  }
+  if (has_condition(job, "Failed")) {
+    return Phase::failed;
+  }
+  if (is_suspended(job)) {
+    return Phase::queuing;
+  }
+  std::int64_t up = number_at(job, "status/ready") + number_at(job, "status/succeeded");
+  return up >= number_at(job, "spec/completions", 1) ? Phase::running : Phase::pending;
+}
+
+const json& main_container(const json& pod) {
+  static const json k_null;
+  for (const json& status : member(pod, "status/containerStatuses")) {
+    if (status.value("name", "") == k_container) {
+      return status;
+    }
+  }
+  return k_null;
+}
+
+Phase pod_phase(const json& pod) {
+  std::string phase = text_at(pod, "status/phase");
+  if (phase == "Succeeded") {
+    return Phase::succeeded;
+  }
+  if (phase == "Failed") {
+    return Phase::failed;
+  }
+  const json& state = member(main_container(pod), "state");
+  if (state.contains("terminated")) {
+    return number_at(state, "terminated/exitCode") == 0 ? Phase::succeeded : Phase::failed;
+  }
+  return state.contains("running") ? Phase::running : Phase::pending;
+}
+
+/// How the main container ended, into `exit_code` or `signal`.
+void read_exit(const json& pod, std::optional<int>& exit_code, std::optional<int>& signal) {
+  const json& ended = member(main_container(pod), "state/terminated");
+  if (!ended.is_object()) {
+    return;
+  }
+  int code = static_cast<int>(number_at(ended, "exitCode"));
+  int by_signal = static_cast<int>(number_at(ended, "signal"));
+  if (by_signal == 0 && code > k_signal_base && code <= k_signal_base + k_last_signal) {
+    by_signal = code - k_signal_base;
+  }
+  if (by_signal != 0) {
+    signal = by_signal;
+  } else {
+    exit_code = code;
+  }
+}
+
+InstanceStatus instance_status(const json& pod) {
+  InstanceStatus instance;
+  instance.name = instance_name(label(pod, k_role_label), index_of(pod));
+  instance.phase = pod_phase(pod);
+  const json& state = member(main_container(pod), "state");
+  const char* started = state.contains("terminated") ? "terminated/startedAt" : "running/startedAt";
+  instance.started = parse_time(text_at(state, started));
+  instance.ended = parse_time(text_at(state, "terminated/finishedAt"));
+  instance.is_chief = index_of(pod) == 0;
+  instance.gpus = gpus_of(member(pod, "spec"));
+  instance.node = text_at(pod, "spec/nodeName");
+  read_exit(pod, instance.exit_code, instance.signal);
+  return instance;
+}
+
+/// Why the Pod failed, where it is not the program's own exit.
+std::string pod_message(const json& pod) {
+  std::string reason = text_at(main_container(pod), "state/terminated/reason");
+  std::string message = text_at(main_container(pod), "state/terminated/message");
+  if (reason == "OOMKilled") {
+    return "out of memory: the container's limit was exceeded (--memory)";
+  }
+  if (reason.empty() || reason == "Error" || reason == "Completed") {
+    reason = text_at(pod, "status/reason");
+    message = text_at(pod, "status/message");
+  }
+  return printable(message.empty() ? reason : fmt::format("{}: {}", reason, message));
+}
+
+FailureCause cause_of(const JobObjects& objects) {
+  FailureCause cause;
+  const json* pod = failed_pod(objects);
+  if (pod == nullptr) {
+    cause.message = why_failed(objects.job);
+    return cause;
+  }
+  cause.instance = instance_name(label(*pod, k_role_label), index_of(*pod));
+  cause.rank = index_of(*pod);
+  cause.node = text_at(*pod, "spec/nodeName");
+  read_exit(*pod, cause.exit_code, cause.signal);
+  cause.message = pod_message(*pod);
+  return cause;
+}
+
+std::string cause_text(const FailureCause& cause) {
+  if (cause.instance.empty()) {
+    return cause.message;
+  }
+  std::string how = cause.signal      ? fmt::format("was ended by signal {}", *cause.signal)
+                    : cause.exit_code ? fmt::format("exited with code {}", *cause.exit_code)
+                                      : std::string("failed");
+  return fmt::format("{} {}{}{}", cause.instance, how, cause.message.empty() ? "" : ": ",
+                     cause.message);
+}
+
+} // namespace
+
+JobSummary summarize(const json& job) {
+  JobSummary summary;
+  summary.name = label(job, k_job_label);
+  summary.namespace_name = text_at(job, "metadata/namespace");
+  summary.trainer = k_trainer;
+  summary.priority = text_at(job, "spec/template/spec/priorityClassName");
+  summary.phase = phase_of(job);
+  summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
+  summary.started = parse_time(text_at(job, "status/startTime"));
+  summary.ended = parse_time(text_at(job, "status/completionTime"));
+  if (summary.phase == Phase::failed) {
+    for (const json& entry : member(job, "status/conditions")) {
+      if (entry.value("type", "") == "Failed") {
+        summary.ended = parse_time(text_at(entry, "lastTransitionTime"));
+      }
+    }
+  }
+  int gpus = gpus_of(member(job, "spec/template/spec"));
+  summary.gpus_requested = gpus * static_cast<int>(number_at(job, "spec/completions", 1));
+  summary.gpus_allocated =
+      is_final(summary.phase) ? 0 : gpus * static_cast<int>(number_at(job, "status/ready"));
+  return summary;
+}
+
+std::vector<const json*> latest_pods(const JobObjects& objects) {
+  auto count = static_cast<std::size_t>(number_at(objects.job, "spec/completions", 1));
+  std::vector<const json*> latest(count, nullptr);
+  for (const json& pod : objects.pods) {
+    int index = index_of(pod);
+    if (index < 0 || static_cast<std::size_t>(index) >= count) {
+      continue;
+    }
+    const json*& slot = latest[static_cast<std::size_t>(index)];
+    auto age = [](const json& p) {
+      return std::pair(text_at(p, "metadata/creationTimestamp"),
+                       number_at(p, "status/containerStatuses/0/restartCount"));
+    };
+    if (slot == nullptr || age(pod) >= age(*slot)) {
+      slot = &pod;
+    }
+  }
+  return latest;
+}
+
+const json* failed_pod(const JobObjects& objects) {
+  // The first to end is the cause; the others' deaths follow from it. Those that the Job itself
+  // ended carry a deletion time, and come last.
+  const json* first = nullptr;
+  auto order = [](const json& pod) {
+    Time ended = parse_time(text_at(main_container(pod), "state/terminated/finishedAt"));
+    bool unknown = ended == 0;
+    return std::tuple(pod.at("metadata").contains("deletionTimestamp"), unknown, ended,
+                      index_of(pod));
+  };
+  for (const json* pod : latest_pods(objects)) {
+    if (pod != nullptr && pod_phase(*pod) == Phase::failed &&
+        (first == nullptr || order(*pod) < order(*first))) {
+      first = pod;
+    }
+  }
+  return first;
+}
+
+bool wants_events(const JobObjects& objects) {
+  if (is_final(phase_of(objects.job))) {
+    return false;
+  }
+  for (const json* pod : latest_pods(objects)) {
+    if (pod == nullptr || pod_phase(*pod) == Phase::pending) {
+      return true;
+    }
+  }
+  return false;
+}
+
+JobStatus status_of(const JobObjects& objects) {
+  JobStatus status;
+  static_cast<JobSummary&>(status) = summarize(objects.job);
+  status.uid = text_at(objects.job, "metadata/uid");
+  status.gpus_allocated = 0;
+  int index = 0;
+  bool all_up = true;
+  for (const json* pod : latest_pods(objects)) {
+    InstanceStatus instance;
+    if (pod != nullptr) {
+      instance = instance_status(*pod);
+    } else {
+      instance.name = instance_name(k_worker_role, index);
+      instance.phase = is_final(status.phase) ? status.phase : Phase::pending;
+      instance.is_chief = index == 0;
+      instance.gpus = gpus_of(member(objects.job, "spec/template/spec"));
+    }
+    all_up = all_up && (instance.phase == Phase::running || instance.phase == Phase::succeeded);
+    status.gpus_allocated += instance.phase == Phase::running ? instance.gpus : 0;
+    if (instance.is_chief) {
+      status.node = instance.node;
+    }
+    status.instances.push_back(std::move(instance));
+    ++index;
+  }
+  status.restarts = std::max(0, static_cast<int>(objects.pods.size()) -
+                                    static_cast<int>(status.instances.size()));
+  if (status.phase == Phase::pending || status.phase == Phase::running) {
+    // Pods are ahead of the Job's counters, which the controller brings up to date in batches.
+    bool ran = status.phase == Phase::running && objects.pods.empty();
+    status.phase = all_up || ran ? Phase::running : Phase::pending;
+  }
+  if (status.phase == Phase::failed) {
+    status.cause = cause_of(objects);
+    status.reason = cause_text(*status.cause);
+  } else if (status.phase != Phase::succeeded) {
+    status.reason = why_pending(objects);
+  }
+  return status;
+}
+
+} // namespace dtrain::kubernetes
