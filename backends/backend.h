@@ -152,10 +152,16 @@ class Backend {
   virtual std::vector<CheckResult> check() = 0;
 };
 
+/// Which engine, where a backend can reach several: --kubeconfig, --context.
+struct EngineAccess {
+  std::string kubeconfig;       ///< Empty: as the environment says.
+  std::string context;          ///< Empty: the current one.
+};
+
 /// The names that `--backend` takes.
 std::vector<std::string> backend_names();
 
 /// Throws UsageError with the known names for any other.
-std::unique_ptr<Backend> make_backend(std::string_view name);
+std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access = {});
 
 } // namespace dtrain

@@ -27,6 +27,22 @@ struct JobSpec {
   int max_restarts = 0;         ///< Restarts of the whole gang after a failure.
   int grace_period_ms = 1000;   ///< Between TERM and KILL when a gang is ended.
 
+  // In a cluster of containers.
+  std::string image;                           ///< What the ranks run in; needed on Kubernetes.
+  std::string image_pull_policy;               ///< Always, IfNotPresent, Never; empty: the engine's.
+  std::vector<std::string> image_pull_secrets; ///< Names of Secrets.
+  std::string cpu;                             ///< Of each worker, as Kubernetes writes it: "500m".
+  std::string memory;                          ///< "16Gi"
+  std::string share_memory = "2Gi";            ///< Size of /dev/shm.
+  std::vector<std::string> selectors;          ///< KEY=VALUE labels that the node must have.
+  std::vector<std::string> tolerations;        ///< KEY[=VALUE][:EFFECT] taints that it may have.
+  std::vector<std::string> data;               ///< CLAIM:/PATH, persistent volume claims to mount.
+  std::vector<std::string> data_dirs;          ///< /NODE/PATH:/PATH, folders of the node to mount.
+  std::string queue;                           ///< Kueue's LocalQueue; empty: none.
+  int running_timeout_s = 0;                   ///< The job is ended after this long; 0: never.
+  int ttl_after_finished_s = -1;               ///< The engine forgets it so long after; -1: never.
+  int run_as_user = 1000;                      ///< Numeric; 0 is root, and no restricted Pod.
+
   bool operator==(const JobSpec&) const = default;
 
   /// True where the ranks run dtrain-trainer.

@@ -63,6 +63,12 @@ const json& member(const json& object, std::string_view path) {
     std::size_t slash = std::min(path.find('/'), path.size());
     std::string key(path.substr(0, slash));
     path.remove_prefix(std::min(slash + 1, path.size()));
+    int index = 0;
+    if (at->is_array() && parse_number(key, index) && index >= 0 &&
+        static_cast<std::size_t>(index) < at->size()) {
+      at = &(*at)[static_cast<std::size_t>(index)];
+      continue;
+    }
     if (!at->is_object()) {
       return k_null;
     }

@@ -22,6 +22,8 @@ inline constexpr const char* k_manager = "dtrain";
 inline constexpr const char* k_job_label = "dtrain/job";
 inline constexpr const char* k_role_label = "dtrain/role";
 inline constexpr const char* k_index_label = "batch.kubernetes.io/job-completion-index";
+inline constexpr const char* k_failure_count_annotation =
+    "batch.kubernetes.io/job-index-failure-count";
 inline constexpr const char* k_gpu_resource = "nvidia.com/gpu";
 inline constexpr const char* k_worker_role = "worker";
 inline constexpr const char* k_container = "main";

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <tuple>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -54,6 +56,14 @@ const json& main_container(const json& pod) {
     }
   }
   return k_null;
+}
+
+/// How often the rank failed before this Pod.
+int failure_count(const json& pod) {
+  std::string text = annotation(pod, k_failure_count_annotation);
+  int count = 0;
+  std::from_chars(text.data(), text.data() + text.size(), count);
+  return count;
 }
 
 Phase pod_phase(const json& pod) {
@@ -180,8 +190,8 @@ std::vector<const json*> latest_pods(const JobObjects& objects) {
     }
     const json*& slot = latest[static_cast<std::size_t>(index)];
     auto age = [](const json& p) {
-      return std::pair(text_at(p, "metadata/creationTimestamp"),
-                       number_at(p, "status/containerStatuses/0/restartCount"));
+      return std::tuple(text_at(p, "metadata/creationTimestamp"), failure_count(p),
+                        !member(p, "metadata").contains("deletionTimestamp"));
     };
     if (slot == nullptr || age(pod) >= age(*slot)) {
       slot = &pod;
@@ -197,7 +207,7 @@ const json* failed_pod(const JobObjects& objects) {
   auto order = [](const json& pod) {
     Time ended = parse_time(text_at(main_container(pod), "state/terminated/finishedAt"));
     bool unknown = ended == 0;
-    return std::tuple(pod.at("metadata").contains("deletionTimestamp"), unknown, ended,
+    return std::tuple(member(pod, "metadata").contains("deletionTimestamp"), unknown, ended,
                       index_of(pod));
   };
   for (const json* pod : latest_pods(objects)) {
@@ -232,13 +242,14 @@ JobStatus status_of(const JobObjects& objects) {
     InstanceStatus instance;
     if (pod != nullptr) {
       instance = instance_status(*pod);
+      status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
       instance.name = instance_name(k_worker_role, index);
       instance.phase = is_final(status.phase) ? status.phase : Phase::pending;
       instance.is_chief = index == 0;
       instance.gpus = gpus_of(member(objects.job, "spec/template/spec"));
     }
-    all_up = all_up && (instance.phase == Phase::running || instance.phase == Phase::succeeded);
+    all_up = all_up && instance.phase != Phase::pending;
     status.gpus_allocated += instance.phase == Phase::running ? instance.gpus : 0;
     if (instance.is_chief) {
       status.node = instance.node;
@@ -246,8 +257,6 @@ JobStatus status_of(const JobObjects& objects) {
     status.instances.push_back(std::move(instance));
     ++index;
   }
-  status.restarts = std::max(0, static_cast<int>(objects.pods.size()) -
-                                    static_cast<int>(status.instances.size()));
   if (status.phase == Phase::pending || status.phase == Phase::running) {
     // Pods are ahead of the Job's counters, which the controller brings up to date in batches.
     bool ran = status.phase == Phase::running && objects.pods.empty();

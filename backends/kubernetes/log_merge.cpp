@@ -1,0 +1,93 @@
+#include "backends/kubernetes/log_merge.h"
+
+#include <algorithm>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace dtrain::kubernetes {
+namespace {
+
+constexpr std::chrono::milliseconds k_idle{60'000};
+
+} // namespace
+
+void LogMerge::open(const std::string& key, const std::string& instance, Clock::time_point now) {
+  Source& source = sources_[key];
+  source.instance = instance;
+  source.last_heard = now;
+  source.is_open = true;
+}
+
+void LogMerge::close(const std::string& key) {
+  auto found = sources_.find(key);
+  if (found != sources_.end()) {
+    found->second.is_open = false;
+  }
+}
+
+void LogMerge::add(const std::string& key, Time time, std::string text, Clock::time_point now) {
+  Source& source = sources_[key];
+  held_ += text.size();
+  source.lines.push_back({time, std::move(text)});
+  source.last_heard = now;
+}
+
+bool LogMerge::give(bool everything, Clock::time_point now) {
+  // A heap of the sources' oldest lines: each step costs the logarithm of their number.
+  using Head = std::pair<Time, Source*>;
+  std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
+  bool someone_is_due = false; // An open source without a line that may still give an older one.
+  for (auto& [key, source] : sources_) {
+    if (!source.lines.empty()) {
+      heads.emplace(source.lines.front().time, &source);
+    } else if (source.is_open && now - source.last_heard < k_patience) {
+      someone_is_due = true;
+    }
+  }
+  while (!heads.empty() && (everything || !someone_is_due || held_ > k_most_held)) {
+    Source& source = *heads.top().second;
+    heads.pop();
+    Line line = std::move(source.lines.front());
+    source.lines.pop_front();
+    held_ -= line.text.size();
+    if (!sink_({line.time, source.instance, false, true, line.text})) {
+      return false;
+    }
+    if (!source.lines.empty()) {
+      heads.emplace(source.lines.front().time, &source);
+    } else if (source.is_open && now - source.last_heard < k_patience) {
+      someone_is_due = true;
+    }
+  }
+  return true;
+}
+
+bool LogMerge::flush(Clock::time_point now) {
+  bool goes_on = give(false, now);
+  std::erase_if(sources_, [](const auto& entry) {
+    return !entry.second.is_open && entry.second.lines.empty();
+  });
+  return goes_on;
+}
+
+bool LogMerge::drain() { return give(true, Clock::now()); }
+
+std::chrono::milliseconds LogMerge::next_flush(Clock::time_point now) const {
+  bool holds = std::any_of(sources_.begin(), sources_.end(),
+                           [](const auto& entry) { return !entry.second.lines.empty(); });
+  if (!holds) {
+    return k_idle;
+  }
+  std::chrono::milliseconds wait{1};
+  for (const auto& [key, source] : sources_) {
+    if (source.is_open && source.lines.empty()) {
+      auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(source.last_heard + k_patience - now);
+      wait = std::max(wait, left);
+    }
+  }
+  return wait;
+}
+
+} // namespace dtrain::kubernetes

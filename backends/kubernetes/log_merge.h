@@ -1,0 +1,64 @@
+// Lines of many Pods, joined by time.
+//
+// Each source gives its lines in order. A line goes out when every other open source has given a
+// later one or has been silent for k_patience: a chatty backlog is merged in order, and a rank
+// that says nothing holds nobody up. What is held is bounded: past k_most_held bytes the oldest
+// line goes out anyway.
+#pragma once
+
+#include "backends/backend.h"
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace dtrain::kubernetes {
+
+class LogMerge {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds k_patience{50};
+  static constexpr std::size_t k_most_held = 64U << 20U;
+
+  explicit LogMerge(LogSink sink) : sink_(std::move(sink)) {}
+
+  /// A source's name is its instance's: "worker-0". Opening one again continues it.
+  void open(const std::string& key, const std::string& instance, Clock::time_point now);
+
+  /// No more lines from it.
+  void close(const std::string& key);
+
+  void add(const std::string& key, Time time, std::string text, Clock::time_point now);
+
+  /// Gives the sink what may go out. False where the sink wants no more.
+  bool flush(Clock::time_point now);
+
+  /// Gives the sink everything.
+  bool drain();
+
+  /// Time until flush() could give more; a long time where nothing is held.
+  std::chrono::milliseconds next_flush(Clock::time_point now) const;
+
+ private:
+  struct Line {
+    Time time;
+    std::string text;
+  };
+  struct Source {
+    std::string instance;
+    std::deque<Line> lines;
+    Clock::time_point last_heard;
+    bool is_open = true;
+  };
+
+  bool give(bool everything, Clock::time_point now);
+
+  LogSink sink_;
+  std::map<std::string, Source> sources_;
+  std::size_t held_ = 0;
+};
+
+} // namespace dtrain::kubernetes

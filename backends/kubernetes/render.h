@@ -1,0 +1,36 @@
+// From a job to the objects that submit() creates. Pure.
+//
+// What the plan cannot hold, since it is known only once the API has answered, submit() adds: the
+// other objects' ownerReferences to the Job, and the Secret's random token.
+#pragma once
+
+#include "backends/backend.h"
+#include "submit/rank_env.h"
+
+#include <string>
+
+namespace dtrain::kubernetes {
+
+/// Rank 0's rendezvous port and TF_CONFIG's. A Pod has an address of its own, so that no other job
+/// can hold them.
+inline constexpr int k_master_port = 29500;
+inline constexpr int k_tf_port = 2222;
+
+/// Where the ConfigMap is mounted.
+inline constexpr const char* k_hostfile_path = "/etc/dtrain/hostfile";
+
+/// Names of the Plan's documents; job.yaml comes first, as the others' owner.
+inline constexpr const char* k_job_document = "job.yaml";
+inline constexpr const char* k_secret_document = "secret.yaml";
+
+/// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,
+/// a toleration or mount that cannot be read, an environment variable without a name.
+Plan render_plan(const JobSpec& job);
+
+/// Where the job's ranks will be. The uid and the token are the Pods' own to know: empty.
+GangPlace gang_of(const JobSpec& job);
+
+/// start.sh for this job.
+std::string start_script(const JobSpec& job);
+
+} // namespace dtrain::kubernetes

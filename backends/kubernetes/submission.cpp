@@ -1,0 +1,256 @@
+#include "backends/kubernetes/submission.h"
+
+#include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/render.h"
+#include "backends/kubernetes/yaml_json.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <sys/random.h>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr long k_conflict = 409;
+constexpr long k_not_found = 404;
+constexpr std::size_t k_token_bytes = 32;
+constexpr int k_last_lines = 20;
+constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller-uid";
+
+std::string random_token() {
+  std::array<unsigned char, k_token_bytes> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw Error("no random bytes can be had for the job's token");
+  }
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += fmt::format("{:02x}", byte);
+  }
+  return text;
+}
+
+/// The collection that an object is created in.
+std::string collection_of(const json& object) {
+  static const std::map<std::string, std::string> k_plurals = {
+      {"Job", "jobs"}, {"Service", "services"}, {"ConfigMap", "configmaps"}, {"Secret", "secrets"}};
+  std::string kind = text_at(object, "kind");
+  std::string version = text_at(object, "apiVersion");
+  auto plural = k_plurals.find(kind);
+  if (plural == k_plurals.end()) {
+    throw UsageError(fmt::format("a template makes an object of kind {}, which dtrain does not "
+                                 "know: Job, Service, ConfigMap and Secret are known",
+                                 printable(kind)));
+  }
+  return fmt::format("{}/{}/namespaces/{}/{}",
+                     version.find('/') == std::string::npos ? "/api" : "/apis", version,
+                     escape_url(text_at(object, "metadata/namespace")), plural->second);
+}
+
+std::string path_of(const json& object) {
+  return collection_of(object) + "/" + escape_url(text_at(object, "metadata/name"));
+}
+
+/// The plan's documents as objects, the Job first.
+std::vector<json> objects_of(const Plan& plan) {
+  std::vector<json> objects;
+  for (const Plan::Document& document : plan.documents) {
+    for (json& object : yaml_documents(document.text, document.name)) {
+      objects.push_back(std::move(object));
+    }
+  }
+  if (objects.empty() || text_at(objects[0], "kind") != "Job") {
+    throw UsageError("the templates' first object must be the Job, which owns the others");
+  }
+  return objects;
+}
+
+/// What is known only when the Job is there.
+void adopt(json& object, const json& job) {
+  object["metadata"]["ownerReferences"] = json::array({{{"apiVersion", "batch/v1"},
+                                                        {"kind", "Job"},
+                                                        {"name", job["metadata"]["name"]},
+                                                        {"uid", job["metadata"]["uid"]},
+                                                        {"controller", false},
+                                                        {"blockOwnerDeletion", false}}});
+  if (text_at(object, "kind") == "Service") {
+    // A job of the same name that was just deleted may have Pods that are still ending.
+    object["spec"]["selector"][k_owner_uid_label] = job["metadata"]["uid"];
+  }
+}
+
+bool is_ours(const json& object) { return label(object, k_manager_label) == k_manager; }
+
+[[noreturn]] void throw_name_taken(ApiClient& api, const json& object, const JobSpec& job) {
+  ApiResult existing = api.call(api.request("GET", path_of(object)));
+  std::string kind = text_at(object, "kind");
+  std::string object_name = text_at(object, "metadata/name");
+  if (existing.ok() && is_ours(existing.body) && kind == "Job") {
+    throw UsageError(fmt::format("job {} exists in namespace {} ({}): choose another name, or "
+                                 "`dtrain delete {}` first",
+                                 job.name, job.namespace_name,
+                                 phase_name(summarize(existing.body).phase), job.name));
+  }
+  throw UsageError(fmt::format("{} {} exists in namespace {} and is not dtrain's: choose another "
+                               "name",
+                               kind, object_name, job.namespace_name));
+}
+
+/// A dependent of a deleted job that the garbage collector has not come to.
+bool remove_leftover(ApiClient& api, const json& object) {
+  ApiResult existing = api.call(api.request("GET", path_of(object)));
+  if (existing.status == k_not_found) {
+    return true;
+  }
+  bool is_leftover = existing.ok() && is_ours(existing.body) &&
+                     text_at(existing.body, "metadata/ownerReferences/0/uid") !=
+                         text_at(object, "metadata/ownerReferences/0/uid");
+  return is_leftover &&
+         api.call(api.remove(path_of(object), text_at(existing.body, "metadata/uid"))).ok();
+}
+
+} // namespace
+
+void throw_no_such_job(const JobRef& ref) {
+  throw NotFound(fmt::format("no job {} in namespace {}: `dtrain list -A` shows all",
+                             printable(ref.name), printable(ref.namespace_name)));
+}
+
+bool is_pod_of(const json& pod, const json& job) {
+  return label(pod, k_owner_uid_label) == text_at(job, "metadata/uid");
+}
+
+void create_objects(ApiClient& api, const Plan& plan) {
+  std::vector<json> objects = objects_of(plan);
+  ApiResult made = api.call(api.create(collection_of(objects[0]), objects[0]));
+  if (made.status == k_conflict) {
+    throw_name_taken(api, objects[0], plan.job);
+  }
+  if (!made.ok()) {
+    api.fail(made);
+  }
+  const json job = std::move(made.body);
+  try {
+    std::vector<HttpRequest> requests;
+    for (std::size_t i = 1; i < objects.size(); ++i) {
+      adopt(objects[i], job);
+      if (text_at(objects[i], "kind") == "Secret") {
+        objects[i]["stringData"]["token"] = random_token();
+      }
+      requests.push_back(api.create(collection_of(objects[i]), objects[i]));
+    }
+    std::vector<ApiResult> results = api.call_all(std::move(requests));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const json& object = objects[i + 1];
+      if (results[i].status == k_conflict && remove_leftover(api, object)) {
+        results[i] = api.call(api.create(collection_of(object), object));
+      }
+      if (results[i].status == k_conflict) {
+        throw_name_taken(api, object, plan.job);
+      }
+      if (!results[i].ok()) {
+        api.fail(results[i]);
+      }
+    }
+  } catch (const Error&) {
+    // The Pods could not start without what is missing: nothing ran.
+    api.call(api.remove(path_of(job), text_at(job, "metadata/uid")));
+    throw;
+  }
+}
+
+std::vector<json> try_objects(ApiClient& api, const Plan& plan) {
+  std::vector<json> stored;
+  for (const json& object : objects_of(plan)) {
+    stored.push_back(api.must(api.create(collection_of(object), object, true)));
+  }
+  return stored;
+}
+
+void remove_objects(ApiClient& api, const JobRef& ref) {
+  std::string path = fmt::format("{}/{}", jobs_path(ref.namespace_name),
+                                 escape_url(role_job_name(ref.name, k_worker_role)));
+  ApiResult job = api.call(api.request("GET", path));
+  if (job.status == k_not_found || (job.ok() && !is_ours(job.body))) {
+    throw_no_such_job(ref);
+  }
+  if (!job.ok()) {
+    api.fail(job);
+  }
+  ApiResult removed = api.call(api.remove(path, text_at(job.body, "metadata/uid")));
+  if (removed.status == k_not_found) {
+    throw_no_such_job(ref);
+  }
+  if (!removed.ok()) {
+    api.fail(removed);
+  }
+}
+
+JobObjects read_objects(ApiClient& api, const JobRef& ref) {
+  std::string path = fmt::format("{}/{}", jobs_path(ref.namespace_name),
+                                 escape_url(role_job_name(ref.name, k_worker_role)));
+  std::vector<ApiResult> results = api.call_all(
+      {api.request("GET", path), api.request("GET", pods_path(ref.namespace_name),
+                                             {{"labelSelector", selector_of(ref.name)}})});
+  if (results[0].status == k_not_found || (results[0].ok() && !is_ours(results[0].body))) {
+    throw_no_such_job(ref);
+  }
+  for (const ApiResult& result : results) {
+    if (!result.ok()) {
+      api.fail(result);
+    }
+  }
+  JobObjects objects;
+  objects.job = std::move(results[0].body);
+  for (json& pod : results[1].body["items"]) {
+    if (is_pod_of(pod, objects.job)) {
+      objects.pods.push_back(std::move(pod));
+    }
+  }
+  if (wants_events(objects)) {
+    ApiResult events = api.call(api.request("GET", events_path(ref.namespace_name),
+                                            {{"fieldSelector", "type=Warning"}, {"limit", "500"}}));
+    if (events.ok()) { // Who may not read events is told less.
+      for (json& event : events.body["items"]) {
+        objects.events.push_back(std::move(event));
+      }
+    }
+  }
+  return objects;
+}
+
+void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status) {
+  const json* pod = status.phase == Phase::failed ? failed_pod(objects) : nullptr;
+  if (pod == nullptr || !status.cause) {
+    return;
+  }
+  HttpRequest request = api.request(
+      "GET",
+      fmt::format("{}/{}/log", pods_path(status.namespace_name), text_at(*pod, "metadata/name")),
+      {{"container", k_container}, {"tailLines", std::to_string(k_last_lines)}});
+  request.accept = "*/*";
+  HttpResponse log = api.http().call(request);
+  if (log.status != 200) { // The Pod's node is gone, or its log: the cause stands without it.
+    return;
+  }
+  for (std::size_t start = 0; start < log.body.size();) {
+    std::size_t end = std::min(log.body.find('\n', start), log.body.size());
+    status.cause->last_stderr.push_back(log.body.substr(start, end - start));
+    start = end + 1;
+  }
+}
+
+std::map<std::string, std::string> chief_nodes(ApiClient& api, const std::string& namespace_name) {
+  std::map<std::string, std::string> nodes;
+  std::string selector = fmt::format("{},{}=0", selector_of(""), k_index_label);
+  for (const json& pod : api.list(pods_path(namespace_name), {{"labelSelector", selector}}).items) {
+    nodes[label(pod, k_owner_uid_label)] = text_at(pod, "spec/nodeName");
+  }
+  return nodes;
+}
+
+} // namespace dtrain::kubernetes

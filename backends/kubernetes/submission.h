@@ -1,0 +1,40 @@
+// Making and removing a job's objects, and reading them as they are now.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/kubernetes/api_client.h"
+#include "backends/kubernetes/status.h"
+
+#include <map>
+#include <string>
+
+namespace dtrain::kubernetes {
+
+/// Creates the plan's objects: the Job, then at once all that it owns. 4 requests. Where one is
+/// refused, those made are deleted again. Throws UsageError where a name is taken, EngineError
+/// with the API's words for all else.
+void create_objects(ApiClient& api, const Plan& plan);
+
+/// The plan's objects as the API would store them, through its admission and validation, with
+/// nothing stored: --dry-run=server.
+std::vector<nlohmann::json> try_objects(ApiClient& api, const Plan& plan);
+
+/// Deletes the Job and with it what it owns. NotFound where there is none.
+void remove_objects(ApiClient& api, const JobRef& ref);
+
+/// The Job, its Pods, and the events about them where these could say why it waits: 2 requests at
+/// once, or 3. NotFound where there is no such job.
+JobObjects read_objects(ApiClient& api, const JobRef& ref);
+
+/// The failed rank's last lines, into the status of a failed job.
+void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status);
+
+/// Where each job's rank 0 runs, by the Job's uid; in all namespaces where the name is empty.
+std::map<std::string, std::string> chief_nodes(ApiClient& api, const std::string& namespace_name);
+
+/// The Pods of this Job, not of one that had its name before.
+bool is_pod_of(const nlohmann::json& pod, const nlohmann::json& job);
+
+[[noreturn]] void throw_no_such_job(const JobRef& ref);
+
+} // namespace dtrain::kubernetes
