@@ -26,8 +26,16 @@ constexpr const char* k_trainer_program = "dtrain-trainer";
 
 /// Variables that the script derives from the Pod, not from the job.
 const std::set<std::string, std::less<>> k_own_variables = {
-    "RANK",           "NODE_RANK",        "TF_CONFIG",
-    "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN", "DTRAIN_JOB_RESTART_COUNT"};
+    "RANK",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "TF_CONFIG",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "DTRAIN_JOB_UID",
+    "DTRAIN_JOB_TOKEN",
+    "DTRAIN_RESTART_COUNT"};
 
 /// True for a name that a shell can export.
 bool is_shell_name(std::string_view name) {
@@ -205,6 +213,7 @@ GangPlace gang_of(const JobSpec& job) {
   gang.job_name = job.name;
   gang.namespace_name = job.namespace_name;
   gang.hostfile_path = k_hostfile_path;
+  gang.max_restarts = job.max_restarts;
   gang.master_port = k_master_port;
   std::string host = role_job_name(job.name, k_worker_role);
   for (int rank = 0; rank < job.workers; ++rank) {

@@ -5,9 +5,10 @@ rank=$JOB_COMPLETION_INDEX
 {{#environment}}
 export {{name}}={{value}}
 {{/environment}}
-export RANK="$rank" NODE_RANK="$rank"
+export RANK="$rank" NODE_RANK="$rank" GROUP_RANK="$rank" ROLE_RANK="$rank"
 export TF_CONFIG={{tf_config_head}}"$rank"{{tf_config_tail}}
-export DTRAIN_JOB_RESTART_COUNT="${DTRAIN_JOB_RESTART_COUNT:-0}"
+export DTRAIN_RESTART_COUNT="${DTRAIN_RESTART_COUNT:-0}"
+export TORCHELASTIC_RESTART_COUNT="$DTRAIN_RESTART_COUNT" TORCHELASTIC_RUN_ID="$DTRAIN_JOB_UID"
 # An image made for root has a home that our user cannot write.
 [ -w "${HOME:-/}" ] || export HOME=/tmp
 {{#user_environment}}
