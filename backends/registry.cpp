@@ -1,4 +1,5 @@
 #include "backends/backend.h"
+#include "backends/kubernetes/kubernetes_backend.h"
 #include "backends/local/local_backend.h"
 #include "submit/errors.h"
 
@@ -12,11 +13,15 @@ namespace {
 
 struct Entry {
   std::string_view name;
-  std::unique_ptr<Backend> (*make)();
+  std::unique_ptr<Backend> (*make)(const EngineAccess&);
 };
 
 constexpr std::array k_backends{
-    Entry{"local", [] { return std::unique_ptr<Backend>(std::make_unique<LocalBackend>()); }},
+    Entry{"local",
+          [](const EngineAccess&) {
+            return std::unique_ptr<Backend>(std::make_unique<LocalBackend>());
+          }},
+    Entry{"kubernetes", kubernetes::make_kubernetes_backend},
 };
 
 } // namespace
@@ -43,10 +48,10 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-std::unique_ptr<Backend> make_backend(std::string_view name) {
+std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access) {
   for (const auto& entry : k_backends) {
     if (entry.name == name) {
-      return entry.make();
+      return entry.make(access);
     }
   }
   throw UsageError(fmt::format("no backend {}: this dtrain has {}", printable(name),

@@ -39,8 +39,8 @@ struct JobSpec {
   std::vector<std::string> data;               ///< CLAIM:/PATH, persistent volume claims to mount.
   std::vector<std::string> data_dirs;          ///< /NODE/PATH:/PATH, folders of the node to mount.
   std::string queue;                           ///< Kueue's LocalQueue; empty: none.
-  int running_timeout_s = 0;                   ///< The job is ended after this long; 0: never.
-  int ttl_after_finished_s = -1;               ///< The engine forgets it so long after; -1: never.
+  int running_timeout_ms = 0;                  ///< The job is ended after this long; 0: never.
+  int ttl_after_finished_ms = -1;              ///< The engine forgets it so long after; -1: never.
   int run_as_user = 1000;                      ///< Numeric; 0 is root, and no restricted Pod.
 
   bool operator==(const JobSpec&) const = default;

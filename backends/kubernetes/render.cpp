@@ -25,17 +25,16 @@ constexpr int k_milliseconds = 1000;
 constexpr const char* k_trainer_program = "dtrain-trainer";
 
 /// Variables that the script derives from the Pod, not from the job.
-const std::set<std::string, std::less<>> k_own_variables = {
-    "RANK",
-    "NODE_RANK",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "TF_CONFIG",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "DTRAIN_JOB_UID",
-    "DTRAIN_JOB_TOKEN",
-    "DTRAIN_RESTART_COUNT"};
+const std::set<std::string, std::less<>> k_own_variables = {"RANK",
+                                                            "NODE_RANK",
+                                                            "GROUP_RANK",
+                                                            "ROLE_RANK",
+                                                            "TF_CONFIG",
+                                                            "TORCHELASTIC_RUN_ID",
+                                                            "TORCHELASTIC_RESTART_COUNT",
+                                                            "DTRAIN_JOB_UID",
+                                                            "DTRAIN_JOB_TOKEN",
+                                                            "DTRAIN_RESTART_COUNT"};
 
 /// True for a name that a shell can export.
 bool is_shell_name(std::string_view name) {
@@ -59,6 +58,11 @@ std::pair<std::string, std::string> key_value(const std::string& text, const cha
     throw UsageError(fmt::format("{}={}: KEY=VALUE is expected", flag, printable(text)));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+/// Whole seconds, rounded up: what the API counts in.
+int seconds(int milliseconds) {
+  return milliseconds / k_milliseconds + (milliseconds % k_milliseconds > 0 ? 1 : 0);
 }
 
 /// A section of a template: shown once with `content`, or not at all.
@@ -138,7 +142,7 @@ json job_data(const JobSpec& job) {
                {"job_object", role_job_name(job.name, k_worker_role)},
                {"workers", job.workers},
                {"max_restarts", job.max_restarts},
-               {"grace_seconds", (job.grace_period_ms + k_milliseconds - 1) / k_milliseconds},
+               {"grace_seconds", seconds(job.grace_period_ms)},
                {"lost_node_seconds", k_lost_node_seconds},
                {"image", job.image},
                {"share_memory", job.share_memory},
@@ -146,8 +150,9 @@ json job_data(const JobSpec& job) {
                {"replace_from_lost_node", job.max_restarts > 0}};
   data["queue"] = section(!job.queue.empty(), {{"name", job.queue}});
   data["active_deadline"] =
-      section(job.running_timeout_s > 0, {{"seconds", job.running_timeout_s}});
-  data["ttl"] = section(job.ttl_after_finished_s >= 0, {{"seconds", job.ttl_after_finished_s}});
+      section(job.running_timeout_ms > 0, {{"seconds", seconds(job.running_timeout_ms)}});
+  data["ttl"] =
+      section(job.ttl_after_finished_ms >= 0, {{"seconds", seconds(job.ttl_after_finished_ms)}});
   data["priority"] = section(!job.priority.empty(), {{"name", job.priority}});
   data["pull_policy"] = section(!job.image_pull_policy.empty(), {{"name", job.image_pull_policy}});
   data["working_dir"] = section(!job.working_dir.empty(), {{"path", job.working_dir}});
