@@ -28,6 +28,11 @@ bool has_condition(const json& object, std::string_view type) {
   return false;
 }
 
+/// Decided, but Pods are still being ended.
+bool is_ending(const json& job) {
+  return has_condition(job, "FailureTarget") || has_condition(job, "SuccessCriteriaMet");
+}
+
 bool is_suspended(const json& job) {
   const json& suspend = member(job, "spec/suspend");
   return suspend.is_boolean() && suspend.get<bool>();
@@ -43,6 +48,9 @@ Phase phase_of(const json& job) {
   }
   if (is_suspended(job)) {
     return Phase::queuing;
+  }
+  if (is_ending(job)) {
+    return Phase::running;
   }
   std::int64_t up = number_at(job, "status/ready") + number_at(job, "status/succeeded");
   return up >= number_at(job, "spec/completions", 1) ? Phase::running : Phase::pending;
@@ -220,7 +228,7 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  if (is_final(phase_of(objects.job))) {
+  if (is_final(phase_of(objects.job)) || is_ending(objects.job)) {
     return false;
   }
   for (const json* pod : latest_pods(objects)) {
@@ -245,7 +253,9 @@ JobStatus status_of(const JobObjects& objects) {
       status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
       instance.name = instance_name(k_worker_role, index);
-      instance.phase = is_final(status.phase) ? status.phase : Phase::pending;
+      instance.phase = is_final(status.phase)     ? status.phase
+                       : is_ending(objects.job) ? Phase::failed
+                                                : Phase::pending;
       instance.is_chief = index == 0;
       instance.gpus = gpus_of(member(objects.job, "spec/template/spec"));
     }

@@ -14,4 +14,17 @@ export TORCHELASTIC_RESTART_COUNT="$DTRAIN_RESTART_COUNT" TORCHELASTIC_RUN_ID="$
 {{#user_environment}}
 export {{name}}={{value}}
 {{/user_environment}}
+# Rank 0's name is known once its Pod has an address: programs that look it up only once would fail.
+has_address() {
+  ! command -v getent || getent hosts "$1"
+} >/dev/null 2>&1
+tries=0
+until has_address "$MASTER_ADDR"; do
+  tries=$((tries + 1))
+  if [ "$tries" -gt 300 ]; then
+    echo "dtrain: $MASTER_ADDR has no address after 60 s: is the cluster's DNS up?" >&2
+    break
+  fi
+  sleep 0.2 || sleep 1
+done
 exec{{#env_program}} env{{#odd_environment}} {{assignment}}{{/odd_environment}}{{/env_program}}{{#command}} {{word}}{{/command}}
