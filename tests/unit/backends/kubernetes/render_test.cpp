@@ -1,0 +1,157 @@
+#include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/render.h"
+#include "backends/kubernetes/yaml_json.h"
+#include "submit/errors.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+using namespace dtrain;
+using namespace dtrain::kubernetes;
+
+namespace {
+
+JobSpec job_of(int workers, std::vector<std::string> command) {
+  JobSpec job;
+  job.name = "mnist";
+  job.image = "train:1";
+  job.workers = workers;
+  job.command = std::move(command);
+  return job;
+}
+
+nlohmann::json document(const Plan& plan, const std::string& name) {
+  for (const Plan::Document& document : plan.documents) {
+    if (document.name == name) {
+      return yaml_documents(document.text, name).at(0);
+    }
+  }
+  return {};
+}
+
+std::string error_of(const JobSpec& job) {
+  try {
+    render_plan(job);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// What the script's command prints when the Pod's index is `rank`.
+std::string run_script(const std::string& script, int rank) {
+  const std::string path = "/tmp/dtrain-start-test.sh";
+  std::ofstream(path, std::ios::binary) << script;
+  std::string command = "env -i PATH=/usr/bin:/bin JOB_COMPLETION_INDEX=" + std::to_string(rank) +
+                        " DTRAIN_JOB_UID=uid-1 DTRAIN_JOB_TOKEN=token-1 DTRAIN_RESTART_COUNT=2 "
+                        "sh " +
+                        path;
+  FILE* pipe = popen(command.c_str(), "r"); // NOLINT(cert-env33-c)
+  std::string output;
+  for (int c = 0; (c = fgetc(pipe)) != EOF;) {
+    output += static_cast<char>(c);
+  }
+  pclose(pipe);
+  std::remove(path.c_str());
+  return output;
+}
+
+} // namespace
+
+TEST_CASE("start.sh gives every rank what rank_env promises") {
+  JobSpec job = job_of(3, {"env", "-0"});
+  job.max_restarts = 4;
+  GangPlace gang = gang_of(job);
+  gang.job_uid = "uid-1";
+  gang.job_token = "token-1";
+  gang.restart_count = 2;
+  gang.master_addr = gang.ranks[0].host;
+  std::string script = start_script(job);
+  // The name has no address on this machine: skip the wait, which is not what is tested.
+  std::size_t wait = script.find("until has_address");
+  REQUIRE(wait != std::string::npos);
+  script.replace(wait, std::string("until has_address").size(), "until true");
+  for (int rank = 0; rank < job.workers; ++rank) {
+    std::map<std::string, std::string> given;
+    std::istringstream output(run_script(script, rank));
+    for (std::string entry; std::getline(output, entry, '\0');) {
+      given[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+    }
+    for (const auto& [name, value] : rank_env(gang, rank)) {
+      CAPTURE(name);
+      CHECK(given[name] == value);
+    }
+  }
+}
+
+TEST_CASE("arguments and environment arrive byte for byte, UTF-8 or not") {
+  const std::string odd = "a \"b\" $c `d` {{e}} #f\n'\xff\\";
+  JobSpec job = job_of(1, {"printenv", "-0", "ODD", "A.B"});
+  job.env = {"ODD=" + odd, "A.B=" + odd};
+  std::string script = start_script(job);
+  script.replace(script.find("until has_address"), std::string("until has_address").size(),
+                 "until true");
+  CHECK(run_script(script, 0) == odd + '\0' + odd + '\0');
+
+  nlohmann::json config = document(render_plan(job), "configmap.yaml");
+  CHECK(base64_decode(config["binaryData"]["start.sh"].get<std::string>()) == start_script(job));
+}
+
+TEST_CASE("the Job asks for a Pod a rank, with GPUs, and passes the restricted level") {
+  JobSpec job = job_of(3, {"true"});
+  job.gpus = 2;
+  job.memory = "1Gi";
+  job.tolerations = {"gpu=yes:NoSchedule", "spot"};
+  job.data = {"claim:/data"};
+  nlohmann::json spec = document(render_plan(job), "job.yaml")["spec"];
+  CHECK(spec["completions"] == 3);
+  CHECK(spec["completionMode"] == "Indexed");
+  nlohmann::json pod = spec["template"]["spec"];
+  nlohmann::json container = pod["containers"][0];
+  CHECK(container["resources"]["limits"] ==
+        nlohmann::json{{"nvidia.com/gpu", "2"}, {"memory", "1Gi"}});
+  CHECK(pod["securityContext"]["runAsNonRoot"] == true);
+  CHECK(pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault");
+  CHECK(container["securityContext"]["allowPrivilegeEscalation"] == false);
+  CHECK(container["securityContext"]["capabilities"]["drop"] == nlohmann::json::array({"ALL"}));
+  CHECK(pod["tolerations"][2] ==
+        nlohmann::json{
+            {"key", "gpu"}, {"operator", "Equal"}, {"value", "yes"}, {"effect", "NoSchedule"}});
+  CHECK(pod["tolerations"][3] == nlohmann::json{{"key", "spot"}, {"operator", "Exists"}});
+  CHECK(container["volumeMounts"][2]["mountPath"] == "/data");
+  CHECK(pod["volumes"][2]["persistentVolumeClaim"]["claimName"] == "claim");
+}
+
+TEST_CASE("a disruption is no failure, and with restarts a lost node's rank comes back") {
+  JobSpec job = job_of(2, {"true"});
+  nlohmann::json spec = document(render_plan(job), "job.yaml")["spec"];
+  CHECK(spec["podFailurePolicy"]["rules"][0]["action"] == "Ignore");
+  CHECK(spec["backoffLimitPerIndex"] == 0);
+  job.max_restarts = 3;
+  spec = document(render_plan(job), "job.yaml")["spec"];
+  CHECK(!spec.contains("podFailurePolicy"));
+  CHECK(spec["podReplacementPolicy"] == "TerminatingOrFailed");
+  CHECK(spec["backoffLimitPerIndex"] == 3);
+}
+
+TEST_CASE("what Kubernetes would not take is refused before it is asked") {
+  JobSpec job = job_of(100, {"true"});
+  job.image.clear();
+  CHECK(error_of(job).starts_with("--image is needed"));
+  job.image = "i";
+  job.name = std::string(60, 'a');
+  CHECK(error_of(job).find("53 characters at most") != std::string::npos);
+  job.name = "3d";
+  CHECK(error_of(job).find("begins with a letter") != std::string::npos);
+  job.name = "j";
+  job.tolerations = {"a:Sometimes"};
+  CHECK(error_of(job).starts_with("--toleration=a:Sometimes"));
+  job.tolerations.clear();
+  job.data = {"claim"};
+  CHECK(error_of(job).starts_with("--data=claim: CLAIM:/PATH"));
+}

@@ -1,0 +1,128 @@
+#include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/status.h"
+
+#include <doctest/doctest.h>
+
+using namespace dtrain;
+using namespace dtrain::kubernetes;
+using nlohmann::json;
+
+namespace {
+
+json job_object(int completions) {
+  return {{"metadata",
+           {{"name", "j-worker"},
+            {"namespace", "n"},
+            {"uid", "u"},
+            {"labels", {{k_manager_label, k_manager}, {k_job_label, "j"}}}}},
+          {"spec", {{"completions", completions}}},
+          {"status", json::object()}};
+}
+
+json pod_object(int index, const std::string& phase, json state) {
+  return {
+      {"metadata",
+       {{"uid", "p" + std::to_string(index)},
+        {"creationTimestamp", "2026-01-01T00:00:00Z"},
+        {"labels", {{k_role_label, "worker"}, {k_index_label, std::to_string(index)}}}}},
+      {"spec", {{"nodeName", "node1"}}},
+      {"status",
+       {{"phase", phase},
+        {"containerStatuses", json::array({{{"name", "main"}, {"state", std::move(state)}}})}}}};
+}
+
+json running() { return {{"running", {{"startedAt", "2026-01-01T00:00:01Z"}}}}; }
+
+json exited(int code, const std::string& at, const std::string& reason = "Error") {
+  return {{"terminated", {{"exitCode", code}, {"finishedAt", at}, {"reason", reason}}}};
+}
+
+void add_condition(json& object, const std::string& type, const std::string& reason,
+                   const std::string& message, const std::string& status = "True") {
+  object["status"]["conditions"].push_back(
+      {{"type", type}, {"status", status}, {"reason", reason}, {"message", message}});
+}
+
+} // namespace
+
+TEST_CASE("a job runs when each rank's Pod runs, and waits while one does not") {
+  JobObjects objects{job_object(2), {pod_object(0, "Running", running())}, {}};
+  CHECK(status_of(objects).phase == Phase::pending);
+  CHECK(status_of(objects).instances[1].name == "worker-1");
+  objects.pods.push_back(pod_object(1, "Running", running()));
+  CHECK(status_of(objects).phase == Phase::running);
+}
+
+TEST_CASE("the first rank to fail is the cause, not those that the Job ended after it") {
+  JobObjects objects{job_object(2),
+                     {pod_object(0, "Failed", exited(143, "2026-01-01T00:00:09Z")),
+                      pod_object(1, "Failed", exited(3, "2026-01-01T00:00:09Z"))},
+                     {}};
+  objects.pods[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:08Z";
+  add_condition(objects.job, "Failed", "PodFailurePolicy", "…");
+  JobStatus status = status_of(objects);
+  CHECK(status.phase == Phase::failed);
+  REQUIRE(status.cause);
+  CHECK(status.cause->rank == 1);
+  CHECK(status.cause->exit_code == 3);
+  CHECK(status.reason == "worker-1 exited with code 3");
+  CHECK(status.instances[0].signal == 15);
+}
+
+TEST_CASE("a container killed for memory says so") {
+  JobObjects objects{job_object(1),
+                     {pod_object(0, "Failed", exited(137, "2026-01-01T00:00:09Z", "OOMKilled"))},
+                     {}};
+  add_condition(objects.job, "Failed", "x", "y");
+  CHECK(status_of(objects).reason.find("out of memory") != std::string::npos);
+}
+
+TEST_CASE("a deadline is the cause where no rank failed") {
+  JobObjects objects{job_object(1), {}, {}};
+  add_condition(objects.job, "Failed", "DeadlineExceeded", "Job was active too long");
+  CHECK(status_of(objects).reason == "DeadlineExceeded: Job was active too long");
+}
+
+TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are told apart") {
+  json waiting = {{"waiting", {{"reason", "ErrImagePull"}, {"message", "no such image"}}}};
+  JobObjects objects{job_object(1), {pod_object(0, "Pending", waiting)}, {}};
+  CHECK(status_of(objects).reason == "worker-0: ErrImagePull: no such image");
+
+  objects.pods[0] = pod_object(0, "Pending", json::object());
+  add_condition(objects.pods[0], "PodScheduled", "Unschedulable", "0/2 nodes", "False");
+  CHECK(status_of(objects).reason == "worker-0: Unschedulable: 0/2 nodes");
+
+  objects.pods.clear();
+  CHECK(wants_events(objects));
+  objects.events.push_back({{"reason", "FailedCreate"},
+                            {"message", "exceeded quota: q"},
+                            {"involvedObject", {{"uid", "u"}}}});
+  CHECK(status_of(objects).reason == "FailedCreate: exceeded quota: q");
+}
+
+TEST_CASE("a suspended job queues") {
+  JobObjects objects{job_object(1), {}, {}};
+  objects.job["spec"]["suspend"] = true;
+  CHECK(status_of(objects).phase == Phase::queuing);
+  CHECK(status_of(objects).reason == "suspended");
+}
+
+TEST_CASE("a replaced rank shows its latest Pod and how often it failed") {
+  JobObjects objects{job_object(1),
+                     {pod_object(0, "Failed", exited(1, "2026-01-01T00:00:09Z")),
+                      pod_object(0, "Running", running())},
+                     {}};
+  objects.pods[1]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:20Z";
+  objects.pods[1]["metadata"]["annotations"] = {{k_failure_count_annotation, "1"}};
+  JobStatus status = status_of(objects);
+  CHECK(status.phase == Phase::running);
+  CHECK(status.restarts == 1);
+}
+
+TEST_CASE("API times are read with and without a fraction, and nonsense is zero") {
+  CHECK(parse_time("1970-01-01T00:00:01Z") == 1'000'000'000);
+  CHECK(parse_time("1970-01-01T00:00:01.5Z") == 1'500'000'000);
+  CHECK(parse_time("1970-01-01T00:00:01.000000007Z") == 1'000'000'007);
+  CHECK(parse_time("yesterday") == 0);
+  CHECK(parse_time("") == 0);
+}
