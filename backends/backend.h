@@ -162,6 +162,7 @@ struct EngineAccess {
 std::vector<std::string> backend_names();
 
 /// Throws UsageError with the known names for any other.
-std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access = {});
+std::unique_ptr<Backend> make_backend(std::string_view name);
+std::unique_ptr<Backend> make_backend_at(std::string_view name, const EngineAccess& access);
 
 } // namespace dtrain

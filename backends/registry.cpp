@@ -48,7 +48,9 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access) {
+std::unique_ptr<Backend> make_backend(std::string_view name) { return make_backend_at(name, {}); }
+
+std::unique_ptr<Backend> make_backend_at(std::string_view name, const EngineAccess& access) {
   for (const auto& entry : k_backends) {
     if (entry.name == name) {
       return entry.make(access);
