@@ -1,0 +1,192 @@
+"""Jobs on a real two-node cluster: `./cluster up` brings it up for the session, unless
+DTRAIN_TEST_CLUSTER names the folder of one that is up already."""
+import os
+import pathlib
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+
+HERE = pathlib.Path(__file__).parent
+BUSYBOX = "--image=localhost/busybox:1"
+TRAINER = "--image=localhost/dtrain-trainer:test"
+FASHION = "/usr/share/datasets/fashion-mnist"
+
+
+class Cluster:
+    def __init__(self, folder):
+        self.folder = folder
+        self.kubeconfig = f"{folder}/admin.kubeconfig"
+
+    def run(self, *words):
+        subprocess.run([HERE / "cluster", *words], check=True, env={**os.environ, "DIR": self.folder})
+
+    def kubectl(self, *words, stdin=None):
+        return subprocess.run([f"{self.folder}/bin/kubectl", *words], check=True, text=True,
+                              input=stdin, capture_output=True,
+                              env={**os.environ, "KUBECONFIG": self.kubeconfig}).stdout
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    kept = os.environ.get("DTRAIN_TEST_CLUSTER")
+    cluster = Cluster(kept or "/tmp/dtrain-k8s")
+    if not kept:
+        cluster.run("build")
+        cluster.run("up")
+    yield cluster
+    if not kept:
+        cluster.run("down")
+
+
+@pytest.fixture
+def kube(home, cluster):
+    """A home whose dtrain speaks to the cluster; its jobs are deleted at the end."""
+    home.env.update(KUBECONFIG=cluster.kubeconfig, DTRAIN_BACKEND="kubernetes")
+    yield home
+    names = home.dtrain("list", "-o", "name").out.split()
+    for name in names:
+        home.dtrain("delete", name.removeprefix("job/"))
+
+
+
+def test_ranks_on_two_nodes_find_each_other(kube):
+    kube.submit("ring", "sh", "-c", "echo $RANK of $WORLD_SIZE; getent hosts $MASTER_ADDR || true",
+                flags=[BUSYBOX, "--workers=3", "--gpus=1"])
+    kube.dtrain("logs", "-f", "ring")
+    job = kube.wait_for_end("ring", 0)
+    assert job["status"] == "SUCCEEDED"
+    for rank in range(3):
+        assert kube.lines("ring", "-i", f"worker-{rank}") == [f"{rank} of 3"]
+
+
+def test_logs_are_followed_from_before_the_pods_exist_to_their_end(kube):
+    kube.submit("follow", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done",
+                flags=[BUSYBOX, "--workers=2"])
+    lines = kube.dtrain("logs", "-f", "follow").out.splitlines()
+    assert sorted(line.split()[-1] for line in lines) == ["1", "1", "2", "2", "3", "3"]
+
+
+def test_a_failed_rank_ends_the_job_and_is_its_cause(kube):
+    kube.submit("fails", "sh", "-c", "[ $RANK = 1 ] && { echo oops >&2; exit 3; }; sleep 600",
+                flags=[BUSYBOX, "--workers=3"])
+    kube.dtrain("wait", "fails", expect=EXIT_JOB_FAILED)
+    cause = kube.get("fails")["cause"]
+    assert (cause["rank"], cause["exitCode"], cause["lastStderr"]) == (1, 3, ["oops"])
+
+
+def test_arguments_and_environment_arrive_byte_exact(kube):
+    odd = b"a \"b\" $c `d` {{e}} #f\n\xff"
+    kube.submit("bytes", "printenv", "ODD", "A.B", flags=[BUSYBOX, "--env=ODD=" + os.fsdecode(odd),
+                                                          "--env=A.B=x y"])
+    kube.wait_for_end("bytes", 0)
+    out = kube.dtrain("logs", "bytes", "-i", "worker-0").out
+    assert os.fsencode(out) == odd + b"\nx y\n"
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--image=localhost/none:1", "--image-pull-policy=Never"], "ErrImageNeverPull"),
+    ([BUSYBOX, "--gpus=9"], "Insufficient nvidia.com/gpu"),
+    ([BUSYBOX, "--data=missing:/data"], 'persistentvolumeclaim "missing" not found'),
+    ([BUSYBOX, "--selector=zone=moon"], "didn't match Pod's node affinity/selector"),
+])
+def test_a_job_that_cannot_start_says_why_within_seconds(kube, flags, words):
+    kube.submit("waits", "true", flags=flags)
+    until(lambda: words in kube.get("waits")["reason"], f"the reason has: {words}", 15)
+    assert kube.status("waits") == "PENDING"
+
+
+def test_a_quota_is_named_as_the_reason(kube, cluster):
+    cluster.kubectl("create", "namespace", "small")
+    try:
+        cluster.kubectl("-n", "small", "create", "quota", "few", "--hard=pods=0")
+        kube.dtrain("submit", "--name=quota", "-n", "small", BUSYBOX, "--", "true")
+        until(lambda: "exceeded quota: few" in
+              kube.dtrain("get", "quota", "-n", "small", "-o", "json").json()["reason"],
+              "the quota is named", 15)
+    finally:
+        cluster.kubectl("delete", "namespace", "small", "--wait=false")
+
+
+def test_pods_pass_the_restricted_level(kube, cluster):
+    cluster.kubectl("create", "namespace", "strict")
+    try:
+        cluster.kubectl("label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
+        kube.dtrain("submit", "--name=strict", "-n", "strict", BUSYBOX, "--wait", "--", "true")
+    finally:
+        cluster.kubectl("delete", "namespace", "strict", "--wait=false")
+
+
+def test_a_taken_name_is_refused_and_what_is_not_ours_is_left_alone(kube, cluster):
+    kube.submit("twice", "true", flags=[BUSYBOX])
+    kube.dtrain("submit", "--name=twice", BUSYBOX, "--", "true", expect=EXIT_USAGE)
+    cluster.kubectl("create", "configmap", "foreign", "--from-literal=a=b")
+    try:
+        result = kube.dtrain("submit", "--name=foreign", BUSYBOX, "--", "true", expect=EXIT_USAGE)
+        assert "not dtrain's" in result.err
+        assert "a: b" in cluster.kubectl("get", "configmap", "foreign", "-o", "yaml")
+        kube.dtrain("get", "foreign", expect=EXIT_NOT_FOUND)
+    finally:
+        cluster.kubectl("delete", "configmap", "foreign")
+
+
+def test_deletion_takes_every_object_along(kube, cluster):
+    kube.submit("gone", "sleep", "600", flags=[BUSYBOX, "--workers=2"])
+    kube.dtrain("delete", "gone")
+    until(lambda: not cluster.kubectl("get", "job,pod,service,configmap,secret", "-o", "name",
+                                      "-l", "dtrain/job=gone"), "all is gone", 30)
+
+
+def test_no_cluster_is_said_in_one_line(kube):
+    result = kube.dtrain("list", env={"KUBECONFIG": "/nowhere"}, expect=EXIT_ENGINE)
+    assert "no Kubernetes cluster is configured" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_logs_go_on_through_a_crash_of_the_api_server(kube, cluster):
+    kube.submit("crash", "sh", "-c", "for i in $(seq 100 120); do echo $i; sleep 0.5; done",
+                flags=[BUSYBOX, "--workers=2"])
+    until(lambda: kube.status("crash") == "RUNNING", "the job runs", 30)
+    result = {}
+    reader = threading.Thread(target=lambda: result.update(
+        logs=kube.dtrain("logs", "-f", "crash", seconds=120)))
+    reader.start()
+    time.sleep(2)  # Lines are flowing: the crash comes amid them, wherever that is.
+    cluster.run("crash-apiserver")
+    reader.join()
+    numbers = sorted(line.split()[-1] for line in result["logs"].out.splitlines())
+    assert numbers == sorted(str(i) for i in range(100, 121) for _ in range(2))
+
+
+def test_the_smallest_role_suffices(kube, cluster):
+    text = (HERE.parents[2] / "docs/kubernetes.md").read_text()
+    role = text.split("```yaml\n")[1].split("```")[0]
+    cluster.kubectl("apply", "-f", "-", stdin=role)
+    cluster.kubectl("create", "rolebinding", "dtrain", "--role=dtrain", "--user=minimal")
+    config = kube.folder / "minimal.kubeconfig"
+    config.write_text(pathlib.Path(cluster.kubeconfig).read_text().replace(
+        "users: [{name: u, user: {", "users: [{name: u, user: {as: minimal, "))
+    env = {"KUBECONFIG": str(config)}
+    try:
+        kube.dtrain("submit", "--name=least", BUSYBOX, "--wait", "--", "echo", "hi", env=env)
+        assert "hi" in kube.dtrain("logs", "least", env=env).out
+        assert "least" in kube.dtrain("list", env=env).out
+        kube.dtrain("delete", "least", env=env)
+    finally:
+        cluster.kubectl("delete", "role,rolebinding", "dtrain")
+
+
+@pytest.mark.skipif(not os.path.isdir(FASHION), reason="needs Debian's dataset-fashion-mnist")
+def test_the_mlp_trains_in_three_pods_on_two_nodes(kube, cluster):
+    image = kube.folder / "trainer.tar"
+    subprocess.run([HERE / "trainer-image", image, kube.trainer_path, FASHION], check=True)
+    cluster.run("load", str(image))
+    kube.submit("mlp", "--data=/data", "--epochs=1", flags=[TRAINER, "--workers=3", "--gpus=3"])
+    kube.dtrain("logs", "-f", "mlp", seconds=180)
+    job = kube.wait_for_end("mlp", 0)
+    assert {instance["node"] for instance in job["instances"]} == {"node1", "node2"}
+    last = kube.lines("mlp", "-i", "worker-0")[-1]
+    assert float(last.split()[2]) > 80, last
