@@ -2,15 +2,11 @@
 
 #include "backends/kubernetes/api_client.h"
 #include "backends/kubernetes/check.h"
-#include "backends/kubernetes/collection.h"
 #include "backends/kubernetes/follow.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
-#include "submit/errors.h"
-
-#include <fmt/format.h>
 
 #include <map>
 
@@ -18,9 +14,6 @@ namespace dtrain::kubernetes {
 namespace {
 
 using nlohmann::json;
-
-constexpr long k_conflict = 409;
-constexpr long k_not_found = 404;
 
 class KubernetesBackend final : public Backend {
  public:
