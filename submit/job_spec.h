@@ -28,8 +28,8 @@ struct JobSpec {
   int grace_period_ms = 1000;   ///< Between TERM and KILL when a gang is ended.
 
   // In a cluster of containers.
-  std::string image;                           ///< What the ranks run in; needed on Kubernetes.
-  std::string image_pull_policy;               ///< Always, IfNotPresent, Never; empty: the engine's.
+  std::string image;             ///< What the ranks run in; needed on Kubernetes.
+  std::string image_pull_policy; ///< Always, IfNotPresent, Never; empty: the engine's.
   std::vector<std::string> image_pull_secrets; ///< Names of Secrets.
   std::string cpu;                             ///< Of each worker, as Kubernetes writes it: "500m".
   std::string memory;                          ///< "16Gi"

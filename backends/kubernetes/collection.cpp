@@ -2,6 +2,8 @@
 
 #include "submit/errors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +14,10 @@ using nlohmann::json;
 
 constexpr const char* k_watch_seconds = "300";
 constexpr long k_gone = 410;
+constexpr long k_ok = 200;
 constexpr long k_unauthorized = 401;
+constexpr long k_forbidden = 403;
+constexpr int k_most_refusals = 3;
 constexpr std::chrono::milliseconds k_idle{60'000};
 
 void trim(json& object) {
@@ -44,7 +49,7 @@ void Collection::fill(ApiClient::Listing listing) {
   for (json& object : listing.items) {
     trim(object);
     std::string uid = object["metadata"].value("uid", "");
-    objects_[uid] = std::move(object);
+    objects_[uid] = std::make_shared<json>(std::move(object));
   }
   resource_version_ = listing.resource_version;
   must_list_ = false;
@@ -89,6 +94,7 @@ void Collection::on_event(const json& event) {
   const json& metadata = object["metadata"];
   resource_version_ = metadata.value("resourceVersion", resource_version_);
   pause_ = std::chrono::milliseconds{0};
+  refusals_ = 0;
   if (type == "BOOKMARK") {
     return;
   }
@@ -98,24 +104,22 @@ void Collection::on_event(const json& event) {
     objects_.erase(uid);
   } else {
     trim(object);
-    objects_[uid] = std::move(object);
+    objects_[uid] = std::make_shared<json>(std::move(object));
   }
 }
 
 void Collection::on_end(const HttpResponse& response) {
   open_ = false;
+  retry_at_ = Clock::now();
   if (response.status == k_gone) {
     must_list_ = true;
-  } else if (response.status == k_unauthorized) {
+  } else if (response.status == k_unauthorized || response.status == k_forbidden) {
+    ++refusals_;
+    refusal_ = ApiResult{response.status, json::parse(response.body, nullptr, false)}.message();
     api_.renew_credentials();
     pause();
-    return;
-  }
-  bool ended_in_order = response.error.empty() && response.status == 200;
-  if (!ended_in_order && response.status != k_gone) {
+  } else if (response.status != k_ok || !response.error.empty()) {
     pause();
-  } else {
-    retry_at_ = Clock::now();
   }
 }
 
@@ -125,6 +129,9 @@ void Collection::pause() {
 }
 
 void Collection::tend() {
+  if (refusals_ >= k_most_refusals) {
+    throw EngineError(fmt::format("{}: {}", api_.access().server.url, refusal_));
+  }
   if (open_ || Clock::now() < retry_at_) {
     return;
   }

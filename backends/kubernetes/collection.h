@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backends/kubernetes/api_client.h"
+#include "backends/kubernetes/objects.h"
 
 #include <chrono>
 #include <functional>
@@ -35,11 +36,11 @@ class Collection {
   void start(ApiClient::Listing listing);
 
   /// Opens the watch again where it ended and its pause is over. To be called after each
-  /// HttpClient::run_once().
+  /// HttpClient::run_once(). Throws EngineError where the server answers, and goes on refusing.
   void tend();
 
   /// By uid.
-  const std::map<std::string, nlohmann::json>& objects() const { return objects_; }
+  const std::map<std::string, ObjectPtr>& objects() const { return objects_; }
 
   /// Changes since the last call.
   bool take_changed() { return std::exchange(changed_, false); }
@@ -58,13 +59,15 @@ class Collection {
   ApiClient& api_;
   std::string path_;
   Query query_;
-  std::map<std::string, nlohmann::json> objects_;
+  std::map<std::string, ObjectPtr> objects_;
   std::string resource_version_;
   std::string partial_line_;
   HttpClient::StreamId stream_ = 0;
   bool open_ = false;
   bool must_list_ = false;
   bool changed_ = false;
+  int refusals_ = 0;    // In a row.
+  std::string refusal_; // The last one's words.
   std::chrono::milliseconds pause_{0};
   Clock::time_point retry_at_;
 };

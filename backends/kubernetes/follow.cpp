@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <thread>
 
 namespace dtrain::kubernetes {
@@ -39,8 +40,8 @@ class WatchedJob {
   /// nullptr where it is deleted.
   const json* job() const {
     for (const auto& [uid, object] : jobs_.objects()) {
-      if ((uid_.empty() || uid == uid_) && label(object, k_manager_label) == k_manager) {
-        return &object;
+      if ((uid_.empty() || uid == uid_) && label(*object, k_manager_label) == k_manager) {
+        return object.get();
       }
     }
     return nullptr;
@@ -52,7 +53,7 @@ class WatchedJob {
     JobObjects all;
     all.job = *job();
     for (const auto& [uid, pod] : pods_.objects()) {
-      if (is_pod_of(pod, all.job)) {
+      if (is_pod_of(*pod, all.job)) {
         all.pods.push_back(pod);
       }
     }
@@ -84,7 +85,11 @@ class WatchedJob {
     jobs_.tend();
     pods_.tend();
     if (events_open_) {
-      events_.tend();
+      try {
+        events_.tend();
+      } catch (const EngineError&) {
+        events_open_ = false;
+      }
     }
   }
 
@@ -125,8 +130,11 @@ class LogReader {
   /// Opens logs of Pods that have none yet and brings the others up to date.
   void update(const JobObjects& objects) {
     std::vector<const json*> latest = latest_pods(objects);
-    for (const json& pod : objects.pods) {
+    std::set<std::string> there;
+    for (const ObjectPtr& shared : objects.pods) {
+      const json& pod = *shared;
       std::string uid = text_at(pod, "metadata/uid");
+      there.insert(uid);
       auto found = logs_.find(uid);
       if (found != logs_.end()) {
         found->second->update(pod);
@@ -137,10 +145,7 @@ class LogReader {
       }
     }
     for (auto& [uid, log] : logs_) {
-      bool is_there = std::any_of(objects.pods.begin(), objects.pods.end(), [&](const json& pod) {
-        return text_at(pod, "metadata/uid") == uid;
-      });
-      if (!is_there) {
+      if (!there.contains(uid)) {
         log->pod_is_gone();
       }
     }
@@ -199,10 +204,10 @@ class LogReader {
   static bool is_second_latest(const json& pod, const JobObjects& objects,
                                const std::vector<const json*>& latest) {
     auto created = [](const json& p) { return text_at(p, "metadata/creationTimestamp"); };
-    return std::none_of(objects.pods.begin(), objects.pods.end(), [&](const json& other) {
-      return index_of(other) == index_of(pod) && &other != &pod &&
-             latest[static_cast<std::size_t>(index_of(pod))] != &other &&
-             created(other) > created(pod);
+    return std::none_of(objects.pods.begin(), objects.pods.end(), [&](const ObjectPtr& other) {
+      return index_of(*other) == index_of(pod) && other.get() != &pod &&
+             latest[static_cast<std::size_t>(index_of(pod))] != other.get() &&
+             created(*other) > created(pod);
     });
   }
 

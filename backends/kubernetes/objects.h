@@ -12,6 +12,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,9 @@ inline constexpr const char* k_failure_count_annotation =
 inline constexpr const char* k_gpu_resource = "nvidia.com/gpu";
 inline constexpr const char* k_worker_role = "worker";
 inline constexpr const char* k_container = "main";
+
+/// An object of the API.
+using ObjectPtr = std::shared_ptr<nlohmann::json>;
 
 /// The role's Job, or a Pod's host name without its index: "NAME-worker".
 std::string role_job_name(std::string_view job, std::string_view role);

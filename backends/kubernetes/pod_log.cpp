@@ -171,7 +171,7 @@ void PodLog::tend() {
     finish();
   } else if (streaming_) {
     return;
-  } else if (ended_ && !started_) { // Ended without a container having run.
+  } else if ((ended_ || !query_.follow) && !started_) { // No container has run.
     finish();
   } else if (started_ && LogMerge::Clock::now() >= retry_at_) {
     open();

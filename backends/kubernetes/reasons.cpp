@@ -98,7 +98,8 @@ std::string latest_event(const JobObjects& objects, const std::set<std::string>&
                          const std::set<std::string>& reasons) {
   const json* latest = nullptr;
   std::string latest_time;
-  for (const json& event : objects.events) {
+  for (const ObjectPtr& shared : objects.events) {
+    const json& event = *shared;
     if (!uids.contains(text_at(event, "involvedObject/uid")) ||
         !reasons.contains(text_at(event, "reason"))) {
       continue;

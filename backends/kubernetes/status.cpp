@@ -191,7 +191,8 @@ JobSummary summarize(const json& job) {
 std::vector<const json*> latest_pods(const JobObjects& objects) {
   auto count = static_cast<std::size_t>(number_at(objects.job, "spec/completions", 1));
   std::vector<const json*> latest(count, nullptr);
-  for (const json& pod : objects.pods) {
+  for (const ObjectPtr& shared : objects.pods) {
+    const json& pod = *shared;
     int index = index_of(pod);
     if (index < 0 || static_cast<std::size_t>(index) >= count) {
       continue;
@@ -253,7 +254,7 @@ JobStatus status_of(const JobObjects& objects) {
       status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
       instance.name = instance_name(k_worker_role, index);
-      instance.phase = is_final(status.phase)     ? status.phase
+      instance.phase = is_final(status.phase)   ? status.phase
                        : is_ending(objects.job) ? Phase::failed
                                                 : Phase::pending;
       instance.is_chief = index == 0;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/kubernetes/objects.h"
 
 #include <nlohmann/json.hpp>
 
@@ -14,11 +15,12 @@
 
 namespace dtrain::kubernetes {
 
-/// A job's objects, as listed or watched.
+/// A job's objects, as listed or watched; shared with the watch, which replaces but never changes
+/// them.
 struct JobObjects {
-  nlohmann::json job;                 ///< batch/v1 Job of the worker role.
-  std::vector<nlohmann::json> pods;   ///< Of all ranks and all attempts.
-  std::vector<nlohmann::json> events; ///< Warnings about the Job and its Pods; may be empty.
+  nlohmann::json job;            ///< batch/v1 Job of the worker role.
+  std::vector<ObjectPtr> pods;   ///< Of all ranks and all attempts.
+  std::vector<ObjectPtr> events; ///< Warnings about the Job and its Pods; may be empty.
 };
 
 /// The columns of `list`, from the Job alone; `node` is left empty.

@@ -208,7 +208,7 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref) {
   objects.job = std::move(results[0].body);
   for (json& pod : results[1].body["items"]) {
     if (is_pod_of(pod, objects.job)) {
-      objects.pods.push_back(std::move(pod));
+      objects.pods.push_back(std::make_shared<json>(std::move(pod)));
     }
   }
   if (wants_events(objects)) {
@@ -216,7 +216,7 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref) {
                                             {{"fieldSelector", "type=Warning"}, {"limit", "500"}}));
     if (events.ok()) { // Who may not read events is told less.
       for (json& event : events.body["items"]) {
-        objects.events.push_back(std::move(event));
+        objects.events.push_back(std::make_shared<json>(std::move(event)));
       }
     }
   }

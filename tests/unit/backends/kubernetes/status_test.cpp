@@ -28,7 +28,7 @@ json pod_object(int index, const std::string& phase, json state) {
       {"spec", {{"nodeName", "node1"}}},
       {"status",
        {{"phase", phase},
-        {"containerStatuses", json::array({{{"name", "main"}, {"state", std::move(state)}}})}}}};
+        {"containerStatuses", json::array({{{"name", "main"}, {"state", std::move(state)}}})}}}});
 }
 
 json running() { return {{"running", {{"startedAt", "2026-01-01T00:00:01Z"}}}}; }
@@ -58,7 +58,7 @@ TEST_CASE("the first rank to fail is the cause, not those that the Job ended aft
                      {pod_object(0, "Failed", exited(143, "2026-01-01T00:00:09Z")),
                       pod_object(1, "Failed", exited(3, "2026-01-01T00:00:09Z"))},
                      {}};
-  objects.pods[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:08Z";
+  (*objects.pods[0])["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:08Z";
   add_condition(objects.job, "Failed", "PodFailurePolicy", "…");
   JobStatus status = status_of(objects);
   CHECK(status.phase == Phase::failed);
@@ -89,14 +89,14 @@ TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are 
   CHECK(status_of(objects).reason == "worker-0: ErrImagePull: no such image");
 
   objects.pods[0] = pod_object(0, "Pending", json::object());
-  add_condition(objects.pods[0], "PodScheduled", "Unschedulable", "0/2 nodes", "False");
+  add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", "0/2 nodes", "False");
   CHECK(status_of(objects).reason == "worker-0: Unschedulable: 0/2 nodes");
 
   objects.pods.clear();
   CHECK(wants_events(objects));
-  objects.events.push_back({{"reason", "FailedCreate"},
-                            {"message", "exceeded quota: q"},
-                            {"involvedObject", {{"uid", "u"}}}});
+  objects.events.push_back(std::make_shared<json>(json{{"reason", "FailedCreate"},
+                                                       {"message", "exceeded quota: q"},
+                                                       {"involvedObject", {{"uid", "u"}}}}));
   CHECK(status_of(objects).reason == "FailedCreate: exceeded quota: q");
 }
 
@@ -112,8 +112,8 @@ TEST_CASE("a replaced rank shows its latest Pod and how often it failed") {
                      {pod_object(0, "Failed", exited(1, "2026-01-01T00:00:09Z")),
                       pod_object(0, "Running", running())},
                      {}};
-  objects.pods[1]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:20Z";
-  objects.pods[1]["metadata"]["annotations"] = {{k_failure_count_annotation, "1"}};
+  (*objects.pods[1])["metadata"]["creationTimestamp"] = "2026-01-01T00:00:20Z";
+  (*objects.pods[1])["metadata"]["annotations"] = {{k_failure_count_annotation, "1"}};
   JobStatus status = status_of(objects);
   CHECK(status.phase == Phase::running);
   CHECK(status.restarts == 1);
