@@ -9,8 +9,10 @@
 //   registered         memory from allocate(), which other ranks of this host may read in place
 //
 // Every rank calls the same collectives with the same lengths in the same order; where they differ,
-// all of them throw PeerError naming both. Chunk c is summed in the ring's order, ranks c+1, c+2, …,
-// c, over shared memory as over TCP, so every rank holds the same bits and a run can be repeated.
+// all of them throw PeerError naming both. Chunk c is summed in the ring's order, ranks c+1, c+2,
+// …, c, over shared memory as over TCP; where several hosts hold several ranks each, first those of
+// a host and then the hosts, in the same way. So every rank holds the same bits, and a run can be
+// repeated.
 //
 // A communicator that is destroyed while an exception passes tells the peers that this rank gave
 // up; otherwise it says goodbye. Not thread-safe: one thread makes all calls.
@@ -34,7 +36,7 @@ class Communicator {
   virtual int rank() const noexcept = 0;
   virtual int world_size() const noexcept = 0;
 
-  /// How it works, for the line of choices at start: "ring over shared memory, 3 ranks on 1 host".
+  /// How it works, for the line of choices at start: "ring over TCP, 3 ranks".
   virtual std::string describe() const = 0;
 
   /// Registered memory: `count` floats, zeroed, 64-byte aligned, as long-lived as the communicator.
@@ -45,7 +47,8 @@ class Communicator {
   virtual void all_reduce(std::span<float> buffer, std::string_view name) = 0;
 
   /// The same, started here and finished by wait(): other work may go on in between. `buffer` must
-  /// not be touched before wait() returns. Tickets are waited for in the order they were started.
+  /// not be touched or freed before wait() returns; registered memory is safe even where an
+  /// exception comes between. Tickets are waited for in the order they were started.
   using Ticket = std::uint64_t;
   virtual Ticket start_all_reduce(std::span<float> buffer, std::string_view name) = 0;
   virtual void wait(Ticket ticket) = 0;
@@ -65,6 +68,7 @@ struct CommOptions {
   enum class Transport { automatic, shared_memory, tcp } transport = Transport::automatic;
   double rendezvous_timeout = 60; ///< Seconds for all ranks to arrive.
   double peer_timeout = 8;        ///< Seconds of silence after which a peer is taken for dead.
+  std::string host_identity;      ///< What ranks of one host have in common; empty: its boot id.
 };
 
 /// Meets the other ranks at the cluster's master address and connects. With one rank it does

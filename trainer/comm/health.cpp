@@ -69,6 +69,9 @@ Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links, d
 Health::~Health() { leave(false); }
 
 void Health::check() {
+  if (has_left_.load(std::memory_order_acquire)) {
+    throw PeerError(fmt::format("rank {} has left the job", rank_));
+  }
   if (failed_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(mutex_);
     throw PeerError(failure_);
@@ -124,6 +127,7 @@ void Health::leave(bool gave_up) noexcept {
   if (thread_.joinable()) {
     thread_.join();
   }
+  has_left_.store(true, std::memory_order_release);
   peers_.clear();
 }
 

@@ -32,7 +32,7 @@ class Health {
   Health& operator=(const Health&) = delete;
 
   /// Throws PeerError once any rank is known to have failed, or has left with fewer collectives
-  /// done than this rank has begun.
+  /// done than this rank has begun; also once this rank has left.
   void check();
 
   void set_step(std::int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
@@ -78,6 +78,7 @@ class Health {
   std::atomic<std::int64_t> step_{-1};
   std::atomic<std::uint64_t> begun_{0};
   std::atomic<bool> failed_{false};
+  std::atomic<bool> has_left_{false};
   std::atomic<std::uint64_t> fewest_done_{std::numeric_limits<std::uint64_t>::max()};
 
   mutable std::mutex mutex_; ///< Guards the rest of what both threads use.

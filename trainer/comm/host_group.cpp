@@ -10,13 +10,17 @@
 namespace trainer {
 namespace {
 
-struct BootId {
+struct HostId {
   std::array<char, 40> text{};
 };
 
-/// Different on every host and after every boot; empty where /proc does not tell.
-BootId read_boot_id() {
-  BootId id;
+/// The boot id is different on every host and after every boot; empty where /proc does not tell.
+HostId identify_host(const std::string& given) {
+  HostId id;
+  if (!given.empty()) {
+    std::copy_n(given.begin(), std::min(given.size(), id.text.size() - 1), id.text.begin());
+    return id;
+  }
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   file.read(id.text.data(), static_cast<std::streamsize>(id.text.size() - 1));
   return id;
@@ -24,18 +28,18 @@ BootId read_boot_id() {
 
 } // namespace
 
-HostGroup find_host_group(Star& star) {
+HostGroup find_host_group(Star& star, const std::string& host_identity) {
   const auto self = static_cast<std::size_t>(star.rank());
-  const std::vector<BootId> ids = star.exchange(read_boot_id());
+  const std::vector<HostId> ids = star.exchange(identify_host(host_identity));
   const auto leader_of = [&](std::size_t rank) {
     const auto same = std::find_if(ids.begin(), ids.end(),
-                                   [&](const BootId& id) { return id.text == ids[rank].text; });
+                                   [&](const HostId& id) { return id.text == ids[rank].text; });
     return static_cast<std::size_t>(same - ids.begin());
   };
   const auto has_company = [&](std::size_t rank) {
     return ids[rank].text[0] != '\0' &&
            std::count_if(ids.begin(), ids.end(),
-                         [&](const BootId& id) { return id.text == ids[rank].text; }) > 1;
+                         [&](const HostId& id) { return id.text == ids[rank].text; }) > 1;
   };
 
   HostGroup group;
@@ -56,6 +60,7 @@ HostGroup find_host_group(Star& star) {
       group.members.push_back(static_cast<int>(rank));
     }
   }
+  group.leader_of.assign(groups.begin(), groups.end());
   const std::set<std::int32_t> leaders(groups.begin(), groups.end());
   group.leaders.assign(leaders.begin(), leaders.end());
   if (group.members.size() == 1) {

@@ -35,12 +35,14 @@ class JobCommunicator final : public Communicator {
   }
 
   void all_reduce(std::span<float> buffer, std::string_view name) override {
-    wait(start_all_reduce(buffer, name));
+    carry_out({Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0, std::string(name)});
   }
 
   Ticket start_all_reduce(std::span<float> buffer, std::string_view name) override {
-    return start(
-        {Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0, std::string(name)});
+    Collective collective{Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0,
+                          std::string(name)};
+    begin(collective);
+    return transport_->start(std::move(collective));
   }
 
   void wait(Ticket ticket) override {
@@ -52,11 +54,11 @@ class JobCommunicator final : public Communicator {
     if (root < 0 || root >= world_size_) {
       throw Error(fmt::format("broadcast '{}' from rank {} of {}", name, root, world_size_));
     }
-    wait(start({Collective::Kind::broadcast, bytes, root, std::string(name)}));
+    carry_out({Collective::Kind::broadcast, bytes, root, std::string(name)});
   }
 
   void barrier(std::string_view name) override {
-    wait(start({Collective::Kind::barrier, {}, 0, std::string(name)}));
+    carry_out({Collective::Kind::barrier, {}, 0, std::string(name)});
   }
 
   void set_step(std::int64_t step) noexcept override { health_->set_step(step); }
@@ -81,9 +83,10 @@ class JobCommunicator final : public Communicator {
     health_->begin(++begun_, collective.text());
   }
 
-  Ticket start(Collective collective) {
+  void carry_out(Collective collective) {
     begin(collective);
-    return transport_->start(std::move(collective));
+    const Stopwatch stopwatch(waited_);
+    transport_->carry_out(std::move(collective));
   }
 
   int rank_;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <list>
 
 #include <fmt/format.h>
@@ -52,7 +51,7 @@ struct Step {
   bool add = false; ///< Add what is received to what is there, as floats.
 };
 
-class Ring final : public Transport {
+class Ring final : public Carrier {
  public:
   Ring(RingLinks links, Health& health)
       : links_(std::move(links)), health_(health), segment_(k_segment / sizeof(float)) {}
@@ -64,34 +63,11 @@ class Ring final : public Transport {
     Collective collective;
     collective.kind = Collective::Kind::allocate;
     collective.bytes = std::as_writable_bytes(floats);
-    finish(start(std::move(collective)));
+    carry_out(std::move(collective));
     return floats;
   }
 
-  std::uint64_t start(Collective collective) override {
-    queue_.push_back(std::move(collective));
-    return started_++;
-  }
-
-  void finish(std::uint64_t number) override {
-    while (done_ <= number && !queue_.empty()) {
-      carry_out(queue_.front());
-      queue_.pop_front();
-      ++done_;
-    }
-  }
-
- private:
-  int n() const { return static_cast<int>(links_.members.size()); }
-  int wrap(int position) const { return ((position % n()) + n()) % n(); }
-  int next_rank() const {
-    return links_.members[static_cast<std::size_t>(wrap(links_.position + 1))];
-  }
-  int previous_rank() const {
-    return links_.members[static_cast<std::size_t>(wrap(links_.position - 1))];
-  }
-
-  void carry_out(const Collective& collective) {
+  void carry_out(Collective collective) override {
     header_ = make_header(collective);
     switch (collective.kind) {
     case Collective::Kind::all_reduce:
@@ -105,6 +81,17 @@ class Ring final : public Transport {
       go_round(std::as_writable_bytes(std::span(&token_, 1)));
       break;
     }
+    ++done_;
+  }
+
+ private:
+  int n() const { return static_cast<int>(links_.members.size()); }
+  int wrap(int position) const { return ((position % n()) + n()) % n(); }
+  int next_rank() const {
+    return links_.members[static_cast<std::size_t>(wrap(links_.position + 1))];
+  }
+  int previous_rank() const {
+    return links_.members[static_cast<std::size_t>(wrap(links_.position - 1))];
   }
 
   Header make_header(const Collective& collective) const {
@@ -138,7 +125,7 @@ class Ring final : public Transport {
     for (int s = 0; s < n() - 1; ++s) {
       steps.push_back({chunk(links_.position - s), chunk(links_.position - 1 - s), false});
     }
-    carry_out(steps);
+    run(steps);
   }
 
   /// Every rank gets every rank's bytes, in gathered_, the place of rank p at p times their length.
@@ -154,7 +141,7 @@ class Ring final : public Transport {
     for (int s = 0; s < n() - 1; ++s) {
       steps.push_back({place(links_.position - s), place(links_.position - 1 - s), false});
     }
-    carry_out(steps);
+    run(steps);
   }
 
   void add_up(std::span<std::byte> bytes) {
@@ -184,11 +171,11 @@ class Ring final : public Transport {
         steps.push_back({bytes, {}, false});
       }
     }
-    carry_out(steps);
+    run(steps);
   }
 
   /// Sends and receives all steps, headers first.
-  void carry_out(std::span<const Step> steps) {
+  void run(std::span<const Step> steps) {
     Progress at;
     while (true) {
       const bool sent = send_some(steps, at);
@@ -351,8 +338,6 @@ class Ring final : public Transport {
   RingLinks links_;
   Health& health_;
   std::list<PrivateMemory> memory_;
-  std::deque<Collective> queue_;
-  std::uint64_t started_ = 0;
   std::uint64_t done_ = 0;
   Header header_; ///< Of the collective that is being carried out.
   std::vector<float> segment_;
@@ -362,7 +347,7 @@ class Ring final : public Transport {
 
 } // namespace
 
-std::unique_ptr<Transport> make_ring(RingLinks links, Health& health) {
+std::unique_ptr<Carrier> make_ring(RingLinks links, Health& health) {
   return std::make_unique<Ring>(std::move(links), health);
 }
 

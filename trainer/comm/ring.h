@@ -35,6 +35,6 @@ struct RingLinks {
 RingLinks link_ring(Star& star, std::vector<int> members, const std::string& token,
                     double peer_timeout);
 
-std::unique_ptr<Transport> make_ring(RingLinks links, Health& health);
+std::unique_ptr<Carrier> make_ring(RingLinks links, Health& health);
 
 } // namespace trainer

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace trainer {
 
@@ -12,18 +13,28 @@ struct Collective {
   enum class Kind : std::uint32_t { all_reduce = 1, broadcast, barrier, allocate };
   Kind kind = Kind::barrier;
   std::span<std::byte> bytes; ///< Of floats for all_reduce.
-  int root = 0;               ///< For broadcast.
+  int root = 0;               ///< For broadcast: position among those that take part.
   std::string name;
 
   std::string text() const; ///< "all_reduce 'grad1' of 4096 bytes"
 };
 
-/// Collectives are numbered from 0 in the order of start(). All calls come from one thread.
-class Transport {
+/// Carries out one collective after the other, all of it within a call. One call at a time.
+class Carrier {
  public:
-  virtual ~Transport() = default;
+  virtual ~Carrier() = default;
   virtual std::string describe() const = 0;
   virtual std::span<float> allocate(std::size_t count) = 0;
+  /// Returns when it is done on this rank. Throws PeerError.
+  virtual void carry_out(Collective collective) = 0;
+};
+
+/// Has several collectives under way, numbered from 0 in the order of start(). All calls come from
+/// one thread.
+class Transport : public Carrier {
+ public:
+  /// After all that were started before it.
+  void carry_out(Collective collective) override { finish(start(std::move(collective))); }
   virtual std::uint64_t start(Collective collective) = 0;
   /// Returns when this collective and all before it are done on this rank. Throws PeerError.
   virtual void finish(std::uint64_t number) = 0;

@@ -57,11 +57,21 @@ std::vector<std::string> run_threads(const std::vector<std::function<void()>>& b
 
 std::vector<std::string> run_ranks(int world_size, const CommOptions& options,
                                    const std::function<void(Communicator&)>& body) {
+  return run_on_hosts(std::vector<std::string>(static_cast<std::size_t>(world_size)), options,
+                      body);
+}
+
+std::vector<std::string> run_on_hosts(const std::vector<std::string>& hosts,
+                                      const CommOptions& options,
+                                      const std::function<void(Communicator&)>& body) {
   const HeldPort port;
+  const int world_size = static_cast<int>(hosts.size());
   std::vector<std::function<void()>> bodies;
   for (int rank = 0; rank < world_size; ++rank) {
     bodies.emplace_back([&, rank] {
-      const auto communicator = connect(cluster_of(rank, world_size, port.number()), options);
+      CommOptions own = options;
+      own.host_identity = hosts[static_cast<std::size_t>(rank)];
+      const auto communicator = connect(cluster_of(rank, world_size, port.number()), own);
       body(*communicator);
     });
   }

@@ -31,6 +31,11 @@ std::vector<std::string> run_ranks(int world_size, const CommOptions& options,
 void run_ranks_cleanly(int world_size, const CommOptions& options,
                        const std::function<void(Communicator&)>& body);
 
+/// One rank for each host named, some of which are the same; what each threw.
+std::vector<std::string> run_on_hosts(const std::vector<std::string>& hosts,
+                                      const CommOptions& options,
+                                      const std::function<void(Communicator&)>& body);
+
 /// Runs one callable a rank in its own thread; what each threw.
 std::vector<std::string> run_threads(const std::vector<std::function<void()>>& bodies);
 

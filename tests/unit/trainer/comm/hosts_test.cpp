@@ -1,0 +1,133 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "ranks.h"
+#include "trainer/errors.h"
+
+using namespace trainer;
+using namespace trainer::test;
+
+namespace {
+
+const std::vector<std::vector<std::string>> k_layouts = {
+    {"a", "a", "b", "b"}, {"a", "b", "a", "b", "b"}, {"a", "b", "b"}, {"a", "b", "c", "c"}};
+
+CommOptions patient() { return options_for(CommOptions::Transport::automatic); }
+
+void check_clean(const std::vector<std::string>& thrown) {
+  for (const std::string& text : thrown) {
+    CHECK(text == "");
+  }
+}
+
+float value(int rank, std::size_t i) {
+  return static_cast<float>((i * 2654435761U + static_cast<unsigned>(rank) * 40503U) % 10007) *
+         0.37F;
+}
+
+} // namespace
+
+TEST_CASE("hosts with several ranks each say how they are connected") {
+  check_clean(run_on_hosts({"a", "a", "b"}, patient(), [](Communicator& communicator) {
+    if (communicator.describe() != "shared memory within 2 hosts, TCP ring between them, 3 ranks") {
+      throw Error(communicator.describe());
+    }
+  }));
+}
+
+TEST_CASE("hosts with one rank each are one ring over TCP") {
+  check_clean(run_on_hosts({"a", "b", "c"}, patient(), [](Communicator& communicator) {
+    if (communicator.describe() != "ring over TCP, 3 ranks") {
+      throw Error(communicator.describe());
+    }
+  }));
+}
+
+TEST_CASE("a sum over several hosts has the same bits on every rank") {
+  for (const auto& hosts : k_layouts) {
+    const int ranks = static_cast<int>(hosts.size());
+    for (const std::size_t size : {1UL, 17UL, 5000UL, 101770UL, 1048583UL}) {
+      std::vector<std::vector<float>> sums(hosts.size());
+      check_clean(run_on_hosts(hosts, patient(), [&](Communicator& communicator) {
+        std::vector<float> ordinary(size);
+        const std::span<float> registered = communicator.allocate(size);
+        for (std::size_t i = 0; i < size; ++i) {
+          ordinary[i] = registered[i] = value(communicator.rank(), i);
+        }
+        communicator.all_reduce(ordinary, "ordinary");
+        communicator.wait(communicator.start_all_reduce(registered, "registered"));
+        if (std::memcmp(ordinary.data(), registered.data(), registered.size_bytes()) != 0) {
+          throw Error("registered and ordinary buffers differ");
+        }
+        sums[static_cast<std::size_t>(communicator.rank())] = std::move(ordinary);
+      }));
+      for (std::size_t rank = 1; rank < sums.size(); ++rank) {
+        CHECK(sums[rank] == sums[0]);
+      }
+      double largest_error = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        double exact = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          exact += value(rank, i);
+        }
+        largest_error = std::max(largest_error, std::abs(sums[0][i] - exact));
+      }
+      CHECK(largest_error < 0.01);
+    }
+  }
+}
+
+TEST_CASE("a broadcast reaches every rank of every host, from any root") {
+  for (const auto& hosts : k_layouts) {
+    check_clean(run_on_hosts(hosts, patient(), [](Communicator& communicator) {
+      for (int root = 0; root < communicator.world_size(); ++root) {
+        std::vector<float> weights(300'000, static_cast<float>(communicator.rank()));
+        communicator.broadcast(std::as_writable_bytes(std::span(weights)), root, "weights");
+        if (std::count(weights.begin(), weights.end(), static_cast<float>(root)) != 300'000) {
+          throw Error(fmt::format("not the weights of rank {}", root));
+        }
+      }
+    }));
+  }
+}
+
+TEST_CASE("a rank that fails is named on every host") {
+  for (const int victim : {0, 1, 2, 3}) {
+    const auto thrown =
+        run_on_hosts({"a", "a", "b", "b"}, patient(), [&](Communicator& communicator) {
+          communicator.barrier("begin");
+          communicator.set_step(7);
+          if (communicator.rank() == victim) {
+            throw DataError("shard 3 is damaged");
+          }
+          std::vector<float> gradient(1000);
+          communicator.all_reduce(gradient, "gradient");
+          communicator.all_reduce(gradient, "gradient");
+        });
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string& text = thrown[static_cast<std::size_t>(rank)];
+      CAPTURE(text);
+      if (rank != victim) {
+        CHECK(text.find(fmt::format("rank {} (", victim)) != std::string::npos);
+        CHECK(text.find("gave up at step 7") != std::string::npos);
+      }
+    }
+  }
+}
+
+TEST_CASE("collectives that differ between hosts are named, both of them") {
+  const auto thrown =
+      run_on_hosts({"a", "a", "b", "b"}, patient(), [&](Communicator& communicator) {
+        std::vector<float> buffer(communicator.rank() < 2 ? 50'000 : 60'000);
+        communicator.all_reduce(buffer, "grad");
+      });
+  for (const std::string& text : thrown) {
+    CAPTURE(text);
+    CHECK(text.find("200000 bytes") != std::string::npos);
+    CHECK(text.find("240000 bytes") != std::string::npos);
+  }
+}

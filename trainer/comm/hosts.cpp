@@ -1,0 +1,96 @@
+#include "trainer/comm/hosts.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trainer/comm/shared_memory.h"
+
+namespace trainer {
+namespace {
+
+class Hosts final : public Carrier {
+ public:
+  Hosts(HostGroup group, RingLinks links, int rank, Health& health)
+      : members_(group.members), leaders_(group.leaders), host_of_(group.leader_of) {
+    if (rank == members_.front()) {
+      between_ = make_ring(std::move(links), health);
+    }
+    if (members_.size() > 1) {
+      within_ = make_shared_memory(std::move(group), rank, health);
+    }
+  }
+
+  std::string describe() const override {
+    return fmt::format("shared memory within {} hosts, TCP ring between them", leaders_.size());
+  }
+
+  std::span<float> allocate(std::size_t count) override {
+    if (!within_) {
+      return between_->allocate(count);
+    }
+    const std::span<float> floats = within_->allocate(count);
+    if (between_) {
+      between_->carry_out({Collective::Kind::allocate, std::as_writable_bytes(floats), 0, {}});
+    }
+    return floats;
+  }
+
+  void carry_out(Collective collective) override {
+    if (collective.kind == Collective::Kind::broadcast) {
+      broadcast(collective);
+      return;
+    }
+    const Collective result{collective.kind == Collective::Kind::all_reduce
+                                ? Collective::Kind::broadcast
+                                : Collective::Kind::barrier,
+                            collective.bytes, 0, collective.name};
+    if (within_) {
+      within_->carry_out(collective);
+    }
+    if (between_) {
+      between_->carry_out(std::move(collective));
+    }
+    if (within_) {
+      within_->carry_out(result);
+    }
+  }
+
+ private:
+  static int position(const std::vector<int>& ranks, int rank) {
+    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  }
+
+  /// On the root's host first from the root, on the others last from their leader.
+  void broadcast(const Collective& collective) {
+    const int leader = host_of_[static_cast<std::size_t>(collective.root)];
+    const bool is_here = leader == members_.front();
+    Collective part = collective;
+    if (within_ && is_here) {
+      part.root = position(members_, collective.root);
+      within_->carry_out(part);
+    }
+    if (between_) {
+      part.root = position(leaders_, leader);
+      between_->carry_out(part);
+    }
+    if (within_ && !is_here) {
+      part.root = 0;
+      within_->carry_out(part);
+    }
+  }
+
+  std::vector<int> members_;
+  std::vector<int> leaders_;
+  std::vector<int> host_of_;          ///< The leader of every rank.
+  std::unique_ptr<Transport> within_; ///< None where this rank is alone on its host.
+  std::unique_ptr<Carrier> between_;  ///< Only the leader's.
+};
+
+} // namespace
+
+std::unique_ptr<Carrier> make_hosts(HostGroup group, RingLinks links, int rank, Health& health) {
+  return std::make_unique<Hosts>(std::move(group), std::move(links), rank, health);
+}
+
+} // namespace trainer
