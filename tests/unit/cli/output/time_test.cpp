@@ -8,6 +8,8 @@ using namespace dtrain;
 namespace {
 
 constexpr Time k_second = 1'000'000'000;
+constexpr Time k_hour = 3600; ///< In seconds.
+constexpr Time k_day = 24 * k_hour;
 
 } // namespace
 
@@ -18,12 +20,12 @@ TEST_CASE("durations are written as kubectl writes ages") {
   CHECK(text(119) == "119s");
   CHECK(text(125) == "2m5s");
   CHECK(text(600) == "10m");
-  CHECK(text(3 * 3600 + 12 * 60) == "3h12m");
-  CHECK(text(4 * 3600) == "4h");
-  CHECK(text(30 * 3600) == "30h");
-  CHECK(text(50 * 3600) == "2d2h");
-  CHECK(text(20 * 86400) == "20d");
-  CHECK(text(3 * 365 * 86400) == "3y");
+  CHECK(text(3 * k_hour + 720) == "3h12m");
+  CHECK(text(4 * k_hour) == "4h");
+  CHECK(text(30 * k_hour) == "30h");
+  CHECK(text(50 * k_hour) == "2d2h");
+  CHECK(text(20 * k_day) == "20d");
+  CHECK(text(3 * (k_day * 365)) == "3y");
 }
 
 TEST_CASE("--since takes a duration before now or a time") {
