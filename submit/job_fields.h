@@ -37,8 +37,14 @@ struct JobField {
   const char* env = "";
 };
 
+/// The heading of what only an engine of containers can do.
+inline constexpr const char* k_container_group = "Kubernetes";
+
 /// In the order in which help and job files show them.
 const std::vector<JobField>& job_fields();
+
+/// True where `job` has the field as a JobSpec that nobody touched has it.
+bool is_default(const JobSpec& job, const JobField& field);
 
 /// The flags of `dtrain submit` that set `job`. `backends` are the choices of --backend; empty:
 /// anything.

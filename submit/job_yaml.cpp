@@ -270,6 +270,9 @@ std::string write_job_yaml(const JobSpec& job) {
   const JobSpec defaults;
   std::string out;
   for (const JobField& field : job_fields()) {
+    if (field.group == std::string_view(k_container_group) && is_default(job, field)) {
+      continue;
+    }
     std::visit(
         [&](auto member) {
           const auto& value = job.*member;

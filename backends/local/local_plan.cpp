@@ -2,6 +2,7 @@
 
 #include "backends/local/gpus.h"
 #include "submit/errors.h"
+#include "submit/job_fields.h"
 #include "submit/render.h"
 
 #include <fmt/format.h>
@@ -45,9 +46,21 @@ YAML::Node get(const YAML::Node& map, const char* key) {
   return node;
 }
 
+/// Nothing that was asked for is dropped in silence.
+void refuse_container_fields(const JobSpec& job) {
+  for (const JobField& field : job_fields()) {
+    if (field.group == std::string_view(k_container_group) && !is_default(job, field)) {
+      throw UsageError(fmt::format("{}: the local backend runs no containers: leave it out, or "
+                                   "choose --backend=kubernetes",
+                                   field.flags));
+    }
+  }
+}
+
 } // namespace
 
 Plan render_local_plan(const JobSpec& job, const LocalMachine& machine) {
+  refuse_container_fields(job);
   Plan plan;
   plan.job = job;
   std::optional<std::vector<std::string>> devices;

@@ -19,8 +19,8 @@ json job_object(int completions) {
           {"status", json::object()}};
 }
 
-json pod_object(int index, const std::string& phase, json state) {
-  return {
+std::shared_ptr<json> pod_object(int index, const std::string& phase, json state) {
+  return std::make_shared<json>(json{
       {"metadata",
        {{"uid", "p" + std::to_string(index)},
         {"creationTimestamp", "2026-01-01T00:00:00Z"},

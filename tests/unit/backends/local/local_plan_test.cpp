@@ -90,6 +90,16 @@ TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where
   CHECK_THROWS_AS(render_local_plan(job, k_machine), EngineError);
 }
 
+TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
+  JobSpec job;
+  job.command = {"true"};
+  job.memory = "16Gi";
+  CHECK_THROWS_WITH_AS(render_local_plan(job, {}),
+                       "--memory: the local backend runs no containers: leave it out, or choose "
+                       "--backend=kubernetes",
+                       UsageError);
+}
+
 TEST_CASE("a plan that is none is refused") {
   CHECK_THROWS_AS(read_local_plan(""), EngineError);
   CHECK_THROWS_AS(read_local_plan("name: [\n"), EngineError);
