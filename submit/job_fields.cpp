@@ -200,6 +200,10 @@ bool is_default(const JobSpec& job, const JobField& field) {
   return std::visit([&](auto member) { return job.*member == defaults.*member; }, field.member);
 }
 
+bool is_in_job_file(const JobSpec& job, const JobField& field) {
+  return field.group != std::string_view(k_container_group) || !is_default(job, field);
+}
+
 std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends) {
   std::vector<Option> options;
   for (const JobField& field : job_fields()) {

@@ -46,6 +46,9 @@ const std::vector<JobField>& job_fields();
 /// True where `job` has the field as a JobSpec that nobody touched has it.
 bool is_default(const JobSpec& job, const JobField& field);
 
+/// True where a job file has the field: what only containers have, only where it was set.
+bool is_in_job_file(const JobSpec& job, const JobField& field);
+
 /// The flags of `dtrain submit` that set `job`. `backends` are the choices of --backend; empty:
 /// anything.
 std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends = {});

@@ -270,7 +270,7 @@ std::string write_job_yaml(const JobSpec& job) {
   const JobSpec defaults;
   std::string out;
   for (const JobField& field : job_fields()) {
-    if (field.group == std::string_view(k_container_group) && is_default(job, field)) {
+    if (!is_in_job_file(job, field)) {
       continue;
     }
     std::visit(

@@ -189,6 +189,9 @@ std::string spec_data(const JobSpec& job, DataFormat format) {
   }
   Json json;
   for (const auto& field : job_fields()) {
+    if (!is_in_job_file(job, field)) {
+      continue;
+    }
     std::visit([&](auto member) { json[field.key] = job.*member; }, field.member);
     if (field.duration) {
       json[field.key] = fmt::format("{}ms", json[field.key].get<int>());
