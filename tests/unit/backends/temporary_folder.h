@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <stdlib.h>
 #include <string>
+#include <system_error>
 
 namespace dtrain::test {
 
@@ -19,7 +20,13 @@ class TemporaryFolder {
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  /// A supervisor that has written its last record may still be tidying up in here.
+  ~TemporaryFolder() {
+    std::error_code error;
+    do {
+      std::filesystem::remove_all(path_, error);
+    } while (error);
+  }
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
