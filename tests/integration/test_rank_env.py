@@ -150,6 +150,7 @@ deepspeed.init_distributed("gloo")
 total = torch.ones(1)
 deepspeed.comm.all_reduce(total)
 print("sum", int(total))
+torch.distributed.destroy_process_group()
 """
 
 
