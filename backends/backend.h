@@ -154,8 +154,8 @@ class Backend {
 
 /// Which engine, where a backend can reach several: --kubeconfig, --context.
 struct EngineAccess {
-  std::string kubeconfig;       ///< Empty: as the environment says.
-  std::string context;          ///< Empty: the current one.
+  std::string kubeconfig; ///< Empty: as the environment says.
+  std::string context;    ///< Empty: the current one.
 };
 
 /// The names that `--backend` takes.

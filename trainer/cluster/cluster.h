@@ -13,15 +13,15 @@
 namespace trainer {
 
 struct Cluster {
-  int rank = 0;             ///< 0 … world_size-1
+  int rank = 0; ///< 0 … world_size-1
   int world_size = 1;
-  int local_rank = 0;       ///< Among the ranks of this host.
+  int local_rank = 0; ///< Among the ranks of this host.
   int local_world_size = 1;
   int node_rank = 0;
-  std::string master_addr;  ///< Where rank 0 listens for the rendezvous; empty: world_size is 1.
+  std::string master_addr; ///< Where rank 0 listens for the rendezvous; empty: world_size is 1.
   int master_port = 0;
-  std::string job_token;    ///< Secret shared by the job's ranks; empty: none was given.
-  std::string source;       ///< "TF_CONFIG", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "none"
+  std::string job_token; ///< Secret shared by the job's ranks; empty: none was given.
+  std::string source;    ///< "TF_CONFIG", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "none"
 };
 
 /// Looks a variable up; std::nullopt where it is not set.
@@ -33,10 +33,10 @@ Cluster cluster_from_env();
 
 struct TfConfig {
   struct Job {
-    std::string type;                 ///< chief, worker, ps, evaluator
+    std::string type;                   ///< chief, worker, ps, evaluator
     std::vector<std::string> addresses; ///< host:port
   };
-  std::vector<Job> cluster;           ///< In TensorFlow's rank order: chief first, then workers.
+  std::vector<Job> cluster; ///< In TensorFlow's rank order: chief first, then workers.
   std::string task_type;
   int task_index = 0;
 };
