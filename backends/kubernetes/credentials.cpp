@@ -50,13 +50,14 @@ std::vector<std::string> environment(const ExecPlugin& plugin, const std::string
     }
   }
   for (const auto& [key, value] : extra) {
-    env.push_back(key + "=" + value);
+    env.push_back(fmt::format("{}={}", key, value));
   }
   return env;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> list;
+  list.reserve(strings.size() + 1);
   for (std::string& string : strings) {
     list.push_back(string.data());
   }
