@@ -268,6 +268,7 @@ std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& r
     drive(std::chrono::seconds(1), false);
   }
   std::vector<HttpResponse> responses;
+  responses.reserve(transfers.size());
   for (auto& transfer : transfers) {
     responses.push_back(std::move(transfer->response));
   }

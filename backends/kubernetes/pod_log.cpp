@@ -167,13 +167,11 @@ void PodLog::tend() {
   if (done_) {
     return;
   }
-  if (give_up_at_ && LogMerge::Clock::now() >= *give_up_at_) {
+  const bool is_late = give_up_at_ && LogMerge::Clock::now() >= *give_up_at_;
+  const bool never_ran = !streaming_ && !started_ && (ended_ || !query_.follow);
+  if (is_late || never_ran) {
     finish();
-  } else if (streaming_) {
-    return;
-  } else if ((ended_ || !query_.follow) && !started_) { // No container has run.
-    finish();
-  } else if (started_ && LogMerge::Clock::now() >= retry_at_) {
+  } else if (!streaming_ && started_ && LogMerge::Clock::now() >= retry_at_) {
     open();
   }
 }
