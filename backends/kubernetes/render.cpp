@@ -36,13 +36,6 @@ const std::set<std::string, std::less<>> k_own_variables = {"RANK",
                                                             "DTRAIN_JOB_TOKEN",
                                                             "DTRAIN_RESTART_COUNT"};
 
-/// True for a name that a shell can export.
-bool is_shell_name(std::string_view name) {
-  auto is_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
-  return !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
-         std::all_of(name.begin(), name.end(), is_word);
-}
-
 std::vector<std::string> program_of(const JobSpec& job) {
   std::vector<std::string> program = job.command;
   if (job.runs_bundled_trainer()) {
@@ -246,25 +239,12 @@ std::string start_script(const JobSpec& job) {
   data["tf_config_tail"] = config.substr(after);
 
   data["user_environment"] = json::array();
-  data["odd_environment"] = json::array();
   for (const std::string& variable : job.env) {
     auto [name, value] = key_value(variable, "--env");
-    if (is_shell_name(name)) {
-      data["user_environment"].push_back({{"name", name}, {"value", value}});
-    } else {
-      data["odd_environment"].push_back({{"assignment", variable}});
-    }
-  }
-  data["env_program"] = !data["odd_environment"].empty();
-  std::vector<std::string> program = program_of(job);
-  if (!data["odd_environment"].empty() && program[0].find('=') != std::string::npos) {
-    throw UsageError(
-        fmt::format("--env={}: a name that no shell takes cannot be given to a "
-                    "program with = in its own name",
-                    printable(data["odd_environment"][0]["assignment"].get<std::string>())));
+    data["user_environment"].push_back({{"name", name}, {"value", value}});
   }
   data["command"] = json::array();
-  for (const std::string& word : program) {
+  for (const std::string& word : program_of(job)) {
     data["command"].push_back({{"word", word}});
   }
   return render_document("start.sh", data);

@@ -27,4 +27,4 @@ until has_address "$MASTER_ADDR"; do
   fi
   sleep 0.2 || sleep 1
 done
-exec{{#env_program}} env{{#odd_environment}} {{assignment}}{{/odd_environment}}{{/env_program}}{{#command}} {{word}}{{/command}}
+exec{{#command}} {{word}}{{/command}}

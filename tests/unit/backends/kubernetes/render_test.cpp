@@ -91,12 +91,12 @@ TEST_CASE("start.sh gives every rank what rank_env promises") {
 
 TEST_CASE("arguments and environment arrive byte for byte, UTF-8 or not") {
   const std::string odd = "a \"b\" $c `d` {{e}} #f\n'\xff\\";
-  JobSpec job = job_of(1, {"printenv", "-0", "ODD", "A.B"});
-  job.env = {"ODD=" + odd, "A.B=" + odd};
+  JobSpec job = job_of(1, {"printenv", "-0", "ODD"});
+  job.env = {"ODD=" + odd};
   std::string script = start_script(job);
   script.replace(script.find("until has_address"), std::string("until has_address").size(),
                  "until true");
-  CHECK(run_script(script, 0) == odd + '\0' + odd + '\0');
+  CHECK(run_script(script, 0) == odd + '\0');
 
   nlohmann::json config = document(render_plan(job), "configmap.yaml");
   CHECK(base64_decode(config["binaryData"]["start.sh"].get<std::string>()) == start_script(job));
