@@ -12,10 +12,14 @@ sys.dont_write_bytecode = True
 
 from harness import Build, Home  # noqa: E402
 
+pytest_plugins = ["engines.kubernetes.fixtures"]
+
 
 def pytest_addoption(parser):
     parser.addoption("--build", default="build/release",
                      help="the build folder whose programs are driven")
+    parser.addoption("--engine", default="local",
+                     help="the backend that the conformance suite runs on")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""The backends that the suite runs on. A new one registers a fixture here, and nothing else.
+"""The backends that the suite runs on, chosen by --engine. A new one registers a fixture here, and
+nothing else.
 
 A backend's fixture brings its engine up (or skips nothing and fails: an engine that the tests were
 asked to use must be there) and gives an Engine.
@@ -7,14 +8,19 @@ import dataclasses
 
 import pytest
 
+from engines.kubernetes.fixtures import BUSYBOX
+
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
     home: object
     flags: tuple           # what `submit` and the others need to reach it
+    submit_flags: tuple = ()  # what `submit` needs beside them
+    gang_restart: bool = True  # a failed rank takes the others along into the next run
 
     def submit(self, name, *command, flags=(), **options):
-        return self.home.submit(name, *command, flags=(*self.flags, *flags), **options)
+        return self.home.submit(name, *command, flags=(*self.flags, *self.submit_flags, *flags),
+                                **options)
 
     def dtrain(self, verb, *args, **options):
         return self.home.dtrain(verb, *self.flags, *args, **options)
@@ -34,9 +40,11 @@ def local(home):
     return Engine(home, ("--backend=local",))
 
 
-BACKENDS = ("local",)
+@pytest.fixture
+def kubernetes(kube, namespaces):
+    return Engine(kube, ("--backend=kubernetes",), (BUSYBOX,), gang_restart=False)
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture
 def engine(request):
-    return request.getfixturevalue(request.param)
+    return request.getfixturevalue(request.config.getoption("--engine"))

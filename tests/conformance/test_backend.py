@@ -4,11 +4,12 @@ import os
 
 import pytest
 
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, PYTHON, until
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
-# Prints this process's arguments and variables as the kernel has them, in hexadecimal.
-DUMP = ("read = lambda name: open(f'/proc/self/{name}', 'rb').read().hex();"
-        "print('argv', read('cmdline')); print('env', read('environ'))")
+# Prints this process's arguments and variables as the kernel has them, in hexadecimal. The image
+# of an engine of containers may have a shell and little else.
+DUMP = ("dump() { echo $1 $(od -An -v -tx1 /proc/$$/$2 | tr -d ' \\n'); };"
+        "dump argv cmdline; dump env environ")
 
 HOSTILE = [
     b"", b" ", b"two words", b"it's", b'say "hi"', b"line\nbreak", b"\ttab\r", b"$HOME", b"${x}",
@@ -55,7 +56,7 @@ def test_a_running_job_says_so(engine):
 
 
 def test_arguments_arrive_byte_exact(engine):
-    engine.submit("argv", PYTHON, "-c", DUMP, *texts(HOSTILE))
+    engine.submit("argv", "sh", "-c", DUMP, *texts(HOSTILE))
     engine.wait("argv")
     assert dumped(engine, "argv")[0][3:] == HOSTILE
 
@@ -63,7 +64,7 @@ def test_arguments_arrive_byte_exact(engine):
 def test_variables_arrive_byte_exact(engine):
     values = {b"V%d" % i: value for i, value in enumerate(HOSTILE)}
     flags = [f"--env={os.fsdecode(name + b'=' + value)}" for name, value in values.items()]
-    engine.submit("env", PYTHON, "-c", DUMP, flags=flags)
+    engine.submit("env", "sh", "-c", DUMP, flags=flags)
     engine.wait("env")
     environment = dumped(engine, "env")[1]
     assert {name: environment.get(name) for name in values} == values
@@ -105,10 +106,22 @@ def test_a_command_that_does_not_exist_is_named(engine):
     assert "/no/such/program" in result.err
 
 
-def test_the_gang_is_restarted_and_the_run_before_can_be_read(engine):
+def test_the_whole_gang_is_restarted(engine):
+    if not engine.gang_restart:
+        pytest.xfail("a Job replaces the failed rank alone: the others must end by themselves")
     engine.submit("again", "sh", "-c",
                   "echo run $DTRAIN_RESTART_COUNT; [ $DTRAIN_RESTART_COUNT = 0 ] || exit 0; "
                   "[ $RANK = 0 ] && exec sleep 600; exit 3",
+                  flags=["--workers=2", "--max-restarts=2"])
+    engine.wait("again")
+    assert engine.get("again")["restarts"] == 1
+    assert engine.lines("again", "-i", "worker-1") == ["run 1"]
+    assert engine.lines("again", "-i", "worker-1", "--prev") == ["run 0"]
+
+
+def test_the_run_before_a_restart_can_be_read(engine):
+    engine.submit("again", "sh", "-c",
+                  "echo run $DTRAIN_RESTART_COUNT; [ $DTRAIN_RESTART_COUNT = 1 ]",
                   flags=["--workers=2", "--max-restarts=2"])
     engine.wait("again")
     assert engine.get("again")["restarts"] == 1
@@ -157,7 +170,7 @@ def test_a_job_that_is_not_there_is_not_found(engine, verb):
 
 
 def test_a_dry_run_submits_nothing_and_its_file_submits_the_same(engine):
-    flags = [*engine.flags, "--name=dry", "--workers=2", "--env=A=b c", "--max-restarts=1"]
+    flags = [*engine.flags, *engine.submit_flags, "--name=dry", "--workers=2", "--env=A=b c", "--max-restarts=1"]
     command = ["--", "echo", "{{x}}", "$HOME", "#"]
     job = engine.home.dtrain("submit", *flags, "--dry-run", "-o", "yaml", *command).out
     engine.dtrain("get", "dry", expect=EXIT_NOT_FOUND)

@@ -1,5 +1,4 @@
-"""Jobs on a real two-node cluster: `./cluster up` brings it up for the session, unless
-DTRAIN_TEST_CLUSTER names the folder of one that is up already."""
+"""Jobs on a real two-node cluster: see fixtures.py."""
 import os
 import pathlib
 import subprocess
@@ -8,49 +7,11 @@ import time
 
 import pytest
 
+from engines.kubernetes.fixtures import BUSYBOX, HERE
 from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
-HERE = pathlib.Path(__file__).parent
-BUSYBOX = "--image=localhost/busybox:1"
 TRAINER = "--image=localhost/dtrain-trainer:test"
 FASHION = "/usr/share/datasets/fashion-mnist"
-
-
-class Cluster:
-    def __init__(self, folder):
-        self.folder = folder
-        self.kubeconfig = f"{folder}/admin.kubeconfig"
-
-    def run(self, *words):
-        subprocess.run([HERE / "cluster", *words], check=True, env={**os.environ, "DIR": self.folder})
-
-    def kubectl(self, *words, stdin=None):
-        return subprocess.run([f"{self.folder}/bin/kubectl", *words], check=True, text=True,
-                              input=stdin, capture_output=True,
-                              env={**os.environ, "KUBECONFIG": self.kubeconfig}).stdout
-
-
-@pytest.fixture(scope="session")
-def cluster():
-    kept = os.environ.get("DTRAIN_TEST_CLUSTER")
-    cluster = Cluster(kept or "/tmp/dtrain-k8s")
-    if not kept:
-        cluster.run("build")
-        cluster.run("up")
-    yield cluster
-    if not kept:
-        cluster.run("down")
-
-
-@pytest.fixture
-def kube(home, cluster):
-    """A home whose dtrain speaks to the cluster; its jobs are deleted at the end."""
-    home.env.update(KUBECONFIG=cluster.kubeconfig, DTRAIN_BACKEND="kubernetes")
-    yield home
-    names = home.dtrain("list", "-o", "name").out.split()
-    for name in names:
-        home.dtrain("delete", name.removeprefix("job/"))
-
 
 
 def test_ranks_on_two_nodes_find_each_other(kube):
@@ -123,6 +84,7 @@ def test_pods_pass_the_restricted_level(kube, cluster):
         cluster.kubectl("delete", "namespace", "strict", "--wait=false")
 
 
+@pytest.mark.api
 def test_a_taken_name_is_refused_and_what_is_not_ours_is_left_alone(kube, cluster):
     kube.submit("twice", "true", flags=[BUSYBOX])
     kube.dtrain("submit", "--name=twice", BUSYBOX, "--", "true", expect=EXIT_USAGE)
@@ -143,6 +105,7 @@ def test_deletion_takes_every_object_along(kube, cluster):
                                       "-l", "dtrain/job=gone"), "all is gone", 30)
 
 
+@pytest.mark.api
 def test_no_cluster_is_said_in_one_line(kube):
     result = kube.dtrain("list", env={"KUBECONFIG": "/nowhere"}, expect=EXIT_ENGINE)
     assert "no Kubernetes cluster is configured" in result.err

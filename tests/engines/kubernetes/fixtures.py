@@ -1,0 +1,64 @@
+"""A cluster for the tests that name one: `./cluster up` brings it up for the session, unless
+DTRAIN_TEST_CLUSTER names the folder of one that is up already.
+
+Where KUBEBUILDER_ASSETS names a folder with an API server, that alone is brought up, and the tests
+that need nodes are left out: those not marked `api`."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+BUSYBOX = "--image=localhost/busybox:1"
+
+
+class Cluster:
+    def __init__(self, folder):
+        self.folder = folder
+        self.kubeconfig = f"{folder}/admin.kubeconfig"
+
+    def run(self, *words):
+        subprocess.run([HERE / "cluster", *words], check=True,
+                       env={**os.environ, "DIR": self.folder})
+
+    def kubectl(self, *words, stdin=None):
+        result = subprocess.run([f"{self.folder}/bin/kubectl", *words], text=True, input=stdin,
+                                capture_output=True,
+                                env={**os.environ, "KUBECONFIG": self.kubeconfig})
+        assert result.returncode == 0, f"kubectl {words}: {result.stderr}"
+        return result.stdout
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    if kept := os.environ.get("DTRAIN_TEST_CLUSTER"):
+        yield Cluster(kept)
+        return
+    cluster = Cluster("/tmp/dtrain-k8s")
+    cluster.run("down")  # of a session that was killed
+    try:
+        if "KUBEBUILDER_ASSETS" in os.environ:
+            cluster.run("up", "0")
+        else:
+            cluster.run("build")
+            cluster.run("up")
+        yield cluster
+    finally:
+        cluster.run("down")
+
+
+@pytest.fixture(scope="session")
+def namespaces(cluster):
+    """Those that the conformance suite uses."""
+    for name in ("team-a", "team-b"):
+        cluster.kubectl("apply", "-f", "-", stdin=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")
+
+
+@pytest.fixture
+def kube(home, cluster):
+    """A home whose dtrain speaks to the cluster; its jobs are deleted at the end."""
+    home.env.update(KUBECONFIG=cluster.kubeconfig, DTRAIN_BACKEND="kubernetes")
+    yield home
+    for job in home.dtrain("list", "-A", "-o", "json").json():
+        home.dtrain("delete", job["name"], "-n", job["namespace"], "--ignore-not-found")
