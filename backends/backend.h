@@ -101,6 +101,10 @@ struct LogQuery {
   std::int64_t tail = -1; ///< Last lines of each instance; -1: all.
   Time since = 0;
   bool previous = false; ///< The run before the last restart.
+
+  /// Told, while following and at each change, why nothing runs yet: an image that cannot be
+  /// pulled, no room in the cluster. May be empty.
+  std::function<void(const std::string&)> on_wait = {};
 };
 
 struct LogLine {
@@ -115,6 +119,17 @@ struct LogLine {
 using LogSink = std::function<bool(const LogLine&)>;
 using StatusSink = std::function<bool(const JobStatus&)>;
 
+/// A machine of the engine's.
+struct NodeStatus {
+  std::string name;
+  std::string address;
+  std::string role;   ///< "control-plane", or empty.
+  std::string status; ///< "Ready", "NotReady", "Ready,SchedulingDisabled"
+  int gpus = 0;       ///< That jobs may have.
+  int gpus_requested = 0;
+  int gpus_free() const { return gpus > gpus_requested ? gpus - gpus_requested : 0; }
+};
+
 /// One line of `dtrain check`.
 struct CheckResult {
   enum class Level { ok, warning, error } level = Level::ok;
@@ -127,6 +142,10 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
+
+  /// Where jobs go for which none is named: the kubeconfig context's, or "default".
+  virtual std::string default_namespace() { return "default"; }
+
   virtual Plan render(const JobSpec& job) const = 0;
 
   /// Starts the job and returns when the engine has it. UsageError where the name is in use.
@@ -150,6 +169,24 @@ class Backend {
   virtual void remove(const JobRef& job) = 0;
 
   virtual std::vector<CheckResult> check() = 0;
+
+  // What not every engine can. These throw UsageError where the engine cannot.
+
+  /// The plan as the engine would store it, by its own validation; nothing is stored.
+  virtual std::vector<Plan::Document> try_plan(const Plan& plan);
+
+  /// Ends the ranks and keeps the job; resume starts them anew.
+  virtual void suspend(const JobRef& job);
+  virtual void resume(const JobRef& job);
+
+  /// Changes the number of workers while the job runs.
+  virtual void scale(const JobRef& job, int workers);
+
+  virtual std::vector<NodeStatus> nodes();
+
+ protected:
+  /// "suspend: the local backend cannot".
+  [[noreturn]] void refuse(std::string_view verb) const;
 };
 
 /// Which engine, where a backend can reach several: --kubeconfig, --context.
@@ -162,7 +199,9 @@ struct EngineAccess {
 std::vector<std::string> backend_names();
 
 /// Throws UsageError with the known names for any other.
-std::unique_ptr<Backend> make_backend(std::string_view name);
-std::unique_ptr<Backend> make_backend_at(std::string_view name, const EngineAccess& access);
+std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access = {});
+
+/// The names that `--context` takes.
+std::vector<std::string> context_names(const EngineAccess& access);
 
 } // namespace dtrain

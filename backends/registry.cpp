@@ -1,4 +1,5 @@
 #include "backends/backend.h"
+#include "backends/kubernetes/kubeconfig.h"
 #include "backends/kubernetes/kubernetes_backend.h"
 #include "backends/local/local_backend.h"
 #include "submit/errors.h"
@@ -40,6 +41,17 @@ std::vector<std::string> Backend::names(const ListQuery& query) {
   return names;
 }
 
+void Backend::refuse(std::string_view verb) const {
+  throw UsageError(
+      fmt::format("{}: the {} backend cannot; --backend=kubernetes can", verb, name()));
+}
+
+std::vector<Plan::Document> Backend::try_plan(const Plan&) { refuse("--dry-run=server"); }
+void Backend::suspend(const JobRef&) { refuse("suspend"); }
+void Backend::resume(const JobRef&) { refuse("resume"); }
+void Backend::scale(const JobRef&, int) { refuse("scale"); }
+std::vector<NodeStatus> Backend::nodes() { refuse("top node"); }
+
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   for (const auto& entry : k_backends) {
@@ -48,9 +60,11 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-std::unique_ptr<Backend> make_backend(std::string_view name) { return make_backend_at(name, {}); }
+std::vector<std::string> context_names(const EngineAccess& access) {
+  return kubernetes::context_names({access.kubeconfig, access.context});
+}
 
-std::unique_ptr<Backend> make_backend_at(std::string_view name, const EngineAccess& access) {
+std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access) {
   for (const auto& entry : k_backends) {
     if (entry.name == name) {
       return entry.make(access);

@@ -61,6 +61,7 @@ std::string suggestion(const std::string& word) {
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> all = {
       {"config", "Profiles: the backend and namespace you work with"},
+      {"top", "What the cluster has, and what of it is used"},
       {"template", "What jobs are made from"},
   };
   return all;
@@ -73,7 +74,11 @@ const std::vector<CommandEntry>& commands() {
       {"list", "Jobs", list_command, {"ls", "ps", "jobs", "squeue", "queue"}},
       {"logs", "Jobs", logs_command, {"tail", "output"}},
       {"wait", "Jobs", wait_command, {"watch"}},
-      {"delete", "Jobs", delete_command, {"rm", "cancel", "kill", "stop", "scancel", "down"}},
+      {"suspend", "Jobs", suspend_command, {"pause", "hold", "stop"}},
+      {"resume", "Jobs", resume_command, {"unsuspend", "continue", "release"}},
+      {"scale", "Jobs", scale_command, {"scaleout", "scalein", "resize"}},
+      {"delete", "Jobs", delete_command, {"rm", "cancel", "kill", "scancel", "down"}},
+      {"top node", "Cluster", top_node_command},
       {"check", "Set-up", check_command, {"doctor", "preflight"}},
       {"config view", "Set-up", config_view_command},
       {"config list", "Set-up", config_list_command},

@@ -80,6 +80,14 @@ std::vector<Candidate> profile_names(const Context& context) {
   return names;
 }
 
+std::vector<Candidate> contexts(const EngineAccess& access) {
+  std::vector<Candidate> names;
+  for (auto& name : context_names(access)) {
+    names.push_back({std::move(name), ""});
+  }
+  return names;
+}
+
 std::vector<Candidate> names_of(const Context& context, Complete kind,
                                 const std::vector<std::string>& args) {
   switch (kind) {
@@ -91,6 +99,8 @@ std::vector<Candidate> names_of(const Context& context, Complete kind,
     return template_names();
   case Complete::profile:
     return profile_names(context);
+  case Complete::context:
+    return contexts(read_typed(args).target.access);
   default:
     return {};
   }

@@ -33,11 +33,13 @@ struct Effective {
 };
 
 const char* default_of(std::string_view key) {
-  return key == "backend" ? k_default_backend : k_default_namespace;
+  return key == "backend" ? k_default_backend : key == "namespace" ? k_default_namespace : "";
 }
 
 std::string variable_of(std::string_view key) {
-  return key == "backend" ? "DTRAIN_BACKEND" : "DTRAIN_NAMESPACE";
+  return key == "backend"     ? "DTRAIN_BACKEND"
+         : key == "namespace" ? "DTRAIN_NAMESPACE"
+                              : "DTRAIN_CONTEXT";
 }
 
 std::string env_value(const std::string& variable) {
@@ -160,7 +162,7 @@ CommandTable set_table(KeyOptions& options) {
 
 int run_set(Context& context, const KeyOptions& options) {
   if (options.key == "backend" && !options.value.empty()) {
-    context.make_backend(options.value); // Throws where there is none of that name.
+    context.make_backend(options.value, {}); // Throws where there is none of that name.
   }
   Settings settings = read_settings(context.config_file);
   std::string name = options.profile.empty() ? settings.current_profile : options.profile;

@@ -15,7 +15,7 @@ namespace dtrain {
 struct Context {
   Stream& out; ///< Results.
   Stream& err; ///< Progress, notices and errors.
-  std::function<std::unique_ptr<Backend>(std::string_view)> make_backend;
+  std::function<std::unique_ptr<Backend>(std::string_view, const EngineAccess&)> make_backend;
   std::function<Time()> now;
   std::filesystem::path config_file; ///< Need not exist.
   std::string program = "dtrain";    ///< "dtrain submit" once the command is known, for errors.

@@ -5,6 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
 namespace dtrain {
 namespace {
 
@@ -12,6 +18,7 @@ struct DeleteOptions {
   std::vector<std::string> names;
   bool all = false;
   bool ignore_not_found = false;
+  std::string save_logs;
   TargetOptions target;
 };
 
@@ -30,7 +37,13 @@ CommandTable delete_table(DeleteOptions& options) {
                   {.flags = "--all", .target = &options.all, .help = "Every job of the namespace"},
                   {.flags = "--ignore-not-found",
                    .target = &options.ignore_not_found,
-                   .help = "A job that is not there counts as deleted"}}};
+                   .help = "A job that is not there counts as deleted"},
+                  {.flags = "--save-logs",
+                   .target = &options.save_logs,
+                   .metavar = "DIR",
+                   .help = "Copy the logs to DIR/NAME/INSTANCE.log first; a job whose logs cannot "
+                           "be had is kept",
+                   .complete = Complete::directory}}};
   for (auto& option : target_options(options.target)) {
     table.options.push_back(std::move(option));
   }
@@ -52,12 +65,44 @@ std::vector<std::string> names_to_delete(const Target& target, const DeleteOptio
   return names;
 }
 
+/// Writes every instance's log to a file of its own. Throws Error where one cannot be written.
+void save_logs(const Target& target, const std::string& name, const std::filesystem::path& folder) {
+  const JobStatus job = target.status(name);
+  std::error_code error;
+  std::filesystem::create_directories(folder / name, error);
+  std::map<std::string, std::ofstream, std::less<>> files;
+  for (const auto& instance : job.instances) {
+    const auto path = folder / name / (instance.name + ".log");
+    auto& file = files[instance.name];
+    file.open(path, std::ios::binary);
+    if (!file) {
+      throw Error(fmt::format("--save-logs: cannot write {}: {}", printable(path.string()),
+                              std::strerror(errno)));
+    }
+  }
+  target.backend->logs(target.job(name), {}, [&](const LogLine& line) {
+    auto& file = files.find(line.instance)->second;
+    file << line.text << (line.complete ? "\n" : "");
+    return true;
+  });
+  for (auto& [instance, file] : files) {
+    file.close();
+    if (!file) {
+      throw Error(fmt::format("--save-logs: cannot write the log of {}: {}", instance,
+                              std::strerror(errno)));
+    }
+  }
+}
+
 int run_delete(Context& context, const DeleteOptions& options) {
   const Target target = open_target(context, options.target);
   int status = k_exit_ok;
   for (const auto& name : names_to_delete(target, options)) {
     try {
       try {
+        if (!options.save_logs.empty()) {
+          save_logs(target, name, options.save_logs);
+        }
         target.backend->remove(target.job(name));
       } catch (const NotFound&) {
         if (options.ignore_not_found) {

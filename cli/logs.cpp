@@ -108,6 +108,9 @@ int run_logs(Context& context, const LogsOptions& options) {
     print_logs(context, target, job, query, options.timestamps);
     return 0;
   }
+  query.on_wait = [&](const std::string& why) {
+    context.note(fmt::format("job/{} waits: {}", job.name, why));
+  };
   const DetachOnInterrupt detach(
       fmt::format("dtrain logs: stopped following; job/{} goes on", job.name));
   print_logs(context, target, job, query, options.timestamps);

@@ -148,7 +148,7 @@ const Profile& Settings::profile(std::string_view name) const {
 }
 
 const std::vector<std::string>& profile_keys() {
-  static const std::vector<std::string> all = {"backend", "namespace"};
+  static const std::vector<std::string> all = {"backend", "namespace", "context"};
   return all;
 }
 

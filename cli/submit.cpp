@@ -8,6 +8,7 @@
 #include "cli/target.h"
 #include "submit/errors.h"
 #include "submit/job_fields.h"
+#include "submit/quote.h"
 
 #include <fmt/format.h>
 
@@ -24,9 +25,10 @@ struct SubmitOptions {
   JobSpec job;
   std::string file;
   std::string profile;
+  EngineAccess access;
   std::string output;
   bool wait = false;
-  bool dry_run = false;
+  std::string dry_run;
   bool quiet = false;
 };
 
@@ -59,7 +61,12 @@ CommandTable submit_table(SubmitOptions& options) {
        .help = "Print its logs until it ends; exit with 100 where it failed"},
       {.flags = "--dry-run",
        .target = &options.dry_run,
-       .help = "Print what would be submitted; with -o yaml, the job as a file"},
+       .metavar = "WHERE",
+       .help = "Print what would be submitted; with -o yaml, the job as a file; with =server, as "
+               "the engine's own checks would have it stored",
+       .complete = Complete::choices,
+       .choices = {"client", "server"},
+       .implied = "client"},
       output_option(options.output, {"json", "yaml", "name"}),
       {.flags = "-q,--quiet",
        .target = &options.quiet,
@@ -67,6 +74,9 @@ CommandTable submit_table(SubmitOptions& options) {
        .group = "Output"},
       profile_option(options.profile),
   };
+  for (auto& option : access_options(options.access)) {
+    own.push_back(std::move(option));
+  }
   table.options.insert(table.options.end(), std::make_move_iterator(own.begin()),
                        std::make_move_iterator(own.end()));
   table.takes_command = true;
@@ -106,6 +116,7 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
   target = resolve_target(context, target);
   options.job.backend = target.backend;
   options.job.namespace_name = target.namespace_name;
+  options.access = target.access;
   parse_options(table, args, ParsePass::environment);
   if (!file.empty()) {
     options.job = read_job_yaml(read_file(file), file == "-" ? "standard input" : file,
@@ -116,15 +127,30 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
 }
 
 /// The flags that other commands need to find the job again.
-std::string where_flags(const JobSpec& job) {
+std::string where_flags(const Target& target, const SubmitOptions& options) {
   std::string flags;
-  if (job.namespace_name != k_default_namespace) {
-    flags += fmt::format(" -n {}", job.namespace_name);
+  if (target.namespace_name != target.backend->default_namespace()) {
+    flags += fmt::format(" -n {}", target.namespace_name);
   }
-  if (job.backend != k_default_backend) {
-    flags += fmt::format(" -b {}", job.backend);
+  if (options.job.backend != k_default_backend) {
+    flags += fmt::format(" -b {}", options.job.backend);
+  }
+  if (!options.access.context.empty()) {
+    flags += fmt::format(" --context={}", quote_sh(options.access.context));
+  }
+  if (!options.access.kubeconfig.empty()) {
+    flags += fmt::format(" --kubeconfig={}", quote_sh(options.access.kubeconfig));
   }
   return flags;
+}
+
+void print_documents(Context& context, const std::vector<Plan::Document>& documents) {
+  for (const auto& document : documents) {
+    if (documents.size() > 1) {
+      context.note(fmt::format("==> {} <==", document.name));
+    }
+    context.out.write(document.text);
+  }
 }
 
 void print_plan(Context& context, const Plan& plan, const std::string& output) {
@@ -133,12 +159,7 @@ void print_plan(Context& context, const Plan& plan, const std::string& output) {
   } else if (output == "name") {
     context.out.write(fmt::format("job/{}\n", plan.job.name));
   } else {
-    for (const auto& document : plan.documents) {
-      if (plan.documents.size() > 1) {
-        context.note(fmt::format("==> {} <==", document.name));
-      }
-      context.out.write(document.text);
-    }
+    print_documents(context, plan.documents);
   }
 }
 
@@ -155,7 +176,7 @@ void print_submitted(Context& context, const Target& target, const SubmitOptions
     context.out.write(fmt::format("job/{} submitted\n", name));
     if (!options.wait) {
       context.note(
-          fmt::format("Follow it with: dtrain logs -f {}{}", name, where_flags(options.job)));
+          fmt::format("Follow it with: dtrain logs -f {}{}", name, where_flags(target, options)));
     }
   }
   context.out.flush();
@@ -167,13 +188,16 @@ void follow(Context& context, const Target& target, const SubmitOptions& options
   const DetachOnInterrupt detach(
       fmt::format("dtrain submit: job/{0} goes on\n  Watch it with: dtrain logs -f {0}{1}\n"
                   "  End it with:   dtrain delete {0}{1}",
-                  name, where_flags(options.job)));
+                  name, where_flags(target, options)));
   if (!options.quiet && options.output.empty()) {
     LogQuery query;
     query.follow = true;
+    query.on_wait = [&](const std::string& why) {
+      context.note(fmt::format("job/{} waits: {}", name, why));
+    };
     print_logs(context, target, target.status(name), query, false);
   }
-  const JobStatus job = wait_for_end(target, name);
+  const JobStatus job = wait_for_end(target, name, {});
   require_success(job);
   if (!options.quiet) {
     context.note(
@@ -182,14 +206,24 @@ void follow(Context& context, const Target& target, const SubmitOptions& options
 }
 
 int run_submit(Context& context, const SubmitOptions& options) {
-  const Target target = {context.make_backend(options.job.backend), options.job.namespace_name};
-  const Plan plan = target.backend->render(resolve(options.job));
+  Target target = {context.make_backend(options.job.backend, options.access),
+                   options.job.namespace_name};
+  if (target.namespace_name.empty()) {
+    target.namespace_name = target.backend->default_namespace();
+  }
+  JobSpec job = options.job;
+  job.namespace_name = target.namespace_name;
+  const Plan plan = target.backend->render(resolve(std::move(job)));
   for (const auto& notice : plan.notices) {
     if (!options.quiet) {
       context.note(fmt::format("{}: {}", context.program, printable(notice)));
     }
   }
-  if (options.dry_run) {
+  if (options.dry_run == "server") {
+    print_documents(context, target.backend->try_plan(plan));
+    return 0;
+  }
+  if (!options.dry_run.empty()) {
     print_plan(context, plan, options.output);
     return 0;
   }

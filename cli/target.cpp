@@ -39,12 +39,28 @@ Option profile_option(std::string& profile) {
           .env = "DTRAIN_PROFILE"};
 }
 
+std::vector<Option> access_options(EngineAccess& access) {
+  return {{.flags = "--context",
+           .target = &access.context,
+           .metavar = "NAME",
+           .help = "Context of the kubeconfig: cluster, user, namespace (default: its current one)",
+           .group = "Where",
+           .complete = Complete::context,
+           .env = "DTRAIN_CONTEXT"},
+          {.flags = "--kubeconfig",
+           .target = &access.kubeconfig,
+           .metavar = "FILE",
+           .help = "Kubeconfig (default: those of KUBECONFIG, or ~/.kube/config)",
+           .group = "Where",
+           .complete = Complete::file}};
+}
+
 std::vector<Option> target_options(TargetOptions& target) {
-  return {
+  std::vector<Option> options = {
       {.flags = "-n,--namespace",
        .target = &target.namespace_name,
        .metavar = "NAME",
-       .help = "Namespace of the job (default: default)",
+       .help = "Namespace of the job (default: the context's, or default)",
        .group = "Where",
        .env = "DTRAIN_NAMESPACE"},
       {.flags = "-b,--backend",
@@ -57,6 +73,10 @@ std::vector<Option> target_options(TargetOptions& target) {
        .env = "DTRAIN_BACKEND"},
       profile_option(target.profile),
   };
+  for (auto& option : access_options(target.access)) {
+    options.push_back(std::move(option));
+  }
+  return options;
 }
 
 TargetOptions resolve_target(const Context& context, TargetOptions target) {
@@ -67,7 +87,8 @@ TargetOptions resolve_target(const Context& context, TargetOptions target) {
     }
   };
   fill(target.backend, "backend", k_default_backend);
-  fill(target.namespace_name, "namespace", k_default_namespace);
+  fill(target.namespace_name, "namespace", "");
+  fill(target.access.context, "context", "");
   return target;
 }
 
@@ -81,7 +102,12 @@ JobStatus Target::status(const std::string& name) const {
 
 Target open_target(const Context& context, const TargetOptions& target) {
   const TargetOptions resolved = resolve_target(context, target);
-  return {context.make_backend(resolved.backend), resolved.namespace_name};
+  Target opened = {context.make_backend(resolved.backend, resolved.access),
+                   resolved.namespace_name};
+  if (opened.namespace_name.empty()) {
+    opened.namespace_name = opened.backend->default_namespace();
+  }
+  return opened;
 }
 
 } // namespace dtrain

@@ -1,5 +1,5 @@
-// Where a command works: which backend, which namespace. A flag wins over the environment, that
-// over the profile, that over the default.
+// Where a command works: which backend, which cluster, which namespace. A flag wins over the
+// environment, that over the profile, that over the backend's default.
 #pragma once
 
 #include "cli/context.h"
@@ -21,15 +21,19 @@ struct TargetOptions {
   std::string backend;        ///< Empty: not said.
   std::string namespace_name; ///< Empty: not said.
   std::string profile;        ///< Empty: the current one.
+  EngineAccess access;
 };
 
-/// -b, -n and --profile.
+/// -b, -n, --profile and access_options().
 std::vector<Option> target_options(TargetOptions& target);
 
 /// --profile alone.
 Option profile_option(std::string& profile);
 
-/// The backend and namespace, the profile's and the defaults filled in.
+/// --context and --kubeconfig.
+std::vector<Option> access_options(EngineAccess& access);
+
+/// With the profile's values; the namespace stays empty where it is the backend's to say.
 TargetOptions resolve_target(const Context& context, TargetOptions target);
 
 /// A backend at work in one namespace.

@@ -63,7 +63,9 @@ int run_wait(Context& context, const WaitOptions& options) {
   const DetachOnInterrupt detach("dtrain wait: stopped waiting; the jobs go on");
   int status = k_exit_ok;
   for (const auto& name : options.names) {
-    const JobStatus job = wait_for_end(target, name);
+    const JobStatus job = wait_for_end(target, name, [&](const std::string& why) {
+      context.note(fmt::format("job/{} waits: {}", name, why));
+    });
     try {
       require_success(job);
       context.out.write(
@@ -83,9 +85,14 @@ int run_wait(Context& context, const WaitOptions& options) {
 
 } // namespace
 
-JobStatus wait_for_end(const Target& target, const std::string& name) {
+JobStatus wait_for_end(const Target& target, const std::string& name,
+                       const std::function<void(const std::string&)>& on_wait) {
   JobStatus last;
   target.backend->watch(target.job(name), [&](const JobStatus& job) {
+    const bool waits = job.phase == Phase::pending || job.phase == Phase::queuing;
+    if (on_wait && waits && !job.reason.empty() && job.reason != last.reason) {
+      on_wait(printable(job.reason));
+    }
     last = job;
     return !is_final(job.phase);
   });

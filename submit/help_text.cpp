@@ -59,7 +59,9 @@ std::string left_column(const Option& option) {
   const bool has_short = std::any_of(flags.begin(), flags.end(),
                                      [](const auto& flag) { return !flag.starts_with("--"); });
   return fmt::format("{}{}{}", has_short ? "" : "    ", fmt::join(flags, ", "),
-                     option.metavar.empty() ? "" : "=" + option.metavar);
+                     option.metavar.empty()   ? ""
+                     : option.implied.empty() ? "=" + option.metavar
+                                              : "[=" + option.metavar + "]");
 }
 
 std::string right_column(const Option& option) {

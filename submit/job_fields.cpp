@@ -75,7 +75,7 @@ const std::vector<JobField>& job_fields() {
        .flags = "-n,--namespace",
        .member = &JobSpec::namespace_name,
        .metavar = "NAME",
-       .help = "Namespace of the job (default: default)",
+       .help = "Namespace of the job (default: the context's, or default)",
        .group = "Where",
        .env = "DTRAIN_NAMESPACE"},
       {.key = "backend",

@@ -87,7 +87,9 @@ std::string option_item(const Option& option) {
   const std::vector<std::string> flags = option.flag_list();
   for (std::size_t i = 0; i < flags.size(); ++i) {
     item += fmt::format("{} Fl {}", i == 0 ? "" : " ,", man_text(flags[i].substr(1)));
-    if (!option.metavar.empty()) {
+    if (!option.implied.empty()) {
+      item += fmt::format(" Ns Op = Ns Ar {}", word(option.metavar));
+    } else if (!option.metavar.empty()) {
       item += flags[i].starts_with("--") ? fmt::format(" Ns = Ns Ar {}", word(option.metavar))
                                          : fmt::format(" Ar {}", word(option.metavar));
     }

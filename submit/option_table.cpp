@@ -161,6 +161,16 @@ struct RawArguments {
   bool help = false;
 };
 
+/// "--dry-run" as "--dry-run=client".
+std::string with_implied_value(const CommandTable& command, const std::string& arg) {
+  for (const Option& option : command.options) {
+    if (!option.implied.empty() && arg == option.long_flag()) {
+      return arg + "=" + option.implied;
+    }
+  }
+  return arg;
+}
+
 RawArguments split_arguments(const CommandTable& command, const Strings& args) {
   CLI::App app;
   app.set_help_flag();
@@ -182,7 +192,9 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
     }
   }
   Strings reversed; // as CLI11 takes them
-  std::transform(args.rbegin(), args.rend(), std::back_inserter(reversed), mark_empty_value);
+  std::transform(
+      args.rbegin(), args.rend(), std::back_inserter(reversed),
+      [&](const std::string& arg) { return mark_empty_value(with_implied_value(command, arg)); });
   try {
     app.parse(reversed);
   } catch (const CLI::ArgumentMismatch&) {

@@ -22,6 +22,7 @@ enum class Complete {
   instance,
   template_name,
   profile,
+  context, ///< Of a kubeconfig.
   command_name
 };
 
@@ -42,7 +43,8 @@ struct Option {
   std::string env = {}; ///< Environment variable that gives the default.
   bool required = false;
   bool positional = false;
-  bool duration = false; ///< An int in milliseconds, given as "10s", "500ms" or seconds.
+  std::string implied = {}; ///< The value of the bare flag; others are given with = alone.
+  bool duration = false;    ///< An int in milliseconds, given as "10s", "500ms" or seconds.
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }
 

@@ -72,8 +72,8 @@ HttpRequest ApiClient::create(std::string path, const json& object, bool dry_run
   return request("POST", std::move(path), query, object);
 }
 
-HttpRequest ApiClient::apply(std::string path, const json& object, bool force) {
-  Query query = {{"fieldManager", k_field_manager}, {"force", force ? "true" : "false"}};
+HttpRequest ApiClient::apply(std::string path, const json& object, const std::string& manager) {
+  Query query = {{"fieldManager", manager}, {"force", "true"}, {"fieldValidation", "Strict"}};
   // JSON is YAML.
   return request("PATCH", std::move(path), query, object, "application/apply-patch+yaml");
 }

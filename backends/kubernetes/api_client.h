@@ -48,9 +48,9 @@ class ApiClient {
 
   HttpRequest create(std::string path, const nlohmann::json& object, bool dry_run = false);
 
-  /// Server-side apply: `object` holds the fields that shall be ours, taken over from others
-  /// where `force` is set.
-  HttpRequest apply(std::string path, const nlohmann::json& object, bool force = true);
+  /// Server-side apply: `object` holds the fields that shall be `manager`'s, taken over from
+  /// others, and all that it applied before and are not in `object` go.
+  HttpRequest apply(std::string path, const nlohmann::json& object, const std::string& manager);
 
   /// Deletion in the background: the owner now, what it owns by the garbage collector.
   HttpRequest remove(std::string path, const std::string& uid = {});

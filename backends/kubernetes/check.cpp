@@ -1,5 +1,6 @@
 #include "backends/kubernetes/check.h"
 
+#include "backends/kubernetes/nodes.h"
 #include "backends/kubernetes/objects.h"
 #include "submit/errors.h"
 
@@ -7,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <charconv>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -48,17 +48,6 @@ HttpRequest may(ApiClient& api, const Need& need) {
                       {"spec", {{"resourceAttributes", attributes}}}});
 }
 
-std::int64_t quantity(const json& node, const char* map) {
-  const json& values = member(node, map);
-  auto found = values.is_object() ? values.find(k_gpu_resource) : values.end();
-  std::int64_t count = 0;
-  if (values.is_object() && found != values.end() && found->is_string()) {
-    std::string text = found->get<std::string>();
-    std::from_chars(text.data(), text.data() + text.size(), count);
-  }
-  return count;
-}
-
 CheckResult check_nodes(const ApiResult& nodes) {
   if (!nodes.ok()) {
     return {Level::warning, "nodes", "may not be listed: GPUs cannot be counted"};
@@ -67,10 +56,8 @@ CheckResult check_nodes(const ApiResult& nodes) {
   std::size_t ready = 0;
   const json& items = nodes.body["items"];
   for (const json& node : items) {
-    gpus += quantity(node, "status/allocatable");
-    for (const json& condition : member(node, "status/conditions")) {
-      ready += condition.value("type", "") == "Ready" && condition.value("status", "") == "True";
-    }
+    gpus += allocatable_gpus(node);
+    ready += is_ready(node) ? 1 : 0;
   }
   return {ready == 0 ? Level::error : Level::ok, "nodes",
           fmt::format("{} of {} ready, {} GPUs", ready, items.size(), gpus)};

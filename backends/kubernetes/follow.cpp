@@ -295,6 +295,7 @@ void read_logs(ApiClient& api, const JobRef& ref, const LogQuery& query, const L
   WatchedJob watched(api, ref);
   check_instance(watched.objects(), query);
   bool is_over = false;
+  std::string reason;
   do {
     if (watched.take_changed()) {
       if (watched.job() == nullptr) {
@@ -303,6 +304,14 @@ void read_logs(ApiClient& api, const JobRef& ref, const LogQuery& query, const L
         JobObjects objects = watched.objects();
         reader.update(objects);
         is_over = is_final(summarize(objects.job).phase);
+        if (query.on_wait && wants_events(objects)) {
+          watched.watch_events();
+          std::string now = status_of(watched.objects()).reason;
+          if (now != reason && !now.empty()) {
+            query.on_wait(now);
+          }
+          reason = std::move(now);
+        }
       }
     }
     reader.tend();

@@ -358,6 +358,14 @@ ClusterAccess find_cluster(const KubeconfigQuery& query) {
   return find_cluster(query, env_of_process, file_on_disk);
 }
 
+std::string context_namespace(const KubeconfigQuery& query) {
+  try {
+    return find_cluster(query).namespace_name;
+  } catch (const EngineError&) {
+    return ClusterAccess().namespace_name;
+  }
+}
+
 std::vector<std::string> context_names(const KubeconfigQuery& query) {
   return read_files(query, env_of_process, file_on_disk).context_order;
 }

@@ -53,6 +53,10 @@ ClusterAccess find_cluster(const KubeconfigQuery& query, const GetEnv& get_env,
                            const ReadFile& read_file);
 ClusterAccess find_cluster(const KubeconfigQuery& query);
 
+/// The namespace that the context names, or "default", also where nothing is configured: a plan can
+/// be made without a cluster. Throws UsageError as find_cluster() does.
+std::string context_namespace(const KubeconfigQuery& query);
+
 /// The contexts' names, for completion; those of files that can be read.
 std::vector<std::string> context_names(const KubeconfigQuery& query);
 

@@ -1,8 +1,10 @@
 #include "backends/kubernetes/kubernetes_backend.h"
 
 #include "backends/kubernetes/api_client.h"
+#include "backends/kubernetes/change.h"
 #include "backends/kubernetes/check.h"
 #include "backends/kubernetes/follow.h"
+#include "backends/kubernetes/nodes.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
@@ -20,6 +22,12 @@ class KubernetesBackend final : public Backend {
   explicit KubernetesBackend(EngineAccess access) : access_(std::move(access)) {}
 
   std::string_view name() const override { return "kubernetes"; }
+
+  std::string default_namespace() override {
+    return api_ ? api_->access().namespace_name
+                : context_namespace({access_.kubeconfig, access_.context});
+  }
+
   Plan render(const JobSpec& job) const override { return render_plan(job); }
   void submit(const Plan& plan) override { create_objects(api(), plan); }
   std::vector<CheckResult> check() override { return check_cluster(api()); }
@@ -37,21 +45,28 @@ class KubernetesBackend final : public Backend {
   }
 
   JobStatus status(const JobRef& ref) override {
-    JobObjects objects = read_objects(api(), in_namespace(ref));
+    JobObjects objects = read_objects(api(), ref);
     JobStatus status = status_of(objects);
     add_last_lines(api(), objects, status);
     return status;
   }
 
-  void watch(const JobRef& ref, const StatusSink& sink) override {
-    watch_job(api(), in_namespace(ref), sink);
-  }
+  void watch(const JobRef& ref, const StatusSink& sink) override { watch_job(api(), ref, sink); }
 
   void logs(const JobRef& ref, const LogQuery& query, const LogSink& sink) override {
-    read_logs(api(), in_namespace(ref), query, sink);
+    read_logs(api(), ref, query, sink);
   }
 
-  void remove(const JobRef& ref) override { remove_objects(api(), in_namespace(ref)); }
+  void remove(const JobRef& ref) override { remove_objects(api(), ref); }
+
+  std::vector<Plan::Document> try_plan(const Plan& plan) override {
+    return try_objects(api(), plan);
+  }
+
+  void suspend(const JobRef& ref) override { set_suspended(api(), ref, true); }
+  void resume(const JobRef& ref) override { set_suspended(api(), ref, false); }
+  void scale(const JobRef& ref, int workers) override { scale_job(api(), ref, workers); }
+  std::vector<NodeStatus> nodes() override { return list_nodes(api()); }
 
  private:
   ApiClient& api() {
@@ -59,13 +74,6 @@ class KubernetesBackend final : public Backend {
       api_ = std::make_unique<ApiClient>(find_cluster({access_.kubeconfig, access_.context}));
     }
     return *api_;
-  }
-
-  JobRef in_namespace(JobRef ref) {
-    if (ref.namespace_name.empty()) {
-      ref.namespace_name = api().access().namespace_name;
-    }
-    return ref;
   }
 
   EngineAccess access_;

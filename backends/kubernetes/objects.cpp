@@ -48,6 +48,11 @@ std::string jobs_path(std::string_view namespace_name) {
   return collection_path("/apis/batch/v1", namespace_name, "jobs");
 }
 
+std::string job_path(const JobRef& job) {
+  return fmt::format("{}/{}", jobs_path(job.namespace_name),
+                     escape_url(role_job_name(job.name, k_worker_role)));
+}
+
 std::string pods_path(std::string_view namespace_name) {
   return collection_path("/api/v1", namespace_name, "pods");
 }

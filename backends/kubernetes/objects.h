@@ -39,6 +39,7 @@ std::string role_job_name(std::string_view job, std::string_view role);
 std::string selector_of(std::string_view job);
 
 std::string jobs_path(std::string_view namespace_name); ///< All namespaces where empty.
+std::string job_path(const JobRef& job);                ///< The Job's own.
 std::string pods_path(std::string_view namespace_name);
 std::string events_path(std::string_view namespace_name);
 

@@ -177,6 +177,7 @@ json config_data(const JobSpec& job) {
   bool is_text = is_utf8(start);
   return {{"name", job.name},
           {"namespace", job.namespace_name},
+          {"job", write_job_yaml(job)},
           {"hostfile", hostfile_text(gang_of(job))},
           {"start_text", section(is_text, {{"text", is_text ? start : ""}})},
           {"start_bytes", section(!is_text, {{"base64", base64_encode(start)}})}};
@@ -262,7 +263,7 @@ Plan render_plan(const JobSpec& job) {
                 {"job_object", role_job_name(job.name, k_worker_role)}};
   add(k_job_document, job_data(job));
   add("service.yaml", names);
-  add("configmap.yaml", config_data(job));
+  add(k_config_document, config_data(job));
   add(k_secret_document, names);
   return plan;
 }

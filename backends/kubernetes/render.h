@@ -21,7 +21,11 @@ inline constexpr const char* k_hostfile_path = "/etc/dtrain/hostfile";
 
 /// Names of the Plan's documents; job.yaml comes first, as the others' owner.
 inline constexpr const char* k_job_document = "job.yaml";
+inline constexpr const char* k_config_document = "configmap.yaml";
 inline constexpr const char* k_secret_document = "secret.yaml";
+
+/// The ConfigMap's key of the job itself, as a job file.
+inline constexpr const char* k_spec_key = "job.yaml";
 
 /// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,
 /// a toleration or mount that cannot be read, an environment variable without a name.

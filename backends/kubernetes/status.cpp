@@ -139,8 +139,10 @@ std::string pod_message(const json& pod) {
 FailureCause cause_of(const JobObjects& objects) {
   FailureCause cause;
   const json* pod = failed_pod(objects);
-  if (pod == nullptr) {
-    cause.message = why_failed(objects.job);
+  const std::string why = why_failed(objects.job);
+  // The Job ended its ranks at the deadline: none of them is the cause.
+  if (pod == nullptr || why.starts_with("DeadlineExceeded")) {
+    cause.message = why;
     return cause;
   }
   cause.instance = instance_name(label(*pod, k_role_label), index_of(*pod));

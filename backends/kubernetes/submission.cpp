@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <sys/random.h>
 
@@ -163,25 +165,39 @@ void create_objects(ApiClient& api, const Plan& plan) {
   }
 }
 
-std::vector<json> try_objects(ApiClient& api, const Plan& plan) {
-  std::vector<json> stored;
+std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
+  std::vector<Plan::Document> stored;
   for (const json& object : objects_of(plan)) {
-    stored.push_back(api.must(api.create(collection_of(object), object, true)));
+    ApiResult result = api.call(api.create(collection_of(object), object, true));
+    if (result.status == k_conflict) {
+      throw_name_taken(api, object, plan.job);
+    }
+    if (!result.ok()) {
+      api.fail(result);
+    }
+    result.body["metadata"].erase("managedFields");
+    std::string kind = text_at(object, "kind");
+    std::transform(kind.begin(), kind.end(), kind.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    stored.push_back({kind + ".json", result.body.dump(2) + "\n"});
   }
   return stored;
 }
 
-void remove_objects(ApiClient& api, const JobRef& ref) {
-  std::string path = fmt::format("{}/{}", jobs_path(ref.namespace_name),
-                                 escape_url(role_job_name(ref.name, k_worker_role)));
-  ApiResult job = api.call(api.request("GET", path));
+json read_job(ApiClient& api, const JobRef& ref) {
+  ApiResult job = api.call(api.request("GET", job_path(ref)));
   if (job.status == k_not_found || (job.ok() && !is_ours(job.body))) {
     throw_no_such_job(ref);
   }
   if (!job.ok()) {
     api.fail(job);
   }
-  ApiResult removed = api.call(api.remove(path, text_at(job.body, "metadata/uid")));
+  return std::move(job.body);
+}
+
+void remove_objects(ApiClient& api, const JobRef& ref) {
+  const json job = read_job(api, ref);
+  ApiResult removed = api.call(api.remove(job_path(ref), text_at(job, "metadata/uid")));
   if (removed.status == k_not_found) {
     throw_no_such_job(ref);
   }
@@ -191,11 +207,9 @@ void remove_objects(ApiClient& api, const JobRef& ref) {
 }
 
 JobObjects read_objects(ApiClient& api, const JobRef& ref) {
-  std::string path = fmt::format("{}/{}", jobs_path(ref.namespace_name),
-                                 escape_url(role_job_name(ref.name, k_worker_role)));
   std::vector<ApiResult> results = api.call_all(
-      {api.request("GET", path), api.request("GET", pods_path(ref.namespace_name),
-                                             {{"labelSelector", selector_of(ref.name)}})});
+      {api.request("GET", job_path(ref)), api.request("GET", pods_path(ref.namespace_name),
+                                                      {{"labelSelector", selector_of(ref.name)}})});
   if (results[0].status == k_not_found || (results[0].ok() && !is_ours(results[0].body))) {
     throw_no_such_job(ref);
   }

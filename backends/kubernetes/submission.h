@@ -16,8 +16,11 @@ namespace dtrain::kubernetes {
 void create_objects(ApiClient& api, const Plan& plan);
 
 /// The plan's objects as the API would store them, through its admission and validation, with
-/// nothing stored: --dry-run=server.
-std::vector<nlohmann::json> try_objects(ApiClient& api, const Plan& plan);
+/// nothing stored: --dry-run=server. Throws as create_objects() does.
+std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan);
+
+/// The Job. NotFound where there is none.
+nlohmann::json read_job(ApiClient& api, const JobRef& ref);
 
 /// Deletes the Job and with it what it owns. NotFound where there is none.
 void remove_objects(ApiClient& api, const JobRef& ref);

@@ -200,6 +200,20 @@ std::string spec_data(const JobSpec& job, DataFormat format) {
   return data_text(json, format);
 }
 
+std::string nodes_data(const std::vector<NodeStatus>& nodes, DataFormat format) {
+  Json list = Json::array();
+  for (const auto& node : nodes) {
+    list.push_back({{"name", node.name},
+                    {"address", node.address},
+                    {"role", node.role},
+                    {"status", node.status},
+                    {"totalGPUs", node.gpus},
+                    {"requestedGPUs", node.gpus_requested},
+                    {"freeGPUs", node.gpus_free()}});
+  }
+  return data_text(list, format);
+}
+
 std::string check_data(const std::vector<CheckResult>& results, DataFormat format) {
   static constexpr std::array<std::string_view, 3> k_levels = {"ok", "warning", "error"};
   Json json = Json::array();

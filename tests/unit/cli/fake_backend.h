@@ -26,6 +26,7 @@ struct FakeEngine {
   std::vector<CheckResult> checks;
   std::vector<JobSpec> submitted;
   LogQuery last_query;
+  EngineAccess access; ///< The last backend's.
 };
 
 class FakeBackend : public Backend {
@@ -33,6 +34,10 @@ class FakeBackend : public Backend {
   explicit FakeBackend(FakeEngine& engine) : engine_(engine) {}
 
   std::string_view name() const override { return "fake"; }
+
+  std::string default_namespace() override {
+    return engine_.access.context.empty() ? "default" : "of-" + engine_.access.context;
+  }
 
   Plan render(const JobSpec& job) const override {
     Plan plan;
@@ -131,7 +136,10 @@ struct Session {
     Stream err_stream;
     out_stream.set_terminal(terminal);
     Context context{out_stream, err_stream,
-                    [this](std::string_view) { return std::make_unique<FakeBackend>(engine); },
+                    [this](std::string_view, const EngineAccess& access) {
+                      engine.access = access;
+                      return std::make_unique<FakeBackend>(engine);
+                    },
                     [] { return k_now; }, config};
     status = run_program(context, words);
     out = out_stream.text();

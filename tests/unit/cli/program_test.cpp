@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
+
 #include <algorithm>
 
 using namespace dtrain;
@@ -274,6 +276,31 @@ TEST_CASE("Tab offers the jobs of the namespace that the line names") {
   CHECK(session.run({"__complete", "bash", "logs", "-n", "team-a", ""}).out == "\nother\t\n");
   CHECK(has(session.run({"__complete", "bash", "logs", "a", "-i", ""}).out, "worker-1\t"));
   CHECK(has(session.run({"__complete", "bash", "sub"}).out, "submit\t"));
+}
+
+TEST_CASE("what a backend cannot do is a usage error that names it") {
+  Session session;
+  session.engine.jobs = {job("mnist", Phase::running)};
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"suspend", "mnist"},
+                                                {"resume", "mnist"},
+                                                {"scale", "mnist", "--workers=3"},
+                                                {"top", "node"}}) {
+    CHECK(session.run(words).status == 2);
+    CHECK(has(session.err, "the fake backend cannot"));
+  }
+}
+
+TEST_CASE("delete --save-logs writes a file an instance before the job goes") {
+  Session session;
+  session.engine.jobs = {job("mnist", Phase::succeeded)};
+  session.engine.lines = {{1, "worker-0", false, true, "a"}, {2, "worker-1", true, true, "b"}};
+  const auto folder = session.folder.path / "saved";
+  CHECK(session.run({"delete", "mnist", "--save-logs=" + folder.string()}).status == 0);
+  CHECK(session.engine.jobs.empty());
+  std::ifstream file(folder / "mnist" / "worker-1.log");
+  std::string text;
+  CHECK(std::getline(file, text));
+  CHECK(text == "b");
 }
 
 TEST_CASE("Tab is silent whatever is wrong") {

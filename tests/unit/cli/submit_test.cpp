@@ -120,6 +120,24 @@ TEST_CASE("the plan's notices go to stderr") {
   CHECK(has(Session().run({"submit", "--gpus=1", "--dry-run"}).err, "no GPUs here"));
 }
 
+TEST_CASE("without a namespace a job goes where the backend says") {
+  Session session;
+  session.run({"submit", "--name=a", "--context=team", "--", "true"});
+  CHECK(session.engine.submitted.at(0).namespace_name == "of-team");
+  CHECK(has(session.err, "dtrain logs -f a --context="));
+  session.run({"submit", "--name=b", "--context=team", "-n", "mine", "--", "true"});
+  CHECK(session.engine.submitted.at(1).namespace_name == "mine");
+}
+
+TEST_CASE("a backend without a server says so to --dry-run=server") {
+  Session session;
+  CHECK(session.run({"submit", "--name=a", "--dry-run=server", "--", "true"}).status == 2);
+  CHECK(has(session.err, "--dry-run=server: the fake backend cannot"));
+  CHECK(session.run({"submit", "--name=a", "--dry-run=client", "--", "true"}).out ==
+        session.run({"submit", "--name=a", "--dry-run", "--", "true"}).out);
+  CHECK(session.run({"submit", "--name=a", "--dry-run=clint", "--", "true"}).status == 2);
+}
+
 TEST_CASE("submit --wait prints the logs, then exits with 100 where the job failed") {
   Session session;
   session.engine.lines = {{k_now, "worker-0", false, true, "hello"}};

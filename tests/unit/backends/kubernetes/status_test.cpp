@@ -77,6 +77,14 @@ TEST_CASE("a container killed for memory says so") {
   CHECK(status_of(objects).reason.find("out of memory") != std::string::npos);
 }
 
+TEST_CASE("a deadline is the cause also where a rank saw its TERM signal") {
+  JobObjects objects{
+      job_object(1), {pod_object(0, "Failed", exited(143, "2026-01-01T00:00:09Z"))}, {}};
+  add_condition(objects.job, "Failed", "DeadlineExceeded", "too long");
+  CHECK(status_of(objects).reason == "DeadlineExceeded: too long");
+  CHECK(status_of(objects).cause->rank == -1);
+}
+
 TEST_CASE("a deadline is the cause where no rank failed") {
   JobObjects objects{job_object(1), {}, {}};
   add_condition(objects.job, "Failed", "DeadlineExceeded", "Job was active too long");

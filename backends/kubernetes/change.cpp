@@ -1,0 +1,87 @@
+#include "backends/kubernetes/change.h"
+
+#include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/render.h"
+#include "backends/kubernetes/status.h"
+#include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/yaml_json.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_suspend_manager = "dtrain-suspend";
+constexpr const char* k_scale_manager = "dtrain-scale";
+
+/// The Job, which must not have ended.
+json living_job(ApiClient& api, const JobRef& ref) {
+  json job = read_job(api, ref);
+  const JobSummary summary = summarize(job);
+  if (is_final(summary.phase)) {
+    throw UsageError(fmt::format("job {} has ended ({}): there is nothing to change", ref.name,
+                                 phase_name(summary.phase)));
+  }
+  return job;
+}
+
+/// `object`'s identity with nothing else. The uid makes the apply fail where it was deleted
+/// meanwhile, instead of making it anew.
+json identity_of(const json& object, const char* version, const char* kind) {
+  return {{"apiVersion", version},
+          {"kind", kind},
+          {"metadata",
+           {{"name", object["metadata"]["name"]},
+            {"namespace", object["metadata"]["namespace"]},
+            {"uid", object["metadata"]["uid"]}}}};
+}
+
+json document_of(const Plan& plan, std::string_view name) {
+  for (const Plan::Document& document : plan.documents) {
+    if (document.name == name) {
+      return yaml_documents(document.text, document.name).at(0);
+    }
+  }
+  throw Error(fmt::format("the plan has no {}", name));
+}
+
+} // namespace
+
+void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
+  const json job = living_job(api, ref);
+  json change = identity_of(job, "batch/v1", "Job");
+  change["spec"] = {{"suspend", suspended}};
+  api.must(api.apply(job_path(ref), change, k_suspend_manager));
+}
+
+void scale_job(ApiClient& api, const JobRef& ref, int workers) {
+  const json job = living_job(api, ref);
+  const std::string config_path = fmt::format("/api/v1/namespaces/{}/configmaps/{}",
+                                              escape_url(ref.namespace_name), escape_url(ref.name));
+  const json config = api.must(api.request("GET", config_path));
+  const std::string text = text_at(config, "data/" + std::string(k_spec_key));
+  if (text.empty()) {
+    throw UsageError(fmt::format("job {} keeps no description of itself: it was submitted by an "
+                                 "older dtrain and cannot be scaled",
+                                 ref.name));
+  }
+  JobSpec spec = read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
+  spec.workers = workers;
+  const json rendered = document_of(render_plan(resolve(spec)), k_config_document);
+  json change = identity_of(config, "v1", "ConfigMap");
+  for (const char* key : {"data", "binaryData"}) {
+    if (rendered.contains(key)) {
+      change[key] = rendered[key];
+    }
+  }
+  // More ranks must find the new environment; fewer may leave the old one a moment longer.
+  api.must(api.apply(config_path, change, k_scale_manager));
+  change = identity_of(job, "batch/v1", "Job");
+  change["spec"] = {{"completions", workers}, {"parallelism", workers}};
+  api.must(api.apply(job_path(ref), change, k_scale_manager));
+}
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,20 @@
+// Changing a job that is there: suspend, resume, scale.
+//
+// Each is a server-side apply of the fields that it is about, with a field manager of its own, so
+// that managedFields says who changed what and one change leaves the others' fields alone.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/kubernetes/api_client.h"
+
+namespace dtrain::kubernetes {
+
+/// The Job controller deletes the Pods of a suspended Job and makes new ones when it is resumed.
+/// Throws NotFound, and UsageError where the job has ended.
+void set_suspended(ApiClient& api, const JobRef& ref, bool suspended);
+
+/// Renders the job anew with so many workers, from the description that its ConfigMap keeps;
+/// applies the ConfigMap, then the Job's counts. Pods that run keep the environment they have.
+void scale_job(ApiClient& api, const JobRef& ref, int workers);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,170 @@
+"""Jobs that are changed while they run, or that the cluster changes."""
+import json
+import os
+import time
+
+import pytest
+
+from engines.kubernetes.fixtures import BUSYBOX
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+
+SLEEP = ("sh", "-c", "echo rank $RANK of $WORLD_SIZE; exec sleep 600")
+
+
+def phases(kube, name):
+    return [instance["status"] for instance in kube.get(name)["instances"]]
+
+
+def pods_of(cluster, name):
+    return json.loads(cluster.kubectl("get", "pods", "-l", f"dtrain/job={name}", "-o", "json"))["items"]
+
+
+def test_a_suspended_job_holds_no_pods_and_runs_again_when_resumed(kube, cluster):
+    kube.submit("pause", *SLEEP, flags=[BUSYBOX, "--workers=2", "--gpus=1"])
+    kube.running("pause", 30)
+    kube.dtrain("suspend", "pause")
+    until(lambda: not pods_of(cluster, "pause"), "its Pods are gone", 30)
+    job = kube.get("pause")
+    assert (job["status"], job["reason"]) == ("QUEUING", "suspended")
+    kube.dtrain("resume", "pause")
+    assert kube.running("pause", 30)["restarts"] == 0
+    managers = json.loads(cluster.kubectl("get", "job", "pause-worker", "--show-managed-fields",
+                                          "-o", "json"))["metadata"]["managedFields"]
+    assert ("dtrain-suspend", "Apply") in {(m["manager"], m["operation"]) for m in managers}
+
+
+def test_scale_adds_workers_beside_those_that_run_and_takes_the_last_away(kube, cluster):
+    kube.submit("grow", *SLEEP, flags=[BUSYBOX, "--workers=2"])
+    kube.running("grow", 30)
+    first = {pod["metadata"]["uid"] for pod in pods_of(cluster, "grow")}
+    kube.dtrain("scale", "grow", "--workers=3")
+    until(lambda: phases(kube, "grow") == ["Running"] * 3, "the third runs", 30)
+    assert kube.lines("grow", "-i", "worker-2") == ["rank 2 of 3"]
+    assert first < {pod["metadata"]["uid"] for pod in pods_of(cluster, "grow")}
+    kube.dtrain("scale", "grow", "--workers=1")
+    until(lambda: phases(kube, "grow") == ["Running"] and len(pods_of(cluster, "grow")) == 1,
+          "only the first is left", 30)
+
+
+def test_what_has_ended_cannot_be_changed(kube):
+    kube.submit("over", "true", flags=[BUSYBOX])
+    kube.wait_for_end("over", 0)
+    for verb in (["suspend", "over"], ["scale", "over", "--workers=2"]):
+        result = kube.dtrain(*verb, expect=EXIT_USAGE)
+        assert "has ended (SUCCEEDED)" in result.err and result.err.count("\n") == 1
+    kube.dtrain("suspend", "nobody", expect=EXIT_NOT_FOUND)
+
+
+def test_an_evicted_rank_is_made_anew_and_counts_as_no_failure(kube, cluster):
+    kube.submit("evict", *SLEEP, flags=[BUSYBOX, "--workers=2"])
+    kube.running("evict", 30)
+    pod = pods_of(cluster, "evict")[0]["metadata"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction",
+                "metadata": {"name": pod["name"], "namespace": "default"}}
+    cluster.kubectl("create", "--raw",
+                    f"/api/v1/namespaces/default/pods/{pod['name']}/eviction", "-f", "-",
+                    stdin=json.dumps(eviction))
+    until(lambda: pod["uid"] not in {p["metadata"]["uid"] for p in pods_of(cluster, "evict")
+                                     if p["status"]["phase"] == "Running"}
+          and phases(kube, "evict") == ["Running"] * 2, "it runs again", 60)
+    assert kube.get("evict")["restarts"] == 0
+
+
+def test_a_job_is_ended_at_its_timeout_and_says_so(kube):
+    kube.submit("late", "sleep", "600", flags=[BUSYBOX, "--running-timeout=3s"])
+    result = kube.dtrain("wait", "late", expect=EXIT_JOB_FAILED)
+    assert "DeadlineExceeded" in result.err
+
+
+def test_a_job_is_forgotten_after_its_time(kube):
+    kube.submit("brief", "true", flags=[BUSYBOX, "--ttl-after-finished=1s"])
+    until(lambda: kube.dtrain("get", "brief", expect=None).code == EXIT_NOT_FOUND, "it is gone", 60)
+
+
+def test_wait_and_logs_say_at_once_why_nothing_runs(kube):
+    kube.submit("stuck", "true", flags=["--image=localhost/none:1", "--image-pull-policy=Never"])
+    for command in (["wait", "stuck"], ["logs", "-f", "stuck"]):
+        begun = time.monotonic()
+        process = kube.start([kube.dtrain_path, *command], text=True)
+        try:
+            line = process.stderr.readline()
+            assert "job/stuck waits: worker-0: ErrImageNeverPull" in line
+            assert time.monotonic() - begun < 10
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_logs_are_saved_before_a_job_is_deleted(kube):
+    kube.submit("keep", "sh", "-c", "echo from $RANK; printf 'no newline'",
+                flags=[BUSYBOX, "--workers=2"])
+    kube.wait_for_end("keep", 0)
+    kube.dtrain("delete", "keep", f"--save-logs={kube.folder}/saved")
+    for rank in range(2):
+        text = (kube.folder / f"saved/keep/worker-{rank}.log").read_text()
+        assert text.removesuffix("\n") == f"from {rank}\nno newline"
+    kube.dtrain("get", "keep", expect=EXIT_NOT_FOUND)
+
+
+def test_a_job_whose_logs_cannot_be_saved_is_kept(kube):
+    kube.submit("kept", "echo", "hi", flags=[BUSYBOX])
+    kube.wait_for_end("kept", 0)
+    (kube.folder / "file").write_text("")
+    result = kube.dtrain("delete", "kept", f"--save-logs={kube.folder}/file", expect=1)
+    assert "--save-logs" in result.err and result.err.count("\n") == 1
+    assert kube.status("kept") == "SUCCEEDED"
+
+
+def test_top_node_counts_the_gpus_asked_for(kube):
+    before = {node["name"]: node for node in kube.dtrain("top", "node", "-o", "json").json()}
+    assert {node["totalGPUs"] for node in before.values()} == {8}
+    kube.submit("gpus", *SLEEP, flags=[BUSYBOX, "--workers=2", "--gpus=5"])
+    kube.running("gpus", 30)
+    nodes = kube.dtrain("top", "node", "-o", "json").json()
+    assert [(node["requestedGPUs"], node["freeGPUs"]) for node in nodes] == [(5, 3), (5, 3)]
+    assert "10/16 (62%)" in kube.dtrain("top", "node").out
+
+
+@pytest.mark.api
+def test_the_server_checks_a_plan_and_stores_nothing(kube):
+    good = ["submit", "--name=try", BUSYBOX, "--dry-run=server"]
+    text = kube.dtrain(*good, "--", "true").out
+    assert '"backoffLimit": 2147483647' in text  # a default of the server's
+    kube.dtrain("get", "try", expect=EXIT_NOT_FOUND)
+    result = kube.dtrain(*good, "--memory=much", "--", "true", expect=EXIT_ENGINE)
+    assert "quantities must match" in result.err and result.err.count("\n") == 1
+
+
+@pytest.mark.api
+def test_the_context_says_which_cluster_and_namespace(kube, cluster, namespaces):
+    text = open(cluster.kubeconfig).read()
+    config = kube.folder / "two"
+    config.write_text(text.replace(
+        "contexts: [", "contexts: [{name: team, context: {cluster: c, user: u, namespace: team-a}}, "))
+    where = [f"--kubeconfig={config}", "--context=team"]
+    env = {"KUBECONFIG": "/nowhere"}
+    result = kube.dtrain("submit", "--name=ctx", BUSYBOX, *where, "--", "true", env=env)
+    assert f"--context='team' --kubeconfig={config}" in result.err
+    assert kube.dtrain("get", "ctx", "-o", "json", *where, env=env).json()["namespace"] == "team-a"
+    kube.dtrain("get", "ctx", "-n", "default", *where, env=env, expect=EXIT_NOT_FOUND)
+    result = kube.dtrain("list", f"--kubeconfig={config}", "--context=other", expect=EXIT_USAGE)
+    assert "there are: team, x" in result.err
+    names = kube.dtrain("__complete", "fish", "list", "--context=", env={"KUBECONFIG": str(config)})
+    assert "team" in names.out
+
+
+@pytest.mark.api
+@pytest.mark.parametrize("user, words, code", [
+    ("token: expired", "log in again", EXIT_ENGINE),
+    ("exec: {apiVersion: client.authentication.k8s.io/v1, command: /no/plugin}",
+     "credential plug-in /no/plugin cannot be run", EXIT_ENGINE),
+    ("client-certificate: [a]", "two:4: client-certificate must be a string", EXIT_USAGE),
+])
+def test_bad_credentials_are_named_in_one_line(kube, cluster, user, words, code):
+    text = open(cluster.kubeconfig).read()
+    start = text.index("users: ")
+    end = text.index("\n", start)
+    config = kube.folder / "two"
+    config.write_text(f"{text[:start]}users: [{{name: u, user: {{{user}}}}}]{text[end:]}")
+    result = kube.dtrain("list", env={"KUBECONFIG": os.fspath(config)}, expect=code)
+    assert words in result.err and result.err.count("\n") == 1
