@@ -17,6 +17,8 @@ namespace trainer {
 namespace {
 
 constexpr std::size_t k_segment = 128UL * 1024; ///< Bytes: with what it is added to, within L2.
+constexpr std::size_t k_slice = 256UL * 1024;
+constexpr std::size_t k_slices_at_once = 4; ///< Their steps take turns, so that none waits for one.
 constexpr std::size_t k_longest_send = 512UL * 1024;
 constexpr std::size_t k_short_of_two = 64UL * 1024; ///< Bytes that two ranks swap whole.
 constexpr std::size_t k_short = 8UL * 1024;         ///< The same for more ranks.
@@ -43,12 +45,14 @@ struct Header {
   }
 };
 
-/// One step of a collective. What is sent is what the step before received, and may be sent as far
-/// as it has been; the first step's is there from the start.
+/// One step of a collective.
 struct Step {
+  static constexpr std::size_t k_at_once = SIZE_MAX;
+
   std::span<const std::byte> send;
   std::span<std::byte> receive;
-  bool add = false; ///< Add what is received to what is there, as floats.
+  bool add = false;                 ///< Add what is received to what is there, as floats.
+  std::size_t forwards = k_at_once; ///< Sends what that step received, as far as it has come.
 };
 
 class Ring final : public Carrier {
@@ -118,14 +122,25 @@ class Ring final : public Carrier {
       return std::as_writable_bytes(std::span(floats + chunks.begin(c), chunks.size(c)));
     };
     std::vector<Step> steps;
-    steps.reserve(2 * links_.members.size());
-    for (int s = 0; s < n() - 1; ++s) {
-      steps.push_back({chunk(links_.position - 1 - s), chunk(links_.position - 2 - s), true});
-    }
-    for (int s = 0; s < n() - 1; ++s) {
-      steps.push_back({chunk(links_.position - s), chunk(links_.position - 1 - s), false});
+    const std::size_t slices = (chunks.length * sizeof(float) + k_slice - 1) / k_slice;
+    steps.reserve(slices * 2 * links_.members.size());
+    for (std::size_t first = 0; first < slices; first += k_slices_at_once) {
+      const std::size_t group = std::min(k_slices_at_once, slices - first);
+      for (int s = 0; s < 2 * (n() - 1); ++s) {
+        const bool add = s < n() - 1;
+        for (std::size_t i = first; i < first + group; ++i) {
+          steps.push_back({slice(chunk(links_.position - 1 - s), i),
+                           slice(chunk(links_.position - 2 - s), i), add,
+                           s == 0 ? Step::k_at_once : steps.size() - group});
+        }
+      }
     }
     run(steps);
+  }
+
+  static std::span<std::byte> slice(std::span<std::byte> chunk, std::size_t i) {
+    const std::size_t begin = std::min(chunk.size(), i * k_slice);
+    return chunk.subspan(begin, std::min(k_slice, chunk.size() - begin));
   }
 
   /// Every rank gets every rank's bytes, in gathered_, the place of rank p at p times their length.
@@ -139,7 +154,8 @@ class Ring final : public Carrier {
     std::vector<Step> steps;
     steps.reserve(2 * links_.members.size());
     for (int s = 0; s < n() - 1; ++s) {
-      steps.push_back({place(links_.position - s), place(links_.position - 1 - s), false});
+      steps.push_back({place(links_.position - s), place(links_.position - 1 - s), false,
+                       s == 0 ? Step::k_at_once : steps.size() - 1});
     }
     run(steps);
   }
@@ -168,7 +184,7 @@ class Ring final : public Carrier {
     } else {
       steps[0].receive = bytes;
       if (distance != n() - 1) {
-        steps.push_back({bytes, {}, false});
+        steps.push_back({bytes, {}, false, 0});
       }
     }
     run(steps);
@@ -220,11 +236,12 @@ class Ring final : public Carrier {
     if (at.send_step == steps.size()) {
       return 0;
     }
-    std::size_t ready = steps[at.send_step].send.size();
-    if (at.send_step > at.receive_step) {
-      ready = at.send_step == at.receive_step + 1 ? std::min(ready, at.received) : 0;
+    const Step& step = steps[at.send_step];
+    const std::size_t all = step.send.size();
+    if (step.forwards == Step::k_at_once || step.forwards < at.receive_step) {
+      return all - at.sent;
     }
-    return ready - at.sent;
+    return step.forwards == at.receive_step ? std::min(all, at.received) - at.sent : 0;
   }
 
   bool send_some(std::span<const Step> steps, Progress& at) {

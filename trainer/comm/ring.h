@@ -4,7 +4,9 @@
 // all_reduce of S bytes over n ranks: reduce-scatter, then all-gather, 2(n-1) steps of one chunk.
 // In the first n-1, rank r receives chunk r-2, r-3, … and adds its own part, so that chunk r is
 // complete at rank r; in the others the complete chunks go round. A step forwards what the step
-// before received as it arrives, segment by segment, so that the steps overlap.
+// before received as it arrives, segment by segment, so that the steps overlap. Long chunks go
+// slice by slice, all steps of a few slices before the next few: a slice that has been added up is
+// sent, and its place overwritten, while it is still in the cache.
 // Each rank sends 2(n-1)/n S bytes and adds (n-1)/n S.
 //
 // Short buffers, where latency counts, go round whole in n-1 steps, and every rank adds all up:

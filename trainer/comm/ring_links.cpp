@@ -9,6 +9,9 @@
 namespace trainer {
 namespace {
 
+/// Within a host, what was sent and not yet received waits in a cache, if it is little.
+constexpr int k_unread_within_host = 256 * 1024;
+
 /// Where a rank listens for the one before it in the ring.
 struct Door {
   Address address;
@@ -109,6 +112,9 @@ RingLinks link_ring(Star& star, std::vector<int> members, const std::string& tok
     std::rethrow_exception(failed);
   }
   tune_link(links.next, peer_timeout);
+  if (is_within_host(links.next)) {
+    limit_unread(links.next, k_unread_within_host);
+  }
   tune_link(links.previous, peer_timeout);
   return links;
 }

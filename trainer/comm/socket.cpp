@@ -230,6 +230,15 @@ bool is_closed(const Fd& fd) noexcept {
   return received == 0 || (received < 0 && !would_block(errno));
 }
 
+bool is_within_host(const Fd& fd) {
+  Address here = local_address(fd);
+  const Address there = remote_address(fd);
+  here.set_port(there.port());
+  return here.text() == there.text();
+}
+
+void limit_unread(const Fd& fd, int bytes) { set_option(fd, SOL_SOCKET, SO_SNDBUF, bytes); }
+
 void tune_link(const Fd& fd, double timeout) {
   constexpr int k_probes = 3;
   const int probe_seconds = std::max(1, static_cast<int>(timeout / (k_probes + 1)));

@@ -85,6 +85,11 @@ void receive_all(const Fd& fd, std::span<std::byte> bytes, Deadline deadline);
 /// Whether the other side has closed it, as far as this side knows.
 bool is_closed(const Fd& fd) noexcept;
 
+/// Whether both ends have the same address.
+bool is_within_host(const Fd& fd);
+/// At most so many bytes are under way: sent, and not yet received.
+void limit_unread(const Fd& fd, int bytes);
+
 /// Low latency, and an error when sent bytes stay unacknowledged or an idle peer's host stops
 /// answering for `timeout` seconds.
 void tune_link(const Fd& fd, double timeout);
