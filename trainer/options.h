@@ -11,10 +11,11 @@ namespace trainer {
 
 struct TrainerOptions {
   std::string data = "fashion-mnist";
-  std::int64_t epochs = 20;
+  std::int64_t epochs = 12;
   std::int64_t steps = 0; ///< 0: as many as the epochs take.
   std::int64_t batch_size = 64;
-  double learning_rate = 1e-3;
+  double learning_rate = 3e-3;
+  std::string lr_schedule = "cosine";
   std::int64_t seed = 0;
   std::string device = "auto";
   std::string transport = "auto";

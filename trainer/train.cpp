@@ -13,6 +13,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/monitor/console.h"
 #include "trainer/monitor/tensorboard.h"
+#include "trainer/optim/learning_rate.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
 
@@ -27,6 +28,7 @@ struct Plan {
   std::int64_t checkpoint_every;
   std::uint64_t seed;
   std::uint64_t samples;
+  LearningRate learning_rate; ///< Over samples.
 
   bool operator==(const Plan&) const = default;
 };
@@ -36,8 +38,19 @@ Plan make_plan(const TrainerOptions& options, int ranks, std::uint64_t samples) 
       static_cast<std::uint64_t>(options.batch_size) * static_cast<std::uint64_t>(ranks);
   const std::uint64_t total = samples * static_cast<std::uint64_t>(options.epochs);
   const auto steps = static_cast<std::int64_t>((total + global_batch - 1) / global_batch);
-  return {options.batch_size,       options.steps > 0 ? options.steps : steps, options.log_every,
-          options.checkpoint_every, static_cast<std::uint64_t>(options.seed),  samples};
+  Plan plan{};
+  plan.batch_size = options.batch_size;
+  plan.steps = options.steps > 0 ? options.steps : steps;
+  plan.log_every = options.log_every;
+  plan.checkpoint_every = options.checkpoint_every;
+  plan.seed = static_cast<std::uint64_t>(options.seed);
+  plan.samples = samples;
+  // A run that --steps stops early is on the same schedule, so that it may be continued.
+  const std::uint64_t whole =
+      std::max(total, global_batch * static_cast<std::uint64_t>(options.steps));
+  plan.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
+                        static_cast<double>(whole)};
+  return plan;
 }
 
 void check_same_plan(const Plan& plan, Communicator& communicator) {
@@ -80,9 +93,8 @@ Progress start_or_resume(const TrainerOptions& options, const Plan& plan, Replic
   return progress;
 }
 
-void print_choices(const TrainerOptions& options, const Cluster& cluster, const Plan& plan,
-                   const Communicator& communicator, const Device& device, const Dataset& data,
-                   Console& console) {
+void print_choices(const Cluster& cluster, const Plan& plan, const Communicator& communicator,
+                   const Device& device, const Dataset& data, Console& console) {
   console.choices(
       {{"ranks", fmt::format("{} (from {})", cluster.world_size,
                              cluster.source == "none" ? "no cluster variables" : cluster.source)},
@@ -91,9 +103,9 @@ void print_choices(const TrainerOptions& options, const Cluster& cluster, const 
        {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out", data.folder,
                             with_commas(static_cast<double>(data.train.count)), data.train.features,
                             with_commas(static_cast<double>(data.test.count)))},
-       {"training", fmt::format("{} steps of {} × {} samples, Adam {:g}, seed {}",
+       {"training", fmt::format("{} steps of {} × {} samples, Adam {}, seed {}",
                                 with_commas(static_cast<double>(plan.steps)), cluster.world_size,
-                                plan.batch_size, options.learning_rate, plan.seed)}});
+                                plan.batch_size, plan.learning_rate.text(), plan.seed)}});
 }
 
 void write_line(TensorBoard* board, const LogLine& line) {
@@ -129,7 +141,7 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   Console console(!first_rank, !options.no_progress);
   const Plan plan = make_plan(options, cluster.world_size, data.train.count);
   check_same_plan(plan, communicator);
-  print_choices(options, cluster, plan, communicator, device, data, console);
+  print_choices(cluster, plan, communicator, device, data, console);
 
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   Replica replica({.inputs = data.train.features, .classes = data.classes}, options.learning_rate,
@@ -152,6 +164,8 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
 
   std::int64_t saved_at = progress.step;
   for (const Batch& batch : loader) {
+    replica.optimizer.set_learning_rate(
+        plan.learning_rate.at(static_cast<double>(progress.position)));
     metrics.add(strategy.step(replica.model, batch));
     progress.step = replica.optimizer.step();
     progress.position = loader.position();

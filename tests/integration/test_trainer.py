@@ -137,10 +137,24 @@ def test_a_run_continued_is_bit_identical_to_one_that_never_stopped(home, data, 
                     f"--checkpoint-dir={home.folder / folder}", *flags)
         return tensors(checkpoints(home.folder / folder)[-1])
 
-    whole = run("whole", "--steps=25")
-    run("parts", "--steps=13")
+    whole = run("whole", "--epochs=4")
+    run("parts", "--epochs=4", "--steps=13")
     (home.folder / "marker").touch()
-    assert run("parts", "--steps=25", "--resume") == whole
+    assert run("parts", "--epochs=4", "--resume") == whole
+
+
+def test_the_learning_rate_follows_its_schedule(home, train):
+    """By what it does: each gives other weights, and the choice is printed."""
+    ends = {}
+    for schedule in ("constant", "linear", "cosine"):
+        folder = home.folder / schedule
+        result = train("--epochs=2", f"--lr-schedule={schedule}", f"--checkpoint-dir={folder}")
+        assert f"Adam 0.003, {schedule}" in result.out
+        ends[schedule] = tensors(checkpoints(folder)[-1])
+    assert ends["constant"] != ends["linear"] != ends["cosine"] != ends["constant"]
+    folder = home.folder / "default"
+    train("--epochs=2", f"--checkpoint-dir={folder}")
+    assert tensors(checkpoints(folder)[-1]) == ends["cosine"]
 
 
 def test_a_job_that_lost_a_rank_goes_on_from_its_checkpoint(home, data):
@@ -288,9 +302,10 @@ def test_a_damaged_data_set_fails_the_job_once_with_its_cause(home):
 
 @pytest.mark.parametrize("flags, named", [
     (["--batch-size=0"], "--batch-size"), (["--epochs=-1"], "--epochs"),
-    (["--learning-rate=fast"], "--learning-rate"), (["--epcohs=2"], "--epochs"),
-    (["--device=cuda"], "cuda"), (["--transport=pigeon"], "--transport"),
-    (["--data=mnits"], "mnist"), (["--resume"], "--checkpoint-dir"), (["surprise"], "surprise")],
+    (["--learning-rate=fast"], "--learning-rate"), (["--lr-schedule=up"], "--lr-schedule"),
+    (["--epcohs=2"], "--epochs"), (["--device=cuda"], "cuda"),
+    (["--transport=pigeon"], "--transport"), (["--data=mnits"], "mnist"),
+    (["--resume"], "--checkpoint-dir"), (["surprise"], "surprise")],
     ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_a_bad_flag_is_one_line(train, flags, named):
     result = train(*flags, expect=None)

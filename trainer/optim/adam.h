@@ -25,6 +25,8 @@ class AdamOptimizer {
 
   std::int64_t step() const { return step_; }
   void set_step(std::int64_t step) { step_ = step; }
+  /// Of the steps that begin from here on.
+  void set_learning_rate(double rate) { learning_rate_ = rate; }
   std::span<float> first_moments() const { return m_.span(); }
   std::span<float> second_moments() const { return v_.span(); }
 

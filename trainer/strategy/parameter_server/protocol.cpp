@@ -13,7 +13,9 @@ json policy_json(const PsPolicy& policy) {
   return {{"update", policy.sync ? "sync" : "async"},
           {"backup workers", policy.backup_workers},
           {"max staleness", policy.max_staleness},
-          {"learning rate", policy.learning_rate},
+          {"learning rate", policy.learning_rate.peak},
+          {"learning rate schedule", schedule_name(policy.learning_rate.schedule)},
+          {"updates", policy.learning_rate.whole},
           {"snapshot every", policy.snapshot_every}};
 }
 
@@ -70,7 +72,10 @@ WorkerHello parse_hello(const std::string& text) {
     hello.policy.sync = policy.at("update").get<std::string>() == "sync";
     hello.policy.backup_workers = policy.at("backup workers").get<int>();
     hello.policy.max_staleness = policy.at("max staleness").get<std::int64_t>();
-    hello.policy.learning_rate = policy.at("learning rate").get<double>();
+    hello.policy.learning_rate = {
+        policy.at("learning rate").get<double>(),
+        parse_schedule(policy.at("learning rate schedule").get<std::string>()),
+        policy.at("updates").get<double>()};
     hello.policy.snapshot_every = policy.at("snapshot every").get<std::int64_t>();
     check(hello.policy.backup_workers >= 0 && hello.policy.backup_workers < hello.workers &&
               hello.policy.snapshot_every >= 0,
@@ -83,6 +88,8 @@ WorkerHello parse_hello(const std::string& text) {
     hello.memory.pid = memory.at(0).get<std::int64_t>();
     hello.memory.fd = memory.at(1).get<std::int32_t>();
     hello.memory.nonce = memory.at(2).get<SharedFile::Nonce>();
+  } catch (const UsageError&) {
+    check(false, "learning rate schedule");
   } catch (const json::exception&) {
     throw LinkError("its hello cannot be read");
   }

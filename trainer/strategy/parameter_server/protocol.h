@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/comm/shared_file.h"
+#include "trainer/optim/learning_rate.h"
 #include "trainer/strategy/parameter_server/partition.h"
 
 namespace trainer {
@@ -26,7 +27,7 @@ struct PsPolicy {
   bool sync = true;
   int backup_workers = 0;
   std::int64_t max_staleness = -1; ///< Steps; -1: no bound.
-  double learning_rate = 1e-3;
+  LearningRate learning_rate;      ///< Over updates.
   std::int64_t snapshot_every = 0; ///< Updates; 0: never.
 };
 

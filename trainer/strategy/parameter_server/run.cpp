@@ -83,6 +83,15 @@ std::uint32_t digest_of(const Split& split) {
   return static_cast<std::uint32_t>(crc32_z(images, split.labels.data(), split.labels.size()));
 }
 
+/// A worker's.
+std::int64_t steps_of_epochs(const PsTask& task, const TrainerOptions& options,
+                             const Split& split) {
+  const auto global_batch =
+      static_cast<double>(options.batch_size) * static_cast<double>(task.workers.size());
+  return static_cast<std::int64_t>(std::ceil(static_cast<double>(split.count) *
+                                             static_cast<double>(options.epochs) / global_batch));
+}
+
 ClientOptions client_options(const PsTask& task, const TrainerOptions& options,
                              const Split& split) {
   ClientOptions client;
@@ -93,7 +102,10 @@ ClientOptions client_options(const PsTask& task, const TrainerOptions& options,
   client.policy.sync = options.update == "sync";
   client.policy.backup_workers = static_cast<int>(options.backup_workers);
   client.policy.max_staleness = options.max_staleness;
-  client.policy.learning_rate = options.learning_rate;
+  const std::int64_t steps = std::max(steps_of_epochs(task, options, split), options.steps) *
+                             (client.policy.sync ? 1 : client.workers);
+  client.policy.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
+                                 static_cast<double>(steps)};
   client.policy.snapshot_every = options.snapshot_every;
   client.job = {{"seed", options.seed},
                 {"batch size", options.batch_size},
@@ -236,9 +248,8 @@ void train(const PsTask& task, const TrainerOptions& options) {
   const auto global_batch =
       static_cast<double>(options.batch_size) * static_cast<double>(task.workers.size());
   const auto samples = static_cast<double>(data.train.count);
-  const auto whole = static_cast<std::int64_t>(
-      std::ceil(samples * static_cast<double>(options.epochs) / global_batch));
-  const std::int64_t last = options.steps > 0 ? options.steps : whole;
+  const std::int64_t last =
+      options.steps > 0 ? options.steps : steps_of_epochs(task, options, data.train);
   console.choices(
       {{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
        {"network", worker.client().describe()},

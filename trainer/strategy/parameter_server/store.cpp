@@ -21,10 +21,11 @@ std::size_t total(const std::vector<Shard>& shards) {
 
 } // namespace
 
-ShardStore::ShardStore(std::vector<Shard> shards, double learning_rate, const CpuKernels& kernels)
+ShardStore::ShardStore(std::vector<Shard> shards, const LearningRate& learning_rate,
+                       const CpuKernels& kernels)
     : shards_(dense_first(std::move(shards))), parameters_(total(shards_)),
-      gradients_(parameters_.size()),
-      optimizer_(parameters_.span(), gradients_.span(), learning_rate, kernels) {
+      gradients_(parameters_.size()), learning_rate_(learning_rate),
+      optimizer_(parameters_.span(), gradients_.span(), learning_rate.peak, kernels) {
   std::size_t start = 0;
   for (const Shard& shard : shards_) {
     starts_.push_back(start);
@@ -50,6 +51,7 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
   for (const Contribution& one : contributions) {
     samples += one.weight;
   }
+  optimizer_.set_learning_rate(learning_rate_.at(static_cast<double>(version())));
   optimizer_.begin_step();
   for (std::size_t s = 0; s < dense_shards_; ++s) {
     const std::size_t count = shards_[s].count();

@@ -17,6 +17,7 @@
 
 #include "trainer/device/buffer.h"
 #include "trainer/optim/adam.h"
+#include "trainer/optim/learning_rate.h"
 #include "trainer/strategy/parameter_server/partition.h"
 
 namespace trainer {
@@ -37,7 +38,8 @@ struct Contribution {
 
 class ShardStore {
  public:
-  ShardStore(std::vector<Shard> shards, double learning_rate, const CpuKernels& kernels);
+  ShardStore(std::vector<Shard> shards, const LearningRate& learning_rate,
+             const CpuKernels& kernels);
 
   /// Dense ones first; otherwise as given.
   const std::vector<Shard>& shards() const { return shards_; }
@@ -72,6 +74,7 @@ class ShardStore {
   std::size_t dense_count_ = 0;
   Buffer parameters_;
   Buffer gradients_;
+  LearningRate learning_rate_;
   AdamOptimizer optimizer_;
 };
 

@@ -76,7 +76,7 @@ ClientOptions options_for(std::vector<std::string> servers, int worker, int work
   options.worker = worker;
   options.workers = workers;
   options.token = k_token;
-  options.policy.learning_rate = 0.01;
+  options.policy.learning_rate.peak = 0.01;
   options.job = {{"seed", 7}};
   options.variables = {{"a", 0, 40, 20}, {"b", 800, 20, 10}};
   options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};

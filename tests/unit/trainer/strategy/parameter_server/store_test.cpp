@@ -25,7 +25,7 @@ const std::vector<Shard> k_shards = {{"weight", 0, 100, 16, 0, false},
                                      {"embedding", 0, 10, 4, 1600, true}};
 
 ShardStore make_store() {
-  ShardStore store(k_shards, 0.01, portable_kernels());
+  ShardStore store(k_shards, {.peak = 0.01}, portable_kernels());
   for (std::size_t i = 0; i < store.parameters().size(); ++i) {
     store.parameters()[i] = 0.001F * static_cast<float>(i);
   }
@@ -95,7 +95,7 @@ TEST_CASE("a snapshot continues to the same bits") {
   whole.save(folder.path, "job", 2);
   whole.apply({&second, 1});
 
-  ShardStore resumed(k_shards, 0.01, portable_kernels());
+  ShardStore resumed(k_shards, {.peak = 0.01}, portable_kernels());
   REQUIRE(resumed.load(folder.path, "job", -1));
   CHECK(resumed.version() == 1);
   resumed.apply({&second, 1});
@@ -121,7 +121,7 @@ TEST_CASE("a damaged snapshot is passed over for an older whole one") {
   }
   SUBCASE("empty") { fs::resize_file(newest, 0); }
   SUBCASE("not a snapshot") { std::ofstream(newest) << "something else entirely, and longer"; }
-  ShardStore resumed(k_shards, 0.01, portable_kernels());
+  ShardStore resumed(k_shards, {.peak = 0.01}, portable_kernels());
   REQUIRE(resumed.load(folder.path, "job", -1));
   CHECK(resumed.version() == 2);
   CHECK_FALSE(resumed.load(folder.path, "job", 3));
@@ -130,7 +130,7 @@ TEST_CASE("a damaged snapshot is passed over for an older whole one") {
 TEST_CASE("a snapshot of another job is refused, not overwritten by chance") {
   const Folder folder;
   make_store().save(folder.path, "job", 2);
-  ShardStore other(k_shards, 0.01, portable_kernels());
+  ShardStore other(k_shards, {.peak = 0.01}, portable_kernels());
   CHECK_THROWS_AS(other.load(folder.path, "another job", -1), DataError);
   CHECK_FALSE(other.load(folder.path / "none", "job", -1));
 }

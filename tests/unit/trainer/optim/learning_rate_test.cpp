@@ -1,0 +1,45 @@
+#include "trainer/optim/learning_rate.h"
+
+#include <doctest/doctest.h>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+using Schedule = LearningRate::Schedule;
+
+TEST_CASE("a constant learning rate stays, also without an end") {
+  CHECK(LearningRate{0.5, Schedule::constant, 10}.at(10) == 0.5);
+  CHECK(LearningRate{0.5, Schedule::linear, 0}.at(1e9) == 0.5);
+}
+
+TEST_CASE("linear and cosine come down from the peak to nothing, and no further") {
+  for (const Schedule schedule : {Schedule::linear, Schedule::cosine}) {
+    const LearningRate rate{0.5, schedule, 10};
+    CHECK(rate.at(0) == doctest::Approx(0.5));
+    CHECK(rate.at(5) == doctest::Approx(0.25));
+    CHECK(rate.at(10) == doctest::Approx(0));
+    CHECK(rate.at(11) == rate.at(10));
+    for (double done = 0; done < 10; ++done) {
+      CHECK(rate.at(done + 1) < rate.at(done));
+    }
+  }
+}
+
+TEST_CASE("cosine is above linear at first and below it at the end") {
+  const LearningRate linear{1, Schedule::linear, 100};
+  const LearningRate cosine{1, Schedule::cosine, 100};
+  CHECK(cosine.at(10) > linear.at(10));
+  CHECK(cosine.at(90) < linear.at(90));
+}
+
+TEST_CASE("schedules are known by name") {
+  for (const char* name : {"constant", "linear", "cosine"}) {
+    CHECK(schedule_name(parse_schedule(name)) == name);
+  }
+  CHECK_THROWS_AS(parse_schedule("Cosine"), UsageError);
+}
+
+} // namespace
+} // namespace trainer
