@@ -20,6 +20,7 @@ struct TrainerOptions {
   std::string device = "auto";
   std::string transport = "auto";
   std::int64_t bucket_kib = 128;
+  std::string batch_split = "equal";
   std::string devices;
   std::string cross_device_ops = "auto";
   std::string update = "sync";
@@ -31,6 +32,8 @@ struct TrainerOptions {
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
   std::string logdir;
+  std::string csv;
+  std::string timeline;
   std::int64_t log_every = 100;
   bool no_progress = false;
   std::string checkpoint_dir;

@@ -1,19 +1,24 @@
 #include "trainer/train.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <memory>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/clock.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
 #include "trainer/evaluate.h"
 #include "trainer/monitor/console.h"
+#include "trainer/monitor/csv.h"
 #include "trainer/monitor/tensorboard.h"
+#include "trainer/monitor/timeline.h"
 #include "trainer/optim/learning_rate.h"
+#include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
 
@@ -28,7 +33,9 @@ struct Plan {
   std::int64_t checkpoint_every;
   std::uint64_t seed;
   std::uint64_t samples;
-  LearningRate learning_rate; ///< Over samples.
+  LearningRate learning_rate;  ///< Over samples.
+  std::int64_t split_by_speed; ///< 0 or 1; a bool would leave bytes of the struct unset.
+  std::int64_t timeline;
 
   bool operator==(const Plan&) const = default;
 };
@@ -50,6 +57,8 @@ Plan make_plan(const TrainerOptions& options, int ranks, std::uint64_t samples) 
       std::max(total, global_batch * static_cast<std::uint64_t>(options.steps));
   plan.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
                         static_cast<double>(whole)};
+  plan.split_by_speed = options.batch_split == "speed" ? 1 : 0;
+  plan.timeline = options.timeline.empty() ? 0 : 1;
   return plan;
 }
 
@@ -108,23 +117,57 @@ void print_choices(const Cluster& cluster, const Plan& plan, const Communicator&
                                 plan.batch_size, plan.learning_rate.text(), plan.seed)}});
 }
 
-void write_line(TensorBoard* board, const LogLine& line) {
-  if (board != nullptr) {
-    board->scalars(line.step, {{"train/loss", line.loss},
-                               {"train/accuracy", line.accuracy},
-                               {"train/epoch", line.epoch},
-                               {"train/samples_per_second", line.samples_per_second},
-                               {"train/input_bound", line.input_bound}});
+/// Where log lines go: rank 0's, the others have nothing but the console, which is quiet.
+struct Outputs {
+  Outputs(const TrainerOptions& options, bool first_rank)
+      : console(!first_rank, !options.no_progress) {
+    if (first_rank && !options.logdir.empty()) {
+      board = std::make_unique<TensorBoard>(options.logdir);
+    }
+    if (first_rank && !options.csv.empty()) {
+      csv = std::make_unique<CsvLog>(options.csv);
+    }
   }
+
+  void line(const LogLine& line, double epochs) {
+    console.line(line, epochs);
+    if (csv) {
+      csv->line(line);
+    }
+    if (board) {
+      board->scalars(line.step, {{"train/loss", line.loss},
+                                 {"train/accuracy", line.accuracy},
+                                 {"train/epoch", line.epoch},
+                                 {"train/samples_per_second", line.samples_per_second},
+                                 {"train/input_bound", line.input_bound},
+                                 {"train/waiting", line.waiting},
+                                 {"train/overlap", line.overlap}});
+    }
+  }
+
+  Console console;
+  std::unique_ptr<TensorBoard> board;
+  std::unique_ptr<CsvLog> csv;
+};
+
+void name_straggler(int rank, const LogLine& line, bool split_by_speed,
+                    const Communicator& communicator, Console& console) {
+  constexpr double k_milliseconds = 1e3;
+  console.say(fmt::format("{} holds the others back: {:.2f} ms a step up to the all-reduce, median "
+                          "{:.2f}, fastest {:.2f}{}",
+                          communicator.name(rank), k_milliseconds * line.slowest_seconds,
+                          k_milliseconds * line.median_seconds,
+                          k_milliseconds * line.fastest_seconds,
+                          split_by_speed ? "" : "; --batch-split=speed would give it less to do"));
 }
 
-void report_held_out(const Score& score, std::int64_t step, TensorBoard* board, Console& console) {
+void report_held_out(const Score& score, std::int64_t step, Outputs& outputs) {
   const auto count = static_cast<double>(score.count);
   const double accuracy = static_cast<double>(score.correct) / count;
-  console.say(fmt::format("held-out accuracy {:.2f} %  loss {:.4f}  ({} images)", 100 * accuracy,
-                          score.loss / count, with_commas(count)));
-  if (board != nullptr) {
-    board->scalars(step, {{"test/loss", score.loss / count}, {"test/accuracy", accuracy}});
+  outputs.console.say(fmt::format("held-out accuracy {:.2f} %  loss {:.4f}  ({} images)",
+                                  100 * accuracy, score.loss / count, with_commas(count)));
+  if (outputs.board) {
+    outputs.board->scalars(step, {{"test/loss", score.loss / count}, {"test/accuracy", accuracy}});
   }
 }
 
@@ -138,7 +181,8 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
                 const Dataset& data, Communicator& communicator) {
   const CpuKernels& kernels = *device.kernels;
   const bool first_rank = cluster.rank == 0;
-  Console console(!first_rank, !options.no_progress);
+  Outputs outputs(options, first_rank);
+  Console& console = outputs.console;
   const Plan plan = make_plan(options, cluster.world_size, data.train.count);
   check_same_plan(plan, communicator);
   print_choices(cluster, plan, communicator, device, data, console);
@@ -149,13 +193,14 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   Progress progress = start_or_resume(options, plan, replica, communicator, console);
   MultiWorker strategy(communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);
-  const std::unique_ptr<TensorBoard> board = first_rank && !options.logdir.empty()
-                                                 ? std::make_unique<TensorBoard>(options.logdir)
-                                                 : nullptr;
   Loader loader(data.train, kernels,
                 {batch_size, cluster.rank, cluster.world_size, plan.seed, progress.position,
                  std::max<std::int64_t>(plan.steps - progress.step, 0)});
+  BatchSplit split(plan.split_by_speed != 0, batch_size, communicator);
   Metrics metrics(communicator);
+  StragglerWatch stragglers;
+  Timeline timeline;
+  double input_before = 0;
   const auto save = [&] {
     if (first_rank && !options.checkpoint_dir.empty()) {
       save_checkpoint(options.checkpoint_dir, replica, progress);
@@ -166,14 +211,29 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   for (const Batch& batch : loader) {
     replica.optimizer.set_learning_rate(
         plan.learning_rate.at(static_cast<double>(progress.position)));
-    metrics.add(strategy.step(replica.model, batch));
+    if (plan.timeline != 0) {
+      timeline.add(Timeline::What::input, now() - (loader.seconds() - input_before), now());
+      input_before = loader.seconds();
+    }
+    metrics.add(strategy.step(replica.model, batch, plan.timeline != 0 ? &timeline : nullptr));
     progress.step = replica.optimizer.step();
     progress.position = loader.position();
     console.progress(progress.step, plan.steps);
+    if (split.after_step(loader.seconds() + strategy.seconds_computing())) {
+      loader.set_share(split.first(), split.rows());
+      console.say(fmt::format("shares of the {} samples of a step, by speed: {}", batch.global_rows,
+                              fmt::join(split.all_rows(), ", ")));
+    }
     if (progress.step % plan.log_every == 0 || progress.step == plan.steps) {
-      const LogLine line = metrics.line(progress.step, loader.epochs(), loader.seconds());
-      console.line(line, static_cast<double>(options.epochs));
-      write_line(board.get(), line);
+      const LogLine line = metrics.line(progress.step, loader.epochs(),
+                                        {.input = loader.seconds(),
+                                         .computing = strategy.seconds_computing(),
+                                         .under_way = strategy.seconds_under_way(),
+                                         .exposed = strategy.seconds_exposed()});
+      outputs.line(line, static_cast<double>(options.epochs));
+      if (const auto rank = stragglers.look(line)) {
+        name_straggler(*rank, line, plan.split_by_speed != 0, communicator, console);
+      }
     }
     if (plan.checkpoint_every > 0 && progress.step % plan.checkpoint_every == 0) {
       save();
@@ -184,7 +244,10 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
     save();
   }
   report_held_out(evaluate(replica.model, data.test, kernels, batch_size, communicator),
-                  progress.step, board.get(), console);
+                  progress.step, outputs);
+  if (plan.timeline != 0) {
+    timeline.write(options.timeline, communicator);
+  }
 }
 
 } // namespace

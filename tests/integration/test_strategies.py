@@ -3,6 +3,7 @@ import json
 import re
 import signal
 import socket
+import sys
 
 import pytest
 
@@ -195,6 +196,74 @@ def test_an_evaluator_scores_checkpoints_beside_the_workers(home, data):
 def test_a_device_that_cannot_be_had_is_one_line(home, data, flag, named):
     result = home.trainer(f"--data={data}", flag, expect=EXIT_USAGE)
     assert result.err.count("\n") == 1 and named in result.err, result
+
+
+def trace(path):
+    """Rank -> its spans, by the time they begin; the names of ranks."""
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events
+             if event["name"] == "process_name"}
+    spans = {rank: sorted((event for event in events
+                           if event["ph"] == "X" and event["pid"] == rank),
+                          key=lambda event: event["ts"]) for rank in names}
+    return spans, names
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_timeline_shows_every_rank_on_one_clock(home, data, transport):
+    path = home.folder / "trace.json"
+    home.dtrain("submit", "--name=traced", "--workers=3", "--wait", "--", f"--data={data}",
+                "--steps=40", f"--timeline={path}", f"--transport={transport}")
+    spans, names = trace(path)
+    assert sorted(names) == [0, 1, 2] and all(f"rank {rank} (" in names[rank] for rank in names)
+    ends = []
+    for rank in spans:
+        kinds = [span["name"] for span in spans[rank]]
+        assert kinds.count("forward and backward") == kinds.count("input") == 40
+        assert kinds.count("all-reduce") == kinds.count("wait") >= 40
+        ends.append([span["ts"] + span["dur"] for span in spans[rank]
+                     if span["name"] == "wait"])
+    # No rank is through with a sum before the last one has begun its part of it: on one clock, the
+    # last wait of each ends after every rank's last forward.
+    begun = max(max(span["ts"] for span in spans[rank] if span["name"] == "forward and backward")
+                for rank in spans)
+    assert min(end[-1] for end in ends) > begun
+
+
+def test_figures_of_the_log_are_appended_to_a_csv_file(home, data):
+    path = home.folder / "log.csv"
+    for _ in range(2):
+        home.trainer(f"--data={data}", "--steps=20", "--log-every=10", f"--csv={path}")
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    assert lines[0][:3] == ["step", "epoch", "loss"]
+    assert [line[0] for line in lines[1:]] == ["10", "20", "10", "20"]
+    assert {len(line) for line in lines} == {len(lines[0])}
+    refused = home.trainer(f"--data={data}", f"--csv={home.folder}/no/log.csv", expect=1)
+    assert "--csv=" in refused.err and "No such file" in refused.err
+
+
+def test_a_slow_worker_is_named_and_gets_a_smaller_share_on_request(home, data):
+    """One worker runs for a quarter of the time: it is stopped for the rest."""
+    slow = ("import os, signal, subprocess, sys, time\n"
+            "child = subprocess.Popen(sys.argv[1:])\n"
+            "while os.environ['RANK'] == '1' and child.poll() is None:\n"
+            "    child.send_signal(signal.SIGSTOP); time.sleep(0.015)\n"
+            "    child.send_signal(signal.SIGCONT); time.sleep(0.005)\n"
+            "sys.exit(child.wait())\n")
+
+    def run(name, *flags):
+        return home.dtrain("submit", f"--name={name}", "--workers=2", "--wait", "--",
+                           sys.executable, "-c", slow, home.trainer_path, f"--data={data}",
+                           "--no-progress", "--steps=300", "--batch-size=512", "--log-every=50",
+                           *flags).out
+
+    equal = run("equal")
+    assert re.search(r"rank 1 \(.*holds the others back.*--batch-split=speed", equal), equal
+    assert "shares of" not in equal
+    shares = re.findall(r"shares of the 1024 samples .*: (\d+), (\d+)", run("speed",
+                                                                            "--batch-split=speed"))
+    fast, slow = map(int, shares[-1])
+    assert fast + slow == 1024 and fast > 1.5 * slow
 
 
 def test_a_plan_names_the_best_number_of_servers(home):

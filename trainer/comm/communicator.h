@@ -36,6 +36,9 @@ class Communicator {
   virtual int rank() const noexcept = 0;
   virtual int world_size() const noexcept = 0;
 
+  /// "rank 2 (host-b, pid 123)", for messages.
+  virtual std::string name(int rank) const = 0;
+
   /// How it works, for the line of choices at start: "ring over TCP, 3 ranks".
   virtual std::string describe() const = 0;
 

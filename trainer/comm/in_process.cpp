@@ -81,6 +81,7 @@ class InProcessGroup::Member final : public Communicator {
 
   int rank() const noexcept override { return rank_; }
   int world_size() const noexcept override { return state_.replicas; }
+  std::string name(int rank) const override { return fmt::format("replica {}", rank); }
   std::string describe() const override {
     const char* how = state_.ops == CrossDeviceOps::shares             ? "each sums a share"
                       : state_.ops == CrossDeviceOps::reduction_to_one ? "reduction to one"

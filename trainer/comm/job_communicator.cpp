@@ -23,6 +23,7 @@ class JobCommunicator final : public Communicator {
 
   int rank() const noexcept override { return rank_; }
   int world_size() const noexcept override { return world_size_; }
+  std::string name(int rank) const override { return health_->name(rank); }
   std::string describe() const override { return description_; }
 
   std::span<float> allocate(std::size_t count) override {

@@ -11,6 +11,7 @@ class SingleRank final : public Communicator {
  public:
   int rank() const noexcept override { return 0; }
   int world_size() const noexcept override { return 1; }
+  std::string name(int) const override { return "rank 0"; }
   std::string describe() const override { return "none, 1 rank"; }
   std::span<float> allocate(std::size_t count) override {
     return memory_.emplace_back(count).floats();

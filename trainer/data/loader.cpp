@@ -16,10 +16,18 @@ void prefetch(const std::uint8_t* from, std::size_t size) {
 } // namespace
 
 Loader::Loader(const Split& split, const CpuKernels& kernels, const LoaderOptions& options)
-    : split_(split), kernels_(kernels), options_(options), position_(options.start),
+    : split_(split), kernels_(kernels), options_(options),
+      global_batch_(options.batch_size * static_cast<std::size_t>(options.world_size)),
+      share_first_(options.batch_size * static_cast<std::size_t>(options.rank)),
+      share_rows_(options.batch_size), position_(options.start),
       epoch_(options.start / split.count), order_(split.count, options.seed, epoch_),
       images_(options.batch_size * split.features), labels_(options.batch_size),
       samples_(options.batch_size) {}
+
+void Loader::set_share(std::size_t first, std::size_t rows) {
+  share_first_ = first;
+  share_rows_ = rows;
+}
 
 Loader::Iterator Loader::begin() {
   next();
@@ -42,12 +50,16 @@ void Loader::next() {
   }
   const double started = now();
   const std::size_t features = split_.features;
-  const std::uint64_t first =
-      position_ + static_cast<std::uint64_t>(options_.rank) * options_.batch_size;
+  const std::uint64_t first = position_ + share_first_;
+  if (share_rows_ > labels_.size()) {
+    images_ = Buffer(share_rows_ * features);
+    labels_.resize(share_rows_);
+    samples_.resize(share_rows_);
+  }
   // The last rows' lines are asked for before the first are converted: rows lie anywhere in memory.
   constexpr std::size_t k_ahead = 8;
-  for (std::size_t row = 0; row < options_.batch_size + k_ahead; ++row) {
-    if (row < options_.batch_size) {
+  for (std::size_t row = 0; row < share_rows_ + k_ahead; ++row) {
+    if (row < share_rows_) {
       samples_[row] = sample_at(first + row);
       prefetch(split_.images.data() + samples_[row] * features, features);
     }
@@ -58,8 +70,9 @@ void Loader::next() {
       labels_[ready] = split_.labels[samples_[ready]];
     }
   }
-  batch_ = {options_.batch_size, images_.span(), labels_};
-  position_ += options_.batch_size * static_cast<std::uint64_t>(options_.world_size);
+  batch_ = {share_rows_, images_.span().first(share_rows_ * features),
+            std::span(labels_).first(share_rows_), global_batch_};
+  position_ += global_batch_;
   seconds_ += now() - started;
 }
 

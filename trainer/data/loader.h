@@ -6,6 +6,9 @@
 // any world size, all ranks take the same number of steps, and where a run stands is one number,
 // the position in the stream, which a checkpoint keeps.
 //
+// Shares of a global batch are equal, one after the other in rank order, unless set_share() says
+// otherwise.
+//
 // Samples stay bytes; a batch is gathered and converted to floats in [0, 1] when it is asked for,
 // while the next samples' cache lines are already on their way. A thread of its own would only take
 // the core from the rank's arithmetic.
@@ -28,6 +31,7 @@ struct Batch {
   std::size_t rows = 0;
   std::span<const float> images;        ///< (rows, features)
   std::span<const std::uint8_t> labels; ///< (rows)
+  std::size_t global_rows = 0;          ///< Of all ranks together.
 };
 
 struct LoaderOptions {
@@ -60,6 +64,10 @@ class Loader {
   Iterator begin();
   static std::nullptr_t end() { return nullptr; }
 
+  /// From the next batch on this rank takes `rows` samples of each global batch, from number
+  /// `first` of it on. The global batch stays as long as it is.
+  void set_share(std::size_t first, std::size_t rows);
+
   /// Samples that all ranks have taken, the current batch's included.
   std::uint64_t position() const { return position_; }
 
@@ -79,6 +87,9 @@ class Loader {
   const Split& split_;
   const CpuKernels& kernels_;
   LoaderOptions options_;
+  std::size_t global_batch_;
+  std::size_t share_first_;
+  std::size_t share_rows_;
   std::uint64_t position_;
   bool done_ = false;
   std::uint64_t epoch_ = 0;

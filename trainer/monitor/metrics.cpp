@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "trainer/clock.h"
@@ -9,49 +10,92 @@
 
 namespace trainer {
 namespace {
-constexpr std::size_t k_sums = 16;
-}
+
+/// What is summed over ranks; each rank's own seconds a step follow it.
+enum Sum : std::size_t {
+  k_loss,
+  k_correct,
+  k_count,
+  k_input,
+  k_waiting,
+  k_under_way,
+  k_exposed,
+  k_sums
+};
+constexpr double k_held_back = 1.5; ///< Times the median.
+
+} // namespace
 
 Metrics::Metrics(Communicator& communicator)
-    : communicator_(communicator), sums_(communicator.allocate(k_sums)), started_(now()) {}
+    : communicator_(communicator),
+      sums_(communicator.allocate(k_sums + static_cast<std::size_t>(communicator.world_size()))),
+      started_(now()) {}
 
 void Metrics::add(const Score& score) {
   score_.loss += score.loss;
   score_.correct += score.correct;
   score_.count += score.count;
+  ++steps_;
 }
 
-void Metrics::restart(double input_seconds) {
-  started_ = now();
-  input_before_ = input_seconds;
-  waiting_before_ = communicator_.seconds_waiting();
-}
-
-LogLine Metrics::line(std::int64_t step, double epoch, double input_seconds) {
+LogLine Metrics::line(std::int64_t step, double epoch, const RankSeconds& seconds) {
   const double elapsed = now() - started_;
-  sums_[0] = static_cast<float>(score_.loss);
-  sums_[1] = static_cast<float>(score_.correct);
-  sums_[2] = static_cast<float>(score_.count);
-  sums_[3] = static_cast<float>((input_seconds - input_before_) / elapsed);
-  sums_[4] = static_cast<float>((communicator_.seconds_waiting() - waiting_before_) / elapsed);
+  const auto put = [&](std::size_t at, double value) { sums_[at] = static_cast<float>(value); };
+  std::fill(sums_.begin(), sums_.end(), 0.0F);
+  put(k_loss, score_.loss);
+  put(k_correct, static_cast<double>(score_.correct));
+  put(k_count, static_cast<double>(score_.count));
+  put(k_input, (seconds.input - before_.input) / elapsed);
+  put(k_waiting, (communicator_.seconds_waiting() - waiting_before_) / elapsed);
+  put(k_under_way, seconds.under_way - before_.under_way);
+  put(k_exposed, seconds.exposed - before_.exposed);
+  put(k_sums + static_cast<std::size_t>(communicator_.rank()),
+      (seconds.input + seconds.computing - before_.input - before_.computing) /
+          static_cast<double>(std::max<std::int64_t>(steps_, 1)));
   communicator_.all_reduce(sums_, "metrics");
-  const double count = sums_[2];
+
+  const double count = sums_[k_count];
   const double ranks = communicator_.world_size();
-  LogLine line{step,
-               epoch,
-               sums_[0] / count,
-               sums_[1] / count,
-               count / elapsed,
-               sums_[3] / ranks,
-               sums_[4] / ranks};
+  LogLine line{.step = step,
+               .epoch = epoch,
+               .loss = sums_[k_loss] / count,
+               .accuracy = sums_[k_correct] / count,
+               .samples_per_second = count / elapsed,
+               .input_bound = sums_[k_input] / ranks,
+               .waiting = sums_[k_waiting] / ranks};
+  if (communicator_.world_size() > 1 && sums_[k_under_way] > 0) {
+    line.overlap =
+        std::clamp(1.0 - double{sums_[k_exposed]} / double{sums_[k_under_way]}, 0.0, 1.0);
+  }
+  std::vector<double> paces(sums_.begin() + k_sums, sums_.end());
+  const auto slowest = std::max_element(paces.begin(), paces.end());
+  line.slowest = static_cast<int>(slowest - paces.begin());
+  std::sort(paces.begin(), paces.end());
+  line.slowest_seconds = paces.back();
+  line.median_seconds = paces[(paces.size() - 1) / 2];
+  line.fastest_seconds = paces.front();
   if (!std::isfinite(line.loss)) {
     throw Error(fmt::format("the loss is no number any more at step {}; try a smaller "
                             "--learning-rate",
                             step));
   }
   score_ = {};
-  restart(input_seconds);
+  steps_ = 0;
+  started_ = now();
+  before_ = seconds;
+  waiting_before_ = communicator_.seconds_waiting();
   return line;
+}
+
+std::optional<int> StragglerWatch::look(const LogLine& line) {
+  const bool is_slow = line.slowest_seconds > k_held_back * line.median_seconds;
+  const bool again = is_slow && line.slowest == suspect_;
+  suspect_ = is_slow ? line.slowest : -1;
+  if (!again || std::find(named_.begin(), named_.end(), line.slowest) != named_.end()) {
+    return std::nullopt;
+  }
+  named_.push_back(line.slowest);
+  return line.slowest;
 }
 
 Score sum_over_ranks(const Score& score, Communicator& communicator, std::span<float> registered) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "trainer/comm/communicator.h"
 #include "trainer/device/cpu/kernels.h"
@@ -18,6 +20,32 @@ struct LogLine {
   double samples_per_second = 0; ///< Of all ranks together.
   double input_bound = 0;        ///< Share of the time spent getting batches, mean over ranks.
   double waiting = 0;            ///< Share spent waiting for other ranks.
+  double overlap = 0;            ///< Share of the time that gradients are under way, behind which
+                                 ///< ranks computed; 0 where there is one rank.
+  /// How long ranks take over their part of a step, up to the all-reduce.
+  int slowest = 0; ///< The rank.
+  double slowest_seconds = 0;
+  double median_seconds = 0;
+  double fastest_seconds = 0;
+};
+
+/// A rank's clocks: seconds since the start.
+struct RankSeconds {
+  double input = 0;     ///< Getting batches.
+  double computing = 0; ///< Forward and backward.
+  double under_way = 0; ///< With gradients under way.
+  double exposed = 0;   ///< Of those, waiting.
+};
+
+/// Tells which rank holds the others back: the one that took half as long again as the median, two
+/// lines running. Names each rank once.
+class StragglerWatch {
+ public:
+  std::optional<int> look(const LogLine& line);
+
+ private:
+  int suspect_ = -1;
+  std::vector<int> named_;
 };
 
 class Metrics {
@@ -26,20 +54,18 @@ class Metrics {
 
   void add(const Score& score);
 
-  /// The line since the last one, the same on every rank: a collective. `input_seconds` is the
-  /// loader's clock. Throws Error where the loss is no number any more.
-  LogLine line(std::int64_t step, double epoch, double input_seconds);
-
-  /// Leaves out the time since the last line (a checkpoint, say).
-  void restart(double input_seconds);
+  /// The line since the last one, the same on every rank: a collective. Throws Error where the loss
+  /// is no number any more.
+  LogLine line(std::int64_t step, double epoch, const RankSeconds& seconds);
 
  private:
   Communicator& communicator_;
   std::span<float> sums_; ///< Registered.
   Score score_;
   double started_;
-  double input_before_ = 0;
+  RankSeconds before_;
   double waiting_before_ = 0;
+  std::int64_t steps_ = 0;
 };
 
 /// The score summed over all ranks: a collective.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trainer/clock.h"
+
 namespace trainer {
 
 MultiWorker::MultiWorker(Communicator& communicator, AdamOptimizer& optimizer,
@@ -11,22 +13,40 @@ MultiWorker::MultiWorker(Communicator& communicator, AdamOptimizer& optimizer,
                        ? gradients.size()
                        : std::max<std::size_t>(bucket_bytes / sizeof(float), 1)) {}
 
-Score MultiWorker::step(Mlp& model, const Batch& batch) {
-  const float scale =
-      1.0F / (static_cast<float>(batch.rows) * static_cast<float>(communicator_.world_size()));
+Score MultiWorker::step(Mlp& model, const Batch& batch, Timeline* timeline) {
+  const auto note = [&](Timeline::What what, double begin, double end) {
+    if (timeline != nullptr) {
+      timeline->add(what, begin, end);
+    }
+  };
+  const double begin = now();
+  const float scale = 1.0F / static_cast<float>(batch.global_rows);
   buckets_.clear();
   std::size_t started = 0;
   const Score score = model.forward_backward(batch, scale, bucket_size_, [&](std::size_t ready) {
     if (ready - started >= bucket_size_ || ready == gradients_.size()) {
       const auto bucket = gradients_.subspan(started, ready - started);
-      buckets_.push_back({communicator_.start_all_reduce(bucket, "gradients"), started, ready});
+      const double at = now();
+      buckets_.push_back({communicator_.start_all_reduce(bucket, "gradients"), started, ready, at});
       started = ready;
     }
   });
+  double at = now();
+  seconds_computing_ += at - begin;
+  note(Timeline::What::compute, begin, at);
   optimizer_.begin_step();
   for (const Bucket& bucket : buckets_) {
     communicator_.wait(bucket.ticket);
+    const double done = now();
+    seconds_exposed_ += done - at;
+    note(Timeline::What::wait, at, done);
+    note(Timeline::What::all_reduce, bucket.started, done);
+    if (&bucket == &buckets_.back()) {
+      seconds_under_way_ += done - buckets_.front().started;
+    }
     optimizer_.update(bucket.first, bucket.last);
+    at = now();
+    note(Timeline::What::update, done, at);
   }
   communicator_.set_step(optimizer_.step());
   return score;

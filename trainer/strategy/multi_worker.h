@@ -3,8 +3,8 @@
 //
 // A step: forward; backward, which finishes the gradient arena from its start; as soon as a bucket
 // is full its all-reduce starts and runs while backward goes on; then, bucket by bucket, wait and
-// update. The mean over ranks costs nothing: the loss is scaled by 1 / (batch · world size) before
-// backward. With one rank there is one bucket and no traffic.
+// update. The mean over ranks costs nothing: the loss is scaled by 1 / global batch before
+// backward, whatever this rank's share of it. With one rank there is one bucket and no traffic.
 #pragma once
 
 #include <span>
@@ -13,6 +13,7 @@
 
 #include "trainer/comm/communicator.h"
 #include "trainer/models/mlp.h"
+#include "trainer/monitor/timeline.h"
 #include "trainer/optim/adam.h"
 
 namespace trainer {
@@ -22,14 +23,22 @@ class MultiWorker {
   MultiWorker(Communicator& communicator, AdamOptimizer& optimizer, std::span<float> gradients,
               std::size_t bucket_bytes);
 
-  /// One step of training. The score is this rank's own.
-  Score step(Mlp& model, const Batch& batch);
+  /// One step of training. The score is this rank's own. With a timeline, notes what it did.
+  Score step(Mlp& model, const Batch& batch, Timeline* timeline = nullptr);
+
+  /// Spent in forward and backward, since the start.
+  double seconds_computing() const { return seconds_computing_; }
+  /// For which gradients were under way, from the first bucket's start to the last one's end, and
+  /// the part of it that the rank stood waiting: what computing did not hide.
+  double seconds_under_way() const { return seconds_under_way_; }
+  double seconds_exposed() const { return seconds_exposed_; }
 
  private:
   struct Bucket {
     Communicator::Ticket ticket;
     std::size_t first;
     std::size_t last;
+    double started;
   };
 
   Communicator& communicator_;
@@ -37,6 +46,9 @@ class MultiWorker {
   std::span<float> gradients_;
   std::size_t bucket_size_;     ///< In floats.
   std::vector<Bucket> buckets_; ///< Under way in this step.
+  double seconds_computing_ = 0;
+  double seconds_under_way_ = 0;
+  double seconds_exposed_ = 0;
 };
 
 } // namespace trainer

@@ -1,0 +1,28 @@
+// The log's lines as comma-separated values, for a spreadsheet or pandas.
+#pragma once
+
+#include <string>
+
+#include "trainer/monitor/metrics.h"
+
+namespace trainer {
+
+class CsvLog {
+ public:
+  /// Appends to `path`, whose first line names the columns. Throws Error.
+  explicit CsvLog(std::string path);
+  ~CsvLog();
+  CsvLog(const CsvLog&) = delete;
+  CsvLog& operator=(const CsvLog&) = delete;
+
+  /// Written at once, whole. Throws Error where the disk is full.
+  void line(const LogLine& line);
+
+ private:
+  void write(const std::string& text) const;
+
+  std::string path_;
+  int file_ = -1;
+};
+
+} // namespace trainer
