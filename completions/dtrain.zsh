@@ -19,7 +19,7 @@ _dtrain() {
   local -a suffix
   [[ $directives == *" nospace "* ]] && suffix=(-S '')
   local ret=1
-  (( $#matches )) && compadd $suffix -l -d displays -a -- matches && ret=0
+  (( $#matches )) && compadd "${(@)suffix}" -l -d displays -a -- matches && ret=0
   if [[ $directives == *" files "* ]]; then
     compset -P '--[^=]#='
     _files && ret=0
