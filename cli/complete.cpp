@@ -5,6 +5,7 @@
 #include "cli/settings.h"
 #include "cli/target.h"
 #include "submit/completion.h"
+#include "submit/job_roles.h"
 #include "submit/render.h"
 
 #include <algorithm>
@@ -72,6 +73,16 @@ std::vector<Candidate> template_names() {
   return names;
 }
 
+std::vector<Candidate> job_type_names() {
+  std::vector<Candidate> names;
+  for (const auto& type : job_types()) {
+    if (!type.name.empty()) {
+      names.push_back({type.name, ""});
+    }
+  }
+  return names;
+}
+
 std::vector<Candidate> profile_names(const Context& context) {
   std::vector<Candidate> names;
   for (const auto& profile : read_settings(context.config_file).profiles) {
@@ -101,6 +112,8 @@ std::vector<Candidate> names_of(const Context& context, Complete kind,
     return profile_names(context);
   case Complete::context:
     return contexts(read_typed(args).target.access);
+  case Complete::job_type:
+    return job_type_names();
   default:
     return {};
   }

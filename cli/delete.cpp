@@ -31,7 +31,7 @@ CommandTable delete_table(DeleteOptions& options) {
                    "dtrain delete mnist --ignore-not-found"},
       .options = {{.flags = "NAME",
                    .target = &options.names,
-                   .help = "The names of jobs",
+                   .help = "A job to delete",
                    .complete = Complete::job,
                    .positional = true},
                   {.flags = "--all", .target = &options.all, .help = "Every job of the namespace"},

@@ -7,9 +7,6 @@
 #include "submit/errors.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 
 namespace dtrain {
 namespace {
@@ -68,28 +65,6 @@ CommandTable logs_table(LogsOptions& options) {
   return table;
 }
 
-void check_instance(const JobStatus& job, const std::string& instance) {
-  std::vector<std::string> known;
-  for (const auto& each : job.instances) {
-    known.push_back(each.name);
-  }
-  if (std::find(known.begin(), known.end(), instance) != known.end()) {
-    return;
-  }
-  constexpr std::size_t k_few = 8;
-  const auto near = nearest(instance, known);
-  std::string hint;
-  if (near) {
-    hint = fmt::format("did you mean '{}'?", *near);
-  } else if (known.size() <= k_few) {
-    hint = fmt::format("it has {}", fmt::join(known, ", "));
-  } else {
-    hint = fmt::format("it has {} to {}", known.front(), known.back());
-  }
-  throw NotFound(
-      fmt::format("job '{}' has no instance '{}'; {}", job.name, printable(instance), hint));
-}
-
 int run_logs(Context& context, const LogsOptions& options) {
   LogQuery query = options.query;
   if (!options.since.empty()) {
@@ -98,7 +73,7 @@ int run_logs(Context& context, const LogsOptions& options) {
   const Target target = open_target(context, options.target);
   const JobStatus job = target.status(options.name);
   if (!query.instance.empty()) {
-    check_instance(job, query.instance);
+    query.instance = instance_named(job, query.instance);
   }
   if (query.previous && job.restarts == 0) {
     throw NotFound(

@@ -8,10 +8,13 @@
 #include "cli/target.h"
 #include "submit/errors.h"
 #include "submit/job_fields.h"
+#include "submit/job_roles.h"
 #include "submit/quote.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -23,6 +26,10 @@ namespace {
 
 struct SubmitOptions {
   JobSpec job;
+  std::string type;
+  std::vector<std::string> command_words; ///< Arena's form of the command: one string for a shell.
+  std::string shell;
+  bool has_rest = false; ///< A command after -- was given.
   std::string file;
   std::string profile;
   EngineAccess access;
@@ -39,10 +46,17 @@ CommandTable submit_table(SubmitOptions& options) {
       .description =
           "Starts CMD as the ranks of a job. A command that begins with a flag is the bundled "
           "trainer's; none is the bundled trainer with its defaults. Every rank finds who it is "
-          "in its environment: RANK, WORLD_SIZE, MASTER_ADDR, TF_CONFIG and their like.",
+          "in its environment: RANK, WORLD_SIZE, MASTER_ADDR, TF_CONFIG and their like.\n"
+          "\n"
+          "A TYPE says what starts. tfjob: workers, with --ps, --chief and --evaluator besides. "
+          "pytorchjob: the first worker is the master. mpijob, horovodjob, etjob and "
+          "deepspeedjob: a launcher runs CMD, which finds the workers in a host file, and its "
+          "exit code is the job's. Lines written for Arena run as they are: dtrain-arena(7).",
       .examples = {"# Three workers train the bundled model on Fashion-MNIST",
                    "dtrain submit --workers=3 --wait", "dtrain submit --workers=3 -- --epochs=2",
-                   "# Any program",
+                   "# Two parameter servers", "dtrain submit --ps=2 --workers=4",
+                   "# A launcher with three slots in its host file",
+                   "dtrain submit deepspeedjob --workers=3 -- deepspeed train.py", "# Any program",
                    "dtrain submit --name=mnist --workers=2 -- python train.py --lr 1e-3",
                    "# What would be submitted, and as a file to keep",
                    "dtrain submit --workers=2 --dry-run",
@@ -50,6 +64,21 @@ CommandTable submit_table(SubmitOptions& options) {
                    "dtrain submit -f job.yaml --workers=4"},
       .options = job_options(options.job, backend_names())};
   std::vector<Option> own = {
+      {.flags = "TYPE",
+       .target = &options.type,
+       .help = "tfjob, pytorchjob, mpijob, horovodjob, etjob or deepspeedjob (default: CMD is "
+               "every rank's)",
+       .complete = Complete::job_type,
+       .positional = true},
+      {.flags = "STRING",
+       .target = &options.command_words,
+       .help = "The command as Arena takes it: one string for a shell",
+       .positional = true},
+      {.flags = "--shell",
+       .target = &options.shell,
+       .metavar = "SHELL",
+       .help = "Shell that reads STRING (default: sh)",
+       .group = "Job"},
       {.flags = "-f,--file",
        .target = &options.file,
        .metavar = "FILE",
@@ -100,6 +129,41 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
+/// True where --name is among the flags.
+bool names_job(const std::vector<std::string>& args) {
+  const auto end = std::find(args.begin(), args.end(), "--");
+  return std::any_of(args.begin(), end, [](const std::string& arg) {
+    return arg == "--name" || arg.starts_with("--name=");
+  });
+}
+
+/// Takes TYPE and STRING into the job. Throws UsageError where they are neither.
+void apply_words(SubmitOptions& options) {
+  if (options.type.empty()) {
+    return;
+  }
+  if (find_job_type(options.type) == nullptr) {
+    std::vector<std::string> types;
+    for (const JobType& type : job_types()) {
+      types.push_back(type.name);
+    }
+    const auto near = nearest(options.type, types);
+    throw UsageError(
+        near ? fmt::format("no type of job '{}': did you mean {}?", printable(options.type), *near)
+             : fmt::format("'{0}' is no type of job; a command goes after --, as in -- {0}",
+                           printable(options.type)));
+  }
+  options.job.type = options.type;
+  if (options.command_words.empty()) {
+    return;
+  }
+  if (!options.job.command.empty() && options.has_rest) {
+    throw UsageError("two commands: one as a string, one after --: give one of them");
+  }
+  options.job.command = {options.shell.empty() ? "sh" : options.shell, "-c",
+                         fmt::format("{}", fmt::join(options.command_words, " "))};
+}
+
 /// Fills `options` in layers, each over the one before: default, profile, environment, job file,
 /// flags. Returns false where --help was asked for.
 bool parse_submit(const Context& context, SubmitOptions& options, const CommandTable& table,
@@ -123,6 +187,11 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
                                 std::move(options.job));
   }
   parse_options(table, args, ParsePass::flags);
+  if (options.job.name.empty() && names_job(args)) {
+    throw UsageError("--name=: the name is empty; leave the flag out to have one made up");
+  }
+  options.has_rest = std::find(args.begin(), args.end(), "--") != args.end();
+  apply_words(options);
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include "submit/errors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace dtrain {
 namespace {
@@ -98,6 +99,31 @@ JobStatus Target::status(const std::string& name) const {
   } catch (const NotFound&) {
     throw_no_job(*backend, job(name));
   }
+}
+
+std::string instance_named(const JobStatus& job, const std::string& name) {
+  std::string instance = name;
+  if (instance.starts_with(job.name + "-")) {
+    instance.erase(0, job.name.size() + 1);
+  }
+  std::vector<std::string> known;
+  for (const auto& each : job.instances) {
+    if (each.name == name || each.name == instance) {
+      return each.name;
+    }
+    known.push_back(each.name);
+  }
+  constexpr std::size_t k_few = 8;
+  const auto near = nearest(instance, known);
+  std::string hint;
+  if (near) {
+    hint = fmt::format("did you mean '{}'?", *near);
+  } else if (known.size() <= k_few) {
+    hint = fmt::format("it has {}", fmt::join(known, ", "));
+  } else {
+    hint = fmt::format("it has {} to {}", known.front(), known.back());
+  }
+  throw NotFound(fmt::format("job '{}' has no instance '{}'; {}", job.name, printable(name), hint));
 }
 
 Target open_target(const Context& context, const TargetOptions& target) {

@@ -47,6 +47,10 @@ struct Target {
   JobStatus status(const std::string& name) const;
 };
 
+/// The instance of that name, or of Arena's longer one: "mnist-worker-0" is mnist's worker-0.
+/// Throws NotFound with those there are.
+std::string instance_named(const JobStatus& job, const std::string& name);
+
 Target open_target(const Context& context, const TargetOptions& target);
 
 } // namespace dtrain

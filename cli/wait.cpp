@@ -26,7 +26,7 @@ CommandTable wait_table(WaitOptions& options) {
       .examples = {"dtrain wait mnist && echo trained", "dtrain wait a b --timeout=1h"},
       .options = {{.flags = "NAME",
                    .target = &options.names,
-                   .help = "The names of jobs",
+                   .help = "A job to wait for",
                    .complete = Complete::job,
                    .required = true,
                    .positional = true},

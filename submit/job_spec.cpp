@@ -3,6 +3,7 @@
 #include "submit/duration.h"
 #include "submit/errors.h"
 #include "submit/job_fields.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 
@@ -142,13 +143,80 @@ std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
   return env;
 }
 
+/// The roles fit the type, and what a role is asked for is asked of one that there is.
+void check_roles(JobSpec& job) {
+  const JobType* type = find_job_type(job.type);
+  if (type == nullptr) {
+    throw UsageError(fmt::format("no type of job '{}': it is tfjob, pytorchjob, mpijob, "
+                                 "horovodjob, etjob or deepspeedjob",
+                                 shortened(job.type)));
+  }
+  job.type = type->name;
+  const bool tensorflow = !type->has_launcher && !type->has_master;
+  const auto only = [&](const char* flag, bool set, bool fits, const char* whose) {
+    if (set && !fits) {
+      throw UsageError(fmt::format("{}: is for {}, not for a {}", flag, whose, type->name));
+    }
+  };
+  only("--ps", job.ps > 0, tensorflow, "a tfjob");
+  only("--chief", job.chief, tensorflow, "a tfjob");
+  only("--evaluator", job.evaluator, tensorflow, "a tfjob");
+  only("--role-sequence", !job.role_sequence.empty(), tensorflow, "a tfjob");
+  if (!job.nproc_per_node.empty()) {
+    only("--nproc-per-node", true, type->has_master, "a pytorchjob");
+    const bool number = job.nproc_per_node.size() <= 4 && job.nproc_per_node[0] != '0' &&
+                        std::all_of(job.nproc_per_node.begin(), job.nproc_per_node.end(),
+                                    [](char c) { return c >= '0' && c <= '9'; });
+    if (!number && job.nproc_per_node != "auto" && job.nproc_per_node != "gpu" &&
+        job.nproc_per_node != "cpu") {
+      throw UsageError(fmt::format("--nproc-per-node={}: must be a number, auto, gpu or cpu",
+                                   shortened(job.nproc_per_node)));
+    }
+  }
+  if (job.ps_gpus > 0 && job.ps == 0) {
+    throw UsageError("--ps-gpus: there are no parameter servers: say how many by --ps=N");
+  }
+  if (type->has_launcher && job.runs_bundled_trainer()) {
+    throw UsageError(
+        fmt::format("a {} needs the command that its launcher runs: give it after --", type->name));
+  }
+  if ((job.min_workers > 0 && job.workers < job.min_workers) ||
+      (job.max_workers > 0 && job.workers > job.max_workers)) {
+    throw UsageError(fmt::format("--workers={}: must be between --min-workers={} and "
+                                 "--max-workers={}",
+                                 job.workers, job.min_workers, job.max_workers));
+  }
+  static_cast<void>(role_start_order(job));
+}
+
+void check_quantity(std::string_view flag, const std::string& text) {
+  if (!text.empty() && !is_quantity(text)) {
+    throw UsageError(
+        fmt::format("{}={}: must be an amount such as 4, 500m or 16Gi", flag, shortened(text)));
+  }
+}
+
+void check_quantities(const JobSpec& job) {
+  check_quantity("--cpu", job.cpu);
+  check_quantity("--memory", job.memory);
+  check_quantity("--share-memory", job.share_memory);
+  for (const auto& [name, role] :
+       {std::pair("chief", &job.chief_role), std::pair("ps", &job.ps_role),
+        std::pair("worker", &job.worker_role), std::pair("evaluator", &job.evaluator_role)}) {
+    check_quantity(fmt::format("--{}-cpu", name), role->cpu);
+    check_quantity(fmt::format("--{}-cpu-limit", name), role->cpu_limit);
+    check_quantity(fmt::format("--{}-memory", name), role->memory);
+    check_quantity(fmt::format("--{}-memory-limit", name), role->memory_limit);
+  }
+}
+
 void check_numbers(const JobSpec& job) {
   for (const JobField& field : job_fields()) {
-    const auto* member = std::get_if<int JobSpec::*>(&field.member);
+    const auto* member = std::get_if<Member<int>>(&field.member);
     if (member == nullptr) {
       continue;
     }
-    const int value = job.*(*member);
+    const int value = (*member)(job);
     const auto text = [&](std::int64_t number) {
       return field.duration ? format_duration(std::chrono::milliseconds(number))
                             : fmt::format("{}", number);
@@ -166,6 +234,17 @@ std::string instance_name(std::string_view role, int index) {
   return fmt::format("{}-{}", role, index);
 }
 
+bool is_quantity(std::string_view text) {
+  static constexpr std::array<std::string_view, 15> k_suffixes = {
+      "", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "u"};
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view number = text.substr(0, digits);
+  const bool some = number.find_first_of("123456789") != std::string_view::npos;
+  return some && std::count(number.begin(), number.end(), '.') <= 1 && number.front() != '.' &&
+         number.back() != '.' &&
+         std::find(k_suffixes.begin(), k_suffixes.end(), text.substr(digits)) != k_suffixes.end();
+}
+
 JobSpec resolve(JobSpec job) {
   const JobSpec defaults;
   if (job.name.empty()) {
@@ -181,6 +260,9 @@ JobSpec resolve(JobSpec job) {
   check_dns_label("--namespace", job.namespace_name);
   check_priority(job.priority);
   check_numbers(job);
+  check_roles(job);
+  require_engine(job);
+  check_quantities(job);
   if (job.require_gpus && job.gpus == 0) {
     throw UsageError("--require-gpus: needs --gpus=N with the number for each worker");
   }

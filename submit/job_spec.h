@@ -12,7 +12,23 @@
 
 namespace dtrain {
 
+/// What one role of a job asks for beyond the job as a whole; empty: the same as the job.
+struct RoleOptions {
+  std::string image;
+  std::string cpu;
+  std::string cpu_limit;
+  std::string memory;
+  std::string memory_limit;
+  std::vector<std::string> selectors;   ///< KEY=VALUE
+  std::vector<std::string> annotations; ///< KEY=VALUE
+  int port = 0;                         ///< In TF_CONFIG; 0: the engine picks one.
+
+  bool operator==(const RoleOptions&) const = default;
+};
+
+/// What roles and resources these make is for job_roles() to say (submit/job_roles.h).
 struct JobSpec {
+  std::string type; ///< "tfjob", "etjob" …; empty: the bundled trainer or a plain command.
   std::string name; ///< DNS label; resolve() makes one up where it is empty.
   std::string namespace_name = "default";
   std::string backend = "local";
@@ -27,6 +43,32 @@ struct JobSpec {
   int max_restarts = 0;         ///< Restarts of the whole gang after a failure.
   int grace_period_ms = 1000;   ///< Between TERM and KILL when a gang is ended.
 
+  // Roles besides the workers.
+  int ps = 0;                 ///< Parameter servers.
+  int ps_gpus = 0;            ///< Devices a parameter server.
+  bool chief = false;         ///< A chief besides the workers.
+  bool evaluator = false;     ///< A process outside the gang that scores checkpoints.
+  std::string nproc_per_node; ///< Processes that torchrun starts in each worker: N, auto, gpu, cpu.
+  std::string role_sequence;  ///< "Worker,PS": the order in which roles are started.
+  std::string success_policy; ///< ChiefWorker: the chief's success is the job's. Empty: all's.
+  RoleOptions chief_role;
+  RoleOptions ps_role;
+  RoleOptions worker_role;
+  RoleOptions evaluator_role;
+  RoleOptions launcher_role;
+
+  // When it starts and ends.
+  int running_timeout_ms = 0;     ///< The job is ended after this long; 0: never.
+  int starting_timeout_ms = 0;    ///< It fails where not all have started by then; 0: never.
+  int ttl_after_finished_ms = -1; ///< The engine forgets it so long after; -1: never.
+  std::string clean_task_policy;  ///< Running (default), All or None: what ends with the ranks.
+  int min_workers = 0;            ///< Bounds of `scale`; 0: none.
+  int max_workers = 0;
+
+  // Metadata, for people and selectors.
+  std::vector<std::string> labels;      ///< KEY=VALUE
+  std::vector<std::string> annotations; ///< KEY=VALUE
+
   // In a cluster of containers.
   std::string image;             ///< What the ranks run in; needed on Kubernetes.
   std::string image_pull_policy; ///< Always, IfNotPresent, Never; empty: the engine's.
@@ -39,9 +81,17 @@ struct JobSpec {
   std::vector<std::string> data;               ///< CLAIM:/PATH, persistent volume claims to mount.
   std::vector<std::string> data_dirs;          ///< /NODE/PATH:/PATH, folders of the node to mount.
   std::string queue;                           ///< Kueue's LocalQueue; empty: none.
-  int running_timeout_ms = 0;                  ///< The job is ended after this long; 0: never.
-  int ttl_after_finished_ms = -1;              ///< The engine forgets it so long after; -1: never.
   int run_as_user = 1000;                      ///< Numeric; 0 is root, and no restricted Pod.
+  std::string scheduler;                       ///< Name of the scheduler; empty: the cluster's.
+  std::string gpu_type;                        ///< Model that the GPUs must be of.
+  std::vector<std::string> devices;            ///< RESOURCE=N, other devices of each worker.
+  std::vector<std::string> node_list;          ///< Nodes that may be used.
+  bool gang = false;                           ///< All start or none.
+  bool rdma = false;                           ///< InfiniBand or RoCE devices.
+  bool preemptible = false;                    ///< May be ended for jobs of higher priority.
+  bool host_ipc = false;
+  bool host_network = false;
+  bool host_pid = false;
 
   bool operator==(const JobSpec&) const = default;
 
@@ -53,6 +103,9 @@ inline constexpr int k_max_workers = 4096;
 
 /// Names within a job: "worker-0", the field's form for role and index.
 std::string instance_name(std::string_view role, int index);
+
+/// As Kubernetes writes amounts: "500m" CPUs, "16Gi" of memory. True for a positive one.
+bool is_quantity(std::string_view text);
 
 /// Fills in what was left open (name, namespace, backend) and validates the rest; of an environment
 /// variable given twice the later value stays. Throws UsageError naming flag and fix.

@@ -135,7 +135,7 @@ class Reader {
   void read_field(const JobField& field, const YAML::Node& node, JobSpec& job) const {
     std::visit(
         [&](auto member) {
-          auto& target = job.*member;
+          auto& target = member(job);
           using Value = std::remove_reference_t<decltype(target)>;
           if constexpr (std::is_same_v<Value, bool>) {
             target = bool_of(node, field.key);
@@ -208,7 +208,7 @@ class Reader {
   }
 
   std::vector<std::string> list_of(const YAML::Node& node, const JobField& field) const {
-    const bool is_env = field.member == JobMember(&JobSpec::env);
+    const bool is_env = field.member == member(&JobSpec::env);
     std::vector<std::string> list;
     if (is_env && node.IsMap()) {
       std::set<std::string> seen;
@@ -275,7 +275,7 @@ std::string write_job_yaml(const JobSpec& job) {
     }
     std::visit(
         [&](auto member) {
-          const auto& value = job.*member;
+          const auto& value = member(job);
           using Value = std::remove_cvref_t<decltype(value)>;
           if constexpr (std::is_same_v<Value, int>) {
             out += field.duration ? fmt::format("{}: {}\n", field.key,
@@ -283,7 +283,7 @@ std::string write_job_yaml(const JobSpec& job) {
                                   : fmt::format("{}: {}\n", field.key, value);
           } else if constexpr (std::is_same_v<Value, bool>) {
             out += fmt::format("{}: {}\n", field.key, value);
-          } else if (value.empty() && (defaults.*member).empty()) {
+          } else if (value.empty() && member(defaults).empty()) {
             return;
           } else if constexpr (std::is_same_v<Value, std::string>) {
             out += fmt::format("{}: {}\n", field.key, readable_yaml(value));

@@ -230,13 +230,13 @@ std::string man_job_file() {
   std::string out = ".Sh JOB FILES\nA job file is YAML with these keys, each as the flag of the "
                     "same meaning.\n.Bl -tag -width Ds\n";
   for (const JobField& field : job_fields()) {
-    const bool is_list = std::holds_alternative<std::vector<std::string> JobSpec::*>(field.member);
+    const bool is_list = std::holds_alternative<Member<std::vector<std::string>>>(field.member);
     out += fmt::format(".It Ic {} : {}\n{}.\n", word(field.key),
-                       *field.metavar != '\0' ? "Ar " + word(field.metavar)
+                       !field.metavar.empty() ? "Ar " + word(field.metavar)
                        : is_list              ? "Ar word ..."
                                               : "Ar bool",
                        man_text(field.help));
-    if (std::string_view(field.key) == "env") {
+    if (field.key == "env") {
       out += "A list of\n.Ar KEY=VALUE ,\nor a map.\n";
     }
   }

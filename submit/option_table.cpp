@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <climits>
 #include <cmath>
@@ -178,13 +179,16 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
   const CLI::Option* help = app.add_flag("-h,--help");
   std::vector<const CLI::Option*> handles;
   for (const Option& option : command.options) {
+    std::string flags = option.flags;
+    for (const std::string& alias : option.aliases) {
+      flags += "," + alias;
+    }
     if (option.positional) {
       handles.push_back(nullptr); // taken from the rest, where CLI11 leaves them in order
     } else if (option.is_switch()) {
-      handles.push_back(
-          app.add_flag(option.flags)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
+      handles.push_back(app.add_flag(flags)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
     } else {
-      handles.push_back(app.add_option(option.flags)
+      handles.push_back(app.add_option(flags)
                             ->type_size(1)
                             ->expected(1)
                             ->allow_extra_args(false)
@@ -296,7 +300,9 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
           prepare(option, {fmt::format("{}={}", option.env, from_env), from_env}));
     }
     if (raw.values[i].empty() && !env_set && option.required) {
-      throw UsageError(fmt::format("{} is missing: {}", option.long_flag(), option.help));
+      std::string what = option.help;
+      what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
+      throw UsageError(fmt::format("{} is missing: {}", option.long_flag(), what));
     }
     for (const std::string& value : raw.values[i]) {
       if (pass != ParsePass::environment) {

@@ -23,7 +23,8 @@ enum class Complete {
   template_name,
   profile,
   context, ///< Of a kubeconfig.
-  command_name
+  command_name,
+  job_type
 };
 
 /// Where a parsed value goes. A bool is a switch; a vector collects repeated uses.
@@ -45,6 +46,7 @@ struct Option {
   bool positional = false;
   std::string implied = {}; ///< The value of the bare flag; others are given with = alone.
   bool duration = false;    ///< An int in milliseconds, given as "10s", "500ms" or seconds.
+  std::vector<std::string> aliases = {}; ///< Accepted, but neither shown nor offered.
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }
 

@@ -1,5 +1,7 @@
 #include "submit/rank_env.h"
 
+#include "submit/job_roles.h"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -16,11 +18,17 @@ struct NodePlace {
   int local_world_size = 0;
 };
 
+int world_size(const GangPlace& gang) {
+  return static_cast<int>(
+      std::count_if(gang.ranks.begin(), gang.ranks.end(),
+                    [](const RankPlace& place) { return is_ranked_role(place.role); }));
+}
+
 NodePlace node_place(const GangPlace& gang, int rank) {
   NodePlace place;
   const std::string& mine = gang.ranks[static_cast<std::size_t>(rank)].host;
   const std::string* previous = nullptr;
-  for (int i = 0; i < static_cast<int>(gang.ranks.size()); ++i) {
+  for (int i = 0; i < world_size(gang); ++i) {
     const std::string& host = gang.ranks[static_cast<std::size_t>(i)].host;
     place.nodes += previous == nullptr || *previous != host ? 1 : 0;
     if (i == rank) {
@@ -49,21 +57,30 @@ int role_size(const GangPlace& gang, int rank) {
 } // namespace
 
 std::string tf_config(const GangPlace& gang, int rank) {
+  const auto type_of = [](const RankPlace& place) {
+    return place.role == k_master ? std::string(k_chief) : place.role;
+  };
   nlohmann::json cluster = nlohmann::json::object();
   for (const RankPlace& place : gang.ranks) {
-    cluster[place.role].push_back(address(place));
+    if (place.role != k_evaluator) {
+      cluster[type_of(place)].push_back(address(place));
+    }
   }
   const RankPlace& self = gang.ranks[static_cast<std::size_t>(rank)];
   const nlohmann::json config = {{"cluster", cluster},
-                                 {"task", {{"type", self.role}, {"index", self.index}}}};
+                                 {"task", {{"type", type_of(self)}, {"index", self.index}}}};
   return config.dump();
 }
 
 std::string hostfile_text(const GangPlace& gang) {
   std::string text;
-  for (std::size_t begin = 0; begin < gang.ranks.size();) {
+  for (const std::string& host : gang.launcher_hosts) {
+    text += fmt::format("{} slots={}\n", host, gang.launcher_slots);
+  }
+  const auto ranks = static_cast<std::size_t>(world_size(gang));
+  for (std::size_t begin = 0; begin < ranks;) {
     std::size_t end = begin;
-    while (end < gang.ranks.size() && gang.ranks[end].host == gang.ranks[begin].host) {
+    while (end < ranks && gang.ranks[end].host == gang.ranks[begin].host) {
       ++end;
     }
     text += fmt::format("{} slots={}\n", gang.ranks[begin].host, end - begin);
@@ -72,42 +89,66 @@ std::string hostfile_text(const GangPlace& gang) {
   return text;
 }
 
-EnvVars rank_env(const GangPlace& gang, int rank) {
-  const NodePlace place = node_place(gang, rank);
-  const RankPlace& self = gang.ranks[static_cast<std::size_t>(rank)];
-  const auto text = [](auto number) { return fmt::format("{}", number); };
+namespace {
 
+std::string text_of(std::int64_t number) { return fmt::format("{}", number); }
+
+/// What only a rank has: its number, and its place among the nodes.
+EnvVars numbers_of(const GangPlace& gang, int rank) {
+  const NodePlace place = node_place(gang, rank);
   EnvVars vars = {
       // What torch.distributed's env:// reads, and by now every framework.
-      {"RANK", text(rank)},
-      {"WORLD_SIZE", text(gang.ranks.size())},
-      {"LOCAL_RANK", text(place.local_rank)},
-      {"LOCAL_WORLD_SIZE", text(place.local_world_size)},
-      {"NODE_RANK", text(place.node_rank)},
-      {"MASTER_ADDR", gang.master_addr},
-      {"MASTER_PORT", text(gang.master_port)},
+      {"RANK", text_of(rank)},
+      {"WORLD_SIZE", text_of(world_size(gang))},
+      {"LOCAL_RANK", text_of(place.local_rank)},
+      {"LOCAL_WORLD_SIZE", text_of(place.local_world_size)},
+      {"NODE_RANK", text_of(place.node_rank)},
       // What torchrun sets besides. TORCHELASTIC_RUN_ID tells Lightning and Accelerate that the
       // processes are there already; TORCHELASTIC_USE_AGENT_STORE stays unset, so that rank 0
       // makes the store at MASTER_PORT itself.
-      {"GROUP_RANK", text(place.node_rank)},
-      {"GROUP_WORLD_SIZE", text(place.nodes)},
-      {"ROLE_NAME", self.role},
-      {"ROLE_RANK", text(self.index)},
-      {"ROLE_WORLD_SIZE", text(role_size(gang, rank))},
+      {"GROUP_RANK", text_of(place.node_rank)},
+      {"GROUP_WORLD_SIZE", text_of(place.nodes)},
       {"TORCHELASTIC_RUN_ID", gang.job_uid},
-      {"TORCHELASTIC_RESTART_COUNT", text(gang.restart_count)},
-      {"TORCHELASTIC_MAX_RESTARTS", text(gang.max_restarts)},
-      // TensorFlow's MultiWorkerMirrored and ParameterServer strategies.
-      {"TF_CONFIG", tf_config(gang, rank)},
+      {"TORCHELASTIC_RESTART_COUNT", text_of(gang.restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", text_of(gang.max_restarts)},
+  };
+  if (!gang.torchrun_nproc.empty()) {
+    // Defaults of torchrun's flags: each of our ranks is one of its nodes.
+    const EnvVars torchrun = {{"PET_NNODES", text_of(world_size(gang))},
+                              {"PET_NODE_RANK", text_of(rank)},
+                              {"PET_NPROC_PER_NODE", gang.torchrun_nproc},
+                              {"PET_MASTER_ADDR", gang.master_addr},
+                              {"PET_MASTER_PORT", text_of(gang.master_port)}};
+    vars.insert(vars.end(), torchrun.begin(), torchrun.end());
+  }
+  return vars;
+}
+
+} // namespace
+
+EnvVars rank_env(const GangPlace& gang, int rank) {
+  const RankPlace& self = gang.ranks[static_cast<std::size_t>(rank)];
+  EnvVars vars = is_ranked_role(self.role) ? numbers_of(gang, rank) : EnvVars();
+  const EnvVars common = {
+      {"MASTER_ADDR", gang.master_addr},
+      {"MASTER_PORT", text_of(gang.master_port)},
+      {"ROLE_NAME", self.role},
+      {"ROLE_RANK", text_of(self.index)},
+      {"ROLE_WORLD_SIZE", text_of(role_size(gang, rank))},
       // Ours: who the job is, and the secret its ranks prove to one another.
       {"DTRAIN_JOB_NAME", gang.job_name},
       {"DTRAIN_JOB_NAMESPACE", gang.namespace_name},
       {"DTRAIN_JOB_UID", gang.job_uid},
       {"DTRAIN_JOB_TOKEN", gang.job_token},
-      {"DTRAIN_RESTART_COUNT", text(gang.restart_count)},
+      {"DTRAIN_RESTART_COUNT", text_of(gang.restart_count)},
       // Or the last lines of a rank that dies stay in its buffer.
       {"PYTHONUNBUFFERED", "1"},
   };
+  vars.insert(vars.end(), common.begin(), common.end());
+  if (self.role != k_launcher) {
+    // TensorFlow's MultiWorkerMirrored and ParameterServer strategies.
+    vars.emplace_back("TF_CONFIG", tf_config(gang, rank));
+  }
   if (!gang.hostfile_path.empty()) {
     // DeepSpeed's launcher takes --hostfile (GPT-NeoX's reads DLTS_HOSTFILE); mpirun takes its
     // default from an MCA variable, of ORTE to Open MPI 4 and of PRRTE from 5 on.

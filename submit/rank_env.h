@@ -1,7 +1,7 @@
 // The contract between launcher and program: the environment that every rank is given.
 //
 // Written here, read in trainer/cluster, documented in dtrain-environment(7). Words:
-//   rank        0 … world_size-1, one process each
+//   rank        0 … world_size-1, one process each of the ranked roles (submit/job_roles.h)
 //   node        a host; ranks on it count their own local_rank from 0
 //   slots       ranks that a node holds
 //   host file   one line a node, "HOST slots=N" (DeepSpeed's and Open MPI's form are the same)
@@ -21,7 +21,8 @@ struct RankPlace {
   int port = 0;                ///< Reserved for this rank (TF_CONFIG's port).
 };
 
-/// Everything about a gang that its ranks are told. Ranks of one node stand next to each other.
+/// Everything about a gang that its ranks are told. Ranks of one node stand next to each other, and
+/// those without a rank (parameter servers, evaluator, launcher) behind the others.
 struct GangPlace {
   std::string job_name;
   std::string namespace_name;
@@ -32,25 +33,30 @@ struct GangPlace {
   std::string master_addr;   ///< Rank 0's host.
   int master_port = 0;       ///< Reserved for rank 0's rendezvous.
   std::string hostfile_path; ///< Where hostfile_text() was written, on every node.
+  int launcher_slots = 0;    ///< With a launcher: what each of its hosts holds; else 0.
+  std::vector<std::string> launcher_hosts; ///< Where the launcher starts processes.
+  std::string torchrun_nproc;              ///< Processes that torchrun is to start; empty: none.
   std::vector<RankPlace> ranks;
 };
 
 using EnvVars = std::vector<std::pair<std::string, std::string>>;
 
-/// The variables of one rank:
-///   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT
-///   GROUP_RANK, GROUP_WORLD_SIZE, ROLE_*, TORCHELASTIC_*   torchrun's
-///   TF_CONFIG                                              TensorFlow's
+/// The variables of one process, `rank` counting through `ranks`:
+///   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, GROUP_WORLD_SIZE,
+///   TORCHELASTIC_*                                         torchrun's, for ranks only
+///   PET_*                                                  torchrun's own flags, with
+///   torchrun_nproc MASTER_ADDR, MASTER_PORT, ROLE_* TF_CONFIG TensorFlow's, but for a launcher
 ///   DTRAIN_HOSTFILE, DLTS_HOSTFILE, OMPI_MCA_orte_default_hostfile,
 ///   PRTE_MCA_prte_default_hostfile                         where hostfile_path is set
 ///   DTRAIN_JOB_NAME, _NAMESPACE, _UID, _TOKEN, DTRAIN_RESTART_COUNT
 ///   PYTHONUNBUFFERED
 EnvVars rank_env(const GangPlace& gang, int rank);
 
-/// TF_CONFIG as compact JSON with sorted keys.
+/// TF_CONFIG as compact JSON with sorted keys. A master is TensorFlow's chief; an evaluator stands
+/// outside the cluster.
 std::string tf_config(const GangPlace& gang, int rank);
 
-/// "HOST slots=N" a node, in rank order.
+/// "HOST slots=N" a node, in rank order; with a launcher, its hosts.
 std::string hostfile_text(const GangPlace& gang);
 
 } // namespace dtrain

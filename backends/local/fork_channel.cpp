@@ -95,8 +95,8 @@ GangPlace ForkChannel::place(const GangPlan& plan) {
   place.master_addr = k_loopback;
   place.master_port = ports_[0].number();
   for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
-    place.ranks.push_back({.role = "worker",
-                           .index = static_cast<int>(i),
+    place.ranks.push_back({.role = plan.ranks[i].role,
+                           .index = plan.ranks[i].index,
                            .host = k_local_host,
                            .port = ports_[i + 1].number()});
   }

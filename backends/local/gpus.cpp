@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <numeric>
 
 namespace dtrain {
 
@@ -87,14 +88,15 @@ std::vector<std::string> find_gpus() {
 }
 
 std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::string>& devices,
-                                                    int workers, int gpus) {
-  if (static_cast<std::int64_t>(workers) * gpus > static_cast<std::int64_t>(devices.size())) {
+                                                    const std::vector<int>& wanted) {
+  const auto sum = std::accumulate(wanted.begin(), wanted.end(), std::int64_t{0});
+  if (sum > static_cast<std::int64_t>(devices.size())) {
     return std::nullopt;
   }
   std::vector<std::string> assigned;
-  assigned.reserve(static_cast<std::size_t>(workers));
+  assigned.reserve(wanted.size());
   auto next = devices.begin();
-  for (int worker = 0; worker < workers; ++worker) {
+  for (const int gpus : wanted) {
     assigned.push_back(fmt::format("{}", fmt::join(next, next + gpus, ",")));
     next += gpus;
   }

@@ -17,9 +17,9 @@ std::vector<std::string> find_gpus();
 /// The entries of a CUDA_VISIBLE_DEVICES.
 std::vector<std::string> visible_gpus(std::string_view variable);
 
-/// CUDA_VISIBLE_DEVICES for each worker: `gpus` devices that no other worker has. Empty where there
-/// are too few.
+/// CUDA_VISIBLE_DEVICES for each rank: as many devices as it wants, which no other rank has. Empty
+/// where there are too few.
 std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::string>& devices,
-                                                    int workers, int gpus);
+                                                    const std::vector<int>& wanted);
 
 } // namespace dtrain

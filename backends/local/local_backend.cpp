@@ -135,7 +135,7 @@ Plan LocalBackend::render(const JobSpec& job) const {
   if (job.runs_bundled_trainer()) {
     machine.trainer = find_trainer();
   }
-  if (job.gpus > 0) {
+  if (job.gpus > 0 || job.ps_gpus > 0) {
     machine.gpus = find_gpus();
   }
   return render_local_plan(job, machine);

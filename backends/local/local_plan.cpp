@@ -2,19 +2,22 @@
 
 #include "backends/local/gpus.h"
 #include "submit/errors.h"
-#include "submit/job_fields.h"
+#include "submit/job_roles.h"
 #include "submit/render.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
 namespace dtrain {
 
 namespace {
 
 constexpr const char* k_template = "local/job.yaml";
-constexpr const char* k_trainer = "DTRAINJOB";
 
 std::vector<std::string> rank_command(const JobSpec& job, const LocalMachine& machine) {
   if (!job.runs_bundled_trainer()) {
@@ -46,54 +49,101 @@ YAML::Node get(const YAML::Node& map, const char* key) {
   return node;
 }
 
-/// Nothing that was asked for is dropped in silence.
-void refuse_container_fields(const JobSpec& job) {
-  for (const JobField& field : job_fields()) {
-    if (field.group == std::string_view(k_container_group) && !is_default(job, field)) {
-      throw UsageError(fmt::format("{}: the local backend runs no containers: leave it out, or "
-                                   "choose --backend=kubernetes",
-                                   field.flags));
+/// What this machine starts of the job, in the order of ranks. Of a job with a launcher that is the
+/// launcher alone, which holds the GPUs of the workers that it starts.
+std::vector<GangRank> planned_ranks(const JobSpec& job) {
+  std::vector<GangRank> ranks;
+  for (const Role& role : job_roles(job)) {
+    if (!role.runs_command) {
+      ranks.front().gpus += role.replicas * role.gpus;
+      continue;
+    }
+    for (int index = 0; index < role.replicas; ++index) {
+      const bool is_chief = ranks.empty();
+      GangRank& rank = ranks.emplace_back();
+      rank.instance = instance_name(role.name, index);
+      rank.role = role.name;
+      rank.index = index;
+      rank.gpus = role.gpus;
+      rank.decides = (role.ranked || role.name == k_launcher) &&
+                     (is_chief || job.success_policy != "ChiefWorker");
     }
   }
+  return ranks;
+}
+
+/// Gives every rank GPUs of its own, or none to all where there are too few.
+void assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<GangRank>& ranks,
+                    Plan& plan) {
+  std::vector<int> wanted;
+  std::transform(ranks.begin(), ranks.end(), std::back_inserter(wanted),
+                 [](const GangRank& rank) { return rank.gpus; });
+  const int sum = std::accumulate(wanted.begin(), wanted.end(), 0);
+  if (sum == 0) {
+    return;
+  }
+  const auto devices = assign_gpus(machine.gpus, wanted);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].devices = devices ? (*devices)[i] : "";
+  }
+  if (devices) {
+    return;
+  }
+  const auto lack =
+      fmt::format("{} GPUs asked for ({} a worker), {} here", sum, job.gpus, machine.gpus.size());
+  if (job.require_gpus) {
+    throw EngineError(lack + ": ask for fewer, or leave --require-gpus out to run on the CPU");
+  }
+  plan.notices.push_back(lack + ": running on the CPU (--require-gpus makes this an error)");
 }
 
 } // namespace
 
 Plan render_local_plan(const JobSpec& job, const LocalMachine& machine) {
-  refuse_container_fields(job);
   Plan plan;
   plan.job = job;
-  std::optional<std::vector<std::string>> devices;
-  if (job.gpus > 0) {
-    devices = assign_gpus(machine.gpus, job.workers, job.gpus);
-    if (!devices) {
-      const auto lack = fmt::format("{} GPUs asked for ({} a worker), {} here",
-                                    static_cast<std::int64_t>(job.workers) * job.gpus, job.gpus,
-                                    machine.gpus.size());
-      if (job.require_gpus) {
-        throw EngineError(lack + ": ask for fewer, or leave --require-gpus out to run on the CPU");
-      }
-      plan.notices.push_back(lack + ": running on the CPU (--require-gpus makes this an error)");
-    }
+  const JobType& type = *find_job_type(job.type);
+  auto planned = planned_ranks(job);
+  assign_devices(job, machine, planned, plan);
+  if (!job.image.empty()) {
+    plan.notices.push_back(fmt::format("--image={}: not used: the local backend runs this "
+                                       "machine's own programs",
+                                       printable(job.image)));
   }
   auto ranks = nlohmann::json::array();
-  for (int rank = 0; rank < job.workers; ++rank) {
-    ranks.push_back({{"instance", instance_name("worker", rank)},
-                     {"sets_devices", job.gpus > 0},
-                     {"devices", devices ? (*devices)[static_cast<std::size_t>(rank)] : ""}});
+  for (const GangRank& rank : planned) {
+    ranks.push_back({{"instance", rank.instance},
+                     {"role", rank.role},
+                     {"index", rank.index},
+                     {"gpus", rank.gpus},
+                     {"decides", rank.decides},
+                     {"sets_devices", rank.devices.has_value()},
+                     {"devices", rank.devices.value_or("")}});
   }
-  const nlohmann::json data = {
+  nlohmann::json data = {
       {"name", job.name},
       {"namespace", job.namespace_name},
-      {"trainer", k_trainer},
+      {"trainer", type.trainer},
       {"priority", job.priority},
-      {"gpus", job.gpus},
       {"max_restarts", job.max_restarts},
       {"grace_period_ms", job.grace_period_ms},
+      {"clean_tasks", job.clean_task_policy != "None"},
       {"working_dir", job.working_dir.empty() ? machine.working_dir : job.working_dir},
       {"command", rank_command(job, machine)},
       {"env", job.env},
       {"ranks", std::move(ranks)}};
+  for (const char* section : {"launcher", "torchrun", "ordered"}) {
+    data[section] = nlohmann::json::array();
+  }
+  if (type.has_launcher) {
+    data["launcher"].push_back({{"slots", job.workers * slots_per_worker(job)}});
+  }
+  if (!job.nproc_per_node.empty()) {
+    data["torchrun"].push_back({{"processes", job.nproc_per_node}});
+  }
+  if (!job.role_sequence.empty()) {
+    data["ordered"].push_back({{"roles", role_start_order(job)}});
+  }
   plan.documents.push_back(
       {"job.yaml", render_template(k_template, builtin_template(k_template).text, data)});
   return plan;
@@ -107,9 +157,16 @@ GangPlan read_local_plan(const std::string& text) {
     plan.job.namespace_name = read_string(get(root, "namespace"));
     plan.trainer = read_string(get(root, "trainer"));
     plan.priority = read_string(get(root, "priority"));
-    plan.gpus_requested = get(root, "gpus").as<int>();
     plan.max_restarts = get(root, "maxRestarts").as<int>();
     plan.grace_period_ms = get(root, "gracePeriodMilliseconds").as<int>();
+    plan.clean_tasks = get(root, "cleanTasks").as<bool>();
+    plan.launcher_slots = root["launcherSlots"] ? root["launcherSlots"].as<int>() : 0;
+    if (const auto processes = root["torchrunProcesses"]) {
+      plan.torchrun_processes = read_string(processes);
+    }
+    for (const auto& role : root["startOrder"]) {
+      plan.start_order.push_back(read_string(role));
+    }
     plan.working_dir = read_string(get(root, "workingDir"));
     for (const auto& word : get(root, "command")) {
       plan.command.push_back(read_string(word));
@@ -123,9 +180,12 @@ GangPlan read_local_plan(const std::string& text) {
     for (const auto& node : get(root, "ranks")) {
       GangRank rank;
       rank.instance = read_string(get(node, "instance"));
+      rank.role = read_string(get(node, "role"));
+      rank.index = get(node, "index").as<int>();
+      rank.gpus = get(node, "gpus").as<int>();
+      rank.decides = get(node, "decides").as<bool>();
       if (const auto devices = node["visibleDevices"]) {
         rank.devices = read_string(devices);
-        plan.gpus_allocated = rank.devices->empty() ? 0 : plan.gpus_requested;
       }
       plan.ranks.push_back(std::move(rank));
     }

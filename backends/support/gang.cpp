@@ -4,17 +4,21 @@
 #include "backends/support/process.h"
 #include "backends/support/time_text.h"
 #include "submit/errors.h"
+#include "submit/render.h"
 
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 namespace dtrain {
 
@@ -30,6 +34,7 @@ constexpr std::size_t k_record_bytes = 65536;  ///< Room for the last record, ca
 constexpr std::size_t k_instance_bytes = 512;  ///< … and each instance.
 constexpr std::size_t k_token_bytes = 16;
 constexpr const char* k_visible_devices = "CUDA_VISIBLE_DEVICES";
+constexpr milliseconds k_evaluator_patience{60'000}; ///< For the last checkpoint.
 
 Fd open_signals() {
   sigset_t set;
@@ -44,7 +49,34 @@ Fd open_signals() {
   return fd;
 }
 
+constexpr const char* k_tools = "bin";
+
+/// A launcher finds our tools first, and no fault in being root: containers' launchers are.
+void add_launcher_env(EnvVars& env, const JobFolder& folder) {
+  const char* inherited = std::getenv("PATH");
+  std::string path = inherited != nullptr ? inherited : "/bin:/usr/bin";
+  for (const auto& [key, value] : env) {
+    path = key == "PATH" ? value : path;
+  }
+  env.emplace_back("PATH", fmt::format("{}/{}:{}", folder.path(), k_tools, path));
+  if (geteuid() == 0) {
+    env.emplace_back("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    env.emplace_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  }
+}
+
 } // namespace
+
+void write_launcher_tools(const JobFolder& folder) {
+  const Fd tools =
+      open_private_folder_at(folder.fd(), k_tools, folder.path() + "/" + k_tools, true);
+  for (const auto* name : {"deepspeed", "ssh"}) {
+    write_file_at(tools.get(), name, builtin_template(fmt::format("local/{}.sh", name)).text);
+    if (fchmodat(tools.get(), name, S_IRWXU, 0) != 0) {
+      throw EngineError(fmt::format("cannot write {}/{}: {}", k_tools, name, errno_text()));
+    }
+  }
+}
 
 std::string ending_text(const std::optional<int>& exit_code, const std::optional<int>& signal) {
   if (signal) {
@@ -92,14 +124,16 @@ JobStatus Gang::initial_status(const GangPlan& plan, const Channel& channel) {
   status.priority = plan.priority;
   status.phase = Phase::pending;
   status.created = time_now();
-  status.gpus_requested = count * plan.gpus_requested;
-  status.gpus_allocated = count * plan.gpus_allocated;
+  for (const auto& rank : plan.ranks) {
+    status.gpus_requested += rank.gpus;
+    status.gpus_allocated += rank.gpus_allocated();
+  }
   status.node = channel.node(0);
   for (int rank = 0; rank < count; ++rank) {
     InstanceStatus instance;
     instance.name = plan.ranks[static_cast<std::size_t>(rank)].instance;
     instance.is_chief = rank == 0;
-    instance.gpus = plan.gpus_requested;
+    instance.gpus = plan.ranks[static_cast<std::size_t>(rank)].gpus;
     instance.node = channel.node(rank);
     status.instances.push_back(std::move(instance));
   }
@@ -126,6 +160,7 @@ void Gang::run() {
 bool Gang::run_once() {
   auto& status = record_.status;
   state_ = State::running;
+  winding_down_ = false;
   end_deadline_ = partial_deadline_ = write_deadline_ = Clock::time_point::max();
   status.cause.reset();
   status.reason.clear();
@@ -155,6 +190,12 @@ void Gang::start_ranks() {
   place.job_token = token_;
   place.restart_count = status.restarts;
   place.max_restarts = plan_.max_restarts;
+  place.torchrun_nproc = plan_.torchrun_processes;
+  place.launcher_slots = plan_.launcher_slots;
+  if (plan_.launcher_slots > 0) {
+    place.launcher_hosts = {place.ranks.front().host};
+    write_launcher_tools(folder_);
+  }
   place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
   folder_.write(k_hostfile, hostfile_text(place));
   for (auto& instance : status.instances) {
@@ -165,27 +206,48 @@ void Gang::start_ranks() {
     instance.signal.reset();
   }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const auto rank = static_cast<int>(i);
     ranks_[i].log =
         std::make_unique<LogFile>(folder_.create_log(plan_.ranks[i].instance, status.restarts));
-    auto env = rank_env(place, rank);
-    if (plan_.ranks[i].devices) {
-      env.emplace_back(k_visible_devices, *plan_.ranks[i].devices);
-    }
-    env.insert(env.end(), plan_.env.begin(), plan_.env.end());
-    auto process = channel_.start(rank, {plan_.command, env, plan_.working_dir});
-    ranks_[i].pid = process.pid;
-    add_pipe(i, Stream::out, std::move(process.out));
-    add_pipe(i, Stream::err, std::move(process.err));
-    auto& instance = status.instances[i];
-    instance.pid = process.pid;
-    instance.phase = Phase::running;
-    instance.started = time_now();
+  }
+  for (const auto rank : start_order()) {
+    start_rank(rank, place);
   }
   status.phase = Phase::running;
   if (status.started == 0) {
     status.started = status.instances.front().started;
   }
+}
+
+void Gang::start_rank(std::size_t rank, const GangPlace& place) {
+  const auto& planned = plan_.ranks[rank];
+  auto env = rank_env(place, static_cast<int>(rank));
+  if (planned.devices) {
+    env.emplace_back(k_visible_devices, *planned.devices);
+  }
+  env.insert(env.end(), plan_.env.begin(), plan_.env.end());
+  if (planned.role == k_launcher) {
+    add_launcher_env(env, folder_);
+  }
+  auto process = channel_.start(static_cast<int>(rank), {plan_.command, env, plan_.working_dir});
+  ranks_[rank].pid = process.pid;
+  add_pipe(rank, Stream::out, std::move(process.out));
+  add_pipe(rank, Stream::err, std::move(process.err));
+  auto& instance = record_.status.instances[rank];
+  instance.pid = process.pid;
+  instance.phase = Phase::running;
+  instance.started = time_now();
+}
+
+/// Ranks in the order in which the plan has them started.
+std::vector<std::size_t> Gang::start_order() const {
+  std::vector<std::size_t> order(ranks_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto place = [&](std::size_t rank) {
+    return std::find(plan_.start_order.begin(), plan_.start_order.end(), plan_.ranks[rank].role);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  return order;
 }
 
 void Gang::add_pipe(std::size_t rank, Stream stream, Fd pipe) {
@@ -259,9 +321,40 @@ void Gang::reap() {
       rank_ended(static_cast<std::size_t>(found - ranks_.begin()), wait_status);
     }
   }
-  if (state_ == State::running && running_pids().empty()) {
-    end(State::terminating); // What they left.
+  if (state_ != State::running || !deciders_ended()) {
+    return;
   }
+  if (running_pids().empty()) {
+    end(State::terminating); // What they left.
+  } else if (plan_.clean_tasks) {
+    wind_down();
+  } else {
+    winding_down_ = true;
+  }
+}
+
+/// Parameter servers have the grace period to end by themselves, once no evaluator is at work.
+void Gang::wind_down() {
+  bool evaluates = false;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    evaluates = evaluates || (ranks_[i].pid != 0 && plan_.ranks[i].role == k_evaluator);
+  }
+  if (winding_down_ && (evaluates || !evaluating_)) {
+    return;
+  }
+  winding_down_ = true;
+  evaluating_ = evaluates;
+  const auto grace = milliseconds(plan_.grace_period_ms);
+  end_deadline_ = Clock::now() + (evaluates ? std::max(grace, k_evaluator_patience) : grace);
+}
+
+bool Gang::deciders_ended() const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].pid != 0 && plan_.ranks[i].decides) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void Gang::rank_ended(std::size_t rank, int wait_status) {
@@ -274,7 +367,8 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
   } else {
     instance.exit_code = WEXITSTATUS(wait_status);
   }
-  const bool failed = instance.exit_code != 0;
+  // Of what was only waiting for the job's end, no ending is a failure.
+  const bool failed = instance.exit_code != 0 && !winding_down_;
   instance.phase = failed ? Phase::failed : Phase::succeeded;
   if (!dirty_) {
     dirty_ = true;
@@ -284,14 +378,16 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
     return;
   }
   FailureCause cause;
+  const bool ranked = is_ranked_role(plan_.ranks[rank].role);
   cause.instance = instance.name;
-  cause.rank = static_cast<int>(rank);
+  cause.rank = ranked ? static_cast<int>(rank) : -1;
   cause.node = instance.node;
   cause.exit_code = instance.exit_code;
   cause.signal = instance.signal;
   cause.last_stderr = ranks_[rank].log->last_stderr();
-  cause.message = fmt::format("{} (rank {}) on {} ended with {}", instance.name, rank,
-                              instance.node, ending_text(instance.exit_code, instance.signal));
+  cause.message = fmt::format("{}{} on {} ended with {}", instance.name,
+                              ranked ? fmt::format(" (rank {})", rank) : "", instance.node,
+                              ending_text(instance.exit_code, instance.signal));
   status.reason = cause.message;
   status.cause = std::move(cause);
   end(State::terminating);
@@ -317,7 +413,8 @@ void Gang::end(State state) {
 void Gang::advance() {
   const auto now = Clock::now();
   if (now >= end_deadline_ && state_ != State::ended) {
-    end(State::killing);
+    // Those that outlast the ranks are asked first.
+    end(state_ == State::running ? State::terminating : State::killing);
     reap();
   }
   if (now >= partial_deadline_) {

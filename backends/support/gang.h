@@ -2,7 +2,8 @@
 // writes their logs and the job's record, and ends them together.
 //
 //   start     every rank, with its variables (submit/rank_env.h)
-//   run       until all ranks have ended: SUCCEEDED where every one exited with 0
+//   run       until all that decide have ended: SUCCEEDED where every one exited with 0; the others
+//             (parameter servers, an evaluator) then have a while to end by themselves
 //   fail      the first rank that ends otherwise is the cause; the gang gets TERM, and KILL after
 //             the grace period
 //   restart   the whole gang, up to max_restarts times, with new ports and new log files
@@ -17,6 +18,7 @@
 #include "backends/support/job_store.h"
 #include "backends/support/log_file.h"
 #include "backends/support/poll_loop.h"
+#include "submit/job_roles.h"
 #include "submit/rank_env.h"
 
 #include <array>
@@ -29,7 +31,13 @@ namespace dtrain {
 
 struct GangRank {
   std::string instance;               ///< "worker-0"
+  std::string role = "worker";        ///< submit/job_roles.h
+  int index = 0;                      ///< Within the role.
+  int gpus = 0;                       ///< Requested.
+  bool decides = true;                ///< The job lasts until it has ended.
   std::optional<std::string> devices; ///< CUDA_VISIBLE_DEVICES; unset: as inherited.
+
+  int gpus_allocated() const { return devices && !devices->empty() ? gpus : 0; }
 };
 
 /// What is to be started: a plan of a backend, read.
@@ -37,12 +45,14 @@ struct GangPlan {
   JobRef job;
   std::string trainer;
   std::string priority;
-  std::vector<GangRank> ranks;
+  std::vector<GangRank> ranks;          ///< Those with a rank first.
+  std::vector<std::string> start_order; ///< Roles; empty: as `ranks` has them.
+  int launcher_slots = 0; ///< Of this node in a launcher's host file; 0: there is no launcher.
+  std::string torchrun_processes; ///< That torchrun starts in each rank; empty: there is none.
+  bool clean_tasks = true;        ///< What does not decide is ended after those that do.
   std::vector<std::string> command;
   EnvVars env; ///< The user's; they win over all others.
   std::string working_dir;
-  int gpus_requested = 0; ///< A rank.
-  int gpus_allocated = 0; ///< A rank.
   int max_restarts = 0;
   int grace_period_ms = 0;
 };
@@ -105,6 +115,10 @@ class Gang {
 
   bool run_once();
   void start_ranks();
+  void start_rank(std::size_t rank, const GangPlace& place);
+  std::vector<std::size_t> start_order() const;
+  bool deciders_ended() const;
+  void wind_down();
   void add_pipe(std::size_t rank, Stream stream, Fd pipe);
   void read_pipe(std::size_t rank, Stream stream);
   void drain(std::size_t rank);
@@ -131,13 +145,18 @@ class Gang {
   std::string token_;
   std::vector<char> block_;
   State state_ = State::running;
-  bool stopping_ = false; ///< Asked to end: no restart, no cause.
-  bool dirty_ = false;    ///< The record differs from what is written.
+  bool winding_down_ = false; ///< All that decide have succeeded.
+  bool evaluating_ = false;   ///< Winding down waits for an evaluator.
+  bool stopping_ = false;     ///< Asked to end: no restart, no cause.
+  bool dirty_ = false;        ///< The record differs from what is written.
   int log_error_ = 0;
   PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point write_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point partial_deadline_ = PollLoop::Clock::time_point::max();
 };
+
+/// The scripts in `bin` that stand before a launcher's own programs in PATH.
+void write_launcher_tools(const JobFolder& folder);
 
 /// "exit code 3", "signal 9 (SIGKILL)"
 std::string ending_text(const std::optional<int>& exit_code, const std::optional<int>& signal);

@@ -192,7 +192,7 @@ std::string spec_data(const JobSpec& job, DataFormat format) {
     if (!is_in_job_file(job, field)) {
       continue;
     }
-    std::visit([&](auto member) { json[field.key] = job.*member; }, field.member);
+    std::visit([&](auto member) { json[field.key] = member(job); }, field.member);
     if (field.duration) {
       json[field.key] = fmt::format("{}ms", json[field.key].get<int>());
     }

@@ -37,6 +37,7 @@ USAGE = {
     "a mistyped command": (["delte", "x"], ["delte", "delete"]),
     "an unknown backend": (["submit", "--backend=cloud", "--", "true"], ["cloud", "local"]),
     "an unknown output form": (["list", "-o", "xml"], ["xml", "json"]),
+    "an empty name": (["submit", "--name=", "--", "true"], ["--name"]),
     "a name in capitals": (["submit", "--name=Job", "--", "true"], ["Job"]),
     "a name with a dash at its end": (["submit", "--name=job-", "--", "true"], ["job-"]),
     "a name with a dot": (["submit", "--name=a.b", "--", "true"], ["a.b"]),

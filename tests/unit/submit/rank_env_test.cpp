@@ -88,3 +88,41 @@ TEST_CASE("TF_CONFIG lists every address once and names this task") {
 TEST_CASE("the host file has a line a node with its slots") {
   CHECK(hostfile_text(gang()) == "node-a slots=2\nnode-b slots=1\n");
 }
+
+TEST_CASE("parameter servers and the evaluator have no rank, and the evaluator is in no cluster") {
+  GangPlace place = gang();
+  place.ranks.push_back({.role = "ps", .index = 0, .host = "node-a", .port = 6000});
+  place.ranks.push_back({.role = "evaluator", .index = 0, .host = "node-a", .port = 6001});
+  auto env = vars(place, 3);
+  CHECK(env.count("RANK") == 0);
+  CHECK(env.count("WORLD_SIZE") == 0);
+  CHECK(env["ROLE_NAME"] == "ps");
+  CHECK(vars(place, 0)["WORLD_SIZE"] == "3");
+  const auto config = nlohmann::json::parse(vars(place, 4)["TF_CONFIG"]);
+  CHECK(config["cluster"]["ps"] == nlohmann::json({"node-a:6000"}));
+  CHECK(config["cluster"].count("evaluator") == 0);
+  CHECK(config["task"]["type"] == "evaluator");
+  CHECK(hostfile_text(place) == "node-a slots=2\nnode-b slots=1\n");
+}
+
+TEST_CASE("a launcher has a host file and no place among the ranks") {
+  GangPlace place = gang();
+  place.ranks = {{.role = "launcher", .index = 0, .host = "here", .port = 1}};
+  place.launcher_hosts = {"a", "b"};
+  place.launcher_slots = 4;
+  CHECK(hostfile_text(place) == "a slots=4\nb slots=4\n");
+  auto env = vars(place, 0);
+  CHECK(env.count("RANK") == 0);
+  CHECK(env.count("TF_CONFIG") == 0);
+  CHECK(env["DTRAIN_HOSTFILE"] == "/run/hosts");
+}
+
+TEST_CASE("torchrun's own flags have their defaults where it starts the processes") {
+  GangPlace place = gang();
+  place.torchrun_nproc = "2";
+  auto env = vars(place, 1);
+  CHECK(env["PET_NNODES"] == "3");
+  CHECK(env["PET_NODE_RANK"] == "1");
+  CHECK(env["PET_NPROC_PER_NODE"] == "2");
+  CHECK(env["PET_MASTER_PORT"] == env["MASTER_PORT"]);
+}

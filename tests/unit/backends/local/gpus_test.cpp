@@ -17,12 +17,13 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(visible_gpus("1,1") == Names{"1"});
 }
 
-TEST_CASE("each worker gets devices that no other has, or none gets any") {
+TEST_CASE("each rank gets devices that no other has, or none gets any") {
   const Names devices{"4", "5", "GPU-a", "7", "8"};
-  CHECK(assign_gpus(devices, 2, 2) == Names{"4,5", "GPU-a,7"});
-  CHECK(assign_gpus(devices, 5, 1) == Names{"4", "5", "GPU-a", "7", "8"});
-  CHECK(!assign_gpus(devices, 3, 2));
-  CHECK(!assign_gpus(devices, 4096, 2'000'000'000));
+  CHECK(assign_gpus(devices, {2, 2}) == Names{"4,5", "GPU-a,7"});
+  CHECK(assign_gpus(devices, {1, 1, 1, 1, 1}) == Names{"4", "5", "GPU-a", "7", "8"});
+  CHECK(assign_gpus(devices, {1, 0, 2}) == Names{"4", "", "5,GPU-a"});
+  CHECK(!assign_gpus(devices, {2, 2, 2}));
+  CHECK(!assign_gpus(devices, {2'000'000'000, 2'000'000'000}));
 }
 
 } // namespace

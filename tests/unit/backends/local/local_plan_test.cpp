@@ -75,7 +75,7 @@ TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where
   const auto plan = carried_out(job);
   CHECK(plan.ranks[0].devices == "0,1");
   CHECK(plan.ranks[1].devices == "2,3");
-  CHECK(plan.gpus_allocated == 2);
+  CHECK(plan.ranks[0].gpus_allocated() == 2);
 
   job.gpus = 3;
   const auto lacking = render_local_plan(job, k_machine);
@@ -84,8 +84,8 @@ TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where
                               "(--require-gpus makes this an error)");
   const auto on_cpu = read_local_plan(lacking.documents.at(0).text);
   CHECK(on_cpu.ranks[0].devices == "");
-  CHECK(on_cpu.gpus_requested == 3);
-  CHECK(on_cpu.gpus_allocated == 0);
+  CHECK(on_cpu.ranks[0].gpus == 3);
+  CHECK(on_cpu.ranks[0].gpus_allocated() == 0);
   job.require_gpus = true;
   CHECK_THROWS_AS(render_local_plan(job, k_machine), EngineError);
 }
@@ -94,10 +94,55 @@ TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
   JobSpec job;
   job.command = {"true"};
   job.memory = "16Gi";
-  CHECK_THROWS_WITH_AS(render_local_plan(job, {}),
+  CHECK_THROWS_WITH_AS(resolve(job),
                        "--memory: the local backend runs no containers: leave it out, or choose "
                        "--backend=kubernetes",
                        UsageError);
+}
+
+TEST_CASE("a tfjob's roles are instances of their own, ranks first, and the workers decide") {
+  auto job = example_job();
+  job.type = "tfjob";
+  job.ps = 2;
+  job.chief = true;
+  job.evaluator = true;
+  job.gpus = 1;
+  job.role_sequence = "PS,Worker";
+  const auto plan = carried_out(resolve(job));
+  std::vector<std::string> names;
+  for (const auto& rank : plan.ranks) {
+    names.push_back(rank.instance + (rank.decides ? "!" : "") + " " + rank.devices.value_or("-"));
+  }
+  CHECK(names == std::vector<std::string>{"chief-0! 0", "worker-0! 1", "worker-1! 2", "ps-0 ",
+                                          "ps-1 ", "evaluator-0 3"});
+  CHECK(plan.trainer == "TFJOB");
+  CHECK(plan.start_order == std::vector<std::string>{"ps", "worker", "chief", "evaluator"});
+  job.success_policy = "ChiefWorker";
+  CHECK(!carried_out(resolve(job)).ranks[1].decides);
+  job.clean_task_policy = "None";
+  CHECK(!carried_out(resolve(job)).clean_tasks);
+}
+
+TEST_CASE("a pytorchjob's first worker is its master") {
+  auto job = example_job();
+  job.type = "pytorchjob";
+  job.nproc_per_node = "2";
+  const auto plan = carried_out(resolve(job));
+  REQUIRE(plan.ranks.size() == 2);
+  CHECK(plan.ranks[0].instance == "master-0");
+  CHECK(plan.ranks[1].instance == "worker-0");
+  CHECK(plan.torchrun_processes == "2");
+}
+
+TEST_CASE("a launcher alone is started, with the GPUs and slots of its workers") {
+  auto job = example_job();
+  job.type = "etjob";
+  job.gpus = 2;
+  const auto plan = carried_out(resolve(job));
+  REQUIRE(plan.ranks.size() == 1);
+  CHECK(plan.ranks[0].instance == "launcher-0");
+  CHECK(plan.ranks[0].devices == "0,1,2,3");
+  CHECK(plan.launcher_slots == 4);
 }
 
 TEST_CASE("a plan that is none is refused") {

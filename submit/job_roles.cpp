@@ -1,0 +1,125 @@
+#include "submit/job_roles.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace dtrain {
+namespace {
+
+Role make_role(const JobSpec& job, const char* name, int replicas, const RoleOptions& options) {
+  const auto own_or = [](const std::string& own, const std::string& of_job) {
+    return own.empty() ? of_job : own;
+  };
+  Role role;
+  role.name = name;
+  role.replicas = replicas;
+  role.gpus = job.gpus;
+  role.ranked = is_ranked_role(name);
+  role.image = own_or(options.image, job.image);
+  role.cpu = own_or(options.cpu, job.cpu);
+  role.cpu_limit = options.cpu_limit;
+  role.memory = own_or(options.memory, job.memory);
+  role.memory_limit = options.memory_limit;
+  role.selectors = options.selectors.empty() ? job.selectors : options.selectors;
+  role.annotations = job.annotations;
+  role.annotations.insert(role.annotations.end(), options.annotations.begin(),
+                          options.annotations.end());
+  role.port = options.port;
+  return role;
+}
+
+std::string lower(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return out;
+}
+
+} // namespace
+
+const std::vector<JobType>& job_types() {
+  static const std::vector<JobType> all = {
+      {.name = "tfjob", .trainer = "TFJOB", .alias = "tf"},
+      {.name = "pytorchjob", .trainer = "PYTORCHJOB", .alias = "pytorch", .has_master = true},
+      {.name = "mpijob", .trainer = "MPIJOB", .alias = "mpi", .has_launcher = true},
+      {.name = "horovodjob", .trainer = "HOROVODJOB", .alias = "", .has_launcher = true},
+      {.name = "etjob", .trainer = "ETJOB", .alias = "et", .has_launcher = true},
+      {.name = "deepspeedjob", .trainer = "DEEPSPEEDJOB", .alias = "", .has_launcher = true},
+      {.name = "", .trainer = "DTRAINJOB", .alias = ""},
+  };
+  return all;
+}
+
+const JobType* find_job_type(std::string_view word) {
+  const auto found = std::find_if(job_types().begin(), job_types().end(), [&](const JobType& type) {
+    return type.name == word || (!type.alias.empty() && type.alias == word);
+  });
+  return found == job_types().end() ? nullptr : &*found;
+}
+
+bool is_ranked_role(std::string_view role) {
+  return role == k_chief || role == k_master || role == k_worker;
+}
+
+std::vector<Role> job_roles(const JobSpec& job) {
+  const JobType& type = *find_job_type(job.type);
+  std::vector<Role> roles;
+  if (type.has_launcher) {
+    roles.push_back(make_role(job, k_launcher, 1, job.launcher_role));
+    roles.back().gpus = 0; // It only starts what runs at the workers.
+    roles.push_back(make_role(job, k_worker, job.workers, job.worker_role));
+    roles.back().runs_command = false;
+    roles.back().ranked = false;
+    return roles;
+  }
+  if (job.chief) {
+    roles.push_back(make_role(job, k_chief, 1, job.chief_role));
+  }
+  if (type.has_master) {
+    roles.push_back(make_role(job, k_master, 1, job.worker_role));
+  }
+  if (const int workers = job.workers - (type.has_master ? 1 : 0); workers > 0) {
+    roles.push_back(make_role(job, k_worker, workers, job.worker_role));
+  }
+  if (job.ps > 0) {
+    roles.push_back(make_role(job, k_ps, job.ps, job.ps_role));
+    roles.back().gpus = job.ps_gpus;
+  }
+  if (job.evaluator) {
+    roles.push_back(make_role(job, k_evaluator, 1, job.evaluator_role));
+  }
+  return roles;
+}
+
+int slots_per_worker(const JobSpec& job) { return std::max(job.gpus, 1); }
+
+std::vector<std::string> role_start_order(const JobSpec& job) {
+  constexpr std::array<std::string_view, 4> k_known = {k_worker, k_ps, k_chief, k_evaluator};
+  std::vector<std::string> order;
+  for (std::size_t begin = 0; begin < job.role_sequence.size();) {
+    const std::size_t end = std::min(job.role_sequence.find(',', begin), job.role_sequence.size());
+    const std::string name = lower(std::string_view(job.role_sequence).substr(begin, end - begin));
+    if (std::find(k_known.begin(), k_known.end(), name) == k_known.end() ||
+        std::find(order.begin(), order.end(), name) != order.end()) {
+      throw UsageError(fmt::format("--role-sequence={}: must name each of Worker, PS, Chief and "
+                                   "Evaluator at most once, with commas between them",
+                                   printable(job.role_sequence)));
+    }
+    order.push_back(name);
+    begin = end + 1;
+  }
+  for (const Role& role : job_roles(job)) {
+    if (std::find(order.begin(), order.end(), role.name) == order.end()) {
+      order.push_back(role.name);
+    }
+  }
+  return order;
+}
+
+} // namespace dtrain

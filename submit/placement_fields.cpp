@@ -1,0 +1,87 @@
+#include "submit/job_field_groups.h"
+
+namespace dtrain {
+namespace {
+
+constexpr const char* k_group = "Cluster";
+
+JobField sharing_field(const char* key, const char* flag, const char* alias, bool JobSpec::*flag_of,
+                       const char* help) {
+  return {.key = key,
+          .flags = flag,
+          .member = member(flag_of),
+          .metavar = "",
+          .help = help,
+          .group = k_group,
+          .aliases = {alias},
+          .engines = k_local}; // Where processes share the machine's anyway.
+}
+
+} // namespace
+
+std::vector<JobField> placement_fields() {
+  return {
+      {.key = "scheduler",
+       .flags = "--scheduler",
+       .member = member(&JobSpec::scheduler),
+       .metavar = "NAME",
+       .help = "Scheduler that places the job (default: the cluster's)",
+       .group = k_group,
+       .engines = k_nowhere,
+       .not_local = "has no scheduler"},
+      {.key = "gpuType",
+       .flags = "--gpu-type",
+       .member = member(&JobSpec::gpu_type),
+       .metavar = "MODEL",
+       .help = "Model that the GPUs must be of",
+       .group = k_group,
+       .engines = k_nowhere,
+       .not_local = "does not tell models of GPUs apart"},
+      {.key = "devices",
+       .flags = "--device",
+       .member = member(&JobSpec::devices),
+       .metavar = "RESOURCE=N",
+       .help = "Other devices of each worker (amd.com/gpu=1); may be repeated",
+       .group = k_group,
+       .engines = k_nowhere,
+       .not_local = "hands out no devices but NVIDIA's (--gpus)"},
+      {.key = "nodeList",
+       .flags = "--node-list",
+       .member = member(&JobSpec::node_list),
+       .metavar = "NODE",
+       .help = "Node that may be used; may be repeated",
+       .group = k_group,
+       .engines = k_nowhere,
+       .not_local = "has one node only"},
+      {.key = "gang",
+       .flags = "--gang",
+       .member = member(&JobSpec::gang),
+       .metavar = "",
+       .help = "Start all instances or none",
+       .group = k_group,
+       .engines = k_local}, // It never does otherwise.
+      {.key = "rdma",
+       .flags = "--rdma",
+       .member = member(&JobSpec::rdma),
+       .metavar = "",
+       .help = "Give the ranks the node's InfiniBand or RoCE devices",
+       .group = k_group,
+       .engines = k_local}, // Where processes have them anyway.
+      {.key = "preemptible",
+       .flags = "--preemptible",
+       .member = member(&JobSpec::preemptible),
+       .metavar = "",
+       .help = "The job may be ended to make room for another of higher priority",
+       .group = k_group,
+       .engines = k_nowhere,
+       .not_local = "never ends a job for another"},
+      sharing_field("hostIPC", "--host-ipc", "--hostIPC", &JobSpec::host_ipc,
+                    "Share the node's shared memory and semaphores"),
+      sharing_field("hostNetwork", "--host-network", "--hostNetwork", &JobSpec::host_network,
+                    "Share the node's network"),
+      sharing_field("hostPID", "--host-pid", "--hostPID", &JobSpec::host_pid,
+                    "Share the node's process numbers"),
+  };
+}
+
+} // namespace dtrain
