@@ -153,7 +153,7 @@ Used read_args(const CommandTable& command, const Strings& args) {
       if (option != nullptr) {
         used.flags.push_back(option);
         const bool has_value = arg.find('=') != std::string::npos;
-        used.awaiting = option->is_switch() || has_value ? nullptr : option;
+        used.awaiting = option->stands_alone() || has_value ? nullptr : option;
       }
     } else {
       used.positionals.push_back(arg);
@@ -167,7 +167,7 @@ void offer_flags(const CommandTable& command, const Used& used, Offer& offer) {
     const bool many = std::holds_alternative<Strings*>(option.target);
     const bool again = std::find(used.flags.begin(), used.flags.end(), &option) != used.flags.end();
     if (!option.positional && (many || !again)) {
-      offer.add(option.long_flag() + (option.is_switch() ? "" : "="), option.help);
+      offer.add(option.long_flag() + (option.stands_alone() ? "" : "="), option.help);
     }
   }
   offer.add("--help", "Print help");

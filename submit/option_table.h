@@ -49,6 +49,8 @@ struct Option {
   std::vector<std::string> aliases = {}; ///< Accepted, but neither shown nor offered.
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }
+  /// The flag means something without a value.
+  bool stands_alone() const { return is_switch() || !implied.empty(); }
 
   /// "--namespace" of "-n,--namespace"; a positional's "NAME".
   std::string long_flag() const;

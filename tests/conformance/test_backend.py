@@ -121,7 +121,9 @@ def test_the_whole_gang_is_restarted(engine):
 
 def test_the_run_before_a_restart_can_be_read(engine):
     engine.submit("again", "sh", "-c",
-                  "echo run $DTRAIN_RESTART_COUNT; [ $DTRAIN_RESTART_COUNT = 1 ]",
+                  # Only the one that has written fails: the other is ended then.
+                  "echo run $DTRAIN_RESTART_COUNT; [ $DTRAIN_RESTART_COUNT = 1 ] && exit 0; "
+                  "[ $RANK = 1 ] && exit 1; exec sleep 60",
                   flags=["--workers=2", "--max-restarts=2"])
     engine.wait("again")
     assert engine.get("again")["restarts"] == 1
