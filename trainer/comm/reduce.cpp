@@ -1,5 +1,7 @@
 #include "trainer/comm/reduce.h"
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -48,6 +50,16 @@ __attribute__((target("avx2"))) void add_into_avx2(float* into, const float* fro
   add_into_plain(into + i, from + i, count - i);
 }
 
+__attribute__((target("avx2"))) void copy_avx2(float* into, const float* from, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + k_strip <= count; i += k_strip) {
+    for (std::size_t j = i; j < i + k_strip; j += k_lanes) {
+      _mm256_storeu_ps(into + j, _mm256_loadu_ps(from + j));
+    }
+  }
+  std::copy_n(from + i, count - i, into + i);
+}
+
 __attribute__((target("avx2"))) void
 sum_to_all_avx2(std::span<float* const> out, std::span<const float* const> in, std::size_t count) {
   std::size_t i = 0;
@@ -85,6 +97,16 @@ void add_into(float* into, const float* from, std::size_t count) {
   }
 #endif
   add_into_plain(into, from, count);
+}
+
+void copy(float* into, const float* from, std::size_t count) {
+#if defined(__x86_64__)
+  if (has_avx2()) {
+    copy_avx2(into, from, count);
+    return;
+  }
+#endif
+  std::copy_n(from, count, into);
 }
 
 void sum_to_all(std::span<float* const> out, std::span<const float* const> in, std::size_t count) {

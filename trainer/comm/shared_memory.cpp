@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::size_t k_block_floats = 16UL * 1024; ///< What is claimed at a time.
 constexpr std::size_t k_short_bytes = 64UL * 1024;  ///< Ordinary buffers that are copied whole.
-constexpr int k_most_ranks_whole = 4;               ///< Up to here whole slots are, too.
+constexpr int k_most_ranks_whole = 4;               ///< Up to here longer ones are, too:
+constexpr std::size_t k_whole_bytes = 1024UL * 1024;
 constexpr std::size_t k_piece_bytes = k_slot_bytes; ///< Of longer ones, what a slot takes.
 
 class SharedMemory final : public Transport {
@@ -305,7 +306,7 @@ class SharedMemory final : public Transport {
   }
 
   bool copies_whole(std::size_t bytes) const {
-    return n_ == 2 || (n_ <= k_most_ranks_whole && bytes <= k_piece_bytes) ||
+    return n_ == 2 || (n_ <= k_most_ranks_whole && bytes <= k_whole_bytes) ||
            bytes <= k_short_bytes;
   }
 
@@ -390,7 +391,7 @@ class SharedMemory final : public Transport {
         for (int to = 0; to < n_; ++to) {
           const auto [first, length] = share(turn, to);
           if (to != self_) {
-            std::memcpy(staged(turn, self_, first), buffer + first, length * sizeof(float));
+            copy(staged(turn, self_, first), buffer + first, length);
           }
         }
         pass(&Stages::copied_in, base + turn);
@@ -413,7 +414,7 @@ class SharedMemory final : public Transport {
         for (int from = 0; from < n_; ++from) {
           const auto [first, length] = share(i, from);
           if (from != self_) {
-            std::memcpy(buffer + first, staged(i, from, first), length * sizeof(float));
+            copy(buffer + first, staged(i, from, first), length);
           }
         }
         pass(&Stages::copied_out, base + i);
