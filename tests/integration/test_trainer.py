@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import time
 
 import pexpect
@@ -195,6 +196,26 @@ def test_a_peer_that_never_comes_is_named(home, data):
     result = home.trainer(f"--data={data}", "--rendezvous-timeout=1", env=env, expect=None)
     assert result.code not in (0, None) and result.code > 0
     assert result.err.count("\n") == 1 and "rank 1" in result.err
+
+
+def test_a_master_whose_name_appears_late_is_found(home, data):
+    """As a Kubernetes Service's: here its line comes late in a hosts file of the ranks' own."""
+    hosts = home.folder / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    with_hosts = ["unshare", "--mount", "sh", "-c",
+                  'mount --bind "$0" /etc/hosts && exec "$@"', hosts]
+    if subprocess.run([*with_hosts, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount")
+    port = free_port()
+    ranks = [home.start([*with_hosts, home.trainer_path, f"--data={data}", "--epochs=1"],
+                        env=gang_env(rank, 2, port) | {"MASTER_ADDR": "late.example"})
+             for rank in (0, 1)]
+    time.sleep(1)
+    assert all(rank.poll() is None for rank in ranks)
+    with hosts.open("a") as file:  # the same file: it is what is mounted
+        file.write("127.0.0.1 late.example\n")
+    for rank in ranks:
+        assert rank.wait(timeout=30 * home.build.slowness) == EXIT_OK, rank.output.read_text()
 
 
 def test_it_runs_from_tf_config_alone(home, data):

@@ -43,15 +43,15 @@ void sleep_seconds(double seconds) {
 /// address otherwise. Where the name resolves to loopback although other hosts take part (Debian
 /// names its host 127.0.1.1), or to an address that is not on this machine (a service's, or one
 /// behind NAT), all interfaces.
-Fd listen_for_ranks(const Cluster& cluster) {
+Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline) {
   const bool one_host = cluster.local_world_size >= cluster.world_size;
   const bool says_loopback = cluster.master_addr == "localhost" ||
                              cluster.master_addr.starts_with("127.") ||
                              cluster.master_addr == "::1";
   std::string why;
-  const Deadline deadline = after_seconds(k_bind_seconds);
+  std::optional<Deadline> deadline; // Counted from when the name is known.
   do {
-    for (Address address : resolve(cluster.master_addr, cluster.master_port)) {
+    for (Address address : resolve(cluster.master_addr, cluster.master_port, name_deadline)) {
       if (address.is_loopback() && !one_host && !says_loopback) {
         address = any_address(address.storage.ss_family, cluster.master_port);
       }
@@ -68,8 +68,9 @@ Fd listen_for_ranks(const Cluster& cluster) {
         }
       }
     }
+    deadline = deadline.value_or(after_seconds(k_bind_seconds));
     sleep_seconds(k_slice_seconds);
-  } while (Clock::now() < deadline);
+  } while (Clock::now() < *deadline);
   throw ClusterError(fmt::format("rank 0 cannot listen at {}: choose another MASTER_PORT", why));
 }
 
@@ -96,7 +97,7 @@ Star::Star(const Cluster& cluster, const CommOptions& options)
 }
 
 void Star::host(const Cluster& cluster, const CommOptions& options) {
-  Fd listener = listen_for_ranks(cluster);
+  Fd listener = listen_for_ranks(cluster, after_seconds(options.rendezvous_timeout));
   own_address_ = hub_address_ = local_address(listener);
   std::vector<std::optional<Introduction>> arrived(static_cast<std::size_t>(world_size_));
   links_.resize(static_cast<std::size_t>(world_size_));
@@ -163,7 +164,7 @@ void Star::join(const Cluster& cluster, const CommOptions& options) {
   double pause = k_first_retry_seconds;
   while (Clock::now() < deadline) {
     try {
-      for (const Address& address : resolve(cluster.master_addr, cluster.master_port)) {
+      for (const Address& address : resolve(cluster.master_addr, cluster.master_port, deadline)) {
         try {
           Fd link = dial_authenticated(address, cluster.job_token, self, deadline);
           own_address_ = local_address(link);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <system_error>
+#include <thread>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -138,6 +139,18 @@ std::vector<Address> resolve(const std::string& host, int port) {
     }
   }
   return addresses;
+}
+
+std::vector<Address> resolve(const std::string& host, int port, Deadline deadline) {
+  constexpr std::chrono::milliseconds k_pause(200);
+  while (Clock::now() + k_pause < deadline) {
+    try {
+      return resolve(host, port);
+    } catch (const ClusterError&) {
+      std::this_thread::sleep_for(k_pause);
+    }
+  }
+  return resolve(host, port);
 }
 
 Address any_address(int family, int port) {

@@ -68,6 +68,8 @@ struct Address {
 
 /// Throws ClusterError when the name has no address.
 std::vector<Address> resolve(const std::string& host, int port);
+/// The same, but tries again until the deadline: a service's name may appear after its ranks.
+std::vector<Address> resolve(const std::string& host, int port, Deadline deadline);
 Address any_address(int family, int port);
 Address local_address(const Fd& fd);
 Address remote_address(const Fd& fd);

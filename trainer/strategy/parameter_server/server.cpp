@@ -22,7 +22,8 @@ constexpr int k_beats_a_timeout = 4;
 
 Fd open_door(const ServerOptions& options) {
   std::string why = "it has no address";
-  for (const Address& address : resolve(options.host, options.port)) {
+  for (const Address& address :
+       resolve(options.host, options.port, after_seconds(options.rendezvous_timeout))) {
     try {
       return listen_at(address);
     } catch (const LinkError& error) {

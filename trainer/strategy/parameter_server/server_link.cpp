@@ -61,7 +61,7 @@ void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
   double pause = k_first_retry_seconds;
   do {
     try {
-      for (const Address& address : resolve(host_, port_)) {
+      for (const Address& address : resolve(host_, port_, deadline)) {
         try {
           const Introduction self =
               introduce_self(LinkPurpose::parameter_server, hello_.worker, hello_.workers);
