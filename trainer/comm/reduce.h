@@ -1,5 +1,5 @@
-// Sums and copies of float arrays. AVX2 where the machine has it, found at run time; all variants give the
-// same bits, as each element is added in the order of the arguments.
+// Sums and copies of float arrays. AVX2 where the machine has it, found at run time; all variants
+// give the same bits, as each element is added in the order of the arguments.
 #pragma once
 
 #include <cstddef>
