@@ -70,14 +70,14 @@ std::vector<JobField> life_cycle_fields() {
        .metavar = "KEY=VALUE",
        .help = "Label of the job, for --selector of list and delete; may be repeated",
        .group = k_group,
-       .engines = k_nowhere},
+       .engines = k_kubernetes},
       {.key = "annotations",
        .flags = "-a,--annotation",
        .member = member(&JobSpec::annotations),
        .metavar = "KEY=VALUE",
        .help = "Annotation of the job's objects; may be repeated",
        .group = k_group,
-       .engines = k_nowhere,
+       .engines = k_kubernetes,
        .not_local = "has no objects to annotate"},
   };
 }

@@ -14,7 +14,7 @@ JobField sharing_field(const char* key, const char* flag, const char* alias, boo
           .help = help,
           .group = k_group,
           .aliases = {alias},
-          .engines = k_local}; // Where processes share the machine's anyway.
+          .engines = k_everywhere}; // This machine's processes share it anyway.
 }
 
 } // namespace
@@ -27,7 +27,7 @@ std::vector<JobField> placement_fields() {
        .metavar = "NAME",
        .help = "Scheduler that places the job (default: the cluster's)",
        .group = k_group,
-       .engines = k_nowhere,
+       .engines = k_kubernetes,
        .not_local = "has no scheduler"},
       {.key = "gpuType",
        .flags = "--gpu-type",
@@ -35,7 +35,7 @@ std::vector<JobField> placement_fields() {
        .metavar = "MODEL",
        .help = "Model that the GPUs must be of",
        .group = k_group,
-       .engines = k_nowhere,
+       .engines = k_kubernetes,
        .not_local = "does not tell models of GPUs apart"},
       {.key = "devices",
        .flags = "--device",
@@ -43,7 +43,7 @@ std::vector<JobField> placement_fields() {
        .metavar = "RESOURCE=N",
        .help = "Other devices of each worker (amd.com/gpu=1); may be repeated",
        .group = k_group,
-       .engines = k_nowhere,
+       .engines = k_kubernetes,
        .not_local = "hands out no devices but NVIDIA's (--gpus)"},
       {.key = "nodeList",
        .flags = "--node-list",
@@ -51,7 +51,7 @@ std::vector<JobField> placement_fields() {
        .metavar = "NODE",
        .help = "Node that may be used; may be repeated",
        .group = k_group,
-       .engines = k_nowhere,
+       .engines = k_kubernetes,
        .not_local = "has one node only"},
       {.key = "gang",
        .flags = "--gang",

@@ -30,7 +30,7 @@ JobField text_field(const RoleFlags& role, const char* key, const char* flag,
           .metavar = metavar,
           .help = std::move(help),
           .group = k_group,
-          .engines = k_nowhere};
+          .engines = k_kubernetes};
 }
 
 JobField list_field(const RoleFlags& role, const char* key, const char* flag,
@@ -41,14 +41,14 @@ JobField list_field(const RoleFlags& role, const char* key, const char* flag,
           .metavar = "KEY=VALUE",
           .help = std::move(help) + "; may be repeated",
           .group = k_group,
-          .engines = k_nowhere};
+          .engines = k_kubernetes};
 }
 
 void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
   if (role.image) {
     fields.push_back(text_field(role, "Image", "image", &RoleOptions::image, "IMAGE",
                                 fmt::format("Container image of {}", role.what)));
-    fields.back().engines = k_local; // Which needs none.
+    fields.back().engines = k_everywhere; // This machine needs none.
   }
   if (role.resources) {
     fields.push_back(text_field(role, "Cpu", "cpu", &RoleOptions::cpu, "N",
@@ -73,7 +73,7 @@ void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
          .group = k_group,
          .minimum = 0,
          .maximum = k_last_port,
-         .engines = k_nowhere,
+         .engines = k_kubernetes,
          .not_local = k_own_ports});
   }
   if (role.selector) {
@@ -100,7 +100,7 @@ std::vector<JobField> role_fields() {
        .group = k_group,
        .minimum = 0,
        .maximum = k_max_workers,
-       .engines = k_local},
+       .engines = k_local | k_kubernetes},
       {.key = "psGpus",
        .flags = "--ps-gpus",
        .member = member(&JobSpec::ps_gpus),
@@ -109,21 +109,21 @@ std::vector<JobField> role_fields() {
        .group = k_group,
        .minimum = 0,
        .maximum = k_most_gpus,
-       .engines = k_local},
+       .engines = k_local | k_kubernetes},
       {.key = "chief",
        .flags = "--chief",
        .member = member(&JobSpec::chief),
        .metavar = "",
        .help = "A chief besides the workers: TensorFlow's rank 0",
        .group = k_group,
-       .engines = k_local},
+       .engines = k_local | k_kubernetes},
       {.key = "evaluator",
        .flags = "--evaluator",
        .member = member(&JobSpec::evaluator),
        .metavar = "",
        .help = "A process outside the gang that scores the checkpoints",
        .group = k_group,
-       .engines = k_local},
+       .engines = k_local | k_kubernetes},
       {.key = "nprocPerNode",
        .flags = "--nproc-per-node",
        .member = member(&JobSpec::nproc_per_node),
@@ -131,7 +131,7 @@ std::vector<JobField> role_fields() {
        .help = "pytorchjob: what torchrun, the command of each worker, starts there: a number, "
                "auto, gpu or cpu",
        .group = k_group,
-       .engines = k_local},
+       .engines = k_local | k_kubernetes},
       {.key = "roleSequence",
        .flags = "--role-sequence",
        .member = member(&JobSpec::role_sequence),
@@ -147,7 +147,7 @@ std::vector<JobField> role_fields() {
                "0's (default: AllWorkers)",
        .group = k_group,
        .choices = {"AllWorkers", "ChiefWorker"},
-       .engines = k_local},
+       .engines = k_local | k_kubernetes},
   };
   add_role(fields,
            {.name = "chief", .what = "the chief", .role = &JobSpec::chief_role, .port = true});

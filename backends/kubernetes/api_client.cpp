@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 namespace dtrain::kubernetes {
 namespace {
 
@@ -154,33 +156,53 @@ void ApiClient::fail(const ApiResult& result) const {
 }
 
 ApiClient::Listing ApiClient::list(const std::string& path, Query query) {
-  Listing listing;
-  query.emplace_back("limit", k_page_size);
-  std::string next;
-  for (;;) {
-    Query page = query;
-    if (!next.empty()) {
-      page.emplace_back("continue", next);
+  return std::move(list_all({{path, std::move(query)}}).front());
+}
+
+std::vector<ApiClient::Listing>
+ApiClient::list_all(const std::vector<std::pair<std::string, Query>>& collections) {
+  std::vector<Listing> listings(collections.size());
+  std::vector<std::string> next(collections.size()); // The page to ask for; empty: the first.
+  std::vector<std::size_t> open(collections.size());
+  std::iota(open.begin(), open.end(), std::size_t{0});
+  while (!open.empty()) {
+    std::vector<HttpRequest> requests;
+    for (const std::size_t i : open) {
+      Query page = collections[i].second;
+      page.emplace_back("limit", k_page_size);
+      if (!next[i].empty()) {
+        page.emplace_back("continue", next[i]);
+      }
+      requests.push_back(request("GET", collections[i].first, page));
     }
-    ApiResult result = call(request("GET", path, page));
-    if (result.status == k_gone && !next.empty()) {
-      listing.items.clear();
-      next.clear();
-      continue;
+    std::vector<ApiResult> results = call_all(std::move(requests));
+    std::vector<std::size_t> still_open;
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      const std::size_t i = open[r];
+      Listing& listing = listings[i];
+      ApiResult& result = results[r];
+      if (result.status == k_gone && !next[i].empty()) {
+        listing.items.clear();
+        next[i].clear();
+        still_open.push_back(i);
+        continue;
+      }
+      if (!result.ok()) {
+        fail(result);
+      }
+      for (json& item : result.body["items"]) {
+        listing.items.push_back(std::move(item));
+      }
+      const json& metadata = result.body["metadata"];
+      listing.resource_version = metadata.value("resourceVersion", "");
+      next[i] = metadata.value("continue", "");
+      if (!next[i].empty()) {
+        still_open.push_back(i);
+      }
     }
-    if (!result.ok()) {
-      fail(result);
-    }
-    for (json& item : result.body["items"]) {
-      listing.items.push_back(std::move(item));
-    }
-    const json& metadata = result.body["metadata"];
-    listing.resource_version = metadata.value("resourceVersion", "");
-    next = metadata.value("continue", "");
-    if (next.empty()) {
-      return listing;
-    }
+    open = std::move(still_open);
   }
+  return listings;
 }
 
 } // namespace dtrain::kubernetes

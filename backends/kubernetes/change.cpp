@@ -6,6 +6,7 @@
 #include "backends/kubernetes/submission.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 
@@ -69,8 +70,14 @@ void scale_job(ApiClient& api, const JobRef& ref, int workers) {
                                  ref.name));
   }
   JobSpec spec = read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
+  if (job_roles(spec).back().name != k_worker) {
+    throw UsageError(fmt::format("job {} has other roles behind its workers, whose places would "
+                                 "move: it cannot be scaled",
+                                 ref.name));
+  }
   spec.workers = workers;
-  const json rendered = document_of(render_plan(resolve(spec)), k_config_document);
+  const Plan plan = render_plan(resolve(spec));
+  const json rendered = document_of(plan, k_config_document);
   json change = identity_of(config, "v1", "ConfigMap");
   for (const char* key : {"data", "binaryData"}) {
     if (rendered.contains(key)) {
@@ -80,7 +87,9 @@ void scale_job(ApiClient& api, const JobRef& ref, int workers) {
   // More ranks must find the new environment; fewer may leave the old one a moment longer.
   api.must(api.apply(config_path, change, k_scale_manager));
   change = identity_of(job, "batch/v1", "Job");
-  change["spec"] = {{"completions", workers}, {"parallelism", workers}};
+  const json counts = document_of(plan, k_job_document);
+  change["spec"] = {{"completions", counts["spec"]["completions"]},
+                    {"parallelism", counts["spec"]["parallelism"]}};
   api.must(api.apply(job_path(ref), change, k_scale_manager));
 }
 

@@ -189,8 +189,7 @@ class LogReader {
                  const std::vector<const json*>& latest) const {
     int index = index_of(pod);
     if (index < 0 || static_cast<std::size_t>(index) >= latest.size() ||
-        (!query_.instance.empty() &&
-         instance_name(label(pod, k_role_label), index) != query_.instance)) {
+        (!query_.instance.empty() && instance_of(pod) != query_.instance)) {
       return false;
     }
     bool is_latest = latest[static_cast<std::size_t>(index)] == &pod;

@@ -10,6 +10,8 @@
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 namespace dtrain::kubernetes {
@@ -33,12 +35,18 @@ class KubernetesBackend final : public Backend {
   std::vector<CheckResult> check() override { return check_cluster(api()); }
 
   std::vector<JobSummary> list(const ListQuery& query) override {
+    const std::string chiefs = fmt::format("{},{}=0", selector_of(""), k_index_label);
+    const auto listings =
+        api().list_all({{jobs_path(query.namespace_name), {{"labelSelector", selector_of("")}}},
+                        {pods_path(query.namespace_name), {{"labelSelector", chiefs}}}});
+    std::map<std::string, std::string> nodes; // By the Job's uid.
+    for (const json& pod : listings[1].items) {
+      nodes[owner_uid(pod)] = text_at(pod, "spec/nodeName");
+    }
     std::vector<JobSummary> summaries;
-    std::map<std::string, std::string> nodes = chief_nodes(api(), query.namespace_name);
-    for (const json& job :
-         api().list(jobs_path(query.namespace_name), {{"labelSelector", selector_of("")}}).items) {
+    for (const json& job : listings[0].items) {
       summaries.push_back(summarize(job));
-      auto node = nodes.find(text_at(job, "metadata/uid"));
+      const auto node = nodes.find(text_at(job, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
     return summaries;

@@ -148,6 +148,26 @@ int index_of(const json& pod) {
   return parse_number(text, index) ? index : -1;
 }
 
+std::string instance_of(const json& object, int index) {
+  const std::string roles = annotation(object, k_roles_annotation);
+  for (std::string_view rest = roles; !rest.empty();) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    int count = 0;
+    if (!parse_number(entry.substr(std::min(equals + 1, entry.size())), count)) {
+      break;
+    }
+    if (index < count || rest.empty()) { // A scaled job has more of the last than it began with.
+      return instance_name(entry.substr(0, equals), index);
+    }
+    index -= count;
+  }
+  return instance_name(k_worker_role, index);
+}
+
+std::string instance_of(const json& pod) { return instance_of(pod, index_of(pod)); }
+
 int gpus_of(const json& pod_spec) {
   int gpus = 0;
   for (const json& container : member(pod_spec, "containers")) {

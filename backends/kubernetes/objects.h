@@ -1,6 +1,6 @@
 // What this backend's objects are called, and how they are read.
 //
-//   Job        NAME-worker      one Pod a rank; owns the others
+//   Job        NAME-worker      one Pod an instance; owns the others
 //   Service    NAME             headless: rank I answers to NAME-worker-I.NAME
 //   ConfigMap  NAME             start.sh (environment and command) and the host file
 //   Secret     NAME             the token that ranks prove to one another
@@ -21,7 +21,8 @@ namespace dtrain::kubernetes {
 inline constexpr const char* k_manager_label = "app.kubernetes.io/managed-by";
 inline constexpr const char* k_manager = "dtrain";
 inline constexpr const char* k_job_label = "dtrain/job";
-inline constexpr const char* k_role_label = "dtrain/role";
+inline constexpr const char* k_type_label = "dtrain/type";        ///< "TFJOB"
+inline constexpr const char* k_roles_annotation = "dtrain/roles"; ///< "chief=1,worker=3"
 inline constexpr const char* k_index_label = "batch.kubernetes.io/job-completion-index";
 inline constexpr const char* k_failure_count_annotation =
     "batch.kubernetes.io/job-index-failure-count";
@@ -59,8 +60,12 @@ std::string annotation(const nlohmann::json& object, std::string_view key);
 /// RFC 3339 in UTC, with or without a fraction. 0 where it is not that.
 Time parse_time(std::string_view text);
 
-/// A Pod's rank within its role; -1 where it has none.
+/// A Pod's place in the Job; -1 where it has none.
 int index_of(const nlohmann::json& pod);
+
+/// The instance in that place of a Job or Pod, "ps-0", by the roles annotation.
+std::string instance_of(const nlohmann::json& object, int index);
+std::string instance_of(const nlohmann::json& pod);
 
 /// GPUs that a Pod of this template asks for.
 int gpus_of(const nlohmann::json& pod_spec);

@@ -36,8 +36,7 @@ PodLog::PodLog(ApiClient& api, LogMerge& merge, const json& pod, PodLogQuery que
     : api_(api), merge_(merge), query_(query),
       path_(fmt::format("{}/{}/log", pods_path(text_at(pod, "metadata/namespace")),
                         text_at(pod, "metadata/name"))),
-      key_(text_at(pod, "metadata/uid")),
-      instance_(instance_name(label(pod, k_role_label), index_of(pod))) {
+      key_(text_at(pod, "metadata/uid")), instance_(instance_of(pod)) {
   merge_.open(key_, instance_, LogMerge::Clock::now());
   update(pod);
 }

@@ -21,10 +21,6 @@ bool is_ordinary_wait(const std::string& reason) {
   return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
 }
 
-std::string instance_of(const json& pod) {
-  return instance_name(label(pod, k_role_label), index_of(pod));
-}
-
 const json& condition(const json& object, std::string_view type) {
   static const json k_null;
   for (const json& entry : member(object, "status/conditions")) {

@@ -3,6 +3,7 @@
 #include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/objects.h"
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 #include "submit/quote.h"
 #include "submit/render.h"
 
@@ -12,7 +13,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <numeric>
 #include <set>
+#include <tuple>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -22,19 +25,14 @@ using nlohmann::json;
 constexpr std::size_t k_longest_host_name = 63;
 constexpr int k_lost_node_seconds = 30;
 constexpr int k_milliseconds = 1000;
+constexpr const char* k_gpu_type_label = "nvidia.com/gpu.product";
 constexpr const char* k_trainer_program = "dtrain-trainer";
 
 /// Variables that the script derives from the Pod, not from the job.
-const std::set<std::string, std::less<>> k_own_variables = {"RANK",
-                                                            "NODE_RANK",
-                                                            "GROUP_RANK",
-                                                            "ROLE_RANK",
-                                                            "TF_CONFIG",
-                                                            "TORCHELASTIC_RUN_ID",
-                                                            "TORCHELASTIC_RESTART_COUNT",
-                                                            "DTRAIN_JOB_UID",
-                                                            "DTRAIN_JOB_TOKEN",
-                                                            "DTRAIN_RESTART_COUNT"};
+const std::set<std::string, std::less<>> k_own_variables = {
+    "RANK",           "NODE_RANK",        "GROUP_RANK",          "ROLE_RANK",
+    "TF_CONFIG",      "PET_NODE_RANK",    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN", "DTRAIN_RESTART_COUNT"};
 
 std::vector<std::string> program_of(const JobSpec& job) {
   std::vector<std::string> program = job.command;
@@ -115,32 +113,94 @@ void add_mounts(const JobSpec& job, json& data) {
   }
 }
 
-json limits_of(const JobSpec& job) {
-  auto limits = json::array();
-  if (job.gpus > 0) {
-    limits.push_back({{"key", k_gpu_resource}, {"value", std::to_string(job.gpus)}});
+/// What each instance asks for: where only one of request and limit is given, it is both.
+void add_resources(const JobSpec& job, const Role& role, json& data) {
+  data["limits"] = json::array();
+  data["requests"] = json::array();
+  if (role.gpus > 0) {
+    data["limits"].push_back({{"key", k_gpu_resource}, {"value", std::to_string(role.gpus)}});
   }
-  if (!job.cpu.empty()) {
-    limits.push_back({{"key", "cpu"}, {"value", job.cpu}});
+  for (const std::string& device : job.devices) {
+    auto [key, value] = key_value(device, "--device");
+    data["limits"].push_back({{"key", key}, {"value", value}});
   }
-  if (!job.memory.empty()) {
-    limits.push_back({{"key", "memory"}, {"value", job.memory}});
+  const auto add = [&](const char* key, const std::string& request, const std::string& limit) {
+    const std::string& most = limit.empty() ? request : limit;
+    if (!most.empty()) {
+      data["limits"].push_back({{"key", key}, {"value", most}});
+    }
+    if (!request.empty() && !limit.empty()) {
+      data["requests"].push_back({{"key", key}, {"value", request}});
+    }
+  };
+  add("cpu", role.cpu, role.cpu_limit);
+  add("memory", role.memory, role.memory_limit);
+  data["has_limits"] = !data["limits"].empty();
+  data["has_requests"] = !data["requests"].empty();
+  data["has_resources"] = data["has_limits"].get<bool>() || data["has_requests"].get<bool>();
+}
+
+json pairs(const std::vector<std::string>& texts, const char* flag) {
+  auto list = json::array();
+  for (const std::string& text : texts) {
+    auto [key, value] = key_value(text, flag);
+    list.push_back({{"key", key}, {"value", value}});
   }
-  return limits;
+  return list;
+}
+
+/// "chief=1,worker=3"
+std::string roles_text(const std::vector<Role>& roles) {
+  std::string text;
+  for (const Role& role : roles) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", role.name, role.replicas);
+  }
+  return text;
+}
+
+int instances_of(const std::vector<Role>& roles) {
+  return std::accumulate(roles.begin(), roles.end(), 0,
+                         [](int sum, const Role& role) { return sum + role.replicas; });
+}
+
+/// The places of those on which the job's success hangs, "0-2"; empty: all.
+std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
+  if (job.success_policy == "ChiefWorker") {
+    return "0";
+  }
+  const auto ranks = std::accumulate(roles.begin(), roles.end(), 0, [](int sum, const Role& role) {
+    return sum + (role.ranked ? role.replicas : 0);
+  });
+  return ranks == instances_of(roles) ? "" : fmt::format("0-{}", ranks - 1);
 }
 
 json job_data(const JobSpec& job) {
+  const std::vector<Role> roles = job_roles(job);
+  const std::string decides = deciding(job, roles);
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
                {"job_object", role_job_name(job.name, k_worker_role)},
-               {"workers", job.workers},
+               {"type", find_job_type(job.type)->trainer},
+               {"roles", roles_text(roles)},
+               {"instances", instances_of(roles)},
+               {"host_network", job.host_network},
+               {"host_ipc", job.host_ipc},
+               {"host_pid", job.host_pid},
                {"max_restarts", job.max_restarts},
                {"grace_seconds", seconds(job.grace_period_ms)},
                {"lost_node_seconds", k_lost_node_seconds},
-               {"image", job.image},
+               {"image", roles[0].image},
                {"share_memory", job.share_memory},
                {"keep_from_disruption", job.max_restarts == 0},
                {"replace_from_lost_node", job.max_restarts > 0}};
+  data["success"] = section(!decides.empty(), {{"indexes", decides}});
+  data["scheduler"] = section(!job.scheduler.empty(), {{"name", job.scheduler}});
+  data["labels"] = pairs(job.labels, "--label");
+  data["annotations"] = pairs(roles[0].annotations, "--annotation");
+  data["nodes"] = json::array();
+  for (const std::string& node : job.node_list) {
+    data["nodes"].push_back({{"node", node}});
+  }
   data["queue"] = section(!job.queue.empty(), {{"name", job.queue}});
   data["active_deadline"] =
       section(job.running_timeout_ms > 0, {{"seconds", seconds(job.running_timeout_ms)}});
@@ -155,17 +215,16 @@ json job_data(const JobSpec& job) {
   for (const std::string& secret : job.image_pull_secrets) {
     data["pull_secrets"].push_back({{"name", secret}});
   }
-  data["selectors"] = json::array();
-  for (const std::string& selector : job.selectors) {
-    auto [key, value] = key_value(selector, "--selector");
-    data["selectors"].push_back({{"key", key}, {"value", value}});
+  data["selectors"] = pairs(roles[0].selectors, "--selector");
+  if (!job.gpu_type.empty()) {
+    data["selectors"].push_back({{"key", k_gpu_type_label}, {"value", job.gpu_type}});
   }
   data["tolerations"] = json::array();
   for (const std::string& text : job.tolerations) {
     data["tolerations"].push_back(toleration(text));
   }
-  data["limits"] = limits_of(job);
-  for (const char* list : {"pull_secrets", "selectors", "limits"}) {
+  add_resources(job, roles[0], data);
+  for (const char* list : {"pull_secrets", "selectors", "nodes"}) {
     data[fmt::format("has_{}", list)] = !data[list].empty();
   }
   add_mounts(job, data);
@@ -183,16 +242,41 @@ json config_data(const JobSpec& job) {
           {"start_bytes", section(!is_text, {{"base64", base64_encode(start)}})}};
 }
 
-void check_names(const JobSpec& job) {
-  if (job.image.empty()) {
+/// The Pods of a Job are made from one template.
+void check_roles(const JobSpec& job, const std::vector<Role>& roles) {
+  if (roles[0].name == k_launcher) {
+    throw UsageError(fmt::format("{}: the kubernetes backend runs no launcher: give the command "
+                                 "that every rank runs, without a type",
+                                 job.type));
+  }
+  const auto asks = [](const Role& role) {
+    return std::tie(role.gpus, role.image, role.cpu, role.cpu_limit, role.memory, role.memory_limit,
+                    role.selectors, role.annotations);
+  };
+  for (const Role& role : roles) {
+    if (asks(role) != asks(roles[0])) {
+      throw UsageError(fmt::format("the roles {} and {} differ in image, resources, selectors or "
+                                   "annotations: on Kubernetes they are Pods of one Indexed Job "
+                                   "and ask for the same{}",
+                                   roles[0].name, role.name,
+                                   role.gpus == roles[0].gpus
+                                       ? ""
+                                       : fmt::format("; GPUs: {} and {} (--ps-gpus={})",
+                                                     roles[0].gpus, role.gpus, roles[0].gpus)));
+    }
+  }
+}
+
+void check_names(const JobSpec& job, const std::vector<Role>& roles) {
+  if (roles[0].image.empty()) {
     throw UsageError("--image is needed on Kubernetes: the container image that the ranks run in");
   }
-  std::string last = instance_name(role_job_name(job.name, k_worker_role), job.workers - 1);
+  std::string last = instance_name(role_job_name(job.name, k_worker_role), instances_of(roles) - 1);
   if (last.size() > k_longest_host_name) {
-    throw UsageError(fmt::format("--name={}: {} characters at most with {} workers on Kubernetes, "
+    throw UsageError(fmt::format("--name={}: {} characters at most with {} Pods on Kubernetes, "
                                  "so that the host name {} fits into {}",
                                  job.name, k_longest_host_name - (last.size() - job.name.size()),
-                                 job.workers, last, k_longest_host_name));
+                                 instances_of(roles), last, k_longest_host_name));
   }
   if (std::isdigit(static_cast<unsigned char>(job.name[0])) != 0) {
     throw UsageError(fmt::format(
@@ -215,10 +299,15 @@ GangPlace gang_of(const JobSpec& job) {
   gang.max_restarts = job.max_restarts;
   gang.master_port = k_master_port;
   std::string host = role_job_name(job.name, k_worker_role);
-  for (int rank = 0; rank < job.workers; ++rank) {
-    gang.ranks.push_back(
-        {k_worker_role, rank, fmt::format("{}-{}.{}", host, rank, job.name), k_tf_port});
+  for (const Role& role : job_roles(job)) {
+    for (int index = 0; index < role.replicas; ++index) {
+      gang.ranks.push_back({.role = role.name,
+                            .index = index,
+                            .host = fmt::format("{}-{}.{}", host, gang.ranks.size(), job.name),
+                            .port = role.port == 0 ? k_tf_port : role.port});
+    }
   }
+  gang.torchrun_nproc = job.nproc_per_node;
   gang.master_addr = gang.ranks.at(0).host;
   return gang;
 }
@@ -226,18 +315,26 @@ GangPlace gang_of(const JobSpec& job) {
 std::string start_script(const JobSpec& job) {
   GangPlace gang = gang_of(job);
   json data;
-  data["environment"] = json::array();
-  for (const auto& [name, value] : rank_env(gang, 0)) {
-    if (!k_own_variables.contains(name)) {
-      data["environment"].push_back({{"name", name}, {"value", value}});
+  data["roles"] = json::array();
+  int first = 0;
+  for (const Role& role : job_roles(job)) {
+    json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
+    own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
+    own["environment"] = json::array();
+    for (const auto& [name, value] : rank_env(gang, first)) {
+      if (!k_own_variables.contains(name)) {
+        own["environment"].push_back({{"name", name}, {"value", value}});
+      }
     }
+    // The TF_CONFIGs of a role differ in the task's index alone.
+    std::string config = tf_config(gang, first);
+    constexpr std::string_view k_index = "\"index\":0";
+    std::size_t after = config.rfind(k_index) + k_index.size();
+    own["tf_config_head"] = config.substr(0, after - 1);
+    own["tf_config_tail"] = config.substr(after);
+    data["roles"].push_back(std::move(own));
+    first += role.replicas;
   }
-  // The ranks' TF_CONFIGs differ in the task's index alone.
-  std::string config = tf_config(gang, 0);
-  constexpr std::string_view k_index = "\"index\":0";
-  std::size_t after = config.rfind(k_index) + k_index.size();
-  data["tf_config_head"] = config.substr(0, after - 1);
-  data["tf_config_tail"] = config.substr(after);
 
   data["user_environment"] = json::array();
   for (const std::string& variable : job.env) {
@@ -252,7 +349,9 @@ std::string start_script(const JobSpec& job) {
 }
 
 Plan render_plan(const JobSpec& job) {
-  check_names(job);
+  const std::vector<Role> roles = job_roles(job);
+  check_roles(job, roles);
+  check_names(job, roles);
   Plan plan;
   plan.job = job;
   auto add = [&](const char* name, const json& data) {

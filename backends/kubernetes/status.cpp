@@ -3,6 +3,7 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/reasons.h"
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +18,6 @@ using nlohmann::json;
 
 constexpr int k_signal_base = 128; // A shell's and a container runtime's way to say "by signal".
 constexpr int k_last_signal = 64;
-constexpr const char* k_trainer = "DTRAINJOB";
 
 bool has_condition(const json& object, std::string_view type) {
   for (const json& entry : member(object, "status/conditions")) {
@@ -109,7 +109,7 @@ void read_exit(const json& pod, std::optional<int>& exit_code, std::optional<int
 
 InstanceStatus instance_status(const json& pod) {
   InstanceStatus instance;
-  instance.name = instance_name(label(pod, k_role_label), index_of(pod));
+  instance.name = instance_of(pod);
   instance.phase = pod_phase(pod);
   const json& state = member(main_container(pod), "state");
   const char* started = state.contains("terminated") ? "terminated/startedAt" : "running/startedAt";
@@ -145,8 +145,9 @@ FailureCause cause_of(const JobObjects& objects) {
     cause.message = why;
     return cause;
   }
-  cause.instance = instance_name(label(*pod, k_role_label), index_of(*pod));
-  cause.rank = index_of(*pod);
+  cause.instance = instance_of(*pod);
+  const std::string role = cause.instance.substr(0, cause.instance.rfind('-'));
+  cause.rank = is_ranked_role(role) ? index_of(*pod) : -1;
   cause.node = text_at(*pod, "spec/nodeName");
   read_exit(*pod, cause.exit_code, cause.signal);
   cause.message = pod_message(*pod);
@@ -170,7 +171,7 @@ JobSummary summarize(const json& job) {
   JobSummary summary;
   summary.name = label(job, k_job_label);
   summary.namespace_name = text_at(job, "metadata/namespace");
-  summary.trainer = k_trainer;
+  summary.trainer = label(job, k_type_label);
   summary.priority = text_at(job, "spec/template/spec/priorityClassName");
   summary.phase = phase_of(job);
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
@@ -255,12 +256,15 @@ JobStatus status_of(const JobObjects& objects) {
       instance = instance_status(*pod);
       status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
-      instance.name = instance_name(k_worker_role, index);
+      instance.name = instance_of(objects.job, index);
       instance.phase = is_final(status.phase)   ? status.phase
                        : is_ending(objects.job) ? Phase::failed
                                                 : Phase::pending;
       instance.is_chief = index == 0;
       instance.gpus = gpus_of(member(objects.job, "spec/template/spec"));
+    }
+    if (status.phase == Phase::succeeded) {
+      instance.phase = Phase::succeeded; // Also what the Job ended after those that decide.
     }
     all_up = all_up && instance.phase != Phase::pending;
     status.gpus_allocated += instance.phase == Phase::running ? instance.gpus : 0;

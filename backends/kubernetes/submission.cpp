@@ -11,6 +11,7 @@
 #include <array>
 #include <cctype>
 #include <cstring>
+#include <map>
 #include <sys/random.h>
 
 namespace dtrain::kubernetes {
@@ -122,8 +123,10 @@ void throw_no_such_job(const JobRef& ref) {
                              printable(ref.name), printable(ref.namespace_name)));
 }
 
+std::string owner_uid(const json& pod) { return label(pod, k_owner_uid_label); }
+
 bool is_pod_of(const json& pod, const json& job) {
-  return label(pod, k_owner_uid_label) == text_at(job, "metadata/uid");
+  return owner_uid(pod) == text_at(job, "metadata/uid");
 }
 
 void create_objects(ApiClient& api, const Plan& plan) {
@@ -256,15 +259,6 @@ void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status
     status.cause->last_stderr.push_back(log.body.substr(start, end - start));
     start = end + 1;
   }
-}
-
-std::map<std::string, std::string> chief_nodes(ApiClient& api, const std::string& namespace_name) {
-  std::map<std::string, std::string> nodes;
-  std::string selector = fmt::format("{},{}=0", selector_of(""), k_index_label);
-  for (const json& pod : api.list(pods_path(namespace_name), {{"labelSelector", selector}}).items) {
-    nodes[label(pod, k_owner_uid_label)] = text_at(pod, "spec/nodeName");
-  }
-  return nodes;
 }
 
 } // namespace dtrain::kubernetes

@@ -5,7 +5,6 @@
 #include "backends/kubernetes/api_client.h"
 #include "backends/kubernetes/status.h"
 
-#include <map>
 #include <string>
 
 namespace dtrain::kubernetes {
@@ -32,8 +31,8 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref);
 /// The failed rank's last lines, into the status of a failed job.
 void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status);
 
-/// Where each job's rank 0 runs, by the Job's uid; in all namespaces where the name is empty.
-std::map<std::string, std::string> chief_nodes(ApiClient& api, const std::string& namespace_name);
+/// The uid of a Pod's Job.
+std::string owner_uid(const nlohmann::json& pod);
 
 /// The Pods of this Job, not of one that had its name before.
 bool is_pod_of(const nlohmann::json& pod, const nlohmann::json& job);

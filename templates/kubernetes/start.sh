@@ -1,14 +1,26 @@
 #!/bin/sh
 # Every rank's first step: from the Pod's index to the environment of dtrain-environment(7), then
 # the command in this shell's place.
-rank=$JOB_COMPLETION_INDEX
+place=$JOB_COMPLETION_INDEX
+export DTRAIN_RESTART_COUNT="${DTRAIN_RESTART_COUNT:-0}"
+{{#roles}}
+first={{first}}
+if [ "$place" -ge "$first" ] && [ "$place" -lt {{end}} ]; then
+index=$((place - first))
 {{#environment}}
 export {{name}}={{value}}
 {{/environment}}
-export RANK="$rank" NODE_RANK="$rank" GROUP_RANK="$rank" ROLE_RANK="$rank"
-export TF_CONFIG={{tf_config_head}}"$rank"{{tf_config_tail}}
-export DTRAIN_RESTART_COUNT="${DTRAIN_RESTART_COUNT:-0}"
+export ROLE_RANK="$index"
+export TF_CONFIG={{tf_config_head}}"$index"{{tf_config_tail}}
+{{#ranked}}
+export RANK="$place" NODE_RANK="$place" GROUP_RANK="$place"
 export TORCHELASTIC_RESTART_COUNT="$DTRAIN_RESTART_COUNT" TORCHELASTIC_RUN_ID="$DTRAIN_JOB_UID"
+{{/ranked}}
+{{#torchrun}}
+export PET_NODE_RANK="$place"
+{{/torchrun}}
+fi
+{{/roles}}
 # An image made for root has a home that our user cannot write.
 [ -w "${HOME:-/}" ] || export HOME=/tmp
 {{#user_environment}}

@@ -131,8 +131,9 @@ def test_the_server_checks_a_plan_and_stores_nothing(kube):
     text = kube.dtrain(*good, "--", "true").out
     assert '"backoffLimit": 2147483647' in text  # a default of the server's
     kube.dtrain("get", "try", expect=EXIT_NOT_FOUND)
-    result = kube.dtrain(*good, "--memory=much", "--", "true", expect=EXIT_ENGINE)
-    assert "quantities must match" in result.err and result.err.count("\n") == 1
+    result = kube.dtrain(*good, "--image-pull-policy=Often", "--", "true",
+                         expect=EXIT_ENGINE)
+    assert 'Unsupported value: "Often"' in result.err and result.err.count("\n") == 1
 
 
 @pytest.mark.api

@@ -1,4 +1,5 @@
 #include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "submit/errors.h"
@@ -6,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -63,8 +65,19 @@ std::string run_script(const std::string& script, int rank) {
 
 } // namespace
 
-TEST_CASE("start.sh gives every rank what rank_env promises") {
+TEST_CASE("start.sh gives every instance what rank_env promises") {
   JobSpec job = job_of(3, {"env", "-0"});
+  SUBCASE("workers alone") {}
+  SUBCASE("every role of a tfjob") {
+    job.type = "tfjob";
+    job.chief = job.evaluator = true;
+    job.ps = 2;
+    job.ps_role.port = 4000;
+  }
+  SUBCASE("a master, and torchrun") {
+    job.type = "pytorchjob";
+    job.nproc_per_node = "2";
+  }
   job.max_restarts = 4;
   GangPlace gang = gang_of(job);
   gang.job_uid = "uid-1";
@@ -76,16 +89,20 @@ TEST_CASE("start.sh gives every rank what rank_env promises") {
   std::size_t wait = script.find("until has_address");
   REQUIRE(wait != std::string::npos);
   script.replace(wait, std::string("until has_address").size(), "until true");
-  for (int rank = 0; rank < job.workers; ++rank) {
+  for (int rank = 0; rank < static_cast<int>(gang.ranks.size()); ++rank) {
     std::map<std::string, std::string> given;
     std::istringstream output(run_script(script, rank));
     for (std::string entry; std::getline(output, entry, '\0');) {
       given[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
     }
-    for (const auto& [name, value] : rank_env(gang, rank)) {
+    const EnvVars promised = rank_env(gang, rank);
+    for (const auto& [name, value] : promised) {
       CAPTURE(name);
       CHECK(given[name] == value);
     }
+    const bool has_rank = std::any_of(promised.begin(), promised.end(),
+                                      [](const auto& var) { return var.first == "RANK"; });
+    CHECK(given.contains("RANK") == has_rank);
   }
 }
 
@@ -125,6 +142,63 @@ TEST_CASE("the Job asks for a Pod a rank, with GPUs, and passes the restricted l
   CHECK(pod["tolerations"][3] == nlohmann::json{{"key", "spot"}, {"operator", "Exists"}});
   CHECK(container["volumeMounts"][2]["mountPath"] == "/data");
   CHECK(pod["volumes"][2]["persistentVolumeClaim"]["claimName"] == "claim");
+}
+
+TEST_CASE("the roles are places of one Job, whose success is the ranks'") {
+  JobSpec job = job_of(2, {"true"});
+  nlohmann::json document_of_job = document(render_plan(job), "job.yaml");
+  CHECK(!document_of_job["spec"].contains("successPolicy"));
+  job.chief = true;
+  job.ps = 2;
+  document_of_job = document(render_plan(job), "job.yaml");
+  CHECK(document_of_job["spec"]["completions"] == 5);
+  CHECK(document_of_job["spec"]["successPolicy"]["rules"][0]["succeededIndexes"] == "0-2");
+  CHECK(instance_of(document_of_job, 0) == "chief-0");
+  CHECK(instance_of(document_of_job, 2) == "worker-1");
+  CHECK(instance_of(document_of_job, 4) == "ps-1");
+  job.success_policy = "ChiefWorker";
+  document_of_job = document(render_plan(job), "job.yaml");
+  CHECK(document_of_job["spec"]["successPolicy"]["rules"][0]["succeededIndexes"] == "0");
+  job.gpus = 1;
+  CHECK(error_of(job).find("--ps-gpus=1") != std::string::npos);
+  job.ps_gpus = 1;
+  CHECK(error_of(job) == "no error");
+  job.worker_role.memory = "1Gi";
+  CHECK(error_of(job).starts_with("the roles chief and worker differ"));
+  job = job_of(2, {"true"});
+  job.type = "mpijob";
+  CHECK(error_of(job).starts_with("mpijob: the kubernetes backend runs no launcher"));
+}
+
+TEST_CASE("where and with what a Pod runs is what was asked for") {
+  JobSpec job = job_of(1, {"true"});
+  job.labels = {"team=a"};
+  job.annotations = {"note=b c"};
+  job.scheduler = "volcano";
+  job.gpu_type = "H200";
+  job.devices = {"amd.com/gpu=2"};
+  job.node_list = {"n1", "n2"};
+  job.host_network = job.host_ipc = job.host_pid = true;
+  job.cpu = "1";
+  job.worker_role.cpu_limit = "2";
+  job.worker_role.memory_limit = "4Gi";
+  nlohmann::json made = document(render_plan(job), "job.yaml");
+  CHECK(made["metadata"]["labels"]["team"] == "a");
+  nlohmann::json pod = made["spec"]["template"];
+  CHECK(pod["metadata"]["annotations"]["note"] == "b c");
+  pod = pod["spec"];
+  CHECK(pod["schedulerName"] == "volcano");
+  CHECK(pod["nodeSelector"]["nvidia.com/gpu.product"] == "H200");
+  CHECK(pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+           ["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] ==
+        nlohmann::json::array({"n1", "n2"}));
+  CHECK(pod["hostNetwork"] == true);
+  CHECK(pod["hostIPC"] == true);
+  CHECK(pod["hostPID"] == true);
+  CHECK(!pod.contains("shareProcessNamespace"));
+  CHECK(pod["containers"][0]["resources"] ==
+        nlohmann::json{{"limits", {{"amd.com/gpu", "2"}, {"cpu", "2"}, {"memory", "4Gi"}}},
+                       {"requests", {{"cpu", "1"}}}});
 }
 
 TEST_CASE("a disruption is no failure, and with restarts a lost node's rank comes back") {

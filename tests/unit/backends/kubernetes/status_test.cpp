@@ -24,7 +24,7 @@ std::shared_ptr<json> pod_object(int index, const std::string& phase, json state
       {"metadata",
        {{"uid", "p" + std::to_string(index)},
         {"creationTimestamp", "2026-01-01T00:00:00Z"},
-        {"labels", {{k_role_label, "worker"}, {k_index_label, std::to_string(index)}}}}},
+        {"labels", {{k_index_label, std::to_string(index)}}}}},
       {"spec", {{"nodeName", "node1"}}},
       {"status",
        {{"phase", phase},
