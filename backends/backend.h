@@ -26,6 +26,8 @@ struct Plan {
   };
   JobSpec job;
   std::vector<Document> documents;
+  /// KEY=VALUE of the ranks' environment that no document shows but as ***.
+  std::vector<std::string> secret_env;
   std::vector<std::string> notices; ///< One line each, for stderr ("4 GPUs asked, 0 found: …").
 };
 
@@ -75,13 +77,16 @@ struct JobSummary {
   Time ended = 0;
   int gpus_requested = 0; ///< All instances together.
   int gpus_allocated = 0;
-  std::string node; ///< Chief's.
+  std::string node;                ///< Chief's.
+  std::vector<std::string> labels; ///< KEY=VALUE
+  Time expires = 0;                ///< When the engine forgets it; 0: never.
 };
 
 struct JobStatus : JobSummary {
   std::string uid;
   int restarts = 0;
-  std::string reason; ///< Why pending or failed, one line, from the engine.
+  std::string tensorboard; ///< Its URL; empty: none.
+  std::string reason;      ///< Why pending or failed, one line, from the engine.
   std::vector<InstanceStatus> instances;
   std::optional<FailureCause> cause;
 };
@@ -115,6 +120,15 @@ struct LogLine {
   std::string_view text; ///< Without its newline.
 };
 
+/// What one instance, with all processes below it, uses.
+struct InstanceUsage {
+  std::string instance;
+  std::string node;
+  double cpus = 0;
+  std::int64_t memory = 0; ///< Bytes.
+  int gpus = 0;
+};
+
 /// Return false to stop.
 using LogSink = std::function<bool(const LogLine&)>;
 using StatusSink = std::function<bool(const JobStatus&)>;
@@ -127,6 +141,10 @@ struct NodeStatus {
   std::string status; ///< "Ready", "NotReady", "Ready,SchedulingDisabled"
   int gpus = 0;       ///< That jobs may have.
   int gpus_requested = 0;
+  double cpus = 0; ///< 0: the engine does not say, nor of what follows.
+  double cpus_used = 0;
+  std::int64_t memory = 0; ///< Bytes.
+  std::int64_t memory_used = 0;
   int gpus_free() const { return gpus > gpus_requested ? gpus - gpus_requested : 0; }
 };
 
@@ -183,6 +201,16 @@ class Backend {
   virtual void scale(const JobRef& job, int workers);
 
   virtual std::vector<NodeStatus> nodes();
+
+  /// The job as it was submitted, for `clone`.
+  virtual JobSpec spec(const JobRef& job);
+
+  /// Runs a command beside an instance, on this terminal; its exit code, 128 + signal for one.
+  virtual int exec(const JobRef& job, const std::string& instance,
+                   const std::vector<std::string>& command);
+
+  /// Of the instances that run.
+  virtual std::vector<InstanceUsage> usage(const JobRef& job);
 
  protected:
   /// "suspend: the local backend cannot".

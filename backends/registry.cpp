@@ -42,8 +42,8 @@ std::vector<std::string> Backend::names(const ListQuery& query) {
 }
 
 void Backend::refuse(std::string_view verb) const {
-  throw UsageError(
-      fmt::format("{}: the {} backend cannot; --backend=kubernetes can", verb, name()));
+  throw UsageError(fmt::format("{}: the {} backend cannot{}", verb, name(),
+                               name() == "local" ? "; --backend=kubernetes can" : ""));
 }
 
 std::vector<Plan::Document> Backend::try_plan(const Plan&) { refuse("--dry-run=server"); }
@@ -51,6 +51,11 @@ void Backend::suspend(const JobRef&) { refuse("suspend"); }
 void Backend::resume(const JobRef&) { refuse("resume"); }
 void Backend::scale(const JobRef&, int) { refuse("scale"); }
 std::vector<NodeStatus> Backend::nodes() { refuse("top node"); }
+JobSpec Backend::spec(const JobRef&) { refuse("clone"); }
+int Backend::exec(const JobRef&, const std::string&, const std::vector<std::string>&) {
+  refuse("exec");
+}
+std::vector<InstanceUsage> Backend::usage(const JobRef&) { refuse("top job"); }
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;

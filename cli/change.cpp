@@ -27,7 +27,7 @@ void add_target(CommandTable& table, TargetOptions& target) {
 Option names_argument(std::vector<std::string>& names) {
   return {.flags = "NAME",
           .target = &names,
-          .help = "The names of jobs",
+          .help = "A job",
           .complete = Complete::job,
           .required = true,
           .positional = true};

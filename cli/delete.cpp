@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/job_filter.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 
@@ -18,6 +19,7 @@ struct DeleteOptions {
   std::vector<std::string> names;
   bool all = false;
   bool ignore_not_found = false;
+  std::vector<std::string> selectors;
   std::string save_logs;
   TargetOptions target;
 };
@@ -28,13 +30,15 @@ CommandTable delete_table(DeleteOptions& options) {
       .summary = "End jobs and forget them",
       .description = "Ends every process of the jobs named and removes their records and logs.",
       .examples = {"dtrain delete mnist", "# In a script that may run twice",
-                   "dtrain delete mnist --ignore-not-found"},
+                   "dtrain delete mnist --ignore-not-found", "# All of a team's",
+                   "dtrain delete -l team=vision --save-logs=old"},
       .options = {{.flags = "NAME",
                    .target = &options.names,
                    .help = "A job to delete",
                    .complete = Complete::job,
                    .positional = true},
                   {.flags = "--all", .target = &options.all, .help = "Every job of the namespace"},
+                  selector_option(options.selectors),
                   {.flags = "--ignore-not-found",
                    .target = &options.ignore_not_found,
                    .help = "A job that is not there counts as deleted"},
@@ -51,15 +55,18 @@ CommandTable delete_table(DeleteOptions& options) {
 }
 
 std::vector<std::string> names_to_delete(const Target& target, const DeleteOptions& options) {
-  if (options.all != options.names.empty()) {
-    throw UsageError(options.all ? "--all takes no names"
-                                 : "name the jobs to delete, or give --all");
+  const bool many = options.all || !options.selectors.empty();
+  if (many != options.names.empty()) {
+    throw UsageError(many ? "--all and --selector take no names"
+                          : "name the jobs to delete, or give --selector or --all");
   }
-  if (!options.all) {
+  if (!many) {
     return options.names;
   }
+  auto jobs = target.backend->list({target.namespace_name});
+  filter_jobs(jobs, options.selectors, {});
   std::vector<std::string> names;
-  for (const auto& job : target.backend->list({target.namespace_name})) {
+  for (const auto& job : jobs) {
     names.push_back(job.name);
   }
   return names;

@@ -2,6 +2,7 @@
 #include "cli/interrupt.h"
 #include "cli/job_list.h"
 #include "cli/output/job_text.h"
+#include "cli/output/redraw.h"
 #include "cli/output/time.h"
 #include "cli/output_option.h"
 #include "cli/target.h"
@@ -57,29 +58,6 @@ void print_status(Stream& out, const JobStatus& job, Time now, const std::string
   }
 }
 
-/// Draws each status over the one before it, where the screen holds it; else below it.
-class Redraw {
- public:
-  explicit Redraw(Stream& out) : out_(out) {}
-
-  void draw(const JobStatus& job, Time now, const std::string& output) {
-    Stream picture;
-    picture.set_terminal(out_.terminal());
-    print_status(picture, job, now, output);
-    const auto lines = std::count(picture.text().begin(), picture.text().end(), '\n');
-    if (lines_ > 0 && lines_ < out_.terminal().height) {
-      out_.write(fmt::format("\x1b[{}A\x1b[J", lines_));
-    }
-    lines_ = lines;
-    out_.write(picture.text());
-    out_.flush();
-  }
-
- private:
-  Stream& out_;
-  std::ptrdiff_t lines_ = 0;
-};
-
 /// One more row for each change, under one header; a pipe's reader sees them as they come.
 void append_row(Stream& out, const JobStatus& job, Time now, bool first) {
   const auto running =
@@ -102,7 +80,10 @@ void watch_job(Context& context, const Target& target, const GetOptions& options
   target.backend->watch(target.job(options.name), [&](const JobStatus& job) {
     const Time now = context.now();
     if (context.out.terminal().is_terminal && options.output != "json") {
-      redraw.draw(job, now, options.output);
+      Stream picture;
+      picture.set_terminal(context.out.terminal());
+      print_status(picture, job, now, options.output);
+      redraw.draw(picture.text());
     } else if (options.output.empty() || options.output == "wide") {
       append_row(context.out, job, now, first);
     } else {
@@ -118,9 +99,12 @@ int run_get(Context& context, const GetOptions& options) {
   const Target target = open_target(context, options.target);
   if (options.name.empty()) {
     if (options.watch) {
-      throw UsageError("--watch needs a job's name: dtrain get NAME --watch");
+      throw UsageError(
+          "--watch needs a job's name: dtrain get NAME --watch, or dtrain list --watch");
     }
-    print_list(context, target, {.output = options.output});
+    ListStyle style;
+    style.output = options.output;
+    print_list(context, target, style);
     return 0;
   }
   const JobStatus job = target.status(options.name);

@@ -5,15 +5,18 @@
 #include "cli/target.h"
 
 #include <string>
+#include <vector>
 
 namespace dtrain {
 
 struct ListStyle {
   std::string output; ///< As -o has it.
   bool all_namespaces = false;
+  std::vector<std::string> selectors; ///< job_filter.h
+  std::vector<std::string> statuses;
+  std::string sort; ///< "name", "status", "duration", "gpus"; empty: newest first.
 };
 
-/// Newest first.
 void print_list(Context& context, const Target& target, const ListStyle& style);
 
 } // namespace dtrain

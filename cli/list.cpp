@@ -1,18 +1,26 @@
 #include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/job_filter.h"
 #include "cli/job_list.h"
 #include "cli/output/job_text.h"
+#include "cli/output/redraw.h"
 #include "cli/output_option.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
+#include <thread>
 
 namespace dtrain {
 namespace {
 
+constexpr std::chrono::seconds k_watch_interval{1};
+
 struct ListOptions {
   ListStyle style;
+  bool watch = false;
   TargetOptions target;
 };
 
@@ -20,23 +28,33 @@ CommandTable list_table(ListOptions& options) {
   CommandTable table = {
       .name = "list",
       .summary = "List jobs, newest first",
-      .description = "Lists the jobs of a namespace, newest first.",
+      .description = "Lists the jobs of a namespace, newest first. With -w the list is drawn "
+                     "anew, or on a pipe printed anew, whenever it has changed.",
       .examples = {"dtrain list", "# Those that failed, in every namespace",
-                   "dtrain list -A -o json | jq -r '.[] | select(.status == \"FAILED\").name'"},
+                   "dtrain list -A --status=failed", "# A team's, the longest first",
+                   "dtrain list -l team=vision --sort=duration"},
       .options = {{.flags = "-A,--all-namespaces",
                    .target = &options.style.all_namespaces,
                    .help = "The jobs of every namespace",
                    .group = "Where"},
+                  selector_option(options.style.selectors),
+                  status_option(options.style.statuses),
+                  {.flags = "--sort",
+                   .target = &options.style.sort,
+                   .metavar = "KEY",
+                   .help = "Order (default: created, the newest first)",
+                   .group = "Output",
+                   .complete = Complete::choices,
+                   .choices = {"created", "name", "status", "duration", "gpus"}},
+                  {.flags = "-w,--watch",
+                   .target = &options.watch,
+                   .help = "Go on showing the list until Ctrl-C",
+                   .group = "Output"},
                   output_option(options.style.output, {"wide", "json", "yaml", "name"})}};
   for (auto& option : target_options(options.target)) {
     table.options.push_back(std::move(option));
   }
   return table;
-}
-
-int run_list(Context& context, const ListOptions& options) {
-  print_list(context, open_target(context, options.target), options.style);
-  return 0;
 }
 
 void print_names(Stream& out, const std::vector<JobSummary>& jobs) {
@@ -47,20 +65,69 @@ void print_names(Stream& out, const std::vector<JobSummary>& jobs) {
   out.write(text);
 }
 
+/// Less is first. Ties, and jobs sorted by nothing else, are newest first.
+bool is_before(const JobSummary& a, const JobSummary& b, const std::string& sort, Time now) {
+  if (sort == "name" && a.name != b.name) {
+    return a.name < b.name;
+  }
+  if (sort == "status" && a.phase != b.phase) {
+    return a.phase < b.phase;
+  }
+  if (sort == "duration" && age(a, now) != age(b, now)) {
+    return age(a, now) > age(b, now);
+  }
+  if (sort == "gpus" && a.gpus_requested != b.gpus_requested) {
+    return a.gpus_requested > b.gpus_requested;
+  }
+  return a.created != b.created ? a.created > b.created : a.name < b.name;
+}
+
+void watch_list(Context& context, const Target& target, const ListStyle& style) {
+  const DetachOnInterrupt detach("dtrain list: stopped watching; the jobs go on");
+  Redraw redraw(context.out);
+  std::string last;
+  while (true) {
+    Stream picture;
+    picture.set_terminal(context.out.terminal());
+    Context inner = {picture, context.err, context.make_backend, context.now, context.config_file};
+    print_list(inner, target, style);
+    if (picture.text() != last) {
+      last = picture.text();
+      if (context.out.terminal().is_terminal) {
+        redraw.draw(last);
+      } else {
+        context.out.write(last);
+        context.out.flush();
+      }
+    }
+    std::this_thread::sleep_for(k_watch_interval);
+  }
+}
+
+int run_list(Context& context, const ListOptions& options) {
+  const Target target = open_target(context, options.target);
+  if (options.watch) {
+    watch_list(context, target, options.style);
+  }
+  print_list(context, target, options.style);
+  return 0;
+}
+
 } // namespace
 
 void print_list(Context& context, const Target& target, const ListStyle& style) {
   auto jobs = target.backend->list({style.all_namespaces ? std::string() : target.namespace_name});
-  std::sort(jobs.begin(), jobs.end(), [](const JobSummary& a, const JobSummary& b) {
-    return a.created != b.created ? a.created > b.created : a.name < b.name;
-  });
+  filter_jobs(jobs, style.selectors, style.statuses);
   const Time now = context.now();
+  std::sort(jobs.begin(), jobs.end(), [&](const JobSummary& a, const JobSummary& b) {
+    return is_before(a, b, style.sort, now);
+  });
   if (const auto format = data_format(style.output)) {
     context.out.write(jobs_data(jobs, now, *format));
   } else if (style.output == "name") {
     print_names(context.out, jobs);
   } else if (jobs.empty()) {
-    context.note(style.all_namespaces
+    context.note(style.all_namespaces || !style.selectors.empty() || !style.statuses.empty()
                      ? "No jobs."
                      : fmt::format("No jobs in namespace '{}'.", target.namespace_name));
   } else {

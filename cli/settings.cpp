@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view k_current = "current-profile";
 constexpr std::string_view k_profiles = "profiles";
+constexpr std::string_view k_data = "data";
+constexpr std::string_view k_code = "code";
 
 /// Reads the nodes of one file, to name file and line in every message.
 class Reader {
@@ -41,9 +43,15 @@ class Reader {
       if (key == k_current) {
         settings.current_profile = text(entry.second, key);
       } else if (key == k_profiles) {
-        read_profiles(entry.second, settings);
+        read_maps(entry.second, k_profiles, "profile", profile_keys(), settings.profiles);
+      } else if (key == k_data) {
+        read_maps(entry.second, k_data, k_data, data_keys(), settings.data);
+      } else if (key == k_code) {
+        read_maps(entry.second, k_code, k_code, code_keys(), settings.code);
       } else {
-        unknown_key(entry.first, key, {std::string(k_current), std::string(k_profiles)});
+        unknown_key(entry.first, key,
+                    {std::string(k_current), std::string(k_profiles), std::string(k_data),
+                     std::string(k_code)});
       }
     }
     return settings;
@@ -54,21 +62,22 @@ class Reader {
   }
 
  private:
-  void read_profiles(const YAML::Node& node, Settings& settings) const {
+  void read_maps(const YAML::Node& node, std::string_view section, std::string_view one,
+                 const std::vector<std::string>& known,
+                 std::map<std::string, Profile, std::less<>>& maps) const {
     if (node.IsNull()) {
       return;
     }
-    want_map(node, k_profiles);
+    want_map(node, section);
     for (const auto& entry : node) {
-      const std::string name = text(entry.first, "a profile's name");
-      Profile& profile = settings.profiles[name];
+      const std::string name = text(entry.first, fmt::format("a {}'s name", one));
+      Profile& profile = maps[name];
       if (entry.second.IsNull()) {
         continue;
       }
-      want_map(entry.second, fmt::format("profile '{}'", printable(name)));
+      want_map(entry.second, fmt::format("{} '{}'", one, printable(name)));
       for (const auto& setting : entry.second) {
         const std::string key = text(setting.first, "a key");
-        const auto& known = profile_keys();
         if (std::find(known.begin(), known.end(), key) == known.end()) {
           unknown_key(setting.first, key, known);
         }
@@ -152,6 +161,16 @@ const std::vector<std::string>& profile_keys() {
   return all;
 }
 
+const std::vector<std::string>& data_keys() {
+  static const std::vector<std::string> all = {"path", "claim", "nfs", "bucket", "read-only"};
+  return all;
+}
+
+const std::vector<std::string>& code_keys() {
+  static const std::vector<std::string> all = {"git", "path", "user", "token-file"};
+  return all;
+}
+
 fs::path default_config_file() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
   // The XDG specification: a relative path counts as unset.
@@ -188,11 +207,18 @@ void write_settings(const fs::path& file, const Settings& settings) {
   if (!settings.current_profile.empty()) {
     text += fmt::format("{}: {}\n", k_current, quote_yaml(settings.current_profile));
   }
-  text += fmt::format("{}:\n", k_profiles);
-  for (const auto& [name, profile] : settings.profiles) {
-    text += fmt::format("  {}:\n", quote_yaml(name));
-    for (const auto& [key, value] : profile) {
-      text += fmt::format("    {}: {}\n", key, quote_yaml(value));
+  for (const auto& [section, maps] :
+       {std::pair(k_profiles, &settings.profiles), std::pair(k_data, &settings.data),
+        std::pair(k_code, &settings.code)}) {
+    if (maps->empty() && section != k_profiles) {
+      continue;
+    }
+    text += fmt::format("{}:\n", section);
+    for (const auto& [name, values] : *maps) {
+      text += fmt::format("  {}:\n", quote_yaml(name));
+      for (const auto& [key, value] : values) {
+        text += fmt::format("    {}: {}\n", key, quote_yaml(value));
+      }
     }
   }
 

@@ -6,6 +6,12 @@
 //     cluster:
 //       backend: kubernetes
 //       namespace: team-a
+//   data:
+//     training-data:
+//       path: /mnt/training
+//   code:
+//     bert:
+//       git: https://example.org/bert.git@main
 #pragma once
 
 #include <filesystem>
@@ -23,6 +29,8 @@ using Profile = std::map<std::string, std::string, std::less<>>;
 struct Settings {
   std::string current_profile; ///< Empty: none.
   std::map<std::string, Profile, std::less<>> profiles;
+  std::map<std::string, Profile, std::less<>> data; ///< Named data, with data_keys() …
+  std::map<std::string, Profile, std::less<>> code; ///< … and code, with code_keys().
 
   /// Throws UsageError that names the known profiles.
   const Profile& profile(std::string_view name) const;
@@ -30,6 +38,10 @@ struct Settings {
 
 /// The keys that a profile may have.
 const std::vector<std::string>& profile_keys();
+
+/// Those of named data and code.
+const std::vector<std::string>& data_keys();
+const std::vector<std::string>& code_keys();
 
 /// $XDG_CONFIG_HOME/dtrain/config.yaml, or the same below ~/.config.
 std::filesystem::path default_config_file();

@@ -2,10 +2,12 @@
 #include "cli/interrupt.h"
 #include "cli/job_logs.h"
 #include "cli/job_outcome.h"
+#include "cli/locations.h"
 #include "cli/output/job_text.h"
 #include "cli/output/time.h"
 #include "cli/output_option.h"
 #include "cli/target.h"
+#include "submit/arena.h"
 #include "submit/errors.h"
 #include "submit/job_fields.h"
 #include "submit/job_roles.h"
@@ -17,6 +19,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -29,6 +32,8 @@ struct SubmitOptions {
   std::string type;
   std::vector<std::string> command_words; ///< Arena's form of the command: one string for a shell.
   std::string shell;
+  std::string code;      ///< Named code.
+  std::string cloned;    ///< The job that `clone` submits again.
   bool has_rest = false; ///< A command after -- was given.
   std::string file;
   std::string profile;
@@ -85,6 +90,11 @@ CommandTable submit_table(SubmitOptions& options) {
        .help = "Read the job from YAML ('-': stdin); flags given beside it win",
        .group = "Job",
        .complete = Complete::file},
+      {.flags = "--code",
+       .target = &options.code,
+       .metavar = "NAME",
+       .help = "Bring this code: a name of 'dtrain code list'",
+       .group = "Code, data and secrets"},
       {.flags = "--wait",
        .target = &options.wait,
        .help = "Print its logs until it ends; exit with 100 where it failed"},
@@ -106,10 +116,36 @@ CommandTable submit_table(SubmitOptions& options) {
   for (auto& option : access_options(options.access)) {
     own.push_back(std::move(option));
   }
-  table.options.insert(table.options.end(), std::make_move_iterator(own.begin()),
-                       std::make_move_iterator(own.end()));
+  std::vector<Option> arena = arena_options();
+  for (auto* more : {&own, &arena}) {
+    table.options.insert(table.options.end(), std::make_move_iterator(more->begin()),
+                         std::make_move_iterator(more->end()));
+  }
   table.takes_command = true;
   table.rest = &options.job.command;
+  return table;
+}
+
+CommandTable clone_table(SubmitOptions& options) {
+  CommandTable table = submit_table(options);
+  table.name = "clone";
+  table.summary = "Submit a job again, with changes";
+  table.description =
+      "Submits a job as it was submitted before, under a name of its own, with the changes that "
+      "the "
+      "flags say. Flags that may be repeated add to what the job has; a command after -- takes the "
+      "place of its own.";
+  table.examples = {"dtrain clone mnist --name=mnist-2",
+                    "dtrain clone mnist --workers=8 -e LR=0.1"};
+  std::erase_if(table.options, [](const Option& option) {
+    return option.positional || option.flags == "-f,--file" || option.flags == "--shell";
+  });
+  table.options.insert(table.options.begin(), {.flags = "NAME",
+                                               .target = &options.cloned,
+                                               .help = "The job to submit again",
+                                               .complete = Complete::job,
+                                               .required = true,
+                                               .positional = true});
   return table;
 }
 
@@ -135,6 +171,21 @@ bool names_job(const std::vector<std::string>& args) {
   return std::any_of(args.begin(), end, [](const std::string& arg) {
     return arg == "--name" || arg.starts_with("--name=");
   });
+}
+
+/// A job file holds paths that mean the same wherever it is read.
+void make_absolute(JobSpec& job) {
+  const auto absolute = [](std::string& path) {
+    if (!path.empty()) {
+      path = std::filesystem::absolute(path).lexically_normal().string();
+    }
+  };
+  std::for_each(job.env_files.begin(), job.env_files.end(), absolute);
+  absolute(job.sync_token_file);
+  if (job.sync_mode == "local") {
+    job.sync_source = job.sync_source.empty() ? "." : job.sync_source;
+    absolute(job.sync_source);
+  }
 }
 
 /// Takes TYPE and STRING into the job. Throws UsageError where they are neither.
@@ -192,6 +243,8 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
   }
   options.has_rest = std::find(args.begin(), args.end(), "--") != args.end();
   apply_words(options);
+  make_absolute(options.job);
+  apply_locations(read_settings(context.config_file), options.code, options.job);
   return true;
 }
 
@@ -274,6 +327,32 @@ void follow(Context& context, const Target& target, const SubmitOptions& options
   }
 }
 
+/// `clone`: the job as it was submitted, under a new name, with the changes of the flags.
+bool parse_clone(const Context& context, SubmitOptions& options, const CommandTable& table,
+                 const std::vector<std::string>& args) {
+  if (!parse_options(table, args)) {
+    return false;
+  }
+  TargetOptions target;
+  target.backend = options.job.backend == JobSpec().backend ? "" : options.job.backend;
+  target.namespace_name =
+      options.job.namespace_name == JobSpec().namespace_name ? "" : options.job.namespace_name;
+  target.profile = options.profile;
+  target.access = options.access;
+  target = resolve_target(context, target);
+  const Target from = open_target(context, target);
+  from.status(options.cloned);
+  JobSpec job = from.backend->spec(from.job(options.cloned));
+  job.name.clear();
+  options = {};
+  options.job = std::move(job);
+  options.access = target.access;
+  parse_options(table, args, ParsePass::flags);
+  make_absolute(options.job);
+  apply_locations(read_settings(context.config_file), options.code, options.job);
+  return true;
+}
+
 int run_submit(Context& context, const SubmitOptions& options) {
   Target target = {context.make_backend(options.job.backend, options.access),
                    options.job.namespace_name};
@@ -305,6 +384,18 @@ int run_submit(Context& context, const SubmitOptions& options) {
 }
 
 } // namespace
+
+Invocation clone_command() {
+  auto options = std::make_shared<SubmitOptions>();
+  Invocation invocation;
+  invocation.table = clone_table(*options);
+  invocation.parse = [options, table = invocation.table](const Context& context,
+                                                         const std::vector<std::string>& args) {
+    return parse_clone(context, *options, table, args);
+  };
+  invocation.run = [options](Context& context) { return run_submit(context, *options); };
+  return invocation;
+}
 
 Invocation submit_command() {
   auto options = std::make_shared<SubmitOptions>();

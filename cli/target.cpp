@@ -53,7 +53,8 @@ std::vector<Option> access_options(EngineAccess& access) {
            .metavar = "FILE",
            .help = "Kubeconfig (default: those of KUBECONFIG, or ~/.kube/config)",
            .group = "Where",
-           .complete = Complete::file}};
+           .complete = Complete::file,
+           .aliases = {"--config"}}};
 }
 
 std::vector<Option> target_options(TargetOptions& target) {

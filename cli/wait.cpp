@@ -8,6 +8,10 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+#include <mutex>
+#include <thread>
+
 namespace dtrain {
 namespace {
 
@@ -22,7 +26,7 @@ CommandTable wait_table(WaitOptions& options) {
       .name = "wait",
       .summary = "Wait until jobs have ended",
       .description = "Waits until every job named has ended. Exits with 100 where one failed, "
-                     "after printing why.",
+                     "after printing why. Each is reported as it ends.",
       .examples = {"dtrain wait mnist && echo trained", "dtrain wait a b --timeout=1h"},
       .options = {{.flags = "NAME",
                    .target = &options.names,
@@ -51,6 +55,45 @@ std::chrono::nanoseconds timeout(const WaitOptions& options) {
   return after;
 }
 
+struct Outcome {
+  JobStatus job;
+  std::exception_ptr error; ///< It could not be waited for.
+};
+
+Outcome wait_for(const Context& context, const WaitOptions& options, const std::string& name,
+                 std::mutex& printing) {
+  try {
+    const auto on_wait = [&](const std::string& why) {
+      const std::lock_guard lock(printing);
+      context.note(fmt::format("job/{} waits: {}", name, why));
+    };
+    return {wait_for_end(open_target(context, options.target), name, on_wait), nullptr};
+  } catch (...) {
+    return {{}, std::current_exception()};
+  }
+}
+
+/// Says how it went; `status` becomes the exit code of what went wrong.
+void report(Context& context, const Outcome& outcome, int& status) {
+  try {
+    if (outcome.error) {
+      std::rethrow_exception(outcome.error);
+    }
+    const JobStatus& job = outcome.job;
+    require_success(job);
+    context.out.write(
+        fmt::format("job/{} succeeded in {}\n", job.name, human_duration(age(job, context.now()))));
+    context.out.flush();
+  } catch (const std::exception& error) {
+    status = exit_code(error);
+    context.complain(error.what());
+    if (outcome.job.cause) {
+      print_last_stderr(context.err, *outcome.job.cause, "  ");
+      context.err.flush();
+    }
+  }
+}
+
 int run_wait(Context& context, const WaitOptions& options) {
   const Deadline deadline(
       timeout(options),
@@ -61,23 +104,17 @@ int run_wait(Context& context, const WaitOptions& options) {
     target.status(name);
   }
   const DetachOnInterrupt detach("dtrain wait: stopped waiting; the jobs go on");
+  std::mutex printing;
   int status = k_exit_ok;
-  for (const auto& name : options.names) {
-    const JobStatus job = wait_for_end(target, name, [&](const std::string& why) {
-      context.note(fmt::format("job/{} waits: {}", name, why));
-    });
-    try {
-      require_success(job);
-      context.out.write(
-          fmt::format("job/{} succeeded in {}\n", name, human_duration(age(job, context.now()))));
-      context.out.flush();
-    } catch (const JobFailed& error) {
-      status = exit_code(error);
-      context.complain(error.what());
-      if (job.cause) {
-        print_last_stderr(context.err, *job.cause, "  ");
-        context.err.flush();
-      }
+  {
+    // A thread each, with a backend of its own, so that each is reported as it ends.
+    std::vector<std::jthread> waiting;
+    for (const auto& name : options.names) {
+      waiting.emplace_back([&] {
+        const auto outcome = wait_for(context, options, name, printing);
+        const std::lock_guard lock(printing);
+        report(context, outcome, status);
+      });
     }
   }
   return status;

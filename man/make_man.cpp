@@ -1,5 +1,6 @@
 // Writes the pages of section 1 from the option tables: make_man FOLDER VERSION DATE.
 #include "cli/commands.h"
+#include "submit/arena.h"
 #include "submit/man_page.h"
 #include "trainer/options.h"
 
@@ -18,8 +19,8 @@ class Pages {
   Pages(std::filesystem::path folder, dtrain::ManContext context)
       : folder_(std::move(folder)), context_(std::move(context)) {}
 
-  void write(const std::string& name, const std::string& text) const {
-    const auto path = folder_ / (name + ".1");
+  void write(const std::string& name, const std::string& text, char section = '1') const {
+    const auto path = folder_ / (name + "." + section);
     std::ofstream file(path, std::ios::binary);
     file << text;
     if (!file.flush()) {
@@ -50,6 +51,7 @@ void write_cli_pages(const Pages& pages) {
                   dtrain::man_page(context, tables.back()));
     }
   }
+  pages.write("dtrain-arena", dtrain::man_arena(context, dtrain::submit_command().table), '7');
   pages.write(context.program,
               dtrain::man_overview(
                   context, "submit distributed training jobs, and train",

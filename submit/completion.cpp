@@ -166,7 +166,7 @@ void offer_flags(const CommandTable& command, const Used& used, Offer& offer) {
   for (const Option& option : command.options) {
     const bool many = std::holds_alternative<Strings*>(option.target);
     const bool again = std::find(used.flags.begin(), used.flags.end(), &option) != used.flags.end();
-    if (!option.positional && (many || !again)) {
+    if (!option.positional && option.is_shown() && (many || !again)) {
       offer.add(option.long_flag() + (option.stands_alone() ? "" : "="), option.help);
     }
   }

@@ -130,8 +130,10 @@ std::string help_text(std::string_view program, const CommandTable& command, int
                                  : groups.emplace_back(name, std::vector<Row>()).second;
   };
   for (const Option& option : command.options) {
-    group_of(option.positional ? "Arguments" : option.group)
-        .emplace_back(left_column(option), right_column(option));
+    if (option.is_shown()) {
+      group_of(option.positional ? "Arguments" : option.group)
+          .emplace_back(left_column(option), right_column(option));
+    }
   }
   group_of("Options").emplace_back("-h, --help", "Print this help");
 

@@ -13,6 +13,9 @@ std::vector<JobField> role_fields();
 /// When a job starts and ends, and who may be told so.
 std::vector<JobField> life_cycle_fields();
 
+/// What the ranks find where they start: code, files, secrets; and TensorBoard beside them.
+std::vector<JobField> code_fields();
+
 /// Where in a cluster its containers run, and with what.
 std::vector<JobField> placement_fields();
 

@@ -176,17 +176,18 @@ const std::vector<JobField>& container_fields() {
       {.key = "data",
        .flags = "-d,--data",
        .member = member(&JobSpec::data),
-       .metavar = "CLAIM:/PATH",
-       .help = "Persistent volume claim to mount; may be repeated",
+       .metavar = "NAME:/PATH",
+       .help = "Data to mount: a name of 'dtrain data list', or a persistent volume claim; may be "
+               "repeated",
        .group = k_cluster_group,
-       .engines = k_kubernetes},
+       .engines = k_local | k_kubernetes},
       {.key = "dataDirs",
        .flags = "--data-dir",
        .member = member(&JobSpec::data_dirs),
-       .metavar = "/NODE/PATH:/PATH",
-       .help = "Folder of the node to mount; may be repeated",
+       .metavar = "/NODE/PATH[:/PATH[:ro]]",
+       .help = "Folder of the node to mount, at the same path or another; may be repeated",
        .group = k_cluster_group,
-       .engines = k_kubernetes},
+       .engines = k_local | k_kubernetes},
       {.key = "queue",
        .flags = "--queue",
        .member = member(&JobSpec::queue),
@@ -213,8 +214,8 @@ const std::vector<JobField>& container_fields() {
 const std::vector<JobField>& job_fields() {
   static const std::vector<JobField> all = [] {
     std::vector<JobField> fields = first_fields();
-    for (const auto& group :
-         {role_fields(), life_cycle_fields(), container_fields(), placement_fields()}) {
+    for (const auto& group : {role_fields(), life_cycle_fields(), code_fields(), container_fields(),
+                              placement_fields()}) {
       fields.insert(fields.end(), group.begin(), group.end());
     }
     return fields;

@@ -24,6 +24,7 @@ inline constexpr const char* k_worker = "worker";
 inline constexpr const char* k_ps = "ps";
 inline constexpr const char* k_evaluator = "evaluator";
 inline constexpr const char* k_launcher = "launcher";
+inline constexpr const char* k_tensorboard = "tensorboard"; ///< Beside the job; none of its roles.
 
 struct JobType {
   std::string name;    ///< "tfjob"

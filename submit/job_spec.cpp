@@ -234,6 +234,59 @@ std::string instance_name(std::string_view role, int index) {
   return fmt::format("{}-{}", role, index);
 }
 
+MountText parse_mount(const std::string& flag, const std::string& text) {
+  MountText mount;
+  std::string rest = text;
+  if (rest.ends_with(":ro")) {
+    mount.read_only = true;
+    rest.resize(rest.size() - 3);
+  }
+  const std::size_t colon = rest.find(":/");
+  mount.source = rest.substr(0, colon);
+  mount.target = colon == std::string::npos ? rest : rest.substr(colon + 1);
+  while (mount.target.size() > 1 && mount.target.ends_with('/')) {
+    mount.target.pop_back();
+  }
+  if (mount.source.empty() || !mount.target.starts_with('/') || mount.target == "/" ||
+      mount.target.find("/../") != std::string::npos || mount.target.ends_with("/..")) {
+    throw UsageError(fmt::format("{}={}: must be {}:/PATH, with :ro after it to be read only", flag,
+                                 shortened(text), flag == "--data" ? "NAME" : "/HERE"));
+  }
+  check_word(flag, text);
+  return mount;
+}
+
+/// Data and files have a path each, and what is asked of code fits together.
+void check_code_and_data(const JobSpec& job) {
+  std::map<std::string, std::string> targets;
+  for (const auto& [flag, texts] :
+       {std::pair("--data", &job.data), std::pair("--data-dir", &job.data_dirs),
+        std::pair("--config-file", &job.config_files)}) {
+    for (const std::string& text : *texts) {
+      const auto [place, is_new] = targets.emplace(parse_mount(flag, text).target, text);
+      if (!is_new) {
+        throw UsageError(fmt::format("{}={}: {} has that path already", flag, shortened(text),
+                                     shortened(place->second)));
+      }
+    }
+  }
+  if (job.sync_mode.empty() && !job.sync_source.empty()) {
+    throw UsageError("--sync-source: say what it is: --sync-mode=git or --sync-mode=local");
+  }
+  if (job.sync_mode == "git" && job.sync_source.empty()) {
+    throw UsageError("--sync-mode=git: needs the repository: --sync-source=URL[@REF]");
+  }
+  const std::size_t scheme = job.sync_source.find("://");
+  if (job.sync_mode == "git" && scheme != std::string::npos) {
+    const std::string host =
+        job.sync_source.substr(scheme + 3, job.sync_source.find('/', scheme + 3) - scheme - 3);
+    if (host.find('@') != std::string::npos && host.find(':') < host.find('@')) {
+      throw UsageError("--sync-source: holds a password, which a command line gives away: say "
+                       "--sync-user=NAME, and the token by DTRAIN_GIT_TOKEN or --sync-token-file");
+    }
+  }
+}
+
 bool is_quantity(std::string_view text) {
   static constexpr std::array<std::string_view, 15> k_suffixes = {
       "", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "u"};
@@ -263,6 +316,7 @@ JobSpec resolve(JobSpec job) {
   check_roles(job);
   require_engine(job);
   check_quantities(job);
+  check_code_and_data(job);
   if (job.require_gpus && job.gpus == 0) {
     throw UsageError("--require-gpus: needs --gpus=N with the number for each worker");
   }

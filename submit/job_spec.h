@@ -65,6 +65,18 @@ struct JobSpec {
   int min_workers = 0;            ///< Bounds of `scale`; 0: none.
   int max_workers = 0;
 
+  // Code, secrets and TensorBoard.
+  std::string sync_mode;   ///< git, local, or empty: no code is brought.
+  std::string sync_source; ///< URL[@REF], or a folder.
+  std::string sync_user;   ///< For git; the token comes from DTRAIN_GIT_TOKEN or the file below.
+  std::string sync_token_file;
+  std::vector<std::string> config_files; ///< /HERE/FILE:/THERE/FILE
+  std::vector<std::string> env_files;    ///< Files of KEY=VALUE lines that nobody prints.
+  std::vector<std::string> secrets;      ///< Names of such, kept by dtrain or the cluster.
+  bool tensorboard = false;              ///< Runs beside the job.
+  std::string logdir = "/training_logs"; ///< What TensorBoard shows.
+  std::string tensorboard_image;
+
   // Metadata, for people and selectors.
   std::vector<std::string> labels;      ///< KEY=VALUE
   std::vector<std::string> annotations; ///< KEY=VALUE
@@ -103,6 +115,16 @@ inline constexpr int k_max_workers = 4096;
 
 /// Names within a job: "worker-0", the field's form for role and index.
 std::string instance_name(std::string_view role, int index);
+
+/// SOURCE and PATH of "SOURCE:/PATH[:ro]"; of "/PATH" both.
+struct MountText {
+  std::string source;
+  std::string target;
+  bool read_only = false;
+};
+
+/// Throws UsageError naming the flag where the text is neither.
+MountText parse_mount(const std::string& flag, const std::string& text);
 
 /// As Kubernetes writes amounts: "500m" CPUs, "16Gi" of memory. True for a positive one.
 bool is_quantity(std::string_view text);

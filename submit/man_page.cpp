@@ -123,7 +123,7 @@ std::string options_section(const CommandTable& command) {
     out += groups.size() > 1 ? fmt::format(".Ss {}\n", man_text(group)) : "";
     out += ".Bl -tag -width Ds\n";
     for (const Option& option : command.options) {
-      if (group_of(option) == group) {
+      if (group_of(option) == group && option.is_shown()) {
         out += option_item(option) + option_text(option);
       }
     }

@@ -304,6 +304,9 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
       what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
       throw UsageError(fmt::format("{} is missing: {}", option.long_flag(), what));
     }
+    if (!raw.values[i].empty() && !option.refusal.empty()) {
+      throw UsageError(fmt::format("{}: {}", option.long_flag(), option.refusal));
+    }
     for (const std::string& value : raw.values[i]) {
       if (pass != ParsePass::environment) {
         const std::string where = option.positional

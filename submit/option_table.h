@@ -47,6 +47,10 @@ struct Option {
   std::string implied = {}; ///< The value of the bare flag; others are given with = alone.
   bool duration = false;    ///< An int in milliseconds, given as "10s", "500ms" or seconds.
   std::vector<std::string> aliases = {}; ///< Accepted, but neither shown nor offered.
+  std::string refusal = {}; ///< Known, and refused with this reason; neither shown nor offered.
+  bool hidden = false;      ///< Accepted, but neither shown nor offered.
+
+  bool is_shown() const { return refusal.empty() && !hidden; }
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }
   /// The flag means something without a value.

@@ -62,7 +62,7 @@ std::string tf_config(const GangPlace& gang, int rank) {
   };
   nlohmann::json cluster = nlohmann::json::object();
   for (const RankPlace& place : gang.ranks) {
-    if (place.role != k_evaluator) {
+    if (place.role == k_ps || is_ranked_role(place.role)) {
       cluster[type_of(place)].push_back(address(place));
     }
   }
@@ -145,7 +145,7 @@ EnvVars rank_env(const GangPlace& gang, int rank) {
       {"PYTHONUNBUFFERED", "1"},
   };
   vars.insert(vars.end(), common.begin(), common.end());
-  if (self.role != k_launcher) {
+  if (self.role != k_launcher && self.role != k_tensorboard) {
     // TensorFlow's MultiWorkerMirrored and ParameterServer strategies.
     vars.emplace_back("TF_CONFIG", tf_config(gang, rank));
   }

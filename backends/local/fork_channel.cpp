@@ -1,5 +1,6 @@
 #include "backends/local/fork_channel.h"
 
+#include "backends/local/mounts.h"
 #include "backends/support/files.h"
 #include "backends/support/job_view.h"
 #include "backends/support/process.h"
@@ -130,6 +131,11 @@ RankProcess ForkChannel::start(int, const RankCommand& command) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
+    try {
+      enter_mounts(command.mounts, command.workspace);
+    } catch (const Error& error) {
+      fail_child("cannot mount the job's data:", error.what(), EPERM);
+    }
     if (chdir(command.working_dir.c_str()) != 0) {
       fail_child("cannot enter", command.working_dir.c_str(), errno);
     }

@@ -1,12 +1,18 @@
 #include "backends/local/local_backend.h"
 
+#include "backends/local/exec.h"
+#include "backends/local/gpu_claims.h"
 #include "backends/local/gpus.h"
 #include "backends/local/local_plan.h"
 #include "backends/local/stop.h"
 #include "backends/local/supervise.h"
+#include "backends/local/usage.h"
+#include "backends/support/code.h"
+#include "backends/support/env_file.h"
 #include "backends/support/files.h"
 #include "backends/support/job_logs.h"
 #include "backends/support/job_watch.h"
+#include "backends/support/time_text.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
@@ -15,10 +21,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 
 namespace dtrain {
 
@@ -27,6 +35,7 @@ namespace {
 constexpr const char* k_self = "/proc/self/exe";
 constexpr const char* k_program = "dtrain";
 constexpr const char* k_command = "supervise";
+constexpr const char* k_code_folder = "code";
 constexpr const char* k_default_path = "/bin:/usr/bin"; ///< execvp's, without PATH.
 
 std::string text_of(const JobRef& job) {
@@ -64,12 +73,35 @@ bool is_runnable(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
+bool is_expired(const JobSummary& job) { return job.expires != 0 && job.expires <= time_now(); }
+
+/// Its path; empty where PATH has none of that name.
+std::string find_program(const std::string& name) {
+  const char* variable = std::getenv("PATH");
+  const std::string path = variable != nullptr ? variable : k_default_path;
+  for (std::size_t at = 0; at <= path.size();) {
+    const auto end = std::min(path.find(':', at), path.size());
+    auto candidate = path.substr(at, end - at) + "/" + name;
+    if (candidate[0] == '/' && is_runnable(candidate)) {
+      return candidate;
+    }
+    at = end + 1;
+  }
+  return "";
+}
+
 /// What can be known before anything is started.
 void require_startable(const GangPlan& plan) {
   struct stat info {};
   if (stat(plan.working_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     throw UsageError(fmt::format("working directory {} is not a folder: give another",
                                  printable(plan.working_dir)));
+  }
+  for (const auto& mount : plan.mounts) {
+    if (stat(mount.source.c_str(), &info) != 0) {
+      throw UsageError(fmt::format("data to mount at {} is not there: {}: {}",
+                                   printable(mount.target), printable(mount.source), errno_text()));
+    }
   }
   const char* inherited = std::getenv("PATH");
   std::string path = inherited != nullptr ? inherited : k_default_path;
@@ -135,16 +167,43 @@ Plan LocalBackend::render(const JobSpec& job) const {
   if (job.runs_bundled_trainer()) {
     machine.trainer = find_trainer();
   }
+  machine.code_dir = store_.job_path({job.namespace_name, job.name}) + "/" + k_code_folder;
+  machine.tensorboard = job.tensorboard ? find_program("tensorboard") : "";
+  for (const auto& file : job.env_files) {
+    const auto more = read_env_file("--env-file", file);
+    machine.secret_env.insert(machine.secret_env.end(), more.begin(), more.end());
+  }
+  for (const auto& name : job.secrets) {
+    const auto more = read_secret(name);
+    machine.secret_env.insert(machine.secret_env.end(), more.begin(), more.end());
+  }
   if (job.gpus > 0 || job.ps_gpus > 0) {
-    machine.gpus = find_gpus();
+    const auto all = find_gpus();
+    machine.gpus = unclaimed_gpus(store_.root(), all);
+    machine.gpus_in_use = all.size() - machine.gpus.size();
+    std::copy_if(all.begin(), all.end(), std::back_inserter(machine.gpus),
+                 [free = machine.gpus](const std::string& device) {
+                   return std::find(free.begin(), free.end(), device) == free.end();
+                 });
   }
   return render_local_plan(job, machine);
 }
 
 void LocalBackend::submit(const Plan& plan) {
+  Plan current = plan;
+  while (start(current) == k_gpus_taken) {
+    current = render(plan.job); // With GPUs that are still free.
+  }
+}
+
+std::string LocalBackend::start(const Plan& plan) {
   const auto& text = plan.documents.front().text;
-  const auto gang = read_local_plan(text);
-  require_startable(gang);
+  auto gang = read_local_plan(text);
+  const bool has_code = !plan.job.sync_mode.empty();
+  if (!has_code) {
+    require_startable(gang);
+  }
+  forget_expired(gang.job);
   if (store_.open(gang.job)) {
     throw_name_in_use(gang.job);
   }
@@ -152,6 +211,23 @@ void LocalBackend::submit(const Plan& plan) {
   std::string answer;
   try {
     staged.write(k_plan_file, text);
+    if (has_code) {
+      const auto code = staged.path() + "/" + k_code_folder;
+      bring_code(plan.job, code);
+      const auto final_code = store_.job_path(gang.job) + "/" + k_code_folder;
+      if (gang.working_dir.starts_with(final_code)) {
+        gang.working_dir.replace(0, final_code.size(), code);
+      }
+      require_startable(gang);
+    }
+    if (!plan.secret_env.empty()) {
+      std::string secrets;
+      for (const auto& variable : plan.secret_env) {
+        secrets += variable + '\0';
+      }
+      staged.write(k_secrets_file, secrets);
+    }
+    staged.write(k_spec_file, write_job_yaml(plan.job));
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) {
       throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
@@ -175,9 +251,12 @@ void LocalBackend::submit(const Plan& plan) {
     throw;
   }
   if (answer == k_taken) {
-    return;
+    return answer;
   }
   store_.discard(staged);
+  if (answer == k_gpus_taken) {
+    return answer;
+  }
   if (answer == k_name_in_use) {
     throw_name_in_use(gang.job);
   }
@@ -185,7 +264,17 @@ void LocalBackend::submit(const Plan& plan) {
                                 answer.empty() ? "its supervisor ended at once" : answer));
 }
 
+/// Nobody looks after a job that has ended: who comes across one whose time is over deletes it.
+void LocalBackend::forget_expired(const JobRef& job) const {
+  const auto folder = store_.open(job);
+  const auto record = folder ? folder->record() : std::nullopt;
+  if (record && is_expired(record->status)) {
+    store_.remove(*folder, job);
+  }
+}
+
 JobFolder LocalBackend::open(const JobRef& job) const {
+  forget_expired(job);
   auto folder = store_.open(job);
   if (!folder) {
     throw NotFound(fmt::format("no job {}: dtrain list shows those there are", text_of(job)));
@@ -201,7 +290,51 @@ std::vector<std::string> LocalBackend::names(const ListQuery& query) {
 }
 
 std::vector<JobSummary> LocalBackend::list(const ListQuery& query) {
-  return viewer_.list(query.namespace_name);
+  auto jobs = viewer_.list(query.namespace_name);
+  std::erase_if(jobs, [&](const JobSummary& job) {
+    if (is_expired(job)) {
+      forget_expired({job.namespace_name, job.name});
+      return true;
+    }
+    return false;
+  });
+  return jobs;
+}
+
+JobSpec LocalBackend::spec(const JobRef& job) {
+  const auto folder = open(job);
+  const auto text = folder.read(k_spec_file);
+  if (!text) {
+    throw Error(fmt::format("job {} has no {}/{}: submit it again by hand", text_of(job),
+                            printable(folder.path()), k_spec_file));
+  }
+  return read_job_yaml(*text, k_spec_file);
+}
+
+int LocalBackend::exec(const JobRef& job, const std::string& instance,
+                       const std::vector<std::string>& command) {
+  const auto record = viewer_.record(open(job), job);
+  if (record && !viewer_.is_ours(record->owner)) {
+    throw EngineError(fmt::format("job {} runs on {}: run the command there", text_of(job),
+                                  printable(record->owner.host)));
+  }
+  for (const auto& each : record ? record->status.instances : std::vector<InstanceStatus>()) {
+    if (each.name == instance && each.phase == Phase::running) {
+      return exec_beside(static_cast<pid_t>(each.pid), command);
+    }
+  }
+  throw EngineError(fmt::format("{} of job {} is not running", printable(instance), text_of(job)));
+}
+
+std::vector<NodeStatus> LocalBackend::nodes() {
+  const auto gpus = find_gpus();
+  const auto free = unclaimed_gpus(store_.root(), gpus);
+  return {node_usage(host_name(), static_cast<int>(gpus.size()),
+                     static_cast<int>(gpus.size() - free.size()))};
+}
+
+std::vector<InstanceUsage> LocalBackend::usage(const JobRef& job) {
+  return instance_usage(status(job).instances);
 }
 
 JobStatus LocalBackend::status(const JobRef& job) {

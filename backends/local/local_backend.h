@@ -32,9 +32,16 @@ class LocalBackend : public Backend {
   void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
   void remove(const JobRef& job) override;
   std::vector<CheckResult> check() override;
+  JobSpec spec(const JobRef& job) override;
+  int exec(const JobRef& job, const std::string& instance,
+           const std::vector<std::string>& command) override;
+  std::vector<NodeStatus> nodes() override;
+  std::vector<InstanceUsage> usage(const JobRef& job) override;
 
  private:
   JobFolder open(const JobRef& job) const;
+  void forget_expired(const JobRef& job) const;
+  std::string start(const Plan& plan);
 
   JobStore store_;
   JobViewer viewer_;

@@ -49,6 +49,43 @@ YAML::Node get(const YAML::Node& map, const char* key) {
   return node;
 }
 
+/// With code, a relative folder is one of it.
+std::string working_dir(const JobSpec& job, const LocalMachine& machine) {
+  if (job.sync_mode.empty()) {
+    return job.working_dir.empty() ? machine.working_dir : job.working_dir;
+  }
+  return job.working_dir.starts_with('/') ? job.working_dir
+         : job.working_dir.empty()        ? machine.code_dir
+                                          : machine.code_dir + "/" + job.working_dir;
+}
+
+nlohmann::json mounts_of(const JobSpec& job) {
+  auto mounts = nlohmann::json::array();
+  if (!job.data.empty()) {
+    throw UsageError(fmt::format("--data={}: no data of that name: 'dtrain data list' shows those "
+                                 "there are, 'dtrain data add NAME --path=DIR' makes one",
+                                 printable(job.data[0])));
+  }
+  for (const auto& [flag, texts] :
+       {std::pair("--data-dir", &job.data_dirs), std::pair("--config-file", &job.config_files)}) {
+    for (const std::string& text : *texts) {
+      const MountText mount = parse_mount(flag, text);
+      mounts.push_back(
+          {{"source", mount.source}, {"target", mount.target}, {"read_only", mount.read_only}});
+    }
+  }
+  return mounts;
+}
+
+/// "KEY=***" of each.
+std::vector<std::string> names_of(const std::vector<std::string>& variables) {
+  std::vector<std::string> names;
+  for (const std::string& variable : variables) {
+    names.push_back(variable.substr(0, variable.find('=')) + "=***");
+  }
+  return names;
+}
+
 /// What this machine starts of the job, in the order of ranks. Of a job with a launcher that is the
 /// launcher alone, which holds the GPUs of the workers that it starts.
 std::vector<GangRank> planned_ranks(const JobSpec& job) {
@@ -72,22 +109,29 @@ std::vector<GangRank> planned_ranks(const JobSpec& job) {
   return ranks;
 }
 
-/// Gives every rank GPUs of its own, or none to all where there are too few.
-void assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<GangRank>& ranks,
-                    Plan& plan) {
+/// Gives every rank GPUs of its own, or none to all where there are too few. Returns how many of
+/// them other jobs have too.
+int assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<GangRank>& ranks,
+                   Plan& plan) {
   std::vector<int> wanted;
   std::transform(ranks.begin(), ranks.end(), std::back_inserter(wanted),
                  [](const GangRank& rank) { return rank.gpus; });
   const int sum = std::accumulate(wanted.begin(), wanted.end(), 0);
   if (sum == 0) {
-    return;
+    return 0;
   }
   const auto devices = assign_gpus(machine.gpus, wanted);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     ranks[i].devices = devices ? (*devices)[i] : "";
   }
   if (devices) {
-    return;
+    const auto free = static_cast<int>(machine.gpus.size() - machine.gpus_in_use);
+    if (sum > free) {
+      plan.notices.push_back(fmt::format("{} of {} GPUs are in use by other jobs too: see dtrain "
+                                         "list",
+                                         sum - free, sum));
+    }
+    return std::max(sum - free, 0);
   }
   const auto lack =
       fmt::format("{} GPUs asked for ({} a worker), {} here", sum, job.gpus, machine.gpus.size());
@@ -95,6 +139,7 @@ void assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector
     throw EngineError(lack + ": ask for fewer, or leave --require-gpus out to run on the CPU");
   }
   plan.notices.push_back(lack + ": running on the CPU (--require-gpus makes this an error)");
+  return 0;
 }
 
 } // namespace
@@ -104,12 +149,24 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine) {
   plan.job = job;
   const JobType& type = *find_job_type(job.type);
   auto planned = planned_ranks(job);
-  assign_devices(job, machine, planned, plan);
+  const int shared = assign_devices(job, machine, planned, plan);
   if (!job.image.empty()) {
     plan.notices.push_back(fmt::format("--image={}: not used: the local backend runs this "
                                        "machine's own programs",
                                        printable(job.image)));
   }
+  if (job.tensorboard && machine.tensorboard.empty()) {
+    plan.notices.emplace_back("--tensorboard: TensorBoard is not in PATH: the job runs without it "
+                              "(pip install tensorboard)");
+  } else if (job.tensorboard) {
+    GangRank& board = planned.emplace_back();
+    board.instance = instance_name(k_tensorboard, 0);
+    board.role = k_tensorboard;
+    board.decides = false;
+    board.devices = job.gpus > 0 ? std::optional<std::string>("") : std::nullopt;
+    board.command = {machine.tensorboard, "--logdir=" + job.logdir, "--host=localhost"};
+  }
+  plan.secret_env = machine.secret_env;
   auto ranks = nlohmann::json::array();
   for (const GangRank& rank : planned) {
     ranks.push_back({{"instance", rank.instance},
@@ -117,21 +174,30 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine) {
                      {"index", rank.index},
                      {"gpus", rank.gpus},
                      {"decides", rank.decides},
+                     {"own_command", nlohmann::json::array()},
                      {"sets_devices", rank.devices.has_value()},
                      {"devices", rank.devices.value_or("")}});
+    if (!rank.command.empty()) {
+      ranks.back()["own_command"].push_back({{"words", rank.command}});
+    }
   }
-  nlohmann::json data = {
-      {"name", job.name},
-      {"namespace", job.namespace_name},
-      {"trainer", type.trainer},
-      {"priority", job.priority},
-      {"max_restarts", job.max_restarts},
-      {"grace_period_ms", job.grace_period_ms},
-      {"clean_tasks", job.clean_task_policy != "None"},
-      {"working_dir", job.working_dir.empty() ? machine.working_dir : job.working_dir},
-      {"command", rank_command(job, machine)},
-      {"env", job.env},
-      {"ranks", std::move(ranks)}};
+  nlohmann::json data = {{"name", job.name},
+                         {"namespace", job.namespace_name},
+                         {"trainer", type.trainer},
+                         {"priority", job.priority},
+                         {"max_restarts", job.max_restarts},
+                         {"grace_period_ms", job.grace_period_ms},
+                         {"gpus_shared", shared},
+                         {"running_timeout_ms", job.running_timeout_ms},
+                         {"ttl_ms", job.ttl_after_finished_ms},
+                         {"labels", job.labels},
+                         {"clean_tasks", job.clean_task_policy != "None"},
+                         {"working_dir", working_dir(job, machine)},
+                         {"mounts", mounts_of(job)},
+                         {"secrets", names_of(machine.secret_env)},
+                         {"command", rank_command(job, machine)},
+                         {"env", job.env},
+                         {"ranks", std::move(ranks)}};
   for (const char* section : {"launcher", "torchrun", "ordered"}) {
     data[section] = nlohmann::json::array();
   }
@@ -159,6 +225,12 @@ GangPlan read_local_plan(const std::string& text) {
     plan.priority = read_string(get(root, "priority"));
     plan.max_restarts = get(root, "maxRestarts").as<int>();
     plan.grace_period_ms = get(root, "gracePeriodMilliseconds").as<int>();
+    plan.gpus_shared = get(root, "gpusShared").as<std::size_t>();
+    plan.running_timeout_ms = get(root, "runningTimeoutMilliseconds").as<int>();
+    plan.ttl_ms = get(root, "keptMilliseconds").as<int>();
+    for (const auto& label : get(root, "labels")) {
+      plan.labels.push_back(read_string(label));
+    }
     plan.clean_tasks = get(root, "cleanTasks").as<bool>();
     plan.launcher_slots = root["launcherSlots"] ? root["launcherSlots"].as<int>() : 0;
     if (const auto processes = root["torchrunProcesses"]) {
@@ -177,6 +249,10 @@ GangPlan read_local_plan(const std::string& text) {
       plan.env.emplace_back(variable.substr(0, equals),
                             variable.substr(std::min(equals + 1, variable.size())));
     }
+    for (const auto& node : get(root, "mounts")) {
+      plan.mounts.push_back({read_string(get(node, "source")), read_string(get(node, "target")),
+                             get(node, "readOnly").as<bool>()});
+    }
     for (const auto& node : get(root, "ranks")) {
       GangRank rank;
       rank.instance = read_string(get(node, "instance"));
@@ -184,6 +260,9 @@ GangPlan read_local_plan(const std::string& text) {
       rank.index = get(node, "index").as<int>();
       rank.gpus = get(node, "gpus").as<int>();
       rank.decides = get(node, "decides").as<bool>();
+      for (const auto& word : node["command"]) {
+        rank.command.push_back(read_string(word));
+      }
       if (const auto devices = node["visibleDevices"]) {
         rank.devices = read_string(devices);
       }

@@ -1,6 +1,8 @@
 #include "backends/local/supervise.h"
 
 #include "backends/local/fork_channel.h"
+#include "backends/local/gpu_claims.h"
+#include "backends/local/gpus.h"
 #include "backends/local/local_plan.h"
 #include "backends/support/files.h"
 #include "backends/support/gang.h"
@@ -21,6 +23,7 @@
 #include <charconv>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 
@@ -38,6 +41,31 @@ struct Assignment {
   std::string staged_path;
   Fd answer;
 };
+
+/// In front of the others, which win.
+void add_secrets(const std::string& text, EnvVars& env) {
+  EnvVars secrets;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\0', begin), text.size());
+    const auto variable = text.substr(begin, end - begin);
+    const auto equals = std::min(variable.find('='), variable.size());
+    secrets.emplace_back(variable.substr(0, equals),
+                         variable.substr(std::min(equals + 1, variable.size())));
+    begin = end + 1;
+  }
+  env.insert(env.begin(), secrets.begin(), secrets.end());
+}
+
+/// The devices of all ranks.
+std::vector<std::string> claimable_gpus(const GangPlan& plan) {
+  std::vector<std::string> devices;
+  for (const auto& rank : plan.ranks) {
+    for (auto& device : visible_gpus(rank.devices.value_or(""))) {
+      devices.push_back(std::move(device));
+    }
+  }
+  return devices;
+}
 
 /// ROOT/jobs/NAMESPACE/NAME
 std::string store_root(const std::string& job_path) {
@@ -61,7 +89,16 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
     throw EngineError("the job's guard process was killed");
   }
   const auto text = staged.read(k_plan_file);
-  const auto plan = read_local_plan(text.value_or(""));
+  auto plan = read_local_plan(text.value_or(""));
+  add_secrets(staged.read(k_secrets_file).value_or(""), plan.env);
+  const auto root = store_root(assignment.job_path);
+  const auto devices = claimable_gpus(plan);
+  const auto claims = claim_gpus(root, unclaimed_gpus(root, devices));
+  // Another job has taken what was free when the plan was made.
+  if (!claims || claims->size() + plan.gpus_shared < devices.size()) {
+    write_all(assignment.answer.get(), k_gpus_taken);
+    return;
+  }
   ForkChannel channel(limit);
   JobRecord record;
   record.status = Gang::initial_status(plan, channel);
@@ -74,7 +111,7 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   JobFolder folder(Fd(fcntl(staged.fd(), F_DUPFD_CLOEXEC, 0)), staged.path());
   Gang gang(plan, channel, folder, record, std::move(guard_end));
   folder.set_record(record);
-  const JobStore store(store_root(assignment.job_path));
+  const JobStore store(root);
   const bool taken = store.publish(folder, plan.job);
   write_all(assignment.answer.get(), taken ? k_taken : k_name_in_use);
   if (!taken) {
@@ -192,6 +229,7 @@ int supervise_main(const std::vector<std::string>& args) {
   detach(folder, answer);
   static_cast<void>(chdir("/"));
 
+  unsetenv("DTRAIN_GIT_TOKEN"); // Not the ranks' to know.
   const auto set = watched_signals();
   sigprocmask(SIG_SETMASK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);

@@ -16,10 +16,12 @@
 namespace dtrain {
 
 /// `args`: the folder that the job is to have, the staged folder that it has, and a pipe's
-/// descriptor on which one message says how it went: k_taken, k_name_in_use or an error's text.
+/// descriptor on which one message says how it went: k_taken, k_name_in_use, k_gpus_taken or an
+/// error's text.
 int supervise_main(const std::vector<std::string>& args);
 
 inline constexpr const char* k_taken = "taken";
 inline constexpr const char* k_name_in_use = "name in use";
+inline constexpr const char* k_gpus_taken = "gpus taken";
 
 } // namespace dtrain

@@ -3,6 +3,7 @@
 #include "backends/support/files.h"
 #include "backends/support/process.h"
 #include "backends/support/time_text.h"
+#include "submit/duration.h"
 #include "submit/errors.h"
 #include "submit/render.h"
 
@@ -50,6 +51,7 @@ Fd open_signals() {
 }
 
 constexpr const char* k_tools = "bin";
+constexpr const char* k_workspace = "root";
 
 /// A launcher finds our tools first, and no fault in being root: containers' launchers are.
 void add_launcher_env(EnvVars& env, const JobFolder& folder) {
@@ -122,6 +124,7 @@ JobStatus Gang::initial_status(const GangPlan& plan, const Channel& channel) {
   status.namespace_name = plan.job.namespace_name;
   status.trainer = plan.trainer;
   status.priority = plan.priority;
+  status.labels = plan.labels;
   status.phase = Phase::pending;
   status.created = time_now();
   for (const auto& rank : plan.ranks) {
@@ -142,6 +145,9 @@ JobStatus Gang::initial_status(const GangPlan& plan, const Channel& channel) {
 
 void Gang::run() {
   auto& status = record_.status;
+  if (plan_.running_timeout_ms > 0) {
+    timeout_ = Clock::now() + milliseconds(plan_.running_timeout_ms);
+  }
   bool succeeded = run_once();
   while (!succeeded && !stopping_ && status.restarts < plan_.max_restarts) {
     ++status.restarts;
@@ -149,6 +155,9 @@ void Gang::run() {
   }
   status.phase = succeeded ? Phase::succeeded : Phase::failed;
   status.ended = time_now();
+  if (plan_.ttl_ms >= 0) {
+    status.expires = status.ended + std::chrono::nanoseconds(milliseconds(plan_.ttl_ms)).count();
+  }
   if (succeeded) {
     status.reason =
         log_error_ == 0 ? "" : fmt::format("log lines were lost: {}", errno_text(log_error_));
@@ -197,6 +206,9 @@ void Gang::start_ranks() {
     write_launcher_tools(folder_);
   }
   place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
+  if (!plan_.mounts.empty()) {
+    open_private_folder_at(folder_.fd(), k_workspace, folder_.path() + "/" + k_workspace, true);
+  }
   folder_.write(k_hostfile, hostfile_text(place));
   for (auto& instance : status.instances) {
     instance.phase = Phase::pending;
@@ -228,7 +240,15 @@ void Gang::start_rank(std::size_t rank, const GangPlace& place) {
   if (planned.role == k_launcher) {
     add_launcher_env(env, folder_);
   }
-  auto process = channel_.start(static_cast<int>(rank), {plan_.command, env, plan_.working_dir});
+  auto command = planned.command.empty() ? plan_.command : planned.command;
+  if (planned.role == k_tensorboard) {
+    command.push_back(fmt::format("--port={}", place.ranks[rank].port));
+    record_.status.tensorboard =
+        fmt::format("http://{}:{}", place.ranks[rank].host, place.ranks[rank].port);
+  }
+  const auto workspace = fmt::format("{}/{}", folder_.path(), k_workspace);
+  auto process = channel_.start(static_cast<int>(rank),
+                                {command, env, plan_.working_dir, plan_.mounts, workspace});
   ranks_[rank].pid = process.pid;
   add_pipe(rank, Stream::out, std::move(process.out));
   add_pipe(rank, Stream::err, std::move(process.err));
@@ -326,18 +346,36 @@ void Gang::reap() {
   }
   if (running_pids().empty()) {
     end(State::terminating); // What they left.
-  } else if (plan_.clean_tasks) {
+  } else if (plan_.clean_tasks || !helpers_run()) {
     wind_down();
   } else {
     winding_down_ = true;
   }
 }
 
+/// Something that ends by itself, as TensorBoard does not.
+bool Gang::helpers_run() const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].pid != 0 && plan_.ranks[i].role != k_tensorboard) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// Parameter servers have the grace period to end by themselves, once no evaluator is at work.
 void Gang::wind_down() {
   bool evaluates = false;
+  bool works = false; // TensorBoard alone is not waited for.
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    evaluates = evaluates || (ranks_[i].pid != 0 && plan_.ranks[i].role == k_evaluator);
+    const bool runs = ranks_[i].pid != 0;
+    evaluates = evaluates || (runs && plan_.ranks[i].role == k_evaluator);
+    works = works || (runs && plan_.ranks[i].role != k_tensorboard);
+  }
+  if (!works) {
+    winding_down_ = true;
+    end(State::terminating);
+    return;
   }
   if (winding_down_ && (evaluates || !evaluating_)) {
     return;
@@ -368,7 +406,8 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
     instance.exit_code = WEXITSTATUS(wait_status);
   }
   // Of what was only waiting for the job's end, no ending is a failure.
-  const bool failed = instance.exit_code != 0 && !winding_down_;
+  const bool failed =
+      instance.exit_code != 0 && !winding_down_ && plan_.ranks[rank].role != k_tensorboard;
   instance.phase = failed ? Phase::failed : Phase::succeeded;
   if (!dirty_) {
     dirty_ = true;
@@ -412,6 +451,16 @@ void Gang::end(State state) {
 
 void Gang::advance() {
   const auto now = Clock::now();
+  if (now >= timeout_) {
+    timeout_ = Clock::time_point::max();
+    auto& status = record_.status;
+    if (!status.cause && !winding_down_) {
+      status.cause = job_failure(
+          status.node, fmt::format("the job ran longer than --running-timeout={}",
+                                   format_duration(milliseconds(plan_.running_timeout_ms))));
+      stop(status.cause->message);
+    }
+  }
   if (now >= end_deadline_ && state_ != State::ended) {
     // Those that outlast the ranks are asked first.
     end(state_ == State::running ? State::terminating : State::killing);
@@ -476,7 +525,7 @@ std::vector<pid_t> Gang::running_pids() const {
 }
 
 Clock::time_point Gang::next_deadline() const {
-  return std::min({end_deadline_, write_deadline_, partial_deadline_});
+  return std::min({timeout_, end_deadline_, write_deadline_, partial_deadline_});
 }
 
 } // namespace dtrain

@@ -29,6 +29,13 @@
 
 namespace dtrain {
 
+/// A folder or file of the node, at another path for the ranks.
+struct Mount {
+  std::string source;
+  std::string target;
+  bool read_only = false;
+};
+
 struct GangRank {
   std::string instance;               ///< "worker-0"
   std::string role = "worker";        ///< submit/job_roles.h
@@ -36,6 +43,7 @@ struct GangRank {
   int gpus = 0;                       ///< Requested.
   bool decides = true;                ///< The job lasts until it has ended.
   std::optional<std::string> devices; ///< CUDA_VISIBLE_DEVICES; unset: as inherited.
+  std::vector<std::string> command;   ///< Empty: the gang's.
 
   int gpus_allocated() const { return devices && !devices->empty() ? gpus : 0; }
 };
@@ -51,10 +59,15 @@ struct GangPlan {
   std::string torchrun_processes; ///< That torchrun starts in each rank; empty: there is none.
   bool clean_tasks = true;        ///< What does not decide is ended after those that do.
   std::vector<std::string> command;
+  std::vector<Mount> mounts;
   EnvVars env; ///< The user's; they win over all others.
   std::string working_dir;
   int max_restarts = 0;
   int grace_period_ms = 0;
+  std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
+  int running_timeout_ms = 0;  ///< 0: none.
+  int ttl_ms = -1;             ///< For which the record is kept; -1: for ever.
+  std::vector<std::string> labels;
 };
 
 /// One rank's process as its channel starts it.
@@ -62,6 +75,8 @@ struct RankCommand {
   const std::vector<std::string>& argv;
   const EnvVars& env; ///< On top of what the node has.
   const std::string& working_dir;
+  const std::vector<Mount>& mounts;
+  const std::string& workspace; ///< An empty folder, for the mounts.
 };
 
 /// A child of this process: the rank itself, or what stands for it here. Its exit is the rank's.
@@ -118,6 +133,7 @@ class Gang {
   void start_rank(std::size_t rank, const GangPlace& place);
   std::vector<std::size_t> start_order() const;
   bool deciders_ended() const;
+  bool helpers_run() const;
   void wind_down();
   void add_pipe(std::size_t rank, Stream stream, Fd pipe);
   void read_pipe(std::size_t rank, Stream stream);
@@ -150,6 +166,7 @@ class Gang {
   bool stopping_ = false;     ///< Asked to end: no restart, no cause.
   bool dirty_ = false;        ///< The record differs from what is written.
   int log_error_ = 0;
+  PollLoop::Clock::time_point timeout_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point write_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point partial_deadline_ = PollLoop::Clock::time_point::max();

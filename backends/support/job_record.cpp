@@ -87,6 +87,10 @@ class HeadReader : public nlohmann::json_sax<Json> {
       job.started = time(value);
     } else if (key_ == "ended") {
       job.ended = time(value);
+    } else if (key_ == "expires") {
+      job.expires = time(value);
+    } else if (key_ == "labels") {
+      job.labels.push_back(value);
     }
     return true;
   }
@@ -208,6 +212,8 @@ std::string write_job_record(const JobRecord& record) {
                {"created", time_text(job.created)},
                {"started", time_text(job.started)},
                {"ended", time_text(job.ended)},
+               {"expires", time_text(job.expires)},
+               {"labels", job.labels},
                {"gpus_requested", job.gpus_requested},
                {"gpus_allocated", job.gpus_allocated},
                {"node", job.node},
@@ -224,6 +230,7 @@ std::string write_job_record(const JobRecord& record) {
   }
   json["uid"] = job.uid;
   json["restarts"] = job.restarts;
+  json["tensorboard"] = job.tensorboard;
   json["reason"] = json_text(job.reason);
   json["cause"] = job.cause ? cause_json(*job.cause) : Json(nullptr);
   return json.dump(1) + '\n';
@@ -262,6 +269,7 @@ std::optional<JobRecord> read_job_record(std::string_view text) {
     }
     record.status.uid = json.at("uid").get<std::string>();
     record.status.restarts = json.at("restarts").get<int>();
+    record.status.tensorboard = json.at("tensorboard").get<std::string>();
     record.status.reason = json.at("reason").get<std::string>();
     if (const auto& cause = json.at("cause"); !cause.is_null()) {
       record.status.cause = read_cause(cause);

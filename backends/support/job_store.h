@@ -1,8 +1,9 @@
 // The record of jobs that have no engine: a folder a job, readable by a person.
 //
 //   ROOT/jobs/NAMESPACE/NAME/plan.yaml     what is carried out
+//                            job.yaml      the job as it was submitted, for `clone`
 //                            status.json   job_record.h, replaced at every change
-//                            hostfile
+//                            hostfile, code/, bin/, secrets   where the job has them
 //                            logs/INSTANCE.RESTART.log   log_format.h
 //                            supervisor.log              what went wrong in the supervisor itself
 //   ROOT/staging/…                         folders on their way in or out
@@ -24,6 +25,8 @@
 namespace dtrain {
 
 inline constexpr const char* k_plan_file = "plan.yaml";
+inline constexpr const char* k_spec_file = "job.yaml";
+inline constexpr const char* k_secrets_file = "secrets"; ///< KEY=VALUE, a NUL after each.
 inline constexpr const char* k_hostfile = "hostfile";
 inline constexpr const char* k_supervisor_log = "supervisor.log";
 

@@ -74,9 +74,15 @@ std::vector<std::string> LogFile::last_stderr() const {
 }
 
 void LogFile::append(Stream stream, bool complete, std::string_view text) {
-  append_log_entry(buffer_, time_, stream == Stream::err, complete, text);
-  ++buffered_lines_;
-  in_line_[static_cast<std::size_t>(stream)] = !complete;
+  const auto index = static_cast<std::size_t>(stream);
+  if (skips_[index]) {
+    skips_[index] = !complete;
+  } else {
+    append_log_entry(buffer_, time_, stream == Stream::err, complete, text);
+    ++buffered_lines_;
+    buffered_whole_ = complete ? buffer_.size() : buffered_whole_;
+  }
+  in_line_[index] = !complete;
   if (stream == Stream::err) {
     keep_last(text, complete);
   }
@@ -104,20 +110,28 @@ void LogFile::flush(Time now) {
                      fmt::format("dtrain: {} lines are missing here: {}", lost_lines_,
                                  errno_text(first_error_)));
     buffer_.insert(0, note);
+    buffered_whole_ += note.size();
   }
   if (file_ && write_all(file_.get(), buffer_)) {
+    if (buffered_whole_ > 0) {
+      whole_size_ = size_ + static_cast<std::int64_t>(buffered_whole_);
+    }
     size_ += static_cast<std::int64_t>(buffer_.size());
     lost_lines_ = 0;
   } else if (file_) {
     if (first_error_ == 0) {
       first_error_ = errno;
     }
-    // Takes back what a short write left of an entry; where that fails a reader skips it.
-    const int ignored = ftruncate(file_.get(), size_);
+    // Takes back what a short write left of an entry, and the line whose rest it was to be; where
+    // that fails a reader skips the entry.
+    lost_lines_ += buffered_lines_ + (size_ > whole_size_ ? 1 : 0);
+    const int ignored = ftruncate(file_.get(), whole_size_);
     static_cast<void>(ignored);
-    lost_lines_ += buffered_lines_;
+    size_ = whole_size_;
+    skips_ = in_line_;
   }
   buffer_.clear();
+  buffered_whole_ = 0;
   buffered_lines_ = 0;
 }
 

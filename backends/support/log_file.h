@@ -2,8 +2,8 @@
 //
 // A line is written when its newline comes. One without (a prompt, a progress bar) is written as a
 // part after k_partial_delay, or at once where it is longer than k_longest_part. A full disk loses
-// lines and never the job: the file keeps whole entries only, and says how many lines it lacks once
-// there is room again.
+// lines and never the job: the file keeps whole lines only, what was written of one whose rest did
+// not fit is taken back, and it says how many lines it lacks once there is room again.
 #pragma once
 
 #include "backends/backend.h"
@@ -54,10 +54,13 @@ class LogFile {
   std::string buffer_;                 ///< Entries not yet written to the file.
   std::array<std::string, 2> partial_; ///< Of each stream, since the last newline or part.
   std::array<bool, 2> in_line_{};      ///< Parts were written, the line's end was not.
+  std::array<bool, 2> skips_{};        ///< The rest of a line that was lost is not written either.
   std::deque<std::string> last_;
   bool last_is_open_ = false;
   Time time_ = 0;
-  std::int64_t size_ = 0; ///< Of the whole entries in the file.
+  std::int64_t size_ = 0;          ///< Of the whole entries in the file …
+  std::int64_t whole_size_ = 0;    ///< … up to the last that ends a line.
+  std::size_t buffered_whole_ = 0; ///< The same of the buffer; 0: it has none.
   std::int64_t buffered_lines_ = 0;
   std::int64_t lost_lines_ = 0;
   int first_error_ = 0;

@@ -149,10 +149,13 @@ Json status_json(const JobStatus& job, Time now) {
   }
   Json json = summary_json(job, now);
   json["uuid"] = job.uid;
-  json["tensorboard"] = "";
+  json["tensorboard"] = job.tensorboard;
   json["chiefName"] = chief;
   json["restarts"] = job.restarts;
   json["reason"] = job.reason;
+  if (!job.labels.empty()) {
+    json["labels"] = job.labels;
+  }
   json["instances"] = std::move(instances);
   if (job.cause) {
     json["cause"] = cause_json(*job.cause);
@@ -200,6 +203,18 @@ std::string spec_data(const JobSpec& job, DataFormat format) {
   return data_text(json, format);
 }
 
+std::string usage_data(const std::vector<InstanceUsage>& instances, DataFormat format) {
+  Json list = Json::array();
+  for (const auto& each : instances) {
+    list.push_back({{"name", each.instance},
+                    {"node", each.node},
+                    {"cpus", each.cpus},
+                    {"memory", each.memory},
+                    {"requestGPUs", each.gpus}});
+  }
+  return data_text(list, format);
+}
+
 std::string nodes_data(const std::vector<NodeStatus>& nodes, DataFormat format) {
   Json list = Json::array();
   for (const auto& node : nodes) {
@@ -210,6 +225,12 @@ std::string nodes_data(const std::vector<NodeStatus>& nodes, DataFormat format) 
                     {"totalGPUs", node.gpus},
                     {"requestedGPUs", node.gpus_requested},
                     {"freeGPUs", node.gpus_free()}});
+    if (node.cpus > 0) {
+      list.back()["cpus"] = node.cpus;
+      list.back()["cpusUsed"] = node.cpus_used;
+      list.back()["memory"] = node.memory;
+      list.back()["memoryUsed"] = node.memory_used;
+    }
   }
   return data_text(list, format);
 }

@@ -11,7 +11,7 @@ def test_an_installed_tree_works_by_itself(home):
     assert "held-out accuracy" in result.out
     share = prefix / "share"
     for path in ("man/man1/dtrain.1", "man/man1/dtrain-submit.1", "man/man1/dtrain-trainer.1",
-                 "man/man7/dtrain-environment.7", "bash-completion/completions/dtrain",
+                 "man/man7/dtrain-environment.7", "man/man7/dtrain-arena.7", "bash-completion/completions/dtrain",
                  "zsh/site-functions/_dtrain", "fish/vendor_completions.d/dtrain.fish",
                  "dtrain/templates/local/job.yaml"):
         assert (share / path).exists(), path

@@ -18,7 +18,12 @@ JobSpec example_job() {
   return job;
 }
 
-const LocalMachine k_machine{"/work", "/opt/bin/dtrain-trainer", {"0", "1", "2", "3"}};
+const LocalMachine k_machine{.working_dir = "/work",
+                             .trainer = "/opt/bin/dtrain-trainer",
+                             .gpus = {"0", "1", "2", "3"},
+                             .code_dir = "/state/train/code",
+                             .tensorboard = "",
+                             .secret_env = {}};
 
 GangPlan carried_out(const JobSpec& job, const LocalMachine& machine = k_machine) {
   return read_local_plan(render_local_plan(job, machine).documents.at(0).text);
@@ -143,6 +148,43 @@ TEST_CASE("a launcher alone is started, with the GPUs and slots of its workers")
   CHECK(plan.ranks[0].instance == "launcher-0");
   CHECK(plan.ranks[0].devices == "0,1,2,3");
   CHECK(plan.launcher_slots == 4);
+}
+
+TEST_CASE("a secret's name is in the plan and its value is not") {
+  auto machine = k_machine;
+  machine.secret_env = {"TOKEN=t0ken"};
+  const auto plan = render_local_plan(example_job(), machine);
+  CHECK(plan.documents.at(0).text.find("TOKEN=***") != std::string::npos);
+  CHECK(plan.documents.at(0).text.find("t0ken") == std::string::npos);
+  CHECK(plan.secret_env == machine.secret_env);
+}
+
+TEST_CASE("TensorBoard is an instance that decides nothing, where there is one") {
+  auto job = example_job();
+  job.tensorboard = true;
+  CHECK(render_local_plan(job, k_machine).notices.size() == 1);
+  auto machine = k_machine;
+  machine.tensorboard = "/usr/bin/tensorboard";
+  const auto plan = carried_out(job, machine);
+  REQUIRE(plan.ranks.size() == 3);
+  CHECK(plan.ranks[2].instance == "tensorboard-0");
+  CHECK(!plan.ranks[2].decides);
+  CHECK(plan.ranks[2].command == std::vector<std::string>{"/usr/bin/tensorboard",
+                                                          "--logdir=/training_logs",
+                                                          "--host=localhost"});
+}
+
+TEST_CASE("folders and files are mounted, at the same path or another") {
+  auto job = example_job();
+  job.data_dirs = {"/mnt/a:/data:ro", "/mnt/b"};
+  job.config_files = {"/etc/x:/etc/y"};
+  const auto plan = carried_out(job);
+  REQUIRE(plan.mounts.size() == 3);
+  CHECK(plan.mounts[0].source == "/mnt/a");
+  CHECK(plan.mounts[0].target == "/data");
+  CHECK(plan.mounts[0].read_only);
+  CHECK(plan.mounts[1].target == "/mnt/b");
+  CHECK(plan.mounts[2].target == "/etc/y");
 }
 
 TEST_CASE("a plan that is none is refused") {

@@ -91,5 +91,27 @@ TEST_CASE_FIXTURE(LogFixture, "a full disk leaves whole entries and then says wh
                       "1970-01-01T00:00:01.000000000Z stdout F again\n");
 }
 
+TEST_CASE_FIXTURE(LogFixture, "a full disk takes back the begin of a line whose rest it lost") {
+  log.write(Stream::out, "whole\n", k_second);
+  const auto whole = text();
+  log.write(Stream::out, "half", k_second);
+  log.flush_partial(k_second);
+  CHECK(text() != whole);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  auto* const handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{text().size(), before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  log.write(Stream::out, " of a line, and more", k_second);
+  log.flush_partial(k_second);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  CHECK(text() == whole);
+  // The rest of it, which comes when there is room again, would be half a line too.
+  log.write(Stream::out, " to come\nnext\n", k_second);
+  CHECK(text().find("to come") == std::string::npos);
+  CHECK(text().ends_with("stdout F next\n"));
+}
+
 } // namespace
 } // namespace dtrain

@@ -1,0 +1,95 @@
+#include "backends/local/exec.h"
+
+#include "backends/support/fd.h"
+#include "backends/support/files.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace dtrain {
+
+namespace {
+
+constexpr int k_signal_base = 128;
+constexpr int k_not_found = 127;
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (auto& text : texts) {
+    all.push_back(text.data());
+  }
+  all.push_back(nullptr);
+  return all;
+}
+
+std::vector<std::string> split_at_nul(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\0', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// Its mounts differ from ours where the job mounts data.
+bool has_other_mounts(int folder) {
+  struct stat mine {};
+  struct stat its {};
+  return stat("/proc/self/ns/mnt", &mine) == 0 && fstatat(folder, "ns/mnt", &its, 0) == 0 &&
+         mine.st_ino != its.st_ino;
+}
+
+[[noreturn]] void run(int folder, std::vector<std::string> command, std::vector<std::string> env) {
+  const Fd cwd(openat(folder, "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const Fd root(openat(folder, "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (has_other_mounts(folder)) {
+    const Fd mounts(openat(folder, "ns/mnt", O_RDONLY | O_CLOEXEC));
+    if (!mounts || setns(mounts.get(), CLONE_NEWNS) != 0 || fchdir(root.get()) != 0 ||
+        chroot(".") != 0) {
+      std::fprintf(stderr, "dtrain: cannot enter the job's mounts: %s\n", errno_text().c_str());
+      _exit(EXIT_FAILURE);
+    }
+  }
+  static_cast<void>(fchdir(cwd.get()));
+  auto envp = pointers(env);
+  auto argv = pointers(command);
+  environ = envp.data();
+  execvp(argv[0], argv.data());
+  std::fprintf(stderr, "dtrain: cannot run %s: %s\n", argv[0], errno_text().c_str());
+  _exit(k_not_found);
+}
+
+} // namespace
+
+int exec_beside(pid_t process, const std::vector<std::string>& command) {
+  const Fd folder(
+      open(fmt::format("/proc/{}", process).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto environment = folder ? read_file_at(folder.get(), "environ") : std::nullopt;
+  if (!environment || environment->empty()) {
+    throw EngineError("it has ended: nothing can be run beside it any more");
+  }
+  const pid_t child = fork();
+  if (child < 0) {
+    throw EngineError(fmt::format("cannot start a process: {}", errno_text()));
+  }
+  if (child == 0) {
+    run(folder.get(), command, split_at_nul(*environment));
+  }
+  signal(SIGINT, SIG_IGN); // The command's to take.
+  signal(SIGQUIT, SIG_IGN);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? k_signal_base + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+} // namespace dtrain

@@ -1,0 +1,78 @@
+#include "backends/local/gpu_claims.h"
+
+#include "backends/support/files.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace dtrain {
+
+namespace {
+
+constexpr const char* k_folder = "gpus";
+constexpr mode_t k_private = 0600;
+
+/// A device's name, a path's separators replaced.
+std::string file_of(std::string device) {
+  std::replace(device.begin(), device.end(), '/', '_');
+  return "gpu-" + device;
+}
+
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+bool is_claimed(const Fd& folder, const std::string& device) {
+  const Fd file(openat(folder.get(), file_of(device).c_str(), O_RDWR | O_CLOEXEC));
+  struct flock lock = whole_file();
+  return file && fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+} // namespace
+
+std::vector<std::string> unclaimed_gpus(const std::string& root,
+                                        const std::vector<std::string>& devices) {
+  const Fd parent = open_private_folder(root, false);
+  const Fd folder =
+      parent ? open_private_folder_at(parent.get(), k_folder, root + "/" + k_folder, false) : Fd();
+  if (!folder) {
+    return devices;
+  }
+  std::vector<std::string> unclaimed;
+  std::copy_if(devices.begin(), devices.end(), std::back_inserter(unclaimed),
+               [&](const std::string& device) { return !is_claimed(folder, device); });
+  return unclaimed;
+}
+
+std::optional<std::vector<Fd>> claim_gpus(const std::string& root,
+                                          const std::vector<std::string>& devices) {
+  std::vector<Fd> claims;
+  if (devices.empty()) {
+    return claims;
+  }
+  const Fd parent = open_private_folder(root, true);
+  const Fd folder = open_private_folder_at(parent.get(), k_folder, root + "/" + k_folder, true);
+  for (const auto& device : devices) {
+    const auto name = file_of(device);
+    Fd file(openat(folder.get(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, k_private));
+    if (!file) {
+      throw EngineError(
+          fmt::format("cannot write {}/{}/{}: {}", root, k_folder, name, errno_text()));
+    }
+    struct flock lock = whole_file();
+    if (fcntl(file.get(), F_OFD_SETLK, &lock) != 0) {
+      return std::nullopt;
+    }
+    claims.push_back(std::move(file));
+  }
+  return claims;
+}
+
+} // namespace dtrain

@@ -1,0 +1,23 @@
+// Which GPUs running jobs hold, so that two jobs are not given the same one while another is free.
+//
+// A claim is a lock on ROOT/gpus/DEVICE, held by the job's supervisor: the kernel drops it when
+// that process ends, however it ends.
+#pragma once
+
+#include "backends/support/fd.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// The devices that no job has claimed, in their order. Makes no file.
+std::vector<std::string> unclaimed_gpus(const std::string& root,
+                                        const std::vector<std::string>& devices);
+
+/// Locks, each kept until its Fd is closed. Empty where another job has one of the devices.
+std::optional<std::vector<Fd>> claim_gpus(const std::string& root,
+                                          const std::vector<std::string>& devices);
+
+} // namespace dtrain

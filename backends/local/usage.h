@@ -1,0 +1,17 @@
+// What this machine and its processes use, measured over a moment.
+#pragma once
+
+#include "backends/backend.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// This machine; `gpus` of which `gpus_requested` are given to jobs.
+NodeStatus node_usage(const std::string& node, int gpus, int gpus_requested);
+
+/// The instances that run, each with all processes below it.
+std::vector<InstanceUsage> instance_usage(const std::vector<InstanceStatus>& instances);
+
+} // namespace dtrain

@@ -1,0 +1,193 @@
+#include "backends/support/code.h"
+
+#include "backends/support/fd.h"
+#include "backends/support/files.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace dtrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* k_ignore_file = ".dtrainignore";
+constexpr const char* k_token = "DTRAIN_GIT_TOKEN";
+constexpr const char* k_user = "DTRAIN_GIT_USER";
+/// Reads what it says from the environment, so that no argument holds it.
+constexpr const char* k_helper = "credential.helper=!f() { echo \"username=$DTRAIN_GIT_USER\"; "
+                                 "echo \"password=$DTRAIN_GIT_TOKEN\"; }; f";
+
+std::string read_token(const JobSpec& job) {
+  if (job.sync_token_file.empty()) {
+    const char* token = std::getenv(k_token);
+    return token == nullptr ? "" : token;
+  }
+  std::ifstream file(job.sync_token_file);
+  std::string token;
+  if (!std::getline(file, token) || token.empty()) {
+    throw UsageError(
+        fmt::format("--sync-token-file={}: holds no token", printable(job.sync_token_file)));
+  }
+  return token;
+}
+
+/// Runs git; its stderr where it fails, else empty.
+std::string run_git(const std::string& folder, std::vector<std::string> args,
+                    const std::string& user, const std::string& token) {
+  args.insert(args.begin(), {"git", "-c", k_helper, "-c", "advice.detachedHead=false"});
+  std::vector<char*> argv;
+  for (auto& arg : args) {
+    argv.push_back(arg.data());
+  }
+  argv.push_back(nullptr);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw Error(fmt::format("cannot make a pipe: {}", errno_text()));
+  }
+  const Fd output(ends[0]);
+  Fd input(ends[1]);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(input.get(), STDERR_FILENO);
+    const Fd null(open("/dev/null", O_RDWR));
+    dup2(null.get(), STDIN_FILENO);
+    dup2(null.get(), STDOUT_FILENO);
+    setenv("GIT_TERMINAL_PROMPT", "0", 1);
+    setenv("LC_ALL", "C", 1);
+    setenv(k_user, user.empty() ? "git" : user.c_str(), 1);
+    setenv(k_token, token.c_str(), 1);
+    if (chdir(folder.c_str()) == 0) {
+      execvp("git", argv.data());
+    }
+    dprintf(STDERR_FILENO, "git cannot be run: install it\n");
+    _exit(EXIT_FAILURE);
+  }
+  input.reset();
+  std::string text;
+  std::array<char, 4096> block{};
+  for (ssize_t count = 0; (count = read(output.get(), block.data(), block.size())) > 0;) {
+    text.append(block.data(), static_cast<std::size_t>(count));
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    return "";
+  }
+  while (text.ends_with('\n')) {
+    text.pop_back();
+  }
+  const auto line = text.rfind('\n');
+  std::string last = line == std::string::npos ? text : text.substr(line + 1);
+  for (std::size_t at = token.empty() ? std::string::npos : last.find(token);
+       at != std::string::npos; at = last.find(token)) {
+    last.replace(at, token.size(), "***");
+  }
+  return last.empty() ? "git failed" : last;
+}
+
+/// URL and REF of "URL@REF"; a '@' of a user's name stands before the host.
+std::pair<std::string, std::string> split_ref(const std::string& source) {
+  const auto at = source.rfind('@');
+  const auto slash = source.find_last_of("/:", source.size());
+  const bool is_ref =
+      at != std::string::npos && at > 0 && source.find("://") != at &&
+      (slash == std::string::npos || at > slash ||
+       (source.find("://") != std::string::npos && source.find('/', source.find("://") + 3) < at));
+  return is_ref ? std::pair(source.substr(0, at), source.substr(at + 1))
+                : std::pair(source, std::string("HEAD"));
+}
+
+void bring_git(const JobSpec& job, const std::string& folder) {
+  const auto [url, ref] = split_ref(job.sync_source);
+  const auto token = read_token(job);
+  for (const auto& args : {std::vector<std::string>{"init", "--quiet"},
+                           {"fetch", "--quiet", "--depth=1", "--", url, ref},
+                           {"checkout", "--quiet", "FETCH_HEAD"}}) {
+    const auto error = run_git(folder, args, job.sync_user, token);
+    if (!error.empty()) {
+      throw UsageError(
+          fmt::format("--sync-source={}: {}", printable(job.sync_source), printable(error)));
+    }
+  }
+}
+
+/// Patterns of the ignore file, one a line; "#" begins a comment.
+std::vector<std::string> read_ignored(const fs::path& folder) {
+  std::vector<std::string> patterns = {k_ignore_file};
+  std::ifstream file(folder / k_ignore_file);
+  for (std::string line; std::getline(file, line);) {
+    while (line.ends_with('/') || line.ends_with(' ') || line.ends_with('\r')) {
+      line.pop_back();
+    }
+    if (!line.empty() && line[0] != '#') {
+      patterns.push_back(line);
+    }
+  }
+  return patterns;
+}
+
+/// By its path in the folder where the pattern has a slash, else by its name alone.
+bool is_ignored(const fs::path& path, const std::vector<std::string>& patterns) {
+  for (const auto& pattern : patterns) {
+    const bool by_path = pattern.find('/') != std::string::npos;
+    const std::string wanted = pattern.starts_with('/') ? pattern.substr(1) : pattern;
+    const std::string text = by_path ? path.string() : path.filename().string();
+    if (fnmatch(wanted.c_str(), text.c_str(), FNM_PATHNAME) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void bring_copy(const JobSpec& job, const std::string& folder) {
+  const fs::path source = job.sync_source.empty() ? "." : job.sync_source;
+  const auto patterns = read_ignored(source);
+  try {
+    for (auto entry = fs::recursive_directory_iterator(source);
+         entry != fs::recursive_directory_iterator(); ++entry) {
+      const auto path = entry->path().lexically_relative(source);
+      const auto to = fs::path(folder) / path;
+      if (is_ignored(path, patterns)) {
+        if (entry->is_directory() && !entry->is_symlink()) {
+          entry.disable_recursion_pending();
+        }
+      } else if (entry->is_symlink()) {
+        fs::copy_symlink(entry->path(), to);
+      } else if (entry->is_directory()) {
+        fs::create_directory(to);
+      } else if (entry->is_regular_file()) {
+        fs::copy_file(entry->path(), to);
+      }
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error(fmt::format("--sync-source={}: cannot copy {}: {}", printable(source.string()),
+                            printable(error.path1().string()), error.code().message()));
+  }
+}
+
+} // namespace
+
+void bring_code(const JobSpec& job, const std::string& folder) {
+  std::error_code error;
+  if (!fs::create_directory(folder, error)) {
+    throw Error(fmt::format("cannot make {}: {}", printable(folder), error.message()));
+  }
+  if (job.sync_mode == "git") {
+    bring_git(job, folder);
+  } else {
+    bring_copy(job, folder);
+  }
+}
+
+} // namespace dtrain

@@ -1,0 +1,108 @@
+#include "cli/job_filter.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace dtrain {
+namespace {
+
+std::vector<std::string> split_at_commas(const std::vector<std::string>& values) {
+  std::vector<std::string> parts;
+  for (const auto& value : values) {
+    for (std::size_t begin = 0; begin <= value.size();) {
+      const auto end = std::min(value.find(',', begin), value.size());
+      parts.push_back(value.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return parts;
+}
+
+struct Requirement {
+  std::string label; ///< KEY=VALUE, or KEY alone.
+  bool has_value = false;
+  bool wanted = true;
+};
+
+Requirement parse_requirement(const std::string& text) {
+  const auto equals = text.find('=');
+  const bool negated = equals != std::string::npos && equals > 0 && text[equals - 1] == '!';
+  const std::string key = text.substr(0, equals == std::string::npos ? equals : equals - negated);
+  if (key.empty()) {
+    throw UsageError(
+        fmt::format("--selector={}: must be KEY=VALUE, KEY!=VALUE or KEY", printable(text)));
+  }
+  if (equals == std::string::npos) {
+    return {key, false, true};
+  }
+  return {key + text.substr(equals), true, !negated};
+}
+
+bool meets(const JobSummary& job, const Requirement& requirement) {
+  const bool found =
+      std::any_of(job.labels.begin(), job.labels.end(), [&](const std::string& label) {
+        return requirement.has_value ? label == requirement.label
+                                     : label.starts_with(requirement.label + "=");
+      });
+  return found == requirement.wanted;
+}
+
+Phase parse_status(const std::string& text) {
+  constexpr std::array k_phases = {Phase::queuing, Phase::pending, Phase::running, Phase::succeeded,
+                                   Phase::failed};
+  std::string upper = text;
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::vector<std::string_view> names;
+  for (const auto phase : k_phases) {
+    if (upper == phase_name(phase)) {
+      return phase;
+    }
+    names.push_back(phase_name(phase));
+  }
+  throw UsageError(
+      fmt::format("--status={}: must be one of {}", printable(text), fmt::join(names, ", ")));
+}
+
+} // namespace
+
+Option selector_option(std::vector<std::string>& selectors) {
+  return {.flags = "-l,--selector",
+          .target = &selectors,
+          .metavar = "KEY=VALUE",
+          .help = "Only jobs with this label: KEY=VALUE, KEY!=VALUE or KEY; may be repeated"};
+}
+
+Option status_option(std::vector<std::string>& statuses) {
+  return {.flags = "--status",
+          .target = &statuses,
+          .metavar = "STATUS",
+          .help = "Only jobs that are QUEUING, PENDING, RUNNING, SUCCEEDED or FAILED; may be "
+                  "repeated"};
+}
+
+void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& selectors,
+                 const std::vector<std::string>& statuses) {
+  std::vector<Requirement> requirements;
+  for (const auto& text : split_at_commas(selectors)) {
+    requirements.push_back(parse_requirement(text));
+  }
+  std::vector<Phase> phases;
+  for (const auto& text : split_at_commas(statuses)) {
+    phases.push_back(parse_status(text));
+  }
+  std::erase_if(jobs, [&](const JobSummary& job) {
+    const bool in_phase =
+        phases.empty() || std::find(phases.begin(), phases.end(), job.phase) != phases.end();
+    return !in_phase || !std::all_of(requirements.begin(), requirements.end(),
+                                     [&](const auto& each) { return meets(job, each); });
+  });
+}
+
+} // namespace dtrain

@@ -1,0 +1,23 @@
+// Which jobs `list`, `delete` and `prune` mean: by label and by status.
+#pragma once
+
+#include "backends/backend.h"
+#include "submit/option_table.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// --selector: "team=a", "team!=a", "team" (it has the label), or several with commas between.
+Option selector_option(std::vector<std::string>& selectors);
+
+/// --status: "RUNNING", in any case, or several with commas between.
+Option status_option(std::vector<std::string>& statuses);
+
+/// Keeps the jobs that match every selector and one of the statuses (none: all). Throws UsageError
+/// for a selector or status that is none.
+void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& selectors,
+                 const std::vector<std::string>& statuses);
+
+} // namespace dtrain

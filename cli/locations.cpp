@@ -1,0 +1,306 @@
+#include "cli/locations.h"
+
+#include "cli/commands.h"
+#include "cli/output/table.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+namespace dtrain {
+namespace {
+
+using Locations = std::map<std::string, Profile, std::less<>>;
+
+struct LocationOptions {
+  std::string name;
+  std::string path;
+  std::string claim;
+  std::string nfs;
+  std::string bucket;
+  std::string git;
+  std::string user;
+  std::string token_file;
+  bool read_only = false;
+  bool replace = false;
+};
+
+struct NoOptions {};
+
+/// What a kind of location has that the two commands' texts differ in.
+struct Kind {
+  const char* word; ///< "data"
+  Locations Settings::*all;
+  const std::vector<std::string>& (*keys)();
+};
+
+constexpr Kind k_data = {"data", &Settings::data, data_keys};
+constexpr Kind k_code = {"code", &Settings::code, code_keys};
+
+Option name_option(std::string& name, const char* help) {
+  return {.flags = "NAME", .target = &name, .help = help, .required = true, .positional = true};
+}
+
+CommandTable data_add_table(LocationOptions& options) {
+  return {.name = "data add",
+          .summary = "Give data a name",
+          .description = "Keeps where data is under a name, for --data=NAME:/path of submit.",
+          .examples = {"dtrain data add training-data --path=/mnt/training",
+                       "dtrain data add shared --claim=training-pvc --read-only"},
+          .options = {name_option(options.name, "Its name"),
+                      {.flags = "--path",
+                       .target = &options.path,
+                       .metavar = "DIR",
+                       .help = "A folder of the node",
+                       .complete = Complete::directory},
+                      {.flags = "--claim",
+                       .target = &options.claim,
+                       .metavar = "NAME",
+                       .help = "A persistent volume claim of Kubernetes"},
+                      {.flags = "--nfs",
+                       .target = &options.nfs,
+                       .metavar = "SERVER:/PATH",
+                       .help = "A share of a file server (NFS, NAS)"},
+                      {.flags = "--bucket",
+                       .target = &options.bucket,
+                       .metavar = "URL",
+                       .help = "A bucket, s3://BUCKET/PREFIX or oss://BUCKET/PREFIX"},
+                      {.flags = "--read-only",
+                       .target = &options.read_only,
+                       .help = "Jobs may not write to it"},
+                      {.flags = "--replace",
+                       .target = &options.replace,
+                       .help = "In the place of what has the name already"}}};
+}
+
+CommandTable code_add_table(LocationOptions& options) {
+  return {.name = "code add",
+          .summary = "Give code a name",
+          .description = "Keeps where code is under a name, for --code=NAME of submit. A token is "
+                         "kept by the name of its file alone.",
+          .examples = {"dtrain code add bert --git=https://example.org/bert.git@main",
+                       "dtrain code add mine --path=."},
+          .options = {name_option(options.name, "Its name"),
+                      {.flags = "--git",
+                       .target = &options.git,
+                       .metavar = "URL[@REF]",
+                       .help = "A Git repository and its branch, tag or commit"},
+                      {.flags = "--path",
+                       .target = &options.path,
+                       .metavar = "DIR",
+                       .help = "A local folder",
+                       .complete = Complete::directory},
+                      {.flags = "--user",
+                       .target = &options.user,
+                       .metavar = "NAME",
+                       .help = "User of the repository"},
+                      {.flags = "--token-file",
+                       .target = &options.token_file,
+                       .metavar = "FILE",
+                       .help = "File whose first line is the user's token",
+                       .complete = Complete::file},
+                      {.flags = "--replace",
+                       .target = &options.replace,
+                       .help = "In the place of what has the name already"}}};
+}
+
+/// What was said of the location, by key.
+Profile said(const LocationOptions& options) {
+  const auto absolute = [](const std::string& path) {
+    return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+  };
+  Profile all = {{"path", absolute(options.path)},
+                 {"claim", options.claim},
+                 {"nfs", options.nfs},
+                 {"bucket", options.bucket},
+                 {"git", options.git},
+                 {"user", options.user},
+                 {"token-file", absolute(options.token_file)},
+                 {"read-only", options.read_only ? "true" : ""}};
+  std::erase_if(all, [](const auto& entry) { return entry.second.empty(); });
+  return all;
+}
+
+int run_add(Context& context, const LocationOptions& options, const Kind& kind) {
+  const auto sources = static_cast<int>(!options.path.empty()) + !options.claim.empty() +
+                       !options.nfs.empty() + !options.bucket.empty() + !options.git.empty();
+  if (sources != 1) {
+    throw UsageError(fmt::format(
+        "say where {} '{}' is by one of {}", kind.word, printable(options.name),
+        kind.all == &Settings::data ? "--path, --claim, --nfs, --bucket" : "--git, --path"));
+  }
+  if (options.name.empty() || options.name.find_first_of(":/ \n\t") != std::string::npos) {
+    throw UsageError(fmt::format("'{}': a name has no ':', '/' or space", printable(options.name)));
+  }
+  Settings settings = read_settings(context.config_file);
+  Locations& all = settings.*kind.all;
+  if (all.contains(options.name) && !options.replace) {
+    throw UsageError(fmt::format("there is {} '{}' already: say --replace, or choose another name",
+                                 kind.word, printable(options.name)));
+  }
+  all[options.name] = said(options);
+  write_settings(context.config_file, settings);
+  context.out.write(fmt::format("{}/{} added\n", kind.word, options.name));
+  return 0;
+}
+
+int run_list(Context& context, const Kind& kind) {
+  const Settings settings = read_settings(context.config_file);
+  const Locations& all = settings.*kind.all;
+  if (all.empty()) {
+    context.note(fmt::format("No {}. Give some a name with: dtrain {} add NAME --path=DIR",
+                             kind.word, kind.word));
+    return 0;
+  }
+  Table table({"NAME", "WHERE", "NOTES"});
+  for (const auto& [name, location] : all) {
+    std::string where;
+    std::vector<std::string> notes;
+    for (const auto& [key, value] : location) {
+      if (key == "read-only") {
+        notes.emplace_back("read-only");
+      } else if (key == "user" || key == "token-file") {
+        notes.push_back(fmt::format("{} {}", key, printable(value)));
+      } else {
+        where = fmt::format("{} {}", key, printable(value));
+      }
+    }
+    table.add({{name}, {where}, {fmt::format("{}", fmt::join(notes, ", "))}});
+  }
+  table.print(context.out);
+  return 0;
+}
+
+const Profile& find(const Settings& settings, const Kind& kind, const std::string& name) {
+  const Locations& all = settings.*kind.all;
+  const auto found = all.find(name);
+  if (found != all.end()) {
+    return found->second;
+  }
+  std::vector<std::string> known;
+  for (const auto& entry : all) {
+    known.push_back(entry.first);
+  }
+  const auto near = nearest(name, known);
+  throw NotFound(fmt::format("no {} '{}'; {}", kind.word, printable(name),
+                             near ? fmt::format("did you mean '{}'?", *near)
+                                  : fmt::format("'dtrain {} list' shows all", kind.word)));
+}
+
+int run_get(Context& context, const std::string& name, const Kind& kind) {
+  const Settings settings = read_settings(context.config_file);
+  for (const auto& [key, value] : find(settings, kind, name)) {
+    context.out.write(fmt::format("{}: {}\n", key, printable(value)));
+  }
+  return 0;
+}
+
+int run_delete(Context& context, const std::string& name, const Kind& kind) {
+  Settings settings = read_settings(context.config_file);
+  static_cast<void>(find(settings, kind, name)); // Throws where there is none.
+  (settings.*kind.all).erase(name);
+  write_settings(context.config_file, settings);
+  context.out.write(fmt::format("{}/{} deleted\n", kind.word, name));
+  return 0;
+}
+
+template <const Kind& kind>
+CommandTable list_table(NoOptions&) {
+  return {.name = fmt::format("{} list", kind.word),
+          .summary = fmt::format("List the {} that has a name", kind.word),
+          .examples = {fmt::format("dtrain {} list", kind.word)}};
+}
+
+template <const Kind& kind>
+CommandTable get_table(LocationOptions& options) {
+  return {.name = fmt::format("{} get", kind.word),
+          .summary = fmt::format("Show where named {} is", kind.word),
+          .examples = {fmt::format("dtrain {} get NAME", kind.word)},
+          .options = {name_option(options.name, "Its name")}};
+}
+
+template <const Kind& kind>
+CommandTable delete_table(LocationOptions& options) {
+  return {.name = fmt::format("{} delete", kind.word),
+          .summary = fmt::format("Forget a name of {}, which stays where it is", kind.word),
+          .examples = {fmt::format("dtrain {} delete NAME", kind.word)},
+          .options = {name_option(options.name, "Its name")}};
+}
+
+template <const Kind& kind>
+int add_one(Context& context, const LocationOptions& options) {
+  return run_add(context, options, kind);
+}
+template <const Kind& kind>
+int list_all(Context& context, const NoOptions&) {
+  return run_list(context, kind);
+}
+template <const Kind& kind>
+int get_one(Context& context, const LocationOptions& options) {
+  return run_get(context, options.name, kind);
+}
+template <const Kind& kind>
+int delete_one(Context& context, const LocationOptions& options) {
+  return run_delete(context, options.name, kind);
+}
+
+void apply_data(const Settings& settings, JobSpec& job) {
+  std::vector<std::string> claims;
+  for (const std::string& text : job.data) {
+    const MountText mount = parse_mount("--data", text);
+    const auto found = settings.data.find(mount.source);
+    if (found == settings.data.end()) {
+      claims.push_back(text);
+      continue;
+    }
+    const Profile& location = found->second;
+    const bool read_only = mount.read_only || location.contains("read-only");
+    const auto rest = fmt::format(":{}{}", mount.target, read_only ? ":ro" : "");
+    if (const auto path = location.find("path"); path != location.end()) {
+      job.data_dirs.push_back(path->second + rest);
+    } else if (const auto claim = location.find("claim");
+               claim != location.end() && job.backend == "kubernetes") {
+      claims.push_back(claim->second + rest);
+    } else {
+      throw UsageError(fmt::format("--data={}: the {} backend cannot mount a {}: mount it yourself "
+                                   "and name the folder: dtrain data add {} --replace --path=DIR",
+                                   printable(text), job.backend, location.begin()->first,
+                                   printable(mount.source)));
+    }
+  }
+  job.data = claims;
+}
+
+} // namespace
+
+void apply_locations(const Settings& settings, const std::string& code, JobSpec& job) {
+  apply_data(settings, job);
+  if (code.empty()) {
+    return;
+  }
+  if (!job.sync_mode.empty() || !job.sync_source.empty()) {
+    throw UsageError("--code: says what --sync-mode and --sync-source say: give one of them");
+  }
+  const Profile& location = find(settings, k_code, code);
+  const auto value = [&](const char* key) {
+    const auto found = location.find(key);
+    return found == location.end() ? std::string() : found->second;
+  };
+  job.sync_mode = location.contains("git") ? "git" : "local";
+  job.sync_source = location.contains("git") ? value("git") : value("path");
+  job.sync_user = job.sync_user.empty() ? value("user") : job.sync_user;
+  job.sync_token_file = job.sync_token_file.empty() ? value("token-file") : job.sync_token_file;
+}
+
+Invocation data_add_command() { return bind(data_add_table, add_one<k_data>); }
+Invocation data_list_command() { return bind(list_table<k_data>, list_all<k_data>); }
+Invocation data_get_command() { return bind(get_table<k_data>, get_one<k_data>); }
+Invocation data_delete_command() { return bind(delete_table<k_data>, delete_one<k_data>); }
+Invocation code_add_command() { return bind(code_add_table, add_one<k_code>); }
+Invocation code_list_command() { return bind(list_table<k_code>, list_all<k_code>); }
+Invocation code_get_command() { return bind(get_table<k_code>, get_one<k_code>); }
+Invocation code_delete_command() { return bind(delete_table<k_code>, delete_one<k_code>); }
+
+} // namespace dtrain

@@ -1,0 +1,18 @@
+// Named data and code: made once by `dtrain data add` and `dtrain code add`, kept in the settings
+// file beside the profiles, and used by name in --data=NAME:/path and --code=NAME.
+#pragma once
+
+#include "cli/settings.h"
+#include "submit/job_spec.h"
+
+#include <string>
+
+namespace dtrain {
+
+/// Puts in the place of the names what they stand for: a folder becomes one of data_dirs, a claim
+/// one of data; `code` (empty: none) becomes sync_mode and what goes with it. A name that is not
+/// kept stays: on Kubernetes it is a claim's. Throws UsageError for what the job's backend cannot
+/// mount, and for code of no such name.
+void apply_locations(const Settings& settings, const std::string& code, JobSpec& job);
+
+} // namespace dtrain

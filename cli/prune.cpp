@@ -1,0 +1,77 @@
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/job_filter.h"
+#include "cli/output/time.h"
+#include "cli/target.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+namespace dtrain {
+namespace {
+
+struct PruneOptions {
+  std::string since;
+  std::vector<std::string> selectors;
+  bool all_namespaces = false;
+  bool dry_run = false;
+  TargetOptions target;
+};
+
+CommandTable prune_table(PruneOptions& options) {
+  CommandTable table = {
+      .name = "prune",
+      .summary = "Delete the jobs that ended long ago",
+      .description = "Deletes the jobs that have ended, and did so longer ago than --since says. "
+                     "Jobs that run stay.",
+      .examples = {"dtrain prune --since=7d", "dtrain prune --since=1h -A --dry-run"},
+      .options = {{.flags = "-s,--since",
+                   .target = &options.since,
+                   .metavar = "TIME",
+                   .help = "How long ago they ended at least: 90s, 1h30m, 7d",
+                   .required = true},
+                  selector_option(options.selectors),
+                  {.flags = "-A,--all-namespaces",
+                   .target = &options.all_namespaces,
+                   .help = "The jobs of every namespace",
+                   .group = "Where"},
+                  {.flags = "--dry-run",
+                   .target = &options.dry_run,
+                   .help = "Print what would be deleted"}}};
+  for (auto& option : target_options(options.target)) {
+    table.options.push_back(std::move(option));
+  }
+  return table;
+}
+
+int run_prune(Context& context, const PruneOptions& options) {
+  const Time limit = context.now() - parse_duration("--since", options.since).count();
+  const Target target = open_target(context, options.target);
+  auto jobs = target.backend->list({options.all_namespaces ? "" : target.namespace_name});
+  filter_jobs(jobs, options.selectors, {});
+  int status = k_exit_ok;
+  for (const auto& job : jobs) {
+    if (!is_final(job.phase) || job.ended > limit) {
+      continue;
+    }
+    try {
+      if (!options.dry_run) {
+        target.backend->remove({job.namespace_name, job.name});
+      }
+      context.out.write(
+          fmt::format("job/{} {}\n", job.name, options.dry_run ? "would be deleted" : "deleted"));
+    } catch (const NotFound&) {
+      // Somebody else was faster.
+    } catch (const Error& error) {
+      context.complain(error.what());
+      status = exit_code(error);
+    }
+  }
+  return status;
+}
+
+} // namespace
+
+Invocation prune_command() { return bind(prune_table, run_prune); }
+
+} // namespace dtrain

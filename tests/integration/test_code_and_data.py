@@ -1,0 +1,212 @@
+"""What ranks find where they start: data at its path, code, secrets; and TensorBoard beside them."""
+import os
+import subprocess
+
+import pytest
+
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+from test_roles import ARENA_LINE, fake_deepspeed  # noqa: F401
+
+CAN_MOUNT = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+mounts = pytest.mark.skipif(not CAN_MOUNT, reason="this machine gives nobody mounts of their own")
+
+
+@pytest.fixture
+def data(home):
+    folder = home.folder / "my data"
+    folder.mkdir()
+    (folder / "file").write_text("here\n")
+    return folder
+
+
+@mounts
+def test_data_is_at_its_path_for_the_ranks_alone(home, data):
+    home.dtrain("submit", "--name=there", f"--data-dir={data}:/dtrain-test/deep/data", "--wait",
+                "--", "sh", "-c", "cat /dtrain-test/deep/data/file; ls / >&2; "
+                "echo new > /dtrain-test/deep/data/made")
+    assert "here" in home.lines("there")
+    assert (data / "made").read_text() == "new\n"
+    assert not os.path.exists("/dtrain-test")
+
+
+@mounts
+def test_read_only_data_cannot_be_written(home, data):
+    home.dtrain("submit", "--name=ro", f"--data-dir={data}:/mnt/dtrain-test:ro", "--", "sh", "-c",
+                "cat /mnt/dtrain-test/file; touch /mnt/dtrain-test/x && exit 0; exit 9")
+    assert home.wait_for_end("ro", expect=EXIT_JOB_FAILED)["cause"]["exitCode"] == 9
+    assert home.lines("ro")[0] == "here" and not (data / "x").exists()
+
+
+@mounts
+def test_named_data_and_config_files_are_mounted(home, data):
+    (home.folder / "conf").write_text("a: 1\n")
+    home.dtrain("data", "add", "training-data", f"--path={data}")
+    home.dtrain("submit", "--name=named", "--data=training-data:/data-of-test",
+                f"--config-file={home.folder}/conf:/etc/dtrain-test.conf", "--wait", "--",
+                "cat", "/data-of-test/file", "/etc/dtrain-test.conf")
+    assert home.lines("named") == ["here", "a: 1"]
+
+
+@mounts
+def test_exec_sees_the_jobs_mounts(home, data):
+    home.dtrain("submit", "--name=in", f"--data-dir={data}:/dtrain-test", "--", "sleep", "600")
+    home.running("in")
+    assert home.dtrain("exec", "in", "--", "cat", "/dtrain-test/file").out == "here\n"
+    home.dtrain("delete", "in")
+
+
+@mounts
+def test_arenas_whole_line_runs_as_it_is(home, data, fake_deepspeed):  # noqa: F811
+    board = home.script("tensorboard", "echo board $*; exec sleep 600")
+    assert board
+    home.dtrain("data", "add", "training-data", f"--path={data}")
+    line = [*ARENA_LINE[:-1], "--data=training-data:/data", "--tensorboard",
+            "--logdir=/data/deepspeed_data", ARENA_LINE[-1] + " && cat /data/file"]
+    home.dtrain("submit", *line, env=fake_deepspeed)
+    job = home.wait_for_end("deepspeed-helloworld")
+    assert job["status"] == "SUCCEEDED" and job["tensorboard"].startswith("http://localhost:")
+    assert home.lines("deepspeed-helloworld", "-i", "launcher-0")[-1] == "here"
+    port = job["tensorboard"].rpartition(":")[2]
+    assert home.lines("deepspeed-helloworld", "-i", "tensorboard-0") == [
+        f"board --logdir=/data/deepspeed_data --host=localhost --port={port}"]
+
+
+def test_a_tensorboard_that_is_not_there_is_a_notice_and_one_that_dies_no_failure(home):
+    path = f"{home.folder}:/usr/bin:/bin"
+    result = home.dtrain("submit", "--name=none", "--tensorboard", "--", "true",
+                         env={"PATH": path})
+    assert "TensorBoard" in result.err
+    home.script("tensorboard", "exit 1")
+    home.dtrain("submit", "--name=dies", "--tensorboard", "--", "sleep", "0.5", env={"PATH": path})
+    assert home.wait_for_end("dies")["status"] == "SUCCEEDED"
+
+
+def test_names_of_data_and_code_are_kept(home, data):
+    home.dtrain("data", "add", "a", f"--path={data}", "--read-only")
+    home.dtrain("data", "add", "a", "--claim=pvc", expect=EXIT_USAGE)
+    home.dtrain("data", "add", "a", "--claim=pvc", "--replace")
+    home.dtrain("data", "add", "b", "--nfs=server:/x")
+    assert home.dtrain("data", "get", "a").out == "claim: pvc\n"
+    assert "server:/x" in home.dtrain("data", "list").out
+    home.dtrain("data", "delete", "a")
+    home.dtrain("data", "get", "a", expect=EXIT_NOT_FOUND)
+    home.dtrain("data", "add", "c", expect=EXIT_USAGE)
+    home.dtrain("code", "add", "mine", f"--path={data}")
+    assert "mine" in home.dtrain("code", "list").out
+    home.dtrain("config", "set", "namespace", "team")  # What else the file holds stays.
+    assert home.dtrain("code", "get", "mine").out == f"path: {data}\n"
+
+
+@pytest.fixture
+def repository(home):
+    folder = home.folder / "repo"
+    folder.mkdir()
+
+    def git(*words):
+        home.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=folder)
+    git("init", "--quiet", "--initial-branch=main")
+    (folder / "train.sh").write_text("echo first\n")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    git("tag", "v1")
+    (folder / "train.sh").write_text("echo second\n")
+    git("commit", "--quiet", "-am", "second")
+    return f"file://{folder}"
+
+
+@pytest.mark.parametrize("ref, line", [("", "second"), ("@main", "second"), ("@v1", "first")])
+def test_code_comes_from_git_at_its_ref(home, repository, ref, line):
+    home.dtrain("submit", "--name=git", "--sync-mode=git", f"--sync-source={repository}{ref}",
+                "--wait", "--", "sh", "train.sh")
+    assert home.lines("git") == [line]
+
+
+@pytest.mark.parametrize("source", ["file:///no/such/repo", "{repo}@nobranch"])
+def test_code_that_cannot_be_had_is_one_line_and_nothing_is_left(home, repository, source):
+    result = home.dtrain("submit", "--name=none", "--sync-mode=git",
+                         f"--sync-source={source.format(repo=repository)}", "--", "true",
+                         expect=EXIT_USAGE)
+    assert result.err.count("\n") == 1 and "--sync-source" in result.err
+    assert home.dtrain("list", "-o", "name").out == ""
+    assert list((home.state / "dtrain" / "staging").iterdir()) == []
+
+
+def test_a_token_is_in_no_argument_log_plan_or_variable(home):
+    show = home.script("git", "echo \"$*\" >> calls; echo failed for $DTRAIN_GIT_TOKEN >&2; exit 1")
+    assert show
+    env = {"PATH": f"{home.folder}:{os.environ['PATH']}", "DTRAIN_GIT_TOKEN": "s3cret"}
+    words = ["submit", "--name=t", "--sync-mode=git", "--sync-source=https://example.org/x.git"]
+    assert "s3cret" not in home.dtrain(*words, "--dry-run", "--", "true", env=env).out
+    result = home.dtrain(*words, "--", "true", env=env, expect=EXIT_USAGE)
+    assert "***" in result.err and "s3cret" not in result.err
+    home.submit("rank", "env", env=env)
+    home.dtrain("wait", "rank")
+    assert not any("s3cret" in line for line in home.lines("rank"))
+    home.dtrain("submit", "--sync-mode=git", "--sync-source=https://me:pass@example.org/x", "--",
+                "true", expect=EXIT_USAGE)
+
+
+def test_a_local_folder_is_copied_as_it_is_but_for_what_is_ignored(home):
+    folder = home.folder / "code"
+    (folder / "sub" / "cache").mkdir(parents=True)
+    (folder / "train.sh").write_text("find . -type f | sort; sh sub/more.sh\n")
+    (folder / "sub" / "more.sh").write_text("echo more\n")
+    (folder / "sub" / "cache" / "big").write_text("x")
+    (folder / "weights.bin").write_text("x")
+    (folder / ".dtrainignore").write_text("# big things\n*.bin\nsub/cache/\n")
+    home.dtrain("code", "add", "mine", f"--path={folder}")
+    home.dtrain("submit", "--name=local", "--code=mine", "--wait", "--", "sh", "train.sh")
+    assert home.lines("local") == ["./sub/more.sh", "./train.sh", "more"]
+    home.dtrain("submit", "--code=none", "--", "true", expect=EXIT_NOT_FOUND)
+
+
+def test_secrets_reach_the_ranks_and_no_output(home):
+    (home.folder / "env").write_text("# keys\nexport API_KEY='k e y'\nMODE=fast\n")
+    secrets = home.folder / "config" / "dtrain" / "secrets"
+    secrets.mkdir(parents=True)
+    (secrets / "hub").write_text("HUB_TOKEN=t0ken\n")
+    words = ["submit", "--name=s", "--env-file=env", "--secret=hub", "--env=MODE=slow"]
+    assert "chmod" in home.dtrain(*words, "--", "true", expect=EXIT_USAGE).err
+    (secrets / "hub").chmod(0o600)
+    for form in ([], ["-o", "yaml"], ["-o", "json"]):
+        out = home.dtrain(*words, "--dry-run", *form, "--", "true").out
+        assert "t0ken" not in out and "k e y" not in out
+    assert "HUB_TOKEN=***" in home.dtrain(*words, "--dry-run", "--", "true").out
+    home.dtrain(*words, "--wait", "--", "sh", "-c", "echo $API_KEY $HUB_TOKEN $MODE")
+    assert home.lines("s") == ["k e y t0ken slow"]
+    home.dtrain("clone", "s", "--name=s2", "--wait")
+    assert home.lines("s2") == ["k e y t0ken slow"]
+
+
+@pytest.mark.parametrize("words, named", [
+    (["--data=nobody:/data"], ["nobody", "dtrain data"]),
+    (["--data=nobody"], ["--data", "/PATH"]),
+    (["--data-dir=/no/such/folder:/data"], ["/no/such/folder"]),
+    (["--data-dir=/tmp:/x", "--data-dir=/var:/x"], ["/x"]),
+    (["--data-dir=/tmp:/"], ["--data-dir"]),
+    (["--secret=nobody"], ["nobody"]),
+    (["--env-file=/no/such"], ["/no/such"]),
+    (["--sync-source=x"], ["--sync-mode"]),
+    (["--sync-mode=git"], ["--sync-source"]),
+    (["--sync-mode=rsync"], ["rsync", "git, local"])], ids=str)
+def test_what_is_not_there_is_refused_before_anything_starts(home, words, named):
+    result = home.dtrain("submit", *words, "--", "true", expect=EXIT_USAGE)
+    assert result.err.count("\n") == 1 and all(word in result.err for word in named), result
+    assert not home.state.exists()
+
+
+def test_a_bad_line_of_an_env_file_is_named_without_its_text(home):
+    (home.folder / "env").write_text("A=1\nt0ken\n")
+    result = home.dtrain("submit", "--env-file=env", "--", "true", expect=EXIT_USAGE)
+    assert "line 2" in result.err and "t0ken" not in result.err
+
+
+def test_a_tensorboard_runs_beside_the_job(home):
+    home.script("tensorboard", "exec sleep 600")
+    home.dtrain("submit", "--name=board", "--tensorboard", "--logdir=/tmp", "--", "sleep", "600",
+                env={"PATH": f"{home.folder}:{os.environ['PATH']}"})
+    home.running("board")
+    url = home.dtrain("tensorboard", "board").out.strip()
+    assert url.startswith("http://localhost:") and url in home.dtrain("get", "board").out
+    home.dtrain("delete", "board")
+    until(lambda: not home.processes(), "nothing runs")
