@@ -70,7 +70,7 @@ class ApiClient {
   };
   Listing list(const std::string& path, Query query = {});
 
-  /// Several at once, each page of one beside a page of the others.
+  /// Several, page by page.
   std::vector<Listing> list_all(const std::vector<std::pair<std::string, Query>>& collections);
 
   /// Throws what `result`'s error is: NotFound for 404, EngineError for the rest.

@@ -256,20 +256,18 @@ void HttpClient::deliver() {
 }
 
 std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& requests) {
-  std::vector<std::unique_ptr<Transfer>> transfers;
-  for (const HttpRequest& request : requests) {
-    transfers.push_back(start(request));
-    transfers.back()->set(CURLOPT_TIMEOUT, k_call_timeout_s);
-    curl_.multi_add_handle(multi_, transfers.back()->easy);
-    ++request_count_;
-  }
-  auto is_done = [](const auto& t) { return t->done; };
-  while (!std::all_of(transfers.begin(), transfers.end(), is_done)) {
-    drive(std::chrono::seconds(1), false);
-  }
   std::vector<HttpResponse> responses;
-  responses.reserve(transfers.size());
-  for (auto& transfer : transfers) {
+  responses.reserve(requests.size());
+  // One after the other: of two answers that come at once on a connection, libcurl 7.88 at times
+  // leaves one unread for good.
+  for (const HttpRequest& request : requests) {
+    std::unique_ptr<Transfer> transfer = start(request);
+    transfer->set(CURLOPT_TIMEOUT, k_call_timeout_s);
+    curl_.multi_add_handle(multi_, transfer->easy);
+    ++request_count_;
+    while (!transfer->done) {
+      drive(std::chrono::seconds(1), false);
+    }
     responses.push_back(std::move(transfer->response));
   }
   return responses;

@@ -71,7 +71,7 @@ class HttpClient {
 
   HttpResponse call(const HttpRequest& request);
 
-  /// All at once, as streams of one connection; answers in the order of the requests.
+  /// One after the other on one connection; answers in the order of the requests.
   std::vector<HttpResponse> call_all(const std::vector<HttpRequest>& requests);
 
   StreamId open(const HttpRequest& request, StreamHandler handler);

@@ -171,7 +171,7 @@ std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
   const auto ranks = std::accumulate(roles.begin(), roles.end(), 0, [](int sum, const Role& role) {
     return sum + (role.ranked ? role.replicas : 0);
   });
-  return ranks == instances_of(roles) ? "" : fmt::format("0-{}", ranks - 1);
+  return ranks == instances_of(roles) ? "" : ranks == 1 ? "0" : fmt::format("0-{}", ranks - 1);
 }
 
 json job_data(const JobSpec& job) {

@@ -156,6 +156,11 @@ TEST_CASE("the roles are places of one Job, whose success is the ranks'") {
   CHECK(instance_of(document_of_job, 0) == "chief-0");
   CHECK(instance_of(document_of_job, 2) == "worker-1");
   CHECK(instance_of(document_of_job, 4) == "ps-1");
+  job.chief = false;
+  job.workers = 1;
+  document_of_job = document(render_plan(job), "job.yaml");
+  CHECK(document_of_job["spec"]["successPolicy"]["rules"][0]["succeededIndexes"] == "0");
+  job.chief = true;
   job.success_policy = "ChiefWorker";
   document_of_job = document(render_plan(job), "job.yaml");
   CHECK(document_of_job["spec"]["successPolicy"]["rules"][0]["succeededIndexes"] == "0");
