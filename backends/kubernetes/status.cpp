@@ -165,6 +165,11 @@ std::string cause_text(const FailureCause& cause) {
                      cause.message);
 }
 
+/// Set by dtrain itself, not by --label.
+bool is_own_label(std::string_view key) {
+  return key.starts_with("dtrain/") || key == k_manager_label || key == "kueue.x-k8s.io/queue-name";
+}
+
 } // namespace
 
 JobSummary summarize(const json& job) {
@@ -173,6 +178,11 @@ JobSummary summarize(const json& job) {
   summary.namespace_name = text_at(job, "metadata/namespace");
   summary.trainer = label(job, k_type_label);
   summary.priority = text_at(job, "spec/template/spec/priorityClassName");
+  for (const auto& [key, value] : member(job, "metadata/labels").items()) {
+    if (value.is_string() && !is_own_label(key)) {
+      summary.labels.push_back(key + "=" + value.get<std::string>());
+    }
+  }
   summary.phase = phase_of(job);
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));

@@ -53,6 +53,12 @@ TEST_CASE("a job runs when each rank's Pod runs, and waits while one does not") 
   CHECK(status_of(objects).phase == Phase::running);
 }
 
+TEST_CASE("a job has the labels that its user gave it, by which list and delete choose") {
+  json job = job_object(1);
+  job["metadata"]["labels"]["team"] = "vision";
+  CHECK(summarize(job).labels == std::vector<std::string>{"team=vision"});
+}
+
 TEST_CASE("the first rank to fail is the cause, not those that the Job ended after it") {
   JobObjects objects{job_object(2),
                      {pod_object(0, "Failed", exited(143, "2026-01-01T00:00:09Z")),
