@@ -35,7 +35,9 @@ std::string_view phase_name(Phase phase) {
 
 std::vector<std::string> Backend::names(const ListQuery& query) {
   std::vector<std::string> names;
-  for (auto& job : list(query)) {
+  std::vector<JobSummary> jobs = list(query);
+  names.reserve(jobs.size());
+  for (auto& job : jobs) {
     names.push_back(std::move(job.name));
   }
   return names;
@@ -59,6 +61,7 @@ std::vector<InstanceUsage> Backend::usage(const JobRef&) { refuse("top job"); }
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
+  names.reserve(k_backends.size());
   for (const auto& entry : k_backends) {
     names.emplace_back(entry.name);
   }

@@ -66,6 +66,7 @@ std::vector<std::string> names_to_delete(const Target& target, const DeleteOptio
   auto jobs = target.backend->list({target.namespace_name});
   filter_jobs(jobs, options.selectors, {});
   std::vector<std::string> names;
+  names.reserve(jobs.size());
   for (const auto& job : jobs) {
     names.push_back(job.name);
   }

@@ -23,6 +23,7 @@ constexpr int k_not_found = 127;
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
+  all.reserve(texts.size() + 1);
   for (auto& text : texts) {
     all.push_back(text.data());
   }

@@ -80,6 +80,7 @@ nlohmann::json mounts_of(const JobSpec& job) {
 /// "KEY=***" of each.
 std::vector<std::string> names_of(const std::vector<std::string>& variables) {
   std::vector<std::string> names;
+  names.reserve(variables.size());
   for (const std::string& variable : variables) {
     names.push_back(variable.substr(0, variable.find('=')) + "=***");
   }

@@ -156,6 +156,7 @@ void enter_mounts(const std::vector<Mount>& mounts, const std::string& workspace
   }
   leave_common_mounts();
   std::vector<Fd> sources; // Before the first mount hides what another one is made from.
+  sources.reserve(mounts.size());
   for (const auto& wanted : mounts) {
     sources.emplace_back(open(wanted.source.c_str(), O_PATH | O_CLOEXEC));
   }

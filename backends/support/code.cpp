@@ -47,6 +47,7 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
                     const std::string& user, const std::string& token) {
   args.insert(args.begin(), {"git", "-c", k_helper, "-c", "advice.detachedHead=false"});
   std::vector<char*> argv;
+  argv.reserve(args.size() + 1);
   for (auto& arg : args) {
     argv.push_back(arg.data());
   }

@@ -75,7 +75,7 @@ std::vector<std::string> read_env_file(const std::string& flag, const std::strin
       throw UsageError(fmt::format("{}={}: the value in line {} is too long, or no text", flag,
                                    printable(path), number));
     }
-    entries.push_back(key + "=" + value);
+    entries.push_back(fmt::format("{}={}", key, value));
   }
   return entries;
 }

@@ -47,6 +47,14 @@ def key_of(unit, read, common):
     return digest.hexdigest()
 
 
+@functools.cache
+def settings_below(folder):
+    """The settings of the folders between the root and `folder`, which take the root's place."""
+    folders = [parent for parent in [folder, *folder.parents] if ROOT in parent.parents]
+    return b"".join((parent / ".clang-tidy").read_bytes() for parent in folders
+                    if (parent / ".clang-tidy").exists())
+
+
 def tidy(build, source):
     result = subprocess.run(
         ["clang-tidy", "--quiet", f"-p={build}", "--extra-arg=-Wno-unknown-warning-option", source],
@@ -73,7 +81,7 @@ def main():
         output = words[words.index("-o") + 1]
         if output not in read:
             sys.exit(f"tidy: {source.relative_to(ROOT)} is not built yet")
-        key = key_of(unit, read[output], common)
+        key = key_of(unit, read[output], common + settings_below(source.parent))
         if not (cache / key).exists():
             stale.append((source, key))
 
