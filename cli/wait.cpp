@@ -60,14 +60,14 @@ struct Outcome {
   std::exception_ptr error; ///< It could not be waited for.
 };
 
-Outcome wait_for(const Context& context, const WaitOptions& options, const std::string& name,
+Outcome wait_for(const Context& context, const Target& target, const std::string& name,
                  std::mutex& printing) {
   try {
     const auto on_wait = [&](const std::string& why) {
       const std::lock_guard lock(printing);
       context.note(fmt::format("job/{} waits: {}", name, why));
     };
-    return {wait_for_end(open_target(context, options.target), name, on_wait), nullptr};
+    return {wait_for_end(target, name, on_wait), nullptr};
   } catch (...) {
     return {{}, std::current_exception()};
   }
@@ -108,10 +108,14 @@ int run_wait(Context& context, const WaitOptions& options) {
   int status = k_exit_ok;
   {
     // A thread each, with a backend of its own, so that each is reported as it ends.
+    std::vector<Target> targets;
+    targets.reserve(options.names.size());
     std::vector<std::jthread> waiting;
+    waiting.reserve(options.names.size());
     for (const auto& name : options.names) {
-      waiting.emplace_back([&] {
-        const auto outcome = wait_for(context, options, name, printing);
+      const Target& own = targets.emplace_back(open_target(context, options.target));
+      waiting.emplace_back([&context, &own, &name, &printing, &status] {
+        const auto outcome = wait_for(context, own, name, printing);
         const std::lock_guard lock(printing);
         report(context, outcome, status);
       });

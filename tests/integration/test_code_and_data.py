@@ -57,11 +57,11 @@ def test_exec_sees_the_jobs_mounts(home, data):
 
 @mounts
 def test_arenas_whole_line_runs_as_it_is(home, data, fake_deepspeed):  # noqa: F811
-    board = home.script("tensorboard", "echo board $*; exec sleep 600")
-    assert board
+    home.script("tensorboard", f"echo board $*; touch {home.folder}/board-is-up; exec sleep 600")
     home.dtrain("data", "add", "training-data", f"--path={data}")
     line = [*ARENA_LINE[:-1], "--data=training-data:/data", "--tensorboard",
-            "--logdir=/data/deepspeed_data", ARENA_LINE[-1] + " && cat /data/file"]
+            "--logdir=/data/deepspeed_data", ARENA_LINE[-1] + f" && until [ -e {home.folder}/board-is-up ]; "
+            "do sleep 0.05; done && cat /data/file"]
     home.dtrain("submit", *line, env=fake_deepspeed)
     job = home.wait_for_end("deepspeed-helloworld")
     assert job["status"] == "SUCCEEDED" and job["tensorboard"].startswith("http://localhost:")

@@ -96,9 +96,9 @@ TEST_CASE("start.sh gives every instance what rank_env promises") {
       given[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
     }
     const EnvVars promised = rank_env(gang, rank);
-    for (const auto& [name, value] : promised) {
-      CAPTURE(name);
-      CHECK(given[name] == value);
+    for (const auto& variable : promised) { // Clang's lambdas take no structured bindings.
+      CAPTURE(variable.first);
+      CHECK(given[variable.first] == variable.second);
     }
     const bool has_rank = std::any_of(promised.begin(), promised.end(),
                                       [](const auto& var) { return var.first == "RANK"; });
