@@ -42,3 +42,14 @@ def home(build):
             for name in folders:
                 os.chmod(os.path.join(root, name), 0o700)
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def fake_deepspeed(home):
+    """A deepspeed that says how it was called, and starts a process a slot as the real one does."""
+    home.script("deepspeed", """echo "args $*"
+        for word; do case $word in --hostfile=*) file=${word#*=} ;; esac; done
+        cat "$file"
+        ssh -o PasswordAuthentication=no localhost hostname >/dev/null && echo ssh works
+        ssh elsewhere true || echo no other host""")
+    return {"PATH": f"{home.folder}:{os.environ['PATH']}", "DTRAIN_LOCAL_GPUS": "0"}

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
-from test_roles import ARENA_LINE, fake_deepspeed  # noqa: F401
+from test_roles import ARENA_LINE
 
 CAN_MOUNT = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
 mounts = pytest.mark.skipif(not CAN_MOUNT, reason="this machine gives nobody mounts of their own")
@@ -56,7 +56,7 @@ def test_exec_sees_the_jobs_mounts(home, data):
 
 
 @mounts
-def test_arenas_whole_line_runs_as_it_is(home, data, fake_deepspeed):  # noqa: F811
+def test_arenas_whole_line_runs_as_it_is(home, data, fake_deepspeed):
     home.script("tensorboard", f"echo board $*; touch {home.folder}/board-is-up; exec sleep 600")
     home.dtrain("data", "add", "training-data", f"--path={data}")
     line = [*ARENA_LINE[:-1], "--data=training-data:/data", "--tensorboard",

@@ -22,17 +22,6 @@ sys.stdout.write(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n")
 """
 
 
-@pytest.fixture
-def fake_deepspeed(home):
-    """A deepspeed that says how it was called, and starts a process a slot as the real one does."""
-    home.script("deepspeed", """echo "args $*"
-        for word; do case $word in --hostfile=*) file=${word#*=} ;; esac; done
-        cat "$file"
-        ssh -o PasswordAuthentication=no localhost hostname >/dev/null && echo ssh works
-        ssh elsewhere true || echo no other host""")
-    return {"PATH": f"{home.folder}:{os.environ['PATH']}", "DTRAIN_LOCAL_GPUS": "0"}
-
-
 def instances(home, name):
     return {i["name"]: i for i in home.get(name)["instances"]}
 
