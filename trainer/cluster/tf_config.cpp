@@ -25,7 +25,7 @@ template <typename... Args>
 json parse_json(const std::string& text) {
   try {
     return json::parse(text);
-  } catch (const json::parse_error& error) {
+  } catch (const json::exception& error) { // A number beyond double is no parse_error.
     const std::string what = error.what();
     const std::size_t start = what.find("] ");
     fail("not JSON: {}",

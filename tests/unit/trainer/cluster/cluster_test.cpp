@@ -113,6 +113,7 @@ TEST_CASE("a variable that is missing or no number is named") {
 
 TEST_CASE("every mistake in TF_CONFIG is one line that names the key") {
   CHECK(contains(tf_error("{"), "TF_CONFIG: not JSON: parse error at line 1, column 2"));
+  CHECK(contains(tf_error("[1e999]"), "TF_CONFIG: not JSON: number overflow"));
   CHECK(contains(tf_error("[]"), "must be a JSON object"));
   CHECK(
       contains(tf_error(with_task(R"({"worker":["a:1","a:1"]})", R"({"type":"worker","index":0})")),
