@@ -18,21 +18,6 @@ struct ScaleOptions {
   TargetOptions target;
 };
 
-void add_target(CommandTable& table, TargetOptions& target) {
-  for (auto& option : target_options(target)) {
-    table.options.push_back(std::move(option));
-  }
-}
-
-Option names_argument(std::vector<std::string>& names) {
-  return {.flags = "NAME",
-          .target = &names,
-          .help = "A job",
-          .complete = Complete::job,
-          .required = true,
-          .positional = true};
-}
-
 CommandTable suspend_table(ChangeOptions& options) {
   CommandTable table = {
       .name = "suspend",
@@ -41,7 +26,7 @@ CommandTable suspend_table(ChangeOptions& options) {
                      "have their GPUs. 'dtrain resume' starts the ranks anew; what they go on "
                      "from is their last checkpoint.",
       .examples = {"dtrain suspend mnist -b kubernetes"},
-      .options = {names_argument(options.names)}};
+      .options = {jobs_argument(options.names)}};
   add_target(table, options.target);
   return table;
 }
@@ -51,7 +36,7 @@ CommandTable resume_table(ChangeOptions& options) {
                         .summary = "Start suspended jobs again",
                         .description = "Starts the ranks of suspended jobs anew.",
                         .examples = {"dtrain resume mnist -b kubernetes"},
-                        .options = {names_argument(options.names)}};
+                        .options = {jobs_argument(options.names)}};
   add_target(table, options.target);
   return table;
 }
@@ -64,12 +49,7 @@ CommandTable scale_table(ScaleOptions& options) {
                      "on and see the change in the host file; their program must know what to do "
                      "with it, as elastic trainers do.",
       .examples = {"dtrain scale mnist --workers=5 -b kubernetes"},
-      .options = {{.flags = "NAME",
-                   .target = &options.name,
-                   .help = "The job's name",
-                   .complete = Complete::job,
-                   .required = true,
-                   .positional = true},
+      .options = {job_argument(options.name),
                   {.flags = "--workers",
                    .target = &options.workers,
                    .metavar = "N",

@@ -23,9 +23,7 @@ CommandTable check_table(CheckOptions& options) {
                      "Exits with 4 where a job could not run.",
       .examples = {"dtrain check", "dtrain check -o json"},
       .options = {output_option(options.output, {"json", "yaml"})}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 

@@ -48,9 +48,7 @@ CommandTable delete_table(DeleteOptions& options) {
                    .help = "Copy the logs to DIR/NAME/INSTANCE.log first; a job whose logs cannot "
                            "be had is kept",
                    .complete = Complete::directory}}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 

@@ -15,20 +15,13 @@ struct ExecOptions {
 };
 
 CommandTable exec_options(ExecOptions& options, CommandTable table) {
-  table.options = {{.flags = "NAME",
-                    .target = &options.name,
-                    .help = "The job's name",
-                    .complete = Complete::job,
-                    .required = true,
-                    .positional = true},
+  table.options = {job_argument(options.name),
                    {.flags = "-i,--instance",
                     .target = &options.instance,
                     .metavar = "NAME",
                     .help = "The instance (default: the chief)",
                     .complete = Complete::instance}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   table.takes_command = true;
   table.rest = &options.command;
   return table;

@@ -21,15 +21,8 @@ CommandTable explain_table(ExplainOptions& options) {
       .description = "Says in a few lines what the job's state is and why, in the engine's own "
                      "words, and what can be done.",
       .examples = {"dtrain explain mnist"},
-      .options = {{.flags = "NAME",
-                   .target = &options.name,
-                   .help = "The job's name",
-                   .complete = Complete::job,
-                   .required = true,
-                   .positional = true}}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+      .options = {job_argument(options.name)}};
+  add_target(table, options.target);
   return table;
 }
 

@@ -42,9 +42,7 @@ CommandTable get_table(GetOptions& options) {
                    .help = "Show every change until the job ends",
                    .group = "Output"},
                   output_option(options.output, {"wide", "json", "yaml", "name"})}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 

@@ -51,9 +51,7 @@ CommandTable list_table(ListOptions& options) {
                    .help = "Go on showing the list until Ctrl-C",
                    .group = "Output"},
                   output_option(options.style.output, {"wide", "json", "yaml", "name"})}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 

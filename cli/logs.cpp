@@ -30,12 +30,7 @@ CommandTable logs_table(LogsOptions& options) {
       .examples = {"dtrain logs mnist -f", "# The last ten lines of one worker",
                    "dtrain logs mnist -i worker-1 --tail=10", "# The run before the last restart",
                    "dtrain logs mnist --prev"},
-      .options = {{.flags = "NAME",
-                   .target = &options.name,
-                   .help = "The job's name",
-                   .complete = Complete::job,
-                   .required = true,
-                   .positional = true},
+      .options = {job_argument(options.name),
                   {.flags = "-i,--instance",
                    .target = &options.query.instance,
                    .metavar = "NAME",
@@ -59,9 +54,7 @@ CommandTable logs_table(LogsOptions& options) {
                   {.flags = "--prev",
                    .target = &options.query.previous,
                    .help = "The run before the last restart"}}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 

@@ -38,9 +38,7 @@ CommandTable prune_table(PruneOptions& options) {
                   {.flags = "--dry-run",
                    .target = &options.dry_run,
                    .help = "Print what would be deleted"}}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 

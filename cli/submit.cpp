@@ -140,12 +140,7 @@ CommandTable clone_table(SubmitOptions& options) {
   std::erase_if(table.options, [](const Option& option) {
     return option.positional || option.flags == "-f,--file" || option.flags == "--shell";
   });
-  table.options.insert(table.options.begin(), {.flags = "NAME",
-                                               .target = &options.cloned,
-                                               .help = "The job to submit again",
-                                               .complete = Complete::job,
-                                               .required = true,
-                                               .positional = true});
+  table.options.insert(table.options.begin(), job_argument(options.cloned));
   return table;
 }
 

@@ -81,6 +81,30 @@ std::vector<Option> target_options(TargetOptions& target) {
   return options;
 }
 
+void add_target(CommandTable& table, TargetOptions& target) {
+  for (auto& option : target_options(target)) {
+    table.options.push_back(std::move(option));
+  }
+}
+
+Option job_argument(std::string& name) {
+  return {.flags = "NAME",
+          .target = &name,
+          .help = "The job's name",
+          .complete = Complete::job,
+          .required = true,
+          .positional = true};
+}
+
+Option jobs_argument(std::vector<std::string>& names) {
+  return {.flags = "NAME",
+          .target = &names,
+          .help = "A job",
+          .complete = Complete::job,
+          .required = true,
+          .positional = true};
+}
+
 TargetOptions resolve_target(const Context& context, TargetOptions target) {
   const Settings settings = read_settings(context.config_file);
   const auto fill = [&](std::string& value, std::string_view key, const char* otherwise) {

@@ -27,6 +27,13 @@ struct TargetOptions {
 /// -b, -n, --profile and access_options().
 std::vector<Option> target_options(TargetOptions& target);
 
+/// Gives the command those flags.
+void add_target(CommandTable& table, TargetOptions& target);
+
+/// The positional NAME of a job that the command needs, or of several.
+Option job_argument(std::string& name);
+Option jobs_argument(std::vector<std::string>& names);
+
 /// --profile alone.
 Option profile_option(std::string& profile);
 

@@ -24,15 +24,8 @@ CommandTable board_table(BoardOptions& options) {
       .description = "Prints the address of the TensorBoard that runs beside the job. Of a job "
                      "that has ended, or has none, runs one here on its --logdir until Ctrl-C.",
       .examples = {"dtrain tensorboard mnist"},
-      .options = {{.flags = "NAME",
-                   .target = &options.name,
-                   .help = "The job's name",
-                   .complete = Complete::job,
-                   .required = true,
-                   .positional = true}}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+      .options = {job_argument(options.name)}};
+  add_target(table, options.target);
   return table;
 }
 

@@ -26,9 +26,7 @@ CommandTable top_node_table(TopOptions& options) {
                      "says them.",
       .examples = {"dtrain top node", "dtrain top node -b kubernetes"},
       .options = {output_option(options.output, {"json", "yaml"})}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 
@@ -76,21 +74,14 @@ int run_top_node(Context& context, const TopOptions& options) {
 }
 
 CommandTable top_job_table(TopOptions& options) {
-  CommandTable table = {.name = "top job",
-                        .summary = "Show what a job's instances use",
-                        .description = "Shows the CPUs and memory that each running instance uses, "
-                                       "all its processes together, and the GPUs it asked for.",
-                        .examples = {"dtrain top job mnist"},
-                        .options = {{.flags = "NAME",
-                                     .target = &options.name,
-                                     .help = "The job's name",
-                                     .complete = Complete::job,
-                                     .required = true,
-                                     .positional = true},
-                                    output_option(options.output, {"json", "yaml"})}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  CommandTable table = {
+      .name = "top job",
+      .summary = "Show what a job's instances use",
+      .description = "Shows the CPUs and memory that each running instance uses, "
+                     "all its processes together, and the GPUs it asked for.",
+      .examples = {"dtrain top job mnist"},
+      .options = {job_argument(options.name), output_option(options.output, {"json", "yaml"})}};
+  add_target(table, options.target);
   return table;
 }
 

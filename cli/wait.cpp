@@ -28,19 +28,12 @@ CommandTable wait_table(WaitOptions& options) {
       .description = "Waits until every job named has ended. Exits with 100 where one failed, "
                      "after printing why. Each is reported as it ends.",
       .examples = {"dtrain wait mnist && echo trained", "dtrain wait a b --timeout=1h"},
-      .options = {{.flags = "NAME",
-                   .target = &options.names,
-                   .help = "A job to wait for",
-                   .complete = Complete::job,
-                   .required = true,
-                   .positional = true},
+      .options = {jobs_argument(options.names),
                   {.flags = "--timeout",
                    .target = &options.timeout,
                    .metavar = "TIME",
                    .help = "Give up after 90s, 5m or 1h30m and exit with 1 (default: never)"}}};
-  for (auto& option : target_options(options.target)) {
-    table.options.push_back(std::move(option));
-  }
+  add_target(table, options.target);
   return table;
 }
 

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace dtrain {
 namespace {
 
@@ -45,17 +43,6 @@ const std::vector<Refused>& refused_flags() {
 /// What a flag asks for that is always so.
 constexpr const char* k_mounts_on_launcher = "--mounts-on-launcher";
 constexpr const char* k_always = "a launcher always has its workers' mounts";
-
-const Option* find_option(const CommandTable& table, const std::string& flag) {
-  for (const Option& option : table.options) {
-    const auto flags = option.flag_list();
-    if (std::find(flags.begin(), flags.end(), flag) != flags.end() ||
-        std::find(option.aliases.begin(), option.aliases.end(), flag) != option.aliases.end()) {
-      return &option;
-    }
-  }
-  return nullptr;
-}
 
 /// "local, kubernetes"; empty for a flag that is no field of a job.
 std::string engines_of(const Option& option) {
@@ -210,7 +197,7 @@ std::string man_arena(const ManContext& context, const CommandTable& table) {
       ".Sh FLAGS\n.Bl -tag -width Ds\n",
       context.date, context.version);
   for (const std::string& flag : arena_flags()) {
-    const Option* option = find_option(table, flag);
+    const Option* option = table.find(flag);
     if (option == nullptr) {
       continue;
     }

@@ -268,6 +268,15 @@ Strings Option::flag_list() const {
   return list;
 }
 
+const Option* CommandTable::find(const std::string& flag) const {
+  const auto found = std::find_if(options.begin(), options.end(), [&](const Option& option) {
+    const Strings flags = option.flag_list();
+    return std::find(flags.begin(), flags.end(), flag) != flags.end() ||
+           std::find(option.aliases.begin(), option.aliases.end(), flag) != option.aliases.end();
+  });
+  return found == options.end() ? nullptr : &*found;
+}
+
 std::string Option::long_flag() const {
   const Strings list = flag_list();
   return *std::max_element(list.begin(), list.end(),

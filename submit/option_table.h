@@ -71,6 +71,9 @@ struct CommandTable {
   std::vector<Option> options = {};
   bool takes_command = false; ///< `-- CMD…` is kept, byte-exact, in `rest`.
   std::vector<std::string>* rest = nullptr;
+
+  /// The option that the flag, "--retry", is one of or an alias of; nullptr: none.
+  const Option* find(const std::string& flag) const;
 };
 
 /// Which values parse_options applies: the environment's, the flags', or one over the other.

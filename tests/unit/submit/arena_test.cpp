@@ -5,31 +5,14 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-
 using namespace dtrain;
-
-namespace {
-
-const Option* find(const CommandTable& table, const std::string& flag) {
-  for (const Option& option : table.options) {
-    const auto flags = option.flag_list();
-    if (std::find(flags.begin(), flags.end(), flag) != flags.end() ||
-        std::find(option.aliases.begin(), option.aliases.end(), flag) != option.aliases.end()) {
-      return &option;
-    }
-  }
-  return nullptr;
-}
-
-} // namespace
 
 TEST_CASE("every flag of Arena is taken, or refused with a reason") {
   const auto submit = submit_command();
   CHECK(arena_flags().size() == 98);
   for (const std::string& flag : arena_flags()) {
     CAPTURE(flag);
-    CHECK(find(submit.table, flag) != nullptr);
+    CHECK(submit.table.find(flag) != nullptr);
   }
 }
 
