@@ -71,9 +71,9 @@ void Loader::next() {
     }
   }
   batch_ = {share_rows_, images_.span().first(share_rows_ * features),
-            std::span(labels_).first(share_rows_), global_batch_};
+            std::span(labels_).first(share_rows_), global_batch_, now() - started};
   position_ += global_batch_;
-  seconds_ += now() - started;
+  seconds_ += batch_.seconds;
 }
 
 } // namespace trainer

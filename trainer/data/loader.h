@@ -32,6 +32,7 @@ struct Batch {
   std::span<const float> images;        ///< (rows, features)
   std::span<const std::uint8_t> labels; ///< (rows)
   std::size_t global_rows = 0;          ///< Of all ranks together.
+  double seconds = 0;                   ///< Spent gathering it.
 };
 
 struct LoaderOptions {

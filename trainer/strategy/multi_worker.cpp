@@ -7,19 +7,24 @@
 namespace trainer {
 
 MultiWorker::MultiWorker(Communicator& communicator, AdamOptimizer& optimizer,
-                         std::span<float> gradients, std::size_t bucket_bytes)
+                         std::span<float> gradients, std::size_t bucket_bytes, BatchSplit* split,
+                         Timeline* timeline)
     : communicator_(communicator), optimizer_(optimizer), gradients_(gradients),
       bucket_size_(communicator.world_size() == 1
                        ? gradients.size()
-                       : std::max<std::size_t>(bucket_bytes / sizeof(float), 1)) {}
+                       : std::max<std::size_t>(bucket_bytes / sizeof(float), 1)),
+      split_(split), timeline_(timeline) {}
 
-Score MultiWorker::step(Mlp& model, const Batch& batch, Timeline* timeline) {
-  const auto note = [&](Timeline::What what, double begin, double end) {
-    if (timeline != nullptr) {
-      timeline->add(what, begin, end);
-    }
-  };
+void MultiWorker::note(Timeline::What what, double begin, double end) {
+  if (timeline_ != nullptr) {
+    timeline_->add(what, begin, end);
+  }
+}
+
+Score MultiWorker::step(Mlp& model, const Batch& batch) {
   const double begin = now();
+  seconds_input_ += batch.seconds;
+  note(Timeline::What::input, begin - batch.seconds, begin);
   const float scale = 1.0F / static_cast<float>(batch.global_rows);
   buckets_.clear();
   std::size_t started = 0;
@@ -49,6 +54,7 @@ Score MultiWorker::step(Mlp& model, const Batch& batch, Timeline* timeline) {
     note(Timeline::What::update, done, at);
   }
   communicator_.set_step(optimizer_.step());
+  has_new_shares_ = split_ != nullptr && split_->after_step(seconds_input_ + seconds_computing_);
   return score;
 }
 

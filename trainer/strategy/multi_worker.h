@@ -15,18 +15,25 @@
 #include "trainer/models/mlp.h"
 #include "trainer/monitor/timeline.h"
 #include "trainer/optim/adam.h"
+#include "trainer/strategy/batch_split.h"
 
 namespace trainer {
 
 class MultiWorker {
  public:
+  /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
+  /// outlive it.
   MultiWorker(Communicator& communicator, AdamOptimizer& optimizer, std::span<float> gradients,
-              std::size_t bucket_bytes);
+              std::size_t bucket_bytes, BatchSplit* split = nullptr, Timeline* timeline = nullptr);
 
-  /// One step of training. The score is this rank's own. With a timeline, notes what it did.
-  Score step(Mlp& model, const Batch& batch, Timeline* timeline = nullptr);
+  /// One step of training. The score is this rank's own.
+  Score step(Mlp& model, const Batch& batch);
 
-  /// Spent in forward and backward, since the start.
+  /// Whether the last step has changed the ranks' shares of a batch: on every rank alike.
+  bool has_new_shares() const { return has_new_shares_; }
+
+  /// Spent getting batches, and in forward and backward, since the start.
+  double seconds_input() const { return seconds_input_; }
   double seconds_computing() const { return seconds_computing_; }
   /// For which gradients were under way, from the first bucket's start to the last one's end, and
   /// the part of it that the rank stood waiting: what computing did not hide.
@@ -34,6 +41,8 @@ class MultiWorker {
   double seconds_exposed() const { return seconds_exposed_; }
 
  private:
+  void note(Timeline::What what, double begin, double end);
+
   struct Bucket {
     Communicator::Ticket ticket;
     std::size_t first;
@@ -46,6 +55,10 @@ class MultiWorker {
   std::span<float> gradients_;
   std::size_t bucket_size_;     ///< In floats.
   std::vector<Bucket> buckets_; ///< Under way in this step.
+  BatchSplit* split_;
+  Timeline* timeline_;
+  bool has_new_shares_ = false;
+  double seconds_input_ = 0;
   double seconds_computing_ = 0;
   double seconds_under_way_ = 0;
   double seconds_exposed_ = 0;

@@ -1,0 +1,62 @@
+#include "trainer/monitor/outputs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace trainer {
+
+Outputs::Outputs(const OutputOptions& options, bool first_rank)
+    : epochs_(options.epochs), console_(!first_rank, options.progress_bar) {
+  if (first_rank && !options.logdir.empty()) {
+    board_ = std::make_unique<TensorBoard>(options.logdir);
+  }
+  if (first_rank && !options.csv.empty()) {
+    csv_ = std::make_unique<CsvLog>(options.csv);
+  }
+}
+
+void Outputs::choices(const std::vector<std::pair<std::string, std::string>>& choices) {
+  console_.choices(choices);
+}
+
+void Outputs::line(const LogLine& line) {
+  console_.line(line, epochs_);
+  if (csv_) {
+    csv_->line(line);
+  }
+  if (board_) {
+    board_->scalars(line.step, {{"train/loss", line.loss},
+                                {"train/accuracy", line.accuracy},
+                                {"train/epoch", line.epoch},
+                                {"train/samples_per_second", line.samples_per_second},
+                                {"train/input_bound", line.input_bound},
+                                {"train/waiting", line.waiting},
+                                {"train/overlap", line.overlap}});
+  }
+}
+
+void Outputs::straggler(const std::string& name, const LogLine& line, bool split_by_speed) {
+  constexpr double k_milliseconds = 1e3;
+  say(fmt::format("{} holds the others back: {:.2f} ms a step up to the all-reduce, median "
+                  "{:.2f}, fastest {:.2f}{}",
+                  name, k_milliseconds * line.slowest_seconds, k_milliseconds * line.median_seconds,
+                  k_milliseconds * line.fastest_seconds,
+                  split_by_speed ? "" : "; --batch-split=speed would give it less to do"));
+}
+
+void Outputs::new_shares(const std::vector<std::size_t>& rows, std::size_t global_rows) {
+  say(fmt::format("shares of the {} samples of a step, by speed: {}", global_rows,
+                  fmt::join(rows, ", ")));
+}
+
+void Outputs::held_out(const Score& score, std::int64_t step) {
+  const auto count = static_cast<double>(score.count);
+  const double accuracy = static_cast<double>(score.correct) / count;
+  say(fmt::format("held-out accuracy {:.2f} %  loss {:.4f}  ({} images)", 100 * accuracy,
+                  score.loss / count, with_commas(count)));
+  if (board_) {
+    board_->scalars(step, {{"test/loss", score.loss / count}, {"test/accuracy", accuracy}});
+  }
+}
+
+} // namespace trainer

@@ -1,0 +1,46 @@
+// Where a run's figures go: console, TensorBoard and CSV, of rank 0 alone. The other ranks' console
+// is quiet and the rest is not there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/monitor/console.h"
+#include "trainer/monitor/csv.h"
+#include "trainer/monitor/metrics.h"
+#include "trainer/monitor/tensorboard.h"
+
+namespace trainer {
+
+struct OutputOptions {
+  bool progress_bar = true;
+  std::string logdir; ///< Of TensorBoard; empty: none.
+  std::string csv;    ///< Empty: none.
+  double epochs = 1;  ///< Of the whole run.
+};
+
+class Outputs {
+ public:
+  Outputs(const OutputOptions& options, bool first_rank);
+
+  void choices(const std::vector<std::pair<std::string, std::string>>& choices);
+  void say(const std::string& text) { console_.say(text); }
+  void progress(std::int64_t step, std::int64_t steps) { console_.progress(step, steps); }
+  void line(const LogLine& line);
+  /// `name`: of the slowest rank.
+  void straggler(const std::string& name, const LogLine& line, bool split_by_speed);
+  void new_shares(const std::vector<std::size_t>& rows, std::size_t global_rows);
+  void held_out(const Score& score, std::int64_t step);
+
+ private:
+  double epochs_;
+  Console console_;
+  std::unique_ptr<TensorBoard> board_;
+  std::unique_ptr<CsvLog> csv_;
+};
+
+} // namespace trainer

@@ -1,0 +1,31 @@
+// What the ranks of a run agree on before its first step, as their flags and data say.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/comm/communicator.h"
+#include "trainer/optim/learning_rate.h"
+#include "trainer/options.h"
+
+namespace trainer {
+
+struct RunPlan {
+  std::int64_t batch_size; ///< A rank.
+  std::int64_t steps;      ///< In all, those before a resume counted.
+  std::int64_t log_every;
+  std::int64_t checkpoint_every;
+  std::uint64_t seed;
+  std::uint64_t samples;       ///< Of the training data.
+  LearningRate learning_rate;  ///< Over samples.
+  std::int64_t split_by_speed; ///< 0 or 1; a bool would leave bytes of the struct unset.
+  std::int64_t timeline;
+
+  bool operator==(const RunPlan&) const = default;
+};
+
+RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t samples);
+
+/// Collective. Throws UsageError on each rank whose plan is not rank 0's.
+void check_same_plan(const RunPlan& plan, Communicator& communicator);
+
+} // namespace trainer
