@@ -144,10 +144,19 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .complete = Complete::choices,
        .choices = {"auto", "reduction-to-one", "hierarchical-copy", "nccl"}},
+      {.flags = "--communication",
+       .target = &o.communication,
+       .metavar = "HOW",
+       .help = "What carries gradients between ranks: ring (dtrain's own), mpi (the library of the "
+               "mpirun that started them) or nccl (GPUs); auto takes nccl where every rank has a "
+               "GPU, else ring [auto]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"auto", "ring", "nccl", "mpi"}},
       {.flags = "--transport",
        .target = &o.transport,
        .metavar = "TRANSPORT",
-       .help = "How ranks exchange gradients: auto, shm (one host) or tcp [auto]",
+       .help = "How the ring's ranks exchange gradients: auto, shm (one host) or tcp [auto]",
        .group = group,
        .complete = Complete::choices,
        .choices = {"auto", "shm", "tcp"}},
@@ -317,11 +326,22 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
                                  options.resume ? "--resume" : "--checkpoint-every"));
   }
+  if (options.communication == "nccl") {
+    throw UsageError("--communication=nccl: this build of dtrain-trainer has no CUDA kernels; use "
+                     "auto, ring or mpi");
+  }
+  if (options.communication == "mpi" && options.transport != "auto") {
+    throw UsageError(
+        fmt::format("--transport={}: is the ring's; MPI chooses its own", options.transport));
+  }
   return options;
 }
 
 CommOptions comm_options(const TrainerOptions& options) {
   CommOptions comm;
+  comm.communication = options.communication == "mpi"    ? CommOptions::Communication::mpi
+                       : options.communication == "ring" ? CommOptions::Communication::ring
+                                                         : CommOptions::Communication::automatic;
   comm.transport = options.transport == "shm"   ? CommOptions::Transport::shared_memory
                    : options.transport == "tcp" ? CommOptions::Transport::tcp
                                                 : CommOptions::Transport::automatic;

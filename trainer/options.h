@@ -18,6 +18,7 @@ struct TrainerOptions {
   std::string lr_schedule = "cosine";
   std::int64_t seed = 0;
   std::string device = "auto";
+  std::string communication = "auto";
   std::string transport = "auto";
   std::int64_t bucket_kib = 128;
   std::string batch_split = "equal";

@@ -209,7 +209,9 @@ Cluster place_in_world(const Environment& env) {
   } else if (env.has(k_open_mpi.rank)) {
     read_place(env, k_open_mpi, cluster);
     const bool one_host = cluster.local_world_size == cluster.world_size;
-    read_master(env, one_host ? k_this_host : nullptr, cluster);
+    if (env.has("MASTER_ADDR") || env.has("MASTER_PORT")) {
+      read_master(env, one_host ? k_this_host : nullptr, cluster);
+    }
   } else if (env.has(k_slurm.rank) && env.number_or(k_slurm.world_size, 1, k_max_ranks, 1) > 1) {
     read_place(env, k_slurm, cluster);
     const bool one_host = env.number_or("SLURM_NNODES", 1, k_max_ranks, 0) == 1;

@@ -18,7 +18,8 @@ struct Cluster {
   int local_rank = 0; ///< Among the ranks of this host.
   int local_world_size = 1;
   int node_rank = 0;
-  std::string master_addr; ///< Where rank 0 listens for the rendezvous; empty: world_size is 1.
+  std::string master_addr; ///< Where rank 0 listens for the rendezvous; empty: world_size is 1, or
+                           ///< mpirun's ranks agree through MPI where to meet.
   int master_port = 0;
   std::string job_token; ///< Secret shared by the job's ranks; empty: none was given.
   std::string source;    ///< "TF_CONFIG", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "none"

@@ -68,10 +68,17 @@ class Communicator {
 };
 
 struct CommOptions {
-  enum class Transport { automatic, shared_memory, tcp } transport = Transport::automatic;
-  double rendezvous_timeout = 60; ///< Seconds for all ranks to arrive.
-  double peer_timeout = 8;        ///< Seconds of silence after which a peer is taken for dead.
-  std::string host_identity;      ///< What ranks of one host have in common; empty: its boot id.
+  /// What carries collectives. Automatic: NCCL where every rank has a GPU, else the ring.
+  enum class Communication { automatic, ring, nccl, mpi } communication = Communication::automatic;
+  enum class Transport {
+    automatic,
+    shared_memory,
+    tcp
+  } transport = Transport::automatic; ///< The ring's.
+  bool has_gpu = false;               ///< This rank computes on one.
+  double rendezvous_timeout = 60;     ///< Seconds for all ranks to arrive.
+  double peer_timeout = 8;            ///< Seconds of silence after which a peer is taken for dead.
+  std::string host_identity; ///< What ranks of one host have in common; empty: its boot id.
 };
 
 /// Meets the other ranks at the cluster's master address and connects. With one rank it does

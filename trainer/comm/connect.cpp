@@ -1,5 +1,6 @@
 #include "trainer/comm/communicator.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "trainer/comm/host_group.h"
 #include "trainer/comm/hosts.h"
 #include "trainer/comm/job_communicator.h"
+#include "trainer/comm/mpi/mpi.h"
 #include "trainer/comm/rendezvous.h"
 #include "trainer/comm/ring.h"
 #include "trainer/comm/shared_memory.h"
@@ -16,12 +18,35 @@
 #include "trainer/errors.h"
 
 namespace trainer {
+namespace {
 
-std::unique_ptr<Communicator> connect(const Cluster& cluster, const CommOptions& options) {
-  if (cluster.world_size == 1) {
+/// For the line of choices: why the ring carries the collectives.
+std::string why_ring(Star& star, const CommOptions& options) {
+  if (options.communication != CommOptions::Communication::automatic) {
+    return "";
+  }
+  const std::vector<std::int32_t> gpus = star.exchange<std::int32_t>(options.has_gpu ? 1 : 0);
+  const auto with = std::count(gpus.begin(), gpus.end(), 1);
+  return fmt::format("; ring, not NCCL: {}",
+                     with == 0 ? std::string("no rank computes on a GPU")
+                     : with < std::ssize(gpus)
+                         ? fmt::format("{} of {} ranks compute on a GPU", with, gpus.size())
+                         : std::string("this build has none"));
+}
+
+} // namespace
+
+std::unique_ptr<Communicator> connect(const Cluster& given, const CommOptions& options) {
+  if (options.communication == CommOptions::Communication::mpi) {
+    return connect_mpi(given, options);
+  }
+  if (given.world_size == 1) {
     return make_single_rank();
   }
+  Cluster cluster = given;
+  const Fd held = cluster.master_port == 0 ? agree_where_to_meet(cluster) : Fd();
   Star star(cluster, options);
+  const std::string why = why_ring(star, options);
   HostGroup group;
   if (options.transport != CommOptions::Transport::tcp) {
     group = find_host_group(star, options.host_identity);
@@ -50,7 +75,7 @@ std::unique_ptr<Communicator> connect(const Cluster& cluster, const CommOptions&
       : is_mixed
           ? make_background(make_hosts(std::move(group), std::move(links), cluster.rank, *health))
           : make_background(make_ring(std::move(links), *health));
-  std::string description = fmt::format("{}, {} ranks", transport->describe(), n);
+  std::string description = fmt::format("{}, {} ranks{}", transport->describe(), n, why);
   return make_job_communicator(cluster.rank, cluster.world_size, std::move(health),
                                std::move(transport), std::move(description));
 }

@@ -1,0 +1,111 @@
+"""The trainer under mpirun: over MPI, and over its own ring."""
+import csv
+import re
+import shutil
+import signal
+import socket
+import time
+
+import pytest
+
+import idx_data
+from harness import EXIT_USAGE, until
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return idx_data.write(tmp_path_factory.mktemp("idx"))
+
+
+@pytest.fixture
+def mpi(home):
+    if home.build.sanitizer:
+        pytest.skip("Open MPI's own memory and threads are not ours to check")
+    if not (home.build.bin / "dtrain-mpi.so").exists():
+        pytest.skip("built without libopenmpi-dev")
+    return home
+
+
+def trained(home, data, name, command, *flags):
+    """step -> loss, and what was printed."""
+    path = home.folder / f"{name}.csv"
+    result = home.run([*command, home.trainer_path, f"--data={data}", "--steps=60",
+                       "--log-every=20", "--no-progress", f"--csv={path}", *flags], env=ROOT)
+    with path.open() as file:
+        return {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file)}, result.out
+
+
+def test_the_losses_over_mpi_are_those_of_the_ring_and_of_one_process(mpi, data):
+    four = [*MPIRUN, "-np", "4"]
+    over_mpi, said = trained(mpi, data, "mpi", four, "--communication=mpi", "--batch-size=16")
+    assert re.search(r"network +Open MPI v\S+, 4 ranks", said), said
+    again, _ = trained(mpi, data, "again", four, "--communication=mpi", "--batch-size=16")
+    assert again == over_mpi
+    ring, said = trained(mpi, data, "ring", four, "--communication=ring", "--batch-size=16")
+    assert "MPI v" not in said
+    alone, _ = trained(mpi, data, "alone", [], "--batch-size=64")
+    assert len(alone) == 3
+    assert over_mpi == pytest.approx(alone, abs=1e-5)
+    assert over_mpi == pytest.approx(ring, abs=1e-5)
+
+
+def test_mpirun_needs_no_other_flag(mpi, data):
+    result = mpi.run([*MPIRUN, "-np", "4", mpi.trainer_path, f"--data={data}", "--steps=5"],
+                     env=ROOT)
+    assert "ranks     4 (from OMPI_COMM_WORLD_RANK)" in result.out
+    assert "no rank computes on a GPU" in result.out
+
+
+@pytest.mark.parametrize("loss", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_lost_rank_of_mpi_ends_the_job_and_is_named_within_ten_seconds(mpi, data, loss):
+    path = mpi.folder / "job.log"
+    with path.open("wb") as file:
+        job = mpi.start([*MPIRUN, "-np", "3", mpi.trainer_path, "--communication=mpi",
+                         f"--data={data}", "--epochs=1000000", "--log-every=10",
+                         "--peer-timeout=4"], env=ROOT, stdout=file, stderr=file)
+    until(lambda: re.search(r"step +20 ", path.read_text()), "the job trains")
+    ranks = sorted(int(pid) for pid in mpi.run(
+        ["pgrep", "-P", str(job.pid), "-f", "dtrain-trainer"]).out.split())
+    assert len(ranks) == 3
+    victim = ranks[1]
+    started = time.monotonic()
+    mpi.run(["kill", f"-{loss.value}", str(victim)])
+    try:
+        if loss == signal.SIGSTOP:
+            until(lambda: f"pid {victim})" in path.read_text(), "a survivor names it", 10)
+            text = path.read_text()
+            assert re.search(rf"rank \d \({socket.gethostname()}, pid {victim}\).* step \d+", text)
+        mpi.run(["kill", "-CONT", str(victim)], expect=None)
+        assert job.wait(timeout=20) != 0
+    finally:
+        if job.poll() is None:
+            job.kill()
+            job.wait()
+    if loss == signal.SIGKILL:
+        assert time.monotonic() - started < 10
+        assert "Killed" in path.read_text()
+
+
+def test_mpi_that_is_not_there_is_one_line(home, data):
+    flags = [f"--data={data}", "--communication=mpi"]
+    outside = home.trainer(*flags, expect=EXIT_USAGE)
+    assert outside.err.count("\n") == 1 and "mpirun" in outside.err
+    shared = home.trainer(*flags, "--transport=shm", expect=EXIT_USAGE)
+    assert shared.err.count("\n") == 1 and "--transport=shm" in shared.err
+    bare = home.folder / "bare"
+    bare.mkdir()
+    shutil.copy(home.trainer_path, bare)
+    without = home.run([bare / "dtrain-trainer", *flags], expect=EXIT_USAGE,
+                       env={"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"})
+    assert without.err.count("\n") == 1 and f"{bare}/dtrain-mpi.so" in without.err
+    assert "libmpi" not in home.run(["ldd", home.trainer_path]).out
+
+
+def test_nccl_says_what_is_missing(home, data):
+    result = home.trainer(f"--data={data}", "--communication=nccl", expect=EXIT_USAGE)
+    assert result.err.count("\n") == 1 and "CUDA" in result.err

@@ -1,0 +1,124 @@
+#include <deque>
+#include <list>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "trainer/comm/memory.h"
+#include "trainer/comm/mpi/mpi.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_most_at_once = std::size_t{1} << 30; ///< Elements: MPI counts in int.
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(std::unique_ptr<Mpi> mpi, Health& health) : mpi_(std::move(mpi)), health_(health) {}
+
+  ~MpiTransport() override {
+    if (!under_way_.empty()) {
+      mpi_->give_up();
+    }
+  }
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  std::string describe() const override { return mpi_->library(); }
+
+  std::span<float> allocate(std::size_t count) override {
+    return memory_.emplace_back(count).floats();
+  }
+
+  std::uint64_t start(Collective collective) override {
+    move_on();
+    Operation operation{collective.text(), {}};
+    const auto begin = [&](auto&&... arguments) {
+      mpi_->check(arguments(&operation.requests.emplace_back(nullptr))..., operation.what);
+    };
+    const DtrainMpi& mpi = mpi_->table();
+    switch (collective.kind) {
+    case Collective::Kind::all_reduce: {
+      auto* floats = reinterpret_cast<float*>(collective.bytes.data());
+      in_pieces(collective.bytes.size() / sizeof(float), [&](std::size_t first, std::size_t count) {
+        begin([&](void** request) { return mpi.sum_floats(floats + first, count, request); });
+      });
+      break;
+    }
+    case Collective::Kind::broadcast:
+      in_pieces(collective.bytes.size(), [&](std::size_t first, std::size_t count) {
+        begin([&](void** request) {
+          return mpi.broadcast(collective.bytes.data() + first, count, collective.root, request);
+        });
+      });
+      break;
+    case Collective::Kind::barrier:
+    case Collective::Kind::allocate:
+      begin([&](void** request) { return mpi.barrier(request); });
+      break;
+    }
+    under_way_.push_back(std::move(operation));
+    return started_++;
+  }
+
+  void finish(std::uint64_t number) override {
+    Deadline next_check = after_seconds(k_check_seconds);
+    while (started_ - under_way_.size() <= number) {
+      if (move_on()) {
+        continue;
+      }
+      if (Clock::now() >= next_check) {
+        health_.check();
+        next_check = after_seconds(k_check_seconds);
+      }
+      sched_yield(); // There may be more ranks than cores.
+    }
+  }
+
+ private:
+  struct Operation {
+    std::string what;
+    std::vector<void*> requests; ///< Not yet done.
+  };
+
+  template <typename Act>
+  static void in_pieces(std::size_t count, const Act& act) {
+    for (std::size_t first = 0; first < count; first += k_most_at_once) {
+      act(first, std::min(k_most_at_once, count - first));
+    }
+  }
+
+  /// Retires what is done, from the oldest on; true if something was.
+  bool move_on() {
+    bool moved = false;
+    while (!under_way_.empty()) {
+      Operation& oldest = under_way_.front();
+      while (!oldest.requests.empty()) {
+        int done = 0;
+        mpi_->check(mpi_->table().test(oldest.requests.back(), &done), oldest.what);
+        if (done == 0) {
+          return moved;
+        }
+        oldest.requests.pop_back();
+      }
+      under_way_.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+
+  std::unique_ptr<Mpi> mpi_;
+  Health& health_;
+  std::list<PrivateMemory> memory_;
+  std::deque<Operation> under_way_; ///< In the order of start().
+  std::uint64_t started_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<Transport> make_mpi(std::unique_ptr<Mpi> mpi, Health& health) {
+  return std::make_unique<MpiTransport>(std::move(mpi), health);
+}
+
+} // namespace trainer
