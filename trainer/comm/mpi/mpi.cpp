@@ -58,28 +58,28 @@ std::string random_token() {
 
 std::unique_ptr<Mpi> Mpi::load(const std::string& what_for, const std::string& instead) {
   if (!was_started_for_mpi()) {
-    throw UsageError(fmt::format("{}: mpirun did not start this process; use mpirun -np N "
-                                 "dtrain-trainer, or {}",
-                                 what_for, instead));
+    throw ClusterError(fmt::format("{}: mpirun did not start this process; use mpirun -np N "
+                                   "dtrain-trainer, or {}",
+                                   what_for, instead));
   }
   const std::filesystem::path path = plugin_path();
   std::error_code missing;
   if (!std::filesystem::exists(path, missing)) {
-    throw UsageError(fmt::format("{}: no {}; install libopenmpi-dev and build dtrain anew, or {}",
-                                 what_for, path.string(), instead));
+    throw ClusterError(fmt::format("{}: no {}; install libopenmpi-dev and build dtrain anew, or {}",
+                                   what_for, path.string(), instead));
   }
   // Open MPI loads parts of itself, which look for its symbols among the program's.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
   void* symbol = library == nullptr ? nullptr : dlsym(library, DTRAIN_MPI_SYMBOL);
   if (symbol == nullptr) {
     const char* why = dlerror();
-    throw UsageError(fmt::format("{}: {}; install openmpi-bin, or {}", what_for,
-                                 why == nullptr ? path.string() + " cannot be loaded" : why,
-                                 instead));
+    throw ClusterError(fmt::format("{}: {}; install openmpi-bin, or {}", what_for,
+                                   why == nullptr ? path.string() + " cannot be loaded" : why,
+                                   instead));
   }
   const DtrainMpi* table = reinterpret_cast<const DtrainMpi* (*)()>(symbol)();
   if (table == nullptr || table->version != k_dtrain_mpi_version) {
-    throw UsageError(
+    throw ClusterError(
         fmt::format("{}: {} is of another version of dtrain-trainer; install both anew", what_for,
                     path.string()));
   }

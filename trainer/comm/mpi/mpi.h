@@ -27,7 +27,7 @@ namespace trainer {
 /// MPI between initialize and finalize. One at a time in a process, and one in its life.
 class Mpi {
  public:
-  /// Throws UsageError outside mpirun and where there is no plug-in or no Open MPI: that `what_for`
+  /// Throws ClusterError outside mpirun and where there is no plug-in or no Open MPI: that `what_for`
   /// cannot be, and what to do `instead`.
   static std::unique_ptr<Mpi> load(const std::string& what_for, const std::string& instead);
 
@@ -60,7 +60,7 @@ class Mpi {
 
 std::unique_ptr<Transport> make_mpi(std::unique_ptr<Mpi> mpi, Health& health);
 
-/// The communicator of a job that mpirun started. Throws UsageError as Mpi::load(), ClusterError
+/// The communicator of a job that mpirun started. Throws ClusterError as Mpi::load(), and
 /// where MPI numbers the ranks otherwise than `cluster`.
 std::unique_ptr<Communicator> connect_mpi(const Cluster& cluster, const CommOptions& options);
 
@@ -68,7 +68,7 @@ std::unique_ptr<Communicator> connect_mpi(const Cluster& cluster, const CommOpti
 /// a random token and tells all ranks through MPI; they go to `cluster`. The port is held until the
 /// result is destroyed. Collective.
 Fd agree_where_to_meet(Mpi& mpi, Cluster& cluster);
-/// The same, with MPI for that time only. Throws UsageError as Mpi::load().
+/// The same, with MPI for that time only. Throws ClusterError as Mpi::load().
 Fd agree_where_to_meet(Cluster& cluster);
 
 } // namespace trainer
