@@ -80,6 +80,11 @@ HttpRequest ApiClient::apply(std::string path, const json& object, const std::st
   return request("PATCH", std::move(path), query, object, "application/apply-patch+yaml");
 }
 
+HttpRequest ApiClient::merge(std::string path, const json& change) {
+  Query query = {{"fieldManager", k_field_manager}, {"fieldValidation", "Strict"}};
+  return request("PATCH", std::move(path), query, change, "application/merge-patch+json");
+}
+
 HttpRequest ApiClient::remove(std::string path, const std::string& uid) {
   json options = {
       {"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", "Background"}};

@@ -52,6 +52,9 @@ class ApiClient {
   /// others, and all that it applied before and are not in `object` go.
   HttpRequest apply(std::string path, const nlohmann::json& object, const std::string& manager);
 
+  /// Sets the fields that `change` has, and no others.
+  HttpRequest merge(std::string path, const nlohmann::json& change);
+
   /// Deletion in the background: the owner now, what it owns by the garbage collector.
   HttpRequest remove(std::string path, const std::string& uid = {});
 

@@ -23,7 +23,8 @@ struct Need {
 };
 
 /// What dtrain does in a namespace: the smallest Role.
-constexpr std::array<Need, 10> k_needs = {{{"create", "batch", "jobs", ""},
+constexpr std::array<Need, 11> k_needs = {{{"create", "batch", "jobs", ""},
+                                           {"patch", "batch", "jobs", ""},
                                            {"delete", "batch", "jobs", ""},
                                            {"list", "batch", "jobs", ""},
                                            {"watch", "batch", "jobs", ""},

@@ -89,15 +89,16 @@ std::string lost_node(const json& pod) {
                      : std::string();
 }
 
-/// The message of the latest event about one of `uids` with one of `reasons`.
+/// The message of the latest event about one of `uids` with one of `reasons`, seen `at_least`
+/// times.
 std::string latest_event(const JobObjects& objects, const std::set<std::string>& uids,
-                         const std::set<std::string>& reasons) {
+                         const std::set<std::string>& reasons, int at_least = 1) {
   const json* latest = nullptr;
   std::string latest_time;
   for (const ObjectPtr& shared : objects.events) {
     const json& event = *shared;
     if (!uids.contains(text_at(event, "involvedObject/uid")) ||
-        !reasons.contains(text_at(event, "reason"))) {
+        !reasons.contains(text_at(event, "reason")) || number_at(event, "count", 1) < at_least) {
       continue;
     }
     std::string time = text_at(event, "lastTimestamp");
@@ -115,7 +116,7 @@ std::string latest_event(const JobObjects& objects, const std::set<std::string>&
 }
 
 std::string suspended(const json& job) {
-  if (!member(job, "spec/suspend").is_boolean() || !member(job, "spec/suspend").get<bool>()) {
+  if (!is_suspended(job)) {
     return {};
   }
   std::string queue = label(job, k_queue_label);
@@ -140,9 +141,12 @@ std::string why_pending(const JobObjects& objects) {
   }
   if (reason.empty()) {
     reason = first_of(objects, [&](const json& pod) {
+      // The kubelet tries again within a second: the first failure is often the last.
+      constexpr int k_tries = 2;
       bool waits = text_at(pod, "status/phase") == "Pending";
       return waits ? latest_event(objects, {text_at(pod, "metadata/uid")},
-                                  {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"})
+                                  {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"},
+                                  k_tries)
                    : std::string();
     });
   }

@@ -33,11 +33,6 @@ bool is_ending(const json& job) {
   return has_condition(job, "FailureTarget") || has_condition(job, "SuccessCriteriaMet");
 }
 
-bool is_suspended(const json& job) {
-  const json& suspend = member(job, "spec/suspend");
-  return suspend.is_boolean() && suspend.get<bool>();
-}
-
 /// The phase as far as the Job alone tells it.
 Phase phase_of(const json& job) {
   if (has_condition(job, "Complete")) {
@@ -171,6 +166,11 @@ bool is_own_label(std::string_view key) {
 }
 
 } // namespace
+
+bool is_suspended(const json& job) {
+  const json& suspend = member(job, "spec/suspend");
+  return suspend.is_boolean() && suspend.get<bool>();
+}
 
 JobSummary summarize(const json& job) {
   JobSummary summary;

@@ -23,6 +23,9 @@ struct JobObjects {
   std::vector<ObjectPtr> events; ///< Warnings about the Job and its Pods; may be empty.
 };
 
+/// By a queue, or by hand: it has no Pods.
+bool is_suspended(const nlohmann::json& job);
+
 /// The columns of `list`, from the Job alone; `node` is left empty.
 JobSummary summarize(const nlohmann::json& job);
 

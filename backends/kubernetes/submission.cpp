@@ -131,6 +131,8 @@ bool is_pod_of(const json& pod, const json& job) {
 
 void create_objects(ApiClient& api, const Plan& plan) {
   std::vector<json> objects = objects_of(plan);
+  const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
+  objects[0]["spec"]["suspend"] = true;
   ApiResult made = api.call(api.create(collection_of(objects[0]), objects[0]));
   if (made.status == k_conflict) {
     throw_name_taken(api, objects[0], plan.job);
@@ -161,8 +163,10 @@ void create_objects(ApiClient& api, const Plan& plan) {
         api.fail(results[i]);
       }
     }
-  } catch (const Error&) {
-    // The Pods could not start without what is missing: nothing ran.
+    if (!queued) {
+      api.must(api.merge(path_of(job), {{"spec", {{"suspend", false}}}}));
+    }
+  } catch (const Error&) { // Nothing ran.
     api.call(api.remove(path_of(job), text_at(job, "metadata/uid")));
     throw;
   }

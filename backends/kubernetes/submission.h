@@ -9,8 +9,9 @@
 
 namespace dtrain::kubernetes {
 
-/// Creates the plan's objects: the Job, then at once all that it owns. 4 requests. Where one is
-/// refused, those made are deleted again. Throws UsageError where a name is taken, EngineError
+/// Creates the plan's objects: the Job, suspended, all that it owns, and then lets it run, so that
+/// no Pod looks for a ConfigMap that is not there yet. 5 requests. Where one is refused, those made
+/// are deleted again. Throws UsageError where a name is taken, EngineError
 /// with the API's words for all else.
 void create_objects(ApiClient& api, const Plan& plan);
 
