@@ -37,7 +37,8 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Dataset data = synthetic_dataset(k_samples, seed);
-  Replica replica({}, options.learning_rate, kernels, communicator);
+  Replica replica({.hidden = static_cast<std::size_t>(options.hidden)}, options.learning_rate,
+                  kernels, communicator);
   replica.model.initialize(seed);
   MultiWorker strategy(communicator, replica.optimizer, replica.gradients,
                        static_cast<std::size_t>(options.bucket_kib) << 10);
@@ -73,12 +74,13 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
   const double input = (loader.seconds() - input_before) / (now() - started);
   if (rank == 0) {
     std::sort(rates.begin(), rates.end());
-    fmt::print("mlp dtrain {} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
-               "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
-               "{}\n",
-               trainer_version(), ranks, options.batch_size, rates.back(), rates[k_windows / 2],
-               rates.back() / static_cast<double>(options.batch_size) / ranks, per_cpu_second,
-               100 * input, kernels.name);
+    fmt::print(
+        "mlp dtrain {} hidden={} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
+        "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
+        "{}\n",
+        trainer_version(), options.hidden, ranks, options.batch_size, rates.back(),
+        rates[k_windows / 2], rates.back() / static_cast<double>(options.batch_size) / ranks,
+        per_cpu_second, 100 * input, kernels.name);
   }
 }
 

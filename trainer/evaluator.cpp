@@ -49,8 +49,10 @@ void run_evaluator(const TrainerOptions& options) {
   const Device device = select_device(options.device);
   const Dataset data = load_dataset(locate_dataset(options.data, data_places_from_env()));
   const auto alone = connect(Cluster{}, {});
-  Replica replica({.inputs = data.train.features, .classes = data.classes}, options.learning_rate,
-                  *device.kernels, *alone);
+  Replica replica({.inputs = data.train.features,
+                   .hidden = static_cast<std::size_t>(options.hidden),
+                   .classes = data.classes},
+                  options.learning_rate, *device.kernels, *alone);
   Console console(false, false);
   const std::unique_ptr<TensorBoard> board =
       options.logdir.empty() ? nullptr

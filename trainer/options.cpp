@@ -11,6 +11,8 @@ using dtrain::Complete;
 using dtrain::Option;
 
 constexpr std::int64_t k_max_batch = 1 << 20;
+constexpr std::int64_t k_hidden_multiple = 16; // As models/mlp.h asks.
+constexpr std::int64_t k_max_hidden = 1 << 16;
 constexpr std::int64_t k_max_seconds = 1'000'000;
 constexpr std::int64_t k_max_bucket_kib = 1 << 20;
 
@@ -44,6 +46,13 @@ std::vector<Option> training_options(TrainerOptions& o) {
        .group = group,
        .minimum = 1,
        .maximum = k_max_batch},
+      {.flags = "--hidden",
+       .target = &o.hidden,
+       .metavar = "N",
+       .help = "Units of the hidden layer, a multiple of 16 [128]",
+       .group = group,
+       .minimum = k_hidden_multiple,
+       .maximum = k_max_hidden},
       {.flags = "--learning-rate",
        .target = &o.learning_rate,
        .metavar = "RATE",
@@ -291,7 +300,8 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
   table.name = ""; // The program is the command.
   table.summary = "Train an image classifier on one or many ranks";
   table.description =
-      "Trains the multilayer perceptron 784-128-10 with Adam on Fashion-MNIST, MNIST or files of "
+      "Trains the multilayer perceptron 784-128-10 (or --hidden of another width) with Adam on "
+      "Fashion-MNIST, MNIST or files of "
       "their format. Started as several ranks (by dtrain submit, torchrun, mpirun or srun) it "
       "trains them as one, averaging gradients with a ring all-reduce.\n\n"
       "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
@@ -321,6 +331,10 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
   if (!(options.learning_rate > 0)) {
     throw UsageError(
         fmt::format("--learning-rate={}: must be greater than 0", options.learning_rate));
+  }
+  if (options.hidden % k_hidden_multiple != 0) {
+    throw UsageError(
+        fmt::format("--hidden={}: must be a multiple of {}", options.hidden, k_hidden_multiple));
   }
   if (options.checkpoint_dir.empty() && (options.resume || options.checkpoint_every > 0)) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",

@@ -14,6 +14,7 @@ struct TrainerOptions {
   std::int64_t epochs = 12;
   std::int64_t steps = 0; ///< 0: as many as the epochs take.
   std::int64_t batch_size = 64;
+  std::int64_t hidden = 128; ///< Units of the hidden layer.
   double learning_rate = 3e-3;
   std::string lr_schedule = "cosine";
   std::int64_t seed = 0;

@@ -78,10 +78,11 @@ Link measure_memory() {
 
 } // namespace
 
-double measure_step_seconds(std::size_t batch_size, const CpuKernels& kernels) {
+double measure_step_seconds(const MlpShape& shape, std::size_t batch_size,
+                            const CpuKernels& kernels) {
   const Dataset data = synthetic_dataset(k_samples, 0);
   const auto alone = connect(Cluster{}, {});
-  Replica replica({}, 1e-3, kernels, *alone);
+  Replica replica(shape, 1e-3, kernels, *alone);
   replica.model.initialize(0);
   MultiWorker strategy(*alone, replica.optimizer, replica.gradients, 1);
   double best = std::numeric_limits<double>::max();
@@ -130,9 +131,10 @@ void print_plan(const TrainerOptions& options) {
   input.overlap = k_backward_share;
   input.network.ranks = static_cast<int>(options.plan);
   input.network.ranks_per_host = static_cast<int>(options.plan_ranks_per_host);
-  const Mlp model({}, *device.kernels);
+  const MlpShape shape{.hidden = static_cast<std::size_t>(options.hidden)};
+  const Mlp model(shape, *device.kernels);
   input.gradient_bytes = static_cast<double>(model.parameter_count() * sizeof(float));
-  input.compute_seconds = measure_step_seconds(batch_size, *device.kernels);
+  input.compute_seconds = measure_step_seconds(shape, batch_size, *device.kernels);
   std::string where = "given";
   if (options.plan_bandwidth <= 0 || options.plan_latency <= 0) {
     if (cluster.world_size > 1) {

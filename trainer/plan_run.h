@@ -2,13 +2,15 @@
 #pragma once
 
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/models/mlp.h"
 #include "trainer/options.h"
 #include "trainer/plan.h"
 
 namespace trainer {
 
-/// A rank's own speed: seconds of one step of the model, best of several runs.
-double measure_step_seconds(std::size_t batch_size, const CpuKernels& kernels);
+/// A rank's own speed: seconds of one step of a model, best of several runs.
+double measure_step_seconds(const MlpShape& shape, std::size_t batch_size,
+                            const CpuKernels& kernels);
 
 /// The link between the ranks of a communicator, from all-reduces of 64 bytes and of 16 MB. The
 /// same on every rank.

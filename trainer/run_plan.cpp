@@ -16,6 +16,7 @@ RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t sa
   const auto steps = static_cast<std::int64_t>((total + global_batch - 1) / global_batch);
   RunPlan plan{};
   plan.batch_size = options.batch_size;
+  plan.hidden = options.hidden;
   plan.steps = options.steps > 0 ? options.steps : steps;
   plan.log_every = options.log_every;
   plan.checkpoint_every = options.checkpoint_every;

@@ -11,7 +11,8 @@ namespace trainer {
 
 struct RunPlan {
   std::int64_t batch_size; ///< A rank.
-  std::int64_t steps;      ///< In all, those before a resume counted.
+  std::int64_t hidden;
+  std::int64_t steps; ///< In all, those before a resume counted.
   std::int64_t log_every;
   std::int64_t checkpoint_every;
   std::uint64_t seed;

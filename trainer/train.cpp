@@ -96,8 +96,10 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   print_choices(cluster, plan, communicator, device, data, outputs);
 
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
-  Replica replica({.inputs = data.train.features, .classes = data.classes}, options.learning_rate,
-                  kernels, communicator);
+  Replica replica({.inputs = data.train.features,
+                   .hidden = static_cast<std::size_t>(options.hidden),
+                   .classes = data.classes},
+                  options.learning_rate, kernels, communicator);
   Progress progress = start_or_resume(options, plan, replica, communicator, outputs);
   Timeline timeline;
   BatchSplit split(plan.split_by_speed != 0, batch_size, communicator);

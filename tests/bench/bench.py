@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Measures dtrain beside the peers that this machine has, interleaved, and prints ratios.
 
-usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [allreduce] [accuracy]
+usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [allreduce] [strategies] [accuracy]
                 [kubernetes]
 """
 import argparse
@@ -17,9 +17,10 @@ import cli
 import kubernetes
 import measure
 import mlp
+import strategies
 
 SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "allreduce": allreduce.rows,
-            "accuracy": accuracy.rows, "kubernetes": kubernetes.rows}
+            "strategies": strategies.rows, "accuracy": accuracy.rows, "kubernetes": kubernetes.rows}
 ON_DEMAND = {"kubernetes"}  # needs root, and Go to compile a cluster
 RESULTS = pathlib.Path(__file__).with_name("RESULTS.md")
 

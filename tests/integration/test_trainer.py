@@ -144,6 +144,15 @@ def test_a_run_continued_is_bit_identical_to_one_that_never_stopped(home, data, 
     assert run("parts", "--epochs=4", "--resume") == whole
 
 
+def test_the_hidden_layer_is_as_wide_as_asked_and_a_checkpoint_of_another_width_refused(home, train):
+    folder = home.folder / "wide"
+    train("--steps=4", "--hidden=32", f"--checkpoint-dir={folder}")
+    assert len(tensors(checkpoints(folder)[-1])["hidden.bias"]) == 4 * 32
+    result = train("--steps=8", f"--checkpoint-dir={folder}", "--resume", expect=1)
+    assert "output.weight has shape [10, 32] where the model's is [10, 128]" in result.err
+    assert "--hidden=100: must be a multiple of 16" in train("--hidden=100", expect=EXIT_USAGE).err
+
+
 def test_the_learning_rate_follows_its_schedule(home, train):
     """By what it does: each gives other weights, and the choice is printed."""
     ends = {}

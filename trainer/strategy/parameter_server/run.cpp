@@ -109,6 +109,7 @@ ClientOptions client_options(const PsTask& task, const TrainerOptions& options,
   client.policy.snapshot_every = options.snapshot_every;
   client.job = {{"seed", options.seed},
                 {"batch size", options.batch_size},
+                {"hidden", options.hidden},
                 {"data digest", digest_of(split)}};
   client.partitioner = parse_partitioner(options.partitioner, task.servers.size());
   client.shared_memory = options.transport != "tcp";
@@ -133,6 +134,8 @@ class Worker {
          const CpuKernels& kernels)
       : options_(options), data_(data), kernels_(kernels), index_(task.index),
         workers_(static_cast<int>(task.workers.size())), shape_{.inputs = data.train.features,
+                                                                .hidden = static_cast<std::size_t>(
+                                                                    options.hidden),
                                                                 .classes = data.classes},
         model_(shape_, kernels), client_(with_variables(client_options(task, options, data.train)),
                                          model_.parameter_count(), say) {

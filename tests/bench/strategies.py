@@ -1,0 +1,93 @@
+"""The strategies' speed on the MLP beside TensorFlow's and PyTorch's, and what of it remains where
+workers are more or unlike."""
+import csv
+import os
+import re
+import statistics
+import sys
+import tempfile
+
+from measure import Row, own_home, peer_program, run
+from mlp import PEERS, WINDOW_SECONDS, compare, trainer_speed
+
+# A worker that gets every third of its time: its own child's, stopped for the rest.
+SLOWED = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen(sys.argv[2:])
+while os.environ.get("RANK", "0") == sys.argv[1] and child.poll() is None:
+    child.send_signal(signal.SIGSTOP)
+    time.sleep(0.010)
+    child.send_signal(signal.SIGCONT)
+    time.sleep(0.005)
+sys.exit(child.wait())
+"""
+
+
+def benchmark(bench, *command):
+    """Samples/s of the best window that `command` prints."""
+    with own_home() as env:
+        output = run([*command, f"--benchmark={WINDOW_SECONDS}"], env=env)
+    return float(re.search(r"best (\d+) samples/s", output).group(1))
+
+
+def training_speed(bench, *flags, workers=1, slow="none"):
+    """Samples/s of a run on Fashion-MNIST with --batch-split's shares settled, one worker slowed."""
+    with own_home() as env, tempfile.TemporaryDirectory() as folder:
+        log = f"{folder}/log.csv"
+        run([bench.bin / "dtrain", "submit", f"--workers={workers}", "--wait", "--",
+             sys.executable, "-c", SLOWED, slow, bench.bin / "dtrain-trainer", "--hidden=1024",
+             "--batch-size=1024", "--steps=240", "--log-every=20", f"--csv={log}", *flags], env=env)
+        with open(log, encoding="utf-8") as file:
+            speeds = [float(line["samples_per_second"]) for line in csv.DictReader(file)]
+    return statistics.median(speeds[-len(speeds) // 3:])
+
+
+def rows(bench):
+    tensorflow = bench.find("TensorFlow (./dev peers tensorflow)",
+                            peer_program("tensorflow", "python"))
+    torchrun = bench.find("PyTorch (./dev peers torch)", peer_program("torch", "torchrun"))
+    trainer = bench.bin / "dtrain-trainer"
+    submit = [bench.bin / "dtrain", "submit", "--wait", "--workers=2"]
+
+    def strategy(name, batch=64):
+        return tensorflow and [tensorflow, PEERS / "mlp_tensorflow.py", f"--strategy={name}",
+                               f"--batch={batch}"]
+
+    def ddp(batch):
+        return torchrun and [torchrun, "--nproc-per-node=2", PEERS / "mlp_torch.py",
+                             f"--batch={batch}", "--fused"]
+
+    found = compare(bench, "mirrored, 2 CPU replicas, batch 64 each",
+                    lambda: benchmark(bench, trainer, "--devices=cpu:0,cpu:1"),
+                    {"TensorFlow MirroredStrategy": (strategy("mirrored"), 8)})
+    found += compare(bench, "2 workers, batch 64 each", lambda: trainer_speed(bench, 64, 2), {
+        "TensorFlow MultiWorkerMirrored, RING": (strategy("multi-worker"), 15),
+        "PyTorch DDP, gloo": (ddp(64), 5)})
+    found += compare(bench, "2 workers, batch 512 each", lambda: trainer_speed(bench, 512, 2), {
+        "TensorFlow MultiWorkerMirrored, RING": (strategy("multi-worker", 512), 4),
+        "PyTorch DDP, gloo": (ddp(512), 2)})
+    found += compare(bench, "1 parameter server, 2 workers, batch 64 each",
+                     lambda: benchmark(bench, *submit, "--ps=1", "--"),
+                     {"TensorFlow ParameterServerStrategy": (strategy("parameter-server"), 10)})
+
+    wide = ["--hidden=4096", "--batch-size=256"]
+    speeds = bench.interleaved({
+        "one": lambda: benchmark(bench, trainer, *wide),
+        "two": lambda: benchmark(bench, *submit, "--", *wide)})
+    found.append(Row("weak scaling, 1 to 2 workers, hidden 4,096", "%",
+                     100 * max(speeds["two"]) / (2 * max(speeds["one"])), more_is_better=True,
+                     target=95))
+
+    if (os.cpu_count() or 1) > 1:
+        speeds = bench.interleaved({
+            "fast": lambda: training_speed(bench),
+            "slow": lambda: training_speed(bench, slow="0"),
+            "equal": lambda: training_speed(bench, workers=2, slow="1"),
+            "split": lambda: training_speed(bench, "--batch-split=speed", workers=2, slow="1")})
+        both = max(speeds["fast"]) + max(speeds["slow"])
+        for split, target in (("equal", None), ("split", 85)):
+            name = "equal" if split == "equal" else "speed"
+            found.append(Row(f"2 workers, one slowed to a third, --batch-split={name}: of the sum "
+                             "of both speeds", "%", 100 * max(speeds[split]) / both,
+                             more_is_better=True, target=target))
+    return found
