@@ -6,6 +6,7 @@
 #pragma once
 
 #include "submit/job_spec.h"
+#include "submit/templates.h"
 
 #include <chrono>
 #include <cstdint>
@@ -25,6 +26,7 @@ struct Plan {
     std::string text;
   };
   JobSpec job;
+  Templates templates; ///< What the documents were made from.
   std::vector<Document> documents;
   /// KEY=VALUE of the ranks' environment that no document shows but as ***.
   std::vector<std::string> secret_env;
@@ -164,7 +166,7 @@ class Backend {
   /// Where jobs go for which none is named: the kubeconfig context's, or "default".
   virtual std::string default_namespace() { return "default"; }
 
-  virtual Plan render(const JobSpec& job) const = 0;
+  virtual Plan render(const JobSpec& job, const Templates& templates) const = 0;
 
   /// Starts the job and returns when the engine has it. UsageError where the name is in use.
   virtual void submit(const Plan& plan) = 0;

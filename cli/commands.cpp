@@ -105,6 +105,7 @@ const std::vector<CommandEntry>& commands() {
       {"config path", "Set-up", config_path_command},
       {"template list", "Set-up", template_list_command},
       {"template show", "Set-up", template_show_command},
+      {"template copy", "Set-up", template_copy_command},
       {"completion", "More", completion_command},
       {"version", "More", version_command},
       {"help", "More", help_command, {"man"}},

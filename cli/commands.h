@@ -89,6 +89,7 @@ Invocation code_delete_command();
 Invocation check_command();
 Invocation template_list_command();
 Invocation template_show_command();
+Invocation template_copy_command();
 Invocation config_view_command();
 Invocation config_list_command();
 Invocation config_get_command();

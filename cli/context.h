@@ -20,6 +20,9 @@ struct Context {
   std::filesystem::path config_file; ///< Need not exist.
   std::string program = "dtrain";    ///< "dtrain submit" once the command is known, for errors.
 
+  /// Beside the settings: the user's own templates. Need not exist.
+  std::filesystem::path template_folder() const { return config_file.parent_path() / "templates"; }
+
   /// One line on stderr, after everything written to stdout so far.
   void note(std::string_view line) const;
 

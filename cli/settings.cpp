@@ -1,5 +1,6 @@
 #include "cli/settings.h"
 
+#include "backends/support/config_folder.h"
 #include "submit/errors.h"
 #include "submit/option_table.h"
 #include "submit/quote.h"
@@ -9,7 +10,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -171,15 +171,7 @@ const std::vector<std::string>& code_keys() {
   return all;
 }
 
-fs::path default_config_file() {
-  const char* config = std::getenv("XDG_CONFIG_HOME");
-  // The XDG specification: a relative path counts as unset.
-  if (config != nullptr && config[0] == '/') {
-    return fs::path(config) / "dtrain" / "config.yaml";
-  }
-  const char* home = std::getenv("HOME");
-  return fs::path(home == nullptr ? "/" : home) / ".config" / "dtrain" / "config.yaml";
-}
+fs::path default_config_file() { return config_folder() / "config.yaml"; }
 
 Settings read_settings(const fs::path& file) {
   std::ifstream stream(file);

@@ -43,7 +43,7 @@ const std::vector<std::string>& profile_keys();
 const std::vector<std::string>& data_keys();
 const std::vector<std::string>& code_keys();
 
-/// $XDG_CONFIG_HOME/dtrain/config.yaml, or the same below ~/.config.
+/// config.yaml of config_folder().
 std::filesystem::path default_config_file();
 
 /// Empty settings where there is no file. Throws UsageError with file and line for bad syntax and

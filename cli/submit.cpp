@@ -1,3 +1,4 @@
+#include "backends/support/template_files.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/job_logs.h"
@@ -176,6 +177,7 @@ void make_absolute(JobSpec& job) {
     }
   };
   std::for_each(job.env_files.begin(), job.env_files.end(), absolute);
+  std::for_each(job.templates.begin(), job.templates.end(), absolute);
   absolute(job.sync_token_file);
   if (job.sync_mode == "local") {
     job.sync_source = job.sync_source.empty() ? "." : job.sync_source;
@@ -356,7 +358,9 @@ int run_submit(Context& context, const SubmitOptions& options) {
   }
   JobSpec job = options.job;
   job.namespace_name = target.namespace_name;
-  const Plan plan = target.backend->render(resolve(std::move(job)));
+  job = resolve(std::move(job));
+  const Templates templates = read_templates(job, context.template_folder());
+  const Plan plan = target.backend->render(job, templates);
   for (const auto& notice : plan.notices) {
     if (!options.quiet) {
       context.note(fmt::format("{}: {}", context.program, printable(notice)));

@@ -1,65 +1,151 @@
+#include "backends/support/template_files.h"
 #include "cli/commands.h"
+#include "cli/output/table.h"
 #include "submit/errors.h"
-#include "submit/render.h"
 
 #include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace dtrain {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct TemplateListOptions {};
 
-struct TemplateShowOptions {
+struct TemplateOptions {
   std::string name;
+  std::string folder;
+  bool replace = false;
 };
+
+Option name_argument(std::string& name) {
+  return {.flags = "NAME",
+          .target = &name,
+          .help = "The template, as 'dtrain template list' prints it; or a backend, for all of its",
+          .complete = Complete::template_name,
+          .required = true,
+          .positional = true};
+}
 
 CommandTable list_table(TemplateListOptions&) {
   return {.name = "template list",
           .summary = "List the templates that jobs are made from",
-          .description = "Lists the templates built into dtrain: one folder a backend.",
+          .description = "Lists the templates built into dtrain, one folder a backend, and the "
+                         "files of yours that stand in their place: those in the folder "
+                         "templates beside the settings.",
           .examples = {"dtrain template list"},
           .options = {}};
 }
 
-CommandTable show_table(TemplateShowOptions& options) {
+CommandTable show_table(TemplateOptions& options) {
   return {.name = "template show",
           .summary = "Print a template",
-          .description = "Prints a template as it is before it is filled in. What it becomes for "
-                         "a job is printed by 'dtrain submit --dry-run'.",
+          .description = "Prints a built-in template as it is before it is filled in. What it "
+                         "becomes for a job is printed by 'dtrain submit --dry-run'.",
           .examples = {"dtrain template show local/job.yaml"},
-          .options = {{.flags = "NAME",
-                       .target = &options.name,
-                       .help = "The template, as 'dtrain template list' prints it",
-                       .complete = Complete::template_name,
-                       .required = true,
-                       .positional = true}}};
+          .options = {name_argument(options.name)}};
+}
+
+CommandTable copy_table(TemplateOptions& options) {
+  return {
+      .name = "template copy",
+      .summary = "Copy a template, to change it",
+      .description =
+          "Copies a built-in template to DIR/BACKEND/NAME, for 'dtrain submit --template=DIR' once "
+          "it is changed. In the folder templates beside the settings ('dtrain config path' says "
+          "where those are) it holds for every job.\n"
+          "\n"
+          "{{x}} is a variable, quoted as YAML, JSON or the shell needs it: write it without "
+          "quotes of your own. {{#x}} … {{/x}} is shown where x is true, and for each item of a "
+          "list; {{^x}} … {{/x}} where it is not. Variables of yours get their values from "
+          "--set=KEY=VALUE: whole numbers, true and false as such, text quoted as \"8\" or any "
+          "other as text. What dtrain finds a job by, its name and labels named dtrain/, must "
+          "stay.",
+      .examples = {"dtrain template copy kubernetes/job mine", "$EDITOR mine/kubernetes/job.yaml",
+                   "dtrain submit --template=mine --set=team=vision --dry-run"},
+      .options = {name_argument(options.name),
+                  {.flags = "DIR",
+                   .target = &options.folder,
+                   .help = "Folder to copy to, which is made",
+                   .complete = Complete::directory,
+                   .required = true,
+                   .positional = true},
+                  {.flags = "--replace",
+                   .target = &options.replace,
+                   .help = "In the place of what is there already"}}};
 }
 
 int run_list(Context& context, const TemplateListOptions&) {
+  Table table({"NAME", "FROM"});
   for (const auto& builtin : builtin_templates()) {
-    context.out.write(fmt::format("{}\n", builtin.name));
+    const fs::path own = context.template_folder() / builtin.name;
+    std::error_code error;
+    table.add({{std::string(builtin.name)},
+               {is_fillable(builtin.name) && fs::exists(own, error) ? printable(own.string())
+                                                                    : "built in"}});
+  }
+  table.print(context.out);
+  return 0;
+}
+
+int run_show(Context& context, const TemplateOptions& options) {
+  for (const auto& builtin : find_templates(options.name)) {
+    context.out.write(builtin.text);
   }
   return 0;
 }
 
-int run_show(Context& context, const TemplateShowOptions& options) {
-  std::vector<std::string> known;
-  for (const auto& builtin : builtin_templates()) {
-    if (builtin.name == options.name) {
-      context.out.write(builtin.text);
-      return 0;
-    }
-    known.emplace_back(builtin.name);
+void write_new(const fs::path& path, std::string_view text, bool replace) {
+  constexpr mode_t k_mode = 0644;
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (replace ? O_TRUNC : O_EXCL), k_mode);
+  if (fd < 0 && errno == EEXIST) {
+    throw UsageError(fmt::format("{} is there already: say --replace, or choose another folder",
+                                 printable(path.string())));
   }
-  const auto near = nearest(options.name, known);
-  throw NotFound(fmt::format("no template '{}'; {}", printable(options.name),
-                             near ? fmt::format("did you mean '{}'?", *near)
-                                  : std::string("'dtrain template list' shows all")));
+  const bool good =
+      fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int problem = errno;
+  if (fd >= 0) {
+    close(fd);
+  }
+  if (!good) {
+    throw Error(
+        fmt::format("cannot write {}: {}", printable(path.string()), std::strerror(problem)));
+  }
+}
+
+int run_copy(Context& context, const TemplateOptions& options) {
+  for (const auto& builtin : find_templates(options.name)) {
+    if (!is_fillable(builtin.name)) {
+      throw UsageError(fmt::format("{} is the same for every job: no template of yours can take "
+                                   "its place",
+                                   builtin.name));
+    }
+    const fs::path path = fs::path(options.folder) / builtin.name;
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    if (error) {
+      throw Error(fmt::format("cannot make the folder {}: {}",
+                              printable(path.parent_path().string()), error.message()));
+    }
+    write_new(path, builtin.text, options.replace);
+    context.out.write(
+        fmt::format("template/{} copied to {}\n", builtin.name, printable(path.string())));
+  }
+  return 0;
 }
 
 } // namespace
 
 Invocation template_list_command() { return bind(list_table, run_list); }
 Invocation template_show_command() { return bind(show_table, run_show); }
+Invocation template_copy_command() { return bind(copy_table, run_copy); }
 
 } // namespace dtrain

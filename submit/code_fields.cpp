@@ -5,6 +5,7 @@ namespace {
 
 constexpr const char* k_code = "Code, data and secrets";
 constexpr const char* k_board = "TensorBoard";
+constexpr const char* k_templates = "Templates";
 
 } // namespace
 
@@ -86,6 +87,20 @@ std::vector<JobField> code_fields() {
        .help = "Container image of TensorBoard; programs of this machine need none",
        .group = k_board,
        .engines = k_local},
+      {.key = "templates",
+       .flags = "--template",
+       .member = member(&JobSpec::templates),
+       .metavar = "DIR|FILE",
+       .help = "Make the job from templates of yours, as 'dtrain template copy' gives them to "
+               "change; may be repeated",
+       .group = k_templates,
+       .complete = Complete::file},
+      {.key = "templateValues",
+       .flags = "--set",
+       .member = member(&JobSpec::template_values),
+       .metavar = "KEY=VALUE",
+       .help = "Give {{KEY}} of your templates a value; may be repeated",
+       .group = k_templates},
   };
 }
 

@@ -77,6 +77,10 @@ struct JobSpec {
   std::string logdir = "/training_logs"; ///< What TensorBoard shows.
   std::string tensorboard_image;
 
+  // What its plan is made from.
+  std::vector<std::string> templates;       ///< Files and folders, over the built-in ones.
+  std::vector<std::string> template_values; ///< KEY=VALUE, variables of theirs.
+
   // Metadata, for people and selectors.
   std::vector<std::string> labels;      ///< KEY=VALUE
   std::vector<std::string> annotations; ///< KEY=VALUE

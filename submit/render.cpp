@@ -72,7 +72,7 @@ class Lookup : public mustache::context<std::string> {
     const TemplateTag& tag = tags_.at(i);
     const mustache::data* found = context::get(tag.name);
     if (found == nullptr) {
-      refuse(tag, "has no value here");
+      refuse(tag, fmt::format("has no value here; --set={}=VALUE gives it one", tag.name));
     }
     if (tag.kind != Kind::variable) {
       return found->is_string() && found->string_value() == empty_ ? &no_ : found;

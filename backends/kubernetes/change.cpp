@@ -5,6 +5,7 @@
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
 #include "backends/kubernetes/yaml_json.h"
+#include "backends/support/template_files.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
@@ -76,7 +77,7 @@ void scale_job(ApiClient& api, const JobRef& ref, int workers) {
                                  ref.name));
   }
   spec.workers = workers;
-  const Plan plan = render_plan(resolve(spec));
+  const Plan plan = render_plan(resolve(spec), read_templates(spec, template_folder()));
   const json rendered = document_of(plan, k_config_document);
   json change = identity_of(config, "v1", "ConfigMap");
   for (const char* key : {"data", "binaryData"}) {

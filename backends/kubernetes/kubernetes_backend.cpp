@@ -30,7 +30,9 @@ class KubernetesBackend final : public Backend {
                 : context_namespace({access_.kubeconfig, access_.context});
   }
 
-  Plan render(const JobSpec& job) const override { return render_plan(job); }
+  Plan render(const JobSpec& job, const Templates& templates) const override {
+    return render_plan(job, templates);
+  }
   void submit(const Plan& plan) override { create_objects(api(), plan); }
   std::vector<CheckResult> check() override { return check_cluster(api()); }
 

@@ -5,7 +5,6 @@
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/quote.h"
-#include "submit/render.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -231,8 +230,8 @@ json job_data(const JobSpec& job) {
   return data;
 }
 
-json config_data(const JobSpec& job) {
-  std::string start = start_script(job);
+json config_data(const JobSpec& job, const Templates& templates) {
+  std::string start = start_script(job, templates);
   bool is_text = is_utf8(start);
   return {{"name", job.name},
           {"namespace", job.namespace_name},
@@ -284,9 +283,8 @@ void check_names(const JobSpec& job, const std::vector<Role>& roles) {
   }
 }
 
-std::string render_document(const std::string& name, const json& data) {
-  std::string path = "kubernetes/" + name;
-  return render_template(path, builtin_template(path).text, data);
+std::string render_document(const Templates& templates, const std::string& name, const json& data) {
+  return fill_template(templates, "kubernetes/" + name, data);
 }
 
 } // namespace
@@ -312,7 +310,7 @@ GangPlace gang_of(const JobSpec& job) {
   return gang;
 }
 
-std::string start_script(const JobSpec& job) {
+std::string start_script(const JobSpec& job, const Templates& templates) {
   GangPlace gang = gang_of(job);
   json data;
   data["roles"] = json::array();
@@ -345,24 +343,25 @@ std::string start_script(const JobSpec& job) {
   for (const std::string& word : program_of(job)) {
     data["command"].push_back({{"word", word}});
   }
-  return render_document("start.sh", data);
+  return render_document(templates, "start.sh", data);
 }
 
-Plan render_plan(const JobSpec& job) {
+Plan render_plan(const JobSpec& job, const Templates& templates) {
   const std::vector<Role> roles = job_roles(job);
   check_roles(job, roles);
   check_names(job, roles);
   Plan plan;
   plan.job = job;
+  plan.templates = templates;
   auto add = [&](const char* name, const json& data) {
-    plan.documents.push_back({name, render_document(name, data)});
+    plan.documents.push_back({name, render_document(templates, name, data)});
   };
   json names = {{"name", job.name},
                 {"namespace", job.namespace_name},
                 {"job_object", role_job_name(job.name, k_worker_role)}};
   add(k_job_document, job_data(job));
   add("service.yaml", names);
-  add(k_config_document, config_data(job));
+  add(k_config_document, config_data(job, templates));
   add(k_secret_document, names);
   return plan;
 }

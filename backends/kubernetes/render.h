@@ -29,12 +29,12 @@ inline constexpr const char* k_spec_key = "job.yaml";
 
 /// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,
 /// a toleration or mount that cannot be read, an environment variable without a name.
-Plan render_plan(const JobSpec& job);
+Plan render_plan(const JobSpec& job, const Templates& templates = {});
 
 /// Where the job's ranks will be. The uid and the token are the Pods' own to know: empty.
 GangPlace gang_of(const JobSpec& job);
 
 /// start.sh for this job.
-std::string start_script(const JobSpec& job);
+std::string start_script(const JobSpec& job, const Templates& templates = {});
 
 } // namespace dtrain::kubernetes

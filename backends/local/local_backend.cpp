@@ -160,7 +160,7 @@ LocalBackend::LocalBackend(std::string root, Supervise supervise)
     : store_(root.empty() ? JobStore::default_root() : std::move(root)), viewer_(store_),
       supervise_(supervise ? std::move(supervise) : exec_supervisor) {}
 
-Plan LocalBackend::render(const JobSpec& job) const {
+Plan LocalBackend::render(const JobSpec& job, const Templates& templates) const {
   LocalMachine machine;
   std::error_code error;
   machine.working_dir = std::filesystem::current_path(error).string();
@@ -186,13 +186,13 @@ Plan LocalBackend::render(const JobSpec& job) const {
                    return std::find(free.begin(), free.end(), device) == free.end();
                  });
   }
-  return render_local_plan(job, machine);
+  return render_local_plan(job, machine, templates);
 }
 
 void LocalBackend::submit(const Plan& plan) {
   Plan current = plan;
   while (start(current) == k_gpus_taken) {
-    current = render(plan.job); // With GPUs that are still free.
+    current = render(plan.job, plan.templates); // With GPUs that are still free.
   }
 }
 

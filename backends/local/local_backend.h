@@ -23,7 +23,7 @@ class LocalBackend : public Backend {
   LocalBackend& operator=(const LocalBackend&) = delete;
 
   std::string_view name() const override { return "local"; }
-  Plan render(const JobSpec& job) const override;
+  Plan render(const JobSpec& job, const Templates& templates) const override;
   void submit(const Plan& plan) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
   std::vector<std::string> names(const ListQuery& query) override;

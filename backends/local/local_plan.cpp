@@ -3,7 +3,7 @@
 #include "backends/local/gpus.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
-#include "submit/render.h"
+#include "submit/templates.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -143,11 +143,26 @@ int assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<
   return 0;
 }
 
+/// A user's template may have made what the supervisor could not read.
+void require_readable(const Plan& plan) {
+  const auto own = plan.templates.own.find(k_template);
+  if (own == plan.templates.own.end()) {
+    return;
+  }
+  try {
+    read_local_plan(plan.documents.front().text);
+  } catch (const EngineError& error) {
+    throw UsageError(fmt::format("{}: {}", printable(own->second.path), error.what()));
+  }
+}
+
 } // namespace
 
-Plan render_local_plan(const JobSpec& job, const LocalMachine& machine) {
+Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
+                       const Templates& templates) {
   Plan plan;
   plan.job = job;
+  plan.templates = templates;
   const JobType& type = *find_job_type(job.type);
   auto planned = planned_ranks(job);
   const int shared = assign_devices(job, machine, planned, plan);
@@ -211,8 +226,8 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine) {
   if (!job.role_sequence.empty()) {
     data["ordered"].push_back({{"roles", role_start_order(job)}});
   }
-  plan.documents.push_back(
-      {"job.yaml", render_template(k_template, builtin_template(k_template).text, data)});
+  plan.documents.push_back({"job.yaml", fill_template(templates, k_template, data)});
+  require_readable(plan);
   return plan;
 }
 

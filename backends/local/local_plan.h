@@ -21,7 +21,8 @@ struct LocalMachine {
 };
 
 /// Throws UsageError where the job asks for what this machine lacks.
-Plan render_local_plan(const JobSpec& job, const LocalMachine& machine);
+Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
+                       const Templates& templates = {});
 
 /// Throws EngineError naming what is wrong in the text.
 GangPlan read_local_plan(const std::string& text);

@@ -1,12 +1,12 @@
 #include "backends/support/env_file.h"
 
+#include "backends/support/config_folder.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <cctype>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -28,15 +28,6 @@ bool is_key(const std::string& key) {
     }
   }
   return true;
-}
-
-std::filesystem::path secrets_folder() {
-  const char* config = std::getenv("XDG_CONFIG_HOME");
-  if (config != nullptr && config[0] == '/') {
-    return std::filesystem::path(config) / "dtrain" / "secrets";
-  }
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "/" : home) / ".config" / "dtrain" / "secrets";
 }
 
 } // namespace
@@ -84,7 +75,7 @@ std::vector<std::string> read_secret(const std::string& name) {
   if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
     throw UsageError(fmt::format("--secret={}: is no name of a secret", printable(name)));
   }
-  const auto path = (secrets_folder() / name).string();
+  const auto path = (config_folder() / "secrets" / name).string();
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
     throw UsageError(fmt::format("--secret={}: there is none: write KEY=VALUE lines to {}",

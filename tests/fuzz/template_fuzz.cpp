@@ -3,9 +3,11 @@
 //
 // YAML and JSON: the tree with the value must be the tree with a plain word, but for the scalars
 // that hold it. sh: the words, read by a small splitter of our own, must be as many and the same.
+// The value comes as a job's own and as a user's --set, which may make a number of it.
 #include "submit/errors.h"
 #include "submit/quote.h"
 #include "submit/render.h"
+#include "submit/templates.h"
 
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/eventhandler.h>
@@ -28,17 +30,21 @@ using Shape = std::vector<std::string>;
 
 constexpr std::string_view k_plain = "PLAIN";
 
-json data_of(const std::string& value) {
+json data_of(const json& value) {
   return {{"x", value}, {"yes", true}, {"no", false}, {"n", 3}, {"list", {value, value}}};
 }
 
-std::optional<std::string> render(const char* name, std::string_view text,
-                                  const std::string& value) {
+std::optional<std::string> render(const char* name, std::string_view text, const json& value) {
   try {
     return dtrain::render_template(name, text, data_of(value));
   } catch (const dtrain::UsageError&) {
     return std::nullopt;
   }
+}
+
+/// The value as text: what a scalar or word that holds it reads as.
+std::string text_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 /// The documents' events, a line each; "VALUE" where a scalar is the value.
@@ -150,9 +156,10 @@ std::optional<Shape> sh_shape(std::string_view text, const std::string& value) {
   return shape;
 }
 
-void check_yaml(std::string_view text, const std::string& value) {
+void check_yaml(std::string_view text, const json& given) {
+  const std::string value = text_of(given);
   const auto plain = render("fuzz.yaml", text, std::string(k_plain));
-  const auto hostile = render("fuzz.yaml", text, value);
+  const auto hostile = render("fuzz.yaml", text, given);
   if (plain.has_value() != hostile.has_value()) {
     std::abort();
   }
@@ -165,9 +172,10 @@ void check_yaml(std::string_view text, const std::string& value) {
   }
 }
 
-void check_sh(std::string_view text, const std::string& value) {
+void check_sh(std::string_view text, const json& given) {
+  const std::string value = text_of(given);
   const auto plain = render("fuzz.sh", text, std::string(k_plain));
-  const auto hostile = render("fuzz.sh", text, value);
+  const auto hostile = render("fuzz.sh", text, given);
   if (!plain || !hostile) {
     return; // a value with a NUL byte is refused
   }
@@ -180,17 +188,29 @@ void check_sh(std::string_view text, const std::string& value) {
   }
 }
 
-void check_json(std::string_view text, const std::string& value) {
+void check_json(std::string_view text, const json& given) {
+  const std::string value = text_of(given);
   if (!dtrain::is_utf8(value)) {
     return;
   }
   const auto plain = render("fuzz.json", text, std::string(k_plain));
-  const auto hostile = render("fuzz.json", text, value);
+  const auto hostile = render("fuzz.json", text, given);
   if (plain.has_value() != hostile.has_value()) {
     std::abort();
   }
   if (plain && json::accept(*plain) != json::accept(*hostile)) {
     std::abort();
+  }
+}
+
+void check(char kind, std::string_view text, const json& given) {
+  switch (kind % 3) {
+  case 0:
+    return check_yaml(text, given);
+  case 1:
+    return check_sh(text, given);
+  default:
+    return check_json(text, given);
   }
 }
 
@@ -211,16 +231,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       text.find(k_plain) != std::string_view::npos || value.find(k_plain) != std::string::npos) {
     return 0;
   }
-  switch (all[0] % 3) {
-  case 0:
-    check_yaml(text, value);
-    break;
-  case 1:
-    check_sh(text, value);
-    break;
-  default:
-    check_json(text, value);
-    break;
+  const json set = dtrain::template_values({"x=" + value}).at("x");
+  const bool is_told_apart = text_of(set).size() >= 3 && !text.empty() &&
+                             text.find(text_of(set)) == std::string_view::npos;
+  check(all[0], text, value);
+  if (is_told_apart && !set.is_boolean()) {
+    check(all[0], text, set);
   }
   return 0;
 }

@@ -39,9 +39,10 @@ class FakeBackend : public Backend {
     return engine_.access.context.empty() ? "default" : "of-" + engine_.access.context;
   }
 
-  Plan render(const JobSpec& job) const override {
+  Plan render(const JobSpec& job, const Templates& templates) const override {
     Plan plan;
     plan.job = job;
+    plan.templates = templates;
     plan.documents.push_back({"job.yaml", "the document of " + job.name + "\n"});
     if (job.gpus > 0) {
       plan.notices.emplace_back("no GPUs here");
