@@ -37,9 +37,10 @@ const char* default_of(std::string_view key) {
 }
 
 std::string variable_of(std::string_view key) {
-  return key == "backend"     ? "DTRAIN_BACKEND"
-         : key == "namespace" ? "DTRAIN_NAMESPACE"
-                              : "DTRAIN_CONTEXT";
+  std::string name = fmt::format("DTRAIN_{}", key);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
 }
 
 std::string env_value(const std::string& variable) {
@@ -119,8 +120,8 @@ int run_list(Context& context, const NoOptions&) {
   for (const auto& [name, profile] : settings.profiles) {
     std::vector<Cell> row = {{printable(name)}, {name == settings.current_profile ? "*" : ""}};
     for (const auto& key : profile_keys()) {
-      const auto value = profile.find(key);
-      row.push_back({value == profile.end() ? "" : printable(value->second)});
+      const auto value = profile.values.find(key);
+      row.push_back({value == profile.values.end() ? "" : printable(value->second)});
     }
     table.add(std::move(row));
   }
@@ -147,10 +148,12 @@ CommandTable set_table(KeyOptions& options) {
           .summary = "Set a profile's setting",
           .description =
               "Sets a key of the profile named, or of the current one, and makes the profile "
-              "where there is none of that name. The file is written anew: comments that you "
-              "added by hand are not kept.",
+              "where there is none of that name. image and hosts, a comma between them, are for "
+              "backends that run jobs on other machines than this. The file is written anew: "
+              "comments that you added by hand are not kept.",
           .examples = {"dtrain config set namespace team-a",
-                       "dtrain config set --profile=laptop backend local"},
+                       "dtrain config set --profile=laptop backend local",
+                       "dtrain config set --profile=cluster image registry.example.org/train:1"},
           .options = {key_argument(options.key),
                       {.flags = "VALUE",
                        .target = &options.value,
@@ -171,9 +174,9 @@ int run_set(Context& context, const KeyOptions& options) {
   }
   Profile& profile = settings.profiles[name];
   if (options.value.empty()) {
-    profile.erase(options.key);
+    profile.values.erase(options.key);
   } else {
-    profile[options.key] = options.value;
+    profile.values[options.key] = options.value;
   }
   if (settings.current_profile.empty()) {
     settings.current_profile = name;

@@ -2,6 +2,7 @@
 
 #include "cli/commands.h"
 #include "cli/output/table.h"
+#include "cli/target.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -12,8 +13,6 @@
 namespace dtrain {
 namespace {
 
-using Locations = std::map<std::string, Profile, std::less<>>;
-
 struct LocationOptions {
   std::string name;
   std::string path;
@@ -23,6 +22,7 @@ struct LocationOptions {
   std::string git;
   std::string user;
   std::string token_file;
+  std::string profile; ///< Empty: of all profiles.
   bool read_only = false;
   bool replace = false;
 };
@@ -41,6 +41,15 @@ constexpr Kind k_code = {"code", &Settings::code, code_keys};
 
 Option name_option(std::string& name, const char* help) {
   return {.flags = "NAME", .target = &name, .help = help, .required = true, .positional = true};
+}
+
+Option of_profile_option(std::string& profile) {
+  return {.flags = "--profile",
+          .target = &profile,
+          .metavar = "NAME",
+          .help = "For this profile alone, before what all of them have",
+          .group = "Where",
+          .complete = Complete::profile};
 }
 
 CommandTable data_add_table(LocationOptions& options) {
@@ -72,7 +81,8 @@ CommandTable data_add_table(LocationOptions& options) {
                        .help = "Jobs may not write to it"},
                       {.flags = "--replace",
                        .target = &options.replace,
-                       .help = "In the place of what has the name already"}}};
+                       .help = "In the place of what has the name already"},
+                      of_profile_option(options.profile)}};
 }
 
 CommandTable code_add_table(LocationOptions& options) {
@@ -107,20 +117,29 @@ CommandTable code_add_table(LocationOptions& options) {
 }
 
 /// What was said of the location, by key.
-Profile said(const LocationOptions& options) {
+Values said(const LocationOptions& options) {
   const auto absolute = [](const std::string& path) {
     return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
   };
-  Profile all = {{"path", absolute(options.path)},
-                 {"claim", options.claim},
-                 {"nfs", options.nfs},
-                 {"bucket", options.bucket},
-                 {"git", options.git},
-                 {"user", options.user},
-                 {"token-file", absolute(options.token_file)},
-                 {"read-only", options.read_only ? "true" : ""}};
+  Values all = {{"path", absolute(options.path)},
+                {"claim", options.claim},
+                {"nfs", options.nfs},
+                {"bucket", options.bucket},
+                {"git", options.git},
+                {"user", options.user},
+                {"token-file", absolute(options.token_file)},
+                {"read-only", options.read_only ? "true" : ""}};
   std::erase_if(all, [](const auto& entry) { return entry.second.empty(); });
   return all;
+}
+
+/// Of the profile, which must be there, or of all where it is empty.
+Locations& locations(Settings& settings, const Kind& kind, const std::string& profile) {
+  if (profile.empty()) {
+    return settings.*kind.all;
+  }
+  static_cast<void>(settings.profile(profile)); // Throws where there is none.
+  return settings.profiles[profile].data;
 }
 
 int run_add(Context& context, const LocationOptions& options, const Kind& kind) {
@@ -135,7 +154,7 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
     throw UsageError(fmt::format("'{}': a name has no ':', '/' or space", printable(options.name)));
   }
   Settings settings = read_settings(context.config_file);
-  Locations& all = settings.*kind.all;
+  Locations& all = locations(settings, kind, options.profile);
   if (all.contains(options.name) && !options.replace) {
     throw UsageError(fmt::format("there is {} '{}' already: say --replace, or choose another name",
                                  kind.word, printable(options.name)));
@@ -146,35 +165,53 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
   return 0;
 }
 
+/// WHERE and NOTES of `list`.
+std::vector<Cell> cells_of(const Values& location) {
+  std::string where;
+  std::vector<std::string> notes;
+  for (const auto& [key, value] : location) {
+    if (key == "read-only") {
+      notes.emplace_back("read-only");
+    } else if (key == "user" || key == "token-file") {
+      notes.push_back(fmt::format("{} {}", key, printable(value)));
+    } else {
+      where = fmt::format("{} {}", key, printable(value));
+    }
+  }
+  return {{where}, {fmt::format("{}", fmt::join(notes, ", "))}};
+}
+
 int run_list(Context& context, const Kind& kind) {
   const Settings settings = read_settings(context.config_file);
-  const Locations& all = settings.*kind.all;
-  if (all.empty()) {
+  Table table({"NAME", "WHERE", "NOTES"});
+  bool empty = true;
+  const auto add = [&](const Locations& all, const std::string& profile) {
+    for (const auto& [name, location] : all) {
+      std::vector<Cell> row = cells_of(location);
+      row.insert(row.begin(), {printable(name)});
+      if (!profile.empty()) {
+        row.back().text += (row.back().text.empty() ? "profile " : ", profile ") + profile;
+      }
+      table.add(std::move(row));
+      empty = false;
+    }
+  };
+  add(settings.*kind.all, "");
+  if (kind.all == &Settings::data) {
+    for (const auto& [name, profile] : settings.profiles) {
+      add(profile.data, printable(name));
+    }
+  }
+  if (empty) {
     context.note(fmt::format("No {}. Give some a name with: dtrain {} add NAME --path=DIR",
                              kind.word, kind.word));
     return 0;
-  }
-  Table table({"NAME", "WHERE", "NOTES"});
-  for (const auto& [name, location] : all) {
-    std::string where;
-    std::vector<std::string> notes;
-    for (const auto& [key, value] : location) {
-      if (key == "read-only") {
-        notes.emplace_back("read-only");
-      } else if (key == "user" || key == "token-file") {
-        notes.push_back(fmt::format("{} {}", key, printable(value)));
-      } else {
-        where = fmt::format("{} {}", key, printable(value));
-      }
-    }
-    table.add({{name}, {where}, {fmt::format("{}", fmt::join(notes, ", "))}});
   }
   table.print(context.out);
   return 0;
 }
 
-const Profile& find(const Settings& settings, const Kind& kind, const std::string& name) {
-  const Locations& all = settings.*kind.all;
+const Values& find(const Locations& all, const Kind& kind, const std::string& name) {
   const auto found = all.find(name);
   if (found != all.end()) {
     return found->second;
@@ -189,21 +226,32 @@ const Profile& find(const Settings& settings, const Kind& kind, const std::strin
                                   : fmt::format("'dtrain {} list' shows all", kind.word)));
 }
 
-int run_get(Context& context, const std::string& name, const Kind& kind) {
+int run_get(Context& context, const LocationOptions& options, const Kind& kind) {
   const Settings settings = read_settings(context.config_file);
-  for (const auto& [key, value] : find(settings, kind, name)) {
+  const Locations all =
+      kind.all == &Settings::data ? settings.data_of(options.profile) : settings.*kind.all;
+  for (const auto& [key, value] : find(all, kind, options.name)) {
     context.out.write(fmt::format("{}: {}\n", key, printable(value)));
   }
   return 0;
 }
 
-int run_delete(Context& context, const std::string& name, const Kind& kind) {
+int run_delete(Context& context, const LocationOptions& options, const Kind& kind) {
   Settings settings = read_settings(context.config_file);
-  static_cast<void>(find(settings, kind, name)); // Throws where there is none.
-  (settings.*kind.all).erase(name);
+  Locations& all = locations(settings, kind, options.profile);
+  static_cast<void>(find(all, kind, options.name)); // Throws where there is none.
+  all.erase(options.name);
   write_settings(context.config_file, settings);
-  context.out.write(fmt::format("{}/{} deleted\n", kind.word, name));
+  context.out.write(fmt::format("{}/{} deleted\n", kind.word, options.name));
   return 0;
+}
+
+/// Data may be a profile's own.
+template <const Kind& kind>
+void add_profile(CommandTable& table, const Option& option) {
+  if (kind.all == &Settings::data) {
+    table.options.push_back(option);
+  }
 }
 
 template <const Kind& kind>
@@ -215,18 +263,23 @@ CommandTable list_table(NoOptions&) {
 
 template <const Kind& kind>
 CommandTable get_table(LocationOptions& options) {
-  return {.name = fmt::format("{} get", kind.word),
-          .summary = fmt::format("Show where named {} is", kind.word),
-          .examples = {fmt::format("dtrain {} get NAME", kind.word)},
-          .options = {name_option(options.name, "Its name")}};
+  CommandTable table = {.name = fmt::format("{} get", kind.word),
+                        .summary = fmt::format("Show where named {} is", kind.word),
+                        .examples = {fmt::format("dtrain {} get NAME", kind.word)},
+                        .options = {name_option(options.name, "Its name")}};
+  add_profile<kind>(table, profile_option(options.profile));
+  return table;
 }
 
 template <const Kind& kind>
 CommandTable delete_table(LocationOptions& options) {
-  return {.name = fmt::format("{} delete", kind.word),
-          .summary = fmt::format("Forget a name of {}, which stays where it is", kind.word),
-          .examples = {fmt::format("dtrain {} delete NAME", kind.word)},
-          .options = {name_option(options.name, "Its name")}};
+  CommandTable table = {.name = fmt::format("{} delete", kind.word),
+                        .summary =
+                            fmt::format("Forget a name of {}, which stays where it is", kind.word),
+                        .examples = {fmt::format("dtrain {} delete NAME", kind.word)},
+                        .options = {name_option(options.name, "Its name")}};
+  add_profile<kind>(table, of_profile_option(options.profile));
+  return table;
 }
 
 template <const Kind& kind>
@@ -239,23 +292,23 @@ int list_all(Context& context, const NoOptions&) {
 }
 template <const Kind& kind>
 int get_one(Context& context, const LocationOptions& options) {
-  return run_get(context, options.name, kind);
+  return run_get(context, options, kind);
 }
 template <const Kind& kind>
 int delete_one(Context& context, const LocationOptions& options) {
-  return run_delete(context, options.name, kind);
+  return run_delete(context, options, kind);
 }
 
-void apply_data(const Settings& settings, JobSpec& job) {
+void apply_data(const Locations& known, JobSpec& job) {
   std::vector<std::string> claims;
   for (const std::string& text : job.data) {
     const MountText mount = parse_mount("--data", text);
-    const auto found = settings.data.find(mount.source);
-    if (found == settings.data.end()) {
+    const auto found = known.find(mount.source);
+    if (found == known.end()) {
       claims.push_back(text);
       continue;
     }
-    const Profile& location = found->second;
+    const Values& location = found->second;
     const bool read_only = mount.read_only || location.contains("read-only");
     const auto rest = fmt::format(":{}{}", mount.target, read_only ? ":ro" : "");
     if (const auto path = location.find("path"); path != location.end()) {
@@ -275,15 +328,16 @@ void apply_data(const Settings& settings, JobSpec& job) {
 
 } // namespace
 
-void apply_locations(const Settings& settings, const std::string& code, JobSpec& job) {
-  apply_data(settings, job);
+void apply_locations(const Settings& settings, const std::string& profile, const std::string& code,
+                     JobSpec& job) {
+  apply_data(settings.data_of(profile), job);
   if (code.empty()) {
     return;
   }
   if (!job.sync_mode.empty() || !job.sync_source.empty()) {
     throw UsageError("--code: says what --sync-mode and --sync-source say: give one of them");
   }
-  const Profile& location = find(settings, k_code, code);
+  const Values& location = find(settings.code, k_code, code);
   const auto value = [&](const char* key) {
     const auto found = location.find(key);
     return found == location.end() ? std::string() : found->second;

@@ -9,10 +9,11 @@
 
 namespace dtrain {
 
-/// Puts in the place of the names what they stand for: a folder becomes one of data_dirs, a claim
-/// one of data; `code` (empty: none) becomes sync_mode and what goes with it. A name that is not
-/// kept stays: on Kubernetes it is a claim's. Throws UsageError for what the job's backend cannot
-/// mount, and for code of no such name.
-void apply_locations(const Settings& settings, const std::string& code, JobSpec& job);
+/// Puts in the place of the names that the profile knows what they stand for: a folder becomes one
+/// of data_dirs, a claim one of data; `code` (empty: none) becomes sync_mode and what goes with it.
+/// A name that is not kept stays: on Kubernetes it is a claim's. Throws UsageError for what the
+/// job's backend cannot mount, and for code of no such name.
+void apply_locations(const Settings& settings, const std::string& profile, const std::string& code,
+                     JobSpec& job);
 
 } // namespace dtrain

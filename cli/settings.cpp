@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include <fcntl.h>
@@ -26,6 +27,7 @@ constexpr std::string_view k_current = "current-profile";
 constexpr std::string_view k_profiles = "profiles";
 constexpr std::string_view k_data = "data";
 constexpr std::string_view k_code = "code";
+constexpr std::string_view k_hosts = "hosts";
 
 /// Reads the nodes of one file, to name file and line in every message.
 class Reader {
@@ -43,11 +45,14 @@ class Reader {
       if (key == k_current) {
         settings.current_profile = text(entry.second, key);
       } else if (key == k_profiles) {
-        read_maps(entry.second, k_profiles, "profile", profile_keys(), settings.profiles);
+        for_each_map(entry.second, k_profiles, "profile",
+                     [&](const std::string& name, const YAML::Node& node) {
+                       read_profile(node, settings.profiles[name]);
+                     });
       } else if (key == k_data) {
-        read_maps(entry.second, k_data, k_data, data_keys(), settings.data);
+        read_locations(entry.second, k_data, data_keys(), settings.data);
       } else if (key == k_code) {
-        read_maps(entry.second, k_code, k_code, code_keys(), settings.code);
+        read_locations(entry.second, k_code, code_keys(), settings.code);
       } else {
         unknown_key(entry.first, key,
                     {std::string(k_current), std::string(k_profiles), std::string(k_data),
@@ -62,26 +67,52 @@ class Reader {
   }
 
  private:
-  void read_maps(const YAML::Node& node, std::string_view section, std::string_view one,
-                 const std::vector<std::string>& known,
-                 std::map<std::string, Profile, std::less<>>& maps) const {
+  void for_each_map(
+      const YAML::Node& node, std::string_view section, std::string_view one,
+      const std::function<void(const std::string& name, const YAML::Node& map)>& visit) const {
     if (node.IsNull()) {
       return;
     }
     want_map(node, section);
     for (const auto& entry : node) {
       const std::string name = text(entry.first, fmt::format("a {}'s name", one));
-      Profile& profile = maps[name];
-      if (entry.second.IsNull()) {
-        continue;
+      if (!entry.second.IsNull()) {
+        want_map(entry.second, fmt::format("{} '{}'", one, printable(name)));
       }
-      want_map(entry.second, fmt::format("{} '{}'", one, printable(name)));
-      for (const auto& setting : entry.second) {
+      visit(name, entry.second);
+    }
+  }
+
+  void read_locations(const YAML::Node& node, std::string_view section,
+                      const std::vector<std::string>& known, Locations& locations) const {
+    for_each_map(node, section, section, [&](const std::string& name, const YAML::Node& map) {
+      Values& values = locations[name];
+      for (const auto& setting : map) {
         const std::string key = text(setting.first, "a key");
         if (std::find(known.begin(), known.end(), key) == known.end()) {
           unknown_key(setting.first, key, known);
         }
-        profile[key] = text(setting.second, key);
+        values[key] = text(setting.second, key);
+      }
+    });
+  }
+
+  void read_profile(const YAML::Node& node, Profile& profile) const {
+    std::vector<std::string> known = profile_keys();
+    known.emplace_back(k_data);
+    for (const auto& setting : node) {
+      const std::string key = text(setting.first, "a key");
+      if (key == k_data) {
+        read_locations(setting.second, k_data, data_keys(), profile.data);
+      } else if (std::find(known.begin(), known.end(), key) == known.end()) {
+        unknown_key(setting.first, key, known);
+      } else if (key == k_hosts && setting.second.IsSequence()) {
+        std::string& hosts = profile.values[key];
+        for (const auto& host : setting.second) {
+          hosts += (hosts.empty() ? "" : ",") + text(host, "a host");
+        }
+      } else {
+        profile.values[key] = text(setting.second, key);
       }
     }
   }
@@ -136,7 +167,32 @@ void write_whole(const fs::path& file, std::string_view text) {
   }
 }
 
+void write_values(std::string& text, int indent, const Values& values) {
+  for (const auto& [key, value] : values) {
+    text += fmt::format("{:{}}{}: {}\n", "", indent, key, quote_yaml(value));
+  }
+}
+
+void write_locations(std::string& text, int indent, std::string_view section,
+                     const Locations& locations) {
+  if (locations.empty()) {
+    return;
+  }
+  text += fmt::format("{:{}}{}:\n", "", indent, section);
+  for (const auto& [name, values] : locations) {
+    text += fmt::format("{:{}}{}:\n", "", indent + 2, quote_yaml(name));
+    write_values(text, indent + 4, values);
+  }
+}
+
 } // namespace
+
+Locations Settings::data_of(std::string_view name) const {
+  const std::string_view used = name.empty() ? current_profile : name;
+  Locations all = used.empty() ? Locations() : profile(used).data;
+  all.insert(data.begin(), data.end()); // Which replaces none.
+  return all;
+}
 
 const Profile& Settings::profile(std::string_view name) const {
   const auto found = profiles.find(name);
@@ -157,7 +213,7 @@ const Profile& Settings::profile(std::string_view name) const {
 }
 
 const std::vector<std::string>& profile_keys() {
-  static const std::vector<std::string> all = {"backend", "namespace", "context"};
+  static const std::vector<std::string> all = {"backend", "namespace", "context", "image", "hosts"};
   return all;
 }
 
@@ -199,20 +255,14 @@ void write_settings(const fs::path& file, const Settings& settings) {
   if (!settings.current_profile.empty()) {
     text += fmt::format("{}: {}\n", k_current, quote_yaml(settings.current_profile));
   }
-  for (const auto& [section, maps] :
-       {std::pair(k_profiles, &settings.profiles), std::pair(k_data, &settings.data),
-        std::pair(k_code, &settings.code)}) {
-    if (maps->empty() && section != k_profiles) {
-      continue;
-    }
-    text += fmt::format("{}:\n", section);
-    for (const auto& [name, values] : *maps) {
-      text += fmt::format("  {}:\n", quote_yaml(name));
-      for (const auto& [key, value] : values) {
-        text += fmt::format("    {}: {}\n", key, quote_yaml(value));
-      }
-    }
+  text += fmt::format("{}:\n", k_profiles);
+  for (const auto& [name, profile] : settings.profiles) {
+    text += fmt::format("  {}:\n", quote_yaml(name));
+    write_values(text, 4, profile.values);
+    write_locations(text, 4, k_data, profile.data);
   }
+  write_locations(text, 0, k_data, settings.data);
+  write_locations(text, 0, k_code, settings.code);
 
   std::error_code error;
   fs::create_directories(file.parent_path(), error);
@@ -236,7 +286,7 @@ std::optional<std::string> profile_value(const Settings& settings, std::string_v
   if (name.empty()) {
     return std::nullopt;
   }
-  const Profile& values = settings.profile(name);
+  const Values& values = settings.profile(name).values;
   const auto found = values.find(key);
   return found == values.end() ? std::nullopt : std::optional(found->second);
 }

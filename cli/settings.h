@@ -1,11 +1,16 @@
-// Named profiles: the backend and namespace that commands use where flags and environment say
-// nothing. They live in $XDG_CONFIG_HOME/dtrain/config.yaml:
+// Named profiles: what commands use where flags and environment say nothing; and named data and
+// code. They live in $XDG_CONFIG_HOME/dtrain/config.yaml:
 //
 //   current-profile: cluster
 //   profiles:
 //     cluster:
 //       backend: kubernetes
 //       namespace: team-a
+//       image: registry.example.org/train:1
+//       hosts: [node-1, node-2]
+//       data:                          # for this profile alone
+//         training-data:
+//           claim: training-pvc
 //   data:
 //     training-data:
 //       path: /mnt/training
@@ -23,14 +28,26 @@
 
 namespace dtrain {
 
-/// Keys of a profile and their values.
-using Profile = std::map<std::string, std::string, std::less<>>;
+/// Keys and their values.
+using Values = std::map<std::string, std::string, std::less<>>;
+
+/// By name.
+using Locations = std::map<std::string, Values, std::less<>>;
+
+struct Profile {
+  Values values;  ///< With profile_keys(); hosts are joined by commas.
+  Locations data; ///< Found before what all profiles have.
+  bool operator==(const Profile&) const = default;
+};
 
 struct Settings {
   std::string current_profile; ///< Empty: none.
   std::map<std::string, Profile, std::less<>> profiles;
-  std::map<std::string, Profile, std::less<>> data; ///< Named data, with data_keys() …
-  std::map<std::string, Profile, std::less<>> code; ///< … and code, with code_keys().
+  Locations data; ///< Named data, with data_keys() …
+  Locations code; ///< … and code, with code_keys().
+
+  /// Those that a command with --profile=NAME sees; empty: the current profile.
+  Locations data_of(std::string_view profile) const;
 
   /// Throws UsageError that names the known profiles.
   const Profile& profile(std::string_view name) const;

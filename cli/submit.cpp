@@ -212,6 +212,21 @@ void apply_words(SubmitOptions& options) {
                          fmt::format("{}", fmt::join(options.command_words, " "))};
 }
 
+/// What is still open once file, environment and flags have been read. Image and hosts are for
+/// engines that run jobs elsewhere; this machine's would refuse them, or say that it has no use.
+void apply_profile(const Settings& settings, const std::string& profile, JobSpec& job) {
+  if (job.backend == k_default_backend) {
+    return;
+  }
+  if (job.image.empty()) {
+    job.image = profile_value(settings, profile, "image").value_or("");
+  }
+  const std::string hosts = profile_value(settings, profile, "hosts").value_or("");
+  if (job.node_list.empty() && !hosts.empty()) {
+    job.node_list = {hosts};
+  }
+}
+
 /// Fills `options` in layers, each over the one before: default, profile, environment, job file,
 /// flags. Returns false where --help was asked for.
 bool parse_submit(const Context& context, SubmitOptions& options, const CommandTable& table,
@@ -241,7 +256,9 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
   options.has_rest = std::find(args.begin(), args.end(), "--") != args.end();
   apply_words(options);
   make_absolute(options.job);
-  apply_locations(read_settings(context.config_file), options.code, options.job);
+  const Settings settings = read_settings(context.config_file);
+  apply_profile(settings, profile, options.job);
+  apply_locations(settings, profile, options.code, options.job);
   return true;
 }
 
@@ -340,13 +357,14 @@ bool parse_clone(const Context& context, SubmitOptions& options, const CommandTa
   const Target from = open_target(context, target);
   from.status(options.cloned);
   JobSpec job = from.backend->spec(from.job(options.cloned));
+  const std::string profile = options.profile;
   job.name.clear();
   options = {};
   options.job = std::move(job);
   options.access = target.access;
   parse_options(table, args, ParsePass::flags);
   make_absolute(options.job);
-  apply_locations(read_settings(context.config_file), options.code, options.job);
+  apply_locations(read_settings(context.config_file), profile, options.code, options.job);
   return true;
 }
 

@@ -34,7 +34,7 @@ Option profile_option(std::string& profile) {
   return {.flags = "--profile",
           .target = &profile,
           .metavar = "NAME",
-          .help = "Profile that gives backend and namespace (default: the current one)",
+          .help = "Profile that gives what no flag does (default: the current one)",
           .group = "Where",
           .complete = Complete::profile,
           .env = "DTRAIN_PROFILE"};

@@ -228,6 +228,22 @@ void check_numbers(const JobSpec& job) {
   }
 }
 
+/// Each of "A,B" by itself.
+std::vector<std::string> split_nodes(const std::vector<std::string>& texts) {
+  std::vector<std::string> nodes;
+  for (const std::string& text : texts) {
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      nodes.push_back(text.substr(begin, end - begin));
+      if (nodes.back().empty()) {
+        throw UsageError(fmt::format("--node-list={}: an empty name", printable(text)));
+      }
+      begin = end + 1;
+    }
+  }
+  return nodes;
+}
+
 } // namespace
 
 std::string instance_name(std::string_view role, int index) {
@@ -328,6 +344,7 @@ JobSpec resolve(JobSpec job) {
     throw UsageError("the command's first word, the program, is empty");
   }
   job.env = checked_env(job.env);
+  job.node_list = split_nodes(job.node_list);
   return job;
 }
 

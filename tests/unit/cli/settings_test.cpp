@@ -30,12 +30,17 @@ TEST_CASE("settings come back as they were written") {
   const TempFolder folder;
   Settings settings;
   settings.current_profile = "a: b # c";
-  settings.profiles["a: b # c"] = {{"backend", "local"}, {"namespace", "yes"}};
+  settings.profiles["a: b # c"] = {{{"backend", "local"}, {"namespace", "yes"}, {"hosts", "a,b"}},
+                                   {{"mine", {{"claim", "c: d"}}}}};
+  settings.data["mine"] = {{"path", "/x"}};
   settings.profiles["empty"] = {};
   write_settings(folder.path / "new" / "config.yaml", settings);
   const Settings read = read_settings(folder.path / "new" / "config.yaml");
   CHECK(read.current_profile == settings.current_profile);
   CHECK(read.profiles == settings.profiles);
+  CHECK(read.data == settings.data);
+  CHECK(read.data_of("").at("mine").at("claim") == "c: d");
+  CHECK(read.data_of("empty").at("mine").at("path") == "/x");
 }
 
 TEST_CASE("a mistake in the settings is told with file and line") {
@@ -45,6 +50,9 @@ TEST_CASE("a mistake in the settings is told with file and line") {
   CHECK(has(error_of("profiles: [a]\n"), "config.yaml:1: "));
   CHECK(has(error_of("profiles:\n  a: {\n"), "config.yaml:"));
   CHECK(has(error_of("- x\n"), "config.yaml:1: "));
+  CHECK(has(error_of("profiles:\n  a:\n    data:\n      d:\n        claim: c\n        pth: x\n"),
+            "config.yaml:6: unknown key 'pth'; did you mean 'path'?"));
+  CHECK(has(error_of("profiles:\n  a:\n    hosts: {b: c}\n"), "config.yaml:3: hosts must be text"));
 }
 
 TEST_CASE("a profile that is not there is told with those that are") {
