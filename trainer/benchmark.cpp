@@ -40,8 +40,7 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
   Replica replica({.hidden = static_cast<std::size_t>(options.hidden)}, options.learning_rate,
                   kernels, communicator);
   replica.model.initialize(seed);
-  MultiWorker strategy(communicator, replica.optimizer, replica.gradients,
-                       static_cast<std::size_t>(options.bucket_kib) << 10);
+  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, bucket_options(options));
   Loader loader(data.train, kernels, {batch_size, rank, ranks, seed, 0, INT64_MAX});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {

@@ -176,6 +176,14 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .minimum = 1,
        .maximum = k_max_bucket_kib},
+      {.flags = "--communication-data-type",
+       .target = &o.communication_data_type,
+       .metavar = "TYPE",
+       .help = "What the ring sends gradients as: fp32, or half the bytes, rounded: bf16, or fp16, "
+               "which cuts off what is past 65504 and below 6e-8; sums are in fp32 [fp32]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"fp32", "bf16", "fp16"}},
       {.flags = "--batch-split",
        .target = &o.batch_split,
        .metavar = "HOW",
@@ -344,6 +352,10 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     throw UsageError("--communication=nccl: this build of dtrain-trainer has no CUDA kernels; use "
                      "auto, ring or mpi");
   }
+  if (options.communication == "mpi" && options.communication_data_type != "fp32") {
+    throw UsageError(fmt::format("--communication-data-type={}: is the ring's; MPI sends fp32",
+                                 options.communication_data_type));
+  }
   if (options.communication == "mpi" && options.transport != "auto") {
     throw UsageError(
         fmt::format("--transport={}: is the ring's; MPI chooses its own", options.transport));
@@ -362,6 +374,13 @@ CommOptions comm_options(const TrainerOptions& options) {
   comm.rendezvous_timeout = options.rendezvous_timeout;
   comm.peer_timeout = options.peer_timeout;
   return comm;
+}
+
+Buckets bucket_options(const TrainerOptions& options) {
+  return {static_cast<std::size_t>(options.bucket_kib) << 10,
+          options.communication_data_type == "bf16"   ? WireType::bf16
+          : options.communication_data_type == "fp16" ? WireType::fp16
+                                                      : WireType::fp32};
 }
 
 std::string trainer_version() { return DTRAIN_VERSION; }

@@ -6,6 +6,7 @@
 
 #include "submit/option_table.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
 
@@ -22,6 +23,7 @@ struct TrainerOptions {
   std::string communication = "auto";
   std::string transport = "auto";
   std::int64_t bucket_kib = 128;
+  std::string communication_data_type = "fp32";
   std::string batch_split = "equal";
   std::string devices;
   std::string cross_device_ops = "auto";
@@ -59,6 +61,7 @@ dtrain::CommandTable trainer_command(TrainerOptions& options);
 TrainerOptions parse_trainer_options(const std::vector<std::string>& args);
 
 CommOptions comm_options(const TrainerOptions& options);
+Buckets bucket_options(const TrainerOptions& options);
 
 /// The program's version, "0.1.0".
 std::string trainer_version();

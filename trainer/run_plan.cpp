@@ -28,6 +28,7 @@ RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t sa
   plan.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
                         static_cast<double>(whole)};
   plan.split_by_speed = options.batch_split == "speed" ? 1 : 0;
+  plan.wire = static_cast<std::int64_t>(bucket_options(options).wire);
   plan.timeline = options.timeline.empty() ? 0 : 1;
   return plan;
 }

@@ -20,6 +20,7 @@ struct RunPlan {
   LearningRate learning_rate;  ///< Over samples.
   std::int64_t split_by_speed; ///< 0 or 1; a bool would leave bytes of the struct unset.
   std::int64_t timeline;
+  std::int64_t wire; ///< A WireType.
 
   bool operator==(const RunPlan&) const = default;
 };

@@ -56,7 +56,11 @@ void print_choices(const Cluster& cluster, const RunPlan& plan, const Communicat
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", cluster.world_size,
                              cluster.source == "none" ? "no cluster variables" : cluster.source)},
-       {"network", communicator.describe()},
+       {"network",
+        communicator.describe() +
+            (plan.wire == 0 ? ""
+                            : fmt::format("; gradients as {}",
+                                          wire_type_name(static_cast<WireType>(plan.wire))))},
        {"device", device.description},
        {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out", data.folder,
                             with_commas(static_cast<double>(data.train.count)), data.train.features,
@@ -103,9 +107,8 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   Progress progress = start_or_resume(options, plan, replica, communicator, outputs);
   Timeline timeline;
   BatchSplit split(plan.split_by_speed != 0, batch_size, communicator);
-  MultiWorker strategy(communicator, replica.optimizer, replica.gradients,
-                       static_cast<std::size_t>(options.bucket_kib) << 10, &split,
-                       plan.timeline != 0 ? &timeline : nullptr);
+  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, bucket_options(options),
+                       &split, plan.timeline != 0 ? &timeline : nullptr);
   Loader loader(data.train, kernels,
                 {batch_size, cluster.rank, cluster.world_size, plan.seed, progress.position,
                  std::max<std::int64_t>(plan.steps - progress.step, 0)});

@@ -1,7 +1,7 @@
 // All-reduce of float32: best and median seconds a size, one JSON line each, by rank 0.
 //
 //   bench-allreduce [--ranks=N] [--transport=auto|shared-memory|tcp] [--buffer=registered|ordinary]
-//                   [BYTES…]
+//                   [--wire=fp32|bf16|fp16] [BYTES…]
 //
 // With --ranks it starts N ranks itself; without, the environment says which rank this is.
 // Ordinary is memory of the caller's own, as gloo and MPI get it; registered is allocate()'s.
@@ -28,6 +28,7 @@ struct Arguments {
   int ranks = 0;
   CommOptions comm;
   bool registered = false;
+  WireType wire = WireType::fp32;
   std::vector<std::size_t> sizes;
 };
 
@@ -41,6 +42,10 @@ Arguments parse(int argc, char** argv) {
     } else if (word.starts_with("--transport=")) {
       using enum CommOptions::Transport;
       arguments.comm.transport = value == "tcp" ? tcp : value == "auto" ? automatic : shared_memory;
+    } else if (word.starts_with("--wire=")) {
+      arguments.wire = value == "bf16"   ? WireType::bf16
+                       : value == "fp16" ? WireType::fp16
+                                         : WireType::fp32;
     } else if (word.starts_with("--buffer=")) {
       arguments.registered = value == "registered";
     } else {
@@ -67,7 +72,7 @@ void measure(const Cluster& cluster, const Arguments& arguments) {
     const std::span<float> buffer =
         arguments.registered ? communicator->allocate(count) : std::span<float>(ordinary);
     std::fill(buffer.begin(), buffer.end(), 1.F);
-    communicator->all_reduce(buffer, "warm-up");
+    communicator->wait(communicator->start_all_reduce(buffer, "warm-up", arguments.wire));
     const auto n = static_cast<float>(communicator->world_size());
     if (std::any_of(buffer.begin(), buffer.end(), [&](float sum) { return sum != n; })) {
       fmt::print(stderr, "wrong sum of {} bytes\n", bytes);
@@ -77,7 +82,7 @@ void measure(const Cluster& cluster, const Arguments& arguments) {
     for (int i = 0; i < repetitions(bytes); ++i) {
       communicator->barrier("start");
       const auto begin = Clock::now();
-      communicator->all_reduce(buffer, "measured");
+      communicator->wait(communicator->start_all_reduce(buffer, "measured", arguments.wire));
       seconds.push_back(-seconds_until(begin));
       std::fill(buffer.begin(), buffer.end(), 1.F); // Or the sums overflow.
     }

@@ -130,6 +130,26 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(home, data):
     assert results[0] == results[1] != results[2]
 
 
+def test_gradients_of_half_the_bytes_train_as_well_by_every_transport(home, data):
+    """The same bits over TCP as by shared memory, other bits than fp32's, and near them."""
+    ends, losses = {}, {}
+    for kind in ("fp32", "bf16", "fp16"):
+        for transport in ("tcp", "shm"):
+            folder = home.folder / f"{kind}-{transport}"
+            path = home.folder / f"{kind}-{transport}.csv"
+            out = home.dtrain("submit", "--workers=3", "--wait", "--", f"--data={data}",
+                              "--epochs=4", f"--transport={transport}", f"--csv={path}",
+                              "--log-every=40", f"--communication-data-type={kind}",
+                              f"--checkpoint-dir={folder}").out
+            assert (f"gradients as {kind}" in out) == (kind != "fp32")
+            ends[kind, transport] = tensors(checkpoints(folder)[-1])
+            losses[kind] = float(path.read_text().splitlines()[1].split(",")[2])
+        assert ends[kind, "tcp"] == ends[kind, "shm"]
+    assert ends["fp32", "tcp"] != ends["bf16", "tcp"] != ends["fp16", "tcp"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.05)
+    assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.05)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_run_continued_is_bit_identical_to_one_that_never_stopped(home, data, workers):
     def run(folder, *flags):

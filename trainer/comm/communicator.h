@@ -26,6 +26,7 @@
 #include <string_view>
 
 #include "trainer/cluster/cluster.h"
+#include "trainer/comm/wire.h"
 
 namespace trainer {
 
@@ -51,9 +52,11 @@ class Communicator {
 
   /// The same, started here and finished by wait(): other work may go on in between. `buffer` must
   /// not be touched or freed before wait() returns; registered memory is safe even where an
-  /// exception comes between. Tickets are waited for in the order they were started.
+  /// exception comes between. Tickets are waited for in the order they were started. With a 16-bit
+  /// `wire` ranks get the sum as wire.h says.
   using Ticket = std::uint64_t;
-  virtual Ticket start_all_reduce(std::span<float> buffer, std::string_view name) = 0;
+  virtual Ticket start_all_reduce(std::span<float> buffer, std::string_view name,
+                                  WireType wire = WireType::fp32) = 0;
   virtual void wait(Ticket ticket) = 0;
 
   /// Copies root's bytes to every rank.

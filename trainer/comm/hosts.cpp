@@ -31,7 +31,8 @@ class Hosts final : public Carrier {
     }
     const std::span<float> floats = within_->allocate(count);
     if (between_) {
-      between_->carry_out({Collective::Kind::allocate, std::as_writable_bytes(floats), 0, {}});
+      between_->carry_out(
+          {Collective::Kind::allocate, std::as_writable_bytes(floats), 0, {}, WireType::fp32});
     }
     return floats;
   }
@@ -44,7 +45,7 @@ class Hosts final : public Carrier {
     const Collective result{collective.kind == Collective::Kind::all_reduce
                                 ? Collective::Kind::broadcast
                                 : Collective::Kind::barrier,
-                            collective.bytes, 0, collective.name};
+                            collective.bytes, 0, collective.name, WireType::fp32};
     if (within_) {
       within_->carry_out(collective);
     }

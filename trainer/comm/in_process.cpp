@@ -94,10 +94,10 @@ class InProcessGroup::Member final : public Communicator {
   }
 
   void all_reduce(std::span<float> buffer, std::string_view name) override {
-    wait(start_all_reduce(buffer, name));
+    wait(start_all_reduce(buffer, name, WireType::fp32));
   }
 
-  Ticket start_all_reduce(std::span<float> buffer, std::string_view) override {
+  Ticket start_all_reduce(std::span<float> buffer, std::string_view, WireType) override {
     started_.push_back(buffer);
     return next_ticket_++;
   }

@@ -36,12 +36,13 @@ class JobCommunicator final : public Communicator {
   }
 
   void all_reduce(std::span<float> buffer, std::string_view name) override {
-    carry_out({Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0, std::string(name)});
+    carry_out({Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0, std::string(name),
+               WireType::fp32});
   }
 
-  Ticket start_all_reduce(std::span<float> buffer, std::string_view name) override {
+  Ticket start_all_reduce(std::span<float> buffer, std::string_view name, WireType wire) override {
     Collective collective{Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0,
-                          std::string(name)};
+                          std::string(name), wire};
     begin(collective);
     return transport_->start(std::move(collective));
   }
@@ -55,11 +56,11 @@ class JobCommunicator final : public Communicator {
     if (root < 0 || root >= world_size_) {
       throw Error(fmt::format("broadcast '{}' from rank {} of {}", name, root, world_size_));
     }
-    carry_out({Collective::Kind::broadcast, bytes, root, std::string(name)});
+    carry_out({Collective::Kind::broadcast, bytes, root, std::string(name), WireType::fp32});
   }
 
   void barrier(std::string_view name) override {
-    carry_out({Collective::Kind::barrier, {}, 0, std::string(name)});
+    carry_out({Collective::Kind::barrier, {}, 0, std::string(name), WireType::fp32});
   }
 
   void set_step(std::int64_t step) noexcept override { health_->set_step(step); }

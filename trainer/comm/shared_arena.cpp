@@ -46,6 +46,7 @@ std::string Posted::text() const {
   Collective shown;
   shown.kind = kind;
   shown.root = root;
+  shown.wire = wire;
   shown.name.assign(name.data(), strnlen(name.data(), name.size()));
   shown.bytes = {static_cast<std::byte*>(nullptr), bytes};
   if (region == k_ordinary) {

@@ -30,7 +30,7 @@ struct Posted {
   std::int32_t root = 0;
   std::uint64_t bytes = 0;
   std::int32_t region = k_ordinary; ///< Number of the allocation that the buffer lies in,
-  std::uint32_t reserved = 0;
+  WireType wire = WireType::fp32;
   std::uint64_t offset = 0; ///< and its offset there, in bytes.
   std::array<char, 48> name{};
 

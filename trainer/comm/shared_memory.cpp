@@ -68,6 +68,7 @@ class SharedMemory final : public Transport {
   void finish(std::uint64_t number) override {
     while (retired_ <= number && !pending_.empty()) {
       const Pending& pending = pending_.front();
+      wire_ = pending.collective.wire;
       if (pending.is_staged) {
         carry_out_staged(pending);
       } else {
@@ -106,6 +107,7 @@ class SharedMemory final : public Transport {
     posted.kind = collective.kind;
     posted.root = collective.root;
     posted.bytes = collective.bytes.size();
+    posted.wire = collective.wire;
     std::copy_n(collective.name.begin(), std::min(collective.name.size(), posted.name.size() - 1),
                 posted.name.begin());
     for (std::size_t i = 0; i < regions_.size(); ++i) {
@@ -252,7 +254,7 @@ class SharedMemory final : public Transport {
       for (std::size_t k = 0; k < out_.size(); ++k) {
         shifted_out_[k] = out_[k] + (first - origin);
       }
-      sum_to_all(shifted_out_, ordered_in_, part);
+      sum_to_all(wire_, shifted_out_, ordered_in_, part);
       first += part;
       count -= part;
     }
@@ -451,6 +453,7 @@ class SharedMemory final : public Transport {
   std::uint64_t started_ = 0;
   std::uint64_t retired_ = 0;
   std::uint64_t pieces_ = 0;
+  WireType wire_ = WireType::fp32; ///< Of the collective that is being carried out.
   std::vector<const float*> in_;
   std::vector<float*> out_;
   std::vector<const float*> ordered_in_;

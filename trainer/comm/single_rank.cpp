@@ -17,7 +17,9 @@ class SingleRank final : public Communicator {
     return memory_.emplace_back(count).floats();
   }
   void all_reduce(std::span<float>, std::string_view) override {}
-  Ticket start_all_reduce(std::span<float>, std::string_view) override { return next_ticket_++; }
+  Ticket start_all_reduce(std::span<float>, std::string_view, WireType) override {
+    return next_ticket_++;
+  }
   void wait(Ticket) override {}
   void broadcast(std::span<std::byte>, int, std::string_view) override {}
   void barrier(std::string_view) override {}

@@ -14,7 +14,9 @@ constexpr std::size_t k_floats_a_cache_line = 16;
 std::string Collective::text() const {
   switch (kind) {
   case Kind::all_reduce:
-    return fmt::format("all_reduce '{}' of {} bytes", name, bytes.size());
+    return fmt::format("all_reduce '{}' of {} bytes{}{}", name, bytes.size(),
+                       wire == WireType::fp32 ? "" : " as ",
+                       wire == WireType::fp32 ? "" : wire_type_name(wire));
   case Kind::broadcast:
     return fmt::format("broadcast '{}' of {} bytes from rank {}", name, bytes.size(), root);
   case Kind::allocate:

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "trainer/comm/wire.h"
+
 namespace trainer {
 
 struct Collective {
@@ -15,6 +17,7 @@ struct Collective {
   std::span<std::byte> bytes; ///< Of floats for all_reduce.
   int root = 0;               ///< For broadcast: position among those that take part.
   std::string name;
+  WireType wire = WireType::fp32; ///< Of an all_reduce, what travels.
 
   std::string text() const; ///< "all_reduce 'grad1' of 4096 bytes"
 };

@@ -7,12 +7,13 @@
 namespace trainer {
 
 MultiWorker::MultiWorker(Communicator& communicator, AdamOptimizer& optimizer,
-                         std::span<float> gradients, std::size_t bucket_bytes, BatchSplit* split,
+                         std::span<float> gradients, Buckets buckets, BatchSplit* split,
                          Timeline* timeline)
     : communicator_(communicator), optimizer_(optimizer), gradients_(gradients),
+      wire_(buckets.wire),
       bucket_size_(communicator.world_size() == 1
                        ? gradients.size()
-                       : std::max<std::size_t>(bucket_bytes / sizeof(float), 1)),
+                       : std::max<std::size_t>(buckets.bytes / sizeof(float), 1)),
       split_(split), timeline_(timeline) {}
 
 void MultiWorker::note(Timeline::What what, double begin, double end) {
@@ -32,7 +33,8 @@ Score MultiWorker::step(Mlp& model, const Batch& batch) {
     if (ready - started >= bucket_size_ || ready == gradients_.size()) {
       const auto bucket = gradients_.subspan(started, ready - started);
       const double at = now();
-      buckets_.push_back({communicator_.start_all_reduce(bucket, "gradients"), started, ready, at});
+      buckets_.push_back(
+          {communicator_.start_all_reduce(bucket, "gradients", wire_), started, ready, at});
       started = ready;
     }
   });

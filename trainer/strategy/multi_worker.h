@@ -19,12 +19,20 @@
 
 namespace trainer {
 
+/// How gradients travel.
+struct Buckets {
+  // NOLINTNEXTLINE(google-explicit-constructor): a number of bytes says it.
+  Buckets(std::size_t bytes_, WireType wire_ = WireType::fp32) : bytes(bytes_), wire(wire_) {}
+  std::size_t bytes; ///< At least, of float32, in a bucket.
+  WireType wire;
+};
+
 class MultiWorker {
  public:
   /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
   /// outlive it.
   MultiWorker(Communicator& communicator, AdamOptimizer& optimizer, std::span<float> gradients,
-              std::size_t bucket_bytes, BatchSplit* split = nullptr, Timeline* timeline = nullptr);
+              Buckets buckets, BatchSplit* split = nullptr, Timeline* timeline = nullptr);
 
   /// One step of training. The score is this rank's own.
   Score step(Mlp& model, const Batch& batch);
@@ -53,6 +61,7 @@ class MultiWorker {
   Communicator& communicator_;
   AdamOptimizer& optimizer_;
   std::span<float> gradients_;
+  WireType wire_;
   std::size_t bucket_size_;     ///< In floats.
   std::vector<Bucket> buckets_; ///< Under way in this step.
   BatchSplit* split_;

@@ -79,6 +79,47 @@ void check_all_reduce(Transport transport) {
   }
 }
 
+/// The documented rounding: to 16 bits wherever a sum goes to another rank.
+std::vector<float> expected_rounded(WireType wire, std::size_t count, int ranks) {
+  const WireKernels& kernels = portable_wire_kernels(wire);
+  const std::size_t share = (count + ranks - 1) / ranks;
+  const std::size_t length = (share + 15) / 16 * 16;
+  std::vector<float> sums(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int chunk = static_cast<int>(i / length);
+    std::uint16_t sum = 0;
+    for (int k = 0; k < ranks; ++k) {
+      const float own = value((chunk + 1 + k) % ranks, i);
+      k == 0 ? kernels.narrow(&sum, &own, 1) : kernels.add(&sum, &sum, &own, 1);
+    }
+    kernels.widen(&sums[i], &sum, 1);
+  }
+  return sums;
+}
+
+void check_rounded(Transport transport) {
+  for (const int ranks : {2, 3, 4}) {
+    for (const WireType wire : {WireType::bf16, WireType::fp16}) {
+      CAPTURE(ranks);
+      CAPTURE(wire_type_name(wire));
+      run_ranks_cleanly(ranks, options_for(transport), [&](Communicator& communicator) {
+        for (const std::size_t size : {1UL, 17UL, 4097UL, 16385UL, 101770UL, 1048583UL}) {
+          const std::vector<float> expected = expected_rounded(wire, size, ranks);
+          std::vector<float> ordinary(size);
+          const std::span<float> registered = communicator.allocate(size);
+          fill(ordinary, communicator.rank());
+          fill(registered, communicator.rank());
+          communicator.wait(communicator.start_all_reduce(ordinary, "ordinary", wire));
+          communicator.wait(communicator.start_all_reduce(registered, "registered", wire));
+          if (!same_bits(ordinary, expected) || !same_bits(registered, expected)) {
+            throw Error(fmt::format("{} floats are wrong", size));
+          }
+        }
+      });
+    }
+  }
+}
+
 void check_tickets(Transport transport) {
   constexpr int k_ranks = 3;
   constexpr int k_buckets = 100;
@@ -132,6 +173,24 @@ void check_broadcast(Transport transport) {
 
 TEST_CASE("all ranks hold the bits of the sum in ring order, over TCP") {
   check_all_reduce(Transport::tcp);
+}
+TEST_CASE("16-bit sums have the bits of their rounding in ring order, over TCP") {
+  check_rounded(Transport::tcp);
+}
+TEST_CASE("16-bit sums have the bits of their rounding in ring order, by shared memory") {
+  check_rounded(Transport::shared_memory);
+}
+TEST_CASE("ranks that send unlike types are told so, both of them") {
+  for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
+    const auto thrown = run_ranks(2, options_for(transport), [](Communicator& communicator) {
+      std::vector<float> gradient(100000);
+      communicator.wait(communicator.start_all_reduce(
+          gradient, "gradient", communicator.rank() == 0 ? WireType::fp32 : WireType::bf16));
+    });
+    for (const std::string& text : thrown) {
+      CHECK(text.find("as bf16") != std::string::npos);
+    }
+  }
 }
 TEST_CASE("started all-reduces finish in order while others wait, over TCP") {
   check_tickets(Transport::tcp);

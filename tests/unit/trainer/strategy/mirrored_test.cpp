@@ -27,8 +27,8 @@ TEST_CASE("replicas' sums are the same bits on all, whatever adds them up") {
         for (int round = 0; round < 50; ++round) {
           std::fill(first.begin(), first.end(), 0.1F * static_cast<float>(communicator.rank() + 1));
           std::fill(second.begin(), second.end(), static_cast<float>(round));
-          const auto a = communicator.start_all_reduce(first, "first");
-          const auto b = communicator.start_all_reduce(second, "second");
+          const auto a = communicator.start_all_reduce(first, "first", WireType::fp32);
+          const auto b = communicator.start_all_reduce(second, "second", WireType::fp32);
           communicator.wait(a);
           communicator.wait(b);
         }
