@@ -96,10 +96,10 @@ Option job_argument(std::string& name) {
           .positional = true};
 }
 
-Option jobs_argument(std::vector<std::string>& names) {
+Option jobs_argument(std::vector<std::string>& names, const char* help) {
   return {.flags = "NAME",
           .target = &names,
-          .help = "A job",
+          .help = help,
           .complete = Complete::job,
           .required = true,
           .positional = true};

@@ -32,7 +32,7 @@ void add_target(CommandTable& table, TargetOptions& target);
 
 /// The positional NAME of a job that the command needs, or of several.
 Option job_argument(std::string& name);
-Option jobs_argument(std::vector<std::string>& names);
+Option jobs_argument(std::vector<std::string>& names, const char* help = "A job");
 
 /// --profile alone.
 Option profile_option(std::string& profile);

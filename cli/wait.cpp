@@ -28,7 +28,7 @@ CommandTable wait_table(WaitOptions& options) {
       .description = "Waits until every job named has ended. Exits with 100 where one failed, "
                      "after printing why. Each is reported as it ends.",
       .examples = {"dtrain wait mnist && echo trained", "dtrain wait a b --timeout=1h"},
-      .options = {jobs_argument(options.names),
+      .options = {jobs_argument(options.names, "A job to wait for"),
                   {.flags = "--timeout",
                    .target = &options.timeout,
                    .metavar = "TIME",

@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 namespace dtrain {
 
@@ -49,6 +51,21 @@ bool has_other_mounts(int folder) {
          mine.st_ino != its.st_ino;
 }
 
+/// A rank between its fork and its program is a copy of the supervisor, with neither the job's
+/// mounts nor its environment yet. Its program may be dtrain too: then this is a second's pause.
+void await_program(int folder) {
+  constexpr auto k_longest = std::chrono::seconds(1);
+  constexpr auto k_pause = std::chrono::milliseconds(2);
+  const auto deadline = std::chrono::steady_clock::now() + k_longest;
+  struct stat mine {};
+  struct stat its {};
+  while (stat("/proc/self/exe", &mine) == 0 && fstatat(folder, "exe", &its, 0) == 0 &&
+         mine.st_dev == its.st_dev && mine.st_ino == its.st_ino &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(k_pause);
+  }
+}
+
 [[noreturn]] void run(int folder, std::vector<std::string> command, std::vector<std::string> env) {
   const Fd cwd(openat(folder, "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC));
   const Fd root(openat(folder, "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -74,6 +91,9 @@ bool has_other_mounts(int folder) {
 int exec_beside(pid_t process, const std::vector<std::string>& command) {
   const Fd folder(
       open(fmt::format("/proc/{}", process).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder) {
+    await_program(folder.get());
+  }
   const auto environment = folder ? read_file_at(folder.get(), "environ") : std::nullopt;
   if (!environment || environment->empty()) {
     throw EngineError("it has ended: nothing can be run beside it any more");
