@@ -27,12 +27,14 @@ def free_ports(count):
 class Job:
     """Parameter servers and workers, each a process that writes to a file of its own."""
 
-    def __init__(self, home, data, servers, workers, flags):
+    def __init__(self, home, data, servers, workers, flags, chief=False):
         self.home = home
         self.command = [home.trainer_path, f"--data={data}", "--no-progress", *flags]
-        ports = free_ports(servers + workers)
+        ports = free_ports(servers + workers + chief)
         addresses = [f"127.0.0.1:{port}" for port in ports]
-        self.cluster = {"ps": addresses[:servers], "worker": addresses[servers:]}
+        self.cluster = {"ps": addresses[:servers], "worker": addresses[servers:servers + workers]}
+        if chief:
+            self.cluster["chief"] = addresses[servers + workers:]
         self.tasks = {}
         for kind, addresses in self.cluster.items():
             for index in range(len(addresses)):
@@ -66,8 +68,8 @@ class Job:
 def job(home, data):
     jobs = []
 
-    def start(servers, workers, *flags):
-        jobs.append(Job(home, data, servers, workers, flags))
+    def start(servers, workers, *flags, **options):
+        jobs.append(Job(home, data, servers, workers, flags, **options))
         return jobs[-1]
     yield start
     for one in jobs:
@@ -149,6 +151,32 @@ def test_asynchronous_workers_finish(job):
     assert "held-out accuracy" in served.text("worker", 0)
 
 
+def test_a_chief_hands_out_the_batches_of_one_process_and_writes_the_log(home, data, job):
+    alone = home.trainer(f"--data={data}", "--batch-size=64", *STEPS).out
+    path = home.folder / "log.csv"
+    led = job(2, 2, "--batch-size=32", f"--csv={path}", *STEPS, chief=True)
+    led.wait()
+    assert losses(led.text("chief", 0)) == pytest.approx(losses(alone), abs=1e-4)
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == [
+        "step", "20", "40", "60"]
+    assert "held-out accuracy" in led.text("worker", 0)
+    assert "step" not in led.text("worker", 0)
+
+
+@pytest.mark.parametrize("update", ["sync", "async"])
+def test_what_a_lost_worker_was_to_do_is_done_by_the_others_of_a_chief(home, job, update):
+    struck = job(1, 3, "--epochs=60", "--log-every=50", "--peer-timeout=3", f"--update={update}",
+                 chief=True)
+    until(lambda: "step" in struck.text("chief", 0), "a step", 30 * home.build.slowness)
+    struck.tasks["worker", 1].kill()
+    for kind, index in [("chief", 0), ("worker", 0), ("worker", 2), ("ps", 0)]:
+        code = struck.tasks[kind, index].wait(timeout=90 * home.build.slowness)
+        assert code == EXIT_OK, struck.text(kind, index)
+    assert re.search(r"lost worker 1 \(.*what it had to do goes to the others",
+                     struck.text("chief", 0))
+    assert re.search(r"epoch 60.00/60", struck.text("chief", 0))
+
+
 def alone_with(home, data, cluster, task, *flags):
     env = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
     result = home.trainer(f"--data={data}", *flags, env=env, expect=EXIT_USAGE)
@@ -161,11 +189,14 @@ def test_mistakes_in_a_job_with_servers_are_one_line(home, data):
     here = f"127.0.0.1:{port}"
     both = {"ps": [here], "worker": ["127.0.0.1:1"]}
     assert "cluster.worker" in alone_with(home, data, {"ps": [here]}, {"type": "ps", "index": 0})
-    assert "chief" in alone_with(home, data, {**both, "chief": ["127.0.0.1:2"]},
-                                 {"type": "chief", "index": 0})
+    assert "cluster.evaluator" in alone_with(home, data, {**both, "evaluator": ["127.0.0.1:2"]},
+                                             {"type": "evaluator", "index": 0})
     worker = {"type": "worker", "index": 0}
     assert "--backup-workers=1" in alone_with(home, data, both, worker, "--backup-workers=1")
     assert "--max-staleness" in alone_with(home, data, both, worker, "--max-staleness=1")
+    for flag, named in [("--checkpoint-dir=x", "--snapshot-dir"), ("--timeline=x", "--timeline"),
+                        ("--devices=cpu:0", "--devices"), ("--batch-split=speed", "chief")]:
+        assert named in alone_with(home, data, both, worker, flag)
     assert "--partitioner=half" in alone_with(home, data, both, worker, "--partitioner=half")
     with socket.create_server(("127.0.0.1", port)):
         error = alone_with(home, data, both, {"type": "ps", "index": 0})

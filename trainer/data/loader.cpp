@@ -34,6 +34,12 @@ Loader::Iterator Loader::begin() {
   return Iterator(this);
 }
 
+const Batch& Loader::batch_at(std::uint64_t position) {
+  position_ = position;
+  next();
+  return batch_;
+}
+
 std::uint64_t Loader::sample_at(std::uint64_t position) {
   const std::uint64_t epoch = position / split_.count;
   if (epoch != epoch_) {

@@ -65,6 +65,9 @@ class Loader {
   Iterator begin();
   static std::nullptr_t end() { return nullptr; }
 
+  /// The batch from `position` in the stream on, out of turn.
+  const Batch& batch_at(std::uint64_t position);
+
   /// From the next batch on this rank takes `rows` samples of each global batch, from number
   /// `first` of it on. The global batch stays as long as it is.
   void set_share(std::size_t first, std::size_t rows);

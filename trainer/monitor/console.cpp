@@ -66,8 +66,10 @@ void Console::line(const LogLine& line, double epochs) {
       line.step, line.epoch, epochs, line.loss, 100 * line.accuracy,
       with_commas(line.samples_per_second), 100 * line.input_bound);
   if (line.waiting > 0) {
-    text +=
-        fmt::format("  waiting {:.1f} %  overlap {:.0f} %", 100 * line.waiting, 100 * line.overlap);
+    text += fmt::format("  waiting {:.1f} %", 100 * line.waiting);
+  }
+  if (line.overlap) {
+    text += fmt::format("  overlap {:.0f} %", 100 * *line.overlap);
   }
   say(text);
 }

@@ -29,9 +29,9 @@ CsvLog::~CsvLog() {
 }
 
 void CsvLog::line(const LogLine& line) {
-  write(fmt::format("{},{:.4f},{:.6g},{:.6g},{:.6g},{:.4f},{:.4f},{:.4f}\n", line.step, line.epoch,
+  write(fmt::format("{},{:.4f},{:.6g},{:.6g},{:.6g},{:.4f},{:.4f},{}\n", line.step, line.epoch,
                     line.loss, line.accuracy, line.samples_per_second, line.input_bound,
-                    line.waiting, line.overlap));
+                    line.waiting, line.overlap ? fmt::format("{:.4f}", *line.overlap) : ""));
 }
 
 void CsvLog::write(const std::string& text) const {

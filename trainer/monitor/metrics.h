@@ -20,8 +20,9 @@ struct LogLine {
   double samples_per_second = 0; ///< Of all ranks together.
   double input_bound = 0;        ///< Share of the time spent getting batches, mean over ranks.
   double waiting = 0;            ///< Share spent waiting for other ranks.
-  double overlap = 0;            ///< Share of the time that gradients are under way, behind which
-                                 ///< ranks computed; 0 where there is one rank.
+  /// Share of the time that gradients are under way, behind which ranks computed; none where
+  /// nothing travels while a rank computes.
+  std::optional<double> overlap = std::nullopt;
   /// How long ranks take over their part of a step, up to the all-reduce.
   int slowest = 0; ///< The rank.
   double slowest_seconds = 0;

@@ -25,13 +25,17 @@ void Outputs::line(const LogLine& line) {
     csv_->line(line);
   }
   if (board_) {
-    board_->scalars(line.step, {{"train/loss", line.loss},
-                                {"train/accuracy", line.accuracy},
-                                {"train/epoch", line.epoch},
-                                {"train/samples_per_second", line.samples_per_second},
-                                {"train/input_bound", line.input_bound},
-                                {"train/waiting", line.waiting},
-                                {"train/overlap", line.overlap}});
+    std::vector<std::pair<std::string, double>> scalars = {
+        {"train/loss", line.loss},
+        {"train/accuracy", line.accuracy},
+        {"train/epoch", line.epoch},
+        {"train/samples_per_second", line.samples_per_second},
+        {"train/input_bound", line.input_bound},
+        {"train/waiting", line.waiting}};
+    if (line.overlap) {
+      scalars.emplace_back("train/overlap", *line.overlap);
+    }
+    board_->scalars(line.step, scalars);
   }
 }
 

@@ -12,13 +12,15 @@ constexpr double k_slice_seconds = 0.05;
 
 }
 
-Arrivals::Arrivals(Fd listener, std::string token) : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Arrivals::Arrivals(Fd listener, std::string token, LinkPurpose purpose)
+    : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!wake_) {
     throw Error("eventfd: " + error_text(errno));
   }
-  thread_ = std::thread([this, door = std::move(listener), token_ = std::move(token)]() mutable {
-    run(std::move(door), std::move(token_));
-  });
+  thread_ =
+      std::thread([this, purpose, door = std::move(listener), secret = std::move(token)]() mutable {
+        run(std::move(door), std::move(secret), purpose);
+      });
 }
 
 Arrivals::~Arrivals() {
@@ -43,8 +45,8 @@ std::string Arrivals::refusals() const {
   return refusals_;
 }
 
-void Arrivals::run(Fd listener, std::string token) {
-  Acceptor acceptor(std::move(listener), std::move(token), LinkPurpose::parameter_server,
+void Arrivals::run(Fd listener, std::string token, LinkPurpose purpose) {
+  Acceptor acceptor(std::move(listener), std::move(token), purpose,
                     [](const Introduction&) -> std::optional<std::string> { return std::nullopt; });
   while (!stop_) {
     try {

@@ -1,5 +1,6 @@
-// Lets workers in at a parameter server: a thread that shakes hands, so that a silent or foreign
-// connection delays no update, and hands on the connections of those that hold the job's token.
+// Lets workers in at a parameter server or coordinator: a thread that shakes hands, so that a
+// silent or foreign connection delays no update, and hands on the connections of those that hold
+// the job's token.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@ namespace trainer {
 
 class Arrivals {
  public:
-  Arrivals(Fd listener, std::string token);
+  Arrivals(Fd listener, std::string token, LinkPurpose purpose);
   ~Arrivals();
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
@@ -27,7 +28,7 @@ class Arrivals {
   std::string refusals() const;
 
  private:
-  void run(Fd listener, std::string token);
+  void run(Fd listener, std::string token, LinkPurpose purpose);
 
   Fd wake_;
   std::atomic<bool> stop_{false};

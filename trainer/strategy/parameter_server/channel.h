@@ -1,4 +1,5 @@
-// Frames between a worker and a parameter server, over one authenticated connection.
+// Frames between a worker and a parameter server or the coordinator, over one authenticated
+// connection.
 //
 // A frame is a header of 72 bytes and `bytes` of payload. Everything is little-endian. The payload
 // of a push and of parameters is float32 rows, shard after shard, those marked sparse left out; a
@@ -32,8 +33,10 @@ enum class FrameType : std::uint32_t {
   rolled_back, ///< Server: pushes were dropped, this is version `step`.
   beat,        ///< Either: alive.
   goodbye,     ///< Worker: done with training.
+  ask,         ///< Worker to coordinator: a WorkReport; what next?
+  work,        ///< Coordinator: batch `step` is yours; -1: nothing is left to do.
 };
-inline constexpr auto k_last_frame_type = static_cast<std::uint32_t>(FrameType::goodbye);
+inline constexpr auto k_last_frame_type = static_cast<std::uint32_t>(FrameType::work);
 
 struct FrameHeader {
   static constexpr std::uint32_t k_magic = 0x50534454;

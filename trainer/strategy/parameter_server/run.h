@@ -1,32 +1,27 @@
-// A job with parameter servers, as the task that TF_CONFIG says: ps or worker.
+// A job with parameter servers, as the task that TF_CONFIG says: ps, worker or chief.
 //
 // Synchronous: step t of n workers with batch B takes samples [t·n·B, (t+1)·n·B) of the stream that
 // data/loader.h describes, worker i those from i·B on, so the job is that of one process with a
-// batch of n·B. Asynchronous: each worker takes the same samples, at its own pace.
+// batch of n·B. Asynchronous: each worker takes the same samples, at its own pace. With a chief,
+// synchronous or not, workers take the batches that it hands out, see work_ledger.h.
 #pragma once
 
 #include <optional>
 
 #include "trainer/cluster/cluster.h"
 #include "trainer/options.h"
+#include "trainer/strategy/parameter_server/task.h"
 
 namespace trainer {
 
-struct PsTask {
-  std::vector<std::string> servers; ///< host:port
-  std::vector<std::string> workers;
-  bool is_server = false;
-  int index = 0;
-  std::string token;
-};
-
 /// This task, where TF_CONFIG has parameter servers. Throws ClusterError for servers without a
-/// worker, and for a task that is neither.
+/// worker, and for a task that is none of the three.
 std::optional<PsTask> parameter_server_task(const GetEnv& get);
 std::optional<PsTask> parameter_server_task();
 
-/// Serves or trains until the job is done. With options.benchmark, trains on synthetic images for
-/// five windows of options.steps / 5 steps and prints samples/s of all workers.
+/// Serves, trains or hands out work until the job is done. With options.benchmark, trains on
+/// synthetic images for five windows of options.steps / 5 steps and prints samples/s of all
+/// workers.
 void run_parameter_server_task(const PsTask& task, const TrainerOptions& options);
 
 } // namespace trainer

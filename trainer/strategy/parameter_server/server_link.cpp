@@ -1,41 +1,19 @@
 #include "trainer/strategy/parameter_server/server_link.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <thread>
 
 #include <fmt/format.h>
 
-#include "trainer/comm/handshake.h"
-
 namespace trainer {
-namespace {
-
-constexpr double k_first_retry_seconds = 0.01;
-constexpr double k_longest_retry_seconds = 0.2;
-constexpr int k_most_port = 65535;
-
-} // namespace
 
 ParameterClient::Server::Server(int index, const std::string& address, std::string token,
                                 WorkerHello hello, std::span<float> parameters,
                                 std::span<float> gradients)
-    : index_(index), address_(address), token_(std::move(token)), hello_(std::move(hello)),
-      parameters_(parameters), gradients_(gradients) {
-  const std::size_t colon = address.rfind(':');
-  const char* end = address.data() + address.size();
-  const bool has_port = colon != std::string::npos && colon > 0;
-  const auto [stop, error] =
-      std::from_chars(has_port ? address.data() + colon + 1 : end, end, port_);
-  if (!has_port || error != std::errc() || stop != end || port_ < 1 || port_ > k_most_port) {
-    throw UsageError(fmt::format("parameter server {}: '{}' is not host:port", index, address));
-  }
-  host_ = address.substr(0, colon);
-  if (host_.front() == '[' && host_.back() == ']') {
-    host_ = host_.substr(1, host_.size() - 2);
-  }
-}
+    : index_(index), address_(address),
+      where_(TaskAddress::parse(address, fmt::format("parameter server {}", index))),
+      token_(std::move(token)), hello_(std::move(hello)), parameters_(parameters),
+      gradients_(gradients) {}
 
 std::string ParameterClient::Server::name() const {
   return fmt::format("ps {} ({})", index_, address_);
@@ -57,37 +35,29 @@ void ParameterClient::Server::guarded(const Act& act) {
 }
 
 void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
-  std::string why;
-  double pause = k_first_retry_seconds;
-  do {
-    try {
-      for (const Address& address : resolve(host_, port_, deadline)) {
-        try {
-          const Introduction self =
-              introduce_self(LinkPurpose::parameter_server, hello_.worker, hello_.workers);
-          Fd link = dial_authenticated(address, token_, self, deadline);
-          tune_link(link, peer_timeout);
-          channel_.emplace(std::move(link), *this);
-          meet(deadline, peer_timeout);
-          return;
-        } catch (const LinkError& error) {
-          why = error.what();
-          channel_.reset();
-        } catch (const ServerLost& lost) {
-          why = lost.what();
-        }
+  const Introduction self =
+      introduce_self(LinkPurpose::parameter_server, hello_.worker, hello_.workers);
+  std::optional<std::string> why;
+  try {
+    why = dial_until(where_, token_, self, deadline, [&](Fd link) {
+      tune_link(link, peer_timeout);
+      channel_.emplace(std::move(link), *this);
+      try {
+        meet(deadline, peer_timeout);
+      } catch (const ServerLost& lost) {
+        throw LinkError(lost.what());
       }
-    } catch (const RefusedError& refused) {
-      throw ClusterError(
-          fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused.what()));
-    }
-    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-    pause = std::min(2 * pause, k_longest_retry_seconds);
-  } while (Clock::now() < deadline);
-  throw PeerError(
-      fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
-                  "and reachable from here?",
-                  hello_.worker, name(), version_, why));
+    });
+  } catch (const RefusedError& refused) {
+    throw ClusterError(
+        fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused.what()));
+  }
+  if (why) {
+    throw PeerError(
+        fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
+                    "and reachable from here?",
+                    hello_.worker, name(), version_, *why));
+  }
 }
 
 void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {

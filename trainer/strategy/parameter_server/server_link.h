@@ -10,6 +10,7 @@
 
 #include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/client.h"
+#include "trainer/strategy/parameter_server/dialling.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {
@@ -70,8 +71,7 @@ class ParameterClient::Server final : public FrameHandler {
 
   int index_;
   std::string address_;
-  std::string host_;
-  int port_ = 0;
+  TaskAddress where_;
   std::string token_;
   WorkerHello hello_;
   std::span<float> parameters_;

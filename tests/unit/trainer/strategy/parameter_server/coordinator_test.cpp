@@ -1,0 +1,154 @@
+#include "trainer/strategy/parameter_server/coordinator.h"
+
+#include <mutex>
+#include <thread>
+
+#include <doctest/doctest.h>
+
+#include "trainer/errors.h"
+#include "trainer/strategy/parameter_server/coordinator_link.h"
+
+namespace trainer {
+namespace {
+
+constexpr const char* k_token = "a token for tests";
+const nlohmann::json k_job = {{"seed", 7}, {"batch size", 10}};
+
+/// A coordinator of an asynchronous job in a thread of its own.
+class Running {
+ public:
+  Running(int workers, std::int64_t batches, double wait = 20)
+      : coordinator_(
+            {.address = {"127.0.0.1", 0},
+             .token = k_token,
+             .workers = workers,
+             .sync = false,
+             .job = k_job,
+             .batches = [batches](std::int64_t) { return batches; },
+             .peer_timeout = 2,
+             .rendezvous_timeout = wait},
+            [this](const std::string& text) {
+              const std::lock_guard lock(mutex_);
+              said_ += text + "\n";
+            },
+            [this](const CoordinatorProgress& progress) { progress_ = progress; }),
+        thread_([this] {
+          try {
+            coordinator_.run();
+          } catch (const std::exception& error) {
+            thrown_ = error.what();
+          }
+        }) {}
+  ~Running() {
+    coordinator_.stop();
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  CoordinatorLinkOptions link(int worker, int workers) const {
+    return {.address = "127.0.0.1:" + std::to_string(coordinator_.port()),
+            .token = k_token,
+            .worker = worker,
+            .workers = workers,
+            .job = k_job,
+            .samples = 100,
+            .peer_timeout = 5,
+            .rendezvous_timeout = 20};
+  }
+  std::string finish() {
+    thread_.join();
+    return thrown_;
+  }
+  std::string said() {
+    const std::lock_guard lock(mutex_);
+    return said_;
+  }
+  /// After finish().
+  const CoordinatorProgress& progress() const { return progress_; }
+
+ private:
+  std::mutex mutex_;
+  std::string said_;
+  std::string thrown_;
+  CoordinatorProgress progress_;
+  Coordinator coordinator_;
+  std::thread thread_;
+};
+
+const WorkReport k_first;
+const WorkReport k_one_batch = {.loss = 2, .correct = 3, .count = 10};
+
+TEST_CASE("every batch is handed out once, and the reports add up") {
+  Running running(2, 5);
+  CoordinatorLink a(running.link(0, 2));
+  CoordinatorLink b(running.link(1, 2));
+  CHECK(a.next(k_first) == 0);
+  CHECK(b.next(k_first) == 1);
+  CHECK(a.next(k_one_batch) == 2);
+  CHECK(a.next(k_one_batch) == 3);
+  CHECK(b.next(k_one_batch) == 4);
+  CHECK_FALSE(a.next(k_one_batch));
+  a.goodbye();
+  CHECK_FALSE(b.next(k_one_batch));
+  b.goodbye();
+  CHECK(running.finish().empty());
+  CHECK(running.progress().done == 5);
+  CHECK(running.progress().totals.count == 50);
+  CHECK(running.progress().totals.correct == 15);
+}
+
+TEST_CASE("a worker that is lost is named, and its batch done by another") {
+  Running running(2, 2);
+  CoordinatorLink other(running.link(1, 2));
+  {
+    CoordinatorLink lost(running.link(0, 2));
+    CHECK(lost.next(k_first) == 0);
+    CHECK(other.next(k_first) == 1);
+  }
+  while (running.said().find("lost worker 0 (") == std::string::npos) {
+    std::this_thread::yield();
+  }
+  CHECK(other.next(k_one_batch) == 0);
+  CHECK_FALSE(other.next(k_one_batch));
+  other.goodbye();
+  CHECK(running.finish().empty());
+}
+
+TEST_CASE("a worker of another job is refused with what differs, and one too many by number") {
+  Running running(1, 1);
+  CoordinatorLinkOptions options = running.link(0, 1);
+  options.job["seed"] = 8;
+  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("seed: 8 and 7"), ClusterError);
+  options = running.link(1, 2);
+  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("this job has 1 workers"),
+                       ClusterError);
+  options = running.link(0, 1);
+  options.token = "another";
+  options.rendezvous_timeout = 1;
+  CHECK_THROWS_AS(CoordinatorLink{options}, Error);
+}
+
+TEST_CASE("a coordinator whose workers do not come, or do not come back, says so") {
+  CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 did not come") != std::string::npos);
+  Running running(1, 5, 0.5);
+  {
+    CoordinatorLink worker(running.link(0, 1));
+    CHECK(worker.next(k_first) == 0);
+  }
+  CHECK(running.finish().find("no worker left and 0 of 5 batches done") != std::string::npos);
+}
+
+TEST_CASE("a worker whose coordinator is gone says so at once") {
+  auto running = std::make_unique<Running>(1, 5);
+  CoordinatorLink worker(running->link(0, 1));
+  CHECK(worker.next(k_first) == 0);
+  running.reset();
+  CHECK_THROWS_WITH_AS(worker.next(k_one_batch), doctest::Contains("lost chief (127.0.0.1:"),
+                       PeerError);
+}
+
+} // namespace
+} // namespace trainer

@@ -1,0 +1,302 @@
+#include "trainer/strategy/parameter_server/coordinator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include "trainer/strategy/parameter_server/arrivals.h"
+#include "trainer/strategy/parameter_server/channel.h"
+#include "trainer/strategy/parameter_server/protocol.h"
+#include "trainer/strategy/parameter_server/work_ledger.h"
+
+namespace trainer {
+namespace {
+
+constexpr double k_longest_beat_seconds = 1;
+constexpr int k_beats_a_timeout = 4;
+
+} // namespace
+
+class Coordinator::Impl {
+ public:
+  Impl(CoordinatorOptions options, Notice notice, OnProgress on_progress)
+      : options_(std::move(options)), notice_(std::move(notice)),
+        on_progress_(std::move(on_progress)) {
+    Fd listener = listen_as_task(options_.address, "the chief", options_.rendezvous_timeout);
+    port_ = local_address(listener).port();
+    arrivals_.emplace(std::move(listener), options_.token, LinkPurpose::coordinator);
+  }
+
+  int port() const { return port_; }
+
+  void stop() noexcept {
+    stopped_ = true;
+    arrivals_->wake();
+  }
+
+  void run() {
+    alone_until_ = after_seconds(options_.rendezvous_timeout);
+    while (!stopped_ && !is_finished()) {
+      wait_and_serve();
+      for (Acceptor::Arrival& arrival : arrivals_->take()) {
+        tune_link(arrival.link, options_.peer_timeout);
+        workers_.emplace_back(arrival.who, std::move(arrival.link), *this);
+      }
+      keep_time();
+      workers_.remove_if([](const Worker& worker) { return worker.over; });
+    }
+  }
+
+ private:
+  /// One worker's connection.
+  struct Worker final : FrameHandler {
+    Worker(Introduction introduction, Fd link, Impl& coordinator)
+        : who(std::move(introduction)), channel(std::move(link), *this), owner(coordinator) {}
+
+    ReadParts payload_of(const FrameHeader& header) override;
+    void handle(const FrameHeader& header) override;
+    std::string name() const {
+      return fmt::format("worker {} ({}, pid {})", who.rank, who.host, who.pid);
+    }
+
+    Introduction who;
+    Channel channel;
+    Impl& owner;
+    std::vector<std::byte> text;
+    WorkReport report;
+    bool greeted = false;
+    bool over = false; ///< To be removed.
+    Deadline heard = Clock::now();
+  };
+
+  bool is_finished() const { return ledger_ && ledger_->is_finished() && workers_.empty(); }
+  double period() const {
+    return std::min(k_longest_beat_seconds, options_.peer_timeout / k_beats_a_timeout);
+  }
+  void say(const std::string& text) const { notice_("chief: " + text); }
+
+  void wait_and_serve();
+  void greet(Worker& worker);
+  void answer(Worker& worker);
+  void leave(Worker& worker);
+  void lose(Worker& worker, const std::string& why);
+  void keep_time();
+  std::vector<int> missing_workers() const;
+
+  template <typename Act>
+  void guarded(Worker& worker, const Act& act) {
+    try {
+      act();
+    } catch (const LinkError& error) {
+      lose(worker, error.what());
+    }
+  }
+
+  CoordinatorOptions options_;
+  Notice notice_;
+  OnProgress on_progress_;
+  std::optional<Arrivals> arrivals_;
+  int port_ = 0;
+  std::atomic<bool> stopped_{false};
+
+  std::list<Worker> workers_;
+  std::vector<pollfd> polled_;
+  std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
+  CoordinatorProgress progress_;
+  std::set<int> seen_;
+  std::string last_lost_ = "none";
+  Deadline alone_until_;
+  Deadline next_beat_ = Clock::now();
+};
+
+ReadParts Coordinator::Impl::Worker::payload_of(const FrameHeader& header) {
+  if (header.type == FrameType::hello && !greeted) {
+    if (header.bytes > k_longest_text) {
+      throw LinkError("it sent a frame of an unexpected length");
+    }
+    text.resize(header.bytes);
+    return {text};
+  }
+  if (header.type == FrameType::ask && greeted) {
+    return {writable_bytes_of(report)};
+  }
+  if (header.type != FrameType::beat && header.type != FrameType::goodbye) {
+    throw LinkError("it sent a frame that was not due");
+  }
+  return {};
+}
+
+void Coordinator::Impl::Worker::handle(const FrameHeader& header) {
+  switch (header.type) {
+  case FrameType::hello:
+    owner.greet(*this);
+    break;
+  case FrameType::ask:
+    owner.answer(*this);
+    break;
+  case FrameType::goodbye:
+    owner.leave(*this);
+    break;
+  default:
+    break; // A beat says no more than that it came.
+  }
+}
+
+void Coordinator::Impl::wait_and_serve() {
+  polled_.clear();
+  polled_.push_back({arrivals_->fd(), POLLIN, 0});
+  for (const Worker& worker : workers_) {
+    const short out = worker.channel.has_unsent() ? POLLOUT : 0;
+    polled_.push_back({worker.channel.fd(), static_cast<short>(POLLIN | out), 0});
+  }
+  if (poll(polled_.data(), polled_.size(), poll_timeout(after_seconds(period()))) <= 0) {
+    return;
+  }
+  std::size_t i = 0;
+  for (Worker& worker : workers_) {
+    if (polled_[++i].revents != 0) {
+      guarded(worker, [&] {
+        worker.channel.flush();
+        worker.channel.receive();
+        worker.heard = Clock::now();
+      });
+    }
+  }
+}
+
+void Coordinator::Impl::greet(Worker& worker) {
+  std::string refusal;
+  std::int64_t samples = 0;
+  try {
+    const nlohmann::json all = nlohmann::json::parse(worker.text.begin(), worker.text.end());
+    samples = all.at("samples").get<std::int64_t>();
+    const nlohmann::json& job = all.at("job");
+    for (const auto& [key, value] : options_.job.items()) {
+      if (job.value(key, nlohmann::json()) != value && refusal.empty()) {
+        refusal = fmt::format("it trains another job than the chief: {}: {} and {}", key,
+                              job.value(key, nlohmann::json()).dump(), value.dump());
+      }
+    }
+  } catch (const nlohmann::json::exception&) {
+    throw LinkError("its hello cannot be read");
+  }
+  if (worker.who.rank < 0 || worker.who.rank >= options_.workers) {
+    refusal = fmt::format("this job has {} workers", options_.workers);
+  } else if (samples < 1 || (ledger_ && samples != progress_.samples)) {
+    refusal = fmt::format("it has {} samples where others have {}", samples, progress_.samples);
+  }
+  for (const Worker& other : workers_) {
+    if (&other != &worker && other.greeted && !other.over && other.who.rank == worker.who.rank) {
+      refusal = fmt::format("worker {} is there already", worker.who.rank);
+    }
+  }
+  FrameHeader header;
+  if (!refusal.empty()) {
+    header.type = FrameType::refused;
+    worker.channel.send_copy(header, std::as_bytes(std::span(refusal)));
+    throw LinkError(refusal);
+  }
+  if (!ledger_) {
+    ledger_.emplace(options_.batches(samples), options_.workers, options_.sync);
+    progress_.samples = samples;
+    progress_.batches = ledger_->batches();
+  }
+  worker.greeted = true;
+  if (!seen_.insert(worker.who.rank).second) {
+    say(fmt::format("{} is back", worker.name()));
+  }
+  header.type = FrameType::welcome;
+  worker.channel.send(header);
+}
+
+void Coordinator::Impl::answer(Worker& worker) {
+  const WorkReport& report = worker.report;
+  const auto batch = ledger_->next(worker.who.rank, report.version, report.went_back != 0);
+  FrameHeader header;
+  header.type = FrameType::work;
+  header.step = batch.value_or(-1);
+  worker.channel.send(header);
+  if (report.count > 0) {
+    progress_.done = ledger_->done();
+    progress_.totals.loss += report.loss;
+    progress_.totals.correct += report.correct;
+    progress_.totals.count += report.count;
+    progress_.input_seconds += report.input_seconds;
+    progress_.waiting_seconds += report.waiting_seconds;
+    on_progress_(progress_);
+  }
+}
+
+void Coordinator::Impl::leave(Worker& worker) {
+  if (worker.greeted) {
+    ledger_->lose(worker.who.rank);
+  }
+  worker.over = true;
+}
+
+void Coordinator::Impl::lose(Worker& worker, const std::string& why) {
+  if (worker.over) {
+    return;
+  }
+  worker.over = true;
+  if (!worker.greeted) {
+    return;
+  }
+  ledger_->lose(worker.who.rank);
+  alone_until_ = after_seconds(options_.rendezvous_timeout);
+  last_lost_ = fmt::format("{}: {}", worker.name(), why);
+  if (!ledger_->is_finished()) {
+    say(fmt::format("lost {}; what it had to do goes to the others", last_lost_));
+  }
+}
+
+std::vector<int> Coordinator::Impl::missing_workers() const {
+  std::vector<int> missing;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (!seen_.contains(worker)) {
+      missing.push_back(worker);
+    }
+  }
+  return missing;
+}
+
+void Coordinator::Impl::keep_time() {
+  const Deadline now = Clock::now();
+  if (workers_.empty() && !is_finished() && now >= alone_until_) {
+    if (!ledger_) {
+      const std::string refusals = arrivals_->refusals();
+      throw PeerError(fmt::format("the chief waited {:g} s: workers {} did not come{}{}",
+                                  options_.rendezvous_timeout, fmt::join(missing_workers(), ", "),
+                                  refusals.empty() ? "" : "; ", refusals));
+    }
+    throw PeerError(fmt::format("the chief waited {:g} s with no worker left and {} of {} batches "
+                                "done; the last was {}",
+                                options_.rendezvous_timeout, ledger_->done(), ledger_->batches(),
+                                last_lost_));
+  }
+  if (now < next_beat_) {
+    return;
+  }
+  next_beat_ = after_seconds(period());
+  for (Worker& worker : workers_) {
+    const double silent = -seconds_until(worker.heard);
+    if (!worker.over && silent > options_.peer_timeout) {
+      lose(worker, fmt::format("silent for {:.0f} s", silent));
+    }
+  }
+}
+
+Coordinator::Coordinator(CoordinatorOptions options, Notice notice, OnProgress on_progress)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(notice), std::move(on_progress))) {
+}
+Coordinator::~Coordinator() = default;
+int Coordinator::port() const { return impl_->port(); }
+void Coordinator::run() { impl_->run(); }
+void Coordinator::stop() noexcept { impl_->stop(); }
+
+} // namespace trainer

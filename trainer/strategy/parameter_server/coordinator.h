@@ -1,0 +1,78 @@
+// The coordinator of a job with parameter servers: TF_CONFIG's chief. It does not train and holds
+// no values; it hands out the batches (see work_ledger.h), and knows how far the job is.
+//
+// Workers come and go: one whose connection closes, or that is silent for peer_timeout, is named,
+// and what it had goes to another. When all are gone before the end, the coordinator waits
+// rendezvous_timeout for one to come back, then fails. A job does not survive its coordinator.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/strategy/parameter_server/dialling.h"
+
+namespace trainer {
+
+/// What a worker tells of the batch that it is done with; goes over the wire as it is.
+struct WorkReport {
+  std::int64_t version = 0;   ///< Of the values that it has now.
+  std::int64_t went_back = 0; ///< 1: the servers went back to that version.
+  double loss = 0;            ///< Sum over the batch; count 0 with the first report.
+  std::int64_t correct = 0;
+  std::int64_t count = 0;
+  double input_seconds = 0;   ///< Spent on it getting input,
+  double waiting_seconds = 0; ///< and waiting for servers and coordinator.
+};
+static_assert(sizeof(WorkReport) == 56);
+
+struct CoordinatorOptions {
+  TaskAddress address; ///< Port 0: any free one, see port().
+  std::string token;
+  int workers = 1;
+  bool sync = true;
+  nlohmann::json job; ///< What each worker must have too.
+  /// The batches of the run, once the first worker has said how many samples there are.
+  std::function<std::int64_t(std::int64_t samples)> batches;
+  double peer_timeout = 8;
+  double rendezvous_timeout = 60;
+};
+
+/// Where a job stands, after each report of a worker.
+struct CoordinatorProgress {
+  std::int64_t done = 0;    ///< Batches.
+  std::int64_t batches = 0; ///< Of the run.
+  std::int64_t samples = 0; ///< Of an epoch.
+  Score totals;             ///< Of this coordinator's time.
+  double input_seconds = 0; ///< Of all workers.
+  double waiting_seconds = 0;
+};
+
+class Coordinator {
+ public:
+  using Notice = std::function<void(const std::string&)>;
+  using OnProgress = std::function<void(const CoordinatorProgress&)>;
+
+  /// Listens. Throws ClusterError when the address cannot be had.
+  Coordinator(CoordinatorOptions options, Notice notice, OnProgress on_progress);
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  int port() const;
+
+  /// Hands out work until all is done and the workers have left, or stop(). Throws PeerError.
+  void run();
+
+  /// From another thread: run() returns at once.
+  void stop() noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+} // namespace trainer

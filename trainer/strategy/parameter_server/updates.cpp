@@ -1,0 +1,156 @@
+#include "trainer/strategy/parameter_server/server_impl.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_snapshots_kept = 2;
+
+}
+
+void ParameterServer::Impl::pushed(Session& session) {
+  session.member = true;
+  session.clock = session.push()->step + 1;
+  if (!settings_->policy.sync) {
+    stale_most_ = std::max(stale_most_, version() - session.push()->extra);
+  }
+}
+
+void ParameterServer::Impl::update() {
+  if (gathering_ || !has_values_) {
+    return;
+  }
+  if (settings_->policy.sync) {
+    while (update_sync()) {
+    }
+  } else {
+    update_async();
+  }
+  for (Session& session : sessions_) {
+    answer(session);
+  }
+}
+
+/// One update, where enough workers have pushed for it.
+bool ParameterServer::Impl::update_sync() {
+  std::vector<Session*> pushes;
+  int members = 0;
+  for (Session& session : sessions_) {
+    if (session.over || !session.member) {
+      continue;
+    }
+    ++members;
+    if (session.push() && session.push()->step < version()) {
+      ++late_; // A backup worker's, or of before a rollback that it has not heard of yet.
+      session.drop_push();
+      session.waits_for = version();
+    } else if (session.push() && session.push()->step == version()) {
+      pushes.push_back(&session);
+    }
+  }
+  const int needed = std::max(1, members - settings_->policy.backup_workers);
+  if (static_cast<int>(pushes.size()) < needed) {
+    return false;
+  }
+  std::sort(pushes.begin(), pushes.end(),
+            [](const Session* a, const Session* b) { return a->worker() < b->worker(); });
+  std::vector<Contribution> contributions;
+  for (const Session* session : pushes) {
+    contributions.push_back(session->contribution(*store_));
+    add_score(*session->push());
+  }
+  store_->apply(contributions);
+  for (Session* session : pushes) {
+    session->drop_push();
+    session->waits_for = version();
+  }
+  after_update();
+  return true;
+}
+
+void ParameterServer::Impl::update_async() {
+  for (Session& session : sessions_) {
+    if (session.push() && !session.over) {
+      const Contribution one = session.contribution(*store_);
+      add_score(*session.push());
+      store_->apply({&one, 1});
+      session.drop_push();
+      session.waits_for = 0;
+      after_update();
+    }
+  }
+}
+
+void ParameterServer::Impl::add_score(const FrameHeader& push) {
+  totals_.loss += push.loss;
+  totals_.correct += push.correct;
+  totals_.count += push.count;
+}
+
+void ParameterServer::Impl::after_update() {
+  resumed_ = false;
+  const std::int64_t every = settings_->policy.snapshot_every;
+  if (every > 0 && !options_.snapshot_dir.empty() && version() % every == 0) {
+    store_->save(options_.snapshot_dir, job_text(*settings_), k_snapshots_kept);
+  }
+}
+
+FrameHeader ParameterServer::Impl::values_header() const {
+  FrameHeader header = totals_;
+  header.step = version();
+  return header;
+}
+
+std::int64_t ParameterServer::Impl::slowest_clock() const {
+  std::int64_t slowest = -1;
+  for (const Session& session : sessions_) {
+    if (session.member && !session.over && (slowest < 0 || session.clock < slowest)) {
+      slowest = session.clock;
+    }
+  }
+  return std::max<std::int64_t>(slowest, 0);
+}
+
+/// Sends the values that the worker waits for, once they are there and it is not too far ahead.
+void ParameterServer::Impl::answer(Session& session) {
+  if (session.over || !session.waits_for || !has_values_ || *session.waits_for > version()) {
+    return;
+  }
+  const PsPolicy& policy = settings_->policy;
+  if (!policy.sync && policy.max_staleness >= 0 && session.member &&
+      session.clock - slowest_clock() > policy.max_staleness) {
+    return;
+  }
+  session.waits_for.reset();
+  guarded(session, [&] { session.send_parameters(values_header(), *store_); });
+}
+
+void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
+                                     std::int64_t incarnation) {
+  const bool goes_back = rolled_back_for_ != incarnation && step < version();
+  if (goes_back) {
+    if (options_.snapshot_dir.empty() ||
+        !store_->load(options_.snapshot_dir, job_text(*settings_), step)) {
+      refuse(session,
+             fmt::format("ps {} has no snapshot of step {}, to which another server came back",
+                         options_.index, step));
+      return;
+    }
+    say(fmt::format("rolled back to step {}, to which another server came back", step));
+    rolled_back_for_ = incarnation;
+    for (Session& one : sessions_) {
+      one.drop_push();
+      one.waits_for.reset();
+    }
+  }
+  for (Session& one : sessions_) {
+    if (one.worker() >= 0 && !one.over && (&one == &session || goes_back)) {
+      FrameHeader header;
+      header.type = FrameType::rolled_back;
+      header.step = version();
+      header.extra = incarnation;
+      guarded(one, [&] { one.channel().send(header); });
+    }
+  }
+}
+
+} // namespace trainer

@@ -1,0 +1,119 @@
+#include "trainer/strategy/parameter_server/worker.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+void say(const std::string& text) {
+  fmt::print("{}\n", text);
+  (void)std::fflush(stdout);
+}
+
+/// The model's parameters as runs of 16-float rows of its arena, in the arena's order.
+std::vector<Variable> variables_of(const MlpShape& shape, std::size_t parameter_count) {
+  const std::size_t classes = padded(shape.classes);
+  std::vector<Variable> variables;
+  std::size_t offset = 0;
+  const auto add = [&](const char* name, std::size_t count) {
+    variables.push_back({name, offset, count / k_panel, k_panel});
+    offset += count;
+  };
+  add("output.bias", classes);
+  add("output.weight", classes * shape.hidden);
+  add("hidden.bias", shape.hidden);
+  add("hidden.weight", shape.hidden * shape.inputs);
+  if (offset != parameter_count) {
+    throw Error(
+        fmt::format("the model has {} parameters, its variables {}", parameter_count, offset));
+  }
+  return variables;
+}
+
+std::uint32_t digest_of(const Split& split) {
+  const uLong images = crc32_z(0, split.images.data(), split.images.size());
+  return static_cast<std::uint32_t>(crc32_z(images, split.labels.data(), split.labels.size()));
+}
+
+ClientOptions client_options(const PsTask& task, const TrainerOptions& options, const Split& split,
+                             std::vector<Variable> variables) {
+  ClientOptions client;
+  client.servers = task.servers;
+  client.worker = task.index;
+  client.workers = static_cast<int>(task.workers.size());
+  client.token = task.token;
+  client.policy.sync = options.update == "sync";
+  client.policy.backup_workers = static_cast<int>(options.backup_workers);
+  client.policy.max_staleness = options.max_staleness;
+  const std::int64_t steps = std::max(steps_of_epochs(task, options, split.count), options.steps) *
+                             (client.policy.sync ? 1 : client.workers);
+  client.policy.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
+                                 static_cast<double>(steps)};
+  client.policy.snapshot_every = options.snapshot_every;
+  client.job = job_settings(task, options);
+  client.job["data digest"] = digest_of(split);
+  client.variables = std::move(variables);
+  client.partitioner = parse_partitioner(options.partitioner, task.servers.size());
+  client.shared_memory = options.transport != "tcp";
+  client.peer_timeout = options.peer_timeout;
+  client.rendezvous_timeout = options.rendezvous_timeout;
+  if (client.policy.sync ? options.max_staleness >= 0 : options.backup_workers > 0) {
+    throw UsageError(fmt::format("{} goes with --update={} only",
+                                 client.policy.sync ? "--max-staleness" : "--backup-workers",
+                                 client.policy.sync ? "async" : "sync"));
+  }
+  if (client.policy.backup_workers >= client.workers) {
+    throw UsageError(fmt::format("--backup-workers={}: must be fewer than the {} workers",
+                                 options.backup_workers, client.workers));
+  }
+  return client;
+}
+
+} // namespace
+
+PsWorker::PsWorker(const PsTask& task, const TrainerOptions& options, const Dataset& data,
+                   const CpuKernels& kernels)
+    : options_(options), data_(data), kernels_(kernels), index_(task.index),
+      workers_(static_cast<int>(task.workers.size())), shape_{.inputs = data.train.features,
+                                                              .hidden = static_cast<std::size_t>(
+                                                                  options.hidden),
+                                                              .classes = data.classes},
+      model_(shape_, kernels),
+      client_(
+          client_options(task, options, data.train, variables_of(shape_, model_.parameter_count())),
+          model_.parameter_count(), say) {
+  model_.bind(client_.parameters(), client_.gradients());
+  model_.initialize(static_cast<std::uint64_t>(options.seed));
+}
+
+void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
+  const auto batch_size = static_cast<std::size_t>(options_.batch_size);
+  Loader loader(data_.train, kernels_,
+                {batch_size, 0, 1, static_cast<std::uint64_t>(options_.seed), 0, INT64_MAX});
+  WorkReport report;
+  report.version = step;
+  while (const auto number = chief.next(report)) {
+    const double input = loader.seconds();
+    const double waiting = client_.seconds_waiting() + chief.seconds_waiting();
+    const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
+    const float scale = 1.0F / static_cast<float>(batch.rows);
+    const Score score =
+        model_.forward_backward(batch, scale, client_.gradients().size(), [](std::size_t) {});
+    const ParameterClient::Values values = client_.step(report.version, score);
+    report.went_back = values.step <= report.version ? 1 : 0;
+    report.version = values.step;
+    report.loss = score.loss;
+    report.correct = score.correct;
+    report.count = score.count;
+    report.input_seconds = loader.seconds() - input;
+    report.waiting_seconds = client_.seconds_waiting() + chief.seconds_waiting() - waiting;
+  }
+  chief.goodbye();
+}
+
+} // namespace trainer

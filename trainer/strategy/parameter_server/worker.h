@@ -1,0 +1,75 @@
+// One worker of a job with parameter servers: its model, on the client's arenas, and its batches.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
+#include "trainer/models/mlp.h"
+#include "trainer/options.h"
+#include "trainer/strategy/parameter_server/client.h"
+#include "trainer/strategy/parameter_server/coordinator_link.h"
+#include "trainer/strategy/parameter_server/task.h"
+
+namespace trainer {
+
+class PsWorker {
+ public:
+  /// Connects nothing yet. `data` must outlive it.
+  PsWorker(const PsTask& task, const TrainerOptions& options, const Dataset& data,
+           const CpuKernels& kernels);
+
+  std::int64_t connect() { return client_.connect(); }
+  ParameterClient& client() { return client_; }
+  Mlp& model() { return model_; }
+
+  /// Trains from step `first` until `after_step` says no more; told the values that followed it.
+  template <typename AfterStep>
+  void train(std::int64_t first, std::int64_t last, const AfterStep& after_step) {
+    const auto batch_size = static_cast<std::uint64_t>(options_.batch_size);
+    std::int64_t step = first;
+    while (step < last) {
+      // One pass, unless a server that came back sends the job to another step.
+      Loader loader(
+          data_.train, kernels_,
+          {static_cast<std::size_t>(batch_size), index_, workers_,
+           static_cast<std::uint64_t>(options_.seed),
+           static_cast<std::uint64_t>(step) * batch_size * static_cast<std::uint64_t>(workers_),
+           last - step});
+      for (const Batch& batch : loader) {
+        const float scale = 1.0F / static_cast<float>(batch.rows);
+        const Score score =
+            model_.forward_backward(batch, scale, client_.gradients().size(), [](std::size_t) {});
+        const std::int64_t expected = step + 1;
+        const ParameterClient::Values values = client_.step(step, score);
+        step = values.step;
+        input_seconds_ = loaded_before_ + loader.seconds();
+        after_step(step, values.totals);
+        if (step != expected) {
+          break;
+        }
+      }
+      loaded_before_ += loader.seconds();
+    }
+  }
+
+  /// Trains on what the chief hands out, beginning with the values of `step`.
+  void train_for(CoordinatorLink& chief, std::int64_t step);
+
+  double input_seconds() const { return input_seconds_; }
+
+ private:
+  const TrainerOptions& options_;
+  const Dataset& data_;
+  const CpuKernels& kernels_;
+  int index_;
+  int workers_;
+  MlpShape shape_;
+  Mlp model_;
+  ParameterClient client_;
+  double input_seconds_ = 0;
+  double loaded_before_ = 0;
+};
+
+} // namespace trainer
