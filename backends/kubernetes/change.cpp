@@ -19,15 +19,15 @@ using nlohmann::json;
 constexpr const char* k_suspend_manager = "dtrain-suspend";
 constexpr const char* k_scale_manager = "dtrain-scale";
 
-/// The Job, which must not have ended.
-json living_job(ApiClient& api, const JobRef& ref) {
-  json job = read_job(api, ref);
-  const JobSummary summary = summarize(job);
+/// The job, which must not have ended.
+JobObjects living_job(ApiClient& api, const JobRef& ref) {
+  JobObjects objects = read_objects(api, ref);
+  const JobSummary summary = summarize(objects.job, objects.launcher);
   if (is_final(summary.phase)) {
     throw UsageError(fmt::format("job {} has ended ({}): there is nothing to change", ref.name,
                                  phase_name(summary.phase)));
   }
-  return job;
+  return objects;
 }
 
 /// `object`'s identity with nothing else. The uid makes the apply fail where it was deleted
@@ -53,14 +53,20 @@ json document_of(const Plan& plan, std::string_view name) {
 } // namespace
 
 void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
-  const json job = living_job(api, ref);
-  json change = identity_of(job, "batch/v1", "Job");
-  change["spec"] = {{"suspend", suspended}};
-  api.must(api.apply(job_path(ref), change, k_suspend_manager));
+  const JobObjects objects = living_job(api, ref);
+  for (const json* job : {&objects.job, &objects.launcher}) {
+    if (!job->is_null()) {
+      json change = identity_of(*job, "batch/v1", "Job");
+      change["spec"] = {{"suspend", suspended}};
+      api.must(api.apply(fmt::format("{}/{}", jobs_path(ref.namespace_name),
+                                     escape_url(text_at(*job, "metadata/name"))),
+                         change, k_suspend_manager));
+    }
+  }
 }
 
 void scale_job(ApiClient& api, const JobRef& ref, int workers) {
-  const json job = living_job(api, ref);
+  const json job = living_job(api, ref).job;
   const std::string config_path = fmt::format("/api/v1/namespaces/{}/configmaps/{}",
                                               escape_url(ref.namespace_name), escape_url(ref.name));
   const json config = api.must(api.request("GET", config_path));

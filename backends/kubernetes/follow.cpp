@@ -25,8 +25,7 @@ class WatchedJob {
  public:
   WatchedJob(ApiClient& api, const JobRef& ref)
       : api_(api), ref_(ref),
-        jobs_(api, jobs_path(ref.namespace_name),
-              {{"fieldSelector", "metadata.name=" + role_job_name(ref.name, k_worker_role)}}),
+        jobs_(api, jobs_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
         pods_(api, pods_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
         events_(api, events_path(ref.namespace_name), {{"fieldSelector", "type=Warning"}}) {
     jobs_.start();
@@ -40,7 +39,8 @@ class WatchedJob {
   /// nullptr where it is deleted.
   const json* job() const {
     for (const auto& [uid, object] : jobs_.objects()) {
-      if ((uid_.empty() || uid == uid_) && label(*object, k_manager_label) == k_manager) {
+      if ((uid_.empty() || uid == uid_) &&
+          text_at(*object, "metadata/name") == role_job_name(ref_.name, k_worker_role)) {
         return object.get();
       }
     }
@@ -50,13 +50,15 @@ class WatchedJob {
   const Collection& pods() const { return pods_; }
 
   JobObjects objects() const {
-    JobObjects all;
-    all.job = *job();
-    for (const auto& [uid, pod] : pods_.objects()) {
-      if (is_pod_of(*pod, all.job)) {
-        all.pods.push_back(pod);
-      }
+    std::vector<ObjectPtr> jobs;
+    std::vector<ObjectPtr> pods;
+    for (const auto& [uid, job] : jobs_.objects()) {
+      jobs.push_back(job);
     }
+    for (const auto& [uid, pod] : pods_.objects()) {
+      pods.push_back(pod);
+    }
+    JobObjects all = job_objects(ref_.name, jobs, pods);
     for (const auto& [uid, event] : events_.objects()) {
       all.events.push_back(event);
     }
@@ -187,7 +189,7 @@ class LogReader {
  private:
   bool is_wanted(const json& pod, const JobObjects& objects,
                  const std::vector<const json*>& latest) const {
-    int index = index_of(pod);
+    int index = place_of(objects, pod);
     if (index < 0 || static_cast<std::size_t>(index) >= latest.size() ||
         (!query_.instance.empty() && instance_of(pod) != query_.instance)) {
       return false;
@@ -204,8 +206,9 @@ class LogReader {
                                const std::vector<const json*>& latest) {
     auto created = [](const json& p) { return text_at(p, "metadata/creationTimestamp"); };
     return std::none_of(objects.pods.begin(), objects.pods.end(), [&](const ObjectPtr& other) {
-      return index_of(*other) == index_of(pod) && other.get() != &pod &&
-             latest[static_cast<std::size_t>(index_of(pod))] != other.get() &&
+      const int place = place_of(objects, pod);
+      return place_of(objects, *other) == place && other.get() != &pod &&
+             latest[static_cast<std::size_t>(place)] != other.get() &&
              created(*other) > created(pod);
     });
   }
@@ -302,7 +305,7 @@ void read_logs(ApiClient& api, const JobRef& ref, const LogQuery& query, const L
       } else {
         JobObjects objects = watched.objects();
         reader.update(objects);
-        is_over = is_final(summarize(objects.job).phase);
+        is_over = is_final(summarize(objects.job, objects.launcher).phase);
         if (query.on_wait && wants_events(objects)) {
           watched.watch_events();
           std::string now = status_of(watched.objects()).reason;

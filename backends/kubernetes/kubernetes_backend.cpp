@@ -9,6 +9,7 @@
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 
@@ -45,10 +46,22 @@ class KubernetesBackend final : public Backend {
     for (const json& pod : listings[1].items) {
       nodes[owner_uid(pod)] = text_at(pod, "spec/nodeName");
     }
+    std::map<std::string, const json*> launchers; // By the uid of the Job that owns them.
+    for (const json& job : listings[0].items) {
+      if (label(job, k_role_label) == k_launcher) {
+        launchers[root_uid(job)] = &job;
+      }
+    }
     std::vector<JobSummary> summaries;
     for (const json& job : listings[0].items) {
-      summaries.push_back(summarize(job));
-      const auto node = nodes.find(text_at(job, "metadata/uid"));
+      if (label(job, k_role_label) == k_launcher) {
+        continue;
+      }
+      const std::string uid = text_at(job, "metadata/uid");
+      const auto launcher = launchers.find(uid);
+      const bool launched = launcher != launchers.end();
+      summaries.push_back(summarize(job, launched ? *launcher->second : json()));
+      const auto node = nodes.find(launched ? text_at(*launcher->second, "metadata/uid") : uid);
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
     return summaries;

@@ -139,6 +139,12 @@ Time parse_time(std::string_view text) {
   return static_cast<Time>(timegm(&tm)) * k_second + nanoseconds;
 }
 
+std::string owner_uid(const json& pod) { return label(pod, k_owner_uid_label); }
+
+std::string root_uid(const json& launcher_job) {
+  return text_at(launcher_job, "metadata/ownerReferences/0/uid");
+}
+
 int index_of(const json& pod) {
   std::string text = label(pod, k_index_label);
   if (text.empty()) {

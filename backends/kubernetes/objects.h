@@ -1,6 +1,7 @@
 // What this backend's objects are called, and how they are read.
 //
 //   Job        NAME-worker      one Pod an instance; owns the others
+//   Job        NAME-launcher    of a type with a launcher: its Pod
 //   Service    NAME             headless: rank I answers to NAME-worker-I.NAME
 //   ConfigMap  NAME             start.sh (environment and command) and the host file
 //   Secret     NAME             the token that ranks prove to one another
@@ -22,8 +23,10 @@ inline constexpr const char* k_manager_label = "app.kubernetes.io/managed-by";
 inline constexpr const char* k_manager = "dtrain";
 inline constexpr const char* k_job_label = "dtrain/job";
 inline constexpr const char* k_type_label = "dtrain/type";        ///< "TFJOB"
+inline constexpr const char* k_role_label = "dtrain/role";        ///< "launcher", on its Job
 inline constexpr const char* k_roles_annotation = "dtrain/roles"; ///< "chief=1,worker=3"
 inline constexpr const char* k_index_label = "batch.kubernetes.io/job-completion-index";
+inline constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller-uid";
 inline constexpr const char* k_failure_count_annotation =
     "batch.kubernetes.io/job-index-failure-count";
 inline constexpr const char* k_gpu_resource = "nvidia.com/gpu";
@@ -40,7 +43,7 @@ std::string role_job_name(std::string_view job, std::string_view role);
 std::string selector_of(std::string_view job);
 
 std::string jobs_path(std::string_view namespace_name); ///< All namespaces where empty.
-std::string job_path(const JobRef& job);                ///< The Job's own.
+std::string job_path(const JobRef& job);                ///< The Job that owns the rest.
 std::string pods_path(std::string_view namespace_name);
 std::string events_path(std::string_view namespace_name);
 
@@ -60,7 +63,11 @@ std::string annotation(const nlohmann::json& object, std::string_view key);
 /// RFC 3339 in UTC, with or without a fraction. 0 where it is not that.
 Time parse_time(std::string_view text);
 
-/// A Pod's place in the Job; -1 where it has none.
+/// The uid of a Pod's Job, and of the Job that owns a launcher's.
+std::string owner_uid(const nlohmann::json& pod);
+std::string root_uid(const nlohmann::json& launcher_job);
+
+/// A Pod's place in its Job; -1 where it has none.
 int index_of(const nlohmann::json& pod);
 
 /// The instance in that place of a Job or Pod, "ps-0", by the roles annotation.

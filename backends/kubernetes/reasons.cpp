@@ -136,7 +136,10 @@ std::string why_pending(const JobObjects& objects) {
   if (reason.empty()) {
     auto pods = latest_pods(objects);
     if (std::find(pods.begin(), pods.end(), nullptr) != pods.end()) {
-      reason = latest_event(objects, {text_at(objects.job, "metadata/uid")}, {"FailedCreate"});
+      reason = latest_event(
+          objects,
+          {text_at(objects.job, "metadata/uid"), text_at(objects.launcher, "metadata/uid")},
+          {"FailedCreate"});
     }
   }
   if (reason.empty()) {
@@ -156,12 +159,14 @@ std::string why_pending(const JobObjects& objects) {
   return printable(reason);
 }
 
-std::string why_failed(const json& job) {
-  for (const char* type : {"Failed", "FailureTarget"}) {
-    const json& failed = condition(job, type);
-    if (text_at(failed, "status") == "True") {
-      return printable(
-          fmt::format("{}: {}", text_at(failed, "reason"), text_at(failed, "message")));
+std::string why_failed(const JobObjects& objects) {
+  for (const json* job : {&objects.launcher, &objects.job}) {
+    for (const char* type : {"Failed", "FailureTarget"}) {
+      const json& failed = condition(*job, type);
+      if (text_at(failed, "status") == "True") {
+        return printable(
+            fmt::format("{}: {}", text_at(failed, "reason"), text_at(failed, "message")));
+      }
     }
   }
   return {};

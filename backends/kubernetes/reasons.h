@@ -12,7 +12,7 @@ namespace dtrain::kubernetes {
 /// (quota, admission); volumes that cannot be mounted; a lost node.
 std::string why_pending(const JobObjects& objects);
 
-/// The Job's Failed condition in a sentence: "DeadlineExceeded: Job was active longer than…".
-std::string why_failed(const nlohmann::json& job);
+/// The failed Job's condition in a sentence: "DeadlineExceeded: Job was active longer than…".
+std::string why_failed(const JobObjects& objects);
 
 } // namespace dtrain::kubernetes

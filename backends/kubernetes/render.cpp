@@ -5,6 +5,7 @@
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/quote.h"
+#include "submit/render.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -173,12 +174,19 @@ std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
   return ranks == instances_of(roles) ? "" : ranks == 1 ? "0" : fmt::format("0-{}", ranks - 1);
 }
 
-json job_data(const JobSpec& job) {
-  const std::vector<Role> roles = job_roles(job);
-  const std::string decides = deciding(job, roles);
+/// Of a type with a launcher, that and the workers have a Job each.
+bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
+
+/// One Job, whose Pods are of these roles.
+json job_data(const JobSpec& job, const std::vector<Role>& roles) {
+  const bool launcher = roles[0].name == k_launcher;
+  const std::string decides = has_launcher(job) ? "" : deciding(job, roles);
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
-               {"job_object", role_job_name(job.name, k_worker_role)},
+               {"job_object", role_job_name(job.name, launcher ? k_launcher : k_worker_role)},
+               {"launcher", launcher},
+               {"has_ssh", has_launcher(job)},
+               {"script", roles[0].runs_command ? "/etc/dtrain/start.sh" : "/etc/dtrain/worker.sh"},
                {"type", find_job_type(job.type)->trainer},
                {"roles", roles_text(roles)},
                {"instances", instances_of(roles)},
@@ -200,7 +208,7 @@ json job_data(const JobSpec& job) {
   for (const std::string& node : job.node_list) {
     data["nodes"].push_back({{"node", node}});
   }
-  data["queue"] = section(!job.queue.empty(), {{"name", job.queue}});
+  data["queue"] = section(!job.queue.empty() && !launcher, {{"name", job.queue}});
   data["active_deadline"] =
       section(job.running_timeout_ms > 0, {{"seconds", seconds(job.running_timeout_ms)}});
   data["ttl"] =
@@ -230,24 +238,70 @@ json job_data(const JobSpec& job) {
   return data;
 }
 
+std::string render_document(const Templates& templates, const std::string& name, const json& data) {
+  return fill_template(templates, "kubernetes/" + name, data);
+}
+
+/// KEY and VALUE of each variable of the user's.
+json user_environment(const JobSpec& job) {
+  auto variables = json::array();
+  for (const std::string& variable : job.env) {
+    auto [name, value] = key_value(variable, "--env");
+    variables.push_back({{"name", name}, {"value", value}});
+  }
+  return variables;
+}
+
+std::string worker_script(const JobSpec& job, const Templates& templates) {
+  return render_document(templates, "worker.sh",
+                         {{"launcher_host", gang_of(job).ranks.at(0).host},
+                          {"user_environment", user_environment(job)}});
+}
+
+/// For the workers alone: other hosts are reached as ever.
+std::string ssh_config(const JobSpec& job) {
+  return fmt::format("Host {}-*\n"
+                     "  Port 2222\n"
+                     "  IdentityFile /etc/dtrain-ssh/key\n"
+                     "  IdentitiesOnly yes\n"
+                     "  UserKnownHostsFile /etc/dtrain-ssh/known-hosts\n"
+                     "  GlobalKnownHostsFile /dev/null\n"
+                     "  StrictHostKeyChecking yes\n"
+                     "  BatchMode yes\n"
+                     "  LogLevel ERROR\n"
+                     "  ServerAliveInterval 15\n",
+                     role_job_name(job.name, k_worker_role));
+}
+
 json config_data(const JobSpec& job, const Templates& templates) {
-  std::string start = start_script(job, templates);
-  bool is_text = is_utf8(start);
-  return {{"name", job.name},
-          {"namespace", job.namespace_name},
-          {"job", write_job_yaml(job)},
-          {"hostfile", hostfile_text(gang_of(job))},
-          {"start_text", section(is_text, {{"text", is_text ? start : ""}})},
-          {"start_bytes", section(!is_text, {{"base64", base64_encode(start)}})}};
+  json data = {{"name", job.name},
+               {"namespace", job.namespace_name},
+               {"job", write_job_yaml(job)},
+               {"hostfile", hostfile_text(gang_of(job))},
+               {"texts", json::array()},
+               {"binaries", json::array()},
+               {"launcher", has_launcher(job)}};
+  const auto add = [&](const char* key, const std::string& script) {
+    if (is_utf8(script)) {
+      data["texts"].push_back({{"key", key}, {"text", script}});
+    } else {
+      data["binaries"].push_back({{"key", key}, {"base64", base64_encode(script)}});
+    }
+  };
+  add("start.sh", start_script(job, templates));
+  if (has_launcher(job)) {
+    add("worker.sh", worker_script(job, templates));
+    data["launcher_script"] =
+        render_document(templates, "launcher.sh", {{"max_restarts", job.max_restarts}});
+    data["ssh_config"] = ssh_config(job);
+    data["deepspeed"] = builtin_template("local/deepspeed.sh").text;
+  }
+  data["has_binaries"] = !data["binaries"].empty();
+  return data;
 }
 
 /// The Pods of a Job are made from one template.
-void check_roles(const JobSpec& job, const std::vector<Role>& roles) {
-  if (roles[0].name == k_launcher) {
-    throw UsageError(fmt::format("{}: the kubernetes backend runs no launcher: give the command "
-                                 "that every rank runs, without a type",
-                                 job.type));
-  }
+void check_roles(const std::vector<Role>& roles) {
   const auto asks = [](const Role& role) {
     return std::tie(role.gpus, role.image, role.cpu, role.cpu_limit, role.memory, role.memory_limit,
                     role.selectors, role.annotations);
@@ -283,10 +337,6 @@ void check_names(const JobSpec& job, const std::vector<Role>& roles) {
   }
 }
 
-std::string render_document(const Templates& templates, const std::string& name, const json& data) {
-  return fill_template(templates, "kubernetes/" + name, data);
-}
-
 } // namespace
 
 GangPlace gang_of(const JobSpec& job) {
@@ -296,8 +346,17 @@ GangPlace gang_of(const JobSpec& job) {
   gang.hostfile_path = k_hostfile_path;
   gang.max_restarts = job.max_restarts;
   gang.master_port = k_master_port;
-  std::string host = role_job_name(job.name, k_worker_role);
-  for (const Role& role : job_roles(job)) {
+  const std::vector<Role> roles = job_roles(job);
+  const bool launched = has_launcher(job);
+  const std::string host = role_job_name(job.name, launched ? k_launcher : k_worker_role);
+  for (const Role& role : roles) {
+    if (launched && role.name != k_launcher) {
+      for (int index = 0; index < role.replicas; ++index) {
+        gang.launcher_hosts.push_back(
+            fmt::format("{}-{}.{}", role_job_name(job.name, k_worker_role), index, job.name));
+      }
+      continue;
+    }
     for (int index = 0; index < role.replicas; ++index) {
       gang.ranks.push_back({.role = role.name,
                             .index = index,
@@ -306,7 +365,8 @@ GangPlace gang_of(const JobSpec& job) {
     }
   }
   gang.torchrun_nproc = job.nproc_per_node;
-  gang.master_addr = gang.ranks.at(0).host;
+  gang.launcher_slots = launched ? slots_per_worker(job) : 0;
+  gang.master_addr = launched ? gang.launcher_hosts.at(0) : gang.ranks.at(0).host;
   return gang;
 }
 
@@ -316,6 +376,9 @@ std::string start_script(const JobSpec& job, const Templates& templates) {
   data["roles"] = json::array();
   int first = 0;
   for (const Role& role : job_roles(job)) {
+    if (!role.runs_command) {
+      continue; // These run worker.sh.
+    }
     json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
     own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
     own["environment"] = json::array();
@@ -328,17 +391,14 @@ std::string start_script(const JobSpec& job, const Templates& templates) {
     std::string config = tf_config(gang, first);
     constexpr std::string_view k_index = "\"index\":0";
     std::size_t after = config.rfind(k_index) + k_index.size();
-    own["tf_config_head"] = config.substr(0, after - 1);
-    own["tf_config_tail"] = config.substr(after);
+    own["tf_config"] = section(role.name != k_launcher, {{"head", config.substr(0, after - 1)},
+                                                         {"tail", config.substr(after)}});
     data["roles"].push_back(std::move(own));
     first += role.replicas;
   }
 
-  data["user_environment"] = json::array();
-  for (const std::string& variable : job.env) {
-    auto [name, value] = key_value(variable, "--env");
-    data["user_environment"].push_back({{"name", name}, {"value", value}});
-  }
+  data["user_environment"] = user_environment(job);
+  data["has_launcher"] = has_launcher(job);
   data["command"] = json::array();
   for (const std::string& word : program_of(job)) {
     data["command"].push_back({{"word", word}});
@@ -347,22 +407,30 @@ std::string start_script(const JobSpec& job, const Templates& templates) {
 }
 
 Plan render_plan(const JobSpec& job, const Templates& templates) {
-  const std::vector<Role> roles = job_roles(job);
-  check_roles(job, roles);
+  std::vector<Role> roles = job_roles(job);
+  std::vector<Role> launcher;
+  if (has_launcher(job)) {
+    launcher.assign(roles.begin(), roles.begin() + 1);
+    roles.erase(roles.begin());
+  }
+  check_roles(roles);
   check_names(job, roles);
   Plan plan;
   plan.job = job;
   plan.templates = templates;
-  auto add = [&](const char* name, const json& data) {
-    plan.documents.push_back({name, render_document(templates, name, data)});
+  auto add = [&](const char* name, const json& data, const char* as = nullptr) {
+    plan.documents.push_back({as == nullptr ? name : as, render_document(templates, name, data)});
   };
   json names = {{"name", job.name},
                 {"namespace", job.namespace_name},
                 {"job_object", role_job_name(job.name, k_worker_role)}};
-  add(k_job_document, job_data(job));
+  add(k_job_document, job_data(job, roles));
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
   add(k_secret_document, names);
+  if (!launcher.empty()) {
+    add(k_job_document, job_data(job, launcher), "launcher.yaml");
+  }
   return plan;
 }
 

@@ -33,22 +33,25 @@ bool is_ending(const json& job) {
   return has_condition(job, "FailureTarget") || has_condition(job, "SuccessCriteriaMet");
 }
 
-/// The phase as far as the Job alone tells it.
-Phase phase_of(const json& job) {
-  if (has_condition(job, "Complete")) {
+/// The phase as far as the Jobs alone tell it.
+Phase phase_of(const json& job, const json& launcher) {
+  if (has_condition(launcher.is_null() ? job : launcher, "Complete")) {
     return Phase::succeeded;
   }
-  if (has_condition(job, "Failed")) {
+  if (has_condition(job, "Failed") || has_condition(launcher, "Failed")) {
     return Phase::failed;
   }
   if (is_suspended(job)) {
     return Phase::queuing;
   }
-  if (is_ending(job)) {
+  if (is_ending(job) || is_ending(launcher)) {
     return Phase::running;
   }
-  std::int64_t up = number_at(job, "status/ready") + number_at(job, "status/succeeded");
-  return up >= number_at(job, "spec/completions", 1) ? Phase::running : Phase::pending;
+  const auto is_up = [](const json& each) {
+    std::int64_t up = number_at(each, "status/ready") + number_at(each, "status/succeeded");
+    return up >= number_at(each, "spec/completions", 1);
+  };
+  return is_up(job) && (launcher.is_null() || is_up(launcher)) ? Phase::running : Phase::pending;
 }
 
 const json& main_container(const json& pod) {
@@ -110,7 +113,6 @@ InstanceStatus instance_status(const json& pod) {
   const char* started = state.contains("terminated") ? "terminated/startedAt" : "running/startedAt";
   instance.started = parse_time(text_at(state, started));
   instance.ended = parse_time(text_at(state, "terminated/finishedAt"));
-  instance.is_chief = index_of(pod) == 0;
   instance.gpus = gpus_of(member(pod, "spec"));
   instance.node = text_at(pod, "spec/nodeName");
   read_exit(pod, instance.exit_code, instance.signal);
@@ -134,7 +136,7 @@ std::string pod_message(const json& pod) {
 FailureCause cause_of(const JobObjects& objects) {
   FailureCause cause;
   const json* pod = failed_pod(objects);
-  const std::string why = why_failed(objects.job);
+  const std::string why = why_failed(objects);
   // The Job ended its ranks at the deadline: none of them is the cause.
   if (pod == nullptr || why.starts_with("DeadlineExceeded")) {
     cause.message = why;
@@ -142,7 +144,7 @@ FailureCause cause_of(const JobObjects& objects) {
   }
   cause.instance = instance_of(*pod);
   const std::string role = cause.instance.substr(0, cause.instance.rfind('-'));
-  cause.rank = is_ranked_role(role) ? index_of(*pod) : -1;
+  cause.rank = is_ranked_role(role) && objects.launcher.is_null() ? index_of(*pod) : -1;
   cause.node = text_at(*pod, "spec/nodeName");
   read_exit(*pod, cause.exit_code, cause.signal);
   cause.message = pod_message(*pod);
@@ -172,7 +174,8 @@ bool is_suspended(const json& job) {
   return suspend.is_boolean() && suspend.get<bool>();
 }
 
-JobSummary summarize(const json& job) {
+JobSummary summarize(const json& job, const json& launcher) {
+  const json& decides = launcher.is_null() ? job : launcher;
   JobSummary summary;
   summary.name = label(job, k_job_label);
   summary.namespace_name = text_at(job, "metadata/namespace");
@@ -183,12 +186,13 @@ JobSummary summarize(const json& job) {
       summary.labels.push_back(key + "=" + value.get<std::string>());
     }
   }
-  summary.phase = phase_of(job);
+  summary.phase = phase_of(job, launcher);
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));
-  summary.ended = parse_time(text_at(job, "status/completionTime"));
+  summary.ended = parse_time(text_at(decides, "status/completionTime"));
   if (summary.phase == Phase::failed) {
-    for (const json& entry : member(job, "status/conditions")) {
+    const json& failed = has_condition(decides, "Failed") ? decides : job;
+    for (const json& entry : member(failed, "status/conditions")) {
       if (entry.value("type", "") == "Failed") {
         summary.ended = parse_time(text_at(entry, "lastTransitionTime"));
       }
@@ -201,12 +205,45 @@ JobSummary summarize(const json& job) {
   return summary;
 }
 
+JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jobs,
+                       const std::vector<ObjectPtr>& pods) {
+  JobObjects objects;
+  const std::string root = role_job_name(name, k_worker_role);
+  for (const ObjectPtr& job : jobs) {
+    if (text_at(*job, "metadata/name") == root && label(*job, k_manager_label) == k_manager) {
+      objects.job = *job;
+    }
+  }
+  const std::string uid = text_at(objects.job, "metadata/uid");
+  for (const ObjectPtr& job : jobs) {
+    if (label(*job, k_role_label) == k_launcher && root_uid(*job) == uid) {
+      objects.launcher = *job;
+    }
+  }
+  const std::string launcher_uid = text_at(objects.launcher, "metadata/uid");
+  std::copy_if(pods.begin(), pods.end(), std::back_inserter(objects.pods),
+               [&](const ObjectPtr& pod) {
+                 const std::string owner = owner_uid(*pod);
+                 return !owner.empty() && (owner == uid || owner == launcher_uid);
+               });
+  return objects;
+}
+
+int place_of(const JobObjects& objects, const json& pod) {
+  const int index = index_of(pod);
+  if (objects.launcher.is_null() || index < 0) {
+    return index;
+  }
+  return owner_uid(pod) == text_at(objects.launcher, "metadata/uid") ? index : index + 1;
+}
+
 std::vector<const json*> latest_pods(const JobObjects& objects) {
-  auto count = static_cast<std::size_t>(number_at(objects.job, "spec/completions", 1));
+  auto count = static_cast<std::size_t>(number_at(objects.job, "spec/completions", 1)) +
+               (objects.launcher.is_null() ? 0U : 1U);
   std::vector<const json*> latest(count, nullptr);
   for (const ObjectPtr& shared : objects.pods) {
     const json& pod = *shared;
-    int index = index_of(pod);
+    int index = place_of(objects, pod);
     if (index < 0 || static_cast<std::size_t>(index) >= count) {
       continue;
     }
@@ -226,11 +263,11 @@ const json* failed_pod(const JobObjects& objects) {
   // The first to end is the cause; the others' deaths follow from it. Those that the Job itself
   // ended carry a deletion time, and come last.
   const json* first = nullptr;
-  auto order = [](const json& pod) {
+  auto order = [&](const json& pod) {
     Time ended = parse_time(text_at(main_container(pod), "state/terminated/finishedAt"));
     bool unknown = ended == 0;
     return std::tuple(member(pod, "metadata").contains("deletionTimestamp"), unknown, ended,
-                      index_of(pod));
+                      place_of(objects, pod));
   };
   for (const json* pod : latest_pods(objects)) {
     if (pod != nullptr && pod_phase(*pod) == Phase::failed &&
@@ -242,7 +279,8 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  if (is_final(phase_of(objects.job)) || is_ending(objects.job)) {
+  if (is_final(phase_of(objects.job, objects.launcher)) || is_ending(objects.job) ||
+      is_ending(objects.launcher)) {
     return false;
   }
   for (const json* pod : latest_pods(objects)) {
@@ -255,24 +293,28 @@ bool wants_events(const JobObjects& objects) {
 
 JobStatus status_of(const JobObjects& objects) {
   JobStatus status;
-  static_cast<JobSummary&>(status) = summarize(objects.job);
+  static_cast<JobSummary&>(status) = summarize(objects.job, objects.launcher);
   status.uid = text_at(objects.job, "metadata/uid");
   status.gpus_allocated = 0;
   int index = 0;
   bool all_up = true;
+  const bool has_launcher = !objects.launcher.is_null();
+  const bool ending = is_ending(objects.job) || is_ending(objects.launcher);
   for (const json* pod : latest_pods(objects)) {
     InstanceStatus instance;
+    const bool of_launcher = has_launcher && index == 0;
+    const json& owner = of_launcher ? objects.launcher : objects.job;
     if (pod != nullptr) {
       instance = instance_status(*pod);
       status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
-      instance.name = instance_of(objects.job, index);
-      instance.phase = is_final(status.phase)   ? status.phase
-                       : is_ending(objects.job) ? Phase::failed
-                                                : Phase::pending;
-      instance.is_chief = index == 0;
-      instance.gpus = gpus_of(member(objects.job, "spec/template/spec"));
+      instance.name = instance_of(owner, index - (has_launcher && !of_launcher ? 1 : 0));
+      instance.phase = is_final(status.phase) ? status.phase
+                       : ending               ? Phase::failed
+                                              : Phase::pending;
+      instance.gpus = gpus_of(member(owner, "spec/template/spec"));
     }
+    instance.is_chief = index == 0;
     if (status.phase == Phase::succeeded) {
       instance.phase = Phase::succeeded; // Also what the Job ended after those that decide.
     }

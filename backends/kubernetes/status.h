@@ -18,21 +18,30 @@ namespace dtrain::kubernetes {
 /// A job's objects, as listed or watched; shared with the watch, which replaces but never changes
 /// them.
 struct JobObjects {
-  nlohmann::json job;            ///< batch/v1 Job of the worker role.
-  std::vector<ObjectPtr> pods;   ///< Of all ranks and all attempts.
-  std::vector<ObjectPtr> events; ///< Warnings about the Job and its Pods; may be empty.
+  nlohmann::json job;            ///< The Job that owns the rest; null: there is none.
+  std::vector<ObjectPtr> pods;   ///< Of all instances and all attempts.
+  std::vector<ObjectPtr> events; ///< Warnings about the Jobs and their Pods; may be empty.
+  nlohmann::json launcher = {};  ///< The launcher's Job, whose end is the job's; null: none.
 };
+
+/// The job of that name among Jobs and Pods with its label, without those of one that had the name
+/// before. No events.
+JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jobs,
+                       const std::vector<ObjectPtr>& pods);
+
+/// The place of a Pod's instance in JobStatus::instances; -1: none.
+int place_of(const JobObjects& objects, const nlohmann::json& pod);
 
 /// By a queue, or by hand: it has no Pods.
 bool is_suspended(const nlohmann::json& job);
 
-/// The columns of `list`, from the Job alone; `node` is left empty.
-JobSummary summarize(const nlohmann::json& job);
+/// The columns of `list`, from the Jobs alone; `node` is left empty.
+JobSummary summarize(const nlohmann::json& job, const nlohmann::json& launcher = {});
 
 /// All but FailureCause::last_stderr, which is in no object.
 JobStatus status_of(const JobObjects& objects);
 
-/// The Pod of each rank's latest attempt, null where it has none.
+/// By place, the Pod of each instance's latest attempt, null where it has none.
 std::vector<const nlohmann::json*> latest_pods(const JobObjects& objects);
 
 /// The Pod that status_of() names as the cause, or nullptr.

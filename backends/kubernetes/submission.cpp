@@ -2,8 +2,10 @@
 
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
+#include "backends/kubernetes/ssh_key.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +25,6 @@ constexpr long k_conflict = 409;
 constexpr long k_not_found = 404;
 constexpr std::size_t k_token_bytes = 32;
 constexpr int k_last_lines = 20;
-constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller-uid";
 
 std::string random_token() {
   std::array<unsigned char, k_token_bytes> bytes{};
@@ -35,6 +36,20 @@ std::string random_token() {
     text += fmt::format("{:02x}", byte);
   }
   return text;
+}
+
+/// What nobody knew before: the ranks' token, and by which keys a launcher and its workers know one
+/// another.
+void add_secrets(json& secrets, bool has_launcher) {
+  secrets["token"] = random_token();
+  if (has_launcher) {
+    const SshKey own = make_ssh_key();
+    const SshKey host = make_ssh_key();
+    secrets["ssh-key"] = own.private_text;
+    secrets["ssh-authorized-keys"] = own.public_text + "\n";
+    secrets["ssh-host-key"] = host.private_text;
+    secrets["ssh-known-hosts"] = "* " + host.public_text + "\n";
+  }
 }
 
 /// The collection that an object is created in.
@@ -73,15 +88,16 @@ std::vector<json> objects_of(const Plan& plan) {
 }
 
 /// What is known only when the Job is there.
-void adopt(json& object, const json& job) {
+void adopt(json& object, const json& job, bool has_launcher) {
   object["metadata"]["ownerReferences"] = json::array({{{"apiVersion", "batch/v1"},
                                                         {"kind", "Job"},
                                                         {"name", job["metadata"]["name"]},
                                                         {"uid", job["metadata"]["uid"]},
                                                         {"controller", false},
                                                         {"blockOwnerDeletion", false}}});
-  if (text_at(object, "kind") == "Service") {
-    // A job of the same name that was just deleted may have Pods that are still ending.
+  if (text_at(object, "kind") == "Service" && !has_launcher) {
+    // A job of the same name that was just deleted may have Pods that are still ending. A
+    // launcher's have another owner, and tell strangers by their key.
     object["spec"]["selector"][k_owner_uid_label] = job["metadata"]["uid"];
   }
 }
@@ -123,14 +139,9 @@ void throw_no_such_job(const JobRef& ref) {
                              printable(ref.name), printable(ref.namespace_name)));
 }
 
-std::string owner_uid(const json& pod) { return label(pod, k_owner_uid_label); }
-
-bool is_pod_of(const json& pod, const json& job) {
-  return owner_uid(pod) == text_at(job, "metadata/uid");
-}
-
 void create_objects(ApiClient& api, const Plan& plan) {
   std::vector<json> objects = objects_of(plan);
+  const bool has_launcher = find_job_type(plan.job.type)->has_launcher;
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
   ApiResult made = api.call(api.create(collection_of(objects[0]), objects[0]));
@@ -144,9 +155,9 @@ void create_objects(ApiClient& api, const Plan& plan) {
   try {
     std::vector<HttpRequest> requests;
     for (std::size_t i = 1; i < objects.size(); ++i) {
-      adopt(objects[i], job);
+      adopt(objects[i], job, has_launcher);
       if (text_at(objects[i], "kind") == "Secret") {
-        objects[i]["stringData"]["token"] = random_token();
+        add_secrets(objects[i]["stringData"], has_launcher);
       }
       requests.push_back(api.create(collection_of(objects[i]), objects[i]));
     }
@@ -214,23 +225,26 @@ void remove_objects(ApiClient& api, const JobRef& ref) {
 }
 
 JobObjects read_objects(ApiClient& api, const JobRef& ref) {
-  std::vector<ApiResult> results = api.call_all(
-      {api.request("GET", job_path(ref)), api.request("GET", pods_path(ref.namespace_name),
-                                                      {{"labelSelector", selector_of(ref.name)}})});
-  if (results[0].status == k_not_found || (results[0].ok() && !is_ours(results[0].body))) {
-    throw_no_such_job(ref);
-  }
+  const Query ours = {{"labelSelector", selector_of(ref.name)}};
+  std::vector<ApiResult> results =
+      api.call_all({api.request("GET", jobs_path(ref.namespace_name), ours),
+                    api.request("GET", pods_path(ref.namespace_name), ours)});
   for (const ApiResult& result : results) {
     if (!result.ok()) {
       api.fail(result);
     }
   }
-  JobObjects objects;
-  objects.job = std::move(results[0].body);
+  std::vector<ObjectPtr> jobs;
+  std::vector<ObjectPtr> pods;
+  for (json& job : results[0].body["items"]) {
+    jobs.push_back(std::make_shared<json>(std::move(job)));
+  }
   for (json& pod : results[1].body["items"]) {
-    if (is_pod_of(pod, objects.job)) {
-      objects.pods.push_back(std::make_shared<json>(std::move(pod)));
-    }
+    pods.push_back(std::make_shared<json>(std::move(pod)));
+  }
+  JobObjects objects = job_objects(ref.name, jobs, pods);
+  if (objects.job.is_null()) {
+    throw_no_such_job(ref);
   }
   if (wants_events(objects)) {
     ApiResult events = api.call(api.request("GET", events_path(ref.namespace_name),

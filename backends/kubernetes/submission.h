@@ -25,18 +25,12 @@ nlohmann::json read_job(ApiClient& api, const JobRef& ref);
 /// Deletes the Job and with it what it owns. NotFound where there is none.
 void remove_objects(ApiClient& api, const JobRef& ref);
 
-/// The Job, its Pods, and the events about them where these could say why it waits: 2 requests at
-/// once, or 3. NotFound where there is no such job.
+/// The Jobs, their Pods, and the events about them where these could say why it waits: 2 requests
+/// at once, or 3. NotFound where there is no such job.
 JobObjects read_objects(ApiClient& api, const JobRef& ref);
 
 /// The failed rank's last lines, into the status of a failed job.
 void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status);
-
-/// The uid of a Pod's Job.
-std::string owner_uid(const nlohmann::json& pod);
-
-/// The Pods of this Job, not of one that had its name before.
-bool is_pod_of(const nlohmann::json& pod, const nlohmann::json& job);
 
 [[noreturn]] void throw_no_such_job(const JobRef& ref);
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every rank's first step: from the Pod's index to the environment of dtrain-environment(7), then
-# the command in this shell's place.
+# the command in this shell's place. A launcher's too, whose workers run worker.sh.
 place=$JOB_COMPLETION_INDEX
 export DTRAIN_RESTART_COUNT="${DTRAIN_RESTART_COUNT:-0}"
 {{#roles}}
@@ -11,7 +11,9 @@ index=$((place - first))
 export {{name}}={{value}}
 {{/environment}}
 export ROLE_RANK="$index"
-export TF_CONFIG={{tf_config_head}}"$index"{{tf_config_tail}}
+{{#tf_config}}
+export TF_CONFIG={{head}}"$index"{{tail}}
+{{/tf_config}}
 {{#ranked}}
 export RANK="$place" NODE_RANK="$place" GROUP_RANK="$place"
 export TORCHELASTIC_RESTART_COUNT="$DTRAIN_RESTART_COUNT" TORCHELASTIC_RUN_ID="$DTRAIN_JOB_UID"
@@ -39,4 +41,10 @@ until has_address "$MASTER_ADDR"; do
   fi
   sleep 0.2 || sleep 1
 done
+{{^has_launcher}}
 exec{{#command}} {{word}}{{/command}}
+{{/has_launcher}}
+{{#has_launcher}}
+set --{{#command}} {{word}}{{/command}}
+. /etc/dtrain/launcher.sh
+{{/has_launcher}}

@@ -5,12 +5,23 @@ Where KUBEBUILDER_ASSETS names a folder with an API server, that alone is brough
 that need nodes are left out: those not marked `api`."""
 import os
 import pathlib
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 
 HERE = pathlib.Path(__file__).parent
 BUSYBOX = "--image=localhost/busybox:1"
+TRAINER = "--image=localhost/dtrain-trainer:test"
+FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+# Stands for DeepSpeed's own launcher: reads the host file, and starts one process a slot by PDSH.
+DEEPSPEED = """#!/bin/sh
+for word; do case $word in --hostfile=*) file=${word#*=} ;; esac; done
+hosts=$(cut -d' ' -f1 "$file" | paste -sd,)
+exec pdsh -S -f 1024 -w "$hosts" "echo \\$(hostname) runs $(grep -c . "$file") hosts: $*, \\$MARK"
+"""
 
 
 class Cluster:
@@ -46,6 +57,23 @@ def cluster():
         yield cluster
     finally:
         cluster.run("down")
+
+
+@pytest.fixture(scope="session")
+def trainer_image(cluster, build):
+    """The image of image/Dockerfile on every node, with Fashion-MNIST in /data where the machine
+    has it, and a stand-in for deepspeed."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder, "root")
+        (root / "usr/local/bin").mkdir(parents=True)
+        (root / "usr/local/bin/deepspeed").write_text(DEEPSPEED)
+        (root / "usr/local/bin/deepspeed").chmod(0o755)
+        if FASHION.is_dir():
+            shutil.copytree(FASHION, root / "data")
+        subprocess.run([HERE.parents[2] / "image/build", f"{folder}/image.tar", build.bin, root],
+                       check=True)
+        cluster.run("load", f"{folder}/image.tar")
+    return TRAINER
 
 
 @pytest.fixture(scope="session")

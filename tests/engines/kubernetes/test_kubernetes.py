@@ -1,17 +1,14 @@
 """Jobs on a real two-node cluster: see fixtures.py."""
 import os
 import pathlib
-import subprocess
 import threading
 import time
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, HERE
+from engines.kubernetes.fixtures import BUSYBOX, FASHION, HERE, TRAINER
 from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
-TRAINER = "--image=localhost/dtrain-trainer:test"
-FASHION = "/usr/share/datasets/fashion-mnist"
 
 
 def test_ranks_on_two_nodes_find_each_other(kube):
@@ -153,11 +150,8 @@ def test_the_smallest_role_suffices(kube, cluster):
         cluster.kubectl("delete", "role,rolebinding", "dtrain")
 
 
-@pytest.mark.skipif(not os.path.isdir(FASHION), reason="needs Debian's dataset-fashion-mnist")
-def test_the_mlp_trains_in_three_pods_on_two_nodes(kube, cluster):
-    image = kube.folder / "trainer.tar"
-    subprocess.run([HERE / "trainer-image", image, kube.trainer_path, FASHION], check=True)
-    cluster.run("load", str(image))
+@pytest.mark.skipif(not FASHION.is_dir(), reason="needs Debian's dataset-fashion-mnist")
+def test_the_mlp_trains_in_three_pods_on_two_nodes(kube, trainer_image):
     kube.submit("mlp", "--data=/data", "--epochs=1", flags=[TRAINER, "--workers=3", "--gpus=3"])
     kube.dtrain("logs", "-f", "mlp", seconds=180)
     job = kube.wait_for_end("mlp", 0)

@@ -170,9 +170,44 @@ TEST_CASE("the roles are places of one Job, whose success is the ranks'") {
   CHECK(error_of(job) == "no error");
   job.worker_role.memory = "1Gi";
   CHECK(error_of(job).starts_with("the roles chief and worker differ"));
-  job = job_of(2, {"true"});
+}
+
+TEST_CASE("a launcher has a Job of its own, and asks for no GPU") {
+  JobSpec job = job_of(3, {"mpirun", "a b"});
   job.type = "mpijob";
-  CHECK(error_of(job).starts_with("mpijob: the kubernetes backend runs no launcher"));
+  job.gpus = 2;
+  job.queue = "q";
+  job.env = {"ODD=it's"};
+  job.launcher_role.annotations = {"who=launcher"};
+  const Plan plan = render_plan(job);
+  const nlohmann::json workers = document(plan, "job.yaml");
+  const nlohmann::json launcher = document(plan, "launcher.yaml");
+  CHECK(workers["metadata"]["name"] == "mnist-worker");
+  CHECK(workers["spec"]["completions"] == 3);
+  CHECK(workers["spec"]["suspend"] == true);
+  CHECK(workers["spec"]["template"]["spec"]["containers"][0]["command"][1] ==
+        "/etc/dtrain/worker.sh");
+  CHECK(gpus_of(workers["spec"]["template"]["spec"]) == 2);
+  CHECK(instance_of(workers, 2) == "worker-2");
+  CHECK(launcher["metadata"]["name"] == "mnist-launcher");
+  CHECK(launcher["metadata"]["labels"]["dtrain/role"] == "launcher");
+  CHECK(launcher["spec"]["completions"] == 1);
+  CHECK(!launcher["spec"].contains("suspend"));
+  CHECK(launcher["spec"]["template"]["metadata"]["annotations"]["who"] == "launcher");
+  CHECK(gpus_of(launcher["spec"]["template"]["spec"]) == 0);
+  CHECK(instance_of(launcher, 0) == "launcher-0");
+  const nlohmann::json secret = launcher["spec"]["template"]["spec"]["volumes"][2]["secret"];
+  CHECK(secret["defaultMode"] == 0400);
+  nlohmann::json config = document(plan, "configmap.yaml")["data"];
+  CHECK(config["hostfile"] == "mnist-worker-0.mnist slots=2\n"
+                              "mnist-worker-1.mnist slots=2\n"
+                              "mnist-worker-2.mnist slots=2\n");
+  CHECK(config["worker.sh"].get<std::string>().find("export 'ODD'='it'\\''s'") !=
+        std::string::npos);
+  CHECK(config["ssh_config"].get<std::string>().starts_with("Host mnist-worker-*\n"));
+  const std::string start = config["start.sh"];
+  CHECK(start.find("set -- 'mpirun' 'a b'\n. /etc/dtrain/launcher.sh") != std::string::npos);
+  CHECK(start.find("TF_CONFIG") == std::string::npos);
 }
 
 TEST_CASE("where and with what a Pod runs is what was asked for") {

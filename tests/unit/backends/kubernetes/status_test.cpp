@@ -140,3 +140,51 @@ TEST_CASE("API times are read with and without a fraction, and nonsense is zero"
   CHECK(parse_time("yesterday") == 0);
   CHECK(parse_time("") == 0);
 }
+
+TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
+  json launcher = job_object(1);
+  launcher["metadata"]["name"] = "j-launcher";
+  launcher["metadata"]["uid"] = "l";
+  launcher["metadata"]["labels"][k_role_label] = "launcher";
+  launcher["metadata"]["annotations"][k_roles_annotation] = "launcher=1";
+  launcher["metadata"]["ownerReferences"] = json::array({{{"uid", "u"}}});
+  const auto pod = [](int index, const std::string& owner, const std::string& roles, json state) {
+    auto made = pod_object(index, state.contains("running") ? "Running" : "Failed", state);
+    (*made)["metadata"]["uid"] = owner + std::to_string(index);
+    (*made)["metadata"]["labels"][k_owner_uid_label] = owner;
+    (*made)["metadata"]["annotations"][k_roles_annotation] = roles;
+    return made;
+  };
+  json job = job_object(2);
+  const auto objects_with = [&](json state) {
+    return job_objects("j", {std::make_shared<json>(job), std::make_shared<json>(launcher)},
+                       {pod(0, "u", "worker=2", running()), pod(1, "u", "worker=2", running()),
+                        pod(0, "l", "launcher=1", std::move(state)),
+                        pod(0, "old", "worker=2", running())});
+  };
+  JobStatus status = status_of(objects_with(running()));
+  CHECK(status.phase == Phase::running);
+  REQUIRE(status.instances.size() == 3);
+  CHECK(status.instances[0].name == "launcher-0");
+  CHECK(status.instances[0].is_chief);
+  CHECK(status.instances[2].name == "worker-1");
+
+  SUBCASE("its failure is the job's, with its exit code") {
+    add_condition(launcher, "Failed", "FailedIndexes", "");
+    status = status_of(objects_with(exited(5, "2026-01-01T00:00:09Z")));
+    CHECK(status.phase == Phase::failed);
+    CHECK(status.cause->instance == "launcher-0");
+    CHECK(status.cause->rank == -1);
+    CHECK(status.cause->exit_code == 5);
+  }
+  SUBCASE("workers that have ended alone are not") {
+    add_condition(job, "Complete", "", "");
+    CHECK(summarize(job, launcher).phase != Phase::succeeded);
+    add_condition(launcher, "Complete", "", "");
+    CHECK(summarize(job, launcher).phase == Phase::succeeded);
+  }
+  SUBCASE("a worker that fails fails the job") {
+    add_condition(job, "Failed", "FailedIndexes", "");
+    CHECK(summarize(job, launcher).phase == Phase::failed);
+  }
+}

@@ -1,0 +1,89 @@
+"""Types whose launcher starts what runs at the workers."""
+import json
+import re
+
+import pytest
+
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER
+from harness import EXIT_JOB_FAILED, until
+
+pytestmark = pytest.mark.usefixtures("trainer_image")
+
+
+def pods_of(cluster, name):
+    return json.loads(cluster.kubectl("get", "pods", "-l", f"dtrain/job={name}", "-o", "json"))["items"]
+
+
+def submit(kube, kind, name, *command, flags=()):
+    kube.dtrain("submit", kind, f"--name={name}", *flags, TRAINER, "--", *command)
+
+
+def test_the_line_of_arena_runs_as_a_launcher_and_workers(kube, cluster):
+    kube.dtrain("submit", "etjob", "--name=hello", "--gpus=1", "--workers=3", TRAINER,
+                "--env=MARK=with the worker's variables",
+                "deepspeed /workspace/train_bert_ds.py --checkpoint_dir /data/deepspeed_data")
+    kube.dtrain("logs", "-f", "hello", seconds=120)
+    job = kube.wait_for_end("hello", 0)
+    assert job["trainer"] == "ETJOB"
+    assert [(i["name"], i["chief"], i["requestGPUs"]) for i in job["instances"]] == [
+        ("launcher-0", True, 0), *((f"worker-{i}", False, 1) for i in range(3))]
+    lines = sorted(line for line in kube.lines("hello", "-i", "launcher-0") if "runs" in line)
+    for index, line in enumerate(lines):
+        assert re.fullmatch(rf"hello-worker-{index}: hello-worker-{index} runs 3 hosts: .* "
+                            r"/workspace/train_bert_ds.py --checkpoint_dir /data/deepspeed_data, "
+                            r"with the worker's variables", line), line
+    assert len(lines) == 3
+    until(lambda: {pod["status"]["phase"] for pod in pods_of(cluster, "hello")} == {"Succeeded"},
+          "the workers have ended by themselves", 30)
+    [row] = [row for row in kube.dtrain("list", "-o", "json").json() if row["name"] == "hello"]
+    assert (row["status"], row["requestGPUs"]) == ("SUCCEEDED", 3)
+
+
+def test_mpirun_starts_processes_at_the_workers_by_its_own_defaults(kube):
+    submit(kube, "mpijob", "mpi", "mpirun", "-np", "2", "sh", "-c",
+           "echo $OMPI_COMM_WORLD_RANK $(hostname)", flags=["--workers=2"])
+    kube.wait_for_end("mpi", 0)
+    assert sorted(kube.lines("mpi", "-i", "launcher-0")) == ["0 mpi-worker-0", "1 mpi-worker-1"]
+
+
+def test_the_launchers_exit_code_is_the_jobs_and_ends_the_workers(kube, cluster):
+    submit(kube, "deepspeedjob", "seven", "sh", "-c", "echo lost >&2; exit 7", flags=["--workers=2"])
+    kube.dtrain("wait", "seven", expect=EXIT_JOB_FAILED, seconds=120)
+    job = kube.get("seven")
+    assert (job["status"], job["cause"]["instance"], job["cause"]["exitCode"]) == (
+        "FAILED", "launcher-0", 7)
+    assert job["cause"]["lastStderr"] == ["lost"]
+    until(lambda: {pod["status"]["phase"] for pod in pods_of(cluster, "seven")} <=
+          {"Succeeded", "Failed"}, "the workers have ended", 30)
+
+
+def test_a_launcher_that_begins_anew_finds_its_workers_cleared(kube, cluster):
+    # The first run leaves a process at a worker, and fails; the second finds none.
+    submit(kube, "mpijob", "anew", "sh", "-c",
+           "[ $DTRAIN_RESTART_COUNT = 1 ] && exec ssh -n anew-worker-0.anew '! pgrep -x tail'; "
+           "ssh -n anew-worker-0.anew tail -f /dev/null & "
+           "until ssh -n anew-worker-0.anew pgrep -x tail; do sleep 0.1; done; exit 1",
+           flags=["--workers=1", "--max-restarts=1", "--run-as-user=0"])
+    job = kube.wait_for_end("anew", 0)
+    assert job["restarts"] == 1
+    assert len(pods_of(cluster, "anew")) == 3
+
+
+def test_a_worker_whose_image_has_no_sshd_is_the_cause(kube):
+    kube.dtrain("submit", "mpijob", "--name=nossh", BUSYBOX, "--run-as-user=0", "--", "true")
+    kube.dtrain("wait", "nossh", expect=EXIT_JOB_FAILED, seconds=120)
+    cause = kube.get("nossh")["cause"]
+    assert cause["exitCode"] == 127
+    assert "by which a launcher reaches its workers" in cause["lastStderr"][0]
+
+
+def test_deletion_and_suspension_take_launcher_and_workers(kube, cluster):
+    submit(kube, "mpijob", "both", "sleep", "600", flags=["--workers=1"])
+    kube.running("both", 60)
+    kube.dtrain("suspend", "both")
+    until(lambda: not pods_of(cluster, "both"), "no Pods are left", 30)
+    kube.dtrain("resume", "both")
+    kube.running("both", 60)
+    kube.dtrain("delete", "both")
+    until(lambda: not cluster.kubectl("get", "job,pod,service,configmap,secret", "-o", "name",
+                                      "-l", "dtrain/job=both"), "all is gone", 60)
