@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "trainer/clock.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/replica.h"
@@ -91,6 +92,11 @@ void benchmark_training(const TrainerOptions& options) {
   const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
   if (replicas == 1) {
     benchmark_rank(options, *connect(cluster, comm_options(options)));
+  } else if (cluster.world_size > 1) {
+    const auto between = connect(cluster, comm_options(options));
+    check_equal_replicas(replicas, *between);
+    run_replicas(replicas, *between,
+                 [&](Communicator& communicator) { benchmark_rank(options, communicator); });
   } else {
     run_replicas(replicas, ops,
                  [&](Communicator& communicator) { benchmark_rank(options, communicator); });

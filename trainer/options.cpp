@@ -143,7 +143,8 @@ std::vector<Option> machine_options(TrainerOptions& o) {
       {.flags = "--devices",
        .target = &o.devices,
        .metavar = "LIST",
-       .help = "Replicas of this process, a thread each, in lockstep: cpu:0,cpu:1 [one]",
+       .help = "Replicas of this process, a thread each, in lockstep: cpu:0,cpu:1; of several "
+               "workers each has as many [one]",
        .group = group},
       {.flags = "--cross-device-ops",
        .target = &o.cross_device_ops,

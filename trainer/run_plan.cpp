@@ -3,11 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <span>
 
-#include "trainer/errors.h"
+#include "trainer/comm/agreement.h"
 
 namespace trainer {
+namespace {
+
+constexpr std::size_t k_longest_difference = 256;
+
+} // namespace
 
 RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t samples) {
   const auto global_batch =
@@ -33,14 +39,55 @@ RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t sa
   return plan;
 }
 
+namespace {
+
+/// "--seed is 1 and 0", where something differs.
+std::string difference(const RunPlan& mine, const RunPlan& first) {
+  std::string found;
+  const auto compare = [&](const char* what, const auto& a, const auto& b) {
+    if (found.empty() && !(a == b)) {
+      found = fmt::format("{} is {} and {}", what, a, b);
+    }
+  };
+  compare("--batch-size", mine.batch_size, first.batch_size);
+  compare("--hidden", mine.hidden, first.hidden);
+  compare("the number of training samples", mine.samples, first.samples);
+  if (found.empty() && mine.data != first.data) {
+    found = "the data, although as many samples,";
+  }
+  compare("--seed", mine.seed, first.seed);
+  compare("the number of steps", mine.steps, first.steps);
+  compare("--log-every", mine.log_every, first.log_every);
+  compare("--checkpoint-every", mine.checkpoint_every, first.checkpoint_every);
+  compare("the learning rate", mine.learning_rate.text(), first.learning_rate.text());
+  if (found.empty() && !(mine == first)) {
+    found = "--batch-split, --timeline or --communication-data-type";
+  }
+  return found;
+}
+
+} // namespace
+
 void check_same_plan(const RunPlan& plan, Communicator& communicator) {
   RunPlan first = plan;
   communicator.broadcast(std::as_writable_bytes(std::span(&first, 1)), 0, "plan");
-  if (!(first == plan)) {
-    throw UsageError(fmt::format("rank {} has other flags or data than rank 0; start all ranks "
-                                 "with the same",
-                                 communicator.rank()));
+  const std::string own = difference(plan, first);
+  std::vector<float> differs(static_cast<std::size_t>(communicator.world_size()));
+  differs[static_cast<std::size_t>(communicator.rank())] = own.empty() ? 0.0F : 1.0F;
+  communicator.all_reduce(differs, "plans that differ");
+  const auto other = std::find(differs.begin(), differs.end(), 1.0F);
+  if (other == differs.end()) {
+    return;
   }
+  const auto rank = static_cast<int>(other - differs.begin());
+  std::array<char, k_longest_difference> text{};
+  own.copy(text.data(), text.size() - 1);
+  communicator.broadcast(std::as_writable_bytes(std::span(text)), rank, "difference");
+  text.back() = '\0';
+  throw_on_all_ranks(
+      communicator,
+      fmt::format("{} and {} differ: {}; start all ranks with the same flags and data",
+                  communicator.name(rank), communicator.name(0), text.data()));
 }
 
 } // namespace trainer

@@ -16,7 +16,8 @@ struct RunPlan {
   std::int64_t log_every;
   std::int64_t checkpoint_every;
   std::uint64_t seed;
-  std::uint64_t samples;       ///< Of the training data.
+  std::uint64_t samples;       ///< Of the training data,
+  std::uint64_t data;          ///< and a digest of all data; the caller's to set.
   LearningRate learning_rate;  ///< Over samples.
   std::int64_t split_by_speed; ///< 0 or 1; a bool would leave bytes of the struct unset.
   std::int64_t timeline;
@@ -27,7 +28,8 @@ struct RunPlan {
 
 RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t samples);
 
-/// Collective. Throws UsageError on each rank whose plan is not rank 0's.
+/// Collective. Where a rank's plan is not rank 0's, throws UsageError on every rank, naming both
+/// and the first thing that differs.
 void check_same_plan(const RunPlan& plan, Communicator& communicator);
 
 } // namespace trainer

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
@@ -95,7 +96,8 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   const CpuKernels& kernels = *device.kernels;
   const bool first_rank = cluster.rank == 0;
   Outputs outputs(output_options(options), first_rank);
-  const RunPlan plan = make_run_plan(options, cluster.world_size, data.train.count);
+  RunPlan plan = make_run_plan(options, cluster.world_size, data.train.count);
+  plan.data = digest(data);
   check_same_plan(plan, communicator);
   print_choices(cluster, plan, communicator, device, data, outputs);
 
@@ -154,6 +156,30 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   }
 }
 
+/// One worker of several, with a replica a device.
+void train_worker(const TrainerOptions& options, const Cluster& cluster, const Device& device,
+                  int replicas) {
+  if (replicas > 1 && options.cross_device_ops != "auto") {
+    throw UsageError(fmt::format("--cross-device-ops={}: in a job of {} workers each adds up its "
+                                 "replicas' gradients for itself; leave it out",
+                                 options.cross_device_ops, cluster.world_size));
+  }
+  const auto between = connect(cluster, comm_options(options));
+  check_equal_replicas(replicas, *between);
+  if (replicas == 1) {
+    train_rank(options, cluster, device, find_dataset(options), *between);
+    return;
+  }
+  run_replicas(replicas, *between, [&, data = find_dataset(options)](Communicator& communicator) {
+    Cluster replica = cluster;
+    replica.world_size *= replicas;
+    replica.local_world_size *= replicas;
+    replica.rank = communicator.rank();
+    replica.local_rank = cluster.local_rank * replicas + communicator.rank() % replicas;
+    train_rank(options, replica, device, data, communicator);
+  });
+}
+
 } // namespace
 
 void train(const TrainerOptions& options) {
@@ -161,14 +187,14 @@ void train(const TrainerOptions& options) {
   const Device device = select_device(options.device);
   const auto replicas = static_cast<int>(parse_devices(options.devices).size());
   const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
+  if (cluster.world_size > 1) {
+    train_worker(options, cluster, device, replicas);
+    return;
+  }
   if (replicas == 1) {
     const auto communicator = connect(cluster, comm_options(options));
     train_rank(options, cluster, device, find_dataset(options), *communicator);
     return;
-  }
-  if (cluster.world_size > 1) {
-    throw UsageError(fmt::format("--devices={}: one device a worker in a job of {} workers",
-                                 options.devices, cluster.world_size));
   }
   const Dataset data = find_dataset(options);
   cluster.world_size = cluster.local_world_size = replicas;

@@ -150,6 +150,42 @@ def test_gradients_of_half_the_bytes_train_as_well_by_every_transport(home, data
     assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.05)
 
 
+def losses_in(path):
+    return [float(line.split(",")[2]) for line in path.read_text().splitlines()[1:]]
+
+
+def test_workers_with_several_replicas_have_the_losses_of_one_process(home, data):
+    """Two workers of two replicas, one worker of four, four of one: the same global batch."""
+    def trained(name, workers, batch, *flags):
+        path = home.folder / f"{name}.csv"
+        home.dtrain("submit", f"--name={name}", f"--workers={workers}", "--wait", "--",
+                    f"--data={data}", f"--batch-size={batch}", "--steps=60", "--log-every=20",
+                    f"--csv={path}", *flags)
+        return losses_in(path)
+
+    alone = trained("alone", 1, 64)
+    assert len(alone) == 3
+    two = "--devices=cpu:0,cpu:1"
+    for name, workers, flags in (("wide", 2, [two]), ("tcp", 2, [two, "--transport=tcp"]),
+                                 ("mirrored", 1, ["--devices=cpu:0,cpu:1,cpu:2,cpu:3"]),
+                                 ("workers", 4, [])):
+        assert trained(name, workers, 16, *flags) == pytest.approx(alone, abs=1e-5), name
+
+
+def test_a_worker_with_other_data_seed_or_devices_is_named_by_all(home, data):
+    other = idx_data.write(home.folder / "other", seed=2)
+    for flag, what in ((f"--data={other}", "the data"), ("--seed=7", "--seed is 7 and 0"),
+                       ("--devices=cpu:0,cpu:1", "--devices"),
+                       ("--learning-rate=0.1", "the learning rate")):
+        port = free_port()
+        ranks = [home.start([home.trainer_path, f"--data={data}", *([flag] if rank == 1 else [])],
+                            env=gang_env(rank, 3, port)) for rank in range(3)]
+        for rank in ranks:
+            err = rank.communicate(timeout=30 * home.build.slowness)[1].decode()
+            assert rank.returncode == EXIT_USAGE and err.count("\n") == 1, err
+            assert what in err and "rank 1 (" in err and "rank 0 (" in err, err
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_run_continued_is_bit_identical_to_one_that_never_stopped(home, data, workers):
     def run(folder, *flags):

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "trainer/data/idx.h"
+#include "trainer/data/xxh64.h"
 #include "trainer/errors.h"
 #include "trainer/random.h"
 
@@ -74,6 +75,15 @@ Dataset load_dataset(const std::string& folder) {
                                 dataset.train.features, dataset.test.features));
   }
   return dataset;
+}
+
+std::uint64_t digest(const Dataset& dataset) {
+  std::uint64_t sum = dataset.classes;
+  for (const Split* split : {&dataset.train, &dataset.test}) {
+    sum = xxh64(split->images, sum + split->features);
+    sum = xxh64(split->labels, sum);
+  }
+  return sum;
 }
 
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {

@@ -30,6 +30,9 @@ Dataset load_dataset(const std::string& folder);
 /// Random images of MNIST's shape, for benchmarks.
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed);
 
+/// Of all samples and labels, to tell data sets apart; not against forgery.
+std::uint64_t digest(const Dataset& dataset);
+
 /// The four names.
 const std::vector<std::string>& dataset_file_names();
 

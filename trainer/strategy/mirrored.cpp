@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/comm/worker_group.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -64,9 +65,10 @@ CrossDeviceOps parse_cross_device_ops(const std::string& text) {
   return text == "hierarchical-copy" ? CrossDeviceOps::hierarchical_copy : CrossDeviceOps::shares;
 }
 
-void run_replicas(int replicas, CrossDeviceOps ops,
-                  const std::function<void(Communicator&)>& body) {
-  InProcessGroup group(replicas, ops);
+namespace {
+
+template <typename Group>
+void run_in(Group& group, int replicas, const std::function<void(Communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto run = [&](int replica) {
@@ -96,6 +98,20 @@ void run_replicas(int replicas, CrossDeviceOps ops,
   if (first) {
     std::rethrow_exception(first);
   }
+}
+
+} // namespace
+
+void run_replicas(int replicas, CrossDeviceOps ops,
+                  const std::function<void(Communicator&)>& body) {
+  InProcessGroup group(replicas, ops);
+  run_in(group, replicas, body);
+}
+
+void run_replicas(int replicas, Communicator& between,
+                  const std::function<void(Communicator&)>& body) {
+  WorkerGroup group(replicas, between);
+  run_in(group, replicas, body);
 }
 
 } // namespace trainer

@@ -23,4 +23,8 @@ CrossDeviceOps parse_cross_device_ops(const std::string& text);
 /// when all have ended. Throws what the first replica to fail threw.
 void run_replicas(int replicas, CrossDeviceOps ops, const std::function<void(Communicator&)>& body);
 
+/// The same for one of several workers, which `between` connects and which all have as many.
+void run_replicas(int replicas, Communicator& between,
+                  const std::function<void(Communicator&)>& body);
+
 } // namespace trainer

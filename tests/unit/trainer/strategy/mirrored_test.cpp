@@ -1,10 +1,13 @@
 #include "trainer/strategy/mirrored.h"
 
+#include <array>
 #include <atomic>
 #include <cmath>
 
 #include <doctest/doctest.h>
 
+#include "../comm/ranks.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/errors.h"
 #include "trainer/replica.h"
@@ -81,6 +84,72 @@ TEST_CASE("two replicas reach the loss of one with the same global batch to 1e-5
   for (const CrossDeviceOps ops : k_all) {
     CHECK(std::abs(train(2, 16, ops) - one) < 1e-5);
   }
+}
+
+/// What each of `workers` processes with two replicas ends with, as threads here.
+std::vector<std::string> run_workers(int workers, const std::vector<int>& replicas,
+                                     const std::function<void(Communicator&)>& body) {
+  return test::run_ranks(workers, test::options_for(CommOptions::Transport::automatic),
+                         [&](Communicator& between) {
+                           const int own = replicas[static_cast<std::size_t>(between.rank())];
+                           check_equal_replicas(own, between);
+                           run_replicas(own, between, body);
+                         });
+}
+
+TEST_CASE("sums over replicas of several workers are the same bits on all") {
+  std::vector<std::vector<float>> got(6);
+  const auto thrown = run_workers(3, {2, 2, 2}, [&](Communicator& communicator) {
+    CHECK(communicator.world_size() == 6);
+    const auto gradient = communicator.allocate(50'000);
+    const auto loss = communicator.allocate(1);
+    for (int round = 0; round < 30; ++round) {
+      const auto mine = static_cast<float>(communicator.rank() + 1);
+      std::fill(gradient.begin(), gradient.end(), 0.1F * mine);
+      loss[0] = static_cast<float>(round);
+      const auto a = communicator.start_all_reduce(gradient.first(20'000), "first");
+      const auto b = communicator.start_all_reduce(gradient.subspan(20'000), "second");
+      communicator.wait(a);
+      communicator.wait(b);
+      communicator.all_reduce(loss, "loss");
+    }
+    std::array<int, 3> from{communicator.rank(), 7, 9};
+    communicator.broadcast(std::as_writable_bytes(std::span(from)), 3, "from");
+    CHECK(from[0] == 3);
+    communicator.barrier("end");
+    auto& mine = got[static_cast<std::size_t>(communicator.rank())];
+    mine.assign(gradient.begin(), gradient.end());
+    mine.push_back(loss[0]);
+  });
+  CHECK(thrown == std::vector<std::string>(3));
+  CHECK(got[0][49'999] == doctest::Approx(2.1));
+  CHECK(got[0][50'000] == doctest::Approx(6 * 29));
+  for (const auto& one : got) {
+    CHECK(one == got[0]);
+  }
+}
+
+TEST_CASE("workers with unlike numbers of replicas are both named, on all of them") {
+  for (const std::string& text : run_workers(3, {2, 2, 1}, [](Communicator&) {})) {
+    CAPTURE(text);
+    CHECK(text.find("rank 0 (") != std::string::npos);
+    CHECK(text.find("has 2, rank 2 (") != std::string::npos);
+    CHECK(text.find("has 1; ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a replica that fails takes all replicas of all workers with it") {
+  const auto thrown = run_workers(2, {2, 2}, [](Communicator& communicator) {
+    const auto gradient = communicator.allocate(1000);
+    for (int step = 0;; ++step) {
+      if (step == 3 && communicator.rank() == 3) {
+        throw DataError("the disk is on fire");
+      }
+      communicator.all_reduce(gradient, "gradient");
+    }
+  });
+  CHECK(thrown[1] == "the disk is on fire");
+  CHECK(thrown[0].find("rank 1 (") != std::string::npos);
 }
 
 TEST_CASE("a replica that fails takes the others with it, and its error is the one thrown") {

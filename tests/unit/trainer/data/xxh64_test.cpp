@@ -1,0 +1,35 @@
+#include "trainer/data/xxh64.h"
+
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "trainer/data/dataset.h"
+
+using namespace trainer;
+
+namespace {
+
+std::uint64_t hash(const std::string& text, std::uint64_t seed = 0) {
+  return xxh64({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, seed);
+}
+
+} // namespace
+
+TEST_CASE("known texts have the sums that xxHash gives them") {
+  CHECK(hash("") == 0xEF46DB3751D8E999);
+  CHECK(hash("a") == 0xD24EC4F1A98C6E5B);
+  CHECK(hash("abc") == 0x44BC2CF5AD770999);
+  CHECK(hash("Nobody inspects the spammish repetition") == 0xFBCEA83C8A378BF1);
+}
+
+TEST_CASE("a data set's digest changes with any pixel or label, and with nothing else") {
+  Dataset data = synthetic_dataset(1000, 1);
+  const std::uint64_t before = digest(data);
+  CHECK(digest(synthetic_dataset(1000, 1)) == before);
+  data.train.images[500'000] ^= 1;
+  CHECK(digest(data) != before);
+  data.train.images[500'000] ^= 1;
+  data.train.labels[999] ^= 1;
+  CHECK(digest(data) != before);
+}
