@@ -72,7 +72,7 @@ void require_identity(const UserTemplate& file, const YAML::Node& built_in, cons
                       const std::string& path) {
   for (const auto& entry : built_in) {
     const std::string key = scalar(entry.first);
-    const std::string at = path.empty() ? key : path + "." + key;
+    const std::string at = path.empty() ? key : fmt::format("{}.{}", path, key);
     const YAML::Node other = own.IsMap() ? own[key] : YAML::Node();
     const std::string wanted = scalar(entry.second);
     if (!wanted.empty() && is_identity(path, key) && (!other || scalar(other) != wanted)) {

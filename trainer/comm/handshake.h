@@ -22,7 +22,12 @@
 
 namespace trainer {
 
-enum class LinkPurpose : std::uint32_t { rendezvous = 1, ring = 2, parameter_server = 3, coordinator = 4 };
+enum class LinkPurpose : std::uint32_t {
+  rendezvous = 1,
+  ring = 2,
+  parameter_server = 3,
+  coordinator = 4
+};
 
 /// What a rank says of itself in a Hello.
 struct Introduction {

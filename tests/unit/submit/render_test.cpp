@@ -58,13 +58,16 @@ ranks: [ {{#ranks}}{ {{host}}: {{i}}, of: {{workers}} }, {{/ranks}} ]
 TEST_CASE("a name without a value is an error that names template, line and tag") {
   CHECK(refused("a: 1\nb: {{nmae}}\n", {{"name", "x"}}) ==
         "job.yaml:2: {{nmae}} has no value here; --set=nmae=VALUE gives it one");
-  CHECK(refused("\n\n{{#xs}}\n{{/xs}}\n") == "job.yaml:3: {{#xs}} has no value here; --set=xs=VALUE gives it one");
-  CHECK(refused("{{^xs}}\n{{/xs}}\n") == "job.yaml:1: {{^xs}} has no value here; --set=xs=VALUE gives it one");
+  CHECK(refused("\n\n{{#xs}}\n{{/xs}}\n") ==
+        "job.yaml:3: {{#xs}} has no value here; --set=xs=VALUE gives it one");
+  CHECK(refused("{{^xs}}\n{{/xs}}\n") ==
+        "job.yaml:1: {{^xs}} has no value here; --set=xs=VALUE gives it one");
   CHECK(refused("{{#xs}}\na: {{y}}\n{{/xs}}\n", {{"xs", {{{"y", 1}}, {{"z", 1}}}}}) ==
         "job.yaml:2: {{y}} has no value here; --set=y=VALUE gives it one");
   CHECK(refused("a: {{xs}}\n", {{"xs", {1}}}) ==
         "job.yaml:1: {{xs}} is a list or a map; go through it with {{#xs}} … {{/xs}}");
-  CHECK(refused("a: {{x}}\n", {{"x", nullptr}}) == "job.yaml:1: {{x}} has no value here; --set=x=VALUE gives it one");
+  CHECK(refused("a: {{x}}\n", {{"x", nullptr}}) ==
+        "job.yaml:1: {{x}} has no value here; --set=x=VALUE gives it one");
 }
 
 TEST_CASE("tags that could put a value in unquoted are refused") {

@@ -27,8 +27,8 @@ namespace trainer {
 /// MPI between initialize and finalize. One at a time in a process, and one in its life.
 class Mpi {
  public:
-  /// Throws ClusterError outside mpirun and where there is no plug-in or no Open MPI: that `what_for`
-  /// cannot be, and what to do `instead`.
+  /// Throws ClusterError outside mpirun and where there is no plug-in or no Open MPI: that
+  /// `what_for` cannot be, and what to do `instead`.
   static std::unique_ptr<Mpi> load(const std::string& what_for, const std::string& instead);
 
   /// Over a table of one's own, for tests.
