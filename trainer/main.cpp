@@ -5,6 +5,7 @@
 
 #include "submit/errors.h"
 #include "trainer/benchmark.h"
+#include "trainer/communication_plan.h"
 #include "trainer/errors.h"
 #include "trainer/evaluator.h"
 #include "trainer/options.h"
@@ -29,6 +30,8 @@ void run(const std::vector<std::string>& args) {
     trainer::benchmark_gemm();
   } else if (options.plan > 0) {
     trainer::print_plan(options);
+  } else if (options.print_plan) {
+    trainer::print_communication_plan(options);
   } else if (const auto task = trainer::parameter_server_task()) {
     trainer::run_parameter_server_task(*task, options);
   } else if (trainer::is_evaluator_task()) {

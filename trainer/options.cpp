@@ -14,7 +14,7 @@ constexpr std::int64_t k_max_batch = 1 << 20;
 constexpr std::int64_t k_hidden_multiple = 16; // As models/mlp.h asks.
 constexpr std::int64_t k_max_hidden = 1 << 16;
 constexpr std::int64_t k_max_seconds = 1'000'000;
-constexpr std::int64_t k_max_bucket_kib = 1 << 20;
+constexpr std::int64_t k_most_bytes_per_pack = std::int64_t{1} << 30;
 
 std::vector<Option> training_options(TrainerOptions& o) {
   const std::string group = "Training";
@@ -170,13 +170,14 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .complete = Complete::choices,
        .choices = {"auto", "shm", "tcp"}},
-      {.flags = "--bucket-size",
-       .target = &o.bucket_kib,
-       .metavar = "KIB",
-       .help = "Gradients that are reduced together, while backward still runs [128]",
+      {.flags = "--bytes-per-pack",
+       .target = &o.bytes_per_pack,
+       .metavar = "BYTES",
+       .help = "Gradients that are reduced together, as soon as backward has them; 0: all at once, "
+               "at its end [131072]",
        .group = group,
-       .minimum = 1,
-       .maximum = k_max_bucket_kib},
+       .minimum = 0,
+       .maximum = k_most_bytes_per_pack},
       {.flags = "--communication-data-type",
        .target = &o.communication_data_type,
        .metavar = "TYPE",
@@ -185,6 +186,18 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .complete = Complete::choices,
        .choices = {"fp32", "bf16", "fp16"}},
+      {.flags = "--print-plan",
+       .target = &o.print_plan,
+       .metavar = "",
+       .help = "Do not train: print how this job's ranks would reduce each pack of gradients and "
+               "what that sends, and which way they take at which size",
+       .group = group},
+      {.flags = "--deterministic",
+       .target = &o.deterministic,
+       .metavar = "",
+       .help = "Refuse what would not give the same bits again: --batch-split=speed, "
+               "--update=async and --backup-workers; all else always does",
+       .group = group},
       {.flags = "--batch-split",
        .target = &o.batch_split,
        .metavar = "HOW",
@@ -349,6 +362,17 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
                                  options.resume ? "--resume" : "--checkpoint-every"));
   }
+  if (options.deterministic) {
+    const char* loose = options.batch_split == "speed" ? "--batch-split=speed"
+                        : options.update == "async"    ? "--update=async"
+                        : options.backup_workers > 0   ? "--backup-workers"
+                                                       : nullptr;
+    if (loose != nullptr) {
+      throw UsageError(fmt::format("--deterministic: {} follows the clock, and a run is not "
+                                   "repeated bit for bit; leave one of them out",
+                                   loose));
+    }
+  }
   if (options.communication == "nccl") {
     throw UsageError("--communication=nccl: this build of dtrain-trainer has no CUDA kernels; use "
                      "auto, ring or mpi");
@@ -378,7 +402,7 @@ CommOptions comm_options(const TrainerOptions& options) {
 }
 
 Buckets bucket_options(const TrainerOptions& options) {
-  return {static_cast<std::size_t>(options.bucket_kib) << 10,
+  return {options.bytes_per_pack == 0 ? SIZE_MAX : static_cast<std::size_t>(options.bytes_per_pack),
           options.communication_data_type == "bf16"   ? WireType::bf16
           : options.communication_data_type == "fp16" ? WireType::fp16
                                                       : WireType::fp32};

@@ -22,7 +22,7 @@ struct TrainerOptions {
   std::string device = "auto";
   std::string communication = "auto";
   std::string transport = "auto";
-  std::int64_t bucket_kib = 128;
+  std::int64_t bytes_per_pack = 128 << 10; ///< 0: all in one.
   std::string communication_data_type = "fp32";
   std::string batch_split = "equal";
   std::string devices;
@@ -49,6 +49,8 @@ struct TrainerOptions {
   std::int64_t plan_ranks_per_host = 1;
   double plan_bandwidth = 0; ///< GB/s; 0: measured.
   double plan_latency = 0;   ///< Microseconds; 0: measured.
+  bool print_plan = false;
+  bool deterministic = false;
   bool help = false;
   bool version = false;
 };

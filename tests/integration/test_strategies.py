@@ -192,6 +192,7 @@ def test_mistakes_in_a_job_with_servers_are_one_line(home, data):
     assert "cluster.evaluator" in alone_with(home, data, {**both, "evaluator": ["127.0.0.1:2"]},
                                              {"type": "evaluator", "index": 0})
     worker = {"type": "worker", "index": 0}
+    assert "--print-plan" in alone_with(home, data, both, worker, "--print-plan")
     assert "--backup-workers=1" in alone_with(home, data, both, worker, "--backup-workers=1")
     assert "--max-staleness" in alone_with(home, data, both, worker, "--max-staleness=1")
     for flag, named in [("--checkpoint-dir=x", "--snapshot-dir"), ("--timeline=x", "--timeline"),
@@ -296,6 +297,39 @@ def test_a_slow_worker_is_named_and_gets_a_smaller_share_on_request(home, data):
     assert all(int(fast) + int(slow) == 1024 for fast, slow in shares)
     # Not the last alone: what else runs on the machine may slow the fast one for a while.
     assert any(int(fast) > 1.5 * int(slow) for fast, slow in shares), shares
+
+
+def test_the_plan_of_a_job_says_which_way_each_pack_goes_and_what_that_sends(home):
+    def plan(workers, *flags):
+        out = home.dtrain("submit", f"--name=plan-{len(plans)}", f"--workers={workers}", "--wait",
+                          "--", "--print-plan", *flags).out
+        plans.append(out)
+        total = int(re.search(r"gradients +([\d,]+) bytes", out).group(1).replace(",", ""))
+        packs = [int(text.replace(",", "")) for text in re.findall(r"pack \d+ +([\d,]+) bytes", out)]
+        assert sum(packs) == total and "held-out" not in out
+        sent = re.search(r"a step +rank 0 sends ([\d,]+) bytes", out)
+        return out, total, packs, int(sent.group(1).replace(",", "")) if sent else 0
+
+    plans = []
+    out, total, packs, sent = plan(3, "--transport=tcp")
+    assert len(packs) == 3 and min(packs[:-1]) >= 131072 and abs(sent - total * 4 / 3) < 3
+    assert "to 8 KiB   direct" in out and "larger     ring: reduce-scatter" in out
+    _, total, packs, sent = plan(2, "--transport=tcp", "--bytes-per-pack=0",
+                                 "--communication-data-type=bf16")
+    assert packs == [total] and abs(sent - total / 2) < 3
+    out, _, packs, sent = plan(2, "--transport=shm", "--bytes-per-pack=1000")
+    assert len(packs) > 3 and sent == 0 and "in place" in out
+    out, _, _, sent = plan(2, "--devices=cpu:0,cpu:1", "--transport=tcp")
+    assert "replicas in memory, then ring" in out and abs(sent - total) < 3
+
+
+@pytest.mark.parametrize("loose", ["--batch-split=speed", "--update=async", "--backup-workers=1"])
+def test_deterministic_refuses_what_follows_the_clock(home, data, loose):
+    refused = home.trainer(f"--data={data}", "--deterministic", loose, expect=EXIT_USAGE)
+    assert refused.err.count("\n") == 1 and loose.partition("=")[0] in refused.err
+    ends = [held_out(home.trainer(f"--data={data}", "--deterministic", "--steps=20").out)
+            for _ in range(2)]
+    assert ends[0] == ends[1]
 
 
 def test_a_plan_names_the_best_number_of_servers(home):

@@ -26,6 +26,9 @@ class Background final : public Transport {
   Background& operator=(const Background&) = delete;
 
   std::string describe() const override { return carrier_->describe(); }
+  Route route(std::size_t bytes, WireType wire) const override {
+    return carrier_->route(bytes, wire);
+  }
 
   std::span<float> allocate(std::size_t count) override {
     if (started_ > 0) {

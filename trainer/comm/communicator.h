@@ -43,6 +43,9 @@ class Communicator {
   /// How it works, for the line of choices at start: "ring over TCP, 3 ranks".
   virtual std::string describe() const = 0;
 
+  /// How it would all-reduce a registered buffer of so many bytes of float32.
+  virtual Route route(std::size_t bytes, WireType wire) const = 0;
+
   /// Registered memory: `count` floats, zeroed, 64-byte aligned, as long-lived as the communicator.
   /// A collective: every rank calls it with the same count.
   virtual std::span<float> allocate(std::size_t count) = 0;

@@ -25,6 +25,13 @@ class Hosts final : public Carrier {
     return fmt::format("shared memory within {} hosts, TCP ring between them", leaders_.size());
   }
 
+  Route route(std::size_t bytes, WireType wire) const override {
+    Route between = between_ ? between_->route(bytes, wire) : Route{"its leader's", 0};
+    return {fmt::format("hierarchical: {}; then between hosts {}",
+                        within_ ? within_->route(bytes, wire).how : "one rank", between.how),
+            between.sent};
+  }
+
   std::span<float> allocate(std::size_t count) override {
     if (!within_) {
       return between_->allocate(count);

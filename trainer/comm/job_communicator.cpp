@@ -25,6 +25,9 @@ class JobCommunicator final : public Communicator {
   int world_size() const noexcept override { return world_size_; }
   std::string name(int rank) const override { return health_->name(rank); }
   std::string describe() const override { return description_; }
+  Route route(std::size_t bytes, WireType wire) const override {
+    return transport_->route(bytes, wire);
+  }
 
   std::span<float> allocate(std::size_t count) override {
     Collective collective;

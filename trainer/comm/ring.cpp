@@ -23,6 +23,15 @@ class Ring final : public Carrier {
 
   std::string describe() const override { return "ring over TCP"; }
 
+  Route route(std::size_t bytes, WireType wire) const override {
+    const auto size = static_cast<double>(bytes);
+    if (goes_round_whole(bytes)) {
+      return {"direct: whole to every rank, fp32, each adds up", (n_ - 1) * size};
+    }
+    return {"ring: reduce-scatter and all-gather, one TCP stream, a slice of each chunk at a time",
+            2 * (n_ - 1) * size / n_ / (wire == WireType::fp32 ? 1 : 2)};
+  }
+
   std::span<float> allocate(std::size_t count) override {
     std::span<float> floats = memory_.emplace_back(count).floats();
     Collective collective;
@@ -52,8 +61,12 @@ class Ring final : public Carrier {
  private:
   int wrap(int position) const { return ((position % n_) + n_) % n_; }
 
+  bool goes_round_whole(std::size_t bytes) const {
+    return bytes <= (n_ == 2 ? k_short_of_two : k_short);
+  }
+
   void all_reduce(std::span<std::byte> bytes, WireType wire) {
-    if (bytes.size() <= (n_ == 2 ? k_short_of_two : k_short)) {
+    if (goes_round_whole(bytes.size())) {
       go_round(bytes);
       add_up(bytes, wire);
     } else if (wire == WireType::fp32) {

@@ -29,6 +29,13 @@ class SharedMemory final : public Transport {
 
   std::string describe() const override { return "shared memory"; }
 
+  Route route(std::size_t bytes, WireType) const override {
+    return {bytes <= k_block_floats * sizeof(float)
+                ? "shared memory: in place, by the last rank to come"
+                : "shared memory: in place, by whoever waits, block by block",
+            0};
+  }
+
   std::span<float> allocate(std::size_t count) override {
     const std::size_t stride =
         (count * sizeof(float) + k_shared_page - 1) / k_shared_page * k_shared_page;

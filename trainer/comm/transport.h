@@ -27,6 +27,8 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
   virtual std::string describe() const = 0;
+  /// Of an all_reduce of registered memory.
+  virtual Route route(std::size_t bytes, WireType wire) const = 0;
   virtual std::span<float> allocate(std::size_t count) = 0;
   /// Returns when it is done on this rank. Throws PeerError.
   virtual void carry_out(Collective collective) = 0;

@@ -18,12 +18,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace trainer {
 
 enum class WireType : std::uint32_t { fp32 = 0, bf16 = 1, fp16 = 2 };
 
 const char* wire_type_name(WireType type);
+
+/// How a buffer of some length is all-reduced, in the words of comm/ring.h and the like.
+struct Route {
+  std::string how;
+  double sent = 0; ///< Bytes that this rank gives to a network; below 0: not known.
+};
 
 struct WireKernels {
   /// to[i] = R(from[i])

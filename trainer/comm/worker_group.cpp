@@ -60,6 +60,11 @@ class WorkerGroup::Member final : public Communicator {
                        state_.replicas, state_.between.describe());
   }
 
+  Route route(std::size_t bytes, WireType wire) const override {
+    Route between = state_.between.route(bytes, wire);
+    return {"replicas in memory, then " + between.how, between.sent};
+  }
+
   std::span<float> allocate(std::size_t count) override {
     if (replica_ != 0) {
       return within_.allocate(count);

@@ -16,6 +16,14 @@ MultiWorker::MultiWorker(Communicator& communicator, AdamOptimizer& optimizer,
                        : std::max<std::size_t>(buckets.bytes / sizeof(float), 1)),
       split_(split), timeline_(timeline) {}
 
+std::vector<std::size_t> MultiWorker::bucket_bytes() const {
+  std::vector<std::size_t> bytes;
+  for (const Bucket& bucket : buckets_) {
+    bytes.push_back((bucket.last - bucket.first) * sizeof(float));
+  }
+  return bytes;
+}
+
 void MultiWorker::note(Timeline::What what, double begin, double end) {
   if (timeline_ != nullptr) {
     timeline_->add(what, begin, end);

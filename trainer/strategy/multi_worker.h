@@ -37,6 +37,9 @@ class MultiWorker {
   /// One step of training. The score is this rank's own.
   Score step(Mlp& model, const Batch& batch);
 
+  /// Bytes of float32 in each bucket of the last step.
+  std::vector<std::size_t> bucket_bytes() const;
+
   /// Whether the last step has changed the ranks' shares of a batch: on every rank alike.
   bool has_new_shares() const { return has_new_shares_; }
 
