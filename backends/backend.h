@@ -33,6 +33,20 @@ struct Plan {
   std::vector<std::string> notices; ///< One line each, for stderr ("4 GPUs asked, 0 found: …").
 };
 
+/// What submit() is at. A step that an engine has no need of is left out.
+enum class SubmitStep { check, upload, create };
+
+struct SubmitProgress {
+  SubmitStep step = SubmitStep::check;
+  bool done = false;
+  std::int64_t bytes = 0;
+  std::int64_t bytes_total = 0; ///< 0: not known.
+  std::string text = {};        ///< "213.0 MB of 500.0 MB"; of a step that is done: what it did.
+};
+
+/// One that throws ends the submission, with nothing left behind.
+using SubmitSink = std::function<void(const SubmitProgress&)>;
+
 /// Arena's states.
 enum class Phase { queuing, pending, running, succeeded, failed };
 
@@ -168,8 +182,9 @@ class Backend {
 
   virtual Plan render(const JobSpec& job, const Templates& templates) const = 0;
 
-  /// Starts the job and returns when the engine has it. UsageError where the name is in use.
-  virtual void submit(const Plan& plan) = 0;
+  /// Starts the job and returns when the engine has it. UsageError where the name is in use. `tell`
+  /// may be empty.
+  virtual void submit(const Plan& plan, const SubmitSink& tell) = 0;
 
   virtual std::vector<JobSummary> list(const ListQuery& query) = 0;
 

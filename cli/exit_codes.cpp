@@ -1,6 +1,9 @@
 #include "cli/exit_codes.h"
 
+#include "cli/interrupt.h"
 #include "submit/errors.h"
+
+#include <csignal>
 
 namespace dtrain {
 
@@ -16,6 +19,9 @@ int exit_code(const std::exception& error) {
   }
   if (dynamic_cast<const JobFailed*>(&error) != nullptr) {
     return k_exit_job_failed;
+  }
+  if (const auto* interrupted = dynamic_cast<const Interrupted*>(&error)) {
+    return interrupted->signal == SIGTERM ? k_exit_terminated : k_exit_interrupted;
   }
   return k_exit_error;
 }

@@ -25,6 +25,10 @@ void on_interrupt(int signal) {
   signal == SIGINT ? leave(g_farewell, k_exit_interrupted) : _exit(k_exit_terminated);
 }
 
+volatile std::sig_atomic_t g_noted = 0; // NOLINT: see above
+
+void on_noted(int signal) { g_noted = g_noted == 0 ? signal : g_noted; }
+
 void on_deadline(int) { leave(g_deadline, k_exit_error); }
 
 void handle(int signal, void (*handler)(int)) {
@@ -60,6 +64,19 @@ DetachOnInterrupt::~DetachOnInterrupt() {
   handle(SIGINT, SIG_DFL);
   handle(SIGTERM, SIG_DFL);
 }
+
+NoteInterrupt::NoteInterrupt() {
+  g_noted = 0;
+  handle(SIGINT, on_noted);
+  handle(SIGTERM, on_noted);
+}
+
+NoteInterrupt::~NoteInterrupt() {
+  handle(SIGINT, SIG_DFL);
+  handle(SIGTERM, SIG_DFL);
+}
+
+int NoteInterrupt::signal() const { return g_noted; }
 
 Deadline::Deadline(std::chrono::nanoseconds after, std::string message) {
   if (after > std::chrono::nanoseconds::zero()) {

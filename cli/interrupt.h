@@ -2,6 +2,8 @@
 // the command with one line on stderr, and never the job.
 #pragma once
 
+#include "submit/errors.h"
+
 #include <chrono>
 #include <string>
 
@@ -15,6 +17,25 @@ class DetachOnInterrupt {
   ~DetachOnInterrupt();
   DetachOnInterrupt(const DetachOnInterrupt&) = delete;
   DetachOnInterrupt& operator=(const DetachOnInterrupt&) = delete;
+};
+
+/// A signal ended what a command was about: exit 128 + signal.
+struct Interrupted : Error {
+  Interrupted(const std::string& message, int number) : Error(message), signal(number) {}
+  int signal;
+};
+
+/// While it lives, SIGINT and SIGTERM are only noted, so that work can be undone first. At most one
+/// at a time, and none beside a DetachOnInterrupt.
+class NoteInterrupt {
+ public:
+  NoteInterrupt();
+  ~NoteInterrupt();
+  NoteInterrupt(const NoteInterrupt&) = delete;
+  NoteInterrupt& operator=(const NoteInterrupt&) = delete;
+
+  /// The first that came; 0: none.
+  int signal() const;
 };
 
 /// While it lives, the passing of `after` writes `message` and exits with 1. None for 0.

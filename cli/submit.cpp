@@ -5,6 +5,7 @@
 #include "cli/job_outcome.h"
 #include "cli/locations.h"
 #include "cli/output/job_text.h"
+#include "cli/output/steps.h"
 #include "cli/output/time.h"
 #include "cli/output_option.h"
 #include "cli/target.h"
@@ -23,6 +24,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 namespace dtrain {
@@ -368,6 +370,47 @@ bool parse_clone(const Context& context, SubmitOptions& options, const CommandTa
   return true;
 }
 
+/// "job/mnist: 3 workers of 1 GPU on local"
+std::string resolved_text(const JobSpec& job) {
+  std::string roles;
+  for (const Role& role : job_roles(job)) {
+    roles += fmt::format("{}{} {}{}", roles.empty() ? "" : ", ", role.replicas, role.name,
+                         role.replicas == 1 ? "" : "s");
+    roles +=
+        role.gpus == 0 ? "" : fmt::format(" of {} GPU{}", role.gpus, role.gpus == 1 ? "" : "s");
+  }
+  return fmt::format("job/{}: {} on {}", job.name, roles, job.backend);
+}
+
+/// Ctrl-C while code is brought takes back what is there of it; before and after, it ends dtrain.
+void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool quiet) {
+  Steps steps(context.err, quiet);
+  std::optional<NoteInterrupt> interrupt;
+  const auto require_wanted = [&] {
+    if (interrupt && interrupt->signal() != 0) {
+      throw Interrupted("interrupted: nothing was submitted", interrupt->signal());
+    }
+  };
+  steps.resolved(resolved_text(plan.job));
+  try {
+    backend.submit(plan, [&](const SubmitProgress& progress) {
+      if (progress.step == SubmitStep::upload && !progress.done && !interrupt) {
+        interrupt.emplace();
+      }
+      require_wanted();
+      if (progress.step != SubmitStep::upload || progress.done) {
+        interrupt.reset();
+      }
+      steps.tell(progress);
+    });
+  } catch (const Error&) {
+    steps.fail();
+    require_wanted(); // A signal to all of the terminal's processes ends git too.
+    throw;
+  }
+  steps.finish();
+}
+
 int run_submit(Context& context, const SubmitOptions& options) {
   Target target = {context.make_backend(options.job.backend, options.access),
                    options.job.namespace_name};
@@ -392,7 +435,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
     print_plan(context, plan, options.output);
     return 0;
   }
-  target.backend->submit(plan);
+  submit_in_steps(context, *target.backend, plan, options.quiet || !options.output.empty());
   print_submitted(context, target, options, plan.job.name);
   if (options.wait) {
     follow(context, target, options, plan.job.name);

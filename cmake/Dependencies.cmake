@@ -15,6 +15,11 @@ find_library(DTRAIN_YAML_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 add_library(dtrain_yaml STATIC IMPORTED)
 set_target_properties(dtrain_yaml PROPERTIES IMPORTED_LOCATION ${DTRAIN_YAML_ARCHIVE})
 
+find_library(DTRAIN_CRYPTO_ARCHIVE NAMES libcrypto.a REQUIRED)
+add_library(dtrain_crypto STATIC IMPORTED)
+set_target_properties(dtrain_crypto PROPERTIES IMPORTED_LOCATION ${DTRAIN_CRYPTO_ARCHIVE}
+  INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS}")
+
 # Debian's oneDNN package asks for OpenCL's headers in its CMake file, which we have no use for.
 find_library(DTRAIN_DNNL_LIBRARY NAMES dnnl REQUIRED)
 find_path(DTRAIN_DNNL_INCLUDE NAMES oneapi/dnnl/dnnl.h REQUIRED)

@@ -58,6 +58,12 @@ std::string text_of(const JobRef& job) {
                                text_of(job), job.namespace_name, job.name));
 }
 
+void report(const SubmitSink& tell, const SubmitProgress& progress) {
+  if (tell) {
+    tell(progress);
+  }
+}
+
 std::string read_to_end(int fd) {
   std::string text;
   std::array<char, 4096> block{};
@@ -189,19 +195,29 @@ Plan LocalBackend::render(const JobSpec& job, const Templates& templates) const 
   return render_local_plan(job, machine, templates);
 }
 
-void LocalBackend::submit(const Plan& plan) {
+void LocalBackend::submit(const Plan& plan, const SubmitSink& tell) {
   Plan current = plan;
-  while (start(current) == k_gpus_taken) {
+  while (start(current, tell) == k_gpus_taken) {
     current = render(plan.job, plan.templates); // With GPUs that are still free.
   }
 }
 
-std::string LocalBackend::start(const Plan& plan) {
+std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
   const auto& text = plan.documents.front().text;
   auto gang = read_local_plan(text);
   const bool has_code = !plan.job.sync_mode.empty();
-  if (!has_code) {
+  const auto check = [&] {
     require_startable(gang);
+    report(tell, {.step = SubmitStep::check,
+                  .done = true,
+                  .text = gang.mounts.empty()
+                              ? fmt::format("{} can be run", printable(gang.command.front()))
+                              : fmt::format("{} can be run, its data is there",
+                                            printable(gang.command.front()))});
+  };
+  report(tell, {.step = SubmitStep::check});
+  if (!has_code) {
+    check();
   }
   forget_expired(gang.job);
   if (store_.open(gang.job)) {
@@ -213,13 +229,15 @@ std::string LocalBackend::start(const Plan& plan) {
     staged.write(k_plan_file, text);
     if (has_code) {
       const auto code = staged.path() + "/" + k_code_folder;
-      bring_code(plan.job, code);
+      const auto brought = bring_code(plan.job, code, tell);
+      report(tell, {.step = SubmitStep::upload, .done = true, .text = brought});
       const auto final_code = store_.job_path(gang.job) + "/" + k_code_folder;
       if (gang.working_dir.starts_with(final_code)) {
         gang.working_dir.replace(0, final_code.size(), code);
       }
-      require_startable(gang);
+      check();
     }
+    report(tell, {.step = SubmitStep::create});
     if (!plan.secret_env.empty()) {
       std::string secrets;
       for (const auto& variable : plan.secret_env) {
@@ -251,6 +269,7 @@ std::string LocalBackend::start(const Plan& plan) {
     throw;
   }
   if (answer == k_taken) {
+    report(tell, {.step = SubmitStep::create, .done = true, .text = "on " + host_name()});
     return answer;
   }
   store_.discard(staged);

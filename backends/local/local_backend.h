@@ -24,7 +24,7 @@ class LocalBackend : public Backend {
 
   std::string_view name() const override { return "local"; }
   Plan render(const JobSpec& job, const Templates& templates) const override;
-  void submit(const Plan& plan) override;
+  void submit(const Plan& plan, const SubmitSink& tell) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
   std::vector<std::string> names(const ListQuery& query) override;
   JobStatus status(const JobRef& job) override;
@@ -41,7 +41,7 @@ class LocalBackend : public Backend {
  private:
   JobFolder open(const JobRef& job) const;
   void forget_expired(const JobRef& job) const;
-  std::string start(const Plan& plan);
+  std::string start(const Plan& plan, const SubmitSink& tell);
 
   JobStore store_;
   JobViewer viewer_;

@@ -1,12 +1,12 @@
 #include "backends/support/code.h"
 
+#include "backends/support/code_store.h"
 #include "backends/support/fd.h"
 #include "backends/support/files.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fnmatch.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* k_ignore_file = ".dtrainignore";
 constexpr const char* k_token = "DTRAIN_GIT_TOKEN";
 constexpr const char* k_user = "DTRAIN_GIT_USER";
 /// Reads what it says from the environment, so that no argument holds it.
@@ -109,7 +108,7 @@ std::pair<std::string, std::string> split_ref(const std::string& source) {
                 : std::pair(source, std::string("HEAD"));
 }
 
-void bring_git(const JobSpec& job, const std::string& folder) {
+std::string bring_git(const JobSpec& job, const std::string& folder) {
   const auto [url, ref] = split_ref(job.sync_source);
   const auto token = read_token(job);
   for (const auto& args : {std::vector<std::string>{"init", "--quiet"},
@@ -121,74 +120,50 @@ void bring_git(const JobSpec& job, const std::string& folder) {
           fmt::format("--sync-source={}: {}", printable(job.sync_source), printable(error)));
     }
   }
+  return fmt::format("{} at {}", printable(url), printable(ref));
 }
 
-/// Patterns of the ignore file, one a line; "#" begins a comment.
-std::vector<std::string> read_ignored(const fs::path& folder) {
-  std::vector<std::string> patterns = {k_ignore_file};
-  std::ifstream file(folder / k_ignore_file);
-  for (std::string line; std::getline(file, line);) {
-    while (line.ends_with('/') || line.ends_with(' ') || line.ends_with('\r')) {
-      line.pop_back();
-    }
-    if (!line.empty() && line[0] != '#') {
-      patterns.push_back(line);
-    }
+/// "500.0 MB"
+std::string bytes_text(std::int64_t bytes) {
+  constexpr std::array<const char*, 4> k_units = {"kB", "MB", "GB", "TB"};
+  constexpr double k_step = 1000;
+  if (bytes < static_cast<std::int64_t>(k_step)) {
+    return fmt::format("{} bytes", bytes);
   }
-  return patterns;
-}
-
-/// By its path in the folder where the pattern has a slash, else by its name alone.
-bool is_ignored(const fs::path& path, const std::vector<std::string>& patterns) {
-  for (const auto& pattern : patterns) {
-    const bool by_path = pattern.find('/') != std::string::npos;
-    const std::string wanted = pattern.starts_with('/') ? pattern.substr(1) : pattern;
-    const std::string text = by_path ? path.string() : path.filename().string();
-    if (fnmatch(wanted.c_str(), text.c_str(), FNM_PATHNAME) == 0) {
-      return true;
-    }
+  double value = static_cast<double>(bytes) / k_step;
+  std::size_t unit = 0;
+  for (; value >= k_step && unit + 1 < k_units.size(); ++unit) {
+    value /= k_step;
   }
-  return false;
+  return fmt::format("{:.1f} {}", value, k_units.at(unit));
 }
 
-void bring_copy(const JobSpec& job, const std::string& folder) {
-  const fs::path source = job.sync_source.empty() ? "." : job.sync_source;
-  const auto patterns = read_ignored(source);
-  try {
-    for (auto entry = fs::recursive_directory_iterator(source);
-         entry != fs::recursive_directory_iterator(); ++entry) {
-      const auto path = entry->path().lexically_relative(source);
-      const auto to = fs::path(folder) / path;
-      if (is_ignored(path, patterns)) {
-        if (entry->is_directory() && !entry->is_symlink()) {
-          entry.disable_recursion_pending();
+std::string bring_copy(const JobSpec& job, const std::string& folder, const SubmitSink& tell) {
+  const CodeProgress done = bring_folder(
+      job.sync_source.empty() ? "." : job.sync_source, folder, [&](const CodeProgress& now) {
+        if (tell) {
+          tell({.step = SubmitStep::upload,
+                .bytes = now.bytes,
+                .bytes_total = now.bytes_total,
+                .text =
+                    fmt::format("{} of {}", bytes_text(now.bytes), bytes_text(now.bytes_total))});
         }
-      } else if (entry->is_symlink()) {
-        fs::copy_symlink(entry->path(), to);
-      } else if (entry->is_directory()) {
-        fs::create_directory(to);
-      } else if (entry->is_regular_file()) {
-        fs::copy_file(entry->path(), to);
-      }
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw Error(fmt::format("--sync-source={}: cannot copy {}: {}", printable(source.string()),
-                            printable(error.path1().string()), error.code().message()));
-  }
+      });
+  return fmt::format("{} file{}, {}; new: {}, {}", done.files, done.files == 1 ? "" : "s",
+                     bytes_text(done.bytes), done.new_files, bytes_text(done.new_bytes));
 }
 
 } // namespace
 
-void bring_code(const JobSpec& job, const std::string& folder) {
+std::string bring_code(const JobSpec& job, const std::string& folder, const SubmitSink& tell) {
   std::error_code error;
   if (!fs::create_directory(folder, error)) {
     throw Error(fmt::format("cannot make {}: {}", printable(folder), error.message()));
   }
-  if (job.sync_mode == "git") {
-    bring_git(job, folder);
-  } else {
-    bring_copy(job, folder);
+  if (tell) {
+    tell({.step = SubmitStep::upload});
   }
+  return job.sync_mode == "git" ? bring_git(job, folder) : bring_copy(job, folder, tell);
 }
 
 } // namespace dtrain

@@ -1,14 +1,16 @@
 // A job's code, brought into a folder: a Git repository at a ref, or a copy of a folder as it is.
 #pragma once
 
+#include "backends/backend.h"
 #include "submit/job_spec.h"
 
 #include <string>
 
 namespace dtrain {
 
-/// Fills `folder`, which is made, as sync_mode and sync_source say. Throws UsageError where the
-/// repository or ref cannot be had, with git's own words. A token is never in an argument.
-void bring_code(const JobSpec& job, const std::string& folder);
+/// Fills `folder`, which is made, as sync_mode and sync_source say, and tells how far it is.
+/// Returns what was brought, for people. Throws UsageError where the repository, ref or folder
+/// cannot be had, with git's own words. A token is never in an argument.
+std::string bring_code(const JobSpec& job, const std::string& folder, const SubmitSink& tell);
 
 } // namespace dtrain

@@ -1,6 +1,8 @@
 """What ranks find where they start: data at its path, code, secrets; and TensorBoard beside them."""
 import os
+import re
 import subprocess
+import time
 
 import pytest
 
@@ -158,6 +160,122 @@ def test_a_local_folder_is_copied_as_it_is_but_for_what_is_ignored(home):
     home.dtrain("submit", "--name=local", "--code=mine", "--wait", "--", "sh", "train.sh")
     assert home.lines("local") == ["./sub/more.sh", "./train.sh", "more"]
     home.dtrain("submit", "--code=none", "--", "true", expect=EXIT_NOT_FOUND)
+
+
+def uploaded(result):
+    """New files and bytes of a submission's upload."""
+    return re.search(r"upload: .*; new: (\d+), (.*)", result.err).groups()
+
+
+@pytest.fixture
+def code(home):
+    folder = home.folder / "code"
+    (folder / "deep").mkdir(parents=True)
+    for i in range(200):
+        (folder / "deep" / f"f{i}").write_text(f"{i}\n" * 10)
+    (folder / "run").write_text("#!/bin/sh\necho run\n")
+    (folder / "run").chmod(0o755)
+    (folder / "link").symlink_to("run")
+    old = time.time() - 100  # Not so young that it could change unseen.
+    for path in folder.rglob("*"):
+        os.utime(path, (old, old), follow_symlinks=False)
+    time.sleep(2.1)  # Nor may its inode be.
+    return folder
+
+
+def submit_code(home, name, *command):
+    return home.dtrain("submit", f"--name={name}", "--sync-mode=local", "--sync-source=code", "--",
+                       *(command or ["./run"]))
+
+
+def test_of_a_folder_only_what_changed_is_read_again(home, code):
+    assert uploaded(submit_code(home, "a"))[0] == "201"
+    assert uploaded(submit_code(home, "b"))[0] == "0"
+    (code / "deep" / "f7").write_text("new\n")
+    (code / "deep" / "f8").unlink()
+    assert uploaded(submit_code(home, "c", "sh", "-c", "cat deep/f7; ls deep | wc -l; ./link")
+                    ) == ("1", "4 bytes")
+    home.dtrain("wait", "c")
+    assert home.lines("c") == ["new", "199", "run"]
+    # The same size and time, but other bytes: the inode's time tells.
+    info = (code / "deep" / "f9").stat()
+    (code / "deep" / "f9").write_text("8\n" * 10)
+    os.utime(code / "deep" / "f9", ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert submit_code(home, "d", "cat", "deep/f9")
+    home.dtrain("wait", "d")
+    assert home.lines("d") == ["8"] * 10
+
+
+def test_what_a_job_writes_harms_neither_the_store_nor_the_folder(home, code):
+    submit_code(home, "a", "sh", "-c", "chmod -R u+w .; for f in deep/*; do echo bad > $f; done; rm run")
+    home.dtrain("wait", "a")
+    assert (code / "deep" / "f3").read_text() == "3\n" * 10 and (code / "run").exists()
+    submit_code(home, "b", "cat", "deep/f3", "run")
+    home.dtrain("wait", "b")
+    assert home.lines("b") == ["3"] * 10 + ["#!/bin/sh", "echo run"]
+
+
+def test_a_store_that_is_damaged_or_gone_is_made_good(home, code):
+    submit_code(home, "a")
+    store = home.folder / "cache" / "dtrain" / "code"
+    objects = [path for path in (store / "objects").rglob("*") if path.is_file()]
+    assert len(objects) == 201 and not any(path.stat().st_mode & 0o277 for path in objects)
+    objects[0].unlink()
+    objects[1].chmod(0o600)
+    objects[1].write_text("")  # As a crash of the machine leaves it.
+    (store / "objects" / "partial.9").write_text("half")
+    assert uploaded(submit_code(home, "b"))[0] == "2"
+    assert not (store / "objects" / "partial.9").exists()
+    for manifest in (store / "manifests").iterdir():
+        manifest.write_bytes(manifest.read_bytes()[:-30])
+    assert uploaded(submit_code(home, "c"))[0] == "201"
+    home.run(["rm", "-r", store])
+    assert uploaded(submit_code(home, "d"))[0] == "201"
+    home.dtrain("wait", "a", "b", "c", "d")
+
+
+def test_the_store_forgets_what_no_folder_holds_any_more(home, code):
+    submit_code(home, "a")
+    for path in (code / "deep").iterdir():
+        path.unlink()
+    submit_code(home, "b")
+    objects = home.folder / "cache" / "dtrain" / "code" / "objects"
+    assert len([path for path in objects.rglob("*") if path.is_file()]) == 1
+
+
+def test_what_is_ignored_follows_the_rules_of_git(home, code):
+    home.run(["git", "init", "--quiet"], cwd=code)
+    for path in ("a.log", "keep.log", "deep/a.log", "build/x", "deep/build", "only", "deep/only",
+                 "x/y/z/tmp/f", "data/raw/1", "data/keep/2", "deep/er/own", "ä.tmp", "# odd"):
+        (code / path).parent.mkdir(parents=True, exist_ok=True)
+        (code / path).write_text(path)
+    rules = {".": "*.log\n!keep.log\nbuild/\n/only\n**/tmp/**\ndata/*\n!data/keep\n*.tmp\n\\# odd\n",
+             "deep": "!a.log\n/er/own\n"}
+    for folder, text in rules.items():
+        (code / folder / ".dtrainignore").write_text(text)
+        (code / folder / ".gitignore").write_text(text)
+    listed = home.run(["git", "-c", "core.quotePath=false", "ls-files", "-co", "--exclude-standard"],
+                      cwd=code).out.splitlines()
+    home.dtrain("submit", "--name=a", "--sync-mode=local", "--sync-source=code", "--wait", "--",
+                "sh", "-c", "find . -path ./.git -prune -o ! -type d -print")
+    mine = {line.removeprefix("./") for line in home.lines("a")}
+    assert mine == {line for line in listed if not line.endswith(".dtrainignore")}
+
+
+@pytest.mark.parametrize("break_it, word", [
+    (lambda code: None, "nothing"), (lambda code: (code / "deep" / "f1").chmod(0), "deep/f1")])
+def test_code_that_cannot_be_read_is_one_line_and_leaves_nothing(home, code, break_it, word):
+    if word == "nothing":
+        words = ["--sync-source=nothing"]
+    elif os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    else:
+        words = ["--sync-source=code"]
+        break_it(code)
+    result = home.dtrain("submit", "--sync-mode=local", *words, "--", "true", expect=EXIT_USAGE)
+    assert result.err.count("\n") == 1 and word in result.err
+    assert home.dtrain("list", "-o", "name").out == ""
+    assert list((home.state / "dtrain" / "staging").iterdir()) == []
 
 
 def test_secrets_reach_the_ranks_and_no_output(home):

@@ -1,4 +1,5 @@
 """What a person at a terminal sees."""
+import os
 import re
 
 import pexpect
@@ -90,3 +91,50 @@ def test_the_shells_lines_are_left_as_they_were(home, terminal):
         styles = re.findall(r"\x1b\[([0-9;]*)m", text)
         assert not styles or styles[-1] in ("0", ""), text
         assert "\x1b[?25l" not in text or text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_a_submission_ticks_its_steps_off(home, terminal, width):
+    text = screen(terminal("submit", "--name=a-job-with-a-long-name", "--workers=2",
+                           "--sync-mode=local", "--sync-source=.", "--", "true", width=width))
+    plain = CONTROL.sub("", text).splitlines()
+    steps = [line for line in plain if line.startswith("✓")]
+    assert [line.split()[1] for line in steps] == ["resolve", "upload", "check", "create"], text
+    assert "\x1b[32m✓" in text and all(len(line) <= width for line in steps)
+    assert home.dtrain("wait", "a-job-with-a-long-name")
+
+
+def test_steps_have_no_colour_where_none_is_wanted_and_no_tick_without_a_terminal(home, terminal):
+    text = screen(terminal("submit", "--name=a", "--", "true", env={"NO_COLOR": "1"}))
+    assert "✓ create" in text and ESCAPE not in text
+    text = screen(terminal("submit", "--name=b", "--", "true", env={"TERM": "dumb"}))
+    assert "create: on " in text and "✓" not in text
+    result = home.dtrain("submit", "--name=c", "--workers=2", "--", "true")
+    assert result.err.splitlines()[:3] == ["resolve: job/c: 2 workers on local",
+                                           "check: true can be run",
+                                           result.err.splitlines()[2]]
+    assert result.out == "job/c submitted\n" and result.err.splitlines()[2].startswith("create: ")
+    assert home.dtrain("submit", "--name=d", "-q", "--", "true").err == ""
+
+
+def test_the_step_that_fails_is_crossed_out(home, terminal):
+    text = screen(terminal("submit", "--name=a", "--", "no-such-program"))
+    assert "✗" in text and "check" in text and "no-such-program" in text
+    assert "✓ create" not in text
+
+
+def test_an_upload_that_takes_long_has_a_bar_and_ctrl_c_takes_it_back(home, terminal):
+    folder = home.folder / "code"
+    folder.mkdir()
+    for i in range(40):
+        os.truncate(os.open(folder / f"big{i}", os.O_CREAT | os.O_WRONLY), 60 << 20)
+    child = terminal("submit", "--name=a", "--sync-mode=local", "--sync-source=code", "--", "true",
+                     width=60)
+    child.expect("━")
+    child.sendintr()
+    text = screen(child)
+    assert child.exitstatus == 130 and "nothing was submitted" in text, text
+    assert all(len(line) <= 60 for line in re.split("[\r\n]+", CONTROL.sub("", child.before)))
+    assert home.dtrain("list", "-o", "name").out == ""
+    assert list((home.state / "dtrain" / "staging").iterdir()) == []
+    assert not list((home.folder / "cache").rglob("partial.*"))

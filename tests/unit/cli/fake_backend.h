@@ -50,7 +50,7 @@ class FakeBackend : public Backend {
     return plan;
   }
 
-  void submit(const Plan& plan) override {
+  void submit(const Plan& plan, const SubmitSink&) override {
     engine_.submitted.push_back(plan.job);
     JobStatus job;
     job.name = plan.job.name;

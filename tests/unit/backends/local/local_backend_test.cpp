@@ -40,7 +40,7 @@ struct Fixture {
   void submit(const std::string& script, int workers = 1) {
     spec.command = {"sh", "-c", script};
     spec.workers = workers;
-    backend.submit(backend.render(spec, {}));
+    backend.submit(backend.render(spec, {}), {});
   }
 
   JobStatus wait() {
@@ -230,14 +230,14 @@ TEST_CASE_FIXTURE(Fixture, "a name in use is refused, also of a job that has end
 
 TEST_CASE_FIXTURE(Fixture, "what cannot be run is refused before anything is started") {
   spec.command = {"no-such-program"};
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {})), doctest::Contains("in PATH"),
+  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}), {}), doctest::Contains("in PATH"),
                        UsageError);
   spec.command = {"/etc/passwd"};
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {})), doctest::Contains("chmod +x"),
+  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}), {}), doctest::Contains("chmod +x"),
                        UsageError);
   spec.command = {"true"};
   spec.working_dir = "/no/such";
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {})), doctest::Contains("/no/such"),
+  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}), {}), doctest::Contains("/no/such"),
                        UsageError);
   CHECK(backend.list({}).empty());
 }
@@ -246,7 +246,7 @@ TEST_CASE_FIXTURE(Fixture, "a program that goes missing later ends with 127, as 
   const auto program = folder.write("program", "#!/no/such/interpreter\n");
   chmod(program.c_str(), 0700);
   spec.command = {program};
-  backend.submit(backend.render(spec, {}));
+  backend.submit(backend.render(spec, {}), {});
   const auto status = wait();
   REQUIRE(status.cause);
   CHECK(status.cause->exit_code == 127);

@@ -1,0 +1,37 @@
+// A folder of code on its way to jobs, by way of a store of contents by their digest: of a folder
+// that was brought before, what changed is all that is read again.
+//
+// $XDG_CACHE_HOME/dtrain/code/
+//   objects/ab/cdef…   a file's bytes, named by their SHA-256; read-only, and nobody's but ours
+//   manifests/…        what a folder held when it was last brought (code_manifest.h)
+//   lock               held while the store is used
+//
+// A job gets copies: clones that share blocks where the file system can, else plain ones, never
+// links. What it writes reaches neither the store nor the user's files. Everything here can be
+// deleted at any time. A half-written object has another name until it is whole.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace dtrain {
+
+struct CodeProgress {
+  std::int64_t files = 0; ///< In the job's copy so far …
+  std::int64_t files_total = 0;
+  std::int64_t bytes = 0;
+  std::int64_t bytes_total = 0;
+  std::int64_t new_files = 0; ///< … and those of them that the store did not have.
+  std::int64_t new_bytes = 0;
+};
+
+/// Called from the thread that brings, some ten times a second. One that throws ends the work.
+using CodeProgressSink = std::function<void(const CodeProgress&)>;
+
+/// Copies `source` into the empty folder `target`. Throws UsageError naming what cannot be read,
+/// Error for what cannot be written.
+CodeProgress bring_folder(const std::string& source, const std::string& target,
+                          const CodeProgressSink& tell);
+
+} // namespace dtrain
