@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -32,6 +33,12 @@ std::string read_token(const JobSpec& job) {
     const char* token = std::getenv(k_token);
     return token == nullptr ? "" : token;
   }
+  struct stat info {};
+  constexpr mode_t k_others = 077;
+  if (stat(job.sync_token_file.c_str(), &info) == 0 && (info.st_mode & k_others) != 0) {
+    throw UsageError(fmt::format("--sync-token-file={0}: others can read it: run chmod 600 {0}",
+                                 printable(job.sync_token_file)));
+  }
   std::ifstream file(job.sync_token_file);
   std::string token;
   if (!std::getline(file, token) || token.empty()) {
@@ -44,7 +51,10 @@ std::string read_token(const JobSpec& job) {
 /// Runs git; its stderr where it fails, else empty.
 std::string run_git(const std::string& folder, std::vector<std::string> args,
                     const std::string& user, const std::string& token) {
-  args.insert(args.begin(), {"git", "-c", k_helper, "-c", "advice.detachedHead=false"});
+  args.insert(args.begin(), {"git", "-c", "advice.detachedHead=false"});
+  if (!token.empty()) { // The user's own helpers, which may keep what they hear, are left out.
+    args.insert(args.begin() + 1, {"-c", "credential.helper=", "-c", k_helper});
+  }
   std::vector<char*> argv;
   argv.reserve(args.size() + 1);
   for (auto& arg : args) {
@@ -65,6 +75,9 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
     dup2(null.get(), STDOUT_FILENO);
     setenv("GIT_TERMINAL_PROMPT", "0", 1);
     setenv("LC_ALL", "C", 1);
+    setenv("GIT_HTTP_LOW_SPEED_LIMIT", "1", 0); // A server that says nothing for a minute is none.
+    setenv("GIT_HTTP_LOW_SPEED_TIME", "60", 0);
+    setenv("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30", 0);
     setenv(k_user, user.empty() ? "git" : user.c_str(), 1);
     setenv(k_token, token.c_str(), 1);
     if (chdir(folder.c_str()) == 0) {
@@ -116,8 +129,14 @@ std::string bring_git(const JobSpec& job, const std::string& folder) {
                            {"checkout", "--quiet", "FETCH_HEAD"}}) {
     const auto error = run_git(folder, args, job.sync_user, token);
     if (!error.empty()) {
-      throw UsageError(
-          fmt::format("--sync-source={}: {}", printable(job.sync_source), printable(error)));
+      const bool is_access = error.find("Authentication failed") != std::string::npos ||
+                             error.find("could not read Username") != std::string::npos;
+      const char* hint = !is_access      ? ""
+                         : token.empty() ? "; a private repository needs a token in "
+                                           "DTRAIN_GIT_TOKEN, or --sync-token-file"
+                                         : "; is the token right, and --sync-user?";
+      throw UsageError(fmt::format("--sync-source={}: {}{}", printable(job.sync_source),
+                                   printable(error), hint));
     }
   }
   return fmt::format("{} at {}", printable(url), printable(ref));
