@@ -15,6 +15,7 @@ constexpr std::int64_t k_hidden_multiple = 16; // As models/mlp.h asks.
 constexpr std::int64_t k_max_hidden = 1 << 16;
 constexpr std::int64_t k_max_seconds = 1'000'000;
 constexpr std::int64_t k_most_bytes_per_pack = std::int64_t{1} << 30;
+constexpr std::int64_t k_max_workers = 4096;
 
 std::vector<Option> training_options(TrainerOptions& o) {
   const std::string group = "Training";
@@ -206,6 +207,23 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .complete = Complete::choices,
        .choices = {"equal", "speed"}},
+      {.flags = "--min-workers",
+       .target = &o.min_workers,
+       .metavar = "N",
+       .help = "Train on while at least N workers are there: when one dies or hangs the others go "
+               "on from memory, and one that starts anew joins them [DTRAIN_MIN_WORKERS, else all "
+               "workers have to be there]",
+       .group = group,
+       .minimum = 1,
+       .maximum = k_max_workers},
+      {.flags = "--max-workers",
+       .target = &o.max_workers,
+       .metavar = "N",
+       .help = "With --min-workers: more than N wait until one goes [DTRAIN_MAX_WORKERS, else no "
+               "bound]",
+       .group = group,
+       .minimum = 1,
+       .maximum = k_max_workers},
       {.flags = "--rendezvous-timeout",
        .target = &o.rendezvous_timeout,
        .metavar = "SECONDS",

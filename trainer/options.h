@@ -33,6 +33,8 @@ struct TrainerOptions {
   std::string partitioner = "fixed";
   std::string snapshot_dir;
   std::int64_t snapshot_every = 1000;
+  std::int64_t min_workers = 0; ///< 0: as DTRAIN_MIN_WORKERS says.
+  std::int64_t max_workers = 0; ///< 0: as DTRAIN_MAX_WORKERS says.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
   std::string logdir;

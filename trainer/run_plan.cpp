@@ -7,6 +7,7 @@
 #include <span>
 
 #include "trainer/comm/agreement.h"
+#include "trainer/errors.h"
 
 namespace trainer {
 namespace {
@@ -15,7 +16,8 @@ constexpr std::size_t k_longest_difference = 256;
 
 } // namespace
 
-RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t samples) {
+RunPlan make_run_plan(const TrainerOptions& options, int ranks, bool is_elastic,
+                      std::uint64_t samples) {
   const auto global_batch =
       static_cast<std::uint64_t>(options.batch_size) * static_cast<std::uint64_t>(ranks);
   const std::uint64_t total = samples * static_cast<std::uint64_t>(options.epochs);
@@ -24,6 +26,9 @@ RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t sa
   plan.batch_size = options.batch_size;
   plan.hidden = options.hidden;
   plan.steps = options.steps > 0 ? options.steps : steps;
+  plan.end = !is_elastic         ? 0
+             : options.steps > 0 ? global_batch * static_cast<std::uint64_t>(options.steps)
+                                 : total;
   plan.log_every = options.log_every;
   plan.checkpoint_every = options.checkpoint_every;
   plan.seed = static_cast<std::uint64_t>(options.seed);
@@ -88,6 +93,19 @@ void check_same_plan(const RunPlan& plan, Communicator& communicator) {
       communicator,
       fmt::format("{} and {} differ: {}; start all ranks with the same flags and data",
                   communicator.name(rank), communicator.name(0), text.data()));
+}
+
+void join_plan(RunPlan& plan, int source, Communicator& communicator) {
+  RunPlan first = plan;
+  communicator.broadcast(std::as_writable_bytes(std::span(&first, 1)), source, "plan");
+  plan.steps = first.steps;
+  plan.end = first.end;
+  plan.learning_rate.whole = first.learning_rate.whole;
+  if (const std::string other = difference(plan, first); !other.empty()) {
+    throw UsageError(fmt::format("this rank and those that it would join differ: {}; start it with "
+                                 "the same flags and data",
+                                 other));
+  }
 }
 
 } // namespace trainer

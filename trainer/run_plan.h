@@ -13,6 +13,7 @@ struct RunPlan {
   std::int64_t batch_size; ///< A rank.
   std::int64_t hidden;
   std::int64_t steps; ///< In all, those before a resume counted.
+  std::uint64_t end;  ///< Of elastic ranks: the position in the stream to stop at, else 0.
   std::int64_t log_every;
   std::int64_t checkpoint_every;
   std::uint64_t seed;
@@ -26,10 +27,15 @@ struct RunPlan {
   bool operator==(const RunPlan&) const = default;
 };
 
-RunPlan make_run_plan(const TrainerOptions& options, int ranks, std::uint64_t samples);
+RunPlan make_run_plan(const TrainerOptions& options, int ranks, bool is_elastic,
+                      std::uint64_t samples);
 
 /// Collective. Where a rank's plan is not rank 0's, throws UsageError on every rank, naming both
 /// and the first thing that differs.
 void check_same_plan(const RunPlan& plan, Communicator& communicator);
+
+/// Collective, of elastic ranks that go on: each takes the length of rank `source`'s run, as it may
+/// know another number of ranks. Throws UsageError on a rank that differs in anything else.
+void join_plan(RunPlan& plan, int source, Communicator& communicator);
 
 } // namespace trainer

@@ -1,61 +1,28 @@
 #include "trainer/train.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <memory>
 
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/agreement.h"
-#include "trainer/data/loader.h"
+#include "trainer/comm/membership.h"
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
-#include "trainer/evaluate.h"
 #include "trainer/monitor/outputs.h"
-#include "trainer/monitor/timeline.h"
-#include "trainer/run_plan.h"
-#include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/mirrored.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/training_run.h"
 
 namespace trainer {
 namespace {
 
-/// Weights by the seed, or the newest checkpoint; rank 0's, bit for bit, on every rank.
-Progress start_or_resume(const TrainerOptions& options, const RunPlan& plan, Replica& replica,
-                         Communicator& communicator, Outputs& outputs) {
-  Progress progress{0, 0, plan.seed, plan.samples};
-  replica.model.initialize(plan.seed);
-  if (communicator.rank() == 0 && !options.checkpoint_dir.empty()) {
-    const auto newest = newest_checkpoint(options.checkpoint_dir);
-    if (newest && !options.resume) {
-      throw UsageError(fmt::format("--checkpoint-dir={}: holds a checkpoint already; continue it "
-                                   "with --resume, or give another folder",
-                                   options.checkpoint_dir));
-    }
-    if (newest) {
-      progress = load_checkpoint(*newest, replica, progress);
-      outputs.say(fmt::format("resumed from {} at step {}", *newest, progress.step));
-    } else if (options.resume) {
-      outputs.say(fmt::format("no checkpoint in {} yet: starting anew", options.checkpoint_dir));
-    }
-  }
-  const auto share = [&](auto values, const char* name) {
-    communicator.broadcast(std::as_writable_bytes(values), 0, name);
-  };
-  share(std::span(&progress, 1), "progress");
-  share(replica.parameters.span(), "parameters");
-  share(replica.optimizer.first_moments(), "first moments");
-  share(replica.optimizer.second_moments(), "second moments");
-  replica.optimizer.set_step(progress.step);
-  return progress;
-}
-
 void print_choices(const Cluster& cluster, const RunPlan& plan, const Communicator& communicator,
                    const Device& device, const Dataset& data, Outputs& outputs) {
+  const std::string steps = with_commas(static_cast<double>(plan.steps));
   outputs.choices(
-      {{"ranks", fmt::format("{} (from {})", cluster.world_size,
+      {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
                              cluster.source == "none" ? "no cluster variables" : cluster.source)},
        {"network",
         communicator.describe() +
@@ -66,9 +33,9 @@ void print_choices(const Cluster& cluster, const RunPlan& plan, const Communicat
        {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out", data.folder,
                             with_commas(static_cast<double>(data.train.count)), data.train.features,
                             with_commas(static_cast<double>(data.test.count)))},
-       {"training", fmt::format("{} steps of {} × {} samples, Adam {}, seed {}",
-                                with_commas(static_cast<double>(plan.steps)), cluster.world_size,
-                                plan.batch_size, plan.learning_rate.text(), plan.seed)}});
+       {"training",
+        fmt::format("{} steps of {} × {} samples, Adam {}, seed {}", steps, cluster.world_size,
+                    plan.batch_size, plan.learning_rate.text(), plan.seed)}});
 }
 
 Dataset find_dataset(const TrainerOptions& options) {
@@ -84,76 +51,101 @@ OutputOptions output_options(const TrainerOptions& options) {
           .epochs = static_cast<double>(options.epochs)};
 }
 
-RankSeconds seconds_of(const MultiWorker& strategy) {
-  return {.input = strategy.seconds_input(),
-          .computing = strategy.seconds_computing(),
-          .under_way = strategy.seconds_under_way(),
-          .exposed = strategy.seconds_exposed()};
-}
-
 void train_rank(const TrainerOptions& options, const Cluster& cluster, const Device& device,
                 const Dataset& data, Communicator& communicator) {
-  const CpuKernels& kernels = *device.kernels;
-  const bool first_rank = cluster.rank == 0;
-  Outputs outputs(output_options(options), first_rank);
-  RunPlan plan = make_run_plan(options, cluster.world_size, data.train.count);
-  plan.data = digest(data);
-  check_same_plan(plan, communicator);
-  print_choices(cluster, plan, communicator, device, data, outputs);
+  Outputs outputs(output_options(options), cluster.rank == 0);
+  TrainingRun run(options, device, data, cluster.world_size, false);
+  run.agree(communicator, 0, true);
+  print_choices(cluster, run.plan(), communicator, device, data, outputs);
+  run.begin(communicator, outputs, 0, true);
+  run.train(communicator, outputs, [] { return false; });
+  run.finish(communicator, outputs);
+}
 
-  const auto batch_size = static_cast<std::size_t>(options.batch_size);
-  Replica replica({.inputs = data.train.features,
-                   .hidden = static_cast<std::size_t>(options.hidden),
-                   .classes = data.classes},
-                  options.learning_rate, kernels, communicator);
-  Progress progress = start_or_resume(options, plan, replica, communicator, outputs);
-  Timeline timeline;
-  BatchSplit split(plan.split_by_speed != 0, batch_size, communicator);
-  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, bucket_options(options),
-                       &split, plan.timeline != 0 ? &timeline : nullptr);
-  Loader loader(data.train, kernels,
-                {batch_size, cluster.rank, cluster.world_size, plan.seed, progress.position,
-                 std::max<std::int64_t>(plan.steps - progress.step, 0)});
-  Metrics metrics(communicator);
-  StragglerWatch stragglers;
-  std::int64_t saved_at = progress.step;
-  const auto save = [&] {
-    if (first_rank && !options.checkpoint_dir.empty()) {
-      save_checkpoint(options.checkpoint_dir, replica, progress);
+/// "lost rank 2 (host-b, pid 7); 2 ranks go on from step 120, sample 15,360 (…)"
+std::string what_changed(const Epoch& epoch, const TrainingRun& run, const std::string& why) {
+  const int ranks = epoch.communicator->world_size();
+  std::string text;
+  if (!epoch.lost.empty()) {
+    text += fmt::format("lost {}; ", fmt::join(epoch.lost, ", "));
+  }
+  if (!epoch.joined.empty()) {
+    text += fmt::format("joined by {}; ", fmt::join(epoch.joined, ", "));
+  }
+  text +=
+      fmt::format("{} rank{} on from step {}, sample {}", ranks, ranks == 1 ? " goes" : "s go",
+                  run.progress().step, with_commas(static_cast<double>(run.progress().position)));
+  return epoch.lost.empty() || why.empty() ? text : fmt::format("{} ({})", text, why);
+}
+
+constexpr int k_most_failures = 64;
+
+/// From meeting to meeting (comm/membership.h), until all samples are behind.
+void train_elastic(const TrainerOptions& options, const Cluster& cluster,
+                   const ElasticLimits& limits, const Device& device, const Dataset& data) {
+  Membership membership(cluster, comm_options(options), limits);
+  TrainingRun run(options, device, data, cluster.world_size, true);
+  std::unique_ptr<Outputs> outputs;
+  bool is_first = false;
+  std::uint64_t number = 0; ///< Of the roster under which the state was shared.
+  std::string why;
+  int failures = 0; ///< Since it was.
+  const auto train_one_epoch = [&] {
+    const Epoch epoch =
+        membership.meet({number, run.has_state() ? run.progress().step : -1, run.is_complete()});
+    if (!epoch.communicator) {
+      fmt::print("the other workers have done the rest\n");
+      return true;
     }
-    saved_at = progress.step;
+    Communicator& communicator = *epoch.communicator;
+    if (!outputs || is_first != (communicator.rank() == 0)) {
+      is_first = communicator.rank() == 0;
+      outputs.reset();
+      outputs = std::make_unique<Outputs>(output_options(options), is_first);
+    }
+    const bool is_new = epoch.step < 0;
+    run.agree(communicator, epoch.source, is_new);
+    if (is_new) {
+      print_choices(cluster, run.plan(), communicator, device, data, *outputs);
+    }
+    run.begin(communicator, *outputs, epoch.source, is_new);
+    number = epoch.number;
+    failures = 0;
+    if (!is_new) {
+      outputs->say(what_changed(epoch, run, why));
+    }
+    why.clear();
+    if (!run.train(communicator, *outputs,
+                   [&] { return is_first && membership.has_newcomers(); })) {
+      return false;
+    }
+    run.finish(communicator, *outputs);
+    membership.be_over();
+    return true;
   };
-
-  for (const Batch& batch : loader) {
-    replica.optimizer.set_learning_rate(
-        plan.learning_rate.at(static_cast<double>(progress.position)));
-    metrics.add(strategy.step(replica.model, batch));
-    progress.step = replica.optimizer.step();
-    progress.position = loader.position();
-    outputs.progress(progress.step, plan.steps);
-    if (strategy.has_new_shares()) {
-      loader.set_share(split.first(), split.rows());
-      outputs.new_shares(split.all_rows(), batch.global_rows);
-    }
-    if (progress.step % plan.log_every == 0 || progress.step == plan.steps) {
-      const LogLine line = metrics.line(progress.step, loader.epochs(), seconds_of(strategy));
-      outputs.line(line);
-      if (const auto rank = stragglers.look(line)) {
-        outputs.straggler(communicator.name(*rank), line, plan.split_by_speed != 0);
+  for (bool is_done = false; !is_done;) {
+    try {
+      is_done = train_one_epoch();
+    } catch (const PeerError& error) {
+      why = error.what();
+      if (++failures > k_most_failures) {
+        throw; // Ranks that can meet but not connect would go on for ever.
       }
     }
-    if (plan.checkpoint_every > 0 && progress.step % plan.checkpoint_every == 0) {
-      save();
-    }
   }
-  if (saved_at != progress.step) {
-    save();
+}
+
+ElasticLimits elastic_limits(const TrainerOptions& options, const Cluster& cluster) {
+  ElasticLimits limits;
+  limits.min_workers =
+      options.min_workers > 0 ? static_cast<int>(options.min_workers) : cluster.min_workers;
+  limits.max_workers =
+      options.max_workers > 0 ? static_cast<int>(options.max_workers) : cluster.max_workers;
+  if (limits.max_workers > 0 && limits.max_workers < limits.min_workers) {
+    throw UsageError(fmt::format("--max-workers={}: is less than --min-workers={}",
+                                 limits.max_workers, limits.min_workers));
   }
-  outputs.held_out(evaluate(replica.model, data.test, kernels, batch_size, communicator),
-                   progress.step);
-  if (plan.timeline != 0) {
-    timeline.write(options.timeline, communicator);
-  }
+  return limits;
 }
 
 /// One worker of several, with a replica a device.
@@ -187,6 +179,19 @@ void train(const TrainerOptions& options) {
   const Device device = select_device(options.device);
   const auto replicas = static_cast<int>(parse_devices(options.devices).size());
   const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
+  const ElasticLimits limits = elastic_limits(options, cluster);
+  if (limits.min_workers > 0 && cluster.source != "none") {
+    if (replicas > 1) {
+      throw UsageError(
+          fmt::format("--devices={}: an elastic worker has one device", options.devices));
+    }
+    if (comm_options(options).communication == CommOptions::Communication::mpi) {
+      throw UsageError("--communication=mpi: MPI ends all ranks where one fails; elastic workers "
+                       "use the ring");
+    }
+    train_elastic(options, cluster, limits, device, find_dataset(options));
+    return;
+  }
   if (cluster.world_size > 1) {
     train_worker(options, cluster, device, replicas);
     return;

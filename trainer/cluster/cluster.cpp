@@ -95,8 +95,9 @@ void read_place(const Environment& env, const LauncherNames& names, Cluster& clu
 
 /// MASTER_ADDR and MASTER_PORT, or a default address where all ranks are known to be on one host.
 void read_master(const Environment& env, const char* default_address, Cluster& cluster) {
-  if (cluster.world_size == 1) {
-    return;
+  const bool is_given = env.has("MASTER_ADDR") && env.has("MASTER_PORT");
+  if (cluster.world_size == 1 && !is_given) {
+    return; // With it, others may join.
   }
   cluster.master_addr = env.text("MASTER_ADDR");
   if (cluster.master_addr.empty()) {
@@ -226,6 +227,8 @@ Cluster cluster_from_env(const GetEnv& get) {
   const Environment env(get);
   Cluster cluster = place_in_world(env);
   cluster.job_token = env.text("DTRAIN_JOB_TOKEN");
+  cluster.min_workers = env.number_or("DTRAIN_MIN_WORKERS", 1, k_max_ranks, 0);
+  cluster.max_workers = env.number_or("DTRAIN_MAX_WORKERS", 1, k_max_ranks, 0);
   return cluster;
 }
 

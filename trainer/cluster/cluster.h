@@ -22,6 +22,8 @@ struct Cluster {
                            ///< mpirun's ranks agree through MPI where to meet.
   int master_port = 0;
   std::string job_token; ///< Secret shared by the job's ranks; empty: none was given.
+  int min_workers = 0;   ///< Elastic from DTRAIN_MIN_WORKERS on; 0: not.
+  int max_workers = 0;   ///< DTRAIN_MAX_WORKERS; 0: no bound.
   std::string source;    ///< "TF_CONFIG", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "none"
 };
 

@@ -1,4 +1,4 @@
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/connect.h"
 
 #include <algorithm>
 #include <numeric>
@@ -11,7 +11,6 @@
 #include "trainer/comm/hosts.h"
 #include "trainer/comm/job_communicator.h"
 #include "trainer/comm/mpi/mpi.h"
-#include "trainer/comm/rendezvous.h"
 #include "trainer/comm/ring.h"
 #include "trainer/comm/shared_memory.h"
 #include "trainer/comm/single_rank.h"
@@ -45,13 +44,17 @@ std::unique_ptr<Communicator> connect(const Cluster& given, const CommOptions& o
   }
   Cluster cluster = given;
   const Fd held = cluster.master_port == 0 ? agree_where_to_meet(cluster) : Fd();
-  Star star(cluster, options);
+  return connect_ranks(Star(cluster, options), cluster.job_token, options);
+}
+
+std::unique_ptr<Communicator> connect_ranks(Star star, const std::string& job_token,
+                                            const CommOptions& options) {
   const std::string why = why_ring(star, options);
   HostGroup group;
   if (options.transport != CommOptions::Transport::tcp) {
     group = find_host_group(star, options.host_identity);
   }
-  const auto n = static_cast<std::size_t>(cluster.world_size);
+  const auto n = static_cast<std::size_t>(star.world_size());
   const bool share = group.members.size() == n;
   if (options.transport == CommOptions::Transport::shared_memory && !share) {
     throw ClusterError(fmt::format("{} ranks do not all share this host's memory: use --transport "
@@ -66,18 +69,18 @@ std::unique_ptr<Communicator> connect(const Cluster& given, const CommOptions& o
       members.resize(n);
       std::iota(members.begin(), members.end(), 0);
     }
-    links = link_ring(star, std::move(members), cluster.job_token, options.peer_timeout);
+    links = link_ring(star, std::move(members), job_token, options.peer_timeout);
   }
-  auto health = std::make_unique<Health>(cluster.rank, star.who(), star.release_links(),
-                                         options.peer_timeout);
+  const int rank = star.rank();
+  auto health =
+      std::make_unique<Health>(rank, star.who(), star.release_links(), options.peer_timeout);
   auto transport =
-      share ? make_shared_memory(std::move(group), cluster.rank, *health)
-      : is_mixed
-          ? make_background(make_hosts(std::move(group), std::move(links), cluster.rank, *health))
-          : make_background(make_ring(std::move(links), *health));
+      share      ? make_shared_memory(std::move(group), rank, *health)
+      : is_mixed ? make_background(make_hosts(std::move(group), std::move(links), rank, *health))
+                 : make_background(make_ring(std::move(links), *health));
   std::string description = fmt::format("{}, {} ranks{}", transport->describe(), n, why);
-  return make_job_communicator(cluster.rank, cluster.world_size, std::move(health),
-                               std::move(transport), std::move(description));
+  return make_job_communicator(rank, star.world_size(), std::move(health), std::move(transport),
+                               std::move(description));
 }
 
 } // namespace trainer

@@ -173,14 +173,20 @@ struct Acceptor::Pending {
 };
 
 Acceptor::Acceptor(Fd listener, std::string token, LinkPurpose purpose, Judge judge)
-    : listener_(std::move(listener)), token_(std::move(token)), purpose_(purpose),
-      judge_(std::move(judge)) {}
+    : token_(std::move(token)), purpose_(purpose), judge_(std::move(judge)) {
+  add_listener(std::move(listener));
+}
 
 Acceptor::~Acceptor() = default;
+Acceptor::Acceptor(Acceptor&&) noexcept = default;
 
 std::optional<Acceptor::Arrival> Acceptor::next(Deadline deadline) {
   for (;;) {
-    std::vector<pollfd> polled = {{listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> polled;
+    for (const Fd& listener : listeners_) {
+      polled.push_back({listener.get(), POLLIN, 0});
+    }
+    const std::size_t first = polled.size();
     Deadline wake = deadline;
     for (const Pending& pending : pending_) {
       polled.push_back({pending.link.get(), POLLIN, 0});
@@ -191,7 +197,7 @@ std::optional<Acceptor::Arrival> Acceptor::next(Deadline deadline) {
     }
     std::optional<Arrival> arrival;
     for (std::size_t i = 0; i < pending_.size() && !arrival; ++i) {
-      if (polled[i + 1].revents != 0) {
+      if (polled[first + i].revents != 0) {
         arrival = advance(pending_[i]);
       } else if (Clock::now() >= pending_[i].deadline) {
         refuse(pending_[i], "it said nothing");
@@ -201,8 +207,10 @@ std::optional<Acceptor::Arrival> Acceptor::next(Deadline deadline) {
     if (arrival) {
       return arrival;
     }
-    if (polled[0].revents != 0) {
-      accept_new();
+    for (std::size_t i = 0; i < first; ++i) {
+      if (polled[i].revents != 0) {
+        accept_new(listeners_[i]);
+      }
     }
     if (Clock::now() >= deadline) {
       return std::nullopt;
@@ -210,8 +218,8 @@ std::optional<Acceptor::Arrival> Acceptor::next(Deadline deadline) {
   }
 }
 
-void Acceptor::accept_new() {
-  while (Fd link = accept_one(listener_)) {
+void Acceptor::accept_new(const Fd& listener) {
+  while (Fd link = accept_one(listener)) {
     if (pending_.size() >= k_most_pending) {
       pending_.erase(pending_.begin());
     }

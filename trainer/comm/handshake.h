@@ -26,7 +26,8 @@ enum class LinkPurpose : std::uint32_t {
   rendezvous = 1,
   ring = 2,
   parameter_server = 3,
-  coordinator = 4
+  coordinator = 4,
+  membership = 5
 };
 
 /// What a rank says of itself in a Hello.
@@ -64,29 +65,33 @@ class Acceptor {
 
   Acceptor(Fd listener, std::string token, LinkPurpose purpose, Judge judge);
 
+  /// Takes connections here too.
+  void add_listener(Fd listener) { listeners_.push_back(std::move(listener)); }
+
   /// The next rank let in; none at the deadline.
   std::optional<Arrival> next(Deadline deadline);
 
   /// "2 connections refused, the last from 10.0.0.3:5000: the job token differs"; empty: none.
   std::string refusals() const;
 
+  ~Acceptor();
+  Acceptor(Acceptor&&) noexcept;
+  Acceptor& operator=(Acceptor&&) = delete;
+
  private:
   struct Pending;
-  void accept_new();
+  void accept_new(const Fd& listener);
   std::optional<Arrival> advance(Pending& pending);
   std::optional<Arrival> judge_hello(Pending& pending);
   void refuse(Pending& pending, const std::string& reason);
 
-  Fd listener_;
+  std::vector<Fd> listeners_;
   std::string token_;
   LinkPurpose purpose_;
   Judge judge_;
   std::vector<Pending> pending_;
   int refused_ = 0;
   std::string last_refusal_;
-
- public:
-  ~Acceptor();
 };
 
 } // namespace trainer

@@ -39,11 +39,9 @@ void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-/// Loopback when the master is this machine by name and all ranks are here; the master's own
-/// address otherwise. Where the name resolves to loopback although other hosts take part (Debian
-/// names its host 127.0.1.1), or to an address that is not on this machine (a service's, or one
-/// behind NAT), all interfaces.
-Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline) {
+} // namespace
+
+Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patience) {
   const bool one_host = cluster.local_world_size >= cluster.world_size;
   const bool says_loopback = cluster.master_addr == "localhost" ||
                              cluster.master_addr.starts_with("127.") ||
@@ -68,13 +66,11 @@ Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline) {
         }
       }
     }
-    deadline = deadline.value_or(after_seconds(k_bind_seconds));
+    deadline = deadline.value_or(after_seconds(patience));
     sleep_seconds(k_slice_seconds);
   } while (Clock::now() < *deadline);
   throw ClusterError(fmt::format("rank 0 cannot listen at {}: choose another MASTER_PORT", why));
 }
-
-} // namespace
 
 Star::Star(const Cluster& cluster, const CommOptions& options)
     : rank_(cluster.rank), world_size_(cluster.world_size),
@@ -96,8 +92,17 @@ Star::Star(const Cluster& cluster, const CommOptions& options)
   }
 }
 
+Star::Star(int rank, std::vector<Introduction> who, std::vector<Fd> links, double timeout)
+    : rank_(rank), world_size_(static_cast<int>(who.size())), timeout_(timeout),
+      links_(std::move(links)), who_(std::move(who)) {
+  const Fd& link = rank_ == 0 ? links_.back() : links_.front();
+  own_address_ = local_address(link);
+  hub_address_ = rank_ == 0 ? own_address_ : remote_address(link);
+}
+
 void Star::host(const Cluster& cluster, const CommOptions& options) {
-  Fd listener = listen_for_ranks(cluster, after_seconds(options.rendezvous_timeout));
+  Fd listener =
+      listen_for_ranks(cluster, after_seconds(options.rendezvous_timeout), k_bind_seconds);
   own_address_ = hub_address_ = local_address(listener);
   std::vector<std::optional<Introduction>> arrived(static_cast<std::size_t>(world_size_));
   links_.resize(static_cast<std::size_t>(world_size_));

@@ -13,12 +13,23 @@
 
 namespace trainer {
 
+/// Rank 0's listener at the master address: loopback when the master is this machine by name and
+/// all ranks are here; the master's own address otherwise. Where the name resolves to loopback
+/// although other hosts take part (Debian names its host 127.0.1.1), or to an address that is not
+/// on this machine (a service's, or one behind NAT), all interfaces. Tries for `patience` seconds
+/// once the name is known; throws ClusterError.
+Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patience);
+
 /// A star of authenticated connections with rank 0 in the middle.
 class Star {
  public:
   /// Returns when all ranks have come. Throws ClusterError when a rank is there twice, is of
   /// another world size or job; PeerError at the time-out, naming the ranks that are missing.
   Star(const Cluster& cluster, const CommOptions& options);
+
+  /// Of ranks that have met: `who` in rank order, and their connections as release_links() gives
+  /// them. Set-up has to be done in `timeout` seconds.
+  Star(int rank, std::vector<Introduction> who, std::vector<Fd> links, double timeout);
 
   int rank() const noexcept { return rank_; }
   int world_size() const noexcept { return world_size_; }

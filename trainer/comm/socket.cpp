@@ -193,17 +193,23 @@ Fd accept_one(const Fd& listener) noexcept {
 }
 
 Fd dial(const Address& address, Deadline deadline) {
+  const auto fail = [](int error) {
+    if (error == ECONNREFUSED) {
+      throw NobodyListensError(error_text(error));
+    }
+    throw LinkError(error_text(error));
+  };
   Fd fd = open_socket(address);
   if (connect(fd.get(), raw(address), address.length) != 0) {
     if (errno != EINPROGRESS) {
-      throw LinkError(error_text(errno));
+      fail(errno);
     }
     await(fd, POLLOUT, deadline);
     int error = 0;
     socklen_t length = sizeof error;
     getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) {
-      throw LinkError(error_text(error));
+      fail(error);
     }
   }
   return fd;

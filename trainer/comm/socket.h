@@ -30,6 +30,11 @@ struct LinkError : Error {
   using Error::Error;
 };
 
+/// Nobody listens at an address whose machine answers.
+struct NobodyListensError : LinkError {
+  using LinkError::LinkError;
+};
+
 /// Owns a file descriptor.
 class Fd {
  public:
@@ -78,7 +83,7 @@ Address remote_address(const Fd& fd);
 Fd listen_at(const Address& address);
 /// The next connection, or none now; never throws: a connection that failed is only gone.
 Fd accept_one(const Fd& listener) noexcept;
-/// Throws LinkError with the system's reason.
+/// Throws LinkError with the system's reason; NobodyListensError.
 Fd dial(const Address& address, Deadline deadline);
 
 void send_all(const Fd& fd, std::span<const std::byte> bytes, Deadline deadline);

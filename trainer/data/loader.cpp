@@ -50,22 +50,45 @@ std::uint64_t Loader::sample_at(std::uint64_t position) {
 }
 
 void Loader::next() {
-  if (options_.steps-- <= 0) {
+  if (options_.steps-- <= 0 || (options_.end > 0 && position_ >= options_.end)) {
     done_ = true;
     return;
   }
   const double started = now();
+  std::size_t first = share_first_;
+  std::size_t rows = share_rows_;
+  std::size_t global_rows = global_batch_;
+  if (options_.end > 0 && options_.end - position_ < global_batch_) {
+    const auto rank = static_cast<std::size_t>(options_.rank);
+    const auto ranks = static_cast<std::size_t>(options_.world_size);
+    global_rows = options_.end - position_;
+    first = global_rows * rank / ranks;
+    rows = global_rows * (rank + 1) / ranks - first;
+  }
+  const bool is_padding = rows == 0;
+  rows = is_padding ? 1 : rows;
+  gather(position_ + first, rows);
+  batch_ = {rows,
+            images_.span().first(rows * split_.features),
+            std::span(labels_).first(rows),
+            global_rows,
+            now() - started,
+            is_padding};
+  position_ += global_rows;
+  seconds_ += batch_.seconds;
+}
+
+void Loader::gather(std::uint64_t first, std::size_t rows) {
   const std::size_t features = split_.features;
-  const std::uint64_t first = position_ + share_first_;
-  if (share_rows_ > labels_.size()) {
-    images_ = Buffer(share_rows_ * features);
-    labels_.resize(share_rows_);
-    samples_.resize(share_rows_);
+  if (rows > labels_.size()) {
+    images_ = Buffer(rows * features);
+    labels_.resize(rows);
+    samples_.resize(rows);
   }
   // The last rows' lines are asked for before the first are converted: rows lie anywhere in memory.
   constexpr std::size_t k_ahead = 8;
-  for (std::size_t row = 0; row < share_rows_ + k_ahead; ++row) {
-    if (row < share_rows_) {
+  for (std::size_t row = 0; row < rows + k_ahead; ++row) {
+    if (row < rows) {
       samples_[row] = sample_at(first + row);
       prefetch(split_.images.data() + samples_[row] * features, features);
     }
@@ -76,10 +99,6 @@ void Loader::next() {
       labels_[ready] = split_.labels[samples_[ready]];
     }
   }
-  batch_ = {share_rows_, images_.span().first(share_rows_ * features),
-            std::span(labels_).first(share_rows_), global_batch_, now() - started};
-  position_ += global_batch_;
-  seconds_ += batch_.seconds;
 }
 
 } // namespace trainer

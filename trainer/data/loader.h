@@ -6,6 +6,9 @@
 // any world size, all ranks take the same number of steps, and where a run stands is one number,
 // the position in the stream, which a checkpoint keeps.
 //
+// With an end to the stream the last global batch is as long as what is left, in shares that differ
+// by one row at most.
+//
 // Shares of a global batch are equal, one after the other in rank order, unless set_share() says
 // otherwise.
 //
@@ -33,6 +36,7 @@ struct Batch {
   std::span<const std::uint8_t> labels; ///< (rows)
   std::size_t global_rows = 0;          ///< Of all ranks together.
   double seconds = 0;                   ///< Spent gathering it.
+  bool is_padding = false; ///< There is nothing left for this rank: its one row counts for nothing.
 };
 
 struct LoaderOptions {
@@ -42,6 +46,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   std::uint64_t start = 0; ///< Position in the stream, of all ranks together.
   std::int64_t steps = 0;  ///< Batches to give.
+  std::uint64_t end = 0;   ///< Position to stop at, with a shorter last batch; 0: none.
 };
 
 class Loader {
@@ -86,6 +91,7 @@ class Loader {
  private:
   friend class Iterator;
   void next();
+  void gather(std::uint64_t first, std::size_t rows);
   std::uint64_t sample_at(std::uint64_t position);
 
   const Split& split_;

@@ -23,6 +23,9 @@ class AdamOptimizer {
   /// Updates parameters [first, last) from the gradients there; multiples of 16.
   void update(std::size_t first, std::size_t last);
 
+  /// Takes them from there from now on.
+  void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
+
   std::int64_t step() const { return step_; }
   void set_step(std::int64_t step) { step_ = step; }
   /// Of the steps that begin from here on.

@@ -3,8 +3,10 @@
 //
 // A step: forward; backward, which finishes the gradient arena from its start; as soon as a bucket
 // is full its all-reduce starts and runs while backward goes on; then, bucket by bucket, wait and
-// update. The mean over ranks costs nothing: the loss is scaled by 1 / global batch before
-// backward, whatever this rank's share of it. With one rank there is one bucket and no traffic.
+// update. Elastic ranks wait for all buckets before they update any: whatever fails, each of them
+// holds the whole of one step or of the next. The mean over ranks costs nothing: the loss is scaled
+// by 1 / global batch before backward, whatever this rank's share of it. With one rank there is one
+// bucket and no traffic.
 #pragma once
 
 #include <span>
@@ -27,14 +29,24 @@ struct Buckets {
   WireType wire;
 };
 
+/// What elastic ranks sum with the gradients, in memory right behind them.
+enum Ballot : std::size_t { k_wants_pause, k_rows, k_ballot_floats = 16 };
+
 class MultiWorker {
  public:
   /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
-  /// outlive it.
+  /// outlive it. Elastic ranks give a ballot, of k_ballot_floats behind the gradients.
   MultiWorker(Communicator& communicator, AdamOptimizer& optimizer, std::span<float> gradients,
-              Buckets buckets, BatchSplit* split = nullptr, Timeline* timeline = nullptr);
+              Buckets buckets, BatchSplit* split = nullptr, Timeline* timeline = nullptr,
+              std::span<float> ballot = {});
 
-  /// One step of training. The score is this rank's own.
+  /// This rank would have all of them pause after a step.
+  void ask_for_pause(bool wants) { wants_pause_ = wants; }
+  /// Whether one of them wanted it before the last step: the same on every rank.
+  bool pauses() const { return !ballot_.empty() && ballot_[k_wants_pause] > 0; }
+
+  /// One step of training. The score is this rank's own. Throws Error where the elastic ranks'
+  /// rows are not the global batch's, before anything is updated.
   Score step(Mlp& model, const Batch& batch);
 
   /// Bytes of float32 in each bucket of the last step.
@@ -52,6 +64,7 @@ class MultiWorker {
   double seconds_exposed() const { return seconds_exposed_; }
 
  private:
+  void check_ballot(const Batch& batch) const;
   void note(Timeline::What what, double begin, double end);
 
   struct Bucket {
@@ -67,6 +80,8 @@ class MultiWorker {
   WireType wire_;
   std::size_t bucket_size_;     ///< In floats.
   std::vector<Bucket> buckets_; ///< Under way in this step.
+  std::span<float> ballot_;
+  bool wants_pause_ = false;
   BatchSplit* split_;
   Timeline* timeline_;
   bool has_new_shares_ = false;

@@ -100,3 +100,25 @@ TEST_CASE("a loader started at a position continues where another stopped") {
   parts.insert(parts.end(), rest.begin(), rest.end());
   CHECK(parts == whole);
 }
+
+TEST_CASE("with an end every sample up to it is taken once, by any number of ranks") {
+  const Dataset data = synthetic_dataset(103, 1);
+  for (const int ranks : {1, 2, 5, 8}) {
+    std::uint64_t taken = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      Loader loader(data.train, best_kernels(),
+                    {.batch_size = 10,
+                     .rank = rank,
+                     .world_size = ranks,
+                     .seed = 3,
+                     .start = 0,
+                     .steps = 1000,
+                     .end = 203});
+      for (const Batch& batch : loader) {
+        taken += batch.is_padding ? 0 : batch.rows;
+      }
+      CHECK(loader.position() == 203);
+    }
+    CHECK(taken == 203);
+  }
+}

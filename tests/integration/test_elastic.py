@@ -1,0 +1,281 @@
+"""Elastic training: workers die, stop, are cut off and come back at any moment, and no sample is
+lost or counted twice.
+
+The number of random rounds is 20, or what DTRAIN_ELASTIC_ROUNDS says; a round that fails is
+repeated with DTRAIN_ELASTIC_SEED=N DTRAIN_ELASTIC_ROUNDS=1.
+"""
+import csv
+import ctypes
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+import idx_data
+
+ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
+FIRST_SEED = int(os.environ.get("DTRAIN_ELASTIC_SEED", "1"))
+SAMPLES = 1920
+BATCH = 64
+PATIENCE = 40  # seconds for what takes a few
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return idx_data.write(tmp_path_factory.mktemp("idx"))
+
+
+def until(condition, run, seconds=PATIENCE, interval=0.02):
+    """As soon as it holds; fails with all that the workers have printed."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, run.text()
+        time.sleep(interval)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Job:
+    """Workers of one elastic job, started by hand: nobody but the test restarts them."""
+
+    def __init__(self, home, data, folder, workers, *flags):
+        self.home, self.folder, self.size = home, folder, workers
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.csv = folder / "log.csv"
+        self.command = [home.trainer_path, f"--data={data}", "--no-progress", f"--csv={self.csv}",
+                        "--peer-timeout=1.5", "--rendezvous-timeout=8", *flags]
+        self.workers = []  # of every start, in order
+        self.of_rank = {}
+        for rank in range(workers):
+            self.start(rank)
+
+    def start(self, rank):
+        env = {"RANK": str(rank), "WORLD_SIZE": str(self.size), "LOCAL_RANK": str(rank),
+               "LOCAL_WORLD_SIZE": str(self.size), "MASTER_ADDR": "127.0.0.1",
+               "MASTER_PORT": str(self.port), "DTRAIN_JOB_TOKEN": "of this test"}
+        path = self.folder / f"{len(self.workers)}-rank-{rank}.out"
+        worker = self.home.start(self.command, env=env, stdout=open(path, "wb"),
+                                 stderr=subprocess.STDOUT)
+        worker.output = path
+        self.workers.append(worker)
+        self.of_rank[rank] = worker
+        return worker
+
+    def text(self):
+        """What all have printed but for the log's lines."""
+        return "".join(f"--- {worker.output.name} ({worker.poll()})\n" +
+                       re.sub(r"(?m)^step .*\n", "", worker.output.read_text())
+                       for worker in self.workers)
+
+    def running(self):
+        return [worker for worker in self.workers if worker.poll() is None]
+
+    def wait(self, *but):
+        """Until all have ended but those."""
+        until(lambda: all(worker in but for worker in self.running()), self)
+
+    def steps(self):
+        """Step -> position in the stream of samples after it, as logged."""
+        if not self.csv.exists():
+            return {}
+        # The last line may be under way.
+        rows = list(csv.DictReader(self.csv.open()))
+        steps = {int(row["step"]): round(float(row["epoch"]) * SAMPLES) for row in rows}
+        assert len(steps) == len(rows), f"a step was logged twice\n{self.text()}"
+        return steps
+
+    def check_samples(self, epochs, fewest=1):
+        """Each step's samples follow those of the step before, and the last are the last."""
+        steps = sorted(self.steps().items())
+        assert steps[-1][1] == epochs * SAMPLES, self.text()
+        for (step, position), (next_step, next_position) in zip(steps, steps[1:]):
+            taken = next_position - position
+            most = BATCH * self.size * (next_step - step)
+            is_last = next_position == epochs * SAMPLES
+            assert (BATCH * fewest * (next_step - step) <= taken or is_last), self.text()
+            assert taken <= most, self.text()
+
+    def accuracy(self):
+        return max(float(number) for number in
+                   re.findall(r"held-out accuracy ([\d.]+) %", self.text()))
+
+
+@pytest.fixture
+def job(home, data, tmp_path):
+    jobs = []
+
+    def start(workers, *flags, folder="job"):
+        jobs.append(Job(home, data, tmp_path / folder, workers, *flags))
+        return jobs[-1]
+    yield start
+    for each in jobs:
+        for worker in each.running():
+            worker.kill()
+            worker.wait()
+
+
+def cut_off(worker):
+    """Shuts down every connection of a process, as a network that goes away does."""
+    pidfd = os.pidfd_open(worker.pid)
+    try:
+        for name in os.listdir(f"/proc/{worker.pid}/fd"):
+            try:
+                if not os.readlink(f"/proc/{worker.pid}/fd/{name}").startswith("socket:"):
+                    continue
+            except FileNotFoundError:
+                continue
+            pidfd_getfd = 438
+            fd = ctypes.CDLL(None, use_errno=True).syscall(pidfd_getfd, pidfd, int(name), 0)
+            if fd < 0:
+                continue
+            with socket.socket(fileno=fd) as theirs:
+                try:
+                    theirs.getpeername()  # not one that listens
+                    theirs.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+    finally:
+        os.close(pidfd)
+
+
+def test_survivors_go_on_from_memory_and_a_new_worker_joins(job):
+    run = job(3, "--min-workers=2", "--epochs=400", "--log-every=1")
+    until(lambda: len(run.steps()) > 50, run)
+    run.of_rank[2].kill()
+    until(lambda: "lost rank 2" in run.text(), run)
+    lost = re.search(r"lost rank 2 \(.*?\); 2 ranks go on from step (\d+), sample ([\d,]+) "
+                     r"\(rank 2 \(.*died or was cut off", run.text())
+    assert int(lost.group(1)) >= 50
+    run.start(2)
+    run.wait(run.workers[2])
+    assert re.search(r"joined by rank 2 \(.*\); 3 ranks go on from step", run.text())
+    run.check_samples(400, fewest=2)
+    assert [worker.returncode for worker in run.workers] == [0, 0, -signal.SIGKILL, 0]
+    assert run.accuracy() > 95
+
+
+def test_the_first_rank_dies_too_and_its_outputs_move_on(job, tmp_path):
+    run = job(3, "--min-workers=2", "--epochs=400", "--log-every=1", "--checkpoint-every=50",
+              f"--checkpoint-dir={tmp_path}/saved")
+    until(lambda: len(run.steps()) > 60, run)
+    run.of_rank[0].kill()
+    until(lambda: "lost rank 0" in run.workers[1].output.read_text(), run)
+    run.start(0)
+    run.wait()
+    assert re.search(r"joined by rank 2 ", run.workers[1].output.read_text()), run.text()
+    run.check_samples(400, fewest=2)
+    last = max(run.steps())
+    assert (tmp_path / "saved" / f"step-{last:09}.safetensors").exists()
+    assert run.accuracy() > 95
+
+
+def test_a_stopped_worker_comes_back_as_a_newcomer(job):
+    run = job(3, "--min-workers=2", "--epochs=300", "--log-every=1")
+    until(lambda: len(run.steps()) > 50, run)
+    run.of_rank[0].send_signal(signal.SIGSTOP)
+    until(lambda: "lost rank 0" in run.workers[1].output.read_text(), run)
+    run.of_rank[0].send_signal(signal.SIGCONT)
+    run.wait()
+    assert re.search(r"joined by rank 2 \(", run.text()), run.text()
+    assert [worker.returncode for worker in run.workers] == [0, 0, 0]
+    run.check_samples(300, fewest=2)
+
+
+def test_too_few_wait_and_then_end_with_the_reason(job):
+    run = job(3, "--min-workers=2", "--epochs=100000", "--log-every=1", "--rendezvous-timeout=3")
+    until(lambda: len(run.steps()) > 20, run)
+    run.of_rank[0].kill()
+    run.of_rank[1].kill()
+    run.wait()
+    assert run.workers[2].returncode == 1
+    assert "waited 3 s" in run.text() and "--min-workers=2 are needed to go on" in run.text()
+
+
+def test_half_of_the_workers_do_not_go_on_beside_the_other_half(job):
+    """Rank 0 is stopped, not dead: the other cannot know that it does not train."""
+    run = job(2, "--min-workers=1", "--epochs=100000", "--log-every=1", "--rendezvous-timeout=4")
+    until(lambda: len(run.steps()) > 20, run)
+    run.of_rank[0].send_signal(signal.SIGSTOP)
+    run.wait(run.workers[0])
+    assert run.workers[1].returncode == 1
+    assert "did not answer and may be training as well" in run.text()
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + ROUNDS))
+def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_path, seed):
+    chance = random.Random(seed)
+    workers = chance.choice([3, 4])
+    epochs = chance.choice([40, 120])
+    run = job(workers, f"--min-workers={chance.choice([1, 2])}", f"--epochs={epochs}",
+              "--log-every=1", "--checkpoint-every=7", f"--checkpoint-dir={tmp_path}/saved",
+              f"--transport={chance.choice(['auto', 'tcp'])}")
+    whole = epochs * SAMPLES // (BATCH * workers)
+    moments = {
+        "as the ranks meet": lambda: time.sleep(chance.uniform(0, 0.08)),
+        "as they share the state": lambda: until(lambda: "network" in run.text(), run, interval=0.001),
+        "in training": lambda: until(lambda: len(run.steps()) > chance.randrange(1, whole // 2),
+                                     run, interval=0.005),
+        "at the end": lambda: until(lambda: max(run.steps(), default=0) >= whole - 3
+                                    or not run.running(), run, interval=0.001),
+    }
+    faults = ["kill", "stop", "cut off", "kill and restart", "stop and go on", "two"]
+    chosen = []
+    stopped = []
+    safe = chance.randrange(workers)  # Someone keeps the state, or all begin anew.
+    for moment in chance.sample(sorted(moments), chance.choice([1, 2])):
+        fault = chance.choice(faults)
+        rank = chance.choice([rank for rank in range(workers) if rank != safe])
+        # With a majority alive, and proof of each death, the others go on.
+        if len(stopped) + sum("kill" == what for what, _, _ in chosen) >= 1 and fault in (
+                "kill", "stop", "two"):
+            fault = "kill and restart"
+        if moment == "as the ranks meet" and fault == "kill":
+            fault = "kill and restart"  # Nobody is led by a rank 0 that never was.
+        chosen.append((fault, moment, rank))
+        moments[moment]()
+        worker = run.of_rank[rank]
+        if fault == "cut off" and worker.poll() is None:
+            cut_off(worker)
+        elif fault.startswith("stop"):
+            worker.send_signal(signal.SIGSTOP)
+            stopped.append(worker)
+            if fault == "stop and go on":
+                time.sleep(chance.choice([0.01, 0.3, 3]))
+                worker.send_signal(signal.SIGCONT)
+                stopped.remove(worker)
+        else:
+            worker.kill()
+            worker.wait()
+            if fault == "two":  # while the others form anew
+                time.sleep(chance.uniform(0, 0.1))
+                second = chance.choice([other for other in range(workers) if other != safe])
+                run.of_rank[second].kill()
+                run.of_rank[second].wait()
+                if second != rank:
+                    run.start(second)
+            if fault != "kill":
+                time.sleep(chance.choice([0, 0.05, 0.5]))
+                run.start(rank)
+    killed = [worker for worker in run.workers if worker.returncode == -signal.SIGKILL]
+    try:
+        run.wait(*stopped)
+        assert "held-out" in run.text()
+        for worker in run.workers:
+            # One that comes when all is done finds nobody.
+            is_late = "are needed to go on" in worker.output.read_text()
+            assert worker.poll() == 0 or worker in killed + stopped or is_late, run.text()
+        run.check_samples(epochs)
+        assert run.accuracy() > 90
+    except BaseException:
+        print(f"seed {seed}: {chosen} of {workers}\n{run.text()}")
+        raise

@@ -1,0 +1,176 @@
+#include "trainer/training_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "trainer/data/loader.h"
+#include "trainer/errors.h"
+#include "trainer/evaluate.h"
+#include "trainer/strategy/batch_split.h"
+#include "trainer/strategy/multi_worker.h"
+
+namespace trainer {
+namespace {
+
+RankSeconds seconds_of(const MultiWorker& strategy) {
+  return {.input = strategy.seconds_input(),
+          .computing = strategy.seconds_computing(),
+          .under_way = strategy.seconds_under_way(),
+          .exposed = strategy.seconds_exposed()};
+}
+
+std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+
+} // namespace
+
+TrainingRun::TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
+                         int ranks, bool is_elastic)
+    : options_(options), kernels_(*device.kernels), data_(data),
+      plan_(make_run_plan(options, ranks, is_elastic, data.train.count)) {
+  plan_.data = digest(data);
+  progress_.seed = plan_.seed;
+  progress_.samples = plan_.samples;
+}
+
+void TrainingRun::agree(Communicator& communicator, int source, bool is_new) {
+  if (is_new) {
+    check_same_plan(plan_, communicator);
+  } else {
+    join_plan(plan_, source, communicator);
+  }
+}
+
+void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source, bool is_new) {
+  if (!replica_) {
+    replica_ =
+        std::make_unique<Replica>(MlpShape{.inputs = data_.train.features,
+                                           .hidden = static_cast<std::size_t>(options_.hidden),
+                                           .classes = data_.classes},
+                                  options_.learning_rate, kernels_);
+  }
+  replica_->attach(communicator, plan_.end != 0 ? std::size_t{k_ballot_floats} : 0);
+  if (is_new && communicator.rank() == source) {
+    start_or_resume(outputs);
+  }
+  share_state(communicator, source);
+}
+
+/// Weights by the seed, or the newest checkpoint.
+void TrainingRun::start_or_resume(Outputs& outputs) {
+  replica_->model.initialize(plan_.seed);
+  if (options_.checkpoint_dir.empty()) {
+    return;
+  }
+  const auto newest = newest_checkpoint(options_.checkpoint_dir);
+  if (newest && !options_.resume) {
+    throw UsageError(fmt::format("--checkpoint-dir={}: holds a checkpoint already; continue it "
+                                 "with --resume, or give another folder",
+                                 options_.checkpoint_dir));
+  }
+  if (newest) {
+    progress_ = load_checkpoint(*newest, *replica_, progress_);
+    saved_at_ = progress_.step;
+    outputs.say(fmt::format("resumed from {} at step {}", *newest, progress_.step));
+  } else if (options_.resume) {
+    outputs.say(fmt::format("no checkpoint in {} yet: starting anew", options_.checkpoint_dir));
+  }
+}
+
+/// The source's, bit for bit, on every rank. It is received beside the own one, which it replaces
+/// once all is there: where this breaks off, every rank still has a whole state.
+void TrainingRun::share_state(Communicator& communicator, int source) {
+  Progress progress = progress_;
+  communicator.broadcast(std::as_writable_bytes(std::span(&progress, 1)), source, "progress");
+  const std::array arenas = {
+      std::pair(replica_->parameters.span(), "parameters"),
+      std::pair(replica_->optimizer.first_moments(), "first moments"),
+      std::pair(replica_->optimizer.second_moments(), "second moments"),
+  };
+  std::vector<Buffer> received;
+  for (const auto& [arena, name] : arenas) {
+    Buffer& buffer = received.emplace_back(arena.size());
+    std::copy(arena.begin(), arena.end(), buffer.span().begin());
+    communicator.broadcast(std::as_writable_bytes(buffer.span()), source, name);
+  }
+  for (std::size_t i = 0; i < arenas.size(); ++i) {
+    std::copy(received[i].span().begin(), received[i].span().end(), arenas.at(i).first.begin());
+  }
+  progress_ = progress;
+  replica_->optimizer.set_step(progress_.step);
+  has_state_ = true;
+  communicator.set_step(progress_.step);
+}
+
+bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
+                        const std::function<bool()>& wants_pause) {
+  const auto batch_size = static_cast<std::size_t>(options_.batch_size);
+  const bool is_elastic = plan_.end != 0;
+  std::int64_t steps = plan_.steps;
+  if (is_elastic) {
+    const std::uint64_t left = plan_.end - std::min(plan_.end, progress_.position);
+    steps = progress_.step +
+            static_cast<std::int64_t>(
+                rounded_up(left, batch_size * static_cast<std::size_t>(communicator.world_size())));
+  }
+  BatchSplit split(plan_.split_by_speed != 0, batch_size, communicator);
+  MultiWorker strategy(communicator, replica_->optimizer, replica_->gradients,
+                       bucket_options(options_), &split, plan_.timeline != 0 ? &timeline_ : nullptr,
+                       replica_->behind_gradients);
+  Loader loader(data_.train, kernels_,
+                {batch_size, communicator.rank(), communicator.world_size(), plan_.seed,
+                 progress_.position, std::max<std::int64_t>(steps - progress_.step, 0), plan_.end});
+  Metrics metrics(communicator);
+  StragglerWatch stragglers;
+
+  for (const Batch& batch : loader) {
+    replica_->optimizer.set_learning_rate(
+        plan_.learning_rate.at(static_cast<double>(progress_.position)));
+    strategy.ask_for_pause(wants_pause());
+    metrics.add(strategy.step(replica_->model, batch));
+    progress_.step = replica_->optimizer.step();
+    progress_.position = loader.position();
+    outputs.progress(progress_.step, steps);
+    if (strategy.has_new_shares()) {
+      loader.set_share(split.first(), split.rows());
+      outputs.new_shares(split.all_rows(), batch.global_rows);
+    }
+    if (progress_.step % plan_.log_every == 0 || progress_.step == steps) {
+      const LogLine line = metrics.line(progress_.step, loader.epochs(), seconds_of(strategy));
+      outputs.line(line);
+      if (const auto rank = stragglers.look(line)) {
+        outputs.straggler(communicator.name(*rank), line, plan_.split_by_speed != 0);
+      }
+    }
+    if (plan_.checkpoint_every > 0 && progress_.step % plan_.checkpoint_every == 0) {
+      save(communicator);
+    }
+    if (strategy.pauses() && progress_.step < steps) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
+  if (saved_at_ != progress_.step) {
+    save(communicator);
+  }
+  outputs.held_out(evaluate(replica_->model, data_.test, kernels_,
+                            static_cast<std::size_t>(options_.batch_size), communicator),
+                   progress_.step);
+  if (plan_.timeline != 0) {
+    timeline_.write(options_.timeline, communicator);
+  }
+}
+
+void TrainingRun::save(const Communicator& communicator) {
+  if (communicator.rank() == 0 && !options_.checkpoint_dir.empty()) {
+    save_checkpoint(options_.checkpoint_dir, *replica_, progress_);
+  }
+  saved_at_ = progress_.step;
+}
+
+} // namespace trainer

@@ -1,0 +1,67 @@
+// One rank's part of a training run: plan, replica and progress, which outlive the communicator
+// that they are trained with.
+//
+//   agree()   on the plan
+//   begin()   all take the state of the rank that has the newest
+//   train()   the loop, to the end or to where elastic ranks agree to pause
+//   finish()  the last checkpoint, the score on held-out samples, the timeline
+//
+// All are collective, and throw PeerError where a peer fails. Progress and replica are then
+// those of one whole step, and begin() with another communicator goes on from them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/data/dataset.h"
+#include "trainer/device/device.h"
+#include "trainer/monitor/outputs.h"
+#include "trainer/monitor/timeline.h"
+#include "trainer/options.h"
+#include "trainer/run_plan.h"
+
+namespace trainer {
+
+class TrainingRun {
+ public:
+  /// `ranks`: as many as the run is planned for. What it is given outlives it.
+  TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data, int ranks,
+              bool is_elastic);
+
+  /// `source`: the rank whose plan it is; `is_new`: nobody has begun yet.
+  void agree(Communicator& communicator, int source, bool is_new);
+
+  /// `source`: the rank whose state all take; `is_new`: it has none yet, and starts or resumes.
+  void begin(Communicator& communicator, Outputs& outputs, int source, bool is_new);
+
+  /// False where the ranks pause. `wants_pause` is asked before each step.
+  bool train(Communicator& communicator, Outputs& outputs,
+             const std::function<bool()>& wants_pause);
+  void finish(Communicator& communicator, Outputs& outputs);
+
+  const RunPlan& plan() const { return plan_; }
+  const Progress& progress() const { return progress_; }
+  bool has_state() const { return has_state_; }
+  /// Of elastic ranks: all samples are behind.
+  bool is_complete() const { return has_state_ && progress_.position >= plan_.end; }
+
+ private:
+  void start_or_resume(Outputs& outputs);
+  void share_state(Communicator& communicator, int source);
+  void save(const Communicator& communicator);
+
+  const TrainerOptions& options_;
+  const CpuKernels& kernels_;
+  const Dataset& data_;
+  RunPlan plan_;
+  std::unique_ptr<Replica> replica_; ///< From the first begin() on.
+  Progress progress_;
+  bool has_state_ = false;
+  std::int64_t saved_at_ = -1;
+  Timeline timeline_;
+};
+
+} // namespace trainer
