@@ -194,6 +194,10 @@ std::string man_arena(const ManContext& context, const CommandTable& table) {
       "Each flag of its\n.Ic tfjob , pytorchjob , mpijob , horovodjob , etjob\nand\n"
       ".Ic deepspeedjob\nmeans the same here, or is refused by name with the reason; none is "
       "dropped in silence.\nA backend that cannot do what a flag asks for refuses it too.\n"
+      "Defaults are Arena's, a tfjob's success policy among them: the chief, or worker 0 where "
+      "there "
+      "is none, decides.\nThey differ in two: a job is started anew only where\n"
+      ".Fl \\-max\\-restarts\nsays so, and an image is pulled as the cluster's own rules say.\n"
       ".Sh FLAGS\n.Bl -tag -width Ds\n",
       context.date, context.version);
   for (const std::string& flag : arena_flags()) {

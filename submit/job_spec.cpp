@@ -121,8 +121,8 @@ std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
   std::vector<std::string> env;
   std::map<std::string, std::size_t, std::less<>> places;
   for (const std::string& entry : entries) {
-    check_word("--env", entry);
     const std::size_t equals = entry.find('=');
+    check_word(fmt::format("--env={}", shortened(entry.substr(0, equals))), entry);
     if (equals == std::string::npos) {
       throw UsageError(
           fmt::format("--env={0}: must be KEY=VALUE; {0}= is an empty value", shortened(entry)));
@@ -345,6 +345,9 @@ JobSpec resolve(JobSpec job) {
   }
   job.env = checked_env(job.env);
   job.node_list = split_nodes(job.node_list);
+  if (job.success_policy.empty() && job.type == "tfjob") {
+    job.success_policy = "ChiefWorker"; // Arena's, and the operator's behind it.
+  }
   return job;
 }
 

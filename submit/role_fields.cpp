@@ -144,7 +144,7 @@ std::vector<JobField> role_fields() {
        .member = member(&JobSpec::success_policy),
        .metavar = "POLICY",
        .help = "Whose success is the job's: AllWorkers, or ChiefWorker for the chief's or worker "
-               "0's (default: AllWorkers)",
+               "0's (default: ChiefWorker for a tfjob, as with Arena; else AllWorkers)",
        .group = k_group,
        .choices = {"AllWorkers", "ChiefWorker"},
        .engines = k_local | k_kubernetes},

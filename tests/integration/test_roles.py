@@ -48,7 +48,7 @@ def test_tensorflows_roles_are_told_who_they_are_and_end_with_the_workers(home):
     show = ("echo $ROLE_NAME $ROLE_RANK ${RANK-none} ${WORLD_SIZE-none} $TF_CONFIG; "
             "case $ROLE_NAME in ps) exec sleep 600 ;; evaluator) sleep 0.5; echo scored ;; esac")
     home.dtrain("submit", "tfjob", "--name=roles", "--chief", "--evaluator", "--ps=1",
-                "--workers=2", "--role-sequence=PS,Worker", "--wait", show)
+                "--success-policy=AllWorkers", "--workers=2", "--role-sequence=PS,Worker", "--wait", show)
     job = home.get("roles")
     assert job["trainer"] == "TFJOB" and job["chiefName"] == "chief-0"
     told = {}
@@ -75,10 +75,19 @@ def test_a_parameter_server_that_dies_is_the_cause(home):
     assert (cause["instance"], cause["rank"], cause["exitCode"]) == ("ps-0", -1, 4)
 
 
-def test_the_chiefs_success_is_the_jobs_where_the_policy_says_so(home):
-    home.dtrain("submit", "tfjob", "--name=first", "--workers=2", "--success-policy=ChiefWorker",
-                "--", "sh", "-c", "[ $RANK = 0 ] || exec sleep 600")
+@pytest.mark.parametrize("words", [
+    ["tfjob"], ["tfjob", "--success-policy=ChiefWorker"]], ids=" ".join)
+def test_the_chiefs_success_is_a_tfjobs_as_with_arena(home, words):
+    home.dtrain("submit", *words, "--name=first", "--workers=2", "--", "sh", "-c",
+                "[ $RANK = 0 ] || exec sleep 600")
     assert home.wait_for_end("first")["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("words", [[], ["tfjob", "--success-policy=AllWorkers"]], ids=" ".join)
+def test_elsewhere_all_must_succeed(home, words):
+    home.dtrain("submit", *words, "--name=all", "--workers=2", "--", "sh", "-c",
+                "[ $RANK = 0 ] || { sleep 0.5; exit 3; }")
+    assert home.wait_for_end("all", expect=EXIT_JOB_FAILED)["cause"]["instance"] == "worker-1"
 
 
 def test_arenas_line_runs_as_it_is(home, fake_deepspeed):

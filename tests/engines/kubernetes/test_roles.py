@@ -9,7 +9,7 @@ WHO = 'echo "$ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, rank ${RANK-none} of ${W
 
 def test_parameter_servers_and_the_evaluator_end_when_the_ranks_have_succeeded(kube):
     kube.dtrain("submit", "tfjob", "--name=tf", BUSYBOX, "--workers=2", "--ps=1", "--chief",
-                "--evaluator", "--", "sh", "-c",
+                "--evaluator", "--success-policy=AllWorkers", "--", "sh", "-c",
                 f"{WHO}; case $ROLE_NAME in ps|evaluator) exec sleep 600;; esac; sleep 1")
     job = kube.wait_for_end("tf", 0)
     assert job["trainer"] == "TFJOB"

@@ -100,12 +100,12 @@ TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
   job.command = {"true"};
   job.memory = "16Gi";
   CHECK_THROWS_WITH_AS(resolve(job),
-                       "--memory: the local backend runs no containers: leave it out, or choose "
+                       "--memory: the local backend sets no memory apart: leave it out, or choose "
                        "--backend=kubernetes",
                        UsageError);
 }
 
-TEST_CASE("a tfjob's roles are instances of their own, ranks first, and the workers decide") {
+TEST_CASE("a tfjob's roles are instances of their own, ranks first, and the chief decides") {
   auto job = example_job();
   job.type = "tfjob";
   job.ps = 2;
@@ -118,7 +118,7 @@ TEST_CASE("a tfjob's roles are instances of their own, ranks first, and the work
   for (const auto& rank : plan.ranks) {
     names.push_back(rank.instance + (rank.decides ? "!" : "") + " " + rank.devices.value_or("-"));
   }
-  CHECK(names == std::vector<std::string>{"chief-0! 0", "worker-0! 1", "worker-1! 2", "ps-0 ",
+  CHECK(names == std::vector<std::string>{"chief-0! 0", "worker-0 1", "worker-1 2", "ps-0 ",
                                           "ps-1 ", "evaluator-0 3"});
   CHECK(plan.trainer == "TFJOB");
   CHECK(plan.start_order == std::vector<std::string>{"ps", "worker", "chief", "evaluator"});
