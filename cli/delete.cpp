@@ -103,7 +103,11 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
 int run_delete(Context& context, const DeleteOptions& options) {
   const Target target = open_target(context, options.target);
   int status = k_exit_ok;
-  for (const auto& name : names_to_delete(target, options)) {
+  const auto names = names_to_delete(target, options);
+  if (names.empty()) {
+    context.note("No such jobs.");
+  }
+  for (const auto& name : names) {
     try {
       try {
         if (!options.save_logs.empty()) {

@@ -30,11 +30,11 @@ std::string state_line(const JobStatus& job, Time now) {
   const auto since = [&](Time time) { return human_duration(now - time); };
   switch (job.phase) {
   case Phase::queuing:
-    return fmt::format("waits in a queue since {} ago", since(job.created));
+    return fmt::format("has waited in a queue for {}", since(job.created));
   case Phase::pending:
-    return fmt::format("waits to start since {} ago", since(job.created));
+    return fmt::format("has waited to start for {}", since(job.created));
   case Phase::running:
-    return fmt::format("runs since {} ago", since(job.started));
+    return fmt::format("has been running for {}", since(job.started));
   case Phase::succeeded:
     return fmt::format("succeeded {} ago, after {}", since(job.ended),
                        human_duration(age(job, now)));

@@ -9,7 +9,8 @@
 namespace dtrain {
 namespace {
 
-constexpr double k_gibibyte = 1024.0 * 1024.0 * 1024.0;
+constexpr double k_mebibyte = 1024.0 * 1024.0;
+constexpr double k_gibibyte = 1024.0 * k_mebibyte;
 
 struct TopOptions {
   std::string name;
@@ -31,7 +32,9 @@ CommandTable top_node_table(TopOptions& options) {
 }
 
 std::string memory_text(std::int64_t bytes) {
-  return fmt::format("{:.1f}Gi", static_cast<double>(bytes) / k_gibibyte);
+  const auto size = static_cast<double>(bytes);
+  return size < k_gibibyte ? fmt::format("{:.0f}Mi", size / k_mebibyte)
+                           : fmt::format("{:.1f}Gi", size / k_gibibyte);
 }
 
 int run_top_node(Context& context, const TopOptions& options) {

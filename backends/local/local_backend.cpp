@@ -96,10 +96,27 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
+/// Where what the job finds at `path` is before its data is mounted.
+std::string without_mounts(const GangPlan& plan, const std::string& path) {
+  const Mount* nearest_mount = nullptr;
+  for (const Mount& mount : plan.mounts) {
+    const bool is_below = path.starts_with(mount.target) &&
+                          (path.size() == mount.target.size() || path[mount.target.size()] == '/');
+    if (is_below &&
+        (nearest_mount == nullptr || mount.target.size() > nearest_mount->target.size())) {
+      nearest_mount = &mount;
+    }
+  }
+  return nearest_mount == nullptr
+             ? path
+             : nearest_mount->source + path.substr(nearest_mount->target.size());
+}
+
 /// What can be known before anything is started.
 void require_startable(const GangPlan& plan) {
   struct stat info {};
-  if (stat(plan.working_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+  const std::string working_dir = without_mounts(plan, plan.working_dir);
+  if (stat(working_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     throw UsageError(fmt::format("working directory {} is not a folder: give another",
                                  printable(plan.working_dir)));
   }
@@ -116,7 +133,13 @@ void require_startable(const GangPlan& plan) {
       path = value;
     }
   }
-  require_program(plan.command.front(), path, plan.working_dir);
+  std::string folders;
+  for (std::size_t at = 0; at <= path.size();) {
+    const auto end = std::min(path.find(':', at), path.size());
+    folders += (at == 0 ? "" : ":") + without_mounts(plan, path.substr(at, end - at));
+    at = end + 1;
+  }
+  require_program(without_mounts(plan, plan.command.front()), folders, working_dir);
 }
 
 } // namespace

@@ -50,6 +50,22 @@ def test_named_data_and_config_files_are_mounted(home, data):
 
 
 @mounts
+def test_working_folder_and_program_may_be_below_a_mount(home, data):
+    (data / "sub" / "bin").mkdir(parents=True)
+    for name in ("run", "bin/tool"):
+        (data / "sub" / name).write_text("#!/bin/sh\npwd\n")
+        (data / "sub" / name).chmod(0o755)
+    words = [f"--data-dir={data}:/dtrain-test", "--working-dir=/dtrain-test/sub"]
+    for name, program, path in (("relative", "./run", "/bin"), ("absolute", "/dtrain-test/sub/run", "/bin"),
+                                ("in-path", "tool", "/dtrain-test/sub/bin:/bin")):
+        home.dtrain("submit", f"--name={name}", *words, f"--env=PATH={path}", "--wait", "--", program)
+        assert home.lines(name) == ["/dtrain-test/sub"]
+    for wrong in (["--working-dir=/dtrain-test/none", "--", "./run"], ["--", "./none"],
+                  ["--", "/dtrain-test/none"]):
+        assert "none" in home.dtrain("submit", *words, *wrong, expect=EXIT_USAGE).err
+
+
+@mounts
 def test_exec_sees_the_jobs_mounts(home, data):
     home.dtrain("submit", "--name=in", f"--data-dir={data}:/dtrain-test", "--", "sleep", "600")
     home.running("in")
