@@ -316,6 +316,13 @@ void apply_data(const Locations& known, JobSpec& job) {
     } else if (const auto claim = location.find("claim");
                claim != location.end() && job.backend == "kubernetes") {
       claims.push_back(claim->second + rest);
+    } else if (const auto share = location.find("nfs");
+               share != location.end() && job.backend == "kubernetes") {
+      const std::size_t colon =
+          std::min(share->second.find(":/"), share->second.size()); // SERVER:/PATH
+      claims.push_back(fmt::format("nfs://{}/{}{}", share->second.substr(0, colon),
+                                   share->second.substr(std::min(colon + 2, share->second.size())),
+                                   rest));
     } else {
       throw UsageError(fmt::format("--data={}: the {} backend cannot mount a {}: mount it yourself "
                                    "and name the folder: dtrain data add {} --replace --path=DIR",

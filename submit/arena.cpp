@@ -30,7 +30,6 @@ const std::vector<Refused>& refused_flags() {
       {"--spot-instance", false, "say --preemptible"},
       {"--ssh-port", true, "a launcher reaches its workers at a port that dtrain chooses"},
       {"--ssh-secret", true, "each job has a key made for it alone"},
-      {"--sync-image", true, "code is brought without an image for it"},
       {"--trace", false, "dtrain has no trace of itself to give; leave it out"},
       {"--worker-affinity-constraint", true,
        "roles have no affinity; say --worker-selector=KEY=VALUE"},

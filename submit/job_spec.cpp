@@ -257,7 +257,7 @@ MountText parse_mount(const std::string& flag, const std::string& text) {
     mount.read_only = true;
     rest.resize(rest.size() - 3);
   }
-  const std::size_t colon = rest.find(":/");
+  const std::size_t colon = rest.rfind(":/"); // A source may be a URL.
   mount.source = rest.substr(0, colon);
   mount.target = colon == std::string::npos ? rest : rest.substr(colon + 1);
   while (mount.target.size() > 1 && mount.target.ends_with('/')) {

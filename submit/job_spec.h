@@ -70,6 +70,7 @@ struct JobSpec {
   std::string sync_source; ///< URL[@REF], or a folder.
   std::string sync_user;   ///< For git; the token comes from DTRAIN_GIT_TOKEN or the file below.
   std::string sync_token_file;
+  std::string sync_image; ///< What brings it, in a cluster of containers; empty: the job's own.
   std::vector<std::string> config_files; ///< /HERE/FILE:/THERE/FILE
   std::vector<std::string> env_files;    ///< Files of KEY=VALUE lines that nobody prints.
   std::vector<std::string> secrets;      ///< Names of such, kept by dtrain or the cluster.

@@ -32,7 +32,7 @@ class KubernetesBackend final : public Backend {
   }
 
   Plan render(const JobSpec& job, const Templates& templates) const override {
-    return render_plan(job, templates);
+    return render_plan(job, templates, read_secrets(job));
   }
   void submit(const Plan& plan, const SubmitSink&) override { create_objects(api(), plan); }
   std::vector<CheckResult> check() override { return check_cluster(api()); }

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/pod_log.h"
 
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/status.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -48,11 +49,14 @@ PodLog::~PodLog() {
 }
 
 void PodLog::update(const json& pod) {
-  for (const json& status : member(pod, "status/containerStatuses")) {
-    if (text_at(status, "name") == k_container) {
-      const json& state = member(status, "state");
-      started_ = started_ || state.contains("running") || state.contains("terminated");
-      ended_ = ended_ || state.contains("terminated");
+  container_ = telling_container(pod);
+  for (const char* list : {"status/initContainerStatuses", "status/containerStatuses"}) {
+    for (const json& status : member(pod, list)) {
+      if (text_at(status, "name") == container_) {
+        const json& state = member(status, "state");
+        started_ = started_ || state.contains("running") || state.contains("terminated");
+        ended_ = ended_ || state.contains("terminated");
+      }
     }
   }
   std::string phase = text_at(pod, "status/phase");
@@ -77,7 +81,7 @@ void PodLog::finish(std::string lost) {
 }
 
 void PodLog::open() {
-  Query query = {{"container", k_container}, {"timestamps", "true"}};
+  Query query = {{"container", container_}, {"timestamps", "true"}};
   if (query_.follow && !ended_) {
     query.emplace_back("follow", "true");
   }

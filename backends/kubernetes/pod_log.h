@@ -51,6 +51,7 @@ class PodLog {
   LogMerge& merge_;
   PodLogQuery query_;
   std::string path_;
+  std::string container_;
   std::string key_;
   std::string partial_line_;
   HttpClient::StreamId stream_ = 0;

@@ -2,6 +2,8 @@
 
 #include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/volumes.h"
+#include "backends/support/code.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/quote.h"
@@ -85,34 +87,6 @@ json toleration(const std::string& text) {
           {"effect", section(!effect.empty(), {{"text", effect}})}};
 }
 
-/// SOURCE and PATH of "SOURCE:/PATH".
-std::pair<std::string, std::string> mount(const std::string& text, const char* flag) {
-  std::size_t colon = text.find(":/");
-  if (colon == 0 || colon == std::string::npos) {
-    throw UsageError(fmt::format("{}={}: {}:/PATH is expected", flag, printable(text),
-                                 flag == std::string_view("--data") ? "CLAIM" : "/NODE/PATH"));
-  }
-  return {text.substr(0, colon), text.substr(colon + 1)};
-}
-
-void add_mounts(const JobSpec& job, json& data) {
-  for (const char* list : {"volumes", "claims", "host_paths"}) {
-    data[list] = json::array();
-  }
-  auto add = [&](const char* list, const char* key, const char* flag, const std::string& text) {
-    auto [source, path] = mount(text, flag);
-    std::string volume = fmt::format("data-{}", data["volumes"].size());
-    data["volumes"].push_back({{"volume", volume}, {"path", path}});
-    data[list].push_back({{"volume", volume}, {key, source}});
-  };
-  for (const std::string& claim : job.data) {
-    add("claims", "claim", "--data", claim);
-  }
-  for (const std::string& folder : job.data_dirs) {
-    add("host_paths", "host_path", "--data-dir", folder);
-  }
-}
-
 /// What each instance asks for: where only one of request and limit is given, it is both.
 void add_resources(const JobSpec& job, const Role& role, json& data) {
   data["limits"] = json::array();
@@ -178,7 +152,7 @@ std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
 bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
 
 /// One Job, whose Pods are of these roles.
-json job_data(const JobSpec& job, const std::vector<Role>& roles) {
+json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecrets& secrets) {
   const bool launcher = roles[0].name == k_launcher;
   const std::string decides = has_launcher(job) ? "" : deciding(job, roles);
   json data = {{"name", job.name},
@@ -215,7 +189,8 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles) {
       section(job.ttl_after_finished_ms >= 0, {{"seconds", seconds(job.ttl_after_finished_ms)}});
   data["priority"] = section(!job.priority.empty(), {{"name", job.priority}});
   data["pull_policy"] = section(!job.image_pull_policy.empty(), {{"name", job.image_pull_policy}});
-  data["working_dir"] = section(!job.working_dir.empty(), {{"path", job.working_dir}});
+  const std::string folder = start_folder(job);
+  data["working_dir"] = section(!folder.empty(), {{"path", folder}});
   data["as_user"] = section(job.run_as_user > 0, {{"id", job.run_as_user}});
   data["as_root"] = job.run_as_user == 0;
   data["pull_secrets"] = json::array();
@@ -234,7 +209,14 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles) {
   for (const char* list : {"pull_secrets", "selectors", "nodes"}) {
     data[fmt::format("has_{}", list)] = !data[list].empty();
   }
-  add_mounts(job, data);
+  add_volumes(job, data);
+  data["has_files"] = !data["files"].empty();
+  data["has_environment"] = !secrets.env.empty();
+  data["cluster_secrets"] = json::array();
+  for (const std::string& secret : secrets.of_cluster) {
+    data["cluster_secrets"].push_back({{"secret", secret}});
+  }
+  data["has_cluster_secrets"] = !secrets.of_cluster.empty();
   return data;
 }
 
@@ -289,6 +271,11 @@ json config_data(const JobSpec& job, const Templates& templates) {
     }
   };
   add("start.sh", start_script(job, templates));
+  if (job.sync_mode == "git") {
+    const auto [url, ref] = split_ref(job.sync_source);
+    add("code.sh", render_document(templates, "code.sh",
+                                   {{"folder", code_folder(job)}, {"url", url}, {"ref", ref}}));
+  }
   if (has_launcher(job)) {
     add("worker.sh", worker_script(job, templates));
     data["launcher_script"] =
@@ -335,6 +322,16 @@ void check_names(const JobSpec& job, const std::vector<Role>& roles) {
     throw UsageError(fmt::format(
         "--name={}: on Kubernetes a name begins with a letter, as its Service's must", job.name));
   }
+}
+
+json secret_data(const json& names, const std::map<std::string, std::string>& shown) {
+  json data = names;
+  data["secrets"] = json::array();
+  for (const auto& [key, text] : shown) {
+    data["secrets"].push_back({{"key", key}, {"shown", text}});
+  }
+  data["has_secrets"] = !shown.empty();
+  return data;
 }
 
 } // namespace
@@ -406,7 +403,12 @@ std::string start_script(const JobSpec& job, const Templates& templates) {
   return render_document(templates, "start.sh", data);
 }
 
-Plan render_plan(const JobSpec& job, const Templates& templates) {
+Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
+  if (job.sync_mode == "local") {
+    throw UsageError(
+        "--sync-mode=local: the kubernetes backend has no folder of this machine: push "
+        "the code and say --sync-mode=git, or build it into the image");
+  }
   std::vector<Role> roles = job_roles(job);
   std::vector<Role> launcher;
   if (has_launcher(job)) {
@@ -418,18 +420,19 @@ Plan render_plan(const JobSpec& job, const Templates& templates) {
   Plan plan;
   plan.job = job;
   plan.templates = templates;
+  plan.secret_env = secrets.env;
   auto add = [&](const char* name, const json& data, const char* as = nullptr) {
     plan.documents.push_back({as == nullptr ? name : as, render_document(templates, name, data)});
   };
   json names = {{"name", job.name},
                 {"namespace", job.namespace_name},
                 {"job_object", role_job_name(job.name, k_worker_role)}};
-  add(k_job_document, job_data(job, roles));
+  add(k_job_document, job_data(job, roles, secrets));
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
-  add(k_secret_document, names);
+  add(k_secret_document, secret_data(names, shown_contents(job, secrets)));
   if (!launcher.empty()) {
-    add(k_job_document, job_data(job, launcher), "launcher.yaml");
+    add(k_job_document, job_data(job, launcher, secrets), "launcher.yaml");
   }
   return plan;
 }

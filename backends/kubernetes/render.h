@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/kubernetes/needs.h"
 #include "submit/rank_env.h"
 
 #include <string>
@@ -29,7 +30,8 @@ inline constexpr const char* k_spec_key = "job.yaml";
 
 /// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,
 /// a toleration or mount that cannot be read, an environment variable without a name.
-Plan render_plan(const JobSpec& job, const Templates& templates = {});
+Plan render_plan(const JobSpec& job, const Templates& templates = {},
+                 const JobSecrets& secrets = {});
 
 /// Where the job's ranks will be. The uid and the token are the Pods' own to know: empty.
 GangPlace gang_of(const JobSpec& job);

@@ -54,8 +54,14 @@ Phase phase_of(const json& job, const json& launcher) {
   return is_up(job) && (launcher.is_null() || is_up(launcher)) ? Phase::running : Phase::pending;
 }
 
+/// That says how the Pod fares: the one that brings code, where that failed, else the main one.
 const json& main_container(const json& pod) {
   static const json k_null;
+  for (const json& status : member(pod, "status/initContainerStatuses")) {
+    if (number_at(status, "state/terminated/exitCode") != 0) {
+      return status;
+    }
+  }
   for (const json& status : member(pod, "status/containerStatuses")) {
     if (status.value("name", "") == k_container) {
       return status;
@@ -235,6 +241,11 @@ int place_of(const JobObjects& objects, const json& pod) {
     return index;
   }
   return owner_uid(pod) == text_at(objects.launcher, "metadata/uid") ? index : index + 1;
+}
+
+std::string telling_container(const json& pod) {
+  const std::string name = text_at(main_container(pod), "name");
+  return name.empty() ? k_container : name;
 }
 
 std::vector<const json*> latest_pods(const JobObjects& objects) {

@@ -1,5 +1,7 @@
 #include "backends/kubernetes/submission.h"
 
+#include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/needs.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/ssh_key.h"
@@ -142,6 +144,8 @@ void throw_no_such_job(const JobRef& ref) {
 void create_objects(ApiClient& api, const Plan& plan) {
   std::vector<json> objects = objects_of(plan);
   const bool has_launcher = find_job_type(plan.job.type)->has_launcher;
+  const std::map<std::string, std::string> contents = secret_contents(plan);
+  require_objects(api, plan);
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
   ApiResult made = api.call(api.create(collection_of(objects[0]), objects[0]));
@@ -157,6 +161,10 @@ void create_objects(ApiClient& api, const Plan& plan) {
     for (std::size_t i = 1; i < objects.size(); ++i) {
       adopt(objects[i], job, has_launcher);
       if (text_at(objects[i], "kind") == "Secret") {
+        objects[i].erase("stringData"); // What the plan shows.
+        for (const auto& [key, content] : contents) {
+          objects[i]["data"][key] = base64_encode(content);
+        }
         add_secrets(objects[i]["stringData"], has_launcher);
       }
       requests.push_back(api.create(collection_of(objects[i]), objects[i]));
@@ -266,7 +274,7 @@ void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status
   HttpRequest request = api.request(
       "GET",
       fmt::format("{}/{}/log", pods_path(status.namespace_name), text_at(*pod, "metadata/name")),
-      {{"container", k_container}, {"tailLines", std::to_string(k_last_lines)}});
+      {{"container", telling_container(*pod)}, {"tailLines", std::to_string(k_last_lines)}});
   request.accept = "*/*";
   HttpResponse log = api.http().call(request);
   if (log.status != 200) { // The Pod's node is gone, or its log: the cause stands without it.

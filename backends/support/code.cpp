@@ -20,15 +20,11 @@ namespace dtrain {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* k_token = "DTRAIN_GIT_TOKEN";
-constexpr const char* k_user = "DTRAIN_GIT_USER";
-/// Reads what it says from the environment, so that no argument holds it.
-constexpr const char* k_helper = "credential.helper=!f() { echo \"username=$DTRAIN_GIT_USER\"; "
-                                 "echo \"password=$DTRAIN_GIT_TOKEN\"; }; f";
 
-std::string read_token(const JobSpec& job) {
+} // namespace
+
+std::string git_token(const JobSpec& job) {
   if (job.sync_token_file.empty()) {
     const char* token = std::getenv(k_token);
     return token == nullptr ? "" : token;
@@ -47,6 +43,26 @@ std::string read_token(const JobSpec& job) {
   }
   return token;
 }
+
+std::pair<std::string, std::string> split_ref(const std::string& source) {
+  const auto at = source.rfind('@');
+  const auto slash = source.find_last_of("/:", source.size());
+  const bool is_ref =
+      at != std::string::npos && at > 0 && source.find("://") != at &&
+      (slash == std::string::npos || at > slash ||
+       (source.find("://") != std::string::npos && source.find('/', source.find("://") + 3) < at));
+  return is_ref ? std::pair(source.substr(0, at), source.substr(at + 1))
+                : std::pair(source, std::string("HEAD"));
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* k_user = "DTRAIN_GIT_USER";
+/// Reads what it says from the environment, so that no argument holds it.
+constexpr const char* k_helper = "credential.helper=!f() { echo \"username=$DTRAIN_GIT_USER\"; "
+                                 "echo \"password=$DTRAIN_GIT_TOKEN\"; }; f";
 
 /// Runs git; its stderr where it fails, else empty.
 std::string run_git(const std::string& folder, std::vector<std::string> args,
@@ -109,21 +125,9 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
   return last.empty() ? "git failed" : last;
 }
 
-/// URL and REF of "URL@REF"; a '@' of a user's name stands before the host.
-std::pair<std::string, std::string> split_ref(const std::string& source) {
-  const auto at = source.rfind('@');
-  const auto slash = source.find_last_of("/:", source.size());
-  const bool is_ref =
-      at != std::string::npos && at > 0 && source.find("://") != at &&
-      (slash == std::string::npos || at > slash ||
-       (source.find("://") != std::string::npos && source.find('/', source.find("://") + 3) < at));
-  return is_ref ? std::pair(source.substr(0, at), source.substr(at + 1))
-                : std::pair(source, std::string("HEAD"));
-}
-
 std::string bring_git(const JobSpec& job, const std::string& folder) {
   const auto [url, ref] = split_ref(job.sync_source);
-  const auto token = read_token(job);
+  const auto token = git_token(job);
   for (const auto& args : {std::vector<std::string>{"init", "--quiet"},
                            {"fetch", "--quiet", "--depth=1", "--", url, ref},
                            {"checkout", "--quiet", "FETCH_HEAD"}}) {

@@ -5,6 +5,7 @@
 #include "submit/job_spec.h"
 
 #include <string>
+#include <utility>
 
 namespace dtrain {
 
@@ -12,5 +13,13 @@ namespace dtrain {
 /// Returns what was brought, for people. Throws UsageError where the repository, ref or folder
 /// cannot be had, with git's own words. A token is never in an argument.
 std::string bring_code(const JobSpec& job, const std::string& folder, const SubmitSink& tell);
+
+/// The token of --sync-token-file, or of DTRAIN_GIT_TOKEN; empty: none. Throws UsageError for a
+/// file that holds none.
+std::string git_token(const JobSpec& job);
+
+/// URL and REF of "URL@REF"; a '@' of a user's name stands before the host. "HEAD" where none is
+/// said.
+std::pair<std::string, std::string> split_ref(const std::string& source);
 
 } // namespace dtrain

@@ -71,6 +71,12 @@ std::vector<std::string> read_env_file(const std::string& flag, const std::strin
   return entries;
 }
 
+bool has_secret(const std::string& name) {
+  std::error_code error;
+  const bool is_name = !name.empty() && name[0] != '.' && name.find('/') == std::string::npos;
+  return !is_name || std::filesystem::exists(config_folder() / "secrets" / name, error);
+}
+
 std::vector<std::string> read_secret(const std::string& name) {
   if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
     throw UsageError(fmt::format("--secret={}: is no name of a secret", printable(name)));

@@ -25,6 +25,8 @@ fi
 {{/roles}}
 # An image made for root has a home that our user cannot write.
 [ -w "${HOME:-/}" ] || export HOME=/tmp
+# What --env-file and --secret hold.
+[ ! -r /etc/dtrain-environment/environment ] || . /etc/dtrain-environment/environment
 {{#user_environment}}
 export {{name}}={{value}}
 {{/user_environment}}

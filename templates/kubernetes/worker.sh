@@ -31,6 +31,8 @@ give_up() {
   exit "$2"
 }
 
+# What --env-file and --secret hold.
+[ ! -r /etc/dtrain-environment/environment ] || . /etc/dtrain-environment/environment
 {{#user_environment}}
 export {{name}}={{value}}
 {{/user_environment}}

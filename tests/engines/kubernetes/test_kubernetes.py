@@ -59,7 +59,6 @@ def test_arguments_and_environment_arrive_byte_exact(kube):
 @pytest.mark.parametrize("flags, words", [
     (["--image=localhost/none:1", "--image-pull-policy=Never"], "ErrImageNeverPull"),
     ([BUSYBOX, "--gpus=9"], "Insufficient nvidia.com/gpu"),
-    ([BUSYBOX, "--data=missing:/data"], 'persistentvolumeclaim "missing" not found'),
     ([BUSYBOX, "--selector=zone=moon"], "didn't match Pod's node affinity/selector"),
 ])
 def test_a_job_that_cannot_start_says_why_within_seconds(kube, flags, words):

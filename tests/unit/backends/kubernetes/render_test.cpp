@@ -267,5 +267,5 @@ TEST_CASE("what Kubernetes would not take is refused before it is asked") {
   CHECK(error_of(job).starts_with("--toleration=a:Sometimes"));
   job.tolerations.clear();
   job.data = {"claim"};
-  CHECK(error_of(job).starts_with("--data=claim: CLAIM:/PATH"));
+  CHECK(error_of(job).starts_with("--data=claim: must be NAME:/PATH"));
 }

@@ -1,0 +1,91 @@
+#include "backends/kubernetes/volumes.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view k_share = "nfs://";
+
+/// SERVER and PATH of "nfs://SERVER/PATH".
+json share_of(const std::string& source, const std::string& text) {
+  const std::string rest = source.substr(k_share.size());
+  const std::size_t slash = rest.find('/');
+  if (slash == 0 || slash == std::string::npos) {
+    throw UsageError(
+        fmt::format("--data={}: nfs://SERVER/PATH:/PATH is expected", printable(text)));
+  }
+  return {{"server", rest.substr(0, slash)}, {"share", rest.substr(slash)}};
+}
+
+} // namespace
+
+std::string file_key(std::size_t index) { return fmt::format("file-{}", index); }
+
+std::string code_folder(const JobSpec& job) {
+  if (job.working_dir.starts_with('/')) {
+    return job.working_dir;
+  }
+  return job.run_as_user == 0 ? "/root/code" : "/code";
+}
+
+std::string start_folder(const JobSpec& job) {
+  if (job.sync_mode.empty() || job.working_dir.starts_with('/')) {
+    return job.working_dir;
+  }
+  return job.working_dir.empty() ? code_folder(job) : code_folder(job) + "/" + job.working_dir;
+}
+
+std::vector<std::string> claims_of(const JobSpec& job) {
+  std::vector<std::string> claims;
+  for (const std::string& text : job.data) {
+    const std::string source = parse_mount("--data", text).source;
+    if (!source.starts_with(k_share)) {
+      claims.push_back(source);
+    }
+  }
+  return claims;
+}
+
+void add_volumes(const JobSpec& job, json& data) {
+  for (const char* list : {"mounts", "claims", "host_paths", "shares", "files", "code"}) {
+    data[list] = json::array();
+  }
+  const auto add = [&](const char* list, const MountText& mount, json volume) {
+    const std::string name = fmt::format("data-{}", data["mounts"].size());
+    data["mounts"].push_back(
+        {{"volume", name}, {"path", mount.target}, {"read_only", mount.read_only}});
+    volume["volume"] = name;
+    volume["read_only"] = mount.read_only;
+    data[list].push_back(std::move(volume));
+  };
+  for (const std::string& text : job.data) {
+    const MountText mount = parse_mount("--data", text);
+    if (mount.source.starts_with(k_share)) {
+      add("shares", mount, share_of(mount.source, text));
+    } else {
+      add("claims", mount, {{"claim", mount.source}});
+    }
+  }
+  for (const std::string& text : job.data_dirs) {
+    const MountText mount = parse_mount("--data-dir", text);
+    add("host_paths", mount, {{"host_path", mount.source}});
+  }
+  for (std::size_t i = 0; i < job.config_files.size(); ++i) {
+    data["files"].push_back(
+        {{"key", file_key(i)}, {"path", parse_mount("--config-file", job.config_files[i]).target}});
+  }
+  if (job.sync_mode == "git") {
+    data["code"].push_back(
+        {{"folder", code_folder(job)},
+         {"code_image", job.sync_image.empty() ? data["image"].get<std::string>() : job.sync_image},
+         {"user", job.sync_user.empty() ? "git" : job.sync_user}});
+  }
+}
+
+} // namespace dtrain::kubernetes

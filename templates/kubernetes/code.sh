@@ -1,0 +1,19 @@
+#!/bin/sh
+# Brings the job's code before a Pod's command starts. The token is in the environment alone.
+export GIT_TERMINAL_PROMPT=0 HOME=/tmp
+cd {{folder}} || exit
+if ! command -v git >/dev/null; then
+  echo "dtrain: the image has no git, which brings the code: --sync-image names one that has" >&2
+  exit 127
+fi
+# What a volume's owner is does not matter here.
+run() {
+  git -c safe.directory='*' -c advice.detachedHead=false -c \
+    credential.helper='!f() { echo "username=$DTRAIN_GIT_USER"; echo "password=$DTRAIN_GIT_TOKEN"; }; f' \
+    "$@"
+}
+url={{url}} ref={{ref}}
+run init --quiet || exit
+# Not every server gives a part of the history.
+run fetch --quiet --depth=1 -- "$url" "$ref" 2>/dev/null || run fetch --quiet -- "$url" "$ref" || exit
+run checkout --quiet FETCH_HEAD
