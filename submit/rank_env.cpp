@@ -145,6 +145,12 @@ EnvVars rank_env(const GangPlace& gang, int rank) {
       {"PYTHONUNBUFFERED", "1"},
   };
   vars.insert(vars.end(), common.begin(), common.end());
+  if (gang.min_workers > 0) {
+    vars.emplace_back("DTRAIN_MIN_WORKERS", text_of(gang.min_workers));
+  }
+  if (gang.min_workers > 0 && gang.max_workers > 0) {
+    vars.emplace_back("DTRAIN_MAX_WORKERS", text_of(gang.max_workers));
+  }
   if (self.role != k_launcher && self.role != k_tensorboard) {
     // TensorFlow's MultiWorkerMirrored and ParameterServer strategies.
     vars.emplace_back("TF_CONFIG", tf_config(gang, rank));

@@ -30,6 +30,8 @@ struct GangPlace {
   std::string job_token; ///< Secret that the ranks prove to one another.
   int restart_count = 0;
   int max_restarts = 0;
+  int min_workers = 0;       ///< Of an elastic job; 0: it is none.
+  int max_workers = 0;       ///< 0: no bound.
   std::string master_addr;   ///< Rank 0's host.
   int master_port = 0;       ///< Reserved for rank 0's rendezvous.
   std::string hostfile_path; ///< Where hostfile_text() was written, on every node.
@@ -49,6 +51,7 @@ using EnvVars = std::vector<std::pair<std::string, std::string>>;
 ///   DTRAIN_HOSTFILE, DLTS_HOSTFILE, OMPI_MCA_orte_default_hostfile,
 ///   PRTE_MCA_prte_default_hostfile                         where hostfile_path is set
 ///   DTRAIN_JOB_NAME, _NAMESPACE, _UID, _TOKEN, DTRAIN_RESTART_COUNT
+///   DTRAIN_MIN_WORKERS, DTRAIN_MAX_WORKERS                 of an elastic job, where set
 ///   PYTHONUNBUFFERED
 EnvVars rank_env(const GangPlace& gang, int rank);
 

@@ -202,6 +202,7 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
                          {"trainer", type.trainer},
                          {"priority", job.priority},
                          {"max_restarts", job.max_restarts},
+                         {"elastic", nlohmann::json::array()},
                          {"grace_period_ms", job.grace_period_ms},
                          {"gpus_shared", shared},
                          {"running_timeout_ms", job.running_timeout_ms},
@@ -226,6 +227,9 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
   if (!job.role_sequence.empty()) {
     data["ordered"].push_back({{"roles", role_start_order(job)}});
   }
+  if (job.min_workers > 0) {
+    data["elastic"].push_back({{"min", job.min_workers}, {"max", job.max_workers}});
+  }
   plan.documents.push_back({"job.yaml", fill_template(templates, k_template, data)});
   require_readable(plan);
   return plan;
@@ -248,6 +252,8 @@ GangPlan read_local_plan(const std::string& text) {
       plan.labels.push_back(read_string(label));
     }
     plan.clean_tasks = get(root, "cleanTasks").as<bool>();
+    plan.min_workers = root["minWorkers"] ? root["minWorkers"].as<int>() : 0;
+    plan.max_workers = root["maxWorkers"] ? root["maxWorkers"].as<int>() : 0;
     plan.launcher_slots = root["launcherSlots"] ? root["launcherSlots"].as<int>() : 0;
     if (const auto processes = root["torchrunProcesses"]) {
       plan.torchrun_processes = read_string(processes);

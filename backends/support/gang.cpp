@@ -149,7 +149,7 @@ void Gang::run() {
     timeout_ = Clock::now() + milliseconds(plan_.running_timeout_ms);
   }
   bool succeeded = run_once();
-  while (!succeeded && !stopping_ && status.restarts < plan_.max_restarts) {
+  while (!succeeded && !stopping_ && status.restarts + anew_ < plan_.max_restarts) {
     ++status.restarts;
     succeeded = run_once();
   }
@@ -192,13 +192,16 @@ bool Gang::run_once() {
 
 void Gang::start_ranks() {
   auto& status = record_.status;
-  auto place = channel_.place(plan_);
+  place_ = channel_.place(plan_);
+  auto& place = place_;
   place.job_name = plan_.job.name;
   place.namespace_name = plan_.job.namespace_name;
   place.job_uid = status.uid;
   place.job_token = token_;
   place.restart_count = status.restarts;
   place.max_restarts = plan_.max_restarts;
+  place.min_workers = plan_.min_workers;
+  place.max_workers = plan_.max_workers;
   place.torchrun_nproc = plan_.torchrun_processes;
   place.launcher_slots = plan_.launcher_slots;
   if (plan_.launcher_slots > 0) {
@@ -416,6 +419,11 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
   if (!failed || status.cause || stopping_) {
     return;
   }
+  const auto ending = fmt::format("{} on {} ended with {}", instance.name, instance.node,
+                                  ending_text(instance.exit_code, instance.signal));
+  if (goes_on_without(rank, ending)) {
+    return;
+  }
   FailureCause cause;
   const bool ranked = is_ranked_role(plan_.ranks[rank].role);
   cause.instance = instance.name;
@@ -430,6 +438,59 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
   status.reason = cause.message;
   status.cause = std::move(cause);
   end(State::terminating);
+}
+
+/// Of a worker that has failed in an elastic job: it comes back, or is not needed.
+bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
+  if (plan_.min_workers == 0 || !is_ranked_role(plan_.ranks[rank].role) ||
+      state_ != State::running) {
+    return false;
+  }
+  int running = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (is_ranked_role(plan_.ranks[i].role)) {
+      running += ranks_[i].pid != 0 ? 1 : 0;
+      if (i != rank && record_.status.instances[i].phase == Phase::succeeded) {
+        return true; // The job is done: it was only late.
+      }
+    }
+  }
+  if (record_.status.restarts + anew_ < plan_.max_restarts && starts_anew(rank, ending)) {
+    return true;
+  }
+  if (running < plan_.min_workers) {
+    return false;
+  }
+  record_.status.reason = fmt::format("{}; {} go on", ending, running);
+  return true;
+}
+
+bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
+  for (auto& pipe : ranks_[rank].pipes) {
+    if (pipe) {
+      loop_.remove(pipe.get());
+      pipe.reset();
+    }
+  }
+  ++anew_;
+  auto& instance = record_.status.instances[rank];
+  const auto failed = instance;
+  instance.exit_code.reset();
+  instance.signal.reset();
+  instance.ended = 0;
+  try {
+    auto place = place_;
+    place.restart_count += anew_;
+    start_rank(rank, place);
+  } catch (const Error&) {
+    instance = failed;
+    return false;
+  }
+  const auto text = fmt::format("{}: started anew ({} of {})", ending,
+                                record_.status.restarts + anew_, plan_.max_restarts);
+  ranks_[rank].log->write(Stream::err, fmt::format("dtrain: {}\n", text), time_now());
+  record_.status.reason = text;
+  return true;
 }
 
 void Gang::stop(const std::string& reason) {

@@ -6,6 +6,8 @@
 //             (parameter servers, an evaluator) then have a while to end by themselves
 //   fail      the first rank that ends otherwise is the cause; the gang gets TERM, and KILL after
 //             the grace period
+//   elastic   with min_workers a worker that fails is started anew by itself, within max_restarts;
+//             beyond them the others go on without it while they are enough
 //   restart   the whole gang, up to max_restarts times, with new ports and new log files
 //   sweep     whatever the ranks left running (daemons too) is ended before the job ends
 //
@@ -63,6 +65,8 @@ struct GangPlan {
   EnvVars env; ///< The user's; they win over all others.
   std::string working_dir;
   int max_restarts = 0;
+  int min_workers = 0; ///< That an elastic job needs; 0: it needs all.
+  int max_workers = 0;
   int grace_period_ms = 0;
   std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
   int running_timeout_ms = 0;  ///< 0: none.
@@ -140,6 +144,8 @@ class Gang {
   void drain(std::size_t rank);
   void reap();
   void rank_ended(std::size_t rank, int wait_status);
+  bool goes_on_without(std::size_t rank, const std::string& ending);
+  bool starts_anew(std::size_t rank, const std::string& ending);
   void on_signal();
   void stop(const std::string& reason);
   void end(State state);
@@ -158,6 +164,8 @@ class Gang {
   Fd signals_;
   PollLoop loop_;
   std::vector<Rank> ranks_;
+  GangPlace place_; ///< Of the run that is on.
+  int anew_ = 0;    ///< Workers that were started anew by themselves.
   std::string token_;
   std::vector<char> block_;
   State state_ = State::running;

@@ -211,6 +211,29 @@ def test_half_of_the_workers_do_not_go_on_beside_the_other_half(job):
     assert "did not answer and may be training as well" in run.text()
 
 
+def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(home, data):
+    home.dtrain("submit", "--name=elastic", "--workers=3", "--min-workers=2", "--max-restarts=2",
+                "--", f"--data={data}", "--no-progress", "--epochs=500", "--log-every=20", "--peer-timeout=2")
+
+    def instances():
+        return {each["name"]: each for each in home.get("elastic")["instances"]}
+
+    deadline = time.monotonic() + PATIENCE
+    while "step" not in home.dtrain("logs", "elastic").out:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    before = instances()["worker-1"]["pid"]
+    os.kill(before, signal.SIGKILL)
+    home.dtrain("wait", "elastic", f"--timeout={PATIENCE}s")
+    assert instances()["worker-1"]["pid"] != before
+    assert home.get("elastic")["restarts"] == 0
+    out = re.sub(r"(?m)^.*\| step .*\n", "", home.dtrain("logs", "elastic").out)
+    assert re.search(r"lost rank 1 \(.*[23] ranks go on from step", out), out
+    assert re.search(r"worker-1 on .* ended with signal 9 \(SIGKILL\): started anew \(1 of 2\)", out)
+    assert re.search(r"joined by rank 2 \(.*3 ranks go on", out), out
+    assert len(re.findall("held-out accuracy", out)) == 1
+
+
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + ROUNDS))
 def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_path, seed):
     chance = random.Random(seed)
@@ -272,7 +295,7 @@ def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_p
         assert "held-out" in run.text()
         for worker in run.workers:
             # One that comes when all is done finds nobody.
-            is_late = "are needed to go on" in worker.output.read_text()
+            is_late = "waited 8 s" in worker.output.read_text()
             assert worker.poll() == 0 or worker in killed + stopped or is_late, run.text()
         run.check_samples(epochs)
         assert run.accuracy() > 90

@@ -275,4 +275,38 @@ TEST_CASE_FIXTURE(Fixture, "a rank that prints without end starves nobody") {
 }
 
 } // namespace
+TEST_CASE_FIXTURE(Fixture,
+                  "a worker of an elastic job is started anew by itself, the others run on") {
+  spec.min_workers = 1;
+  spec.max_restarts = 1;
+  submit("echo $RANK of $DTRAIN_MIN_WORKERS, run $DTRAIN_RESTART_COUNT; "
+         "[ $RANK = 1 ] && [ $DTRAIN_RESTART_COUNT = 0 ] && kill -KILL $$; "
+         "[ $RANK = 1 ] || sleep 0.5; exit 0",
+         2);
+  const auto status = wait();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(status.restarts == 0);
+  CHECK(lines({.instance = "worker-0"}) == Lines{"worker-0 0 of 1, run 0"});
+  const auto found = lines({.instance = "worker-1"});
+  REQUIRE(found.size() == 3);
+  CHECK(found[0] == "worker-1 1 of 1, run 0");
+  CHECK(found[1].find("signal 9 (SIGKILL): started anew (1 of 1)") != std::string::npos);
+  CHECK(found[2] == "worker-1 1 of 1, run 1");
+}
+
+TEST_CASE_FIXTURE(Fixture, "an elastic job goes on while there are enough") {
+  spec.min_workers = 2;
+  submit("[ $RANK = 2 ] && exit 3; sleep 0.5; exit 0", 3);
+  CHECK(wait().phase == Phase::succeeded);
+}
+
+TEST_CASE_FIXTURE(Fixture, "an elastic job with fewer workers than it needs has failed") {
+  spec.min_workers = 2;
+  submit("[ $RANK = 0 ] && sleep 1000; exit 3", 3);
+  const auto status = wait();
+  CHECK(status.phase == Phase::failed);
+  REQUIRE(status.cause);
+  CHECK(status.cause->exit_code == 3);
+}
+
 } // namespace dtrain
