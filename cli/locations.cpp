@@ -1,5 +1,6 @@
 #include "cli/locations.h"
 
+#include "backends/local/shares.h"
 #include "cli/commands.h"
 #include "cli/output/table.h"
 #include "cli/target.h"
@@ -133,6 +134,28 @@ Values said(const LocationOptions& options) {
   return all;
 }
 
+/// What a source that is no name says: nas://SERVER/PATH, nfs:// likewise, oss://BUCKET/PREFIX,
+/// s3:// likewise. Empty for a name.
+Values location_of(const std::string& source) {
+  const std::size_t scheme_end = source.find("://");
+  if (scheme_end == std::string::npos) {
+    return {};
+  }
+  const std::string scheme = source.substr(0, scheme_end);
+  const std::string rest = source.substr(scheme_end + 3);
+  const std::size_t slash = rest.find('/');
+  if ((scheme == "nas" || scheme == "nfs") && slash != 0 && slash != std::string::npos) {
+    return {{"nfs", rest.substr(0, slash) + ":" + rest.substr(slash)}};
+  }
+  if ((scheme == "oss" || scheme == "s3") && slash != 0 && !rest.empty()) {
+    return {{"bucket", source}};
+  }
+  throw UsageError(
+      fmt::format("--data={}: must be a name, nas://SERVER/PATH, oss://BUCKET/PREFIX or "
+                  "s3://BUCKET/PREFIX, with :/PATH behind it",
+                  printable(source)));
+}
+
 /// Of the profile, which must be there, or of all where it is empty.
 Locations& locations(Settings& settings, const Kind& kind, const std::string& profile) {
   if (profile.empty()) {
@@ -152,6 +175,15 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
   }
   if (options.name.empty() || options.name.find_first_of(":/ \n\t") != std::string::npos) {
     throw UsageError(fmt::format("'{}': a name has no ':', '/' or space", printable(options.name)));
+  }
+  if (!options.nfs.empty() &&
+      (options.nfs.find(":/") == std::string::npos || options.nfs[0] == ':')) {
+    throw UsageError(fmt::format("--nfs={}: must be SERVER:/PATH", printable(options.nfs)));
+  }
+  if (!options.bucket.empty() && !options.bucket.starts_with("s3://") &&
+      !options.bucket.starts_with("oss://")) {
+    throw UsageError(fmt::format("--bucket={}: must be s3://BUCKET/PREFIX or oss://BUCKET/PREFIX",
+                                 printable(options.bucket)));
   }
   Settings settings = read_settings(context.config_file);
   Locations& all = locations(settings, kind, options.profile);
@@ -299,16 +331,30 @@ int delete_one(Context& context, const LocationOptions& options) {
   return run_delete(context, options, kind);
 }
 
+/// What this machine must be given before its jobs can have what is not a folder of it.
+std::string how_to_mount(const Values& location) {
+  if (const auto share = location.find("nfs"); share != location.end()) {
+    return fmt::format("{} is not mounted on this machine: mount it (mount -t nfs {} DIR)",
+                       printable(share->second), printable(share->second));
+  }
+  if (const auto bucket = location.find("bucket"); bucket != location.end()) {
+    return fmt::format("{} is not mounted on this machine: mount it (s3fs, ossfs or rclone mount)",
+                       printable(bucket->second));
+  }
+  return "a claim is Kubernetes' to mount: have the data here";
+}
+
 void apply_data(const Locations& known, JobSpec& job) {
   std::vector<std::string> claims;
   for (const std::string& text : job.data) {
     const MountText mount = parse_mount("--data", text);
     const auto found = known.find(mount.source);
-    if (found == known.end()) {
+    const Values said = found == known.end() ? location_of(mount.source) : Values();
+    if (found == known.end() && said.empty()) {
       claims.push_back(text);
       continue;
     }
-    const Values& location = found->second;
+    const Values& location = found == known.end() ? said : found->second;
     const bool read_only = mount.read_only || location.contains("read-only");
     const auto rest = fmt::format(":{}{}", mount.target, read_only ? ":ro" : "");
     if (const auto path = location.find("path"); path != location.end()) {
@@ -323,11 +369,19 @@ void apply_data(const Locations& known, JobSpec& job) {
       claims.push_back(fmt::format("nfs://{}/{}{}", share->second.substr(0, colon),
                                    share->second.substr(std::min(colon + 2, share->second.size())),
                                    rest));
+    } else if (const auto mounted = location.find("nfs"); mounted != location.end() &&
+                                                          !find_share(mounted->second).empty() &&
+                                                          job.backend == k_default_backend) {
+      job.data_dirs.push_back(find_share(mounted->second) + rest);
+    } else if (job.backend == k_default_backend) {
+      throw UsageError(fmt::format("--data={}: {}, and name its folder: dtrain data add NAME "
+                                   "--path=DIR",
+                                   printable(text), how_to_mount(location)));
     } else {
-      throw UsageError(fmt::format("--data={}: the {} backend cannot mount a {}: mount it yourself "
-                                   "and name the folder: dtrain data add {} --replace --path=DIR",
-                                   printable(text), job.backend, location.begin()->first,
-                                   printable(mount.source)));
+      throw UsageError(
+          fmt::format("--data={}: the {} backend cannot mount a {}: make a claim for it "
+                      "and name that: dtrain data add NAME --claim=CLAIM",
+                      printable(text), job.backend, location.begin()->first));
     }
   }
   job.data = claims;

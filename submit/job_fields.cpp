@@ -185,8 +185,9 @@ const std::vector<JobField>& container_fields() {
        .flags = "-d,--data",
        .member = member(&JobSpec::data),
        .metavar = "NAME:/PATH",
-       .help = "Data to mount: a name of 'dtrain data list', or a persistent volume claim; may be "
-               "repeated",
+       .help =
+           "Data to mount: a name of 'dtrain data list', a persistent volume claim, or where it "
+           "is: nas://SERVER/PATH, oss://BUCKET/PREFIX, s3://BUCKET/PREFIX; may be repeated",
        .group = k_cluster_group,
        .engines = k_local | k_kubernetes},
       {.key = "dataDirs",

@@ -264,7 +264,8 @@ MountText parse_mount(const std::string& flag, const std::string& text) {
     mount.target.pop_back();
   }
   if (mount.source.empty() || !mount.target.starts_with('/') || mount.target == "/" ||
-      mount.target.find("/../") != std::string::npos || mount.target.ends_with("/..")) {
+      mount.target.starts_with("//") || mount.target.find("/../") != std::string::npos ||
+      mount.target.ends_with("/..")) {
     throw UsageError(fmt::format("{}={}: must be {}:/PATH, with :ro after it to be read only", flag,
                                  shortened(text), flag == "--data" ? "NAME" : "/HERE"));
   }

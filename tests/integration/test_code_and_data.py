@@ -50,6 +50,21 @@ def test_named_data_and_config_files_are_mounted(home, data):
 
 
 @mounts
+def test_a_share_that_this_machine_has_mounted_is_found(home):
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts")
+    share = home.folder / "nas"
+    share.mkdir()
+    script = (f"mount -t tmpfs server:/export {share} && mkdir {share}/sub && "
+              f"echo shared > {share}/sub/file && "
+              f"{home.dtrain_path} data add set --nfs=server:/export && "
+              f"{home.dtrain_path} submit -q --name=a --data=nas://server/export/sub:/dtrain-test "
+              f"--data=set:/dtrain-set:ro --wait -- cat /dtrain-test/file /dtrain-set/sub/file")
+    home.run(["unshare", "-m", "sh", "-c", script])
+    assert home.lines("a") == ["shared", "shared"]
+
+
+@mounts
 def test_working_folder_and_program_may_be_below_a_mount(home, data):
     (data / "sub" / "bin").mkdir(parents=True)
     for name in ("run", "bin/tool"):
@@ -106,6 +121,10 @@ def test_names_of_data_and_code_are_kept(home, data):
     home.dtrain("data", "add", "b", "--nfs=server:/x")
     assert home.dtrain("data", "get", "a").out == "claim: pvc\n"
     assert "server:/x" in home.dtrain("data", "list").out
+    assert "server:/x is not mounted" in home.dtrain("submit", "--data=b:/x", "--", "true",
+                                                     expect=EXIT_USAGE).err
+    for wrong in ("--nfs=server", "--bucket=bucket", "--bucket=ftp://x/y", "--nfs=:/x"):
+        assert wrong in home.dtrain("data", "add", "w", wrong, expect=EXIT_USAGE).err
     home.dtrain("data", "delete", "a")
     home.dtrain("data", "get", "a", expect=EXIT_NOT_FOUND)
     home.dtrain("data", "add", "c", expect=EXIT_USAGE)
@@ -315,6 +334,11 @@ def test_secrets_reach_the_ranks_and_no_output(home):
 @pytest.mark.parametrize("words, named", [
     (["--data=nobody:/data"], ["nobody", "dtrain data"]),
     (["--data=nobody"], ["--data", "/PATH"]),
+    (["--data=nas://server/export/x:/data"], ["server:/export/x is not mounted", "--path=DIR"]),
+    (["--data=oss://bucket/x:/data"], ["oss://bucket/x is not mounted", "ossfs"]),
+    (["--data=s3://bucket:/data"], ["s3://bucket is not mounted"]),
+    (["--data=ftp://host/x:/data"], ["ftp://host/x", "nas://"]),
+    (["--data=nas://server/export"], ["--data", "/PATH"]),
     (["--data-dir=/no/such/folder:/data"], ["/no/such/folder"]),
     (["--data-dir=/tmp:/x", "--data-dir=/var:/x"], ["/x"]),
     (["--data-dir=/tmp:/"], ["--data-dir"]),
