@@ -53,7 +53,7 @@ std::vector<JobField> life_cycle_fields() {
        .help = "Fewest workers that the job goes on with: on this machine a worker that fails is "
                "started "
                "anew, within --max-restarts, and beyond them the others go on without it; the "
-               "bundled trainer goes on from memory. And the fewest that 'dtrain scale' may leave",
+               "bundled trainer goes on from memory; and the fewest that 'dtrain scale' may leave",
        .group = k_group,
        .minimum = 0,
        .maximum = k_max_workers},
