@@ -27,6 +27,22 @@ std::vector<Option> training_options(TrainerOptions& o) {
                "Debian's package if installed, else the cache, else downloaded [fashion-mnist]",
        .group = group,
        .complete = Complete::directory},
+      {.flags = "--auto-shard",
+       .target = &o.auto_shard,
+       .metavar = "HOW",
+       .help =
+           "Who reads what: file (each worker files of its own, NAME-00000-of-00004 and so on), "
+           "data (each reads all and takes its part), off (each takes all); auto: file where "
+           "there are as many files as workers, else data [auto]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"auto", "file", "data", "off"}},
+      {.flags = "--drop-remainder",
+       .target = &o.drop_remainder,
+       .metavar = "",
+       .help = "Leave out the last step of the epochs where samples do not fill it; without, it is "
+               "filled with the first ones of the next epoch",
+       .group = group},
       {.flags = "--epochs",
        .target = &o.epochs,
        .metavar = "N",

@@ -12,6 +12,8 @@ namespace trainer {
 
 struct TrainerOptions {
   std::string data = "fashion-mnist";
+  std::string auto_shard = "auto";
+  bool drop_remainder = false;
   std::int64_t epochs = 12;
   std::int64_t steps = 0; ///< 0: as many as the epochs take.
   std::int64_t batch_size = 64;

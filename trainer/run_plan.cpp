@@ -21,7 +21,12 @@ RunPlan make_run_plan(const TrainerOptions& options, int ranks, bool is_elastic,
   const auto global_batch =
       static_cast<std::uint64_t>(options.batch_size) * static_cast<std::uint64_t>(ranks);
   const std::uint64_t total = samples * static_cast<std::uint64_t>(options.epochs);
-  const auto steps = static_cast<std::int64_t>((total + global_batch - 1) / global_batch);
+  const auto steps = static_cast<std::int64_t>(
+      (total + (options.drop_remainder ? 0 : global_batch - 1)) / global_batch);
+  if (steps == 0) {
+    throw UsageError(fmt::format("--drop-remainder: {} samples do not fill one step of {}", total,
+                                 global_batch));
+  }
   RunPlan plan{};
   plan.batch_size = options.batch_size;
   plan.hidden = options.hidden;
@@ -58,7 +63,7 @@ std::string difference(const RunPlan& mine, const RunPlan& first) {
   compare("--hidden", mine.hidden, first.hidden);
   compare("the number of training samples", mine.samples, first.samples);
   if (found.empty() && mine.data != first.data) {
-    found = "the data, although as many samples,";
+    found = "the data or --auto-shard, although there are as many samples,";
   }
   compare("--seed", mine.seed, first.seed);
   compare("the number of steps", mine.steps, first.steps);

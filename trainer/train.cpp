@@ -8,6 +8,7 @@
 
 #include "trainer/comm/agreement.h"
 #include "trainer/comm/membership.h"
+#include "trainer/data/loader.h"
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
@@ -17,6 +18,17 @@
 
 namespace trainer {
 namespace {
+
+std::string shard_text(const Dataset& data) {
+  switch (data.shard) {
+  case AutoShard::file:
+    return fmt::format("; this worker's of {} files, each worker has its own", data.files);
+  case AutoShard::off:
+    return "; every worker takes all";
+  default:
+    return "";
+  }
+}
 
 void print_choices(const Cluster& cluster, const RunPlan& plan, const Communicator& communicator,
                    const Device& device, const Dataset& data, Outputs& outputs) {
@@ -30,18 +42,29 @@ void print_choices(const Cluster& cluster, const RunPlan& plan, const Communicat
                             : fmt::format("; gradients as {}",
                                           wire_type_name(static_cast<WireType>(plan.wire))))},
        {"device", device.description},
-       {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out", data.folder,
+       {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out{}", data.folder,
                             with_commas(static_cast<double>(data.train.count)), data.train.features,
-                            with_commas(static_cast<double>(data.test.count)))},
+                            with_commas(static_cast<double>(data.test.count)), shard_text(data))},
        {"training",
         fmt::format("{} steps of {} × {} samples, Adam {}, seed {}", steps, cluster.world_size,
                     plan.batch_size, plan.learning_rate.text(), plan.seed)}});
 }
 
-Dataset find_dataset(const TrainerOptions& options) {
+Dataset find_dataset(const TrainerOptions& options, const Cluster& cluster) {
   DataPlaces places = data_places_from_env();
   places.progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1;
-  return load_dataset(locate_dataset(options.data, places));
+  const bool by_speed = options.batch_split == "speed"; // Which shares one stream among all.
+  if (by_speed && (options.auto_shard == "file" || options.auto_shard == "off")) {
+    throw UsageError(fmt::format("--auto-shard={}: each worker takes what it has read, and "
+                                 "--batch-split=speed shares all of it; leave one of them out",
+                                 options.auto_shard));
+  }
+  const AutoShard shard = options.auto_shard == "file"               ? AutoShard::file
+                          : options.auto_shard == "data" || by_speed ? AutoShard::data
+                          : options.auto_shard == "off"              ? AutoShard::off
+                                                                     : AutoShard::automatic;
+  return load_dataset(locate_dataset(options.data, places),
+                      {shard, cluster.rank, cluster.world_size});
 }
 
 OutputOptions output_options(const TrainerOptions& options) {
@@ -54,7 +77,8 @@ OutputOptions output_options(const TrainerOptions& options) {
 void train_rank(const TrainerOptions& options, const Cluster& cluster, const Device& device,
                 const Dataset& data, Communicator& communicator) {
   Outputs outputs(output_options(options), cluster.rank == 0);
-  TrainingRun run(options, device, data, cluster.world_size, false);
+  const std::uint64_t samples = all_samples(data, communicator);
+  TrainingRun run(options, device, data, samples, cluster.world_size, false);
   run.agree(communicator, 0, true);
   print_choices(cluster, run.plan(), communicator, device, data, outputs);
   run.begin(communicator, outputs, 0, true);
@@ -84,7 +108,7 @@ constexpr int k_most_failures = 64;
 void train_elastic(const TrainerOptions& options, const Cluster& cluster,
                    const ElasticLimits& limits, const Device& device, const Dataset& data) {
   Membership membership(cluster, comm_options(options), limits);
-  TrainingRun run(options, device, data, cluster.world_size, true);
+  TrainingRun run(options, device, data, data.train.count, cluster.world_size, true);
   std::unique_ptr<Outputs> outputs;
   bool is_first = false;
   std::uint64_t number = 0; ///< Of the roster under which the state was shared.
@@ -159,17 +183,18 @@ void train_worker(const TrainerOptions& options, const Cluster& cluster, const D
   const auto between = connect(cluster, comm_options(options));
   check_equal_replicas(replicas, *between);
   if (replicas == 1) {
-    train_rank(options, cluster, device, find_dataset(options), *between);
+    train_rank(options, cluster, device, find_dataset(options, cluster), *between);
     return;
   }
-  run_replicas(replicas, *between, [&, data = find_dataset(options)](Communicator& communicator) {
-    Cluster replica = cluster;
-    replica.world_size *= replicas;
-    replica.local_world_size *= replicas;
-    replica.rank = communicator.rank();
-    replica.local_rank = cluster.local_rank * replicas + communicator.rank() % replicas;
-    train_rank(options, replica, device, data, communicator);
-  });
+  run_replicas(
+      replicas, *between, [&, data = find_dataset(options, cluster)](Communicator& communicator) {
+        Cluster replica = cluster;
+        replica.world_size *= replicas;
+        replica.local_world_size *= replicas;
+        replica.rank = communicator.rank();
+        replica.local_rank = cluster.local_rank * replicas + communicator.rank() % replicas;
+        train_rank(options, replica, device, data, communicator);
+      });
 }
 
 } // namespace
@@ -189,7 +214,13 @@ void train(const TrainerOptions& options) {
       throw UsageError("--communication=mpi: MPI ends all ranks where one fails; elastic workers "
                        "use the ring");
     }
-    train_elastic(options, cluster, limits, device, find_dataset(options));
+    if (options.auto_shard == "file" || options.auto_shard == "off" || options.drop_remainder) {
+      throw UsageError("--auto-shard=file or off, or --drop-remainder: elastic workers share one "
+                       "stream of samples, to its end; use --auto-shard=data");
+    }
+    TrainerOptions shared = options;
+    shared.auto_shard = "data";
+    train_elastic(options, cluster, limits, device, find_dataset(shared, cluster));
     return;
   }
   if (cluster.world_size > 1) {
@@ -198,10 +229,10 @@ void train(const TrainerOptions& options) {
   }
   if (replicas == 1) {
     const auto communicator = connect(cluster, comm_options(options));
-    train_rank(options, cluster, device, find_dataset(options), *communicator);
+    train_rank(options, cluster, device, find_dataset(options, cluster), *communicator);
     return;
   }
-  const Dataset data = find_dataset(options);
+  const Dataset data = find_dataset(options, cluster);
   cluster.world_size = cluster.local_world_size = replicas;
   cluster.source = "--devices";
   run_replicas(replicas, ops, [&](Communicator& communicator) {

@@ -27,9 +27,9 @@ std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) 
 } // namespace
 
 TrainingRun::TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
-                         int ranks, bool is_elastic)
+                         std::uint64_t samples, int ranks, bool is_elastic)
     : options_(options), kernels_(*device.kernels), data_(data),
-      plan_(make_run_plan(options, ranks, is_elastic, data.train.count)) {
+      plan_(make_run_plan(options, ranks, is_elastic, samples)) {
   plan_.data = digest(data);
   progress_.seed = plan_.seed;
   progress_.samples = plan_.samples;
@@ -119,9 +119,12 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   MultiWorker strategy(communicator, replica_->optimizer, replica_->gradients,
                        bucket_options(options_), &split, plan_.timeline != 0 ? &timeline_ : nullptr,
                        replica_->behind_gradients);
-  Loader loader(data_.train, kernels_,
-                {batch_size, communicator.rank(), communicator.world_size(), plan_.seed,
-                 progress_.position, std::max<std::int64_t>(steps - progress_.step, 0), plan_.end});
+  LoaderOptions input = loader_options(data_, batch_size, communicator.rank(),
+                                       communicator.world_size(), plan_.seed, plan_.samples);
+  input.start = progress_.position;
+  input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
+  input.end = plan_.end;
+  Loader loader(data_.train, kernels_, input);
   Metrics metrics(communicator);
   StragglerWatch stragglers;
 

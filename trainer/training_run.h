@@ -27,9 +27,10 @@ namespace trainer {
 
 class TrainingRun {
  public:
-  /// `ranks`: as many as the run is planned for. What it is given outlives it.
-  TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data, int ranks,
-              bool is_elastic);
+  /// `samples`: of an epoch, as all_samples() says; `ranks`: as many as the run is planned for.
+  /// What it is given outlives it.
+  TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
+              std::uint64_t samples, int ranks, bool is_elastic);
 
   /// `source`: the rank whose plan it is; `is_new`: nobody has begun yet.
   void agree(Communicator& communicator, int source, bool is_new);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "trainer/data/idx.h"
@@ -17,22 +18,76 @@ constexpr std::size_t k_classes = 10;
 constexpr std::size_t k_synthetic_features = 784;
 constexpr std::size_t k_max_pixels = 1 << 20;
 
-std::string find_file(const std::string& folder, const std::string& name) {
+namespace fs = std::filesystem;
+
+constexpr std::size_t k_most_files = 100'000;
+
+/// The plain or compressed file of this name; empty: neither.
+std::string one_file(const std::string& folder, const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
-    std::string path = (std::filesystem::path(folder) / (name + suffix)).string();
+    std::string path = (fs::path(folder) / (name + suffix)).string();
     std::error_code error;
-    if (std::filesystem::exists(path, error)) {
+    if (fs::exists(path, error)) {
       return path;
     }
   }
-  throw DataError(fmt::format("{}: no {} or {}.gz there; --data takes a folder with MNIST's four "
-                              "IDX files",
-                              folder, name, name));
+  return "";
 }
 
-Split load_split(const std::string& folder, const std::string& images, const std::string& labels) {
-  const std::string images_path = find_file(folder, images);
-  const std::string labels_path = find_file(folder, labels);
+std::string shard_name(const std::string& name, std::size_t i, std::size_t count) {
+  return fmt::format("{}-{:05}-of-{:05}", name, i, count);
+}
+
+/// How many files NAME-…-of-COUNT there are to be; 0: none.
+std::size_t shard_count(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string file = entry.path().filename().string();
+    unsigned long shard = 0;
+    unsigned long count = 0;
+    if (file.starts_with(name + "-") &&
+        std::sscanf(file.c_str() + name.size(), "-%5lu-of-%5lu", &shard, &count) == 2 &&
+        count > 0 && count <= k_most_files) {
+      return count;
+    }
+  }
+  return 0;
+}
+
+/// One file, or all its parts in order.
+std::vector<std::string> find_files(const std::string& folder, const std::string& name) {
+  if (const std::string path = one_file(folder, name); !path.empty()) {
+    return {path};
+  }
+  std::vector<std::string> paths;
+  const std::size_t count = shard_count(folder, name);
+  for (std::size_t i = 0; i < count; ++i) {
+    paths.push_back(one_file(folder, shard_name(name, i, count)));
+    if (paths.back().empty()) {
+      throw DataError(
+          fmt::format("{}: no {}, of {} files", folder, shard_name(name, i, count), count));
+    }
+  }
+  if (paths.empty()) {
+    throw DataError(fmt::format("{}: no {} or {}.gz there; --data takes a folder with MNIST's four "
+                                "IDX files",
+                                folder, name, name));
+  }
+  return paths;
+}
+
+void refuse_shared_fifo(const std::string& path, int readers) {
+  std::error_code error;
+  if (readers > 1 && fs::is_fifo(path, error)) {
+    throw UsageError(fmt::format(
+        "{}: a FIFO that {} workers would read, and each get a part of; "
+        "give each its own, {} and so on, or files",
+        path, readers,
+        shard_name(fs::path(path).filename().string(), 0, static_cast<std::size_t>(readers))));
+  }
+}
+
+Split load_files(const std::string& images_path, const std::string& labels_path) {
   IdxArray pixels = read_idx(images_path, 3);
   IdxArray classes = read_idx(labels_path, 1);
   Split split;
@@ -57,6 +112,37 @@ Split load_split(const std::string& folder, const std::string& images, const std
   return split;
 }
 
+/// Of a split's files, those that are this reader's.
+Split load_split(const std::vector<std::string>& images, const std::vector<std::string>& labels,
+                 const Reader& reader) {
+  if (images.size() != labels.size()) {
+    throw DataError(fmt::format("{}: {} files with images, {} with labels", images.front(),
+                                images.size(), labels.size()));
+  }
+  const bool has_own = reader.shard == AutoShard::file;
+  const auto step = static_cast<std::size_t>(has_own ? reader.workers : 1);
+  Split all;
+  for (auto i = static_cast<std::size_t>(has_own ? reader.worker : 0); i < images.size();
+       i += step) {
+    for (const std::string& path : {images[i], labels[i]}) {
+      refuse_shared_fifo(path, has_own ? 1 : reader.workers);
+    }
+    Split part = load_files(images[i], labels[i]);
+    if (all.count == 0) {
+      all = std::move(part);
+      continue;
+    }
+    if (part.features != all.features) {
+      throw DataError(fmt::format("{}: images of {} pixels, those of {} have {}", images[i],
+                                  part.features, images.front(), all.features));
+    }
+    all.images.insert(all.images.end(), part.images.begin(), part.images.end());
+    all.labels.insert(all.labels.end(), part.labels.begin(), part.labels.end());
+    all.count += part.count;
+  }
+  return all;
+}
+
 } // namespace
 
 const std::vector<std::string>& dataset_file_names() {
@@ -66,10 +152,31 @@ const std::vector<std::string>& dataset_file_names() {
   return names;
 }
 
-Dataset load_dataset(const std::string& folder) {
+Dataset load_dataset(const std::string& folder, const Reader& reader) {
   const auto& names = dataset_file_names();
-  Dataset dataset{folder, k_classes, load_split(folder, names[0], names[1]),
-                  load_split(folder, names[2], names[3])};
+  const std::vector<std::string> images = find_files(folder, names[0]);
+  const auto workers = static_cast<std::size_t>(reader.workers);
+  if (reader.shard == AutoShard::file && images.size() < workers) {
+    throw UsageError(fmt::format("--auto-shard=file: {} has {} file{} with images to train on, for "
+                                 "{} workers; use data, or cut it into more",
+                                 folder, images.size(), images.size() == 1 ? "" : "s", workers));
+  }
+  Reader own = reader;
+  if (own.shard == AutoShard::automatic) {
+    own.shard = workers > 1 && images.size() >= workers ? AutoShard::file : AutoShard::data;
+  }
+  Dataset dataset;
+  dataset.folder = folder;
+  dataset.classes = k_classes;
+  dataset.train = load_split(images, find_files(folder, names[1]), own);
+  dataset.test = load_split(find_files(folder, names[2]), find_files(folder, names[3]),
+                            {AutoShard::data, 0, reader.workers});
+  dataset.shard = own.shard;
+  dataset.files = images.size();
+  if (own.shard != AutoShard::data) {
+    dataset.stream = reader.worker;
+    dataset.streams = reader.workers;
+  }
   if (dataset.train.features != dataset.test.features) {
     throw DataError(fmt::format("{}: training images have {} pixels, held-out ones {}", folder,
                                 dataset.train.features, dataset.test.features));
@@ -78,16 +185,20 @@ Dataset load_dataset(const std::string& folder) {
 }
 
 std::uint64_t digest(const Dataset& dataset) {
-  std::uint64_t sum = dataset.classes;
+  std::uint64_t sum = dataset.classes + static_cast<std::uint64_t>(dataset.shard);
   for (const Split* split : {&dataset.train, &dataset.test}) {
+    if (split == &dataset.train && dataset.shard == AutoShard::file) {
+      continue; // Each worker's own.
+    }
     sum = xxh64(split->images, sum + split->features);
     sum = xxh64(split->labels, sum);
   }
-  return sum;
+  return sum + dataset.files;
 }
 
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
-  Dataset dataset{"synthetic", k_classes, {}, {}};
+  Dataset dataset;
+  dataset.folder = "synthetic";
   Split& split = dataset.train;
   split.count = count;
   split.features = k_synthetic_features;

@@ -16,21 +16,42 @@ struct Split {
   std::size_t features = 0;
 };
 
+/// Who reads what, as tf.data's AutoShardPolicy has it.
+enum class AutoShard {
+  automatic, ///< file where there are as many files as workers, else data
+  file,      ///< Each worker reads files of its own: number i goes to worker i mod workers.
+  data,      ///< Each worker reads all and takes its part of every global batch.
+  off,       ///< Each worker reads all, shuffles for itself, and takes all of it.
+};
+
+struct Reader {
+  AutoShard shard = AutoShard::data;
+  int worker = 0;
+  int workers = 1;
+};
+
 struct Dataset {
   std::string folder;
   std::size_t classes = 10;
   Split train;
   Split test;
+  AutoShard shard = AutoShard::data; ///< Never automatic.
+  int stream = 0;                    ///< With file and off each worker has a stream of its own.
+  int streams = 1;
+  std::size_t files = 1; ///< With images to train on, of all workers.
 };
 
 /// Reads MNIST's four files from `folder`: {train,t10k}-{images-idx3,labels-idx1}-ubyte, each plain
-/// or with .gz. Throws DataError naming the file that is missing, damaged or does not fit another.
-Dataset load_dataset(const std::string& folder);
+/// or with .gz, or as files NAME-00000-of-00004 to NAME-00003-of-00004. A file may be a FIFO, if
+/// one worker alone reads it. Throws DataError naming the file that is missing, damaged or does not
+/// fit another, UsageError where files are fewer than workers or a FIFO would be shared.
+Dataset load_dataset(const std::string& folder, const Reader& reader = {});
 
 /// Random images of MNIST's shape, for benchmarks.
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed);
 
-/// Of all samples and labels, to tell data sets apart; not against forgery.
+/// Of all samples and labels that workers have in common, to tell data sets apart; not against
+/// forgery.
 std::uint64_t digest(const Dataset& dataset);
 
 /// The four names.

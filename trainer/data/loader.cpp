@@ -1,11 +1,14 @@
 #include "trainer/data/loader.h"
 
+#include <array>
+
 #include "trainer/clock.h"
 
 namespace trainer {
 namespace {
 
 constexpr std::size_t k_cache_line = 64;
+constexpr int k_stream_shift = 32; ///< Seeds of a job's streams lie that far apart.
 
 void prefetch(const std::uint8_t* from, std::size_t size) {
   for (std::size_t i = 0; i < size; i += k_cache_line) {
@@ -15,14 +18,53 @@ void prefetch(const std::uint8_t* from, std::size_t size) {
 
 } // namespace
 
+LoaderOptions loader_options(const Dataset& data, std::size_t batch_size, int rank, int world_size,
+                             std::uint64_t seed, std::uint64_t samples) {
+  LoaderOptions options;
+  options.batch_size = batch_size;
+  options.streams = data.streams;
+  options.world_size = world_size / data.streams;
+  options.rank = rank % options.world_size;
+  options.samples = samples;
+  // Workers that read the same files shuffle them each in an order of its own.
+  options.seed = seed + (data.shard == AutoShard::off
+                             ? static_cast<std::uint64_t>(data.stream) << k_stream_shift
+                             : 0);
+  return options;
+}
+
+std::uint64_t all_samples(const Dataset& data, Communicator& communicator) {
+  if (data.streams == 1) {
+    return data.train.count;
+  }
+  // In parts that float32 adds up exactly.
+  constexpr int k_part_bits = 12;
+  constexpr std::uint64_t k_part = std::uint64_t{1} << k_part_bits;
+  std::array<float, 4> parts{};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i] = static_cast<float>(data.train.count >> (k_part_bits * i) & (k_part - 1));
+  }
+  communicator.all_reduce(parts, "samples");
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    sum += static_cast<std::uint64_t>(parts[i]) << (k_part_bits * i);
+  }
+  return sum / static_cast<std::uint64_t>(communicator.world_size() / data.streams);
+}
+
 Loader::Loader(const Split& split, const CpuKernels& kernels, const LoaderOptions& options)
     : split_(split), kernels_(kernels), options_(options),
-      global_batch_(options.batch_size * static_cast<std::size_t>(options.world_size)),
+      global_batch_(options.batch_size * static_cast<std::size_t>(options.world_size) *
+                    static_cast<std::size_t>(options.streams)),
       share_first_(options.batch_size * static_cast<std::size_t>(options.rank)),
       share_rows_(options.batch_size), position_(options.start),
-      epoch_(options.start / split.count), order_(split.count, options.seed, epoch_),
-      images_(options.batch_size * split.features), labels_(options.batch_size),
-      samples_(options.batch_size) {}
+      epoch_(options.start / static_cast<std::uint64_t>(options.streams) / split.count),
+      order_(split.count, options.seed, epoch_), images_(options.batch_size * split.features),
+      labels_(options.batch_size), samples_(options.batch_size) {
+  if (options_.samples == 0) {
+    options_.samples = split.count;
+  }
+}
 
 void Loader::set_share(std::size_t first, std::size_t rows) {
   share_first_ = first;
@@ -67,7 +109,7 @@ void Loader::next() {
   }
   const bool is_padding = rows == 0;
   rows = is_padding ? 1 : rows;
-  gather(position_ + first, rows);
+  gather(position_ / static_cast<std::uint64_t>(options_.streams) + first, rows);
   batch_ = {rows,
             images_.span().first(rows * split_.features),
             std::span(labels_).first(rows),

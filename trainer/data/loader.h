@@ -9,6 +9,9 @@
 // With an end to the stream the last global batch is as long as what is left, in shares that differ
 // by one row at most.
 //
+// Where each worker has a stream of its own (files of its own, or all of them to itself), its ranks
+// share that in the same way, and the position is the sum of all.
+//
 // Shares of a global batch are equal, one after the other in rank order, unless set_share() says
 // otherwise.
 //
@@ -22,6 +25,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/comm/communicator.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/permutation.h"
 #include "trainer/device/buffer.h"
@@ -47,7 +51,17 @@ struct LoaderOptions {
   std::uint64_t start = 0; ///< Position in the stream, of all ranks together.
   std::int64_t steps = 0;  ///< Batches to give.
   std::uint64_t end = 0;   ///< Position to stop at, with a shorter last batch; 0: none.
+  /// Workers that each have a stream of their own, of which `rank` and `world_size` then are.
+  int streams = 1;
+  std::uint64_t samples = 0; ///< Of an epoch of all streams; 0: as many as the split has.
 };
+
+/// Of rank `rank` of `world_size`, whose worker reads `data`; `samples` as all_samples() says.
+LoaderOptions loader_options(const Dataset& data, std::size_t batch_size, int rank, int world_size,
+                             std::uint64_t seed, std::uint64_t samples);
+
+/// Of an epoch, of all workers together. Collective.
+std::uint64_t all_samples(const Dataset& data, Communicator& communicator);
 
 class Loader {
  public:
@@ -82,7 +96,7 @@ class Loader {
 
   /// The same in epochs.
   double epochs() const {
-    return static_cast<double>(position_) / static_cast<double>(split_.count);
+    return static_cast<double>(position_) / static_cast<double>(options_.samples);
   }
 
   /// Spent gathering batches, since the start.

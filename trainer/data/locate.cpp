@@ -134,6 +134,11 @@ std::string locate_dataset(const std::string& data, const DataPlaces& places,
                                     [&](const KnownDataset& d) { return d.name == data; });
   if (dataset == known.end()) {
     std::error_code error;
+    if (fs::is_fifo(data, error)) {
+      throw UsageError(fmt::format("--data={}: a FIFO; put it into a folder under the name of the "
+                                   "one of MNIST's four IDX files that comes through it",
+                                   dtrain::printable(data)));
+    }
     if (!fs::is_directory(data, error)) {
       throw UsageError(fmt::format("--data={}: no such folder; give a folder with MNIST's four IDX "
                                    "files, or mnist or fashion-mnist",

@@ -81,6 +81,11 @@ void refuse_what_servers_lack(const TrainerOptions& options) {
          "; --snapshot-dir is where its servers keep what they need to go on");
   refuse(!options.timeline.empty(), "--timeline", "");
   refuse(!options.devices.empty(), "--devices", "; start more workers");
+  refuse(options.auto_shard == "file" || options.auto_shard == "off", "--auto-shard=file or off",
+         "; each worker reads all and takes its part");
+  refuse(options.drop_remainder, "--drop-remainder", "; --steps says when to stop");
+  refuse(options.communication == "mpi", "--communication=mpi", "");
+  refuse(options.communication_data_type != "fp32", "--communication-data-type", "");
   refuse(options.batch_split != "equal", "--batch-split=speed",
          "; with a chief in TF_CONFIG, fast workers take more batches");
 }
@@ -139,7 +144,9 @@ void train(const PsTask& task, const TrainerOptions& options) {
   Outputs outputs(output, first);
   DataPlaces places = data_places_from_env();
   places.progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1;
-  const Dataset data = load_dataset(locate_dataset(options.data, places));
+  const Dataset data =
+      load_dataset(locate_dataset(options.data, places),
+                   {AutoShard::data, task.index, static_cast<int>(task.workers.size())});
   PsWorker worker(task, options, data, *device.kernels);
   std::optional<CoordinatorLink> chief;
   if (!task.chief.empty()) {

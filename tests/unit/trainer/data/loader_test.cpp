@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -41,6 +42,55 @@ std::vector<int> samples(const Split& split, const LoaderOptions& options) {
 }
 
 } // namespace
+
+TEST_CASE("workers with files of their own see each sample of them once an epoch") {
+  // Two workers of two ranks each; the second one's files are half as long and go round twice.
+  constexpr int k_ranks = 4;
+  const std::array<Split, 2> splits = {numbered(80), numbered(40)};
+  std::array<std::map<int, int>, 2> seen;
+  for (int rank = 0; rank < k_ranks; ++rank) {
+    const int worker = rank / 2;
+    Dataset data;
+    data.train = splits[static_cast<std::size_t>(worker)];
+    data.shard = AutoShard::file;
+    data.stream = worker;
+    data.streams = 2;
+    LoaderOptions options = loader_options(data, 10, rank, k_ranks, 5, 120);
+    options.steps = 4;
+    for (const int sample : samples(data.train, options)) {
+      ++seen[static_cast<std::size_t>(worker)][sample];
+    }
+  }
+  CHECK(seen[0].size() == 80);
+  CHECK(seen[1].size() == 40);
+  for (std::size_t worker = 0; worker < 2; ++worker) {
+    for (const auto& [sample, times] : seen[worker]) {
+      CHECK(times == (worker == 0 ? 1 : 2));
+    }
+  }
+}
+
+TEST_CASE("workers that all take everything take it in orders of their own, and can go on") {
+  Dataset data;
+  data.train = numbered(60);
+  data.shard = AutoShard::off;
+  data.streams = 2;
+  std::array<std::vector<int>, 2> seen;
+  for (int worker = 0; worker < 2; ++worker) {
+    data.stream = worker;
+    LoaderOptions options = loader_options(data, 10, worker, 2, 5, 120);
+    options.steps = 6;
+    auto& mine = seen[static_cast<std::size_t>(worker)];
+    mine = samples(data.train, options);
+    options.start = 80; // Four steps of both.
+    options.steps = 2;
+    CHECK(samples(data.train, options) == std::vector<int>(mine.begin() + 40, mine.end()));
+  }
+  CHECK(seen[0] != seen[1]);
+  std::sort(seen[0].begin(), seen[0].end());
+  std::sort(seen[1].begin(), seen[1].end());
+  CHECK(seen[0] == seen[1]);
+}
 
 TEST_CASE("a permutation is a bijection at any size") {
   for (const std::uint64_t size : {1, 2, 3, 10, 64, 65, 1000, 60000}) {
