@@ -169,3 +169,30 @@ def test_bad_credentials_are_named_in_one_line(kube, cluster, user, words, code)
     config.write_text(f"{text[:start]}users: [{{name: u, user: {{{user}}}}}]{text[end:]}")
     result = kube.dtrain("list", env={"KUBECONFIG": os.fspath(config)}, expect=code)
     assert words in result.err and result.err.count("\n") == 1
+
+
+def test_a_rank_whose_node_lost_its_power_goes_on_elsewhere_from_its_checkpoint(kube, cluster,
+                                                                                tmp_path):
+    for folder in tmp_path, tmp_path.parent, tmp_path.parent.parent:
+        folder.chmod(0o755)
+    tmp_path.chmod(0o777)
+    kube.submit("cut", "sh", "-c",
+                "n=$(cat /kept/x 2>/dev/null || echo 0); echo from $n; while :; do n=$((n+1)); "
+                "echo $n >/kept/new; mv /kept/new /kept/x; sleep 0.2; done",
+                flags=[BUSYBOX, "--max-restarts=2", f"--data-dir={tmp_path}:/kept"])
+    [before] = kube.running("cut", 30)["instances"]
+    until(lambda: (tmp_path / "x").exists() and int((tmp_path / "x").read_text()) >= 5,
+          "it has a checkpoint", 30)
+    cluster.run("cut-node", before["node"].removeprefix("node"))
+    try:
+        def runs_elsewhere():
+            [now] = kube.get("cut")["instances"]
+            return now["status"] == "Running" and now["node"] != before["node"]
+        # 20 s until the cluster notices, 30 s for the node to come back, a moment to start.
+        until(runs_elsewhere, "it runs on the other node", 120)
+        [first] = kube.lines("cut", "-i", "worker-0")
+        assert int(first.removeprefix("from ")) >= 5
+        assert kube.get("cut")["restarts"] == 1
+    finally:
+        cluster.run("start-node", before["node"].removeprefix("node"))
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{before['node']}", "--timeout=60s")
