@@ -1,5 +1,7 @@
 #include "trainer/options.h"
 
+#include <cstdio>
+
 #include <fmt/format.h>
 
 #include "trainer/errors.h"
@@ -432,6 +434,7 @@ CommOptions comm_options(const TrainerOptions& options) {
                                                 : CommOptions::Transport::automatic;
   comm.rendezvous_timeout = options.rendezvous_timeout;
   comm.peer_timeout = options.peer_timeout;
+  comm.notice = [](const std::string& text) { fmt::print(stderr, "dtrain-trainer: {}\n", text); };
   return comm;
 }
 

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -83,7 +84,9 @@ struct CommOptions {
   } transport = Transport::automatic; ///< The ring's.
   bool has_gpu = false;               ///< This rank computes on one.
   double rendezvous_timeout = 60;     ///< Seconds for all ranks to arrive.
-  double peer_timeout = 8;            ///< Seconds of silence after which a peer is taken for dead.
+  double notice_after = 5;            ///< Seconds of it until `notice` is told who is missing.
+  std::function<void(const std::string&)> notice; ///< Empty: nobody is told.
+  double peer_timeout = 8;   ///< Seconds of silence after which a peer is taken for dead.
   std::string host_identity; ///< What ranks of one host have in common; empty: its boot id.
 };
 

@@ -109,7 +109,12 @@ Epoch Membership::meet(const Holding& holding) {
   standing_.step = holding.step;
   is_complete_ = holding.is_complete;
   door_->be_busy(newest().number);
+  WaitNotice notice(options_);
   for (;;) {
+    notice.look([&] {
+      return fmt::format("the other workers at {}:{} ({})", cluster_.master_addr,
+                         cluster_.master_port, why_);
+    });
     Outcome outcome = look_around();
     if (outcome.kind == Outcome::Kind::moved) {
       outcome = join(outcome.to);
@@ -322,6 +327,7 @@ Membership::Outcome Membership::lead() {
   Deadline next_reassurance = Clock::now();
   Deadline next_ask = Clock::now();
   std::size_t asked = 0;
+  WaitNotice notice(options_);
   const auto send_away = [&](const Address& to) {
     door_->follow(newest().number, to);
     door_->be_busy(newest().number);
@@ -358,6 +364,10 @@ Membership::Outcome Membership::lead() {
     }
     std::erase_if(present, [](const Door::Visitor& visitor) { return is_closed(visitor.link); });
 
+    notice.look([&] {
+      return fmt::format("workers at {}:{}: {} {} here", cluster_.master_addr, cluster_.master_port,
+                         present.size() + 1, present.empty() ? "is" : "are");
+    });
     bool is_complete = false;
     if (may_go_on(present, is_complete) && (is_complete || Clock::now() >= patience)) {
       if (auto outcome = propose(present)) {

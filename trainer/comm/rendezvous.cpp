@@ -132,7 +132,23 @@ void Star::host(const Cluster& cluster, const CommOptions& options) {
 
   const Deadline deadline = after_seconds(options.rendezvous_timeout);
   const auto is_missing = [&](int rank) { return !arrived[static_cast<std::size_t>(rank)]; };
+  const auto absent_ranks = [&] {
+    std::vector<int> absent;
+    for (int rank = 1; rank < world_size_; ++rank) {
+      if (is_missing(rank)) {
+        absent.push_back(rank);
+      }
+    }
+    return absent;
+  };
+  WaitNotice notice(options);
   for (int missing = world_size_ - 1; missing > 0;) {
+    notice.look([&] {
+      const std::string refusals = acceptor.refusals();
+      return fmt::format("ranks {} of {} at {}:{}{}{}", fmt::join(absent_ranks(), ", "),
+                         world_size_, cluster.master_addr, cluster.master_port,
+                         refusals.empty() ? "" : "; ", refusals);
+    });
     auto arrival = acceptor.next(std::min(deadline, after_seconds(k_slice_seconds)));
     if (!fatal.empty()) {
       abort_all(fatal);
@@ -144,12 +160,7 @@ void Star::host(const Cluster& cluster, const CommOptions& options) {
       arrived[rank] = arrival->who;
       links_[rank] = std::move(arrival->link);
     } else if (Clock::now() >= deadline) {
-      std::vector<int> absent;
-      for (int rank = 1; rank < world_size_; ++rank) {
-        if (is_missing(rank)) {
-          absent.push_back(rank);
-        }
-      }
+      const std::vector<int> absent = absent_ranks();
       const std::string refusals = acceptor.refusals();
       const std::string text =
           fmt::format("rank 0 waited {:g} s at {}:{}: rank{} {} of {} did not come{}{}",
@@ -167,7 +178,11 @@ void Star::join(const Cluster& cluster, const CommOptions& options) {
   const Deadline deadline = after_seconds(options.rendezvous_timeout);
   std::string why;
   double pause = k_first_retry_seconds;
+  WaitNotice notice(options);
   while (Clock::now() < deadline) {
+    notice.look([&] {
+      return fmt::format("rank 0 at {}:{} ({})", cluster.master_addr, cluster.master_port, why);
+    });
     try {
       for (const Address& address : resolve(cluster.master_addr, cluster.master_port, deadline)) {
         try {

@@ -20,6 +20,28 @@ namespace trainer {
 /// once the name is known; throws ClusterError.
 Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patience);
 
+/// Tells, once and then ever more rarely, what is still waited for.
+class WaitNotice {
+ public:
+  explicit WaitNotice(const CommOptions& options)
+      : options_(options), pause_(options.notice_after), next_(after_seconds(pause_)) {}
+
+  /// `what` gives the text, and is asked when it is time.
+  template <typename What>
+  void look(const What& what) {
+    if (options_.notice && Clock::now() >= next_) {
+      pause_ *= 2;
+      next_ = after_seconds(pause_);
+      options_.notice("still waiting for " + what());
+    }
+  }
+
+ private:
+  const CommOptions& options_;
+  double pause_;
+  Deadline next_;
+};
+
 /// A star of authenticated connections with rank 0 in the middle.
 class Star {
  public:

@@ -162,3 +162,28 @@ TEST_CASE("a world without a master address is a usage error") {
   Cluster cluster = cluster_of(1, 2, 0);
   CHECK_THROWS_AS(connect(cluster, waiting(1)), ClusterError);
 }
+
+TEST_CASE("while it waits for long a rank says for whom") {
+  const test::HeldPort port;
+  std::vector<std::vector<std::string>> notices(2);
+  std::vector<std::function<void()>> bodies;
+  for (const int rank : {0, 2}) {
+    bodies.emplace_back([&, rank] {
+      CommOptions options;
+      options.rendezvous_timeout = 1;
+      options.notice_after = 0.4;
+      options.notice = [&](const std::string& text) { notices[rank == 0 ? 0 : 1].push_back(text); };
+      // Rank 2 asks at a port where nobody listens.
+      const test::HeldPort other;
+      (void)connect(test::cluster_of(rank, 3, rank == 0 ? port.number() : other.number()), options);
+    });
+  }
+  for (const auto& text : test::run_threads(bodies)) {
+    CHECK(text.find("waited 1 s") != std::string::npos);
+  }
+  REQUIRE(notices[0].size() == 1);
+  CHECK(notices[0][0].find("still waiting for ranks 1, 2 of 3 at 127.0.0.1:") == 0);
+  REQUIRE(notices[1].size() == 1);
+  CHECK(notices[1][0].find("still waiting for rank 0 at 127.0.0.1:") == 0);
+  CHECK(notices[1][0].find("Connection refused") != std::string::npos);
+}
