@@ -262,7 +262,7 @@ def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_p
         if len(stopped) + sum("kill" == what for what, _, _ in chosen) >= 1 and fault in (
                 "kill", "stop", "two"):
             fault = "kill and restart"
-        if moment == "as the ranks meet" and fault == "kill":
+        if moment == "as the ranks meet" and fault in ("kill", "stop"):
             fault = "kill and restart"  # Nobody is led by a rank 0 that never was.
         chosen.append((fault, moment, rank))
         moments[moment]()
