@@ -7,9 +7,9 @@
 #include "trainer/comm/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
+#include "trainer/errors.h"
 #include "trainer/monitor/console.h"
 #include "trainer/replica.h"
-#include "trainer/errors.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/parameter_server/run.h"
 
