@@ -89,7 +89,7 @@ def test_each_worker_gets_distinct_devices_of_the_inherited_ones(home, mask, gpu
 def test_too_few_gpus_is_one_warning_and_the_cpu(home):
     result = home.submit("few", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"',
                          flags=["--gpus=4", "--workers=2"], env={"DTRAIN_LOCAL_GPUS": "0"})
-    assert len([line for line in result.err.splitlines() if "GPU" in line]) == 1
+    assert len([line for line in result.err.splitlines() if "GPUs asked for" in line]) == 1
     home.dtrain("wait", "few")
     assert home.lines("few", "-i", "worker-1") == ["[]"]
 
