@@ -253,13 +253,14 @@ void Door::reassure() {
 }
 
 void Door::look_after_master(Acceptor& acceptor) {
-  std::uint64_t number = 0;
-  {
+  const auto led = [this]() -> std::optional<std::uint64_t> {
     const std::lock_guard lock(mutex_);
-    if (at_master_ || (state_ != State::gathering && state_ != State::leading)) {
-      return;
-    }
-    number = number_;
+    const bool is_led = state_ == State::gathering || state_ == State::leading;
+    return is_led && !at_master_ ? std::optional(number_) : std::nullopt;
+  };
+  const auto number = led();
+  if (!number) {
+    return;
   }
   for (const Address& master : master_) {
     try {
@@ -280,7 +281,7 @@ void Door::look_after_master(Acceptor& acceptor) {
       const Letter reply = receive_letter(link, after_seconds(k_master_answer_seconds));
       if (reply.what == DoorMessage::forming) {
         const Fd second = call();
-        Lead lead{number, id_, local_address(second)};
+        Lead lead{*number, id_, local_address(second)};
         lead.leader.set_port(own_.port());
         send_letter(second, DoorMessage::invite, bytes_of(lead),
                     after_seconds(k_master_answer_seconds));

@@ -415,7 +415,7 @@ Membership::Outcome Membership::lead() {
         }
       }
     }
-    if (asked % n == 0 || !found) {
+    if (!found || asked % n == 0) {
       next_ask = after_seconds(k_ask_seconds);
     }
   }

@@ -90,15 +90,16 @@ TEST_CASE("what is wrong with a user's template is said with its file and line")
 }
 
 TEST_CASE("a user's template that loses what dtrain finds the job by is refused") {
-  for (const auto& [part, lost] :
+  for (const auto& each :
        {std::pair("    dtrain/job: {{name}}\n", "metadata.labels.dtrain/job"),
         {"    app.kubernetes.io/managed-by: dtrain\n",
          "metadata.labels.app.kubernetes.io/managed-by"},
         {"  namespace: {{namespace}}\n", "metadata.namespace"},
         {"kind: Service\n", "kind"},
         {"  selector:\n    dtrain/job: {{name}}\n", "spec.selector.dtrain/job"}}) {
+    const std::string lost = each.second;
     CAPTURE(lost);
-    CHECK(refused(own_service(without(k_service, part), {"team=a"}))
+    CHECK(refused(own_service(without(k_service, each.first), {"team=a"}))
               .starts_with(std::string("/mine/service.yaml: ") + lost + " must stay '"));
   }
   std::string other = k_service;
