@@ -25,7 +25,6 @@ constexpr double k_slice_seconds = 0.02;   ///< Between looks at who has come.
 constexpr double k_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
 constexpr double k_set_up_seconds = 2;     ///< On top of a peer time-out, for connecting all.
 constexpr double k_bind_seconds = 5;
-constexpr double k_patience_seconds = 2;    ///< At least, with those that may be about to come.
 constexpr std::size_t k_most_attempts = 64; ///< As the wire has room for.
 
 std::uint64_t random_id() {
