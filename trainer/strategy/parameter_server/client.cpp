@@ -14,12 +14,6 @@ namespace trainer {
 namespace {
 
 constexpr double k_slice_seconds = 0.1;
-constexpr double k_longest_beat_seconds = 1;
-constexpr int k_beats_a_timeout = 4;
-
-double beat_seconds(double peer_timeout) {
-  return std::min(k_longest_beat_seconds, peer_timeout / k_beats_a_timeout);
-}
 
 [[noreturn]] void refuse_empty(const ParameterClient::Server& server) {
   throw PeerError(fmt::format("{} came back without the values that it held: --snapshot-dir and "

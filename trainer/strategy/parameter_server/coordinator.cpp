@@ -15,13 +15,6 @@
 #include "trainer/strategy/parameter_server/work_ledger.h"
 
 namespace trainer {
-namespace {
-
-constexpr double k_longest_beat_seconds = 1;
-constexpr int k_beats_a_timeout = 4;
-
-} // namespace
-
 class Coordinator::Impl {
  public:
   Impl(CoordinatorOptions options, Notice notice, OnProgress on_progress)
@@ -75,9 +68,6 @@ class Coordinator::Impl {
   };
 
   bool is_finished() const { return ledger_ && ledger_->is_finished() && workers_.empty(); }
-  double period() const {
-    return std::min(k_longest_beat_seconds, options_.peer_timeout / k_beats_a_timeout);
-  }
   void say(const std::string& text) const { notice_("chief: " + text); }
 
   void wait_and_serve();
@@ -154,7 +144,8 @@ void Coordinator::Impl::wait_and_serve() {
     const short out = worker.channel.has_unsent() ? POLLOUT : 0;
     polled_.push_back({worker.channel.fd(), static_cast<short>(POLLIN | out), 0});
   }
-  if (poll(polled_.data(), polled_.size(), poll_timeout(after_seconds(period()))) <= 0) {
+  if (poll(polled_.data(), polled_.size(),
+           poll_timeout(after_seconds(beat_seconds(options_.peer_timeout)))) <= 0) {
     return;
   }
   std::size_t i = 0;
@@ -282,7 +273,7 @@ void Coordinator::Impl::keep_time() {
   if (now < next_beat_) {
     return;
   }
-  next_beat_ = after_seconds(period());
+  next_beat_ = after_seconds(beat_seconds(options_.peer_timeout));
   for (Worker& worker : workers_) {
     const double silent = -seconds_until(worker.heard);
     if (!worker.over && silent > options_.peer_timeout) {

@@ -1,20 +1,11 @@
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <poll.h>
 
 #include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {
-namespace {
-
-constexpr double k_longest_beat_seconds = 1;
-constexpr int k_beats_a_timeout = 4;
-
-} // namespace
-
 CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options)
     : options_(std::move(options)), where_(TaskAddress::parse(options_.address, "the chief")) {
   const Introduction self =
@@ -108,8 +99,7 @@ void CoordinatorLink::goodbye() {
 
 void CoordinatorLink::tell_alive() {
   std::unique_lock lock(mutex_);
-  const std::chrono::duration<double> period(
-      std::min(k_longest_beat_seconds, options_.peer_timeout / k_beats_a_timeout));
+  const std::chrono::duration<double> period(beat_seconds(options_.peer_timeout));
   while (!ending_.wait_for(lock, period, [&] { return ended_; })) {
     try {
       if (!channel_->has_unsent()) {

@@ -13,9 +13,6 @@
 namespace trainer {
 namespace {
 
-constexpr double k_longest_beat_seconds = 1;
-constexpr int k_beats_a_timeout = 4;
-
 std::int64_t random_incarnation() {
   std::int64_t number = 0;
   if (getentropy(&number, sizeof number) != 0) {
@@ -74,10 +71,6 @@ bool ParameterServer::Impl::is_finished() const {
          });
 }
 
-double ParameterServer::Impl::period() const {
-  return std::min(k_longest_beat_seconds, options_.peer_timeout / k_beats_a_timeout);
-}
-
 void ParameterServer::Impl::wait_and_serve() {
   polled_.clear();
   polled_.push_back({arrivals_->fd(), POLLIN, 0});
@@ -85,7 +78,8 @@ void ParameterServer::Impl::wait_and_serve() {
     const short out = session.channel().has_unsent() ? POLLOUT : 0;
     polled_.push_back({session.channel().fd(), static_cast<short>(POLLIN | out), 0});
   }
-  if (poll(polled_.data(), polled_.size(), poll_timeout(after_seconds(period()))) <= 0) {
+  if (poll(polled_.data(), polled_.size(),
+           poll_timeout(after_seconds(beat_seconds(options_.peer_timeout)))) <= 0) {
     return;
   }
   std::size_t i = 0;
@@ -224,7 +218,7 @@ void ParameterServer::Impl::keep_time() {
                                 options_.index, options_.rendezvous_timeout, last_lost_));
   }
   if (now >= next_beat_) {
-    next_beat_ = after_seconds(period());
+    next_beat_ = after_seconds(beat_seconds(options_.peer_timeout));
     for (Session& session : sessions_) {
       const double silent = -seconds_until(session.heard);
       if (!session.over && silent > options_.peer_timeout) {

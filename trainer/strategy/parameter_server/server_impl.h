@@ -46,7 +46,6 @@ class ParameterServer::Impl final : public SessionOwner {
   void serve();
   void wait_and_serve();
   bool is_finished() const;
-  double period() const;
 
   template <typename Act>
   void guarded(Session& session, const Act& act) {
