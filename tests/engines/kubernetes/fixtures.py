@@ -61,7 +61,7 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def trainer_image(cluster, build):
-    """The image of image/Dockerfile on every node, with Fashion-MNIST in /data where the machine
+    """The image of the Dockerfile on every node, with Fashion-MNIST in /data where the machine
     has it, and a stand-in for deepspeed."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder, "root")
@@ -70,7 +70,7 @@ def trainer_image(cluster, build):
         (root / "usr/local/bin/deepspeed").chmod(0o755)
         if FASHION.is_dir():
             shutil.copytree(FASHION, root / "data")
-        subprocess.run([HERE.parents[2] / "image/build", f"{folder}/image.tar", build.bin, root],
+        subprocess.run([HERE / "trainer-image", f"{folder}/image.tar", build.bin, root],
                        check=True)
         cluster.run("load", f"{folder}/image.tar")
     return TRAINER
