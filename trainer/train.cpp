@@ -124,8 +124,9 @@ void train_elastic(const TrainerOptions& options, const Cluster& cluster,
     Communicator& communicator = *epoch.communicator;
     if (!outputs || is_first != (communicator.rank() == 0)) {
       is_first = communicator.rank() == 0;
+      const std::int64_t last_step = outputs ? outputs->last_step() : -1;
       outputs.reset();
-      outputs = std::make_unique<Outputs>(output_options(options), is_first);
+      outputs = std::make_unique<Outputs>(output_options(options), is_first, last_step);
     }
     const bool is_new = epoch.step < 0;
     run.agree(communicator, epoch.source, is_new);

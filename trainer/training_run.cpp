@@ -104,6 +104,22 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
   communicator.set_step(progress_.step);
 }
 
+bool TrainingRun::is_logged_step(std::int64_t steps) const {
+  return progress_.step % plan_.log_every == 0 || progress_.step == steps;
+}
+
+/// The line of a step that all have trained, but whose line was lost with a rank: it is of those
+/// that go on. Where some of them had come so far that they need not add to it, rank 0 has it, or
+/// the others' part of it. A collective.
+void TrainingRun::make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs) {
+  if (last_line_) {
+    outputs.line_once(*last_line_);
+  }
+  if (const auto line = metrics.line(progress_.step, epoch, {})) {
+    outputs.line_once(*line);
+  }
+}
+
 bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
                         const std::function<bool()>& wants_pause) {
   const auto batch_size = static_cast<std::size_t>(options_.batch_size);
@@ -125,8 +141,11 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
   input.end = plan_.end;
   Loader loader(data_.train, kernels_, input);
-  Metrics metrics(communicator);
+  Metrics metrics(communicator, unlogged_);
   StragglerWatch stragglers;
+  if (is_elastic && is_logged_step(steps)) {
+    make_up_for_line(metrics, loader.epochs(), outputs);
+  }
 
   for (const Batch& batch : loader) {
     replica_->optimizer.set_learning_rate(
@@ -140,11 +159,13 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
       loader.set_share(split.first(), split.rows());
       outputs.new_shares(split.all_rows(), batch.global_rows);
     }
-    if (progress_.step % plan_.log_every == 0 || progress_.step == steps) {
-      const LogLine line = metrics.line(progress_.step, loader.epochs(), seconds_of(strategy));
-      outputs.line(line);
-      if (const auto rank = stragglers.look(line)) {
-        outputs.straggler(communicator.name(*rank), line, plan_.split_by_speed != 0);
+    if (is_logged_step(steps)) {
+      last_line_ = metrics.line(progress_.step, loader.epochs(), seconds_of(strategy));
+      if (last_line_) {
+        outputs.line(*last_line_);
+        if (const auto rank = stragglers.look(*last_line_)) {
+          outputs.straggler(communicator.name(*rank), *last_line_, plan_.split_by_speed != 0);
+        }
       }
     }
     if (plan_.checkpoint_every > 0 && progress_.step % plan_.checkpoint_every == 0) {

@@ -52,6 +52,8 @@ class TrainingRun {
  private:
   void start_or_resume(Outputs& outputs);
   void share_state(Communicator& communicator, int source);
+  bool is_logged_step(std::int64_t steps) const;
+  void make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs);
   void save(const Communicator& communicator);
 
   const TrainerOptions& options_;
@@ -62,6 +64,8 @@ class TrainingRun {
   Progress progress_;
   bool has_state_ = false;
   std::int64_t saved_at_ = -1;
+  Unlogged unlogged_;
+  std::optional<LogLine> last_line_;
   Timeline timeline_;
 };
 

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <string_view>
 
 #include "trainer/errors.h"
 
@@ -13,7 +17,7 @@ namespace trainer {
 
 CsvLog::CsvLog(std::string path)
     : path_(std::move(path)),
-      file_(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+      file_(open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   if (file_ < 0) {
     throw Error(fmt::format("--csv={}: cannot be written: {}", path_, std::strerror(errno)));
   }
@@ -32,6 +36,21 @@ void CsvLog::line(const LogLine& line) {
   write(fmt::format("{},{:.4f},{:.6g},{:.6g},{:.6g},{:.4f},{:.4f},{}\n", line.step, line.epoch,
                     line.loss, line.accuracy, line.samples_per_second, line.input_bound,
                     line.waiting, line.overlap ? fmt::format("{:.4f}", *line.overlap) : ""));
+}
+
+std::int64_t CsvLog::last_step() const {
+  std::array<char, 1024> tail{}; // Longer than a line.
+  const off_t end = lseek(file_, 0, SEEK_END);
+  const off_t from = std::max<off_t>(end - static_cast<off_t>(tail.size()), 0);
+  const ssize_t got = pread(file_, tail.data(), tail.size(), from);
+  std::string_view text(tail.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  while (text.ends_with('\n')) {
+    text.remove_suffix(1);
+  }
+  text.remove_prefix(text.rfind('\n') + 1);
+  std::int64_t step = -1; // As it stays where the line is the columns' names.
+  std::from_chars(text.data(), text.data() + text.size(), step);
+  return step;
 }
 
 void CsvLog::write(const std::string& text) const {

@@ -1,6 +1,7 @@
 // The log's lines as comma-separated values, for a spreadsheet or pandas.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "trainer/monitor/metrics.h"
@@ -17,6 +18,9 @@ class CsvLog {
 
   /// Written at once, whole. Throws Error where the disk is full.
   void line(const LogLine& line);
+
+  /// Of the last line, which another process may have written; -1: there is none.
+  std::int64_t last_step() const;
 
  private:
   void write(const std::string& text) const;

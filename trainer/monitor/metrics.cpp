@@ -26,25 +26,26 @@ constexpr double k_held_back = 1.5; ///< Times the median.
 
 } // namespace
 
-Metrics::Metrics(Communicator& communicator)
-    : communicator_(communicator),
-      sums_(communicator.allocate(k_sums + static_cast<std::size_t>(communicator.world_size()))),
-      started_(now()) {}
+Unlogged::Unlogged() : started(now()) {}
+
+Metrics::Metrics(Communicator& communicator, Unlogged& unlogged)
+    : communicator_(communicator), unlogged_(unlogged),
+      sums_(communicator.allocate(k_sums + static_cast<std::size_t>(communicator.world_size()))) {}
 
 void Metrics::add(const Score& score) {
-  score_.loss += score.loss;
-  score_.correct += score.correct;
-  score_.count += score.count;
+  unlogged_.score.loss += score.loss;
+  unlogged_.score.correct += score.correct;
+  unlogged_.score.count += score.count;
   ++steps_;
 }
 
-LogLine Metrics::line(std::int64_t step, double epoch, const RankSeconds& seconds) {
-  const double elapsed = now() - started_;
+std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const RankSeconds& seconds) {
+  const double elapsed = now() - unlogged_.started;
   const auto put = [&](std::size_t at, double value) { sums_[at] = static_cast<float>(value); };
   std::fill(sums_.begin(), sums_.end(), 0.0F);
-  put(k_loss, score_.loss);
-  put(k_correct, static_cast<double>(score_.correct));
-  put(k_count, static_cast<double>(score_.count));
+  put(k_loss, unlogged_.score.loss);
+  put(k_correct, static_cast<double>(unlogged_.score.correct));
+  put(k_count, static_cast<double>(unlogged_.score.count));
   put(k_input, (seconds.input - before_.input) / elapsed);
   put(k_waiting, (communicator_.seconds_waiting() - waiting_before_) / elapsed);
   put(k_under_way, seconds.under_way - before_.under_way);
@@ -55,6 +56,9 @@ LogLine Metrics::line(std::int64_t step, double epoch, const RankSeconds& second
   communicator_.all_reduce(sums_, "metrics");
 
   const double count = sums_[k_count];
+  if (count == 0) {
+    return std::nullopt;
+  }
   const double ranks = communicator_.world_size();
   LogLine line{.step = step,
                .epoch = epoch,
@@ -79,9 +83,8 @@ LogLine Metrics::line(std::int64_t step, double epoch, const RankSeconds& second
                             "--learning-rate",
                             step));
   }
-  score_ = {};
+  unlogged_ = {};
   steps_ = 0;
-  started_ = now();
   before_ = seconds;
   waiting_before_ = communicator_.seconds_waiting();
   return line;

@@ -49,21 +49,28 @@ class StragglerWatch {
   std::vector<int> named_;
 };
 
+/// What a rank has to tell since the last line. It outlives a communicator, and so a line that
+/// broke off with one.
+struct Unlogged {
+  Unlogged();
+  Score score;
+  double started; ///< now() at the last line.
+};
+
 class Metrics {
  public:
-  explicit Metrics(Communicator& communicator);
+  Metrics(Communicator& communicator, Unlogged& unlogged);
 
   void add(const Score& score);
 
-  /// The line since the last one, the same on every rank: a collective. Throws Error where the loss
-  /// is no number any more.
-  LogLine line(std::int64_t step, double epoch, const RankSeconds& seconds);
+  /// The line since the last one, the same on every rank: a collective. None where no rank has
+  /// trained since. Throws Error where the loss is no number any more.
+  std::optional<LogLine> line(std::int64_t step, double epoch, const RankSeconds& seconds);
 
  private:
   Communicator& communicator_;
+  Unlogged& unlogged_;
   std::span<float> sums_; ///< Registered.
-  Score score_;
-  double started_;
   RankSeconds before_;
   double waiting_before_ = 0;
   std::int64_t steps_ = 0;

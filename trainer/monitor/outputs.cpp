@@ -5,8 +5,8 @@
 
 namespace trainer {
 
-Outputs::Outputs(const OutputOptions& options, bool first_rank)
-    : epochs_(options.epochs), console_(!first_rank, options.progress_bar) {
+Outputs::Outputs(const OutputOptions& options, bool first_rank, std::int64_t last_step)
+    : epochs_(options.epochs), last_step_(last_step), console_(!first_rank, options.progress_bar) {
   if (first_rank && !options.logdir.empty()) {
     board_ = std::make_unique<TensorBoard>(options.logdir);
   }
@@ -19,7 +19,14 @@ void Outputs::choices(const std::vector<std::pair<std::string, std::string>>& ch
   console_.choices(choices);
 }
 
+void Outputs::line_once(const LogLine& line) {
+  if ((csv_ ? csv_->last_step() : last_step_) < line.step) {
+    this->line(line);
+  }
+}
+
 void Outputs::line(const LogLine& line) {
+  last_step_ = line.step;
   console_.line(line, epochs_);
   if (csv_) {
     csv_->line(line);

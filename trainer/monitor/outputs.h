@@ -25,19 +25,24 @@ struct OutputOptions {
 
 class Outputs {
  public:
-  Outputs(const OutputOptions& options, bool first_rank);
+  /// `last_step`: that this rank knows to have a line.
+  Outputs(const OutputOptions& options, bool first_rank, std::int64_t last_step = -1);
 
   void choices(const std::vector<std::pair<std::string, std::string>>& choices);
   void say(const std::string& text) { console_.say(text); }
   void progress(std::int64_t step, std::int64_t steps) { console_.progress(step, steps); }
   void line(const LogLine& line);
+  /// The same, unless the step has a line: in the CSV file, where there is one.
+  void line_once(const LogLine& line);
   /// `name`: of the slowest rank.
   void straggler(const std::string& name, const LogLine& line, bool split_by_speed);
   void new_shares(const std::vector<std::size_t>& rows, std::size_t global_rows);
   void held_out(const Score& score, std::int64_t step);
+  std::int64_t last_step() const { return last_step_; }
 
  private:
   double epochs_;
+  std::int64_t last_step_;
   Console console_;
   std::unique_ptr<TensorBoard> board_;
   std::unique_ptr<CsvLog> csv_;

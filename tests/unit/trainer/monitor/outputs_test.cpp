@@ -1,0 +1,72 @@
+#include "trainer/monitor/outputs.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "../temp_folder.h"
+#include "trainer/comm/in_process.h"
+#include "trainer/errors.h"
+
+using trainer::CrossDeviceOps;
+using trainer::InProcessGroup;
+using trainer::LogLine;
+using trainer::Metrics;
+using trainer::Outputs;
+using trainer::Unlogged;
+
+TEST_CASE("a line that breaks off with a rank is that of the ranks that go on") {
+  std::vector<Unlogged> unlogged(2);
+  {
+    InProcessGroup group(3, CrossDeviceOps::shares);
+    std::vector<std::thread> survivors;
+    for (int rank = 0; rank < 2; ++rank) {
+      survivors.emplace_back([&, rank] {
+        Metrics metrics(group.communicator(rank), unlogged.at(static_cast<std::size_t>(rank)));
+        metrics.add({.loss = 2.0 * (rank + 1), .correct = rank, .count = 2});
+        CHECK_THROWS_AS(metrics.line(5, 1, {}), trainer::PeerError);
+      });
+    }
+    group.fail(2, "stopped");
+    for (auto& survivor : survivors) {
+      survivor.join();
+    }
+  }
+  InProcessGroup group(2, CrossDeviceOps::shares);
+  std::thread other([&] {
+    Metrics metrics(group.communicator(1), unlogged[1]);
+    metrics.line(5, 1, {});
+    CHECK_FALSE(metrics.line(5, 1, {}));
+  });
+  Metrics metrics(group.communicator(0), unlogged[0]);
+  const auto line = metrics.line(5, 1, {});
+  const auto again = metrics.line(5, 1, {});
+  other.join();
+  REQUIRE(line);
+  CHECK(line->loss == doctest::Approx((2.0 + 4.0) / 4));
+  CHECK(line->accuracy == doctest::Approx(1.0 / 4));
+  CHECK_FALSE(again);
+}
+
+TEST_CASE("a line is made up for where the CSV file lacks it, whoever wrote the last one") {
+  const TempFolder folder;
+  const std::string csv = folder / "log.csv";
+  const auto lines = [&] {
+    const std::string text = read_file(csv);
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const trainer::OutputOptions options{.progress_bar = false, .logdir = "", .csv = csv};
+  {
+    Outputs outputs(options, true);
+    outputs.line_once(LogLine{.step = 1});
+    outputs.line(LogLine{.step = 12});
+    CHECK(lines() == 3);
+  }
+  Outputs outputs(options, true);
+  outputs.line_once(LogLine{.step = 12});
+  CHECK(lines() == 3);
+  outputs.line_once(LogLine{.step = 13});
+  CHECK(lines() == 4);
+}
