@@ -6,19 +6,10 @@
 
 #include "backends/backend.h"
 #include "backends/kubernetes/needs.h"
-#include "submit/rank_env.h"
 
 #include <string>
 
 namespace dtrain::kubernetes {
-
-/// Rank 0's rendezvous port and TF_CONFIG's. A Pod has an address of its own, so that no other job
-/// can hold them.
-inline constexpr int k_master_port = 29500;
-inline constexpr int k_tf_port = 2222;
-
-/// Where the ConfigMap is mounted.
-inline constexpr const char* k_hostfile_path = "/etc/dtrain/hostfile";
 
 /// Names of the Plan's documents; job.yaml comes first, as the others' owner.
 inline constexpr const char* k_job_document = "job.yaml";
@@ -32,11 +23,5 @@ inline constexpr const char* k_spec_key = "job.yaml";
 /// a toleration or mount that cannot be read, an environment variable without a name.
 Plan render_plan(const JobSpec& job, const Templates& templates = {},
                  const JobSecrets& secrets = {});
-
-/// Where the job's ranks will be. The uid and the token are the Pods' own to know: empty.
-GangPlace gang_of(const JobSpec& job);
-
-/// start.sh for this job.
-std::string start_script(const JobSpec& job, const Templates& templates = {});
 
 } // namespace dtrain::kubernetes

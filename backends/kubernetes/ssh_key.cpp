@@ -1,6 +1,7 @@
 #include "backends/kubernetes/ssh_key.h"
 
 #include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/shared_library.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -9,12 +10,9 @@
 #include <cstdint>
 #include <memory>
 
-#include <dlfcn.h>
-
 namespace dtrain::kubernetes {
 namespace {
 
-constexpr const char* k_library = "libcrypto.so.3";
 constexpr const char* k_type = "ssh-ed25519";
 constexpr int k_ed25519 = 1087; // EVP_PKEY_ED25519
 constexpr std::size_t k_half = 32;
@@ -30,29 +28,20 @@ struct CryptoLibrary {
   void (*free_key)(void* key);
 };
 
-template <typename Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) {
-    throw EngineError(fmt::format("{} has no {}: OpenSSL 3 is needed", k_library, name));
-  }
-}
-
 CryptoLibrary load() {
-  void* library = dlopen(k_library, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    throw EngineError(fmt::format("{} is needed to make a launcher's key and cannot be loaded "
-                                  "({}); on Debian, install the package libssl3",
-                                  k_library, dlerror()));
-  }
+  const SharedLibrary library("libcrypto.so.3", "to make a launcher's key",
+                              "on Debian, install the package libssl3");
+  const auto find = [&](const char* name, auto& function) {
+    library.find(name, function, "OpenSSL 3");
+  };
   CryptoLibrary crypto{};
-  find(library, "EVP_PKEY_CTX_new_id", crypto.new_context);
-  find(library, "EVP_PKEY_CTX_free", crypto.free_context);
-  find(library, "EVP_PKEY_keygen_init", crypto.keygen_init);
-  find(library, "EVP_PKEY_keygen", crypto.keygen);
-  find(library, "EVP_PKEY_get_raw_private_key", crypto.raw_private);
-  find(library, "EVP_PKEY_get_raw_public_key", crypto.raw_public);
-  find(library, "EVP_PKEY_free", crypto.free_key);
+  find("EVP_PKEY_CTX_new_id", crypto.new_context);
+  find("EVP_PKEY_CTX_free", crypto.free_context);
+  find("EVP_PKEY_keygen_init", crypto.keygen_init);
+  find("EVP_PKEY_keygen", crypto.keygen);
+  find("EVP_PKEY_get_raw_private_key", crypto.raw_private);
+  find("EVP_PKEY_get_raw_public_key", crypto.raw_public);
+  find("EVP_PKEY_free", crypto.free_key);
   return crypto;
 }
 

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
+#include "backends/kubernetes/scripts.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "submit/errors.h"
 

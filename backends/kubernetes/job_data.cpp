@@ -1,0 +1,107 @@
+#include "backends/kubernetes/job_data.h"
+
+#include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/placement.h"
+#include "backends/kubernetes/template_data.h"
+#include "backends/kubernetes/volumes.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <numeric>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr int k_lost_node_seconds = 30;
+constexpr int k_milliseconds = 1000;
+
+/// Whole seconds, rounded up: what the API counts in.
+int seconds(int milliseconds) {
+  return milliseconds / k_milliseconds + (milliseconds % k_milliseconds > 0 ? 1 : 0);
+}
+
+/// "chief=1,worker=3"
+std::string roles_text(const std::vector<Role>& roles) {
+  std::string text;
+  for (const Role& role : roles) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", role.name, role.replicas);
+  }
+  return text;
+}
+
+/// The places of those on which the job's success hangs, "0-2"; empty: all.
+std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
+  if (job.success_policy == "ChiefWorker") {
+    return "0";
+  }
+  const auto ranks = std::accumulate(roles.begin(), roles.end(), 0, [](int sum, const Role& role) {
+    return sum + (role.ranked ? role.replicas : 0);
+  });
+  return ranks == instances_of(roles) ? "" : ranks == 1 ? "0" : fmt::format("0-{}", ranks - 1);
+}
+
+} // namespace
+
+int instances_of(const std::vector<Role>& roles) {
+  return std::accumulate(roles.begin(), roles.end(), 0,
+                         [](int sum, const Role& role) { return sum + role.replicas; });
+}
+
+bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
+
+json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecrets& secrets) {
+  const bool launcher = roles[0].name == k_launcher;
+  const std::string decides = has_launcher(job) ? "" : deciding(job, roles);
+  json data = {{"name", job.name},
+               {"namespace", job.namespace_name},
+               {"job_object", role_job_name(job.name, launcher ? k_launcher : k_worker_role)},
+               {"launcher", launcher},
+               {"has_ssh", has_launcher(job)},
+               {"script", roles[0].runs_command ? "/etc/dtrain/start.sh" : "/etc/dtrain/worker.sh"},
+               {"type", find_job_type(job.type)->trainer},
+               {"roles", roles_text(roles)},
+               {"instances", instances_of(roles)},
+               {"host_network", job.host_network},
+               {"host_ipc", job.host_ipc},
+               {"host_pid", job.host_pid},
+               {"max_restarts", job.max_restarts},
+               {"grace_seconds", seconds(job.grace_period_ms)},
+               {"lost_node_seconds", k_lost_node_seconds},
+               {"image", roles[0].image},
+               {"share_memory", job.share_memory},
+               {"keep_from_disruption", job.max_restarts == 0},
+               {"replace_from_lost_node", job.max_restarts > 0}};
+  data["success"] = section(!decides.empty(), {{"indexes", decides}});
+  data["labels"] = pairs(job.labels, "--label");
+  data["annotations"] = pairs(roles[0].annotations, "--annotation");
+  data["queue"] = section(!job.queue.empty() && !launcher, {{"name", job.queue}});
+  data["active_deadline"] =
+      section(job.running_timeout_ms > 0, {{"seconds", seconds(job.running_timeout_ms)}});
+  data["ttl"] =
+      section(job.ttl_after_finished_ms >= 0, {{"seconds", seconds(job.ttl_after_finished_ms)}});
+  data["pull_policy"] = section(!job.image_pull_policy.empty(), {{"name", job.image_pull_policy}});
+  const std::string folder = start_folder(job);
+  data["working_dir"] = section(!folder.empty(), {{"path", folder}});
+  data["as_user"] = section(job.run_as_user > 0, {{"id", job.run_as_user}});
+  data["as_root"] = job.run_as_user == 0;
+  data["pull_secrets"] = json::array();
+  for (const std::string& secret : job.image_pull_secrets) {
+    data["pull_secrets"].push_back({{"name", secret}});
+  }
+  data["has_pull_secrets"] = !data["pull_secrets"].empty();
+  add_placement(job, roles[0], data);
+  add_volumes(job, data);
+  data["has_files"] = !data["files"].empty();
+  data["has_environment"] = !secrets.env.empty();
+  data["cluster_secrets"] = json::array();
+  for (const std::string& secret : secrets.of_cluster) {
+    data["cluster_secrets"].push_back({{"secret", secret}});
+  }
+  data["has_cluster_secrets"] = !secrets.of_cluster.empty();
+  return data;
+}
+
+} // namespace dtrain::kubernetes

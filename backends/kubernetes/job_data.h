@@ -1,0 +1,23 @@
+// What job.yaml is filled with.
+#pragma once
+
+#include "backends/kubernetes/needs.h"
+#include "submit/job_roles.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <vector>
+
+namespace dtrain::kubernetes {
+
+/// Of a type with a launcher, that and the workers have a Job each.
+bool has_launcher(const JobSpec& job);
+
+/// Pods of a Job whose roles these are.
+int instances_of(const std::vector<Role>& roles);
+
+/// One Job, whose Pods are of these roles. Throws UsageError naming the flag that cannot be read.
+nlohmann::json job_data(const JobSpec& job, const std::vector<Role>& roles,
+                        const JobSecrets& secrets);
+
+} // namespace dtrain::kubernetes

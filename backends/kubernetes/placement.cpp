@@ -1,0 +1,90 @@
+#include "backends/kubernetes/placement.h"
+
+#include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/template_data.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_gpu_type_label = "nvidia.com/gpu.product";
+
+json toleration(const std::string& text) {
+  static const std::array<std::string, 3> k_effects = {"NoSchedule", "PreferNoSchedule",
+                                                       "NoExecute"};
+  std::size_t colon = text.rfind(':');
+  std::string effect = colon == std::string::npos ? "" : text.substr(colon + 1);
+  std::string taint = text.substr(0, colon);
+  if (taint.empty() || (colon != std::string::npos &&
+                        std::find(k_effects.begin(), k_effects.end(), effect) == k_effects.end())) {
+    throw UsageError(fmt::format("--toleration={}: KEY[=VALUE][:EFFECT] is expected, EFFECT one of "
+                                 "NoSchedule, PreferNoSchedule, NoExecute",
+                                 printable(text)));
+  }
+  std::size_t equals = taint.find('=');
+  bool has_value = equals != std::string::npos;
+  return {{"key", taint.substr(0, equals)},
+          {"operator", has_value ? "Equal" : "Exists"},
+          {"value", section(has_value, {{"text", has_value ? taint.substr(equals + 1) : ""}})},
+          {"effect", section(!effect.empty(), {{"text", effect}})}};
+}
+
+/// What each instance asks for: where only one of request and limit is given, it is both.
+void add_resources(const JobSpec& job, const Role& role, json& data) {
+  data["limits"] = json::array();
+  data["requests"] = json::array();
+  if (role.gpus > 0) {
+    data["limits"].push_back({{"key", k_gpu_resource}, {"value", std::to_string(role.gpus)}});
+  }
+  for (const std::string& device : job.devices) {
+    auto [key, value] = key_value(device, "--device");
+    data["limits"].push_back({{"key", key}, {"value", value}});
+  }
+  const auto add = [&](const char* key, const std::string& request, const std::string& limit) {
+    const std::string& most = limit.empty() ? request : limit;
+    if (!most.empty()) {
+      data["limits"].push_back({{"key", key}, {"value", most}});
+    }
+    if (!request.empty() && !limit.empty()) {
+      data["requests"].push_back({{"key", key}, {"value", request}});
+    }
+  };
+  add("cpu", role.cpu, role.cpu_limit);
+  add("memory", role.memory, role.memory_limit);
+  data["has_limits"] = !data["limits"].empty();
+  data["has_requests"] = !data["requests"].empty();
+  data["has_resources"] = data["has_limits"].get<bool>() || data["has_requests"].get<bool>();
+}
+
+} // namespace
+
+void add_placement(const JobSpec& job, const Role& role, json& data) {
+  data["scheduler"] = section(!job.scheduler.empty(), {{"name", job.scheduler}});
+  data["priority"] = section(!job.priority.empty(), {{"name", job.priority}});
+  data["nodes"] = json::array();
+  for (const std::string& node : job.node_list) {
+    data["nodes"].push_back({{"node", node}});
+  }
+  data["selectors"] = pairs(role.selectors, "--selector");
+  if (!job.gpu_type.empty()) {
+    data["selectors"].push_back({{"key", k_gpu_type_label}, {"value", job.gpu_type}});
+  }
+  data["tolerations"] = json::array();
+  for (const std::string& text : job.tolerations) {
+    data["tolerations"].push_back(toleration(text));
+  }
+  for (const char* list : {"selectors", "nodes"}) {
+    data[fmt::format("has_{}", list)] = !data[list].empty();
+  }
+  add_resources(job, role, data);
+}
+
+} // namespace dtrain::kubernetes

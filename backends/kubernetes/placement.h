@@ -1,0 +1,15 @@
+// On which nodes a job's Pods may run, and what they ask of them.
+#pragma once
+
+#include "submit/job_roles.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace dtrain::kubernetes {
+
+/// Adds to job.yaml's data: `scheduler`, `priority`, `nodes`, `selectors`, `tolerations`, `limits`
+/// and `requests`, each list with its has_NAME. Throws UsageError naming the flag that cannot be
+/// read.
+void add_placement(const JobSpec& job, const Role& role, nlohmann::json& data);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,160 @@
+#include "backends/kubernetes/scripts.h"
+
+#include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/job_data.h"
+#include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/template_data.h"
+#include "backends/kubernetes/volumes.h"
+#include "backends/support/code.h"
+#include "submit/quote.h"
+#include "submit/render.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <set>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_trainer_program = "dtrain-trainer";
+
+/// Variables that the script derives from the Pod, not from the job.
+const std::set<std::string, std::less<>> k_own_variables = {
+    "RANK",           "NODE_RANK",        "GROUP_RANK",          "ROLE_RANK",
+    "TF_CONFIG",      "PET_NODE_RANK",    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN", "DTRAIN_RESTART_COUNT"};
+
+std::vector<std::string> program_of(const JobSpec& job) {
+  std::vector<std::string> program = job.command;
+  if (job.runs_bundled_trainer()) {
+    program.insert(program.begin(), k_trainer_program);
+  }
+  return program;
+}
+
+std::string worker_script(const JobSpec& job, const Templates& templates) {
+  return render_document(templates, "worker.sh",
+                         {{"launcher_host", gang_of(job).ranks.at(0).host},
+                          {"user_environment", user_environment(job)}});
+}
+
+/// For the workers alone: other hosts are reached as ever.
+std::string ssh_config(const JobSpec& job) {
+  return fmt::format("Host {}-*\n"
+                     "  Port 2222\n"
+                     "  IdentityFile /etc/dtrain-ssh/key\n"
+                     "  IdentitiesOnly yes\n"
+                     "  UserKnownHostsFile /etc/dtrain-ssh/known-hosts\n"
+                     "  GlobalKnownHostsFile /dev/null\n"
+                     "  StrictHostKeyChecking yes\n"
+                     "  BatchMode yes\n"
+                     "  LogLevel ERROR\n"
+                     "  ServerAliveInterval 15\n",
+                     role_job_name(job.name, k_worker_role));
+}
+
+} // namespace
+
+GangPlace gang_of(const JobSpec& job) {
+  GangPlace gang;
+  gang.job_name = job.name;
+  gang.namespace_name = job.namespace_name;
+  gang.hostfile_path = k_hostfile_path;
+  gang.max_restarts = job.max_restarts;
+  gang.master_port = k_master_port;
+  const std::vector<Role> roles = job_roles(job);
+  const bool launched = has_launcher(job);
+  const std::string host = role_job_name(job.name, launched ? k_launcher : k_worker_role);
+  for (const Role& role : roles) {
+    if (launched && role.name != k_launcher) {
+      for (int index = 0; index < role.replicas; ++index) {
+        gang.launcher_hosts.push_back(
+            fmt::format("{}-{}.{}", role_job_name(job.name, k_worker_role), index, job.name));
+      }
+      continue;
+    }
+    for (int index = 0; index < role.replicas; ++index) {
+      gang.ranks.push_back({.role = role.name,
+                            .index = index,
+                            .host = fmt::format("{}-{}.{}", host, gang.ranks.size(), job.name),
+                            .port = role.port == 0 ? k_tf_port : role.port});
+    }
+  }
+  gang.torchrun_nproc = job.nproc_per_node;
+  gang.launcher_slots = launched ? slots_per_worker(job) : 0;
+  gang.master_addr = launched ? gang.launcher_hosts.at(0) : gang.ranks.at(0).host;
+  return gang;
+}
+
+std::string start_script(const JobSpec& job, const Templates& templates) {
+  GangPlace gang = gang_of(job);
+  json data;
+  data["roles"] = json::array();
+  int first = 0;
+  for (const Role& role : job_roles(job)) {
+    if (!role.runs_command) {
+      continue; // These run worker.sh.
+    }
+    json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
+    own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
+    own["environment"] = json::array();
+    for (const auto& [name, value] : rank_env(gang, first)) {
+      if (!k_own_variables.contains(name)) {
+        own["environment"].push_back({{"name", name}, {"value", value}});
+      }
+    }
+    // The TF_CONFIGs of a role differ in the task's index alone.
+    std::string config = tf_config(gang, first);
+    constexpr std::string_view k_index = "\"index\":0";
+    std::size_t after = config.rfind(k_index) + k_index.size();
+    own["tf_config"] = section(role.name != k_launcher, {{"head", config.substr(0, after - 1)},
+                                                         {"tail", config.substr(after)}});
+    data["roles"].push_back(std::move(own));
+    first += role.replicas;
+  }
+
+  data["user_environment"] = user_environment(job);
+  data["has_launcher"] = has_launcher(job);
+  data["command"] = json::array();
+  for (const std::string& word : program_of(job)) {
+    data["command"].push_back({{"word", word}});
+  }
+  return render_document(templates, "start.sh", data);
+}
+
+json config_data(const JobSpec& job, const Templates& templates) {
+  json data = {{"name", job.name},
+               {"namespace", job.namespace_name},
+               {"job", write_job_yaml(job)},
+               {"hostfile", hostfile_text(gang_of(job))},
+               {"texts", json::array()},
+               {"binaries", json::array()},
+               {"launcher", has_launcher(job)}};
+  const auto add = [&](const char* key, const std::string& script) {
+    if (is_utf8(script)) {
+      data["texts"].push_back({{"key", key}, {"text", script}});
+    } else {
+      data["binaries"].push_back({{"key", key}, {"base64", base64_encode(script)}});
+    }
+  };
+  add("start.sh", start_script(job, templates));
+  if (job.sync_mode == "git") {
+    const auto [url, ref] = split_ref(job.sync_source);
+    add("code.sh", render_document(templates, "code.sh",
+                                   {{"folder", code_folder(job)}, {"url", url}, {"ref", ref}}));
+  }
+  if (has_launcher(job)) {
+    add("worker.sh", worker_script(job, templates));
+    data["launcher_script"] =
+        render_document(templates, "launcher.sh", {{"max_restarts", job.max_restarts}});
+    data["ssh_config"] = ssh_config(job);
+    data["deepspeed"] = builtin_template("local/deepspeed.sh").text;
+  }
+  data["has_binaries"] = !data["binaries"].empty();
+  return data;
+}
+
+} // namespace dtrain::kubernetes
