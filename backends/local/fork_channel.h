@@ -1,7 +1,7 @@
 // Starts ranks as children of the supervisor, on this machine.
 #pragma once
 
-#include "backends/support/gang.h"
+#include "backends/support/channel.h"
 #include "backends/support/port.h"
 
 #include <sys/resource.h>

@@ -9,6 +9,7 @@
 #include "backends/support/job_store.h"
 #include "backends/support/job_view.h"
 #include "backends/support/process.h"
+#include "backends/support/random.h"
 #include "backends/support/time_text.h"
 #include "submit/errors.h"
 

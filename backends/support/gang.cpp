@@ -1,24 +1,21 @@
 #include "backends/support/gang.h"
 
 #include "backends/support/files.h"
+#include "backends/support/launcher_tools.h"
 #include "backends/support/process.h"
+#include "backends/support/random.h"
 #include "backends/support/time_text.h"
 #include "submit/duration.h"
 #include "submit/errors.h"
-#include "submit/render.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <numeric>
 
 namespace dtrain {
@@ -28,7 +25,6 @@ namespace {
 using Clock = PollLoop::Clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t k_block_bytes = 65536;   ///< A pipe's capacity.
 constexpr milliseconds k_record_interval{100}; ///< Between records of single ranks' ends.
 constexpr milliseconds k_kill_interval{20};    ///< KILL is repeated for what forked meanwhile.
 constexpr std::size_t k_record_bytes = 65536;  ///< Room for the last record, cause included …
@@ -50,62 +46,15 @@ Fd open_signals() {
   return fd;
 }
 
-constexpr const char* k_tools = "bin";
 constexpr const char* k_workspace = "root";
 
-/// A launcher finds our tools first, and no fault in being root: containers' launchers are.
-void add_launcher_env(EnvVars& env, const JobFolder& folder) {
-  const char* inherited = std::getenv("PATH");
-  std::string path = inherited != nullptr ? inherited : "/bin:/usr/bin";
-  for (const auto& [key, value] : env) {
-    path = key == "PATH" ? value : path;
-  }
-  env.emplace_back("PATH", fmt::format("{}/{}:{}", folder.path(), k_tools, path));
-  if (geteuid() == 0) {
-    env.emplace_back("OMPI_ALLOW_RUN_AS_ROOT", "1");
-    env.emplace_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-  }
-}
-
 } // namespace
-
-void write_launcher_tools(const JobFolder& folder) {
-  const Fd tools =
-      open_private_folder_at(folder.fd(), k_tools, folder.path() + "/" + k_tools, true);
-  for (const auto* name : {"deepspeed", "ssh"}) {
-    write_file_at(tools.get(), name, builtin_template(fmt::format("local/{}.sh", name)).text);
-    if (fchmodat(tools.get(), name, S_IRWXU, 0) != 0) {
-      throw EngineError(fmt::format("cannot write {}/{}: {}", k_tools, name, errno_text()));
-    }
-  }
-}
-
-std::string ending_text(const std::optional<int>& exit_code, const std::optional<int>& signal) {
-  if (signal) {
-    const char* name = sigabbrev_np(*signal);
-    return name != nullptr ? fmt::format("signal {} (SIG{})", *signal, name)
-                           : fmt::format("signal {}", *signal);
-  }
-  return fmt::format("exit code {}", exit_code.value_or(0));
-}
-
-std::string random_hex(std::size_t bytes) {
-  std::vector<unsigned char> raw(bytes);
-  if (getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) {
-    throw EngineError(fmt::format("no random numbers: {}", errno_text()));
-  }
-  std::string text;
-  for (const auto byte : raw) {
-    text += fmt::format("{:02x}", byte);
-  }
-  return text;
-}
 
 Gang::Gang(const GangPlan& plan, Channel& channel, const JobFolder& folder, JobRecord& record,
            Fd guard)
     : plan_(plan), channel_(channel), folder_(folder), record_(record), guard_(std::move(guard)),
       signals_(open_signals()), ranks_(plan.ranks.size()), token_(random_hex(k_token_bytes)),
-      block_(k_block_bytes) {
+      block_(RankOutput::k_block_bytes) {
   folder_.reserve_last_record(k_record_bytes + k_instance_bytes * plan_.ranks.size());
   loop_.add(signals_.get(), [this] { on_signal(); });
   if (guard_) {
@@ -186,7 +135,7 @@ bool Gang::run_once() {
     loop_.wait(next_deadline());
     advance();
   }
-  finish_logs();
+  finish_output();
   return !status.cause && !stopping_;
 }
 
@@ -221,8 +170,9 @@ void Gang::start_ranks() {
     instance.signal.reset();
   }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    ranks_[i].log =
-        std::make_unique<LogFile>(folder_.create_log(plan_.ranks[i].instance, status.restarts));
+    ranks_[i].output = std::make_unique<RankOutput>(
+        loop_, block_, folder_.create_log(plan_.ranks[i].instance, status.restarts),
+        [this] { expect_partial(); });
   }
   for (const auto rank : start_order()) {
     start_rank(rank, place);
@@ -253,8 +203,7 @@ void Gang::start_rank(std::size_t rank, const GangPlace& place) {
   auto process = channel_.start(static_cast<int>(rank),
                                 {command, env, plan_.working_dir, plan_.mounts, workspace});
   ranks_[rank].pid = process.pid;
-  add_pipe(rank, Stream::out, std::move(process.out));
-  add_pipe(rank, Stream::err, std::move(process.err));
+  ranks_[rank].output->attach(std::move(process.out), std::move(process.err));
   auto& instance = record_.status.instances[rank];
   instance.pid = process.pid;
   instance.phase = Phase::running;
@@ -271,46 +220,6 @@ std::vector<std::size_t> Gang::start_order() const {
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
   return order;
-}
-
-void Gang::add_pipe(std::size_t rank, Stream stream, Fd pipe) {
-  loop_.add(pipe.get(), [this, rank, stream] { read_pipe(rank, stream); });
-  ranks_[rank].pipes[static_cast<std::size_t>(stream)] = std::move(pipe);
-}
-
-/// One block, so that a rank that prints without end leaves the others their turn.
-void Gang::read_pipe(std::size_t rank, Stream stream) {
-  auto& pipe = ranks_[rank].pipes[static_cast<std::size_t>(stream)];
-  const auto count = read(pipe.get(), block_.data(), block_.size());
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
-    return;
-  }
-  if (count <= 0) {
-    loop_.remove(pipe.get());
-    pipe.reset();
-    return;
-  }
-  auto& log = *ranks_[rank].log;
-  log.write(stream, {block_.data(), static_cast<std::size_t>(count)}, time_now());
-  if (log.has_partial() && partial_deadline_ == Clock::time_point::max()) {
-    partial_deadline_ = Clock::now() + LogFile::k_partial_delay;
-  }
-  if (log.first_error() != 0) {
-    log_error_ = log.first_error();
-  }
-}
-
-/// Reads what was in the pipes at this moment: a process that the rank left may go on printing.
-void Gang::drain(std::size_t rank) {
-  for (const auto stream : {Stream::out, Stream::err}) {
-    const auto& pipe = ranks_[rank].pipes[static_cast<std::size_t>(stream)];
-    int available = 0;
-    if (pipe && ioctl(pipe.get(), FIONREAD, &available) == 0) {
-      for (; available > 0 && pipe; available -= static_cast<int>(k_block_bytes)) {
-        read_pipe(rank, stream);
-      }
-    }
-  }
 }
 
 void Gang::on_signal() {
@@ -401,7 +310,7 @@ bool Gang::deciders_ended() const {
 void Gang::rank_ended(std::size_t rank, int wait_status) {
   auto& status = record_.status;
   auto& instance = status.instances[rank];
-  drain(rank);
+  ranks_[rank].output->drain();
   instance.ended = time_now();
   if (WIFSIGNALED(wait_status)) {
     instance.signal = WTERMSIG(wait_status);
@@ -431,66 +340,13 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
   cause.node = instance.node;
   cause.exit_code = instance.exit_code;
   cause.signal = instance.signal;
-  cause.last_stderr = ranks_[rank].log->last_stderr();
+  cause.last_stderr = ranks_[rank].output->log().last_stderr();
   cause.message = fmt::format("{}{} on {} ended with {}", instance.name,
                               ranked ? fmt::format(" (rank {})", rank) : "", instance.node,
                               ending_text(instance.exit_code, instance.signal));
   status.reason = cause.message;
   status.cause = std::move(cause);
   end(State::terminating);
-}
-
-/// Of a worker that has failed in an elastic job: it comes back, or is not needed.
-bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
-  if (plan_.min_workers == 0 || !is_ranked_role(plan_.ranks[rank].role) ||
-      state_ != State::running) {
-    return false;
-  }
-  int running = 0;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (is_ranked_role(plan_.ranks[i].role)) {
-      running += ranks_[i].pid != 0 ? 1 : 0;
-      if (i != rank && record_.status.instances[i].phase == Phase::succeeded) {
-        return true; // The job is done: it was only late.
-      }
-    }
-  }
-  if (record_.status.restarts + anew_ < plan_.max_restarts && starts_anew(rank, ending)) {
-    return true;
-  }
-  if (running < plan_.min_workers) {
-    return false;
-  }
-  record_.status.reason = fmt::format("{}; {} go on", ending, running);
-  return true;
-}
-
-bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
-  for (auto& pipe : ranks_[rank].pipes) {
-    if (pipe) {
-      loop_.remove(pipe.get());
-      pipe.reset();
-    }
-  }
-  ++anew_;
-  auto& instance = record_.status.instances[rank];
-  const auto failed = instance;
-  instance.exit_code.reset();
-  instance.signal.reset();
-  instance.ended = 0;
-  try {
-    auto place = place_;
-    place.restart_count += anew_;
-    start_rank(rank, place);
-  } catch (const Error&) {
-    instance = failed;
-    return false;
-  }
-  const auto text = fmt::format("{}: started anew ({} of {})", ending,
-                                record_.status.restarts + anew_, plan_.max_restarts);
-  ranks_[rank].log->write(Stream::err, fmt::format("dtrain: {}\n", text), time_now());
-  record_.status.reason = text;
-  return true;
 }
 
 void Gang::stop(const std::string& reason) {
@@ -535,11 +391,18 @@ void Gang::advance() {
   }
 }
 
+/// A part of a line is written where its end does not come soon.
+void Gang::expect_partial() {
+  if (partial_deadline_ == Clock::time_point::max()) {
+    partial_deadline_ = Clock::now() + LogFile::k_partial_delay;
+  }
+}
+
 void Gang::flush_partials() {
   partial_deadline_ = Clock::time_point::max();
   for (auto& rank : ranks_) {
-    if (rank.log && rank.log->has_partial()) {
-      rank.log->flush_partial(time_now());
+    if (rank.output && rank.output->log().has_partial()) {
+      rank.output->log().flush_partial(time_now());
     }
   }
 }
@@ -554,24 +417,14 @@ void Gang::write_record() {
   }
 }
 
-void Gang::finish_logs() {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    auto& rank = ranks_[i];
-    if (!rank.log) {
-      continue;
+void Gang::finish_output() {
+  for (auto& rank : ranks_) {
+    if (rank.output) {
+      rank.output->finish();
+      log_error_ =
+          rank.output->log().first_error() != 0 ? rank.output->log().first_error() : log_error_;
+      rank.output.reset();
     }
-    drain(i);
-    for (auto& pipe : rank.pipes) {
-      if (pipe) {
-        loop_.remove(pipe.get());
-        pipe.reset();
-      }
-    }
-    rank.log->finish(time_now());
-    if (rank.log->first_error() != 0) {
-      log_error_ = rank.log->first_error();
-    }
-    rank.log.reset();
   }
 }
 

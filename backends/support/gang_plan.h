@@ -1,0 +1,55 @@
+// What a supervisor is to start: a plan of a backend, read.
+#pragma once
+
+#include "backends/backend.h"
+#include "submit/rank_env.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// A folder or file of the node, at another path for the ranks.
+struct Mount {
+  std::string source;
+  std::string target;
+  bool read_only = false;
+};
+
+struct GangRank {
+  std::string instance;               ///< "worker-0"
+  std::string role = "worker";        ///< submit/job_roles.h
+  int index = 0;                      ///< Within the role.
+  int gpus = 0;                       ///< Requested.
+  bool decides = true;                ///< The job lasts until it has ended.
+  std::optional<std::string> devices; ///< CUDA_VISIBLE_DEVICES; unset: as inherited.
+  std::vector<std::string> command;   ///< Empty: the gang's.
+
+  int gpus_allocated() const { return devices && !devices->empty() ? gpus : 0; }
+};
+
+struct GangPlan {
+  JobRef job;
+  std::string trainer;
+  std::string priority;
+  std::vector<GangRank> ranks;          ///< Those with a rank first.
+  std::vector<std::string> start_order; ///< Roles; empty: as `ranks` has them.
+  int launcher_slots = 0; ///< Of this node in a launcher's host file; 0: there is no launcher.
+  std::string torchrun_processes; ///< That torchrun starts in each rank; empty: there is none.
+  bool clean_tasks = true;        ///< What does not decide is ended after those that do.
+  std::vector<std::string> command;
+  std::vector<Mount> mounts;
+  EnvVars env; ///< The user's; they win over all others.
+  std::string working_dir;
+  int max_restarts = 0;
+  int min_workers = 0; ///< That an elastic job needs; 0: it needs all.
+  int max_workers = 0;
+  int grace_period_ms = 0;
+  std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
+  int running_timeout_ms = 0;  ///< 0: none.
+  int ttl_ms = -1;             ///< For which the record is kept; -1: for ever.
+  std::vector<std::string> labels;
+};
+
+} // namespace dtrain
