@@ -34,7 +34,9 @@ class KubernetesBackend final : public Backend {
   Plan render(const JobSpec& job, const Templates& templates) const override {
     return render_plan(job, templates, read_secrets(job));
   }
-  void submit(const Plan& plan, const SubmitSink&) override { create_objects(api(), plan); }
+  void submit(const Plan& plan, const SubmitSink& tell) override {
+    create_objects(api(), plan, tell);
+  }
   std::vector<CheckResult> check() override { return check_cluster(api()); }
 
   std::vector<JobSummary> list(const ListQuery& query) override {

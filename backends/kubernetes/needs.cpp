@@ -88,17 +88,20 @@ std::map<std::string, std::string> shown_contents(const JobSpec& job, const JobS
   return shown;
 }
 
-void require_objects(ApiClient& api, const Plan& plan) {
+bool require_objects(ApiClient& api, const Plan& plan) {
   const std::string& where = plan.job.namespace_name;
-  for (const std::string& claim : claims_of(plan.job)) {
+  const std::vector<std::string> claims = claims_of(plan.job);
+  const std::vector<std::string> secrets = read_secrets(plan.job).of_cluster;
+  for (const std::string& claim : claims) {
     require(api, where, "persistentvolumeclaims", claim,
             fmt::format("--data={}: no data that is kept here, and no claim", printable(claim)));
   }
-  for (const std::string& name : read_secrets(plan.job).of_cluster) {
+  for (const std::string& name : secrets) {
     require(
         api, where, "secrets", name,
         fmt::format("--secret={}: no secret that is kept here, and no Secret", printable(name)));
   }
+  return !claims.empty() || !secrets.empty();
 }
 
 } // namespace dtrain::kubernetes

@@ -28,7 +28,7 @@ std::map<std::string, std::string> secret_contents(const Plan& plan);
 std::map<std::string, std::string> shown_contents(const JobSpec& job, const JobSecrets& secrets);
 
 /// Throws UsageError for a claim or a Secret that the job names and the cluster does not have. Who
-/// may not look learns it from the job's reason.
-void require_objects(ApiClient& api, const Plan& plan);
+/// may not look learns it from the job's reason. False where the job names none.
+bool require_objects(ApiClient& api, const Plan& plan);
 
 } // namespace dtrain::kubernetes

@@ -6,6 +6,7 @@
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/ssh_key.h"
 #include "backends/kubernetes/yaml_json.h"
+#include "backends/support/report.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
@@ -141,11 +142,17 @@ void throw_no_such_job(const JobRef& ref) {
                              printable(ref.name), printable(ref.namespace_name)));
 }
 
-void create_objects(ApiClient& api, const Plan& plan) {
+void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
+  report(tell, {.step = SubmitStep::check});
   std::vector<json> objects = objects_of(plan);
   const bool has_launcher = find_job_type(plan.job.type)->has_launcher;
   const std::map<std::string, std::string> contents = secret_contents(plan);
-  require_objects(api, plan);
+  const bool needs = require_objects(api, plan);
+  report(tell, {.step = SubmitStep::check,
+                .done = true,
+                .text = fmt::format("{} objects for {}{}", objects.size(), api.access().server.url,
+                                    needs ? ", what they need is there" : "")});
+  report(tell, {.step = SubmitStep::create});
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
   ApiResult made = api.call(api.create(collection_of(objects[0]), objects[0]));
@@ -185,6 +192,10 @@ void create_objects(ApiClient& api, const Plan& plan) {
     if (!queued) {
       api.must(api.merge(path_of(job), {{"spec", {{"suspend", false}}}}));
     }
+    report(tell, {.step = SubmitStep::create,
+                  .done = true,
+                  .text = fmt::format("{} objects in namespace {}", objects.size(),
+                                      plan.job.namespace_name)});
   } catch (const Error&) { // Nothing ran.
     api.call(api.remove(path_of(job), text_at(job, "metadata/uid")));
     throw;

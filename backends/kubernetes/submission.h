@@ -13,7 +13,7 @@ namespace dtrain::kubernetes {
 /// no Pod looks for a ConfigMap that is not there yet. 5 requests. Where one is refused, those made
 /// are deleted again. Throws UsageError where a name is taken, EngineError
 /// with the API's words for all else.
-void create_objects(ApiClient& api, const Plan& plan);
+void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell);
 
 /// The plan's objects as the API would store them, through its admission and validation, with
 /// nothing stored: --dry-run=server. Throws as create_objects() does.

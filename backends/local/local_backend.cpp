@@ -12,6 +12,7 @@
 #include "backends/support/files.h"
 #include "backends/support/job_logs.h"
 #include "backends/support/job_watch.h"
+#include "backends/support/report.h"
 #include "backends/support/time_text.h"
 #include "submit/errors.h"
 
@@ -56,12 +57,6 @@ std::string text_of(const JobRef& job) {
   throw UsageError(fmt::format("job {} exists already: choose another --name, or first run "
                                "dtrain delete -n {} {}",
                                text_of(job), job.namespace_name, job.name));
-}
-
-void report(const SubmitSink& tell, const SubmitProgress& progress) {
-  if (tell) {
-    tell(progress);
-  }
 }
 
 std::string read_to_end(int fd) {

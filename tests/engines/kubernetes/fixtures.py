@@ -5,6 +5,7 @@ Where KUBEBUILDER_ASSETS names a folder with an API server, that alone is brough
 that need nodes are left out: those not marked `api`."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -85,8 +86,21 @@ def namespaces(cluster):
 
 @pytest.fixture
 def kube(home, cluster):
-    """A home whose dtrain speaks to the cluster; its jobs are deleted at the end."""
+    """A home whose dtrain speaks to the cluster; the jobs that it submitted are deleted at the
+    end, and no others: a kept cluster may have other users."""
     home.env.update(KUBECONFIG=cluster.kubeconfig, DTRAIN_BACKEND="kubernetes")
+    submitted = set()
+    run = home.run
+
+    def run_and_note(command, **options):
+        submitted.update(str(word)[len("--name="):] for word in command
+                         if str(word).startswith("--name="))
+        result = run(command, **options)
+        submitted.update(re.findall(r"^job/(\S+) submitted$", result.out, re.M))
+        return result
+
+    home.run = run_and_note
     yield home
     for job in home.dtrain("list", "-A", "-o", "json").json():
-        home.dtrain("delete", job["name"], "-n", job["namespace"], "--ignore-not-found")
+        if job["name"] in submitted:
+            home.dtrain("delete", job["name"], "-n", job["namespace"], "--ignore-not-found")

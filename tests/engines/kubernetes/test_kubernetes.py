@@ -89,6 +89,17 @@ def test_pods_pass_the_restricted_level(kube, cluster):
 
 
 @pytest.mark.api
+def test_a_submission_says_its_steps(kube):
+    result = kube.submit("steps", "true", flags=[BUSYBOX, "--workers=2"])
+    resolve, check, create, *_ = result.err.splitlines()
+    assert resolve == "resolve: job/steps: 2 workers on kubernetes"
+    assert check.startswith("check: 4 objects for https://")
+    assert create == "create: 4 objects in namespace default"
+    result = kube.submit("steps", "true", flags=[BUSYBOX], expect=EXIT_USAGE)
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.api
 def test_a_taken_name_is_refused_and_what_is_not_ours_is_left_alone(kube, cluster):
     kube.submit("twice", "true", flags=[BUSYBOX])
     kube.dtrain("submit", "--name=twice", BUSYBOX, "--", "true", expect=EXIT_USAGE)
