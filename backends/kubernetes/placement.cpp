@@ -48,17 +48,27 @@ void add_resources(const JobSpec& job, const Role& role, json& data) {
     auto [key, value] = key_value(device, "--device");
     data["limits"].push_back({{"key", key}, {"value", value}});
   }
+  // What brings the code may use what its rank will: a quota that demands limits demands them of
+  // it too, and the Pod asks for no more by it.
+  data["code_limits"] = json::array();
+  data["code_requests"] = json::array();
   const auto add = [&](const char* key, const std::string& request, const std::string& limit) {
     const std::string& most = limit.empty() ? request : limit;
-    if (!most.empty()) {
-      data["limits"].push_back({{"key", key}, {"value", most}});
+    for (const char* list : {"limits", "code_limits"}) {
+      if (!most.empty()) {
+        data[list].push_back({{"key", key}, {"value", most}});
+      }
     }
-    if (!request.empty() && !limit.empty()) {
-      data["requests"].push_back({{"key", key}, {"value", request}});
+    for (const char* list : {"requests", "code_requests"}) {
+      if (!request.empty() && !limit.empty()) {
+        data[list].push_back({{"key", key}, {"value", request}});
+      }
     }
   };
   add("cpu", role.cpu, role.cpu_limit);
   add("memory", role.memory, role.memory_limit);
+  data["has_code_limits"] = !data["code_limits"].empty();
+  data["has_code_requests"] = !data["code_requests"].empty();
   data["has_limits"] = !data["limits"].empty();
   data["has_requests"] = !data["requests"].empty();
   data["has_resources"] = data["has_limits"].get<bool>() || data["has_requests"].get<bool>();

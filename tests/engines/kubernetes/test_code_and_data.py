@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_JOB_FAILED, EXIT_USAGE
+from harness import EXIT_JOB_FAILED, EXIT_USAGE, until
 
 ODD = b"it's \"odd\" $HOME \xff"
 
@@ -96,6 +96,23 @@ spec:
         kube.dtrain("delete", "claim")
     finally:
         cluster.kubectl("delete", "pvc,pv", "training", "--wait=false")
+
+
+def test_a_quota_that_demands_limits_lets_code_be_brought(kube, cluster):
+    cluster.kubectl("create", "namespace", "limited")
+    try:
+        cluster.kubectl("-n", "limited", "create", "quota", "all",
+                        "--hard=limits.cpu=1,limits.memory=256Mi,requests.cpu=500m")
+        kube.dtrain("submit", "--name=limits", "-n", "limited", BUSYBOX, "--worker-cpu=500m",
+                    "--worker-cpu-limit=1", "--worker-memory=256Mi", "--gpus=1", "--sync-mode=git",
+                    "--sync-source=http://172.30.0.1:9/none.git", "--", "true")
+        [pod] = until(lambda: json.loads(cluster.kubectl("-n", "limited", "get", "pods", "-o",
+                                                         "json"))["items"], "it has a Pod", 20)
+        assert pod["spec"]["initContainers"][0]["resources"] == {
+            "limits": {"cpu": "1", "memory": "256Mi"},
+            "requests": {"cpu": "500m", "memory": "256Mi"}}
+    finally:
+        cluster.kubectl("delete", "namespace", "limited", "--wait=false")
 
 
 class AskingHandler(http.server.SimpleHTTPRequestHandler):
