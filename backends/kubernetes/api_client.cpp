@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr long k_switching_protocols = 101;
 constexpr long k_unauthorized = 401;
 constexpr long k_not_found = 404;
 constexpr long k_gone = 410;
@@ -129,8 +130,7 @@ std::vector<ApiResult> ApiClient::call_all(std::vector<HttpRequest> requests) {
     }
     results.push_back(read(responses[i]));
     if (results.back().status == k_unauthorized) {
-      throw EngineError(fmt::format("{} does not accept our credentials: {}; log in again", where(),
-                                    results.back().message()));
+      throw_unauthorized(results.back());
     }
   }
   return results;
@@ -148,6 +148,31 @@ json ApiClient::must(HttpRequest request) {
     fail(result);
   }
   return std::move(result.body);
+}
+
+std::unique_ptr<WebSocket> ApiClient::open_socket(const std::string& path, const Query& query,
+                                                  const std::vector<std::string>& protocols) {
+  HttpRequest upgrade = request("GET", path, query);
+  auto socket = std::make_unique<WebSocket>(http_.server());
+  HttpResponse answer = socket->connect(upgrade, protocols);
+  if (answer.status == k_unauthorized && credentials_.expire()) {
+    authorize(upgrade);
+    socket = std::make_unique<WebSocket>(http_.server());
+    answer = socket->connect(upgrade, protocols);
+  }
+  if (answer.status == k_switching_protocols) {
+    return socket;
+  }
+  const ApiResult refusal = read(answer);
+  if (refusal.status == k_unauthorized) {
+    throw_unauthorized(refusal);
+  }
+  fail(refusal);
+}
+
+void ApiClient::throw_unauthorized(const ApiResult& result) const {
+  throw EngineError(fmt::format("{} does not accept our credentials: {}; log in again", where(),
+                                result.message()));
 }
 
 void ApiClient::fail(const ApiResult& result) const {

@@ -4,9 +4,11 @@
 #include "backends/kubernetes/credentials.h"
 #include "backends/kubernetes/http_client.h"
 #include "backends/kubernetes/kubeconfig.h"
+#include "backends/kubernetes/web_socket.h"
 
 #include <nlohmann/json.hpp>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +68,11 @@ class ApiClient {
   /// call(), where any error is thrown.
   nlohmann::json must(HttpRequest request);
 
+  /// A connection of its own, as a WebSocket in one of `protocols`. Throws as must() does where it
+  /// is refused.
+  std::unique_ptr<WebSocket> open_socket(const std::string& path, const Query& query,
+                                         const std::vector<std::string>& protocols);
+
   /// What a collection holds. A list that changes under its pages begins again (410).
   struct Listing {
     std::vector<nlohmann::json> items;
@@ -88,6 +95,7 @@ class ApiClient {
  private:
   void authorize(HttpRequest& request);
   ApiResult read(const HttpResponse& response) const;
+  [[noreturn]] void throw_unauthorized(const ApiResult& result) const;
 
   ClusterAccess access_;
   HttpClient http_;

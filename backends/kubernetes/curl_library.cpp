@@ -23,6 +23,9 @@ CurlLibrary load() {
   find("curl_easy_cleanup", curl.easy_cleanup);
   find("curl_easy_setopt", curl.easy_setopt);
   find("curl_easy_getinfo", curl.easy_getinfo);
+  find("curl_easy_perform", curl.easy_perform);
+  find("curl_easy_send", curl.easy_send);
+  find("curl_easy_recv", curl.easy_recv);
   find("curl_easy_strerror", curl.easy_strerror);
   find("curl_multi_init", curl.multi_init);
   find("curl_multi_cleanup", curl.multi_cleanup);

@@ -1,81 +1,38 @@
 #include "backends/kubernetes/http_client.h"
 
+#include "backends/kubernetes/curl_handle.h"
+
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace dtrain::kubernetes {
 namespace {
 
-constexpr long k_connect_timeout_s = 10;
 constexpr long k_call_timeout_s = 60;
-constexpr long k_keepalive_idle_s = 30;
-constexpr long k_keepalive_interval_s = 10;
 constexpr long k_connection_cache = 16;
-
-/// "host:port" of a URL, with the scheme's port where it names none.
-std::string authority(const std::string& url) {
-  std::size_t start = url.find("://");
-  bool is_plain = url.starts_with("http://");
-  start = start == std::string::npos ? 0 : start + 3;
-  std::string host = url.substr(start, url.find('/', start) - start);
-  std::size_t bracket = host.rfind(']');
-  std::size_t colon = host.rfind(':');
-  bool has_port = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
-  return has_port ? host : host + (is_plain ? ":80" : ":443");
-}
-
-curl_blob blob(const std::string& text) {
-  return {const_cast<char*>(text.data()), text.size(), CURL_BLOB_NOCOPY};
-}
 
 } // namespace
 
-/// One request under way. Stays at one address: libcurl holds pointers into it.
-struct HttpClient::Transfer {
-  const CurlLibrary& curl;
-  CURL* easy;
+/// One request under way.
+struct HttpClient::Transfer : CurlHandle {
   CURLM* multi;
   StreamId id = 0;
   StreamHandler handler; // Only a stream has one.
   HttpRequest request;
   HttpResponse response;
-  curl_slist* headers = nullptr;
-  curl_slist* connect_to = nullptr;
   std::string pending; // A stream's bytes that its handler has not had.
-  char error[CURL_ERROR_SIZE] = {};
   bool is_stream = false;
   bool done = false;
   bool closed = false;
 
-  Transfer(const CurlLibrary& library, CURLM* loop)
-      : curl(library), easy(library.easy_init()), multi(loop) {
-    if (easy == nullptr) {
-      throw EngineError("libcurl cannot start a request: out of memory");
-    }
-  }
+  Transfer(const CurlLibrary& library, CURLM* loop) : CurlHandle(library), multi(loop) {}
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
-  ~Transfer() {
-    curl.multi_remove_handle(multi, easy);
-    curl.easy_cleanup(easy);
-    curl.slist_free_all(headers);
-    curl.slist_free_all(connect_to);
-  }
-
-  void header(const std::string& line) { headers = curl.slist_append(headers, line.c_str()); }
-  template <typename Value>
-  void set(CURLoption option, Value value) {
-    CURLcode code = curl.easy_setopt(easy, option, value);
-    if (code != CURLE_OK) {
-      throw EngineError(fmt::format("libcurl refuses option {}: {}", static_cast<int>(option),
-                                    curl.easy_strerror(code)));
-    }
-  }
+  ~Transfer() { curl.multi_remove_handle(multi, easy); }
 };
 
 HttpClient::HttpClient(HttpServer server)
@@ -123,50 +80,18 @@ std::unique_ptr<HttpClient::Transfer> HttpClient::start(const HttpRequest& reque
   auto transfer = std::make_unique<Transfer>(curl_, multi_);
   Transfer& t = *transfer;
   t.request = request;
-  std::string url = server_.url + request.path;
+  t.aim(server_, request.path);
   if (!server_.tls_server_name.empty()) {
-    // libcurl verifies the URL's host, so the URL gets the name and the connection the address.
-    std::size_t scheme = server_.url.find("://");
-    std::size_t path = server_.url.find('/', scheme == std::string::npos ? 0 : scheme + 3);
-    url = "https://" + server_.tls_server_name +
-          (path == std::string::npos ? "" : server_.url.substr(path)) + request.path;
-    t.connect_to = curl_.slist_append(nullptr, ("::" + authority(server_.url)).c_str());
-    t.set(CURLOPT_CONNECT_TO, t.connect_to);
     t.header("Host: " + authority(server_.url));
   }
-  t.set(CURLOPT_URL, url.c_str());
   t.set(CURLOPT_CUSTOMREQUEST, t.request.method.c_str());
   t.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
   t.set(CURLOPT_PIPEWAIT, 1L);
-  t.set(CURLOPT_NOSIGNAL, 1L);
-  t.set(CURLOPT_CONNECTTIMEOUT, k_connect_timeout_s);
-  t.set(CURLOPT_TCP_KEEPALIVE, 1L);
-  t.set(CURLOPT_TCP_KEEPIDLE, k_keepalive_idle_s);
-  t.set(CURLOPT_TCP_KEEPINTVL, k_keepalive_interval_s);
-  t.set(CURLOPT_ERRORBUFFER, &t.error[0]);
   t.set(CURLOPT_WRITEFUNCTION, &HttpClient::on_body);
   t.set(CURLOPT_WRITEDATA, &t);
   t.set(CURLOPT_HEADERFUNCTION, &HttpClient::on_header);
   t.set(CURLOPT_HEADERDATA, &t);
   t.set(CURLOPT_PRIVATE, &t);
-  if (!server_.proxy.empty()) {
-    t.set(CURLOPT_PROXY, server_.proxy.c_str());
-  }
-  if (server_.insecure) {
-    t.set(CURLOPT_SSL_VERIFYPEER, 0L);
-    t.set(CURLOPT_SSL_VERIFYHOST, 0L);
-  } else if (!server_.ca_pem.empty()) {
-    curl_blob ca = blob(server_.ca_pem);
-    t.set(CURLOPT_CAINFO_BLOB, &ca);
-  } else if (const char* file = std::getenv("SSL_CERT_FILE"); file != nullptr && *file != '\0') {
-    t.set(CURLOPT_CAINFO, file);
-  }
-  if (!server_.client_cert_pem.empty()) {
-    curl_blob cert = blob(server_.client_cert_pem);
-    curl_blob key = blob(server_.client_key_pem);
-    t.set(CURLOPT_SSLCERT_BLOB, &cert);
-    t.set(CURLOPT_SSLKEY_BLOB, &key);
-  }
   if (!server_.username.empty()) {
     t.set(CURLOPT_USERNAME, server_.username.c_str());
     t.set(CURLOPT_PASSWORD, server_.password.c_str());
@@ -193,8 +118,7 @@ void HttpClient::finish(Transfer& transfer, CURLcode code) {
   transfer.done = true;
   curl_.easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &transfer.response.status);
   if (code != CURLE_OK) {
-    transfer.response.error =
-        transfer.error[0] != '\0' ? transfer.error : curl_.easy_strerror(code);
+    transfer.response.error = transfer.words(code);
     if (!transfer.is_stream) {
       transfer.response.status = 0;
     }

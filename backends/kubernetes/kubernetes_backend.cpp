@@ -3,6 +3,7 @@
 #include "backends/kubernetes/api_client.h"
 #include "backends/kubernetes/change.h"
 #include "backends/kubernetes/check.h"
+#include "backends/kubernetes/exec.h"
 #include "backends/kubernetes/follow.h"
 #include "backends/kubernetes/nodes.h"
 #include "backends/kubernetes/objects.h"
@@ -91,6 +92,10 @@ class KubernetesBackend final : public Backend {
   void suspend(const JobRef& ref) override { set_suspended(api(), ref, true); }
   void resume(const JobRef& ref) override { set_suspended(api(), ref, false); }
   void scale(const JobRef& ref, int workers) override { scale_job(api(), ref, workers); }
+  int exec(const JobRef& ref, const std::string& instance,
+           const std::vector<std::string>& command) override {
+    return exec_beside(api(), ref, instance, command);
+  }
   std::vector<NodeStatus> nodes() override { return list_nodes(api()); }
 
  private:

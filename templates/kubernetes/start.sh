@@ -30,6 +30,11 @@ fi
 {{#user_environment}}
 export {{name}}={{value}}
 {{/user_environment}}
+# `dtrain exec` runs a command beside the rank, with what the rank has.
+if [ "${1-}" = beside ]; then
+  shift
+  exec "$@"
+fi
 # Rank 0's name is known once its Pod has an address: programs that look it up only once would fail.
 has_address() {
   ! command -v getent || getent hosts "$1"

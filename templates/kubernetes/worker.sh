@@ -5,6 +5,13 @@
 state=/dev/shm/dtrain
 launcher={{launcher_host}}
 
+if [ "${1-}" = beside ]; then # dtrain exec
+  shift
+  # shellcheck source=/dev/null
+  . "$state/environment"
+  exec "$@"
+fi
+
 if [ "${1-}" = session ]; then
   ask=${SSH_ORIGINAL_COMMAND-}
   case $ask in
