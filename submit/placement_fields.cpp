@@ -72,9 +72,11 @@ std::vector<JobField> placement_fields() {
        .flags = "--preemptible",
        .member = member(&JobSpec::preemptible),
        .metavar = "",
-       .help = "The job may be ended to make room for another of higher priority",
+       .help =
+           "Its ranks may be ended to make room for a job of higher priority (--priority), which "
+           "counts as no failure",
        .group = k_group,
-       .engines = k_nowhere,
+       .engines = k_kubernetes,
        .not_local = "never ends a job for another"},
       sharing_field("hostIPC", "--host-ipc", "--hostIPC", &JobSpec::host_ipc,
                     "Share the node's shared memory and semaphores"),

@@ -43,6 +43,10 @@ std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
   return ranks == instances_of(roles) ? "" : ranks == 1 ? "0" : fmt::format("0-{}", ranks - 1);
 }
 
+/// An eviction is no failure; else a rank is replaced before its lost node says that it ended.
+/// Kubernetes does not combine the two.
+bool keeps_from_disruption(const JobSpec& job) { return job.max_restarts == 0 || job.preemptible; }
+
 } // namespace
 
 int instances_of(const std::vector<Role>& roles) {
@@ -72,8 +76,8 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
                {"lost_node_seconds", k_lost_node_seconds},
                {"image", roles[0].image},
                {"share_memory", job.share_memory},
-               {"keep_from_disruption", job.max_restarts == 0},
-               {"replace_from_lost_node", job.max_restarts > 0}};
+               {"keep_from_disruption", keeps_from_disruption(job)},
+               {"replace_from_lost_node", !keeps_from_disruption(job)}};
   data["success"] = section(!decides.empty(), {{"indexes", decides}});
   data["labels"] = pairs(job.labels, "--label");
   data["annotations"] = pairs(roles[0].annotations, "--annotation");

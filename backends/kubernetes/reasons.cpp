@@ -16,6 +16,13 @@ using nlohmann::json;
 
 constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
 
+// The scheduler's words, from 1.33 on: a node that would do if nothing else were on it has no
+// victims for this Pod; one that would not do even then makes preemption no help.
+constexpr std::string_view k_taken = "No preemption victims found";
+constexpr std::string_view k_unfit = "Preemption is not helpful";
+constexpr std::string_view k_claims = " no new claims to deallocate";
+constexpr std::string_view k_preemption = " preemption: ";
+
 /// Waiting reasons that pass by themselves.
 bool is_ordinary_wait(const std::string& reason) {
   return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
@@ -58,13 +65,21 @@ std::string first_of(const JobObjects& objects, Say say) {
   return first == nullptr ? std::string() : about(*first, others, words);
 }
 
+bool is_about_image(const std::string& reason) {
+  return reason == "InvalidImageName" || reason == "RegistryUnavailable" ||
+         reason.find("ImagePull") != std::string::npos ||
+         reason.find("ErrImage") != std::string::npos ||
+         reason.find("ImageInspect") != std::string::npos;
+}
+
 std::string container_wait(const json& pod) {
   for (const char* list : {"status/initContainerStatuses", "status/containerStatuses"}) {
     for (const json& status : member(pod, list)) {
       std::string reason = text_at(status, "state/waiting/reason");
       if (!is_ordinary_wait(reason)) {
         std::string message = text_at(status, "state/waiting/message");
-        return message.empty() ? reason : fmt::format("{}: {}", reason, message);
+        return (is_about_image(reason) ? "the image cannot be had: " : "") +
+               (message.empty() ? reason : fmt::format("{}: {}", reason, message));
       }
     }
   }
@@ -76,7 +91,21 @@ std::string unschedulable(const json& pod) {
   if (text_at(scheduled, "status") != "False") {
     return {};
   }
-  return fmt::format("{}: {}", text_at(scheduled, "reason"), text_at(scheduled, "message"));
+  const std::string message = text_at(scheduled, "message");
+  const char* kind = "";
+  if (text_at(scheduled, "reason") != "Unschedulable") {
+    kind = "it is held back: "; // SchedulingGated, or another scheduler's words
+  } else if (message.find("ersistentvolumeclaim") != std::string::npos ||
+             message.find("PersistentVolumeClaim") != std::string::npos) {
+    kind = "a volume is not there: ";
+  } else if (message.find(k_taken) != std::string::npos) {
+    kind = "the cluster is busy: ";
+  } else if (message.find(k_unfit) != std::string::npos) {
+    kind = "no node matches: ";
+  }
+  // What the scheduler tried besides is no reason.
+  const std::size_t end = std::min(message.find(k_claims), message.find(k_preemption));
+  return kind + fmt::format("{}: {}", text_at(scheduled, "reason"), message.substr(0, end));
 }
 
 std::string lost_node(const json& pod) {
@@ -140,6 +169,11 @@ std::string why_pending(const JobObjects& objects) {
           objects,
           {text_at(objects.job, "metadata/uid"), text_at(objects.launcher, "metadata/uid")},
           {"FailedCreate"});
+      if (reason.find("exceeded quota") != std::string::npos) {
+        reason = "the namespace's quota is used up: " + reason;
+      } else if (reason.find("failed quota") != std::string::npos) {
+        reason = "the namespace's quota demands that requests and limits be given: " + reason;
+      }
     }
   }
   if (reason.empty()) {
@@ -147,10 +181,15 @@ std::string why_pending(const JobObjects& objects) {
       // The kubelet tries again within a second: the first failure is often the last.
       constexpr int k_tries = 2;
       bool waits = text_at(pod, "status/phase") == "Pending";
-      return waits ? latest_event(objects, {text_at(pod, "metadata/uid")},
-                                  {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"},
-                                  k_tries)
-                   : std::string();
+      const std::string event =
+          waits ? latest_event(objects, {text_at(pod, "metadata/uid")},
+                               {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"},
+                               k_tries)
+                : std::string();
+      return (event.starts_with("FailedMount") || event.starts_with("FailedAttachVolume")
+                  ? "a volume cannot be mounted: "
+                  : "") +
+             event;
     });
   }
   if (reason.empty()) {

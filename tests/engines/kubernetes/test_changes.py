@@ -70,6 +70,28 @@ def test_an_evicted_rank_is_made_anew_and_counts_as_no_failure(kube, cluster):
     assert kube.get("evict")["restarts"] == 0
 
 
+def test_a_preempted_rank_waits_comes_back_and_counts_as_no_failure(kube, cluster):
+    for name, value in ("below", -10), ("above", 10):
+        cluster.kubectl("create", "priorityclass", f"dtrain-{name}", f"--value={value}")
+    try:
+        kube.submit("below", *SLEEP, flags=[BUSYBOX, "--workers=2", "--gpus=8", "--max-restarts=1",
+                                            "--priority=dtrain-below", "--preemptible"])
+        kube.running("below", 60)
+        before = {pod["metadata"]["uid"] for pod in pods_of(cluster, "below")}
+        kube.submit("above", *SLEEP, flags=[BUSYBOX, "--gpus=8", "--priority=dtrain-above"])
+        kube.running("above", 60)
+        until(lambda: "the cluster is busy" in kube.get("below")["reason"], "it says why", 30)
+        assert sorted(phases(kube, "below")) == ["Pending", "Running"]
+        assert "the cluster is busy" in kube.dtrain("explain", "below").out
+        kube.dtrain("delete", "above")
+        assert kube.running("below", 60)["restarts"] == 0
+        after = {pod["metadata"]["uid"] for pod in pods_of(cluster, "below")
+                 if pod["status"]["phase"] == "Running"}
+        assert len(before & after) == 1 and len(after) == 2
+    finally:
+        cluster.kubectl("delete", "priorityclass", "dtrain-below", "dtrain-above")
+
+
 def test_a_job_is_ended_at_its_timeout_and_says_so(kube):
     kube.submit("late", "sleep", "600", flags=[BUSYBOX, "--running-timeout=3s"])
     result = kube.dtrain("wait", "late", expect=EXIT_JOB_FAILED)
@@ -88,7 +110,7 @@ def test_wait_and_logs_say_at_once_why_nothing_runs(kube):
         process = kube.start([kube.dtrain_path, *command], text=True)
         try:
             line = process.stderr.readline()
-            assert "job/stuck waits: worker-0: ErrImageNeverPull" in line
+            assert "job/stuck waits: worker-0: the image cannot be had: ErrImageNeverPull" in line
             assert time.monotonic() - begun < 10
         finally:
             process.kill()
@@ -160,6 +182,7 @@ def test_the_context_says_which_cluster_and_namespace(kube, cluster, namespaces)
     ("exec: {apiVersion: client.authentication.k8s.io/v1, command: /no/plugin}",
      "credential plug-in /no/plugin cannot be run", EXIT_ENGINE),
     ("client-certificate: [a]", "two:4: client-certificate must be a string", EXIT_USAGE),
+    ("token: [", "two:4: not YAML", EXIT_USAGE),
 ])
 def test_bad_credentials_are_named_in_one_line(kube, cluster, user, words, code):
     text = open(cluster.kubeconfig).read()

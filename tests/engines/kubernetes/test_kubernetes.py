@@ -57,14 +57,20 @@ def test_arguments_and_environment_arrive_byte_exact(kube):
 
 
 @pytest.mark.parametrize("flags, words", [
-    (["--image=localhost/none:1", "--image-pull-policy=Never"], "ErrImageNeverPull"),
-    ([BUSYBOX, "--gpus=9"], "Insufficient nvidia.com/gpu"),
-    ([BUSYBOX, "--selector=zone=moon"], "didn't match Pod's node affinity/selector"),
+    (["--image=localhost/none:1", "--image-pull-policy=Never"],
+     "the image cannot be had: ErrImageNeverPull"),
+    (["--image=172.30.0.1:9/none:1"], "the image cannot be had: ErrImagePull"),
+    ([BUSYBOX, "--gpus=9"], "no node matches: Unschedulable: 0/2 nodes are available: "
+     "2 Insufficient nvidia.com/gpu."),
+    ([BUSYBOX, "--selector=zone=moon"], "no node matches: Unschedulable: 0/2 nodes are available: "
+     "2 node(s) didn't match Pod's node affinity/selector."),
 ])
 def test_a_job_that_cannot_start_says_why_within_seconds(kube, flags, words):
     kube.submit("waits", "true", flags=flags)
     until(lambda: words in kube.get("waits")["reason"], f"the reason has: {words}", 15)
     assert kube.status("waits") == "PENDING"
+    explained = kube.dtrain("explain", "waits").out
+    assert words in explained or "ImagePullBackOff" in explained
 
 
 def test_a_quota_is_named_as_the_reason(kube, cluster):
@@ -75,6 +81,8 @@ def test_a_quota_is_named_as_the_reason(kube, cluster):
         until(lambda: "exceeded quota: few" in
               kube.dtrain("get", "quota", "-n", "small", "-o", "json").json()["reason"],
               "the quota is named", 15)
+        assert "the namespace's quota is used up: " in kube.dtrain("explain", "quota", "-n",
+                                                                   "small").out
     finally:
         cluster.kubectl("delete", "namespace", "small", "--wait=false")
 
@@ -127,6 +135,32 @@ def test_no_cluster_is_said_in_one_line(kube):
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.api
+def test_a_server_that_does_not_answer_is_said_in_one_line(kube):
+    config = kube.folder / "nobody"
+    config.write_text(pathlib.Path(kube.env["KUBECONFIG"]).read_text().replace(
+        "https://172.30.0.1:6443", "https://127.0.0.1:1"))
+    for words in (["list"], ["submit", "--name=away", BUSYBOX, "--", "true"],
+                  ["exec", "away", "--", "true"]):
+        result = kube.dtrain(*words, env={"KUBECONFIG": str(config)}, expect=EXIT_ENGINE)
+        assert "cannot reach the cluster at https://127.0.0.1:1" in result.err
+        assert result.err.count("\n") == 1
+
+
+@pytest.mark.api
+def test_what_is_forbidden_is_said_in_the_clusters_words(kube, cluster):
+    config = kube.folder / "stranger"
+    config.write_text(pathlib.Path(cluster.kubeconfig).read_text().replace(
+        "users: [{name: u, user: {", "users: [{name: u, user: {as: stranger, "))
+    for words in (["list"], ["get", "x"], ["logs", "x"], ["delete", "x"], ["wait", "x"],
+                  ["submit", "--name=forbidden", BUSYBOX, "--", "true"]):
+        result = kube.dtrain(*words, env={"KUBECONFIG": str(config)}, expect=EXIT_ENGINE)
+        assert 'User "stranger" cannot' in result.err and "(Forbidden)" in result.err
+        assert result.err.count("\n") == 1
+    result = kube.dtrain("check", env={"KUBECONFIG": str(config)}, expect=None)
+    assert "missing: create jobs" in result.out
+
+
 def test_logs_go_on_through_a_crash_of_the_api_server(kube, cluster):
     kube.submit("crash", "sh", "-c", "for i in $(seq 100 120); do echo $i; sleep 0.5; done",
                 flags=[BUSYBOX, "--workers=2"])
@@ -155,6 +189,11 @@ def test_the_smallest_role_suffices(kube, cluster):
         kube.dtrain("submit", "--name=least", BUSYBOX, "--wait", "--", "echo", "hi", env=env)
         assert "hi" in kube.dtrain("logs", "least", env=env).out
         assert "least" in kube.dtrain("list", env=env).out
+        # Who may not look for a claim learns from the reason that there is none.
+        kube.dtrain("submit", "--name=leasts", BUSYBOX, "--data=none:/data", "--", "true", env=env)
+        until(lambda: 'a volume is not there: Unschedulable: 0/2 nodes are available: '
+              'persistentvolumeclaim "none" not found' in kube.dtrain("explain", "leasts",
+                                                                      env=env).out, "why", 20)
         kube.dtrain("delete", "least", env=env)
     finally:
         cluster.kubectl("delete", "role,rolebinding", "dtrain")

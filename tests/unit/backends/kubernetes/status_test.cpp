@@ -100,18 +100,32 @@ TEST_CASE("a deadline is the cause where no rank failed") {
 TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are told apart") {
   json waiting = {{"waiting", {{"reason", "ErrImagePull"}, {"message", "no such image"}}}};
   JobObjects objects{job_object(1), {pod_object(0, "Pending", waiting)}, {}};
-  CHECK(status_of(objects).reason == "worker-0: ErrImagePull: no such image");
+  CHECK(status_of(objects).reason ==
+        "worker-0: the image cannot be had: ErrImagePull: no such image");
 
   objects.pods[0] = pod_object(0, "Pending", json::object());
   add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", "0/2 nodes", "False");
   CHECK(status_of(objects).reason == "worker-0: Unschedulable: 0/2 nodes");
+  const std::string tried = " preemption: 0/2 nodes are available: ";
+  for (const auto& [message, words] : std::map<std::string, std::string>{
+           {"2 no GPU." + tried + "2 No preemption victims found for incoming pod.",
+            "the cluster is busy: Unschedulable: 2 no GPU."},
+           {"2 no GPU. no new claims to deallocate," + tried + "2 Preemption is not helpful",
+            "no node matches: Unschedulable: 2 no GPU."},
+           {"persistentvolumeclaim \"x\" not found." + tried + "2 Preemption is not helpful",
+            "a volume is not there: Unschedulable: persistentvolumeclaim \"x\" not found."}}) {
+    (*objects.pods[0])["status"]["conditions"].clear();
+    add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", message.c_str(), "False");
+    CHECK(status_of(objects).reason == "worker-0: " + words);
+  }
 
   objects.pods.clear();
   CHECK(wants_events(objects));
   objects.events.push_back(std::make_shared<json>(json{{"reason", "FailedCreate"},
                                                        {"message", "exceeded quota: q"},
                                                        {"involvedObject", {{"uid", "u"}}}}));
-  CHECK(status_of(objects).reason == "FailedCreate: exceeded quota: q");
+  CHECK(status_of(objects).reason ==
+        "the namespace's quota is used up: FailedCreate: exceeded quota: q");
 }
 
 TEST_CASE("a suspended job queues") {
