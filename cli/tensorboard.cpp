@@ -1,10 +1,13 @@
+#include "backends/tensorboard_forwarder.h"
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include <unistd.h>
@@ -14,6 +17,7 @@ namespace {
 
 struct BoardOptions {
   std::string name;
+  int port = 0;
   TargetOptions target;
 };
 
@@ -21,10 +25,17 @@ CommandTable board_table(BoardOptions& options) {
   CommandTable table = {
       .name = "tensorboard",
       .summary = "Look at a job in TensorBoard",
-      .description = "Prints the address of the TensorBoard that runs beside the job. Of a job "
-                     "that has ended, or has none, runs one here on its --logdir until Ctrl-C.",
+      .description = "Prints the address of the TensorBoard that runs beside the job; of one in a "
+                     "cluster, opens a port of this machine to it until Ctrl-C. Of a job on this "
+                     "machine that has ended, or has none, runs one here on its --logdir until "
+                     "Ctrl-C.",
       .examples = {"dtrain tensorboard mnist"},
-      .options = {job_argument(options.name)}};
+      .options = {
+          job_argument(options.name),
+          {.flags = "-p,--port",
+           .target = &options.port,
+           .metavar = "N",
+           .help = "Port of 127.0.0.1 to open to a cluster's (default: any that is free)"}}};
   add_target(table, options.target);
   return table;
 }
@@ -32,6 +43,18 @@ CommandTable board_table(BoardOptions& options) {
 int run_board(Context& context, const BoardOptions& options) {
   const Target target = open_target(context, options.target);
   const JobStatus job = target.status(options.name);
+  constexpr int k_last_port = 65535;
+  if (options.port < 0 || options.port > k_last_port) {
+    throw UsageError(fmt::format("--port={}: 0 to {} is expected", options.port, k_last_port));
+  }
+  if (auto* forwarder = dynamic_cast<TensorboardForwarder*>(target.backend.get())) {
+    const int signal = forwarder->forward_tensorboard(target.job(options.name), options.port,
+                                                      [&](const std::string& url) {
+                                                        context.out.write(url + "\n");
+                                                        context.out.flush();
+                                                      });
+    return signal == SIGTERM ? k_exit_terminated : k_exit_interrupted;
+  }
   if (!job.tensorboard.empty() && !is_final(job.phase)) {
     context.out.write(job.tensorboard + "\n");
     return 0;

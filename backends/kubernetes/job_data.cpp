@@ -1,5 +1,6 @@
 #include "backends/kubernetes/job_data.h"
 
+#include "backends/kubernetes/board.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/placement.h"
 #include "backends/kubernetes/template_data.h"
@@ -80,6 +81,7 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
                {"replace_from_lost_node", !keeps_from_disruption(job)}};
   data["success"] = section(!decides.empty(), {{"indexes", decides}});
   data["labels"] = pairs(job.labels, "--label");
+  data["board"] = section(job.tensorboard && !launcher, {{"url", board_url(job)}});
   data["annotations"] = pairs(roles[0].annotations, "--annotation");
   data["queue"] = section(!job.queue.empty() && !launcher, {{"name", job.queue}});
   data["active_deadline"] =

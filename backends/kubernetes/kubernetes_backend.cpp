@@ -1,6 +1,7 @@
 #include "backends/kubernetes/kubernetes_backend.h"
 
 #include "backends/kubernetes/api_client.h"
+#include "backends/kubernetes/board.h"
 #include "backends/kubernetes/change.h"
 #include "backends/kubernetes/check.h"
 #include "backends/kubernetes/exec.h"
@@ -10,6 +11,7 @@
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
+#include "backends/tensorboard_forwarder.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
@@ -21,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-class KubernetesBackend final : public Backend {
+class KubernetesBackend final : public Backend, public TensorboardForwarder {
  public:
   explicit KubernetesBackend(EngineAccess access) : access_(std::move(access)) {}
 
@@ -95,6 +97,10 @@ class KubernetesBackend final : public Backend {
   int exec(const JobRef& ref, const std::string& instance,
            const std::vector<std::string>& command) override {
     return exec_beside(api(), ref, instance, command);
+  }
+  int forward_tensorboard(const JobRef& ref, int port,
+                          const std::function<void(const std::string&)>& opened) override {
+    return forward_board(api(), ref, port, opened);
   }
   std::vector<NodeStatus> nodes() override { return list_nodes(api()); }
 

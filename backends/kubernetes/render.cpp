@@ -1,5 +1,6 @@
 #include "backends/kubernetes/render.h"
 
+#include "backends/kubernetes/board.h"
 #include "backends/kubernetes/job_data.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/scripts.h"
@@ -99,6 +100,9 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   add(k_secret_document, secret_data(names, shown_contents(job, secrets)));
   if (!launcher.empty()) {
     add(k_job_document, job_data(job, launcher, secrets), "launcher.yaml");
+  }
+  if (job.tensorboard) {
+    add_board(job, templates, plan);
   }
   return plan;
 }

@@ -1,5 +1,6 @@
 #include "backends/kubernetes/status.h"
 
+#include "backends/kubernetes/board.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/reasons.h"
 #include "submit/errors.h"
@@ -306,6 +307,7 @@ JobStatus status_of(const JobObjects& objects) {
   JobStatus status;
   static_cast<JobSummary&>(status) = summarize(objects.job, objects.launcher);
   status.uid = text_at(objects.job, "metadata/uid");
+  status.tensorboard = annotation(objects.job, k_board_annotation);
   status.gpus_allocated = 0;
   int index = 0;
   bool all_up = true;

@@ -57,14 +57,17 @@ void add_secrets(json& secrets, bool has_launcher) {
 
 /// The collection that an object is created in.
 std::string collection_of(const json& object) {
-  static const std::map<std::string, std::string> k_plurals = {
-      {"Job", "jobs"}, {"Service", "services"}, {"ConfigMap", "configmaps"}, {"Secret", "secrets"}};
+  static const std::map<std::string, std::string> k_plurals = {{"Job", "jobs"},
+                                                               {"Service", "services"},
+                                                               {"ConfigMap", "configmaps"},
+                                                               {"Secret", "secrets"},
+                                                               {"Deployment", "deployments"}};
   std::string kind = text_at(object, "kind");
   std::string version = text_at(object, "apiVersion");
   auto plural = k_plurals.find(kind);
   if (plural == k_plurals.end()) {
     throw UsageError(fmt::format("a template makes an object of kind {}, which dtrain does not "
-                                 "know: Job, Service, ConfigMap and Secret are known",
+                                 "know: Job, Service, ConfigMap, Secret and Deployment are known",
                                  printable(kind)));
   }
   return fmt::format("{}/{}/namespaces/{}/{}",
@@ -98,7 +101,8 @@ void adopt(json& object, const json& job, bool has_launcher) {
                                                         {"uid", job["metadata"]["uid"]},
                                                         {"controller", false},
                                                         {"blockOwnerDeletion", false}}});
-  if (text_at(object, "kind") == "Service" && !has_launcher) {
+  if (text_at(object, "kind") == "Service" && !has_launcher &&
+      object["spec"]["selector"].contains(k_job_label)) {
     // A job of the same name that was just deleted may have Pods that are still ending. A
     // launcher's have another owner, and tell strangers by their key.
     object["spec"]["selector"][k_owner_uid_label] = job["metadata"]["uid"];

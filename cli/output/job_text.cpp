@@ -150,8 +150,10 @@ void print_job(Stream& out, const JobStatus& job, Time now, bool wide) {
   table.print(out, "  ", true);
 
   if (!job.tensorboard.empty() && !is_final(job.phase)) {
-    out.write(fmt::format("\nTensorboard:\n  Your tensorboard will be available on:\n  {}\n",
-                          job.tensorboard));
+    out.write(
+        fmt::format("\nTensorboard:\n  Your tensorboard will be available on:\n  {}\n  'dtrain "
+                    "tensorboard {}' opens it here\n",
+                    job.tensorboard, job.name));
   }
   if (job.cause) {
     out.write(fmt::format("\nCause:\n  {}\n",
