@@ -18,6 +18,7 @@ namespace dtrain::kubernetes {
 namespace {
 
 constexpr long k_switching_protocols = 101;
+constexpr long k_hundred = 100;
 constexpr std::size_t k_key_bytes = 16;
 constexpr std::size_t k_block = 64U << 10;
 constexpr int k_turns = 8;
@@ -61,9 +62,10 @@ std::string header_of(const std::string& head, std::string_view name) {
 long status_of(const std::string& head) {
   constexpr std::string_view k_version = "HTTP/1.1 ";
   constexpr std::size_t k_digits = 3;
-  const std::string digits =
-      head.substr(0, k_version.size() + k_digits)
-          .substr(head.starts_with(k_version) ? k_version.size() : head.size());
+  if (!head.starts_with(k_version)) {
+    return 0;
+  }
+  const std::string digits = head.substr(k_version.size(), k_digits);
   const bool good = digits.size() == k_digits &&
                     std::all_of(digits.begin(), digits.end(),
                                 [](unsigned char c) { return std::isdigit(c) != 0; });
@@ -233,11 +235,14 @@ HttpResponse WebSocket::connect(const HttpRequest& request,
   std::string rest;
   const std::string head = read_head(deadline, rest);
   const long status = status_of(head);
-  if (status != k_switching_protocols) {
+  if (status == 0) {
+    fail("its answer is no HTTP/1.1");
+  }
+  if (status != k_switching_protocols && status / k_hundred != 2) {
     return read_refusal(status, head, std::move(rest), deadline);
   }
   protocol_ = header_of(head, "Sec-WebSocket-Protocol");
-  if (lower(header_of(head, "Upgrade")) != "websocket" ||
+  if (status != k_switching_protocols || lower(header_of(head, "Upgrade")) != "websocket" ||
       header_of(head, "Sec-WebSocket-Accept") != accept_of(key) ||
       std::find(protocols.begin(), protocols.end(), protocol_) == protocols.end()) {
     throw EngineError(fmt::format("{} does not speak {} over WebSocket", server_.url,
