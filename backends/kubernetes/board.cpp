@@ -42,7 +42,7 @@ std::string why_not(const json& pod) {
       const std::string reason = text_at(container, std::string(state) + "/reason");
       if (!reason.empty()) {
         const std::string message = text_at(container, std::string(state) + "/message");
-        return printable(message.empty() ? reason : reason + ": " + message);
+        return printable(message.empty() ? reason : fmt::format("{}: {}", reason, message));
       }
     }
   }

@@ -41,6 +41,21 @@ json identity_of(const json& object, const char* version, const char* kind) {
             {"uid", object["metadata"]["uid"]}}}};
 }
 
+std::string config_path_of(const JobRef& ref) {
+  return fmt::format("/api/v1/namespaces/{}/configmaps/{}", escape_url(ref.namespace_name),
+                     escape_url(ref.name));
+}
+
+JobSpec spec_in(const json& config, const JobRef& ref, const char* verb) {
+  const std::string text = text_at(config, "data/" + std::string(k_spec_key));
+  if (text.empty()) {
+    throw UsageError(fmt::format("job {} keeps no description of itself: it was submitted by an "
+                                 "older dtrain and cannot be {}",
+                                 ref.name, verb));
+  }
+  return read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
+}
+
 json document_of(const Plan& plan, std::string_view name) {
   for (const Plan::Document& document : plan.documents) {
     if (document.name == name) {
@@ -67,16 +82,9 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
 
 void scale_job(ApiClient& api, const JobRef& ref, int workers) {
   const json job = living_job(api, ref).job;
-  const std::string config_path = fmt::format("/api/v1/namespaces/{}/configmaps/{}",
-                                              escape_url(ref.namespace_name), escape_url(ref.name));
+  const std::string config_path = config_path_of(ref);
   const json config = api.must(api.request("GET", config_path));
-  const std::string text = text_at(config, "data/" + std::string(k_spec_key));
-  if (text.empty()) {
-    throw UsageError(fmt::format("job {} keeps no description of itself: it was submitted by an "
-                                 "older dtrain and cannot be scaled",
-                                 ref.name));
-  }
-  JobSpec spec = read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
+  JobSpec spec = spec_in(config, ref, "scaled");
   if (job_roles(spec).back().name != k_worker) {
     throw UsageError(fmt::format("job {} has other roles behind its workers, whose places would "
                                  "move: it cannot be scaled",
@@ -98,6 +106,11 @@ void scale_job(ApiClient& api, const JobRef& ref, int workers) {
   change["spec"] = {{"completions", counts["spec"]["completions"]},
                     {"parallelism", counts["spec"]["parallelism"]}};
   api.must(api.apply(job_path(ref), change, k_scale_manager));
+}
+
+JobSpec submitted_spec(ApiClient& api, const JobRef& ref) {
+  read_job(api, ref); // Whose absence is told in a job's words.
+  return spec_in(api.must(api.request("GET", config_path_of(ref))), ref, "cloned");
 }
 
 } // namespace dtrain::kubernetes

@@ -1,7 +1,7 @@
-// Changing a job that is there: suspend, resume, scale.
+// Changing a job that is there: suspend, resume, scale; and submitting it again.
 //
-// Each is a server-side apply of the fields that it is about, with a field manager of its own, so
-// that managedFields says who changed what and one change leaves the others' fields alone.
+// Each change is a server-side apply of the fields that it is about, with a field manager of its
+// own, so that managedFields says who changed what and one change leaves the others' fields alone.
 #pragma once
 
 #include "backends/backend.h"
@@ -16,5 +16,8 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended);
 /// Renders the job anew with so many workers, from the description that its ConfigMap keeps;
 /// applies the ConfigMap, then the Job's counts. Pods that run keep the environment they have.
 void scale_job(ApiClient& api, const JobRef& ref, int workers);
+
+/// The job as it was submitted, from the same description, for `clone`. Throws NotFound.
+JobSpec submitted_spec(ApiClient& api, const JobRef& ref);
 
 } // namespace dtrain::kubernetes

@@ -94,6 +94,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder {
   void suspend(const JobRef& ref) override { set_suspended(api(), ref, true); }
   void resume(const JobRef& ref) override { set_suspended(api(), ref, false); }
   void scale(const JobRef& ref, int workers) override { scale_job(api(), ref, workers); }
+  JobSpec spec(const JobRef& ref) override { return submitted_spec(api(), ref); }
   int exec(const JobRef& ref, const std::string& instance,
            const std::vector<std::string>& command) override {
     return exec_beside(api(), ref, instance, command);

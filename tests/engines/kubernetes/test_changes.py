@@ -46,6 +46,15 @@ def test_scale_adds_workers_beside_those_that_run_and_takes_the_last_away(kube, 
           "only the first is left", 30)
 
 
+def test_a_clone_is_the_same_job_with_the_changes(kube):
+    kube.submit("first", "sh", "-c", "echo $A $B '$C' \"{{e}}\"",
+                flags=[BUSYBOX, "--env=A=1", "--env=B=1", "--workers=2"])
+    kube.wait_for_end("first", 0)
+    kube.dtrain("clone", "first", "--name=second", "--env=B=2", "--workers=1", "--wait")
+    assert kube.lines("second", "-i", "worker-0") == ["1 2 $C {{e}}"]
+    kube.dtrain("clone", "nobody", expect=EXIT_NOT_FOUND)
+
+
 def test_what_has_ended_cannot_be_changed(kube):
     kube.submit("over", "true", flags=[BUSYBOX])
     kube.wait_for_end("over", 0)
