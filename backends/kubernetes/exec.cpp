@@ -4,6 +4,7 @@
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
 #include "backends/support/files.h"
+#include "backends/support/random.h"
 #include "backends/support/raw_terminal.h"
 #include "backends/support/signal_fd.h"
 #include "submit/errors.h"
@@ -24,6 +25,17 @@ namespace {
 
 using nlohmann::json;
 
+struct ContainerRef {
+  std::string namespace_name;
+  std::string pod;
+  std::string container;
+};
+
+struct Ending {
+  int code = 0;
+  bool by_us = false; ///< Not by the command.
+};
+
 constexpr const char* k_protocol_5 = "v5.channel.k8s.io";
 constexpr const char* k_protocol_4 = "v4.channel.k8s.io";
 
@@ -35,6 +47,20 @@ constexpr char k_size = 4;
 constexpr char k_channel_ended = static_cast<char>(255);
 
 constexpr int k_signal_base = 128;
+constexpr std::size_t k_mark_bytes = 16;
+constexpr std::chrono::seconds k_end_timeout{5};
+
+/// Ends what has the mark, "$1", in its environment, or in its arguments where the shell itself is
+/// the program (busybox). With a shell's own means, since an image may have no others: its read
+/// drops the NULs.
+constexpr const char* k_end_marked = R"(for process in /proc/[0-9]*; do
+  [ "$process" = "/proc/$$" ] || for file in environ cmdline; do
+    while IFS= read -r line || [ -n "$line" ]; do
+      case $line in *"$1"*) kill -TERM "${process#/proc/}"; break 2 ;; esac
+    done <"$process/$file"
+  done
+done 2>/dev/null)";
+
 constexpr std::size_t k_block = 32U << 10;
 constexpr std::size_t k_most_unsent = 256U << 10; // More is not read from our input until it went.
 
@@ -70,7 +96,7 @@ class Session {
   Session(WebSocket& socket, bool on_terminal, bool has_input)
       : socket_(socket), on_terminal_(on_terminal), has_input_(has_input) {}
 
-  int run() {
+  Ending run() {
     const SignalFd signals{SIGWINCH, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     std::optional<RawTerminal> raw;
     if (on_terminal_) {
@@ -81,17 +107,17 @@ class Session {
     for (;;) {
       while (const std::optional<std::string> message = socket_.next()) {
         if (!receive(*message)) {
-          return k_signal_base + SIGPIPE;
+          return {k_signal_base + SIGPIPE, true};
         }
       }
       if (code_) {
-        return *code_;
+        return {*code_, false};
       }
       if (socket_.ended()) {
         throw EngineError("the cluster ended the connection before the command had ended");
       }
       if (const int signal = wait(signals); signal != 0) {
-        return k_signal_base + signal;
+        return {k_signal_base + signal, true};
       }
     }
   }
@@ -170,6 +196,60 @@ class Session {
   std::optional<int> code_;
 };
 
+std::string exec_path(const ContainerRef& container) {
+  return fmt::format("/api/v1/namespaces/{}/pods/{}/exec", escape_url(container.namespace_name),
+                     escape_url(container.pod));
+}
+
+Ending run_in_container(ApiClient& api, const ContainerRef& container,
+                        const std::vector<std::string>& command) {
+  const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+  const bool input = on_terminal || has_input();
+  Query query = {{"container", container.container}};
+  for (const std::string& word : command) {
+    query.emplace_back("command", word);
+  }
+  query.emplace_back("stdin", input ? "true" : "false");
+  query.emplace_back("stdout", "true");
+  query.emplace_back("stderr", on_terminal ? "false" : "true"); // A terminal has one output.
+  query.emplace_back("tty", on_terminal ? "true" : "false");
+  std::vector<std::string> protocols = {k_protocol_5};
+  if (on_terminal || !input) { // Version 4 cannot say that the input has ended.
+    protocols.emplace_back(k_protocol_4);
+  }
+  const auto socket = api.open_socket(exec_path(container), query, protocols);
+  return Session(*socket, on_terminal, input).run();
+}
+
+/// Ends the container's processes that have the mark, as well as it can within a few seconds.
+void end_marked(ApiClient& api, const ContainerRef& container, const std::string& mark) {
+  try {
+    const auto deadline = WebSocket::Clock::now() + k_end_timeout;
+    const auto socket = api.open_socket(exec_path(container),
+                                        {{"container", container.container},
+                                         {"command", "/bin/sh"},
+                                         {"command", "-c"},
+                                         {"command", k_end_marked},
+                                         {"command", "dtrain"},
+                                         {"command", mark},
+                                         {"stdout", "true"}},
+                                        {k_protocol_5, k_protocol_4});
+    while (!socket->ended() && WebSocket::Clock::now() < deadline) {
+      constexpr int k_turn_ms = 500;
+      pollfd entry{socket->fd(), socket->events(), 0};
+      poll(&entry, 1, k_turn_ms);
+      socket->pump();
+      while (const std::optional<std::string> message = socket->next()) {
+        if (message->size() > 1 && message->front() == k_end) {
+          return;
+        }
+      }
+    }
+  } catch (const EngineError&) { // We are ending, and for another reason.
+    return;
+  }
+}
+
 /// The instance's Pod; null where it has none.
 const json* pod_of(const JobObjects& objects, const std::string& instance) {
   const std::vector<InstanceStatus> instances = status_of(objects).instances;
@@ -212,29 +292,6 @@ int exit_code_of(const json& status) {
                                                                    : printable(message)));
 }
 
-int exec_in_container(ApiClient& api, const ContainerRef& container,
-                      const std::vector<std::string>& command) {
-  const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
-  const bool input = on_terminal || has_input();
-  Query query = {{"container", container.container}};
-  for (const std::string& word : command) {
-    query.emplace_back("command", word);
-  }
-  query.emplace_back("stdin", input ? "true" : "false");
-  query.emplace_back("stdout", "true");
-  query.emplace_back("stderr", on_terminal ? "false" : "true"); // A terminal has one output.
-  query.emplace_back("tty", on_terminal ? "true" : "false");
-  std::vector<std::string> protocols = {k_protocol_5};
-  if (on_terminal || !input) { // Version 4 cannot say that the input has ended.
-    protocols.emplace_back(k_protocol_4);
-  }
-  const auto socket =
-      api.open_socket(fmt::format("/api/v1/namespaces/{}/pods/{}/exec",
-                                  escape_url(container.namespace_name), escape_url(container.pod)),
-                      query, protocols);
-  return Session(*socket, on_terminal, input).run();
-}
-
 int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
                 const std::vector<std::string>& command) {
   const JobObjects objects = read_objects(api, job);
@@ -250,14 +307,19 @@ int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
     words.push_back(word.is_string() ? word.get<std::string>() : "");
   }
   const bool ours = words.size() == 2 && words[1].starts_with("/etc/dtrain/");
+  const std::string mark = random_hex(k_mark_bytes);
   if (ours) {
-    words.emplace_back("beside");
+    words.insert(words.end(), {"beside", mark});
   } else { // A template of the user's own.
     words.clear();
   }
   words.insert(words.end(), command.begin(), command.end());
-  return exec_in_container(api, {job.namespace_name, text_at(*pod, "metadata/name"), k_container},
-                           words);
+  const ContainerRef container{job.namespace_name, text_at(*pod, "metadata/name"), k_container};
+  const Ending ending = run_in_container(api, container, words);
+  if (ending.by_us && ours) {
+    end_marked(api, container, mark);
+  }
+  return ending.code;
 }
 
 } // namespace dtrain::kubernetes

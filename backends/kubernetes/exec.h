@@ -13,21 +13,12 @@
 
 namespace dtrain::kubernetes {
 
-struct ContainerRef {
-  std::string namespace_name;
-  std::string pod;
-  std::string container;
-};
-
-/// Runs `command` with our input, output and errors; as a terminal's, in raw mode and with its
-/// size, where input and output are one. Its exit code; 128 + signal where a signal ended us, which
-/// leaves the command to itself. The terminal is put back whatever happens. Throws EngineError
-/// where the command cannot be started or the connection breaks.
-int exec_in_container(ApiClient& api, const ContainerRef& container,
-                      const std::vector<std::string>& command);
-
-/// The same beside a running instance, with the variables that its command has. Throws NotFound
-/// where there is no such job, EngineError where the instance does not run.
+/// Runs `command` beside a running instance, with the variables that the instance's own has, and
+/// our input, output and errors; as a terminal's, in raw mode and with its size, where input and
+/// output are one. Its exit code; 128 + signal where a signal ended us, or SIGPIPE would have: then
+/// the command and what it started get a TERM, which the API would leave running. The terminal is
+/// put back whatever happens. Throws NotFound where there is no such job, EngineError where the
+/// instance does not run, the command cannot be started, or the connection breaks.
 int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
                 const std::vector<std::string>& command);
 

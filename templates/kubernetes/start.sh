@@ -30,9 +30,10 @@ fi
 {{#user_environment}}
 export {{name}}={{value}}
 {{/user_environment}}
-# `dtrain exec` runs a command beside the rank, with what the rank has.
+# `dtrain exec` runs a command beside the rank, with what the rank has and a mark to find it by.
 if [ "${1-}" = beside ]; then
-  shift
+  export DTRAIN_EXEC="$2"
+  shift 2
   exec "$@"
 fi
 # Rank 0's name is known once its Pod has an address: programs that look it up only once would fail.

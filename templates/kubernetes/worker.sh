@@ -6,9 +6,10 @@ state=/dev/shm/dtrain
 launcher={{launcher_host}}
 
 if [ "${1-}" = beside ]; then # dtrain exec
-  shift
   # shellcheck source=/dev/null
   . "$state/environment"
+  export DTRAIN_EXEC="$2"
+  shift 2
   exec "$@"
 fi
 

@@ -3,6 +3,7 @@ test's own: it knows one job with one Pod, and plays a script once it is asked t
 import base64
 import hashlib
 import json
+import re
 import socketserver
 import struct
 import threading
@@ -113,9 +114,10 @@ def test_output_errors_and_exit_code_come_by_channel(home, cluster):
     assert (result.out, result.err) == ("one two\n", "wrong\n")
     assert cluster.answer == (0x8a, b"there?")
     path, headers = cluster.requests[-1]
+    [mark] = re.findall("command=beside&command=([0-9a-f]{32})&", path)
     assert path == ("/prefix/api/v1/namespaces/default/pods/job-worker-0/exec?container=main&"
                     "command=%2Fbin%2Fsh&command=%2Fetc%2Fdtrain%2Fstart.sh&command=beside&"
-                    "command=echo&command=a%20b%26c&stdin=false&stdout=true&stderr=true&tty=false")
+                    f"command={mark}&command=echo&command=a%20b%26c&stdin=false&stdout=true&stderr=true&tty=false")
     assert headers["authorization"] == "Bearer swordfish"
     assert headers["sec-websocket-protocol"] == "v5.channel.k8s.io, v4.channel.k8s.io"
 

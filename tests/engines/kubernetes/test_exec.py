@@ -62,6 +62,19 @@ def test_a_reader_that_goes_away_ends_exec(kube, job):
     process = kube.start(["sh", "-c", f"{kube.dtrain_path} exec {job} -- yes | head -n1"])
     out, err = process.communicate(timeout=60)
     assert (out, err) == (b"y\n", b"")
+    until(lambda: "yes" not in kube.dtrain("exec", job, "--", "ps").out, "it has ended there", 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_there_too(kube, job, number):
+    process = kube.start([kube.dtrain_path, "exec", job, "--", "sh", "-c",
+                          "sleep 777 & echo begun; exec sleep 778"], text=True)
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 128 + number
+    until(lambda: "sleep 77" not in kube.dtrain("exec", job, "--", "ps").out, "both are gone", 10)
+    assert "sleep 600" in kube.dtrain("exec", job, "--", "ps").out
+    process.communicate()
 
 
 def test_attach_is_a_terminal_with_its_size_and_leaves_ours_as_it_was(kube, job, terminal):
