@@ -298,8 +298,10 @@ int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
   const json* pod = pod_of(objects, instance);
   if (pod == nullptr ||
       member(main_container(*pod, "status/containerStatuses"), "state/running").is_null()) {
-    throw EngineError(fmt::format("{} of job {} is not running: nothing can be run beside it",
-                                  printable(instance), printable(job.name)));
+    const std::string why = status_of(objects).reason;
+    throw EngineError(fmt::format("{} of job {} is not running{}: nothing can be run beside it",
+                                  printable(instance), printable(job.name),
+                                  why.empty() ? "" : fmt::format(" ({})", why)));
   }
   // "/bin/sh SCRIPT": the script knows the variables.
   std::vector<std::string> words;

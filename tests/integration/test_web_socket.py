@@ -133,6 +133,16 @@ def test_input_is_sent_masked_and_its_end_is_said(home, cluster):
     assert cluster.requests[-1][1]["sec-websocket-protocol"] == "v5.channel.k8s.io"
 
 
+def test_an_older_server_is_spoken_to_where_no_input_has_to_end(home, cluster):
+    def script(peer, accept):
+        peer.agree(accept, "v4.channel.k8s.io")
+        peer.wfile.write(frame(b"\x01hi\n") + frame(SUCCESS))
+    cluster.script = script
+    assert home.dtrain("exec", "job", "--", "echo", "hi").out == "hi\n"
+    result = home.dtrain("exec", "job", "--", "cat", stdin="hello", expect=EXIT_ENGINE)
+    assert "does not speak v5.channel.k8s.io over WebSocket" in result.err
+
+
 STATUS = b'{"kind":"Status","message":"no exec for you","reason":"Forbidden"}'
 
 
