@@ -20,6 +20,7 @@ struct LocationOptions {
   std::string claim;
   std::string nfs;
   std::string bucket;
+  std::string csi;
   std::string git;
   std::string user;
   std::string token_file;
@@ -77,6 +78,12 @@ CommandTable data_add_table(LocationOptions& options) {
                        .target = &options.bucket,
                        .metavar = "URL",
                        .help = "A bucket, s3://BUCKET/PREFIX or oss://BUCKET/PREFIX"},
+                      {.flags = "--csi",
+                       .target = &options.csi,
+                       .metavar = "DRIVER[?KEY=VALUE&…]",
+                       .help = "A volume that a CSI driver of Kubernetes makes for each Pod: its "
+                               "attributes, and fsType and nodePublishSecretRef where it needs "
+                               "them"},
                       {.flags = "--read-only",
                        .target = &options.read_only,
                        .help = "Jobs may not write to it"},
@@ -126,6 +133,7 @@ Values said(const LocationOptions& options) {
                 {"claim", options.claim},
                 {"nfs", options.nfs},
                 {"bucket", options.bucket},
+                {"csi", options.csi},
                 {"git", options.git},
                 {"user", options.user},
                 {"token-file", absolute(options.token_file)},
@@ -135,7 +143,7 @@ Values said(const LocationOptions& options) {
 }
 
 /// What a source that is no name says: nas://SERVER/PATH, nfs:// likewise, oss://BUCKET/PREFIX,
-/// s3:// likewise. Empty for a name.
+/// s3:// likewise, csi://DRIVER?ATTRIBUTES. Empty for a name.
 Values location_of(const std::string& source) {
   const std::size_t scheme_end = source.find("://");
   if (scheme_end == std::string::npos) {
@@ -150,10 +158,12 @@ Values location_of(const std::string& source) {
   if ((scheme == "oss" || scheme == "s3") && slash != 0 && !rest.empty()) {
     return {{"bucket", source}};
   }
-  throw UsageError(
-      fmt::format("--data={}: must be a name, nas://SERVER/PATH, oss://BUCKET/PREFIX or "
-                  "s3://BUCKET/PREFIX, with :/PATH behind it",
-                  printable(source)));
+  if (scheme == "csi" && !rest.empty()) {
+    return {{"csi", rest}};
+  }
+  throw UsageError(fmt::format("--data={}: must be a name, nas://SERVER/PATH, oss://BUCKET/PREFIX, "
+                               "s3://BUCKET/PREFIX or csi://DRIVER, with :/PATH behind it",
+                               printable(source)));
 }
 
 /// Of the profile, which must be there, or of all where it is empty.
@@ -167,11 +177,12 @@ Locations& locations(Settings& settings, const Kind& kind, const std::string& pr
 
 int run_add(Context& context, const LocationOptions& options, const Kind& kind) {
   const auto sources = static_cast<int>(!options.path.empty()) + !options.claim.empty() +
-                       !options.nfs.empty() + !options.bucket.empty() + !options.git.empty();
+                       !options.nfs.empty() + !options.bucket.empty() + !options.csi.empty() +
+                       !options.git.empty();
   if (sources != 1) {
     throw UsageError(fmt::format(
         "say where {} '{}' is by one of {}", kind.word, printable(options.name),
-        kind.all == &Settings::data ? "--path, --claim, --nfs, --bucket" : "--git, --path"));
+        kind.all == &Settings::data ? "--path, --claim, --nfs, --bucket, --csi" : "--git, --path"));
   }
   if (options.name.empty() || options.name.find_first_of(":/ \n\t") != std::string::npos) {
     throw UsageError(fmt::format("'{}': a name has no ':', '/' or space", printable(options.name)));
@@ -341,7 +352,8 @@ std::string how_to_mount(const Values& location) {
     return fmt::format("{} is not mounted on this machine: mount it (s3fs, ossfs or rclone mount)",
                        printable(bucket->second));
   }
-  return "a claim is Kubernetes' to mount: have the data here";
+  return fmt::format("a {} is Kubernetes' to mount: have the data here",
+                     location.contains("csi") ? "CSI volume" : "claim");
 }
 
 void apply_data(const Locations& known, JobSpec& job) {
@@ -362,6 +374,9 @@ void apply_data(const Locations& known, JobSpec& job) {
     } else if (const auto claim = location.find("claim");
                claim != location.end() && job.backend == "kubernetes") {
       claims.push_back(claim->second + rest);
+    } else if (const auto csi = location.find("csi");
+               csi != location.end() && job.backend == "kubernetes") {
+      claims.push_back(fmt::format("csi://{}{}", csi->second, rest));
     } else if (const auto share = location.find("nfs");
                share != location.end() && job.backend == "kubernetes") {
       const std::size_t colon =

@@ -187,7 +187,8 @@ const std::vector<JobField>& container_fields() {
        .metavar = "NAME:/PATH",
        .help =
            "Data to mount: a name of 'dtrain data list', a persistent volume claim, or where it "
-           "is: nas://SERVER/PATH, oss://BUCKET/PREFIX, s3://BUCKET/PREFIX; may be repeated",
+           "is: nas://SERVER/PATH, oss://BUCKET/PREFIX, s3://BUCKET/PREFIX, "
+           "csi://DRIVER?KEY=VALUE&…; may be repeated",
        .group = k_cluster_group,
        .engines = k_local | k_kubernetes},
       {.key = "dataDirs",

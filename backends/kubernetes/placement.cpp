@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* k_gpu_type_label = "nvidia.com/gpu.product";
+constexpr const char* k_host_label = "kubernetes.io/hostname";
 
 json toleration(const std::string& text) {
   static const std::array<std::string, 3> k_effects = {"NoSchedule", "PreferNoSchedule",
@@ -35,6 +36,36 @@ json toleration(const std::string& text) {
           {"operator", has_value ? "Equal" : "Exists"},
           {"value", section(has_value, {{"text", has_value ? taint.substr(equals + 1) : ""}})},
           {"effect", section(!effect.empty(), {{"text", effect}})}};
+}
+
+/// Of "KEY[:required]".
+json spread(const std::string& text) {
+  constexpr std::string_view k_required = ":required";
+  const bool required = text.ends_with(k_required);
+  const std::string key = text.substr(0, text.size() - (required ? k_required.size() : 0));
+  if (key.empty() || key.find(':') != std::string::npos) {
+    throw UsageError(fmt::format("--topology-spread={}: KEY[:required] is expected, KEY a label of "
+                                 "the nodes (kubernetes.io/hostname)",
+                                 printable(text)));
+  }
+  return {{"key", key}, {"otherwise", required ? "DoNotSchedule" : "ScheduleAnyway"}};
+}
+
+/// How the workers lie to one another. A launcher, which computes nothing, lies anywhere.
+void add_topology(const JobSpec& job, bool launcher, json& data) {
+  data["spreads"] = json::array();
+  for (const std::string& text : job.topology_spread) {
+    json each = spread(text);
+    if (job.binpack && each["key"] == k_host_label) {
+      throw UsageError(fmt::format("--binpack: puts the workers on few nodes, and "
+                                   "--topology-spread={} on many: leave one out",
+                                   printable(text)));
+    }
+    if (!launcher) {
+      data["spreads"].push_back(std::move(each));
+    }
+  }
+  data["binpack"] = job.binpack && !launcher;
 }
 
 /// What each instance asks for: where only one of request and limit is given, it is both.
@@ -91,9 +122,11 @@ void add_placement(const JobSpec& job, const Role& role, json& data) {
   for (const std::string& text : job.tolerations) {
     data["tolerations"].push_back(toleration(text));
   }
-  for (const char* list : {"selectors", "nodes"}) {
+  add_topology(job, role.name == k_launcher, data);
+  for (const char* list : {"selectors", "nodes", "spreads"}) {
     data[fmt::format("has_{}", list)] = !data[list].empty();
   }
+  data["has_affinity"] = !data["nodes"].empty() || data["binpack"].get<bool>();
   add_resources(job, role, data);
 }
 

@@ -5,12 +5,16 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <charconv>
+
 namespace dtrain::kubernetes {
 namespace {
 
 using nlohmann::json;
 
 constexpr std::string_view k_share = "nfs://";
+constexpr std::string_view k_csi = "csi://";
 
 /// SERVER and PATH of "nfs://SERVER/PATH".
 json share_of(const std::string& source, const std::string& text) {
@@ -21,6 +25,63 @@ json share_of(const std::string& source, const std::string& text) {
         fmt::format("--data={}: nfs://SERVER/PATH:/PATH is expected", printable(text)));
   }
   return {{"server", rest.substr(0, slash)}, {"share", rest.substr(slash)}};
+}
+
+/// "%26" is "&". Throws UsageError where two digits do not follow.
+std::string percent_decoded(const std::string& text, const std::string& whole) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    constexpr int k_hexadecimal = 16;
+    int byte = 0;
+    const char* digits = text.data() + i + 1;
+    const char* last = text.data() + std::min(i + 3, text.size());
+    const auto [end, error] = std::from_chars(digits, last, byte, k_hexadecimal);
+    if (error != std::errc() || end != digits + 2 || digits[0] == '-') {
+      throw UsageError(
+          fmt::format("--data={}: two hexadecimal digits are expected after %", printable(whole)));
+    }
+    decoded += static_cast<char>(byte);
+    i += 2;
+  }
+  return decoded;
+}
+
+/// Of "csi://DRIVER?KEY=VALUE&…": the volume that the driver makes for each Pod.
+json csi_volume_of(const std::string& source, const std::string& text) {
+  const std::string rest = source.substr(k_csi.size());
+  const std::size_t question = std::min(rest.find('?'), rest.size());
+  json volume = {{"driver", rest.substr(0, question)},
+                 {"fs_type", json::array()},
+                 {"secret", json::array()},
+                 {"attributes", json::array()}};
+  std::string_view left = std::string_view(rest).substr(std::min(question + 1, rest.size()));
+  bool is_readable = question != 0;
+  while (!left.empty() && is_readable) {
+    const std::string_view pair = left.substr(0, left.find('&'));
+    left.remove_prefix(std::min(pair.size() + 1, left.size()));
+    const std::size_t equals = std::min(pair.find('='), pair.size());
+    const std::string key = percent_decoded(std::string(pair.substr(0, equals)), text);
+    const std::string value =
+        percent_decoded(std::string(pair.substr(std::min(equals + 1, pair.size()))), text);
+    is_readable = !key.empty() && equals < pair.size();
+    if (key == "fsType") {
+      volume["fs_type"] = {{{"name", value}}};
+    } else if (key == "nodePublishSecretRef") {
+      volume["secret"] = {{{"name", value}}};
+    } else {
+      volume["attributes"].push_back({{"key", key}, {"value", value}});
+    }
+  }
+  if (!is_readable) {
+    throw UsageError(
+        fmt::format("--data={}: csi://DRIVER[?KEY=VALUE&…]:/PATH is expected", printable(text)));
+  }
+  volume["has_attributes"] = !volume["attributes"].empty();
+  return volume;
 }
 
 } // namespace
@@ -45,7 +106,7 @@ std::vector<std::string> claims_of(const JobSpec& job) {
   std::vector<std::string> claims;
   for (const std::string& text : job.data) {
     const std::string source = parse_mount("--data", text).source;
-    if (!source.starts_with(k_share)) {
+    if (!source.starts_with(k_share) && !source.starts_with(k_csi)) {
       claims.push_back(source);
     }
   }
@@ -53,7 +114,7 @@ std::vector<std::string> claims_of(const JobSpec& job) {
 }
 
 void add_volumes(const JobSpec& job, json& data) {
-  for (const char* list : {"mounts", "claims", "host_paths", "shares", "files", "code"}) {
+  for (const char* list : {"mounts", "claims", "host_paths", "shares", "csi", "files", "code"}) {
     data[list] = json::array();
   }
   const auto add = [&](const char* list, const MountText& mount, json volume) {
@@ -68,6 +129,8 @@ void add_volumes(const JobSpec& job, json& data) {
     const MountText mount = parse_mount("--data", text);
     if (mount.source.starts_with(k_share)) {
       add("shares", mount, share_of(mount.source, text));
+    } else if (mount.source.starts_with(k_csi)) {
+      add("csi", mount, csi_volume_of(mount.source, text));
     } else {
       add("claims", mount, {{"claim", mount.source}});
     }

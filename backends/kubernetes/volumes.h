@@ -10,7 +10,7 @@
 
 namespace dtrain::kubernetes {
 
-/// Adds to job.yaml's data: `claims`, `host_paths`, `shares` (NFS), `files` (of the Secret),
+/// Adds to job.yaml's data: `claims`, `host_paths`, `shares` (NFS), `csi`, `files` (of the Secret),
 /// `mounts` of all of them, and `code`, once where code is brought. Throws UsageError for a mount
 /// that cannot be read.
 void add_volumes(const JobSpec& job, nlohmann::json& data);
