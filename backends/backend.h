@@ -180,6 +180,10 @@ class Backend {
   /// Where jobs go for which none is named: the kubeconfig context's, or "default".
   virtual std::string default_namespace() { return "default"; }
 
+  /// Fills in what the job leaves for the engine to choose, and says each choice in a line. Throws
+  /// UsageError where it has nothing to choose from.
+  virtual std::vector<std::string> settle(JobSpec& job);
+
   virtual Plan render(const JobSpec& job, const Templates& templates) const = 0;
 
   /// Starts the job and returns when the engine has it. UsageError where the name is in use. `tell`

@@ -48,6 +48,7 @@ void Backend::refuse(std::string_view verb) const {
                                name() == "local" ? "; --backend=kubernetes can" : ""));
 }
 
+std::vector<std::string> Backend::settle(JobSpec&) { return {}; }
 std::vector<Plan::Document> Backend::try_plan(const Plan&) { refuse("--dry-run=server"); }
 void Backend::suspend(const JobRef&) { refuse("suspend"); }
 void Backend::resume(const JobRef&) { refuse("resume"); }

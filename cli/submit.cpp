@@ -420,13 +420,17 @@ int run_submit(Context& context, const SubmitOptions& options) {
   JobSpec job = options.job;
   job.namespace_name = target.namespace_name;
   job = resolve(std::move(job));
+  const auto tell = [&](const std::vector<std::string>& notices) {
+    for (const std::string& notice : notices) {
+      if (!options.quiet) {
+        context.note(fmt::format("{}: {}", context.program, printable(notice)));
+      }
+    }
+  };
+  tell(target.backend->settle(job));
   const Templates templates = read_templates(job, context.template_folder());
   const Plan plan = target.backend->render(job, templates);
-  for (const auto& notice : plan.notices) {
-    if (!options.quiet) {
-      context.note(fmt::format("{}: {}", context.program, printable(notice)));
-    }
-  }
+  tell(plan.notices);
   if (options.dry_run == "server") {
     print_documents(context, target.backend->try_plan(plan));
     return 0;

@@ -86,7 +86,8 @@ std::vector<JobField> placement_fields() {
        .flags = "--gang",
        .member = member(&JobSpec::gang),
        .metavar = "",
-       .help = "Start all instances or none",
+       .help = "Start all instances or none: in a cluster, by Volcano, or by coscheduling with "
+               "--scheduler=NAME",
        .group = k_group,
        .engines = k_local | k_kubernetes}, // This machine never does otherwise.
       {.key = "rdma",

@@ -1,5 +1,6 @@
 #include "backends/kubernetes/change.h"
 
+#include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
@@ -65,6 +66,15 @@ json document_of(const Plan& plan, std::string_view name) {
   throw Error(fmt::format("the plan has no {}", name));
 }
 
+/// How many of the job's Pods start together.
+void change_group(ApiClient& api, const json& group) {
+  const std::string path =
+      fmt::format("/apis/{}/namespaces/{}/podgroups/{}", text_at(group, "apiVersion"),
+                  escape_url(text_at(group, "metadata/namespace")),
+                  escape_url(text_at(group, "metadata/name")));
+  api.must(api.merge(path, {{"spec", {{"minMember", group["spec"]["minMember"]}}}}));
+}
+
 } // namespace
 
 void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
@@ -101,6 +111,9 @@ void scale_job(ApiClient& api, const JobRef& ref, int workers) {
   }
   // More ranks must find the new environment; fewer may leave the old one a moment longer.
   api.must(api.apply(config_path, change, k_scale_manager));
+  if (gang_api(spec) != GangApi::none) {
+    change_group(api, document_of(plan, k_group_document));
+  }
   change = identity_of(job, "batch/v1", "Job");
   const json counts = document_of(plan, k_job_document);
   change["spec"] = {{"completions", counts["spec"]["completions"]},

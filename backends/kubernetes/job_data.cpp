@@ -1,6 +1,7 @@
 #include "backends/kubernetes/job_data.h"
 
 #include "backends/kubernetes/board.h"
+#include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/placement.h"
 #include "backends/kubernetes/template_data.h"
@@ -83,7 +84,9 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
   data["labels"] = pairs(job.labels, "--label");
   data["board"] = section(job.tensorboard && !launcher, {{"url", board_url(job)}});
   data["annotations"] = pairs(roles[0].annotations, "--annotation");
-  data["queue"] = section(!job.queue.empty() && !launcher, {{"name", job.queue}});
+  data["queue"] = section(in_kueue(job) && !launcher, {{"name", job.queue}});
+  data["volcano"] = gang_api(job) == GangApi::volcano;
+  data["coscheduling"] = gang_api(job) == GangApi::coscheduling;
   data["active_deadline"] =
       section(job.running_timeout_ms > 0, {{"seconds", seconds(job.running_timeout_ms)}});
   data["ttl"] =

@@ -6,6 +6,7 @@
 #include "backends/kubernetes/check.h"
 #include "backends/kubernetes/exec.h"
 #include "backends/kubernetes/follow.h"
+#include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/nodes.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
@@ -32,6 +33,10 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder {
   std::string default_namespace() override {
     return api_ ? api_->access().namespace_name
                 : context_namespace({access_.kubeconfig, access_.context});
+  }
+
+  std::vector<std::string> settle(JobSpec& job) override {
+    return chooses_scheduler(job) ? choose_scheduler(api(), job) : std::vector<std::string>();
   }
 
   Plan render(const JobSpec& job, const Templates& templates) const override {

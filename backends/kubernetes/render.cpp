@@ -1,6 +1,7 @@
 #include "backends/kubernetes/render.h"
 
 #include "backends/kubernetes/board.h"
+#include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/job_data.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/scripts.h"
@@ -68,6 +69,17 @@ json secret_data(const json& names, const std::map<std::string, std::string>& sh
   return data;
 }
 
+/// Without --gang, Volcano's PodGroup only says the queue.
+json group_data(const JobSpec& job, const json& names, int instances) {
+  json data = names;
+  data["volcano"] = gang_api(job) == GangApi::volcano;
+  data["coscheduling"] = gang_api(job) == GangApi::coscheduling;
+  data["members"] = job.gang ? instances : 1;
+  data["queue"] = section(!job.queue.empty(), {{"queue_name", job.queue}});
+  data["priority"] = section(!job.priority.empty(), {{"priority_name", job.priority}});
+  return data;
+}
+
 } // namespace
 
 Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
@@ -98,6 +110,10 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
   add(k_secret_document, secret_data(names, shown_contents(job, secrets)));
+  if (gang_api(job) != GangApi::none) {
+    add(k_group_document,
+        group_data(job, names, instances_of(roles) + static_cast<int>(launcher.size())));
+  }
   if (!launcher.empty()) {
     add(k_job_document, job_data(job, launcher, secrets), "launcher.yaml");
   }

@@ -15,6 +15,7 @@ namespace dtrain::kubernetes {
 inline constexpr const char* k_job_document = "job.yaml";
 inline constexpr const char* k_config_document = "configmap.yaml";
 inline constexpr const char* k_secret_document = "secret.yaml";
+inline constexpr const char* k_group_document = "podgroup.yaml";
 
 /// The ConfigMap's key of the job itself, as a job file.
 inline constexpr const char* k_spec_key = "job.yaml";

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/submission.h"
 
 #include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/needs.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
@@ -57,18 +58,17 @@ void add_secrets(json& secrets, bool has_launcher) {
 
 /// The collection that an object is created in.
 std::string collection_of(const json& object) {
-  static const std::map<std::string, std::string> k_plurals = {{"Job", "jobs"},
-                                                               {"Service", "services"},
-                                                               {"ConfigMap", "configmaps"},
-                                                               {"Secret", "secrets"},
-                                                               {"Deployment", "deployments"}};
+  static const std::map<std::string, std::string> k_plurals = {
+      {"Job", "jobs"},       {"Service", "services"},       {"ConfigMap", "configmaps"},
+      {"Secret", "secrets"}, {"Deployment", "deployments"}, {"PodGroup", "podgroups"}};
   std::string kind = text_at(object, "kind");
   std::string version = text_at(object, "apiVersion");
   auto plural = k_plurals.find(kind);
   if (plural == k_plurals.end()) {
-    throw UsageError(fmt::format("a template makes an object of kind {}, which dtrain does not "
-                                 "know: Job, Service, ConfigMap, Secret and Deployment are known",
-                                 printable(kind)));
+    throw UsageError(
+        fmt::format("a template makes an object of kind {}, which dtrain does not "
+                    "know: Job, Service, ConfigMap, Secret, Deployment and PodGroup are known",
+                    printable(kind)));
   }
   return fmt::format("{}/{}/namespaces/{}/{}",
                      version.find('/') == std::string::npos ? "/api" : "/apis", version,
@@ -152,6 +152,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
   const bool has_launcher = find_job_type(plan.job.type)->has_launcher;
   const std::map<std::string, std::string> contents = secret_contents(plan);
   const bool needs = require_objects(api, plan);
+  require_apis(api, plan.job);
   report(tell, {.step = SubmitStep::check,
                 .done = true,
                 .text = fmt::format("{} objects for {}{}", objects.size(), api.access().server.url,
@@ -207,6 +208,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
 }
 
 std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
+  require_apis(api, plan.job);
   std::vector<Plan::Document> stored;
   for (const json& object : objects_of(plan)) {
     ApiResult result = api.call(api.create(collection_of(object), object, true));

@@ -242,6 +242,47 @@ TEST_CASE("where and with what a Pod runs is what was asked for") {
                        {"requests", {{"cpu", "1"}}}});
 }
 
+TEST_CASE("workers lie together or apart as asked, and a launcher anywhere") {
+  JobSpec job = job_of(2, {"true"});
+  job.type = "mpijob";
+  job.binpack = true;
+  job.node_list = {"n1"};
+  job.topology_spread = {"zone:required", "rack"};
+  const Plan plan = render_plan(job);
+  const nlohmann::json pod = document(plan, "job.yaml")["spec"]["template"]["spec"];
+  CHECK(pod["affinity"].size() == 2);
+  const nlohmann::json near =
+      pod["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0];
+  CHECK(near["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname");
+  CHECK(near["podAffinityTerm"]["labelSelector"]["matchLabels"]["dtrain/job"] == "mnist");
+  CHECK(pod["topologySpreadConstraints"][0]["topologyKey"] == "zone");
+  CHECK(pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule");
+  CHECK(pod["topologySpreadConstraints"][1]["whenUnsatisfiable"] == "ScheduleAnyway");
+  const nlohmann::json launcher = document(plan, "launcher.yaml")["spec"]["template"]["spec"];
+  CHECK(launcher["affinity"].size() == 1);
+  CHECK(!launcher.contains("topologySpreadConstraints"));
+  job.topology_spread = {"kubernetes.io/hostname"};
+  CHECK(error_of(job).starts_with("--binpack: "));
+}
+
+TEST_CASE("a gang has the PodGroup of the scheduler that places it") {
+  JobSpec job = job_of(2, {"true"});
+  job.gang = true;
+  job.queue = "q";
+  CHECK(document(render_plan(job), k_group_document).is_null()); // Kueue admits jobs whole.
+  job.scheduler = "volcano";
+  Plan plan = render_plan(job);
+  CHECK(document(plan, k_group_document)["spec"] ==
+        nlohmann::json{{"minMember", 2}, {"queue", "q"}});
+  CHECK(!document(plan, "job.yaml")["spec"].contains("suspend"));
+  job.scheduler = "mine";
+  job.queue.clear();
+  plan = render_plan(job);
+  CHECK(document(plan, k_group_document)["apiVersion"] == "scheduling.x-k8s.io/v1alpha1");
+  CHECK(document(plan, "job.yaml")["spec"]["template"]["metadata"]["labels"]
+                                  ["scheduling.x-k8s.io/pod-group"] == "mnist");
+}
+
 TEST_CASE("a disruption is no failure, and with restarts a lost node's rank comes back") {
   JobSpec job = job_of(2, {"true"});
   nlohmann::json spec = document(render_plan(job), "job.yaml")["spec"];

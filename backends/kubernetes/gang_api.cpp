@@ -1,0 +1,111 @@
+#include "backends/kubernetes/gang_api.h"
+
+#include "backends/kubernetes/objects.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr long k_not_found = 404;
+constexpr const char* k_volcano_group = "scheduling.volcano.sh";
+constexpr const char* k_coscheduling_group = "scheduling.x-k8s.io";
+constexpr const char* k_kueue_group = "kueue.x-k8s.io";
+
+/// Of an API's group that the cluster serves, the preferred one first; none where it has no such
+/// group.
+std::vector<std::string> versions_of(ApiClient& api, const std::string& group) {
+  const ApiResult found = api.call(api.request("GET", "/apis/" + group));
+  if (found.status == k_not_found) {
+    return {};
+  }
+  if (!found.ok()) {
+    api.fail(found);
+  }
+  std::vector<std::string> versions = {text_at(found.body, "preferredVersion/version")};
+  for (const json& each : member(found.body, "versions")) {
+    versions.push_back(text_at(each, "version"));
+  }
+  return versions;
+}
+
+void require_version(ApiClient& api, const std::string& flag, const char* group,
+                     const std::string& version, const char* what) {
+  const std::vector<std::string> versions = versions_of(api, group);
+  if (std::find(versions.begin(), versions.end(), version) == versions.end()) {
+    throw UsageError(fmt::format("{}: the cluster has no {} ({}/{}): have it installed, or leave "
+                                 "the flag out",
+                                 flag, what, group, version));
+  }
+}
+
+void require_queue(ApiClient& api, const JobSpec& job) {
+  const std::vector<std::string> versions = versions_of(api, k_kueue_group);
+  if (versions.empty()) {
+    throw UsageError(fmt::format("--queue={}: the cluster has no Kueue ({}), whose queues these "
+                                 "are; Volcano's go with --scheduler=volcano",
+                                 printable(job.queue), k_kueue_group));
+  }
+  const ApiResult queue = api.call(api.request(
+      "GET", fmt::format("/apis/{}/{}/namespaces/{}/localqueues/{}", k_kueue_group, versions[0],
+                         escape_url(job.namespace_name), escape_url(job.queue))));
+  if (queue.status == k_not_found) { // Who may not look learns it from the job's reason.
+    throw UsageError(fmt::format("--queue={}: namespace {} has no LocalQueue of that name",
+                                 printable(job.queue), job.namespace_name));
+  }
+}
+
+} // namespace
+
+GangApi gang_api(const JobSpec& job) {
+  if (job.scheduler == k_volcano) {
+    return job.gang || !job.queue.empty() ? GangApi::volcano : GangApi::none;
+  }
+  return job.gang && !job.scheduler.empty() ? GangApi::coscheduling : GangApi::none;
+}
+
+bool in_kueue(const JobSpec& job) { return !job.queue.empty() && job.scheduler != k_volcano; }
+
+bool chooses_scheduler(const JobSpec& job) {
+  return job.gang && job.scheduler.empty() && job.queue.empty();
+}
+
+std::vector<std::string> choose_scheduler(ApiClient& api, JobSpec& job) {
+  if (!versions_of(api, k_volcano_group).empty()) {
+    job.scheduler = k_volcano;
+    return {"--gang: Volcano starts all instances or none (--scheduler=volcano)"};
+  }
+  if (!versions_of(api, k_coscheduling_group).empty()) {
+    throw UsageError(fmt::format("--gang: the cluster has coscheduling ({}): name the scheduler "
+                                 "that it is a plugin of (--scheduler=scheduler-plugins-scheduler)",
+                                 k_coscheduling_group));
+  }
+  throw UsageError(
+      fmt::format("--gang: the cluster has neither Volcano ({}) nor coscheduling ({}); "
+                  "Kueue admits a job whole with --queue=NAME",
+                  k_volcano_group, k_coscheduling_group));
+}
+
+void require_apis(ApiClient& api, const JobSpec& job) {
+  switch (gang_api(job)) {
+  case GangApi::volcano:
+    require_version(api, "--scheduler=volcano", k_volcano_group, "v1beta1", "Volcano");
+    break;
+  case GangApi::coscheduling:
+    require_version(api, fmt::format("--gang --scheduler={}", printable(job.scheduler)),
+                    k_coscheduling_group, "v1alpha1", "coscheduling PodGroups");
+    break;
+  case GangApi::none:
+    break;
+  }
+  if (in_kueue(job)) {
+    require_queue(api, job);
+  }
+}
+
+} // namespace dtrain::kubernetes
