@@ -26,6 +26,7 @@ CurlLibrary load() {
   find("curl_easy_perform", curl.easy_perform);
   find("curl_easy_send", curl.easy_send);
   find("curl_easy_recv", curl.easy_recv);
+  find("curl_easy_pause", curl.easy_pause);
   find("curl_easy_strerror", curl.easy_strerror);
   find("curl_multi_init", curl.multi_init);
   find("curl_multi_cleanup", curl.multi_cleanup);

@@ -17,6 +17,7 @@ struct CurlLibrary {
   decltype(&::curl_easy_perform) easy_perform;
   decltype(&::curl_easy_send) easy_send;
   decltype(&::curl_easy_recv) easy_recv;
+  decltype(&::curl_easy_pause) easy_pause;
   decltype(&::curl_easy_strerror) easy_strerror;
   decltype(&::curl_multi_init) multi_init;
   decltype(&::curl_multi_cleanup) multi_cleanup;

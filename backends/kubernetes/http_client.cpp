@@ -24,7 +24,9 @@ struct HttpClient::Transfer : CurlHandle {
   StreamHandler handler; // Only a stream has one.
   HttpRequest request;
   HttpResponse response;
-  std::string pending; // A stream's bytes that its handler has not had.
+  std::string pending;                // A stream's bytes that its handler has not had.
+  std::size_t* all_pending = nullptr; // Of all streams.
+  bool paused = false;                // Has more, which libcurl keeps.
   bool is_stream = false;
   bool done = false;
   bool closed = false;
@@ -59,8 +61,16 @@ std::size_t HttpClient::on_body(char* data, std::size_t size, std::size_t count,
   std::size_t bytes = size * count;
   long status = 0;
   self.curl.easy_getinfo(self.easy, CURLINFO_RESPONSE_CODE, &status);
-  bool streams = self.is_stream && status >= 200 && status < 300;
-  (streams ? self.pending : self.response.body).append(data, bytes);
+  if (!self.is_stream || status < 200 || status >= 300) {
+    self.response.body.append(data, bytes);
+    return bytes;
+  }
+  if (*self.all_pending + bytes > k_most_pending) {
+    self.paused = true;
+    return CURL_WRITEFUNC_PAUSE;
+  }
+  self.pending.append(data, bytes);
+  *self.all_pending += bytes;
   return bytes;
 }
 
@@ -165,6 +175,7 @@ void HttpClient::deliver() {
     Transfer& t = **it;
     if (!t.closed && !t.pending.empty()) {
       std::string bytes = std::exchange(t.pending, {});
+      pending_bytes_ -= bytes.size();
       if (!t.handler.on_data(bytes)) {
         t.closed = true;
       }
@@ -176,7 +187,19 @@ void HttpClient::deliver() {
       }
     }
   }
-  streams_.remove_if([](const auto& s) { return s->closed; });
+  drop_closed();
+  for (const auto& stream : streams_) {
+    if (std::exchange(stream->paused, false)) {
+      curl_.easy_pause(stream->easy, CURLPAUSE_CONT); // May pause again.
+    }
+  }
+}
+
+void HttpClient::drop_closed() {
+  streams_.remove_if([&](const auto& s) {
+    pending_bytes_ -= s->closed ? s->pending.size() : 0;
+    return s->closed;
+  });
 }
 
 std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& requests) {
@@ -206,6 +229,7 @@ HttpClient::StreamId HttpClient::open(const HttpRequest& request, StreamHandler 
   transfer->is_stream = true;
   transfer->id = next_id_++;
   transfer->handler = std::move(handler);
+  transfer->all_pending = &pending_bytes_;
   curl_.multi_add_handle(multi_, transfer->easy);
   ++request_count_;
   streams_.push_back(std::move(transfer));
@@ -221,7 +245,7 @@ void HttpClient::close(StreamId id) {
 }
 
 bool HttpClient::run_once(std::chrono::milliseconds wait) {
-  streams_.remove_if([](const auto& s) { return s->closed; });
+  drop_closed();
   if (streams_.empty()) {
     return false;
   }

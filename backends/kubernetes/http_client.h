@@ -3,7 +3,8 @@
 //
 // One thread, one event loop. Nothing moves unless call(), call_all() or run_once() is running;
 // while a call waits for its answer, the streams' handlers are held back, so that a handler may
-// itself make calls.
+// itself make calls. Streams that bring more than handlers have had wait in their sockets once
+// k_most_pending bytes are held.
 #pragma once
 
 #include "backends/kubernetes/curl_library.h"
@@ -47,6 +48,7 @@ struct StreamHandler {
 class HttpClient {
  public:
   using StreamId = std::uint64_t;
+  static constexpr std::size_t k_most_pending = 16U << 20U;
 
   /// Opens nothing yet. Throws EngineError where libcurl is missing.
   explicit HttpClient(HttpServer server);
@@ -84,6 +86,7 @@ class HttpClient {
   void drive(std::chrono::milliseconds wait, bool for_streams);
   bool has_news() const;
   void deliver();
+  void drop_closed();
   static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* transfer);
   static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* transfer);
 
@@ -93,6 +96,7 @@ class HttpClient {
   std::list<std::unique_ptr<Transfer>> streams_;
   StreamId next_id_ = 1;
   int request_count_ = 0;
+  std::size_t pending_bytes_ = 0; // Of all streams, for their handlers.
 };
 
 } // namespace dtrain::kubernetes

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/log_merge.h"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -26,39 +27,47 @@ void LogMerge::close(const std::string& key) {
   }
 }
 
+std::size_t LogMerge::size_of(const Line& line) {
+  static const std::size_t k_within = std::string().capacity();
+  constexpr std::size_t k_block = 16; // What malloc adds.
+  const std::size_t room = line.text.capacity();
+  return sizeof line + (room > k_within ? room + k_block : 0);
+}
+
 void LogMerge::add(const std::string& key, Time time, std::string text, Clock::time_point now) {
   Source& source = sources_[key];
-  held_ += text.size();
   source.lines.push_back({time, std::move(text)});
+  held_ += size_of(source.lines.back());
   source.last_heard = now;
+  source.last_time = time;
 }
 
 bool LogMerge::give(bool everything, Clock::time_point now) {
-  // A heap of the sources' oldest lines: each step costs the logarithm of their number.
+  // A heap of the sources' oldest lines: each step costs the logarithm of their number. Lines later
+  // than `until` wait: a source without one may still give an older.
   using Head = std::pair<Time, Source*>;
   std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
-  bool someone_is_due = false; // An open source without a line that may still give an older one.
-  for (auto& [key, source] : sources_) {
+  Time until = std::numeric_limits<Time>::max();
+  const auto enter = [&](Source& source) {
     if (!source.lines.empty()) {
       heads.emplace(source.lines.front().time, &source);
     } else if (source.is_open && now - source.last_heard < k_patience) {
-      someone_is_due = true;
+      until = std::min(until, source.last_time);
     }
+  };
+  for (auto& [key, source] : sources_) {
+    enter(source);
   }
-  while (!heads.empty() && (everything || !someone_is_due || held_ > k_most_held)) {
+  while (!heads.empty() && (everything || heads.top().first <= until || held_ > k_most_held)) {
     Source& source = *heads.top().second;
     heads.pop();
-    Line line = std::move(source.lines.front());
+    held_ -= size_of(source.lines.front());
+    const Line line = std::move(source.lines.front());
     source.lines.pop_front();
-    held_ -= line.text.size();
     if (!sink_({line.time, source.instance, false, true, line.text})) {
       return false;
     }
-    if (!source.lines.empty()) {
-      heads.emplace(source.lines.front().time, &source);
-    } else if (source.is_open && now - source.last_heard < k_patience) {
-      someone_is_due = true;
-    }
+    enter(source);
   }
   return true;
 }

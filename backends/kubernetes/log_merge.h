@@ -2,8 +2,8 @@
 //
 // Each source gives its lines in order. A line goes out when every other open source has given a
 // later one or has been silent for k_patience: a chatty backlog is merged in order, and a rank
-// that says nothing holds nobody up. What is held is bounded: past k_most_held bytes the oldest
-// line goes out anyway.
+// that says nothing holds nobody up. What is held is bounded: past k_most_held bytes, a line's
+// record and its text's block included, the oldest line goes out anyway.
 #pragma once
 
 #include "backends/backend.h"
@@ -21,7 +21,7 @@ class LogMerge {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds k_patience{50};
-  static constexpr std::size_t k_most_held = 64U << 20U;
+  static constexpr std::size_t k_most_held = 32U << 20U;
 
   explicit LogMerge(LogSink sink) : sink_(std::move(sink)) {}
 
@@ -51,9 +51,11 @@ class LogMerge {
     std::string instance;
     std::deque<Line> lines;
     Clock::time_point last_heard;
+    Time last_time = 0; ///< Of its lines: it gives no older one.
     bool is_open = true;
   };
 
+  static std::size_t size_of(const Line& line);
   bool give(bool everything, Clock::time_point now);
 
   LogSink sink_;

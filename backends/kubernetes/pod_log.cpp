@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -106,13 +107,17 @@ void PodLog::open() {
 }
 
 bool PodLog::on_bytes(std::string_view bytes) {
-  partial_line_ += bytes;
-  std::size_t start = 0;
-  for (std::size_t end = 0; (end = partial_line_.find('\n', start)) != std::string::npos;
-       start = end + 1) {
-    on_line(std::string_view(partial_line_).substr(start, end - start));
+  // Only what has no end yet is kept: of a thousand Pods, buffers would add up.
+  for (std::size_t end = 0; (end = bytes.find('\n')) != std::string_view::npos;
+       bytes.remove_prefix(end + 1)) {
+    const std::string_view rest = bytes.substr(0, end);
+    if (partial_line_.empty()) {
+      on_line(rest);
+    } else {
+      on_line(std::exchange(partial_line_, {}).append(rest));
+    }
   }
-  partial_line_.erase(0, start);
+  partial_line_ += bytes;
   return true;
 }
 

@@ -64,3 +64,38 @@ TEST_CASE("what is held is bounded") {
   m.merge.flush(m.start);
   CHECK(!m.text.empty());
 }
+
+TEST_CASE("short lines are held within the bound too") {
+  Merged m;
+  std::size_t given = 0;
+  LogMerge merge([&](const LogLine&) {
+    ++given;
+    return true;
+  });
+  merge.open("a", "w-0", m.start);
+  merge.open("b", "w-1", m.start);
+  constexpr std::size_t k_least = 16; // No line's record takes less.
+  constexpr std::size_t k_lines = LogMerge::k_most_held / k_least;
+  for (std::size_t i = 0; i < k_lines; ++i) {
+    merge.add("a", 1, "x", m.start);
+    if (i % 1000 == 0) {
+      merge.flush(m.start);
+    }
+  }
+  CHECK(given > 0);
+}
+
+TEST_CASE("a Pod that goes on holds up only what is later than its last line") {
+  Merged m;
+  m.merge.open("a", "w-0", m.start);
+  m.merge.open("b", "w-1", m.start);
+  m.merge.add("b", 20, "y", m.start);
+  m.merge.flush(m.start + LogMerge::k_patience);
+  m.merge.add("b", 21, "z", m.start + LogMerge::k_patience);
+  m.merge.flush(m.start + LogMerge::k_patience * 2);
+  m.text.clear();
+  m.merge.add("a", 10, "late", m.start + LogMerge::k_patience * 2);
+  m.merge.add("a", 30, "x", m.start + LogMerge::k_patience * 2);
+  m.merge.flush(m.start + LogMerge::k_patience * 2 - std::chrono::milliseconds(1));
+  CHECK(m.text == "w-0:late ");
+}
