@@ -99,16 +99,16 @@ struct JobSpec {
   std::vector<std::string> data_dirs;          ///< /NODE/PATH:/PATH, folders of the node to mount.
   std::string queue;                           ///< Kueue's LocalQueue; empty: none.
   int run_as_user = 1000;                      ///< Numeric; 0 is root, and no restricted Pod.
-  std::string api;                    ///< What a job is made of: job (default), jobset, trainjob.
-  std::string scheduler;              ///< Name of the scheduler; empty: the cluster's.
-  std::string gpu_type;               ///< Model that the GPUs must be of.
-  std::vector<std::string> devices;   ///< RESOURCE=N, other devices of each worker.
-  std::vector<std::string> node_list; ///< Nodes that may be used.
-  std::vector<std::string> topology_spread; ///< KEY[:required], node labels to spread over.
-  bool binpack = false;                     ///< On as few nodes as can be.
-  bool gang = false;                        ///< All start or none.
-  bool rdma = false;                        ///< InfiniBand or RoCE devices.
-  bool preemptible = false;                 ///< May be ended for jobs of higher priority.
+  std::string api;                             ///< What a job is made of: job (default) or jobset.
+  std::string scheduler;                       ///< Name of the scheduler; empty: the cluster's.
+  std::string gpu_type;                        ///< Model that the GPUs must be of.
+  std::vector<std::string> devices;            ///< RESOURCE=N, other devices of each worker.
+  std::vector<std::string> node_list;          ///< Nodes that may be used.
+  std::vector<std::string> topology_spread;    ///< KEY[:required], node labels to spread over.
+  bool binpack = false;                        ///< On as few nodes as can be.
+  bool gang = false;                           ///< All start or none.
+  bool rdma = false;                           ///< InfiniBand or RoCE devices.
+  bool preemptible = false;                    ///< May be ended for jobs of higher priority.
   bool host_ipc = false;
   bool host_network = false;
   bool host_pid = false;

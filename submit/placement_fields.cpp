@@ -33,10 +33,11 @@ std::vector<JobField> placement_fields() {
        .flags = "--api",
        .member = member(&JobSpec::api),
        .metavar = "API",
-       .help = "What the job is made of: Kubernetes' own Jobs (job, the default), a JobSet "
-               "(jobset), or a TrainJob of Kubeflow Trainer (trainjob)",
+       .help =
+           "What the job is made of: Kubernetes' own Jobs (job, the default), or a JobSet, which "
+           "starts all ranks anew when one has failed (jobset)",
        .group = k_group,
-       .choices = {"job", "jobset", "trainjob"},
+       .choices = {"job", "jobset"},
        .engines = k_kubernetes,
        .not_local = "has no objects"},
       {.key = "gpuType",

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/change.h"
 
 #include "backends/kubernetes/gang_api.h"
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
@@ -33,7 +34,7 @@ JobObjects living_job(ApiClient& api, const JobRef& ref) {
 
 /// `object`'s identity with nothing else. The uid makes the apply fail where it was deleted
 /// meanwhile, instead of making it anew.
-json identity_of(const json& object, const char* version, const char* kind) {
+json identity_of(const json& object, const std::string& version, const char* kind) {
   return {{"apiVersion", version},
           {"kind", kind},
           {"metadata",
@@ -79,6 +80,13 @@ void change_group(ApiClient& api, const json& group) {
 
 void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
   const JobObjects objects = living_job(api, ref);
+  if (!objects.set.is_null()) {
+    json change =
+        identity_of(objects.set, fmt::format("{}/{}", k_jobset_group, k_jobset_version), "JobSet");
+    change["spec"] = {{"suspend", suspended}};
+    api.must(api.apply(jobset_path(ref), change, k_suspend_manager));
+    return;
+  }
   for (const json* job : {&objects.job, &objects.launcher}) {
     if (!job->is_null()) {
       json change = identity_of(*job, "batch/v1", "Job");
@@ -91,7 +99,13 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
 }
 
 void scale_job(ApiClient& api, const JobRef& ref, int workers) {
-  const json job = living_job(api, ref).job;
+  const JobObjects objects = living_job(api, ref);
+  if (!objects.set.is_null()) {
+    throw UsageError(fmt::format("job {} is a JobSet, whose Jobs keep their size: it cannot be "
+                                 "scaled",
+                                 ref.name));
+  }
+  const json& job = objects.job;
   const std::string config_path = config_path_of(ref);
   const json config = api.must(api.request("GET", config_path));
   JobSpec spec = spec_in(config, ref, "scaled");

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/follow.h"
 
 #include "backends/kubernetes/collection.h"
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/log_merge.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/pod_log.h"
@@ -27,8 +28,12 @@ class WatchedJob {
       : api_(api), ref_(ref),
         jobs_(api, jobs_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
         pods_(api, pods_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
+        sets_(api, jobsets_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
         events_(api, events_path(ref.namespace_name), {{"fieldSelector", "type=Warning"}}) {
     jobs_.start();
+    if (job() == nullptr) {
+      start_sets();
+    }
     if (job() == nullptr) {
       throw_no_such_job(ref_);
     }
@@ -36,15 +41,18 @@ class WatchedJob {
     pods_.start();
   }
 
-  /// nullptr where it is deleted.
+  /// The Job or JobSet that owns the rest; nullptr where it is deleted.
   const json* job() const {
-    for (const auto& [uid, object] : jobs_.objects()) {
-      if ((uid_.empty() || uid == uid_) &&
-          text_at(*object, "metadata/name") == role_job_name(ref_.name, k_worker_role)) {
-        return object.get();
+    const auto find = [&](const Collection& collection, const std::string& name) -> const json* {
+      for (const auto& [uid, object] : collection.objects()) {
+        if ((uid_.empty() || uid == uid_) && text_at(*object, "metadata/name") == name) {
+          return object.get();
+        }
       }
-    }
-    return nullptr;
+      return nullptr;
+    };
+    const json* found = find(jobs_, role_job_name(ref_.name, k_worker_role));
+    return found != nullptr ? found : find(sets_, ref_.name);
   }
 
   const Collection& pods() const { return pods_; }
@@ -58,11 +66,24 @@ class WatchedJob {
     for (const auto& [uid, pod] : pods_.objects()) {
       pods.push_back(pod);
     }
-    JobObjects all = job_objects(ref_.name, jobs, pods);
+    std::vector<ObjectPtr> sets;
+    for (const auto& [uid, set] : sets_.objects()) {
+      sets.push_back(set);
+    }
+    JobObjects all = job_objects(ref_.name, jobs, pods, sets);
     for (const auto& [uid, event] : events_.objects()) {
       all.events.push_back(event);
     }
     return all;
+  }
+
+  void start_sets() {
+    try {
+      sets_.start();
+      has_sets_ = true;
+    } catch (const Error&) { // No such API, or not for us: then there is no such job.
+      has_sets_ = false;
+    }
   }
 
   /// Events are watched from when they are first of use. Who may not read them is told less.
@@ -81,11 +102,17 @@ class WatchedJob {
   /// Waits for something to happen, at most `wait`.
   void run(milliseconds wait) {
     wait = std::min({wait, jobs_.next_tend(), pods_.next_tend()});
+    if (has_sets_) {
+      wait = std::min(wait, sets_.next_tend());
+    }
     if (!api_.http().run_once(wait)) {
       std::this_thread::sleep_for(wait);
     }
     jobs_.tend();
     pods_.tend();
+    if (has_sets_) {
+      sets_.tend();
+    }
     if (events_open_) {
       try {
         events_.tend();
@@ -98,8 +125,9 @@ class WatchedJob {
   bool take_changed() {
     bool jobs = jobs_.take_changed();
     bool pods = pods_.take_changed();
+    bool sets = sets_.take_changed();
     bool events = events_.take_changed();
-    return jobs || pods || events;
+    return jobs || pods || sets || events;
   }
 
  private:
@@ -107,8 +135,10 @@ class WatchedJob {
   const JobRef& ref_;
   Collection jobs_;
   Collection pods_;
+  Collection sets_; // Watched where the job is one.
   Collection events_;
   std::string uid_;
+  bool has_sets_ = false;
   bool events_asked_ = false;
   bool events_open_ = false;
 };

@@ -1,5 +1,6 @@
 #include "backends/kubernetes/gang_api.h"
 
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
 #include "submit/errors.h"
 
@@ -102,6 +103,9 @@ void require_apis(ApiClient& api, const JobSpec& job) {
     break;
   case GangApi::none:
     break;
+  }
+  if (is_jobset(job)) {
+    require_version(api, "--api=jobset", k_jobset_group, k_jobset_version, "JobSet");
   }
   if (in_kueue(job)) {
     require_queue(api, job);

@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/board.h"
 #include "backends/kubernetes/gang_api.h"
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/placement.h"
 #include "backends/kubernetes/template_data.h"
@@ -19,6 +20,9 @@ using nlohmann::json;
 
 constexpr int k_lost_node_seconds = 30;
 constexpr int k_milliseconds = 1000;
+constexpr const char* k_index_failures =
+    "metadata.annotations['batch.kubernetes.io/job-index-failure-count']";
+constexpr const char* k_set_restarts = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']";
 
 /// Whole seconds, rounded up: what the API counts in.
 int seconds(int milliseconds) {
@@ -58,6 +62,10 @@ int instances_of(const std::vector<Role>& roles) {
 
 bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
 
+std::string pod_owner_name(const JobSpec& job, std::string_view role) {
+  return role_job_name(job.name, role) + (is_jobset(job) ? "-0" : "");
+}
+
 json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecrets& secrets) {
   const bool launcher = roles[0].name == k_launcher;
   const std::string decides = has_launcher(job) ? "" : deciding(job, roles);
@@ -73,7 +81,9 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
                {"host_network", job.host_network},
                {"host_ipc", job.host_ipc},
                {"host_pid", job.host_pid},
-               {"max_restarts", job.max_restarts},
+               // A JobSet starts all anew: what fails in a Job of it fails the Job.
+               {"max_restarts", is_jobset(job) ? 0 : job.max_restarts},
+               {"restart_count", is_jobset(job) ? k_set_restarts : k_index_failures},
                {"grace_seconds", seconds(job.grace_period_ms)},
                {"lost_node_seconds", k_lost_node_seconds},
                {"image", roles[0].image},
@@ -84,7 +94,7 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
   data["labels"] = pairs(job.labels, "--label");
   data["board"] = section(job.tensorboard && !launcher, {{"url", board_url(job)}});
   data["annotations"] = pairs(roles[0].annotations, "--annotation");
-  data["queue"] = section(in_kueue(job) && !launcher, {{"name", job.queue}});
+  data["queue"] = section(in_kueue(job) && !launcher && !is_jobset(job), {{"name", job.queue}});
   data["volcano"] = gang_api(job) == GangApi::volcano;
   data["coscheduling"] = gang_api(job) == GangApi::coscheduling;
   data["active_deadline"] =

@@ -7,6 +7,7 @@
 #include "backends/kubernetes/exec.h"
 #include "backends/kubernetes/follow.h"
 #include "backends/kubernetes/gang_api.h"
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/nodes.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
@@ -63,7 +64,12 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder {
       }
     }
     std::vector<JobSummary> summaries;
+    std::vector<ObjectPtr> parts; // Of JobSets.
     for (const json& job : listings[0].items) {
+      if (!label(job, k_jobset_uid_label).empty()) {
+        parts.push_back(std::make_shared<json>(job));
+        continue;
+      }
       if (label(job, k_role_label) == k_launcher) {
         continue;
       }
@@ -72,6 +78,13 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder {
       const bool launched = launcher != launchers.end();
       summaries.push_back(summarize(job, launched ? *launcher->second : json()));
       const auto node = nodes.find(launched ? text_at(*launcher->second, "metadata/uid") : uid);
+      summaries.back().node = node == nodes.end() ? "" : node->second;
+    }
+    for (const json& set : list_sets(query.namespace_name)) {
+      const json launcher = job_in_set(set, k_launcher, parts);
+      const json job = job_in_set(set, k_worker_role, parts);
+      summaries.push_back(summarize(job, launcher));
+      const auto node = nodes.find(text_at(launcher.is_null() ? job : launcher, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
     return summaries;
@@ -111,6 +124,17 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder {
   std::vector<NodeStatus> nodes() override { return list_nodes(api()); }
 
  private:
+  /// None where the cluster has no such API, or we may not look.
+  std::vector<json> list_sets(const std::string& namespace_name) {
+    const Query ours = {{"labelSelector", selector_of("")}};
+    Query first = ours;
+    first.emplace_back("limit", "1");
+    const std::string path = jobsets_path(namespace_name);
+    const ApiResult found = api().call(api().request("GET", path, first));
+    const bool any = found.ok() && !member(found.body, "items").empty();
+    return any ? api().list(path, ours).items : std::vector<json>();
+  }
+
   ApiClient& api() {
     if (!api_) {
       api_ = std::make_unique<ApiClient>(find_cluster({access_.kubeconfig, access_.context}));

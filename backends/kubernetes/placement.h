@@ -8,8 +8,8 @@
 namespace dtrain::kubernetes {
 
 /// Adds to job.yaml's data: `scheduler`, `priority`, `nodes`, `selectors`, `tolerations`,
-/// `spreads`, `binpack`, `limits` and `requests`, each list with its has_NAME. Throws UsageError naming the flag that cannot be
-/// read.
+/// `spreads`, `binpack`, `limits` and `requests`, each list with its has_NAME. Throws UsageError
+/// naming the flag that cannot be read.
 void add_placement(const JobSpec& job, const Role& role, nlohmann::json& data);
 
 } // namespace dtrain::kubernetes

@@ -3,9 +3,11 @@
 #include "backends/kubernetes/board.h"
 #include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/job_data.h"
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/scripts.h"
 #include "backends/kubernetes/template_data.h"
+#include "backends/kubernetes/yaml_json.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
@@ -46,7 +48,7 @@ void check_names(const JobSpec& job, const std::vector<Role>& roles) {
   if (roles[0].image.empty()) {
     throw UsageError("--image is needed on Kubernetes: the container image that the ranks run in");
   }
-  std::string last = instance_name(role_job_name(job.name, k_worker_role), instances_of(roles) - 1);
+  std::string last = instance_name(pod_owner_name(job, k_worker_role), instances_of(roles) - 1);
   if (last.size() > k_longest_host_name) {
     throw UsageError(fmt::format("--name={}: {} characters at most with {} Pods on Kubernetes, "
                                  "so that the host name {} fits into {}",
@@ -80,6 +82,17 @@ json group_data(const JobSpec& job, const json& names, int instances) {
   return data;
 }
 
+/// The Jobs of these documents in a JobSet, as JSON, which is YAML.
+Plan::Document set_document(const JobSpec& job, const std::vector<Plan::Document>& documents) {
+  std::vector<json> jobs;
+  jobs.reserve(documents.size());
+  for (const Plan::Document& document : documents) {
+    jobs.push_back(yaml_documents(document.text, document.name).at(0));
+  }
+  constexpr int k_indent = 2;
+  return {k_set_document, jobset_of(job, jobs).dump(k_indent) + "\n"};
+}
+
 } // namespace
 
 Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
@@ -100,13 +113,19 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   plan.job = job;
   plan.templates = templates;
   plan.secret_env = secrets.env;
-  auto add = [&](const char* name, const json& data, const char* as = nullptr) {
-    plan.documents.push_back({as == nullptr ? name : as, render_document(templates, name, data)});
+  auto add = [&](const char* name, const json& data) {
+    plan.documents.push_back({name, render_document(templates, name, data)});
   };
   json names = {{"name", job.name},
                 {"namespace", job.namespace_name},
                 {"job_object", role_job_name(job.name, k_worker_role)}};
-  add(k_job_document, job_data(job, roles, secrets));
+  std::vector<Plan::Document> jobs = {
+      {k_job_document, render_document(templates, k_job_document, job_data(job, roles, secrets))}};
+  if (!launcher.empty()) {
+    jobs.push_back({"launcher.yaml",
+                    render_document(templates, k_job_document, job_data(job, launcher, secrets))});
+  }
+  plan.documents.push_back(is_jobset(job) ? set_document(job, jobs) : jobs[0]);
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
   add(k_secret_document, secret_data(names, shown_contents(job, secrets)));
@@ -114,8 +133,8 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
     add(k_group_document,
         group_data(job, names, instances_of(roles) + static_cast<int>(launcher.size())));
   }
-  if (!launcher.empty()) {
-    add(k_job_document, job_data(job, launcher, secrets), "launcher.yaml");
+  if (!launcher.empty() && !is_jobset(job)) {
+    plan.documents.push_back(jobs[1]);
   }
   if (job.tensorboard) {
     add_board(job, templates, plan);

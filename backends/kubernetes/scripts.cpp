@@ -67,12 +67,12 @@ GangPlace gang_of(const JobSpec& job) {
   gang.master_port = k_master_port;
   const std::vector<Role> roles = job_roles(job);
   const bool launched = has_launcher(job);
-  const std::string host = role_job_name(job.name, launched ? k_launcher : k_worker_role);
+  const std::string host = pod_owner_name(job, launched ? k_launcher : k_worker_role);
   for (const Role& role : roles) {
     if (launched && role.name != k_launcher) {
       for (int index = 0; index < role.replicas; ++index) {
         gang.launcher_hosts.push_back(
-            fmt::format("{}-{}.{}", role_job_name(job.name, k_worker_role), index, job.name));
+            fmt::format("{}-{}.{}", pod_owner_name(job, k_worker_role), index, job.name));
       }
       continue;
     }

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/status.h"
 
 #include "backends/kubernetes/board.h"
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/reasons.h"
 #include "submit/errors.h"
@@ -212,9 +213,22 @@ JobSummary summarize(const json& job, const json& launcher) {
   return summary;
 }
 
+bool may_be_set(const std::string& name, const std::vector<ObjectPtr>& jobs) {
+  const std::string root = role_job_name(name, k_worker_role);
+  return std::none_of(jobs.begin(), jobs.end(),
+                      [&](const ObjectPtr& job) { return text_at(*job, "metadata/name") == root; });
+}
+
 JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jobs,
-                       const std::vector<ObjectPtr>& pods) {
+                       const std::vector<ObjectPtr>& pods, const std::vector<ObjectPtr>& sets) {
   JobObjects objects;
+  for (const ObjectPtr& set : sets) {
+    if (text_at(*set, "metadata/name") == name && label(*set, k_manager_label) == k_manager) {
+      objects.set = *set;
+      objects.job = job_in_set(*set, k_worker_role, jobs);
+      objects.launcher = job_in_set(*set, k_launcher, jobs);
+    }
+  }
   const std::string root = role_job_name(name, k_worker_role);
   for (const ObjectPtr& job : jobs) {
     if (text_at(*job, "metadata/name") == root && label(*job, k_manager_label) == k_manager) {
@@ -309,6 +323,7 @@ JobStatus status_of(const JobObjects& objects) {
   status.uid = text_at(objects.job, "metadata/uid");
   status.tensorboard = annotation(objects.job, k_board_annotation);
   status.gpus_allocated = 0;
+  status.restarts = static_cast<int>(number_at(objects.job, "status/restarts")); // Of a JobSet.
   int index = 0;
   bool all_up = true;
   const bool has_launcher = !objects.launcher.is_null();

@@ -22,12 +22,17 @@ struct JobObjects {
   std::vector<ObjectPtr> pods;   ///< Of all instances and all attempts.
   std::vector<ObjectPtr> events; ///< Warnings about the Jobs and their Pods; may be empty.
   nlohmann::json launcher = {};  ///< The launcher's Job, whose end is the job's; null: none.
+  nlohmann::json set = {};       ///< The JobSet that owns all of them; null: `job` does.
 };
 
-/// The job of that name among Jobs and Pods with its label, without those of one that had the name
-/// before. No events.
+/// The job of that name among Jobs, Pods and JobSets with its label, without those of one that had
+/// the name before. No events.
 JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jobs,
-                       const std::vector<ObjectPtr>& pods);
+                       const std::vector<ObjectPtr>& pods, const std::vector<ObjectPtr>& sets = {});
+
+/// Whether that job's Jobs, in this list, are a JobSet's, or can only be that, since there are
+/// none.
+bool may_be_set(const std::string& name, const std::vector<ObjectPtr>& jobs);
 
 /// The place of a Pod's instance in JobStatus::instances; -1: none.
 int place_of(const JobObjects& objects, const nlohmann::json& pod);

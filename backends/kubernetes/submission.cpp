@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/gang_api.h"
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/needs.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
@@ -59,16 +60,18 @@ void add_secrets(json& secrets, bool has_launcher) {
 /// The collection that an object is created in.
 std::string collection_of(const json& object) {
   static const std::map<std::string, std::string> k_plurals = {
-      {"Job", "jobs"},       {"Service", "services"},       {"ConfigMap", "configmaps"},
-      {"Secret", "secrets"}, {"Deployment", "deployments"}, {"PodGroup", "podgroups"}};
+      {"Job", "jobs"},          {"JobSet", "jobsets"},
+      {"Service", "services"},  {"ConfigMap", "configmaps"},
+      {"Secret", "secrets"},    {"Deployment", "deployments"},
+      {"PodGroup", "podgroups"}};
   std::string kind = text_at(object, "kind");
   std::string version = text_at(object, "apiVersion");
   auto plural = k_plurals.find(kind);
   if (plural == k_plurals.end()) {
-    throw UsageError(
-        fmt::format("a template makes an object of kind {}, which dtrain does not "
-                    "know: Job, Service, ConfigMap, Secret, Deployment and PodGroup are known",
-                    printable(kind)));
+    throw UsageError(fmt::format(
+        "a template makes an object of kind {}, which dtrain does not "
+        "know: Job, JobSet, Service, ConfigMap, Secret, Deployment and PodGroup are known",
+        printable(kind)));
   }
   return fmt::format("{}/{}/namespaces/{}/{}",
                      version.find('/') == std::string::npos ? "/api" : "/apis", version,
@@ -79,7 +82,7 @@ std::string path_of(const json& object) {
   return collection_of(object) + "/" + escape_url(text_at(object, "metadata/name"));
 }
 
-/// The plan's documents as objects, the Job first.
+/// The plan's documents as objects, the Job or JobSet first.
 std::vector<json> objects_of(const Plan& plan) {
   std::vector<json> objects;
   for (const Plan::Document& document : plan.documents) {
@@ -87,22 +90,27 @@ std::vector<json> objects_of(const Plan& plan) {
       objects.push_back(std::move(object));
     }
   }
-  if (objects.empty() || text_at(objects[0], "kind") != "Job") {
+  const std::string root = objects.empty() ? "" : text_at(objects[0], "kind");
+  if (root != "Job" && root != "JobSet") {
     throw UsageError("the templates' first object must be the Job, which owns the others");
   }
   return objects;
 }
 
-/// What is known only when the Job is there.
+/// What is known only when the Job or JobSet is there.
 void adopt(json& object, const json& job, bool has_launcher) {
-  object["metadata"]["ownerReferences"] = json::array({{{"apiVersion", "batch/v1"},
-                                                        {"kind", "Job"},
+  object["metadata"]["ownerReferences"] = json::array({{{"apiVersion", job["apiVersion"]},
+                                                        {"kind", job["kind"]},
                                                         {"name", job["metadata"]["name"]},
                                                         {"uid", job["metadata"]["uid"]},
                                                         {"controller", false},
                                                         {"blockOwnerDeletion", false}}});
-  if (text_at(object, "kind") == "Service" && !has_launcher &&
-      object["spec"]["selector"].contains(k_job_label)) {
+  if (text_at(object, "kind") != "Service" || !object["spec"]["selector"].contains(k_job_label)) {
+    return;
+  }
+  if (text_at(job, "kind") == "JobSet") {
+    object["spec"]["selector"][k_jobset_uid_label] = job["metadata"]["uid"];
+  } else if (!has_launcher) {
     // A job of the same name that was just deleted may have Pods that are still ending. A
     // launcher's have another owner, and tell strangers by their key.
     object["spec"]["selector"][k_owner_uid_label] = job["metadata"]["uid"];
@@ -115,6 +123,10 @@ bool is_ours(const json& object) { return label(object, k_manager_label) == k_ma
   ApiResult existing = api.call(api.request("GET", path_of(object)));
   std::string kind = text_at(object, "kind");
   std::string object_name = text_at(object, "metadata/name");
+  if (existing.ok() && is_ours(existing.body) && kind == "JobSet") {
+    existing.body = job_in_set(existing.body, k_worker_role, {});
+    kind = "Job";
+  }
   if (existing.ok() && is_ours(existing.body) && kind == "Job") {
     throw UsageError(fmt::format("job {} exists in namespace {} ({}): choose another name, or "
                                  "`dtrain delete {}` first",
@@ -126,13 +138,16 @@ bool is_ours(const json& object) { return label(object, k_manager_label) == k_ma
                                kind, object_name, job.namespace_name));
 }
 
-/// A dependent of a deleted job that the garbage collector has not come to.
+/// A dependent of a deleted job that the garbage collector has not come to. That another kind owns
+/// it does not say that its owner is gone.
 bool remove_leftover(ApiClient& api, const json& object) {
   ApiResult existing = api.call(api.request("GET", path_of(object)));
   if (existing.status == k_not_found) {
     return true;
   }
+  constexpr const char* k_kind = "metadata/ownerReferences/0/kind";
   bool is_leftover = existing.ok() && is_ours(existing.body) &&
+                     text_at(existing.body, k_kind) == text_at(object, k_kind) &&
                      text_at(existing.body, "metadata/ownerReferences/0/uid") !=
                          text_at(object, "metadata/ownerReferences/0/uid");
   return is_leftover &&
@@ -229,6 +244,12 @@ std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
 
 json read_job(ApiClient& api, const JobRef& ref) {
   ApiResult job = api.call(api.request("GET", job_path(ref)));
+  if (job.status == k_not_found) {
+    ApiResult set = api.call(api.request("GET", jobset_path(ref)));
+    if (set.ok()) { // Where there is no such API, or not for us, there is no such job.
+      job = std::move(set);
+    }
+  }
   if (job.status == k_not_found || (job.ok() && !is_ours(job.body))) {
     throw_no_such_job(ref);
   }
@@ -240,7 +261,7 @@ json read_job(ApiClient& api, const JobRef& ref) {
 
 void remove_objects(ApiClient& api, const JobRef& ref) {
   const json job = read_job(api, ref);
-  ApiResult removed = api.call(api.remove(job_path(ref), text_at(job, "metadata/uid")));
+  ApiResult removed = api.call(api.remove(path_of(job), text_at(job, "metadata/uid")));
   if (removed.status == k_not_found) {
     throw_no_such_job(ref);
   }
@@ -267,7 +288,14 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref) {
   for (json& pod : results[1].body["items"]) {
     pods.push_back(std::make_shared<json>(std::move(pod)));
   }
-  JobObjects objects = job_objects(ref.name, jobs, pods);
+  std::vector<ObjectPtr> sets;
+  if (may_be_set(ref.name, jobs)) {
+    ApiResult set = api.call(api.request("GET", jobset_path(ref)));
+    if (set.ok()) { // Where there is no such API, there is no such job.
+      sets.push_back(std::make_shared<json>(std::move(set.body)));
+    }
+  }
+  JobObjects objects = job_objects(ref.name, jobs, pods, sets);
   if (objects.job.is_null()) {
     throw_no_such_job(ref);
   }

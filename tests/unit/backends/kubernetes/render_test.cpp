@@ -283,6 +283,38 @@ TEST_CASE("a gang has the PodGroup of the scheduler that places it") {
                                   ["scheduling.x-k8s.io/pod-group"] == "mnist");
 }
 
+TEST_CASE("a JobSet has a role's Job each, and starts all anew") {
+  JobSpec job = job_of(2, {"true"});
+  job.api = "jobset";
+  job.type = "mpijob";
+  job.max_restarts = 3;
+  job.queue = "q";
+  job.ttl_after_finished_ms = 5000;
+  const Plan plan = render_plan(job);
+  CHECK(document(plan, "job.yaml").is_null());
+  CHECK(document(plan, "launcher.yaml").is_null());
+  const nlohmann::json set = document(plan, k_set_document);
+  CHECK(set["metadata"]["name"] == "mnist");
+  CHECK(set["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q");
+  const nlohmann::json spec = set["spec"];
+  CHECK(spec["suspend"] == true);
+  CHECK(spec["ttlSecondsAfterFinished"] == 5);
+  CHECK(spec["failurePolicy"]["maxRestarts"] == 3);
+  CHECK(spec["successPolicy"]["targetReplicatedJobs"] == nlohmann::json::array({"launcher"}));
+  CHECK(spec["replicatedJobs"].size() == 2);
+  for (const auto& part : spec["replicatedJobs"]) {
+    const nlohmann::json own = part["template"];
+    CHECK(!own["metadata"].contains("name"));
+    CHECK(own["spec"]["backoffLimitPerIndex"] == 0);
+    CHECK(!own["spec"].contains("suspend"));
+    CHECK(!own["spec"].contains("ttlSecondsAfterFinished"));
+    CHECK(own["spec"]["template"]["spec"]["containers"][0]["env"][1]["valueFrom"]["fieldRef"]
+             ["fieldPath"] == "metadata.labels['jobset.sigs.k8s.io/restart-attempt']");
+  }
+  CHECK(gang_of(job).launcher_hosts.at(1) == "mnist-worker-0-1.mnist");
+  CHECK(gang_of(job).ranks.at(0).host == "mnist-launcher-0-0.mnist");
+}
+
 TEST_CASE("a disruption is no failure, and with restarts a lost node's rank comes back") {
   JobSpec job = job_of(2, {"true"});
   nlohmann::json spec = document(render_plan(job), "job.yaml")["spec"];

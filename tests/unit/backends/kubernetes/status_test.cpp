@@ -1,3 +1,4 @@
+#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/status.h"
 
@@ -201,4 +202,37 @@ TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
     add_condition(job, "Failed", "FailedIndexes", "");
     CHECK(summarize(job, launcher).phase == Phase::failed);
   }
+}
+
+TEST_CASE("a JobSet decides when its job has failed, and how often it began anew") {
+  json child = job_object(1);
+  child["metadata"]["name"] = "j-worker-0";
+  child["metadata"]["labels"][k_jobset_uid_label] = "s";
+  child["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "worker";
+  add_condition(child, "Failed", "FailedIndexes", "a rank failed");
+  json set = {
+      {"metadata",
+       {{"name", "j"},
+        {"namespace", "n"},
+        {"uid", "s"},
+        {"labels", {{k_manager_label, k_manager}, {k_job_label, "j"}}}}},
+      {"spec",
+       {{"replicatedJobs", json::array({{{"name", "worker"}, {"template", job_object(1)}}})}}},
+      {"status", {{"restarts", 2}}}};
+  const auto read = [&](const std::vector<ObjectPtr>& jobs) {
+    return status_of(job_objects("j", jobs, {}, {std::make_shared<json>(set)}));
+  };
+  CHECK(may_be_set("j", {std::make_shared<json>(child)}));
+  JobStatus status = read({std::make_shared<json>(child)});
+  CHECK(status.name == "j");
+  CHECK(status.phase == Phase::pending); // It may have another attempt.
+  CHECK(status.restarts == 2);
+  CHECK(read({}).instances.size() == 1); // Between two attempts there is no Job.
+  set["spec"]["suspend"] = true;
+  CHECK(read({}).phase == Phase::queuing);
+  set["spec"]["suspend"] = false;
+  add_condition(set, "Failed", "ReachedMaxRestarts", "too often");
+  status = read({std::make_shared<json>(child)});
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.reason == "ReachedMaxRestarts: too often");
 }

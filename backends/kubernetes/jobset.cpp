@@ -1,0 +1,120 @@
+#include "backends/kubernetes/jobset.h"
+
+#include "backends/kubernetes/api_client.h"
+#include "backends/kubernetes/gang_api.h"
+#include "submit/job_roles.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
+constexpr const char* k_replicated_job_label = "jobset.sigs.k8s.io/replicatedjob-name";
+
+std::string role_of(const json& job) {
+  const std::string role = label(job, k_role_label);
+  return role.empty() ? k_worker_role : role;
+}
+
+/// The set's conditions as a Job has them. A Job's own failure is not the set's, which may have
+/// attempts left.
+json conditions_of(const json& set) {
+  auto conditions = json::array();
+  for (json entry : member(set, "status/conditions")) {
+    const std::string type = text_at(entry, "type");
+    if (type == "Completed" || type == "Failed") {
+      entry["type"] = type == "Completed" ? "Complete" : type;
+      conditions.push_back(std::move(entry));
+    }
+  }
+  return conditions;
+}
+
+} // namespace
+
+bool is_jobset(const JobSpec& job) { return job.api == "jobset"; }
+
+json jobset_of(const JobSpec& job, const std::vector<json>& jobs) {
+  json set = {{"apiVersion", fmt::format("{}/{}", k_jobset_group, k_jobset_version)},
+              {"kind", "JobSet"},
+              {"metadata", jobs.at(0)["metadata"]}};
+  set["metadata"]["name"] = job.name;
+  if (in_kueue(job)) {
+    set["metadata"]["labels"][k_queue_label] = job.queue;
+    set["spec"]["suspend"] = true; // Kueue resumes it.
+  }
+  json& spec = set["spec"];
+  if (jobs.at(0)["spec"].contains("ttlSecondsAfterFinished")) {
+    spec["ttlSecondsAfterFinished"] = jobs[0]["spec"]["ttlSecondsAfterFinished"];
+  }
+  spec["network"]["enableDNSHostnames"] = false; // The Service is dtrain's own.
+  spec["failurePolicy"]["maxRestarts"] = job.max_restarts;
+  const bool launched = find_job_type(job.type)->has_launcher;
+  spec["successPolicy"] = {{"operator", "All"},
+                           {"targetReplicatedJobs", {launched ? k_launcher : k_worker_role}}};
+  for (const json& each : jobs) {
+    json part = {{"metadata", each["metadata"]}, {"spec", each["spec"]}};
+    part["metadata"].erase("name");
+    part["metadata"].erase("namespace");
+    part["spec"].erase("ttlSecondsAfterFinished");
+    spec["replicatedJobs"].push_back(
+        {{"name", role_of(each)}, {"replicas", 1}, {"template", std::move(part)}});
+  }
+  return set;
+}
+
+json job_in_set(const json& set, std::string_view role, const std::vector<ObjectPtr>& jobs) {
+  json job;
+  for (const json& each : member(set, "spec/replicatedJobs")) {
+    if (text_at(each, "name") == role) {
+      job = member(each, "template");
+      job["metadata"]["uid"] = "";
+    }
+  }
+  if (job.is_null()) {
+    return job;
+  }
+  std::string created;
+  for (const ObjectPtr& each : jobs) {
+    const std::string at = text_at(*each, "metadata/creationTimestamp");
+    if (label(*each, k_jobset_uid_label) == text_at(set, "metadata/uid") &&
+        label(*each, k_replicated_job_label) == role && at >= created &&
+        !member(*each, "metadata").contains("deletionTimestamp")) {
+      job = *each;
+      created = at;
+    }
+  }
+  for (const char* key : {"name", "namespace", "creationTimestamp"}) {
+    job["metadata"][key] = text_at(set, fmt::format("metadata/{}", key));
+  }
+  job["metadata"]["labels"] = member(set, "metadata/labels");
+  const json& suspend = member(set, "spec/suspend");
+  job["spec"]["suspend"] = suspend.is_boolean() && suspend.get<bool>();
+  json& status = job["status"];
+  status["restarts"] = number_at(set, "status/restarts");
+  status["conditions"] = conditions_of(set);
+  status.erase("completionTime");
+  for (const json& entry : status["conditions"]) {
+    if (text_at(entry, "type") == "Complete") {
+      status["completionTime"] = text_at(entry, "lastTransitionTime");
+    }
+  }
+  return job;
+}
+
+std::string jobsets_path(std::string_view namespace_name) {
+  const std::string api = fmt::format("/apis/{}/{}", k_jobset_group, k_jobset_version);
+  return namespace_name.empty()
+             ? api + "/jobsets"
+             : fmt::format("{}/namespaces/{}/jobsets", api, escape_url(namespace_name));
+}
+
+std::string jobset_path(const JobRef& job) {
+  return fmt::format("{}/{}", jobsets_path(job.namespace_name), escape_url(job.name));
+}
+
+} // namespace dtrain::kubernetes
