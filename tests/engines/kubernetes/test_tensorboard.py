@@ -134,6 +134,11 @@ def test_a_logdir_that_nobody_shares_is_said(kube):
     assert json.loads(line.split("command: ")[1])[1] == "--logdir=/training_logs"
     kube.dtrain("submit", "--name=alone", BUSYBOX, "--tensorboard", "--dry-run=server", "--",
                 "true")
+    result = kube.dtrain("submit", "--name=csi", BUSYBOX, "--tensorboard", "--logdir=/logs/a",
+                         "--data=csi://oss.example?bucket=b:/logs", "--dry-run=server", "--",
+                         "true")
+    assert '"driver": "oss.example"' in result.out.split('"Deployment"')[1]
+    assert "--logdir" not in result.err
     result = kube.dtrain("submit", f"--name={'a' * 52}", BUSYBOX, "--tensorboard", "--dry-run",
                          "--", "true", expect=EXIT_USAGE)
     assert "51 characters at most with --tensorboard" in result.err
