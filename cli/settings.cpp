@@ -218,7 +218,8 @@ const std::vector<std::string>& profile_keys() {
 }
 
 const std::vector<std::string>& data_keys() {
-  static const std::vector<std::string> all = {"path", "claim", "nfs", "bucket", "csi", "read-only"};
+  static const std::vector<std::string> all = {"path",   "claim", "nfs",
+                                               "bucket", "csi",   "read-only"};
   return all;
 }
 
