@@ -214,11 +214,12 @@ class Backend {
   /// The plan as the engine would store it, by its own validation; nothing is stored.
   virtual std::vector<Plan::Document> try_plan(const Plan& plan);
 
-  /// Ends the ranks and keeps the job; resume starts them anew.
+  /// Ends the ranks, with the grace period, and keeps the job as QUEUING; resume starts them anew.
+  /// UsageError for a job that has ended; nothing is done to one that is as it should be.
   virtual void suspend(const JobRef& job);
   virtual void resume(const JobRef& job);
 
-  /// Changes the number of workers while the job runs.
+  /// Changes the number of workers while the job runs: the others run on.
   virtual void scale(const JobRef& job, int workers);
 
   virtual std::vector<NodeStatus> nodes();
@@ -234,8 +235,8 @@ class Backend {
   virtual std::vector<InstanceUsage> usage(const JobRef& job);
 
  protected:
-  /// "suspend: the local backend cannot".
-  [[noreturn]] void refuse(std::string_view verb) const;
+  /// "the slurm backend cannot suspend jobs".
+  [[noreturn]] void refuse(std::string_view what) const;
 };
 
 /// Which engine, where a backend can reach several: --kubeconfig, --context.

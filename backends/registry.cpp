@@ -43,22 +43,24 @@ std::vector<std::string> Backend::names(const ListQuery& query) {
   return names;
 }
 
-void Backend::refuse(std::string_view verb) const {
-  throw UsageError(fmt::format("{}: the {} backend cannot{}", verb, name(),
+void Backend::refuse(std::string_view what) const {
+  throw UsageError(fmt::format("the {} backend cannot {}{}", name(), what,
                                name() == "local" ? "; --backend=kubernetes can" : ""));
 }
 
 std::vector<std::string> Backend::settle(JobSpec&) { return {}; }
-std::vector<Plan::Document> Backend::try_plan(const Plan&) { refuse("--dry-run=server"); }
-void Backend::suspend(const JobRef&) { refuse("suspend"); }
-void Backend::resume(const JobRef&) { refuse("resume"); }
-void Backend::scale(const JobRef&, int) { refuse("scale"); }
-std::vector<NodeStatus> Backend::nodes() { refuse("top node"); }
-JobSpec Backend::spec(const JobRef&) { refuse("clone"); }
-int Backend::exec(const JobRef&, const std::string&, const std::vector<std::string>&) {
-  refuse("exec");
+std::vector<Plan::Document> Backend::try_plan(const Plan&) {
+  refuse("check a plan on a server (--dry-run=server)");
 }
-std::vector<InstanceUsage> Backend::usage(const JobRef&) { refuse("top job"); }
+void Backend::suspend(const JobRef&) { refuse("suspend jobs"); }
+void Backend::resume(const JobRef&) { refuse("resume jobs"); }
+void Backend::scale(const JobRef&, int) { refuse("scale jobs"); }
+std::vector<NodeStatus> Backend::nodes() { refuse("show its nodes"); }
+JobSpec Backend::spec(const JobRef&) { refuse("clone jobs"); }
+int Backend::exec(const JobRef&, const std::string&, const std::vector<std::string>&) {
+  refuse("run commands beside a job");
+}
+std::vector<InstanceUsage> Backend::usage(const JobRef&) { refuse("show what a job uses"); }
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;

@@ -23,9 +23,12 @@ CommandTable suspend_table(ChangeOptions& options) {
       .name = "suspend",
       .summary = "End the ranks of jobs, and keep the jobs",
       .description = "Ends every rank of the jobs named and keeps the jobs, so that others can "
-                     "have their GPUs. 'dtrain resume' starts the ranks anew; what they go on "
-                     "from is their last checkpoint.",
-      .examples = {"dtrain suspend mnist -b kubernetes"},
+                     "have their GPUs: a suspended job is QUEUING, holds nothing, and outlives a "
+                     "restart of the machine. 'dtrain resume' starts the ranks anew; what they go "
+                     "on from is their last checkpoint (the bundled trainer with --resume). The "
+                     "ranks are sent SIGTERM, and SIGKILL "
+                     "after --grace-period.",
+      .examples = {"dtrain suspend mnist", "dtrain suspend mnist -b kubernetes"},
       .options = {jobs_argument(options.names)}};
   add_target(table, options.target);
   return table;
@@ -34,8 +37,11 @@ CommandTable suspend_table(ChangeOptions& options) {
 CommandTable resume_table(ChangeOptions& options) {
   CommandTable table = {.name = "resume",
                         .summary = "Start suspended jobs again",
-                        .description = "Starts the ranks of suspended jobs anew.",
-                        .examples = {"dtrain resume mnist -b kubernetes"},
+                        .description =
+                            "Starts the ranks of suspended jobs anew, with the environment that "
+                            "they were submitted in and GPUs that are free now. Their logs go on. "
+                            "--running-timeout counts from here.",
+                        .examples = {"dtrain resume mnist"},
                         .options = {jobs_argument(options.names)}};
   add_target(table, options.target);
   return table;
@@ -47,8 +53,10 @@ CommandTable scale_table(ScaleOptions& options) {
       .summary = "Change the number of a running job's workers",
       .description = "Adds workers to a running job, or takes the last ones away. The others run "
                      "on and see the change in the host file; their program must know what to do "
-                     "with it, as elastic trainers do.",
-      .examples = {"dtrain scale mnist --workers=5 -b kubernetes"},
+                     "with it, as the bundled trainer and other elastic trainers do. On this "
+                     "machine the job must have been submitted with --min-workers or "
+                     "--max-workers. A suspended job is resumed with so many.",
+      .examples = {"dtrain scale mnist --workers=5"},
       .options = {job_argument(options.name),
                   {.flags = "--workers",
                    .target = &options.workers,

@@ -1,5 +1,6 @@
 #include "backends/local/gpus.h"
 #include "backends/local/local_backend.h"
+#include "backends/local/programs.h"
 #include "backends/support/files.h"
 #include "submit/errors.h"
 

@@ -1,5 +1,7 @@
 #include "backends/local/fork_channel.h"
 
+#include "backends/local/gpu_claims.h"
+#include "backends/local/gpus.h"
 #include "backends/local/mounts.h"
 #include "backends/support/files.h"
 #include "backends/support/job_view.h"
@@ -65,6 +67,17 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   _exit(error == ENOENT ? k_not_found : k_not_runnable);
 }
 
+/// The devices of all ranks.
+std::vector<std::string> devices_of(const GangPlan& plan) {
+  std::vector<std::string> devices;
+  for (const auto& rank : plan.ranks) {
+    for (auto& device : visible_gpus(rank.devices.value_or(""))) {
+      devices.push_back(std::move(device));
+    }
+  }
+  return devices;
+}
+
 } // namespace
 
 std::vector<std::string> merge_environment(const char* const* base, const EnvVars& changes) {
@@ -87,7 +100,35 @@ std::vector<std::string> merge_environment(const char* const* base, const EnvVar
   return merged;
 }
 
-ForkChannel::ForkChannel(const rlimit& file_limit) : file_limit_(file_limit), host_(host_name()) {}
+ForkChannel::ForkChannel(const rlimit& file_limit, std::string root)
+    : file_limit_(file_limit), root_(std::move(root)), host_(host_name()) {}
+
+bool ForkChannel::claim_devices(const GangPlan& plan) {
+  const auto devices = devices_of(plan);
+  const auto free = unclaimed_gpus(root_, devices);
+  auto claims = claim_gpus(root_, free);
+  if (!claims || claims->size() + plan.gpus_shared < devices.size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    claims_[free[i]] = std::move((*claims)[i]);
+  }
+  return true;
+}
+
+void ForkChannel::hold_devices(const GangPlan& plan) {
+  const auto devices = devices_of(plan);
+  std::erase_if(claims_, [&](const auto& claim) {
+    return std::find(devices.begin(), devices.end(), claim.first) == devices.end();
+  });
+  for (const auto& device : devices) {
+    if (!claims_.contains(device)) {
+      if (auto claim = claim_gpus(root_, {device})) { // Else another job's too.
+        claims_[device] = std::move(claim->front());
+      }
+    }
+  }
+}
 
 GangPlace ForkChannel::place(const GangPlan& plan) {
   ports_.clear();
@@ -102,6 +143,12 @@ GangPlace ForkChannel::place(const GangPlan& plan) {
                            .port = ports_[i + 1].number()});
   }
   return place;
+}
+
+RankPlace ForkChannel::place_one(const GangRank& rank) {
+  ports_.emplace_back();
+  return {
+      .role = rank.role, .index = rank.index, .host = k_local_host, .port = ports_.back().number()};
 }
 
 std::string ForkChannel::node(int) const { return host_; }
@@ -144,6 +191,18 @@ RankProcess ForkChannel::start(int, const RankCommand& command) {
     fail_child("cannot run", argv[0], errno);
   }
   return {pid, std::move(out.read_end), std::move(err.read_end)};
+}
+
+void ForkChannel::signal_rank(pid_t rank, int signal) {
+  const auto below = descendants(rank);
+  if (kill(-rank, signal) != 0) {
+    kill(rank, signal);
+  }
+  for (const auto& process : below) {
+    if (process.group != rank) {
+      signal_process(process.id, signal);
+    }
+  }
 }
 
 void ForkChannel::signal(const std::vector<pid_t>& running, int signal) {

@@ -4,7 +4,7 @@
 #include "backends/local/gpu_claims.h"
 #include "backends/local/gpus.h"
 #include "backends/local/local_plan.h"
-#include "backends/local/stop.h"
+#include "backends/local/programs.h"
 #include "backends/local/supervise.h"
 #include "backends/local/usage.h"
 #include "backends/support/code.h"
@@ -36,12 +36,6 @@ namespace {
 constexpr const char* k_self = "/proc/self/exe";
 constexpr const char* k_program = "dtrain";
 constexpr const char* k_command = "supervise";
-constexpr const char* k_code_folder = "code";
-constexpr const char* k_default_path = "/bin:/usr/bin"; ///< execvp's, without PATH.
-
-std::string text_of(const JobRef& job) {
-  return fmt::format("{}/{}", printable(job.namespace_name), printable(job.name));
-}
 
 [[noreturn]] void exec_supervisor(const std::vector<std::string>& args) {
   std::vector<char*> argv{const_cast<char*>(k_program), const_cast<char*>(k_command)};
@@ -69,115 +63,12 @@ std::string read_to_end(int fd) {
   return text;
 }
 
-bool is_runnable(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
-}
-
 bool is_expired(const JobSummary& job) { return job.expires != 0 && job.expires <= time_now(); }
-
-/// Its path; empty where PATH has none of that name.
-std::string find_program(const std::string& name) {
-  const char* variable = std::getenv("PATH");
-  const std::string path = variable != nullptr ? variable : k_default_path;
-  for (std::size_t at = 0; at <= path.size();) {
-    const auto end = std::min(path.find(':', at), path.size());
-    auto candidate = path.substr(at, end - at) + "/" + name;
-    if (candidate[0] == '/' && is_runnable(candidate)) {
-      return candidate;
-    }
-    at = end + 1;
-  }
-  return "";
-}
-
-/// Where what the job finds at `path` is before its data is mounted.
-std::string without_mounts(const GangPlan& plan, const std::string& path) {
-  const Mount* nearest_mount = nullptr;
-  for (const Mount& mount : plan.mounts) {
-    const bool is_below = path.starts_with(mount.target) &&
-                          (path.size() == mount.target.size() || path[mount.target.size()] == '/');
-    if (is_below &&
-        (nearest_mount == nullptr || mount.target.size() > nearest_mount->target.size())) {
-      nearest_mount = &mount;
-    }
-  }
-  return nearest_mount == nullptr
-             ? path
-             : nearest_mount->source + path.substr(nearest_mount->target.size());
-}
-
-/// What can be known before anything is started.
-void require_startable(const GangPlan& plan) {
-  struct stat info {};
-  const std::string working_dir = without_mounts(plan, plan.working_dir);
-  if (stat(working_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-    throw UsageError(fmt::format("working directory {} is not a folder: give another",
-                                 printable(plan.working_dir)));
-  }
-  for (const auto& mount : plan.mounts) {
-    if (stat(mount.source.c_str(), &info) != 0) {
-      throw UsageError(fmt::format("data to mount at {} is not there: {}: {}",
-                                   printable(mount.target), printable(mount.source), errno_text()));
-    }
-  }
-  const char* inherited = std::getenv("PATH");
-  std::string path = inherited != nullptr ? inherited : k_default_path;
-  for (const auto& [key, value] : plan.env) {
-    if (key == "PATH") {
-      path = value;
-    }
-  }
-  std::string folders;
-  for (std::size_t at = 0; at <= path.size();) {
-    const auto end = std::min(path.find(':', at), path.size());
-    folders += (at == 0 ? "" : ":") + without_mounts(plan, path.substr(at, end - at));
-    at = end + 1;
-  }
-  require_program(without_mounts(plan, plan.command.front()), folders, working_dir);
-}
 
 } // namespace
 
-std::string find_trainer() {
-  if (const char* named = std::getenv("DTRAIN_TRAINER"); named != nullptr && *named != '\0') {
-    if (!is_runnable(named)) {
-      throw UsageError(fmt::format("DTRAIN_TRAINER={} is no program that can be run: name the "
-                                   "trainer's path, or unset it",
-                                   printable(named)));
-    }
-    return std::filesystem::absolute(named).string();
-  }
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink(k_self, error);
-  auto beside = (self.parent_path() / "dtrain-trainer").string();
-  return !error && is_runnable(beside) ? beside : std::string();
-}
-
-void require_program(const std::string& program, const std::string& path,
-                     const std::string& working_dir) {
-  const auto in_folder = [&](const std::string& folder) {
-    return std::filesystem::path(working_dir) / folder / program;
-  };
-  if (program.find('/') != std::string::npos) {
-    if (!is_runnable(in_folder(""))) {
-      throw UsageError(
-          fmt::format("cannot run {}: {}", printable(program),
-                      access(in_folder("").c_str(), F_OK) == 0
-                          ? "it is no program (chmod +x makes a script one)"
-                          : "there is no such file; give its path from " + printable(working_dir)));
-    }
-    return;
-  }
-  for (std::size_t at = 0; at <= path.size();) {
-    const auto end = std::min(path.find(':', at), path.size());
-    if (!program.empty() && is_runnable(in_folder(path.substr(at, end - at)))) {
-      return;
-    }
-    at = end + 1;
-  }
-  throw UsageError(fmt::format("cannot run '{}': no program of that name in PATH; give its path",
-                               printable(program)));
+std::string text_of(const JobRef& job) {
+  return fmt::format("{}/{}", printable(job.namespace_name), printable(job.name));
 }
 
 LocalBackend::LocalBackend(std::string root, Supervise supervise)
@@ -201,16 +92,30 @@ Plan LocalBackend::render(const JobSpec& job, const Templates& templates) const 
     const auto more = read_secret(name);
     machine.secret_env.insert(machine.secret_env.end(), more.begin(), more.end());
   }
-  if (job.gpus > 0 || job.ps_gpus > 0) {
-    const auto all = find_gpus();
-    machine.gpus = unclaimed_gpus(store_.root(), all);
-    machine.gpus_in_use = all.size() - machine.gpus.size();
-    std::copy_if(all.begin(), all.end(), std::back_inserter(machine.gpus),
-                 [free = machine.gpus](const std::string& device) {
-                   return std::find(free.begin(), free.end(), device) == free.end();
-                 });
-  }
+  add_gpus(job, {}, machine);
   return render_local_plan(job, machine, templates);
+}
+
+/// `own`: devices that the job has, which come first.
+void LocalBackend::add_gpus(const JobSpec& job, const std::vector<std::string>& own,
+                            LocalMachine& machine) const {
+  if (job.gpus == 0 && job.ps_gpus == 0) {
+    return;
+  }
+  const auto is_in = [](const std::vector<std::string>& devices, const std::string& device) {
+    return std::find(devices.begin(), devices.end(), device) != devices.end();
+  };
+  const auto all = find_gpus();
+  machine.gpus = own;
+  for (const auto& device : unclaimed_gpus(store_.root(), all)) {
+    if (!is_in(own, device)) {
+      machine.gpus.push_back(device);
+    }
+  }
+  const auto free = machine.gpus;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(machine.gpus),
+               [&](const std::string& device) { return !is_in(free, device); });
+  machine.gpus_in_use = machine.gpus.size() - free.size();
 }
 
 void LocalBackend::submit(const Plan& plan, const SubmitSink& tell) {
@@ -225,7 +130,7 @@ std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
   auto gang = read_local_plan(text);
   const bool has_code = !plan.job.sync_mode.empty();
   const auto check = [&] {
-    require_startable(gang);
+    require_startable(gang, inherited_path());
     report(tell, {.step = SubmitStep::check,
                   .done = true,
                   .text = gang.mounts.empty()
@@ -264,24 +169,7 @@ std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
       staged.write(k_secrets_file, secrets);
     }
     staged.write(k_spec_file, write_job_yaml(plan.job));
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-      throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
-    }
-    const Fd read_end(ends[0]);
-    Fd write_end(ends[1]);
-    const pid_t pid = fork();
-    if (pid < 0) {
-      throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));
-    }
-    if (pid == 0) {
-      setsid(); // Ctrl-C and the terminal's end are not for it.
-      fcntl(write_end.get(), F_SETFD, 0);
-      supervise_({store_.job_path(gang.job), staged.path(), std::to_string(write_end.get())});
-      _exit(EXIT_FAILURE);
-    }
-    write_end.reset();
-    answer = read_to_end(read_end.get());
+    answer = start_supervisor(gang.job, staged.path());
   } catch (...) {
     store_.discard(staged);
     throw;
@@ -299,6 +187,28 @@ std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
   }
   throw EngineError(fmt::format("the job was not started: {}",
                                 answer.empty() ? "its supervisor ended at once" : answer));
+}
+
+/// Its answer: k_taken … of supervise.h, or an error's text.
+std::string LocalBackend::start_supervisor(const JobRef& job, const std::string& folder) const {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
+  }
+  const Fd read_end(ends[0]);
+  Fd write_end(ends[1]);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));
+  }
+  if (pid == 0) {
+    setsid(); // Ctrl-C and the terminal's end are not for it.
+    fcntl(write_end.get(), F_SETFD, 0);
+    supervise_({store_.job_path(job), folder, std::to_string(write_end.get())});
+    _exit(EXIT_FAILURE);
+  }
+  write_end.reset();
+  return read_to_end(read_end.get());
 }
 
 /// Nobody looks after a job that has ended: who comes across one whose time is over deletes it.
@@ -386,13 +296,15 @@ void LocalBackend::watch(const JobRef& job, const StatusSink& sink) {
   const auto folder = open(job);
   JobWatch watch(folder, false);
   std::string last;
+  JobOwner owner;
   while (true) {
     const auto record = viewer_.record(folder, job);
     if (!record) {
       throw NotFound(fmt::format("job {} was deleted", text_of(job)));
     }
-    if (last.empty()) {
-      watch.follow(record->owner);
+    if (last.empty() || record->owner != owner) {
+      owner = record->owner;
+      watch.follow(owner);
     }
     if (auto now = write_job_record(*record); now != last) {
       last = std::move(now);
@@ -409,24 +321,6 @@ void LocalBackend::watch(const JobRef& job, const StatusSink& sink) {
 
 void LocalBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
   read_job_logs(viewer_, open(job), job, query, sink);
-}
-
-void LocalBackend::remove(const JobRef& job) {
-  const auto folder = open(job);
-  // The record as written, not as seen: one that is final was written when no process was left.
-  if (const auto record = folder.record(); record && !is_final(record->status.phase)) {
-    if (!viewer_.is_ours(record->owner)) {
-      throw EngineError(fmt::format("job {} runs on {}: delete it there, or remove {}",
-                                    text_of(job), printable(record->owner.host),
-                                    printable(folder.path())));
-    }
-    if (viewer_.is_of_this_boot(record->owner)) {
-      stop_job(*record);
-    }
-  }
-  if (!store_.remove(folder, job)) {
-    throw NotFound(fmt::format("job {} was deleted by somebody else just now", text_of(job)));
-  }
 }
 
 } // namespace dtrain

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/local/local_plan.h"
 #include "backends/support/job_store.h"
 #include "backends/support/job_view.h"
 
@@ -10,6 +11,9 @@
 #include <vector>
 
 namespace dtrain {
+
+/// Of a job's folder: what --sync-mode brought.
+inline constexpr const char* k_code_folder = "code";
 
 class LocalBackend : public Backend {
  public:
@@ -31,6 +35,9 @@ class LocalBackend : public Backend {
   void watch(const JobRef& job, const StatusSink& sink) override;
   void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
   void remove(const JobRef& job) override;
+  void suspend(const JobRef& job) override;
+  void resume(const JobRef& job) override;
+  void scale(const JobRef& job, int workers) override;
   std::vector<CheckResult> check() override;
   JobSpec spec(const JobRef& job) override;
   int exec(const JobRef& job, const std::string& instance,
@@ -42,18 +49,18 @@ class LocalBackend : public Backend {
   JobFolder open(const JobRef& job) const;
   void forget_expired(const JobRef& job) const;
   std::string start(const Plan& plan, const SubmitSink& tell);
+  std::string start_supervisor(const JobRef& job, const std::string& folder) const;
+  void add_gpus(const JobSpec& job, const std::vector<std::string>& own,
+                LocalMachine& machine) const;
+  JobRecord record_here(const JobFolder& folder, const JobRef& job) const;
+  Plan render_again(const JobFolder& folder, const JobSpec& job, bool keep_gpus) const;
 
   JobStore store_;
   JobViewer viewer_;
   Supervise supervise_;
 };
 
-/// The bundled trainer: DTRAIN_TRAINER, else the dtrain-trainer beside this program. Empty where
-/// there is none that can be run.
-std::string find_trainer();
-
-/// Throws UsageError where `program` cannot be run, found as execvp would in `path`.
-void require_program(const std::string& program, const std::string& path,
-                     const std::string& working_dir);
+/// "default/mnist"
+std::string text_of(const JobRef& job);
 
 } // namespace dtrain

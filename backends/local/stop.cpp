@@ -51,6 +51,12 @@ bool signal_and_wait(const JobOwner& owner, int signal, Clock::time_point deadli
 
 } // namespace
 
+void signal_job(const JobOwner& owner, int signal) {
+  const auto guard = open_process(owner.guard);
+  signal_process(owner.guard, signal);
+  wait_for_end(guard, Clock::now() + milliseconds(owner.grace_period_ms) + k_patience);
+}
+
 void stop_job(const JobRecord& record) {
   const auto& owner = record.owner;
   const bool was_running = is_running(owner.guard) || is_running(owner.supervisor);

@@ -10,4 +10,8 @@ namespace dtrain {
 /// and start time, found by the job's own id in their environment.
 void stop_job(const JobRecord& record);
 
+/// Has the supervisor end the ranks in its own way, and waits until it has gone, as long as that
+/// takes beyond the grace period.
+void signal_job(const JobOwner& owner, int signal);
+
 } // namespace dtrain

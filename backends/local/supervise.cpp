@@ -1,8 +1,6 @@
 #include "backends/local/supervise.h"
 
 #include "backends/local/fork_channel.h"
-#include "backends/local/gpu_claims.h"
-#include "backends/local/gpus.h"
 #include "backends/local/local_plan.h"
 #include "backends/support/files.h"
 #include "backends/support/gang.h"
@@ -10,6 +8,7 @@
 #include "backends/support/job_view.h"
 #include "backends/support/process.h"
 #include "backends/support/random.h"
+#include "backends/support/saved_environment.h"
 #include "backends/support/time_text.h"
 #include "submit/errors.h"
 
@@ -57,29 +56,33 @@ void add_secrets(const std::string& text, EnvVars& env) {
   env.insert(env.begin(), secrets.begin(), secrets.end());
 }
 
-/// The devices of all ranks.
-std::vector<std::string> claimable_gpus(const GangPlan& plan) {
-  std::vector<std::string> devices;
-  for (const auto& rank : plan.ranks) {
-    for (auto& device : visible_gpus(rank.devices.value_or(""))) {
-      devices.push_back(std::move(device));
-    }
-  }
-  return devices;
-}
-
 /// ROOT/jobs/NAMESPACE/NAME
 std::string store_root(const std::string& job_path) {
   return std::filesystem::path(job_path).parent_path().parent_path().parent_path().string();
 }
 
-sigset_t watched_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) {
-    sigaddset(&set, signal);
+GangPlan read_plan(const JobFolder& folder) {
+  auto plan = read_local_plan(folder.read(k_plan_file).value_or(""));
+  add_secrets(folder.read(k_secrets_file).value_or(""), plan.env);
+  return plan;
+}
+
+/// Makes the job that is suspended this process's. False where it is another's by now, or none.
+bool take_over(const JobStore& store, const JobFolder& folder, const JobRef& job,
+               JobRecord& record) {
+  const FolderLock lock(folder);
+  const auto before = folder.record();
+  if (!before || before->status.phase != Phase::queuing || !store.is_current(folder, job)) {
+    return false;
   }
-  return set;
+  auto& status = record.status;
+  status.uid = before->status.uid;
+  status.created = before->status.created;
+  status.started = before->status.started;
+  status.restarts = before->status.restarts;
+  folder.set_record(record);
+  unlinkat(folder.fd(), k_environment_file, 0);
+  return true;
 }
 
 /// Takes the job and runs it to its end. Throws where it cannot take it.
@@ -89,18 +92,13 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   if (!guard_end || getppid() != guard.pid) {
     throw EngineError("the job's guard process was killed");
   }
-  const auto text = staged.read(k_plan_file);
-  auto plan = read_local_plan(text.value_or(""));
-  add_secrets(staged.read(k_secrets_file).value_or(""), plan.env);
+  const auto plan = read_plan(staged);
   const auto root = store_root(assignment.job_path);
-  const auto devices = claimable_gpus(plan);
-  const auto claims = claim_gpus(root, unclaimed_gpus(root, devices));
-  // Another job has taken what was free when the plan was made.
-  if (!claims || claims->size() + plan.gpus_shared < devices.size()) {
+  ForkChannel channel(limit, root);
+  if (!channel.claim_devices(plan)) {
     write_all(assignment.answer.get(), k_gpus_taken);
     return;
   }
-  ForkChannel channel(limit);
   JobRecord record;
   record.status = Gang::initial_status(plan, channel);
   record.status.uid = random_hex(k_uid_bytes);
@@ -110,10 +108,16 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   record.owner.supervisor = this_process();
   record.owner.grace_period_ms = plan.grace_period_ms;
   JobFolder folder(Fd(fcntl(staged.fd(), F_DUPFD_CLOEXEC, 0)), staged.path());
-  Gang gang(plan, channel, folder, record, std::move(guard_end));
-  folder.set_record(record);
+  Gang gang(
+      plan, [&] { return read_plan(folder); }, channel, folder, record, std::move(guard_end));
   const JobStore store(root);
-  const bool taken = store.publish(folder, plan.job);
+  bool taken = false;
+  if (assignment.staged_path == assignment.job_path) {
+    taken = take_over(store, folder, plan.job, record);
+  } else {
+    folder.set_record(record);
+    taken = store.publish(folder, plan.job);
+  }
   write_all(assignment.answer.get(), taken ? k_taken : k_name_in_use);
   if (!taken) {
     return;
@@ -136,7 +140,7 @@ int supervisor(Assignment& assignment, const JobFolder& staged, const rlimit& li
 
 /// The supervisor is gone: ends all that it left, which are our descendants now.
 void sweep() {
-  const auto set = watched_signals();
+  const auto set = gang_signals();
   while (true) {
     for (const auto& process : descendants(getpid())) {
       signal_process(process.id, SIGKILL);
@@ -155,7 +159,7 @@ void sweep() {
 /// Says in the record what became of the supervisor, where it could not itself.
 void record_loss(const JobFolder& folder, const std::string& reason) {
   auto record = folder.record();
-  if (!record || is_final(record->status.phase)) {
+  if (!record || !needs_supervisor(record->status.phase) || record->owner.guard != this_process()) {
     return;
   }
   auto& status = record->status;
@@ -174,7 +178,7 @@ void record_loss(const JobFolder& folder, const std::string& reason) {
 }
 
 int guard(pid_t supervisor_pid, const JobFolder& folder, const std::string& job_path) {
-  const auto set = watched_signals();
+  const auto set = gang_signals();
   int wait_status = 0;
   while (true) {
     const auto pid = waitpid(supervisor_pid, &wait_status, WNOHANG);
@@ -182,8 +186,8 @@ int guard(pid_t supervisor_pid, const JobFolder& folder, const std::string& job_
       break;
     }
     const int signal = sigwaitinfo(&set, nullptr);
-    if (signal == SIGTERM || signal == SIGINT) {
-      kill(supervisor_pid, SIGTERM); // Not yet waited for: the pid is its own.
+    if (signal > 0 && signal != SIGCHLD) {
+      kill(supervisor_pid, signal); // Not yet waited for: the pid is its own.
     }
   }
   sweep();
@@ -229,9 +233,12 @@ int supervise_main(const std::vector<std::string>& args) {
                          assignment.staged_path);
   detach(folder, answer);
   static_cast<void>(chdir("/"));
+  if (const auto text = folder.read(k_environment_file)) {
+    set_environment(*text);
+  }
 
   unsetenv("DTRAIN_GIT_TOKEN"); // Not the ranks' to know.
-  const auto set = watched_signals();
+  const auto set = gang_signals();
   sigprocmask(SIG_SETMASK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
   const auto limit = raise_file_limit(); // Four descriptors a rank.

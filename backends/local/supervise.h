@@ -7,7 +7,11 @@
 //    └ supervisor  runs the gang (support/gang.h); ends it where the guard dies
 //        └ ranks     die with the supervisor (PR_SET_PDEATHSIG)
 //
-// Both are child subreapers: a rank's daemons cannot get away. SIGTERM to either ends the job.
+// Both are child subreapers: a rank's daemons cannot get away. Signals to the guard are for the
+// gang: SIGTERM ends the job, SIGTSTP suspends it, SIGHUP has its plan read again.
+//
+// A suspended job has no process; what starts it again is the same entry point, given the job's own
+// folder as the staged one, and the environment that its ranks had.
 #pragma once
 
 #include <string>
@@ -15,7 +19,7 @@
 
 namespace dtrain {
 
-/// `args`: the folder that the job is to have, the staged folder that it has, and a pipe's
+/// `args`: the folder that the job is to have, the one that it has, and a pipe's
 /// descriptor on which one message says how it went: k_taken, k_name_in_use, k_gpus_taken or an
 /// error's text.
 int supervise_main(const std::vector<std::string>& args);

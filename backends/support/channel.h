@@ -34,6 +34,13 @@ class Channel {
   /// Reserves ports and says where each rank will run; what the last call reserved is given back.
   virtual GangPlace place(const GangPlan& plan) = 0;
 
+  /// Reserves a port for one rank more.
+  virtual RankPlace place_one(const GangRank& rank) = 0;
+
+  /// Sees to it that no other job is given the ranks' devices, and lets go of those that it held
+  /// and no rank has.
+  virtual void hold_devices(const GangPlan& plan) = 0;
+
   /// The host's name as people know it, for NODE.
   virtual std::string node(int rank) const = 0;
 
@@ -44,6 +51,9 @@ class Channel {
   /// Signals every process of the gang: those of `running` (not yet waited for) and all below them,
   /// and whatever other ranks left behind.
   virtual void signal(const std::vector<pid_t>& running, int signal) = 0;
+
+  /// Signals one rank, not yet waited for, and all below it.
+  virtual void signal_rank(pid_t rank, int signal) = 0;
 };
 
 } // namespace dtrain

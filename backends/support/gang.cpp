@@ -4,6 +4,7 @@
 #include "backends/support/launcher_tools.h"
 #include "backends/support/process.h"
 #include "backends/support/random.h"
+#include "backends/support/saved_environment.h"
 #include "backends/support/time_text.h"
 #include "submit/duration.h"
 #include "submit/errors.h"
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,11 +36,7 @@ constexpr const char* k_visible_devices = "CUDA_VISIBLE_DEVICES";
 constexpr milliseconds k_evaluator_patience{60'000}; ///< For the last checkpoint.
 
 Fd open_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) {
-    sigaddset(&set, signal);
-  }
+  const auto set = gang_signals();
   Fd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) {
     throw EngineError(fmt::format("cannot watch processes: {}", errno_text()));
@@ -50,10 +48,20 @@ constexpr const char* k_workspace = "root";
 
 } // namespace
 
-Gang::Gang(const GangPlan& plan, Channel& channel, const JobFolder& folder, JobRecord& record,
-           Fd guard)
-    : plan_(plan), channel_(channel), folder_(folder), record_(record), guard_(std::move(guard)),
-      signals_(open_signals()), ranks_(plan.ranks.size()), token_(random_hex(k_token_bytes)),
+sigset_t gang_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGTSTP, SIGHUP}) {
+    sigaddset(&set, signal);
+  }
+  return set;
+}
+
+Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder& folder,
+           JobRecord& record, Fd guard)
+    : plan_(std::move(plan)), read_plan_(std::move(read_plan)), channel_(channel), folder_(folder),
+      record_(record), guard_(std::move(guard)), signals_(open_signals()),
+      ranks_(plan_.ranks.size()), token_(random_hex(k_token_bytes)),
       block_(RankOutput::k_block_bytes) {
   folder_.reserve_last_record(k_record_bytes + k_instance_bytes * plan_.ranks.size());
   loop_.add(signals_.get(), [this] { on_signal(); });
@@ -76,18 +84,11 @@ JobStatus Gang::initial_status(const GangPlan& plan, const Channel& channel) {
   status.labels = plan.labels;
   status.phase = Phase::pending;
   status.created = time_now();
-  for (const auto& rank : plan.ranks) {
-    status.gpus_requested += rank.gpus;
-    status.gpus_allocated += rank.gpus_allocated();
-  }
+  count_gpus(plan, status);
   status.node = channel.node(0);
   for (int rank = 0; rank < count; ++rank) {
-    InstanceStatus instance;
-    instance.name = plan.ranks[static_cast<std::size_t>(rank)].instance;
-    instance.is_chief = rank == 0;
-    instance.gpus = plan.ranks[static_cast<std::size_t>(rank)].gpus;
-    instance.node = channel.node(rank);
-    status.instances.push_back(std::move(instance));
+    const auto& planned = plan.ranks[static_cast<std::size_t>(rank)];
+    status.instances.push_back(pending_instance(planned, rank == 0, channel.node(rank)));
   }
   return status;
 }
@@ -98,9 +99,14 @@ void Gang::run() {
     timeout_ = Clock::now() + milliseconds(plan_.running_timeout_ms);
   }
   bool succeeded = run_once();
-  while (!succeeded && !stopping_ && status.restarts + anew_ < plan_.max_restarts) {
+  while (!succeeded && !stopping_ && !suspending_ && status.restarts + anew_ < plan_.max_restarts) {
     ++status.restarts;
     succeeded = run_once();
+  }
+  const bool may_go_on = !status.cause || status.restarts + anew_ < plan_.max_restarts;
+  if (suspending_ && !stopping_ && !succeeded && may_go_on) {
+    record_suspended();
+    return;
   }
   status.phase = succeeded ? Phase::succeeded : Phase::failed;
   status.ended = time_now();
@@ -123,6 +129,7 @@ bool Gang::run_once() {
   status.cause.reset();
   status.reason.clear();
   try {
+    apply_plan();
     start_ranks();
   } catch (const Error& error) {
     status.cause = job_failure(status.node, error.what());
@@ -136,7 +143,7 @@ bool Gang::run_once() {
     advance();
   }
   finish_output();
-  return !status.cause && !stopping_;
+  return !status.cause && !stopping_ && !suspending_;
 }
 
 void Gang::start_ranks() {
@@ -227,6 +234,11 @@ void Gang::on_signal() {
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo == SIGCHLD) {
       reap();
+    } else if (info.ssi_signo == SIGTSTP) {
+      suspend();
+    } else if (info.ssi_signo == SIGHUP) {
+      plan_changed_ = true;
+      follow_plan();
     } else {
       stop("stopped on request");
     }
@@ -251,6 +263,11 @@ void Gang::reap() {
     if (found != ranks_.end()) {
       found->pid = 0;
       rank_ended(static_cast<std::size_t>(found - ranks_.begin()), wait_status);
+    }
+    const auto leaver = std::find_if(leavers_.begin(), leavers_.end(),
+                                     [&](const Rank& rank) { return rank.pid == pid; });
+    if (leaver != leavers_.end()) {
+      left(static_cast<std::size_t>(leaver - leavers_.begin()));
     }
   }
   if (state_ != State::running || !deciders_ended()) {
@@ -325,7 +342,7 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
     dirty_ = true;
     write_deadline_ = Clock::now() + k_record_interval;
   }
-  if (!failed || status.cause || stopping_) {
+  if (!failed || status.cause || stopping_ || suspending_) {
     return;
   }
   const auto ending = fmt::format("{} on {} ended with {}", instance.name, instance.node,
@@ -359,6 +376,36 @@ void Gang::stop(const std::string& reason) {
   }
 }
 
+/// Not where all that decide have succeeded: the job is as good as over.
+void Gang::suspend() {
+  if (winding_down_ || state_ == State::ended) {
+    return;
+  }
+  suspending_ = true;
+  if (state_ == State::running) {
+    end(State::terminating);
+  }
+}
+
+void Gang::record_suspended() {
+  auto& status = record_.status;
+  status.restarts += status.cause ? 1 : 0;
+  status.phase = Phase::queuing;
+  status.reason = k_suspended;
+  status.cause.reset();
+  status.tensorboard.clear();
+  status.gpus_allocated = 0;
+  for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
+    status.instances[i] = pending_instance(plan_.ranks[i], i == 0, "");
+  }
+  try {
+    folder_.write(k_environment_file, environment_text(environ));
+  } catch (const Error&) {
+    // A full disk: who resumes the job gives it an environment.
+  }
+  folder_.set_last_record(record_);
+}
+
 void Gang::end(State state) {
   state_ = state;
   const bool kill = state == State::killing;
@@ -383,6 +430,12 @@ void Gang::advance() {
     end(state_ == State::running ? State::terminating : State::killing);
     reap();
   }
+  if (now >= leave_deadline_) {
+    leave_deadline_ = now + k_kill_interval;
+    for (const auto& leaver : leavers_) {
+      channel_.signal_rank(leaver.pid, SIGKILL);
+    }
+  }
   if (now >= partial_deadline_) {
     flush_partials();
   }
@@ -400,9 +453,11 @@ void Gang::expect_partial() {
 
 void Gang::flush_partials() {
   partial_deadline_ = Clock::time_point::max();
-  for (auto& rank : ranks_) {
-    if (rank.output && rank.output->log().has_partial()) {
-      rank.output->log().flush_partial(time_now());
+  for (auto* some : {&ranks_, &leavers_}) {
+    for (auto& rank : *some) {
+      if (rank.output && rank.output->log().has_partial()) {
+        rank.output->log().flush_partial(time_now());
+      }
     }
   }
 }
@@ -418,6 +473,7 @@ void Gang::write_record() {
 }
 
 void Gang::finish_output() {
+  leavers_.clear();
   for (auto& rank : ranks_) {
     if (rank.output) {
       rank.output->finish();
@@ -435,11 +491,14 @@ std::vector<pid_t> Gang::running_pids() const {
       pids.push_back(rank.pid);
     }
   }
+  for (const auto& leaver : leavers_) {
+    pids.push_back(leaver.pid);
+  }
   return pids;
 }
 
 Clock::time_point Gang::next_deadline() const {
-  return std::min({timeout_, end_deadline_, write_deadline_, partial_deadline_});
+  return std::min({timeout_, end_deadline_, leave_deadline_, write_deadline_, partial_deadline_});
 }
 
 } // namespace dtrain

@@ -52,4 +52,23 @@ struct GangPlan {
   std::vector<std::string> labels;
 };
 
+/// Not yet started.
+inline InstanceStatus pending_instance(const GangRank& rank, bool is_chief, std::string node) {
+  InstanceStatus instance;
+  instance.name = rank.instance;
+  instance.is_chief = is_chief;
+  instance.gpus = rank.gpus;
+  instance.node = std::move(node);
+  return instance;
+}
+
+/// Sums up what the ranks ask for and have.
+inline void count_gpus(const GangPlan& plan, JobSummary& job) {
+  job.gpus_requested = job.gpus_allocated = 0;
+  for (const auto& rank : plan.ranks) {
+    job.gpus_requested += rank.gpus;
+    job.gpus_allocated += rank.gpus_allocated();
+  }
+}
+
 } // namespace dtrain

@@ -36,11 +36,20 @@ std::vector<std::string> wanted_instances(const JobStatus& status, const LogQuer
 class RunFiles {
  public:
   RunFiles(const JobFolder& folder, std::vector<std::string> names, int restart, std::int64_t tail)
-      : folder_(&folder), names_(std::move(names)), restart_(restart), tail_(tail) {
-    readers_.reserve(names_.size()); // They stay where they are: entries view into them.
+      : folder_(&folder), names_(std::move(names)), known_(names_), restart_(restart), tail_(tail) {
   }
 
-  std::vector<LogReader>& open_all() {
+  /// Instances that the job has by now: it was scaled.
+  void add_new(const std::vector<std::string>& names) {
+    for (const auto& name : names) {
+      if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
+        known_.push_back(name);
+        names_.push_back(name);
+      }
+    }
+  }
+
+  std::deque<LogReader>& open_all() {
     while (!names_.empty()) { // They are made in this order.
       const auto path = log_file_name(names_.front(), restart_);
       Fd file(openat(folder_->fd(), path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -58,10 +67,11 @@ class RunFiles {
 
  private:
   const JobFolder* folder_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_; ///< Whose file is not there yet.
+  std::vector<std::string> known_;
   int restart_;
   std::int64_t tail_;
-  std::vector<LogReader> readers_;
+  std::deque<LogReader> readers_;
 };
 
 } // namespace
@@ -73,7 +83,8 @@ void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRe
   if (!record) {
     throw NotFound(fmt::format("job {} was deleted", printable(job.name)));
   }
-  watch.follow(record->owner);
+  auto owner = record->owner;
+  watch.follow(owner);
   raise_file_limit(); // A file an instance.
   const auto names = wanted_instances(record->status, query);
   int restart = record->status.restarts - (query.previous ? 1 : 0);
@@ -92,6 +103,13 @@ void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRe
     const auto now = time_now();
     record = viewer.record(folder, job);
     const bool job_ended = !record || is_final(record->status.phase);
+    if (record && record->owner != owner) { // It was resumed.
+      owner = record->owner;
+      watch.follow(owner);
+    }
+    if (record && query.instance.empty()) {
+      files.add_new(wanted_instances(record->status, query));
+    }
     const bool run_ended = job_ended || record->status.restarts > restart;
     if (!merge_logs(files.open_all(), query.since, run_ended ? k_no_horizon : now, sink, held)) {
       return;

@@ -117,12 +117,20 @@ void JobFolder::set_last_record(const JobRecord& record) const {
 
 Fd JobFolder::create_log(std::string_view instance, int restart) const {
   const auto name = log_file_name(instance, restart);
-  Fd file(openat(fd(), name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  Fd file(openat(fd(), name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!file) {
     throw Error(fmt::format("cannot write {}/{}: {}", printable(path_), name, errno_text()));
   }
   return file;
 }
+
+FolderLock::FolderLock(const JobFolder& folder) : fd_(folder.fd()) {
+  if (flock(fd_, LOCK_EX) != 0) {
+    throw Error(fmt::format("cannot lock {}: {}", printable(folder.path()), errno_text()));
+  }
+}
+
+FolderLock::~FolderLock() { flock(fd_, LOCK_UN); }
 
 std::string JobStore::default_root() {
   // The XDG specification has a relative path ignored.
@@ -222,19 +230,22 @@ std::optional<JobFolder> JobStore::open(const JobRef& job) const {
   return JobFolder(std::move(folder), job_path(job));
 }
 
+bool JobStore::is_current(const JobFolder& folder, const JobRef& job) const {
+  const Fd jobs = open_folder(k_jobs, false);
+  return jobs &&
+         same_file(jobs.get(), fmt::format("{}/{}", job.namespace_name, job.name), folder.fd());
+}
+
 bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
   const Fd jobs = open_folder(k_jobs, false);
   if (!jobs) {
     return false;
   }
-  // Whoever holds the lock of a folder is the only one to take its name away.
-  if (flock(folder.fd(), LOCK_EX) != 0) {
-    throw Error(fmt::format("cannot lock {}: {}", printable(folder.path()), errno_text()));
-  }
-  const auto name = fmt::format("{}/{}", job.namespace_name, job.name);
-  if (!same_file(jobs.get(), name, folder.fd())) {
+  const FolderLock lock(folder);
+  if (!is_current(folder, job)) {
     return false;
   }
+  const auto name = fmt::format("{}/{}", job.namespace_name, job.name);
   const Fd staging = open_folder(k_staging, true);
   const auto self = this_process();
   for (int attempt = 0;; ++attempt) {

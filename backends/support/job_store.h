@@ -3,7 +3,7 @@
 //   ROOT/jobs/NAMESPACE/NAME/plan.yaml     what is carried out
 //                            job.yaml      the job as it was submitted, for `clone`
 //                            status.json   job_record.h, replaced at every change
-//                            hostfile, code/, bin/, secrets   where the job has them
+//                            hostfile, code/, bin/, secrets, environment   where the job has them
 //                            logs/INSTANCE.RESTART.log   log_format.h
 //                            supervisor.log              what went wrong in the supervisor itself
 //   ROOT/staging/…                         folders on their way in or out
@@ -53,12 +53,25 @@ class JobFolder {
   void reserve_last_record(std::size_t bytes) const;
   void set_last_record(const JobRecord& record) const;
 
-  /// An empty log file to append to. Throws Error.
+  /// A log file to append to: an instance that was suspended, or scaled away, has one. Throws
+  /// Error.
   Fd create_log(std::string_view instance, int restart) const;
 
  private:
   Fd folder_;
   std::string path_;
+};
+
+/// While it lives, nobody else takes the job away or takes it over. Throws Error.
+class FolderLock {
+ public:
+  explicit FolderLock(const JobFolder& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_;
 };
 
 class JobStore {
@@ -80,6 +93,9 @@ class JobStore {
   void discard(const JobFolder& folder) const;
 
   std::optional<JobFolder> open(const JobRef& job) const;
+
+  /// False where the name has gone to another job or none since it was opened.
+  bool is_current(const JobFolder& folder, const JobRef& job) const;
 
   /// Takes the job's name away and removes the folder. False where another process did so already.
   bool remove(const JobFolder& folder, const JobRef& job) const;

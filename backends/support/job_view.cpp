@@ -37,7 +37,7 @@ bool JobViewer::is_abandoned(const JobOwner& owner) const {
 std::vector<JobSummary> JobViewer::list(std::string_view namespace_name) const {
   std::vector<JobSummary> jobs;
   store_.for_each(namespace_name, [&](const JobRef& job, std::optional<JobRecordHead> head) {
-    if (head && (is_final(head->summary.phase) || !is_abandoned(head->owner))) {
+    if (head && (!needs_supervisor(head->summary.phase) || !is_abandoned(head->owner))) {
       jobs.push_back(std::move(head->summary));
       return;
     }
@@ -53,9 +53,9 @@ std::vector<JobSummary> JobViewer::list(std::string_view namespace_name) const {
 
 std::optional<JobRecord> JobViewer::record(const JobFolder& folder, const JobRef& job) const {
   auto record = folder.record();
-  if (record && !is_final(record->status.phase) && is_abandoned(record->owner)) {
+  if (record && needs_supervisor(record->status.phase) && is_abandoned(record->owner)) {
     record = folder.record(); // It may have ended between the two looks.
-    if (record && !is_final(record->status.phase)) {
+    if (record && needs_supervisor(record->status.phase)) {
       auto& status = record->status;
       status.phase = Phase::failed;
       status.reason = k_abandoned;

@@ -31,6 +31,9 @@ class JobViewer {
   std::string boot_;
 };
 
+/// False of a job that has ended or is suspended: it has no process.
+constexpr bool needs_supervisor(Phase phase) { return !is_final(phase) && phase != Phase::queuing; }
+
 /// This machine's name.
 std::string host_name();
 

@@ -11,6 +11,11 @@
 
 namespace dtrain {
 
+LogFile::LogFile(Fd file) : file_(std::move(file)) {
+  const auto end = file_ ? lseek(file_.get(), 0, SEEK_END) : 0;
+  size_ = whole_size_ = std::max<std::int64_t>(end, 0);
+}
+
 void LogFile::write(Stream stream, std::string_view bytes, Time now) {
   time_ = std::max(time_, now);
   auto& partial = partial_[static_cast<std::size_t>(stream)];

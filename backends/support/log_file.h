@@ -27,8 +27,8 @@ class LogFile {
   static constexpr std::size_t k_last_lines = 20;      ///< Kept of stderr, for a failure's cause.
   static constexpr std::size_t k_longest_last_line = 2048;
 
-  /// Takes an empty file, opened for appending; without one, lines are only kept.
-  explicit LogFile(Fd file) : file_(std::move(file)) {}
+  /// Takes a file of whole entries, opened for appending; without one, lines are only kept.
+  explicit LogFile(Fd file);
 
   void write(Stream stream, std::string_view bytes, Time now);
 

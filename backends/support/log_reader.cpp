@@ -91,7 +91,7 @@ const LogLine* LogReader::peek() {
 
 void LogReader::next() { has_line_ = false; }
 
-bool merge_logs(std::vector<LogReader>& readers, Time since, Time horizon, const LogSink& sink,
+bool merge_logs(std::deque<LogReader>& readers, Time since, Time horizon, const LogSink& sink,
                 bool& held) {
   using Entry = std::pair<Time, std::size_t>; // Ties go to the lower rank.
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;

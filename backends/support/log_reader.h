@@ -4,6 +4,7 @@
 #include "backends/backend.h"
 #include "backends/support/fd.h"
 
+#include <deque>
 #include <limits>
 #include <string>
 #include <vector>
@@ -37,8 +38,9 @@ class LogReader {
 
 /// Gives the entries of all readers in time order (k-way merge: O(log k) an entry), those before
 /// `since` left out, up to the time `horizon`. False where the sink wants no more.
-/// `held`: set where entries beyond the horizon are left.
-bool merge_logs(std::vector<LogReader>& readers, Time since, Time horizon, const LogSink& sink,
+/// They must stay where they are: entries view into them. `held`: set where entries beyond the
+/// horizon are left.
+bool merge_logs(std::deque<LogReader>& readers, Time since, Time horizon, const LogSink& sink,
                 bool& held);
 
 inline constexpr Time k_no_horizon = std::numeric_limits<Time>::max();

@@ -85,15 +85,6 @@ def test_a_clone_is_the_same_job_with_the_changes(home):
     home.dtrain("clone", "nobody", expect=EXIT_NOT_FOUND)
 
 
-@pytest.mark.parametrize("words", [["suspend", "x"], ["resume", "x"], ["scale", "x", "--workers=2"]],
-                         ids=str)
-def test_what_the_engine_cannot_do_names_the_engine(home, words):
-    home.submit("x", "sleep", "600")
-    result = home.dtrain(*words, expect=EXIT_USAGE)
-    assert "local" in result.err and result.err.count("\n") == 1
-    home.dtrain("delete", "x")
-
-
 def test_wait_reports_each_job_as_it_ends(home):
     home.submit("late", "sh", "-c", "until [ -e go ]; do sleep 0.05; done")
     home.submit("early", "true")

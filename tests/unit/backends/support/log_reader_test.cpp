@@ -23,7 +23,7 @@ std::string entries(const std::vector<std::pair<Time, std::string>>& lines) {
   return text;
 }
 
-std::vector<std::string> merged(std::vector<LogReader>& readers, Time since = 0,
+std::vector<std::string> merged(std::deque<LogReader>& readers, Time since = 0,
                                 Time horizon = k_no_horizon) {
   std::vector<std::string> lines;
   bool held = false;
@@ -60,7 +60,7 @@ TEST_CASE("what is no log entry is not taken for one") {
 
 TEST_CASE("the logs of a gang come in time order, ties by rank") {
   const test::TemporaryFolder folder;
-  std::vector<LogReader> readers;
+  std::deque<LogReader> readers;
   readers.push_back(reader(folder.write("a", entries({{10, "a1"}, {30, "a2"}})), "worker-0"));
   readers.push_back(
       reader(folder.write("b", entries({{10, "b1"}, {20, "b2"}, {40, "b3"}})), "worker-1"));
@@ -70,7 +70,7 @@ TEST_CASE("the logs of a gang come in time order, ties by rank") {
 
 TEST_CASE("entries beyond the horizon wait for the next round, older than asked are left out") {
   const test::TemporaryFolder folder;
-  std::vector<LogReader> readers;
+  std::deque<LogReader> readers;
   readers.push_back(reader(folder.write("a", entries({{10, "a1"}, {20, "a2"}, {30, "a3"}})), "w"));
   CHECK(merged(readers, 15, 25) == Lines{"w:a2"});
   CHECK(merged(readers) == Lines{"w:a3"});
@@ -80,7 +80,7 @@ TEST_CASE("a line still being written waits until it is whole, a damaged one is 
   const test::TemporaryFolder folder;
   const auto text = entries({{10, "whole"}, {20, "growing"}});
   const auto path = folder.write("a", "rubbish\n" + text.substr(0, text.size() - 4));
-  std::vector<LogReader> readers;
+  std::deque<LogReader> readers;
   readers.push_back(reader(path, "w"));
   CHECK(merged(readers) == Lines{"w:whole"});
   std::ofstream(path, std::ios::app) << text.substr(text.size() - 4);
@@ -98,7 +98,7 @@ TEST_CASE("tail finds the last lines, in files small and large") {
     for (const int tail : {0, 1, 2, 1999, 5000}) {
       auto one = reader(path, "w");
       one.skip_to_tail(tail);
-      std::vector<LogReader> readers;
+      std::deque<LogReader> readers;
       readers.push_back(std::move(one));
       const auto found = merged(readers);
       CHECK(found.size() == static_cast<std::size_t>(std::min(count, tail)));

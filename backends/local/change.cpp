@@ -1,0 +1,163 @@
+// Changing a local job that is there: suspend, resume, scale, delete.
+//
+// What a job is to be stands in its folder (plan.yaml, job.yaml); a signal has its supervisor look.
+#include "backends/local/gpus.h"
+#include "backends/local/local_backend.h"
+#include "backends/local/programs.h"
+#include "backends/local/stop.h"
+#include "backends/local/supervise.h"
+#include "backends/support/gang.h"
+#include "backends/support/process.h"
+#include "backends/support/saved_environment.h"
+#include "backends/support/template_files.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+namespace dtrain {
+
+namespace {
+
+/// What add_secrets() of the supervisor reads, as a plan has it.
+std::vector<std::string> secrets_of(const JobFolder& folder) {
+  std::vector<std::string> secrets;
+  const auto text = folder.read(k_secrets_file).value_or("");
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\0', begin), text.size());
+    secrets.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return secrets;
+}
+
+void require_alive(const JobSummary& job) {
+  if (is_final(job.phase)) {
+    throw UsageError(fmt::format("job {} has ended ({}): there is nothing to change", job.name,
+                                 phase_name(job.phase)));
+  }
+}
+
+} // namespace
+
+/// Of a job that has not ended, and whose processes are of this machine.
+JobRecord LocalBackend::record_here(const JobFolder& folder, const JobRef& job) const {
+  auto record = viewer_.record(folder, job);
+  if (!record) {
+    throw NotFound(fmt::format("job {} was deleted", text_of(job)));
+  }
+  require_alive(record->status);
+  if (!viewer_.is_ours(record->owner) && needs_supervisor(record->status.phase)) {
+    throw EngineError(fmt::format("job {} runs on {}: change it there", text_of(job),
+                                  printable(record->owner.host)));
+  }
+  return std::move(*record);
+}
+
+/// The plan of a job that was submitted, for other GPUs or another number of workers.
+Plan LocalBackend::render_again(const JobFolder& folder, const JobSpec& job, bool keep_gpus) const {
+  const auto before = read_local_plan(folder.read(k_plan_file).value_or(""));
+  LocalMachine machine;
+  machine.working_dir = before.working_dir;
+  machine.trainer = job.runs_bundled_trainer() ? before.command.front() : "";
+  machine.code_dir = folder.path() + "/" + k_code_folder;
+  machine.secret_env = secrets_of(folder);
+  std::vector<std::string> own;
+  for (const auto& rank : before.ranks) {
+    if (rank.role == k_tensorboard) {
+      machine.tensorboard = rank.command.front();
+    }
+    for (auto& device : visible_gpus(rank.devices.value_or(""))) {
+      own.push_back(std::move(device));
+    }
+  }
+  add_gpus(job, keep_gpus ? own : std::vector<std::string>(), machine);
+  return render_local_plan(job, machine, read_templates(job, template_folder()));
+}
+
+void LocalBackend::suspend(const JobRef& job) {
+  const auto folder = open(job);
+  const auto record = record_here(folder, job);
+  if (record.status.phase == Phase::queuing) {
+    return;
+  }
+  signal_job(record.owner, SIGTSTP);
+  const auto after = viewer_.record(folder, job);
+  if (!after) {
+    throw NotFound(fmt::format("job {} was deleted", text_of(job)));
+  }
+  require_alive(after->status);
+  if (after->status.phase != Phase::queuing) {
+    throw EngineError(fmt::format("job {} did not end: see {}/{}", text_of(job),
+                                  printable(folder.path()), k_supervisor_log));
+  }
+}
+
+void LocalBackend::resume(const JobRef& job) {
+  std::string answer = k_gpus_taken;
+  while (answer == k_gpus_taken) { // Then with others that are free.
+    const auto folder = open(job);
+    {
+      const FolderLock lock(folder);
+      if (record_here(folder, job).status.phase != Phase::queuing) {
+        return;
+      }
+      const auto plan = render_again(folder, spec(job), false);
+      const auto saved = folder.read(k_environment_file);
+      const auto path = saved ? saved_variable(*saved, "PATH") : std::nullopt;
+      const auto& text = plan.documents.front().text;
+      require_startable(read_local_plan(text), path.value_or(inherited_path()));
+      folder.write(k_plan_file, text);
+    }
+    answer = start_supervisor(job, folder.path());
+  }
+  if (answer != k_taken && answer != k_name_in_use) { // Somebody else has resumed it.
+    throw EngineError(fmt::format("the job was not resumed: {}",
+                                  answer.empty() ? "its supervisor ended at once" : answer));
+  }
+}
+
+void LocalBackend::scale(const JobRef& job, int workers) {
+  const auto folder = open(job);
+  const FolderLock lock(folder);
+  const auto record = record_here(folder, job);
+  auto wanted = spec(job);
+  if (wanted.min_workers == 0 && wanted.max_workers == 0) {
+    throw UsageError(fmt::format("job {} is not elastic: submit it with --min-workers and "
+                                 "--max-workers",
+                                 job.name));
+  }
+  wanted.workers = workers;
+  wanted = dtrain::resolve(wanted);
+  const auto plan = render_again(folder, wanted, needs_supervisor(record.status.phase));
+  folder.write(k_plan_file, plan.documents.front().text);
+  folder.write(k_spec_file, write_job_yaml(wanted));
+  if (needs_supervisor(record.status.phase)) {
+    signal_process(record.owner.guard, SIGHUP);
+  }
+}
+
+void LocalBackend::remove(const JobRef& job) {
+  const auto folder = open(job);
+  {
+    const FolderLock lock(folder); // Nobody resumes it meanwhile.
+    // The record as written, not as seen: one that is final was written when no process was left.
+    if (const auto record = folder.record(); record && needs_supervisor(record->status.phase)) {
+      if (!viewer_.is_ours(record->owner)) {
+        throw EngineError(fmt::format("job {} runs on {}: delete it there, or remove {}",
+                                      text_of(job), printable(record->owner.host),
+                                      printable(folder.path())));
+      }
+      if (viewer_.is_of_this_boot(record->owner)) {
+        stop_job(*record);
+      }
+    }
+    if (store_.remove(folder, job)) {
+      return;
+    }
+  }
+  throw NotFound(fmt::format("job {} was deleted by somebody else just now", text_of(job)));
+}
+
+} // namespace dtrain

@@ -1,0 +1,52 @@
+#include "backends/support/saved_environment.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+
+namespace dtrain {
+
+namespace {
+
+/// Calls `visit` with name and value of each.
+void for_each_variable(std::string_view text,
+                       const std::function<void(std::string_view, std::string_view)>& visit) {
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\0'), text.size());
+    const auto variable = text.substr(0, end);
+    if (const auto equals = variable.find('='); equals != std::string_view::npos && equals > 0) {
+      visit(variable.substr(0, equals), variable.substr(equals + 1));
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+} // namespace
+
+std::string environment_text(const char* const* variables) {
+  std::string text;
+  for (; *variables != nullptr; ++variables) {
+    text += *variables;
+    text += '\0';
+  }
+  return text;
+}
+
+void set_environment(const std::string& text) {
+  clearenv();
+  for_each_variable(text, [](std::string_view name, std::string_view value) {
+    setenv(std::string(name).c_str(), std::string(value).c_str(), 1);
+  });
+}
+
+std::optional<std::string> saved_variable(std::string_view text, std::string_view name) {
+  std::optional<std::string> found;
+  for_each_variable(text, [&](std::string_view key, std::string_view value) {
+    if (key == name) {
+      found = value;
+    }
+  });
+  return found;
+}
+
+} // namespace dtrain
