@@ -93,6 +93,41 @@ void require_identity(const UserTemplate& file, const YAML::Node& built_in, cons
   }
 }
 
+void add_names(const json& data, std::vector<std::string>& names) {
+  if (data.is_object()) {
+    for (const auto& [key, value] : data.items()) {
+      names.push_back(key);
+      add_names(value, names);
+    }
+  } else if (data.is_array()) {
+    for (const auto& value : data) {
+      add_names(value, names);
+    }
+  }
+}
+
+/// Of a section that this job does not enter, no tag is looked up: there a name must at least be
+/// one that some job has, which are those of the built-in template.
+void require_known_names(const UserTemplate& own, const BuiltinTemplate& built_in,
+                         const json& data) {
+  std::vector<std::string> known = {"."};
+  add_names(data, known);
+  for (const TemplateTag& tag : scan_template(built_in.name, built_in.text)) {
+    known.push_back(tag.name);
+  }
+  for (const TemplateTag& tag : scan_template(own.path, own.text)) {
+    const bool has_name =
+        tag.kind != TemplateTag::Kind::comment && tag.kind != TemplateTag::Kind::close;
+    if (has_name && std::find(known.begin(), known.end(), tag.name) == known.end()) {
+      const auto near = nearest(tag.name, known);
+      throw UsageError(fmt::format("{}:{}: {} has no value here; {}", printable(own.path), tag.line,
+                                   tag.text(),
+                                   near ? fmt::format("did you mean {{{{{}}}}}?", *near)
+                                        : fmt::format("--set={}=VALUE gives it one", tag.name)));
+    }
+  }
+}
+
 YAML::Node load(const UserTemplate& file, const std::string& text) {
   try {
     return YAML::Load(text);
@@ -143,6 +178,7 @@ std::string fill_template(const Templates& templates, const std::string& name, c
     }
   }
   all.update(data);
+  require_known_names(own, built_in, all);
   std::string text = render_template(own.path, own.text, all);
   if (template_kind(name) == TemplateKind::yaml) {
     const YAML::Node root = load(own, text);

@@ -94,3 +94,15 @@ def test_labels_that_list_and_delete_go_by_cannot_be_lost(home):
     change(home.folder / "mine/kubernetes/job.yaml", "\n    app.kubernetes.io/managed-by: dtrain", "")
     result = home.dtrain(*KUBERNETES, "--template=mine", "--", "true", expect=EXIT_USAGE)
     assert "managed-by" in result.err and "mine/kubernetes/job.yaml" in result.err
+
+
+def test_a_variable_that_no_job_has_is_named_even_where_this_job_does_not_look(home, mine):
+    section = "{{#launcher}}\nlauncherSlots: {{slots}}\n"
+    change(mine / "local" / "job.yaml", section, section + "note: {{slotz}}\n")
+    words = ["submit", "--template=mine", "--dry-run", "--", "true"]
+    result = home.dtrain(*words, expect=EXIT_USAGE)
+    assert "job.yaml:" in result.err and "{{slotz}}" in result.err and "{{slots}}?" in result.err
+    assert result.err.count("\n") == 1
+    change(mine / "local" / "job.yaml", "{{slotz}}", "{{team}}")
+    assert "--set=team=VALUE" in home.dtrain(*words, expect=EXIT_USAGE).err
+    home.dtrain(*words[:2], "--set=team=a", *words[2:])
