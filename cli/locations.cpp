@@ -1,15 +1,18 @@
 #include "cli/locations.h"
 
+#include "backends/claims.h"
 #include "backends/local/shares.h"
 #include "cli/commands.h"
 #include "cli/output/table.h"
 #include "cli/target.h"
 #include "submit/errors.h"
+#include "submit/url.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <optional>
 
 namespace dtrain {
 namespace {
@@ -29,7 +32,9 @@ struct LocationOptions {
   bool replace = false;
 };
 
-struct NoOptions {};
+struct ListOptions {
+  TargetOptions target; ///< Whose claims are listed beside named data.
+};
 
 /// What a kind of location has that the two commands' texts differ in.
 struct Kind {
@@ -196,6 +201,10 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
     throw UsageError(fmt::format("--bucket={}: must be s3://BUCKET/PREFIX or oss://BUCKET/PREFIX",
                                  printable(options.bucket)));
   }
+  if (holds_password(options.git)) {
+    throw UsageError("--git: holds a password, which would be kept and shown: say --user=NAME, and "
+                     "the token by DTRAIN_GIT_TOKEN or --token-file");
+  }
   Settings settings = read_settings(context.config_file);
   Locations& all = locations(settings, kind, options.profile);
   if (all.contains(options.name) && !options.replace) {
@@ -224,7 +233,19 @@ std::vector<Cell> cells_of(const Values& location) {
   return {{where}, {fmt::format("{}", fmt::join(notes, ", "))}};
 }
 
-int run_list(Context& context, const Kind& kind) {
+/// The engine's own, which need no name of ours.
+void add_claims(const std::vector<Claim>& claims, Table& table) {
+  for (const Claim& claim : claims) {
+    std::vector<std::string> notes = {claim.status, claim.size};
+    notes.insert(notes.end(), claim.access_modes.begin(), claim.access_modes.end());
+    std::erase(notes, "");
+    table.add({{printable(claim.name)},
+               {"the cluster's claim"},
+               {printable(fmt::format("{}", fmt::join(notes, ", ")))}});
+  }
+}
+
+int run_list(Context& context, const ListOptions& options, const Kind& kind) {
   const Settings settings = read_settings(context.config_file);
   Table table({"NAME", "WHERE", "NOTES"});
   bool empty = true;
@@ -245,12 +266,31 @@ int run_list(Context& context, const Kind& kind) {
       add(profile.data, printable(name));
     }
   }
+  std::optional<EngineError> unreachable; // What is named here is shown all the same.
+  if (kind.all == &Settings::data) {
+    const Target target = open_target(context, options.target);
+    if (auto* source = dynamic_cast<ClaimSource*>(target.backend.get())) {
+      try {
+        const auto claims = source->claims(target.namespace_name);
+        add_claims(claims, table);
+        empty = empty && claims.empty();
+      } catch (const EngineError& error) {
+        unreachable = error;
+      }
+    }
+  }
+  if (empty && unreachable) {
+    throw *unreachable;
+  }
   if (empty) {
     context.note(fmt::format("No {}. Give some a name with: dtrain {} add NAME --path=DIR",
                              kind.word, kind.word));
     return 0;
   }
   table.print(context.out);
+  if (unreachable) {
+    throw *unreachable;
+  }
   return 0;
 }
 
@@ -298,10 +338,18 @@ void add_profile(CommandTable& table, const Option& option) {
 }
 
 template <const Kind& kind>
-CommandTable list_table(NoOptions&) {
-  return {.name = fmt::format("{} list", kind.word),
-          .summary = fmt::format("List the {} that has a name", kind.word),
-          .examples = {fmt::format("dtrain {} list", kind.word)}};
+CommandTable list_table(ListOptions& options) {
+  CommandTable table = {.name = fmt::format("{} list", kind.word),
+                        .summary = fmt::format("List the {} that has a name", kind.word),
+                        .examples = {fmt::format("dtrain {} list", kind.word)}};
+  if (kind.all == &Settings::data) {
+    table.description = "Lists the data that has a name for --data=NAME:/path of submit: what "
+                        "'dtrain data add' named, of all profiles, and on Kubernetes the "
+                        "persistent volume claims of the namespace besides.";
+    table.examples.emplace_back("dtrain data list -b kubernetes");
+    add_target(table, options.target);
+  }
+  return table;
 }
 
 template <const Kind& kind>
@@ -330,8 +378,8 @@ int add_one(Context& context, const LocationOptions& options) {
   return run_add(context, options, kind);
 }
 template <const Kind& kind>
-int list_all(Context& context, const NoOptions&) {
-  return run_list(context, kind);
+int list_all(Context& context, const ListOptions& options) {
+  return run_list(context, options, kind);
 }
 template <const Kind& kind>
 int get_one(Context& context, const LocationOptions& options) {

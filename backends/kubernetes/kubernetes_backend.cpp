@@ -4,6 +4,7 @@
 #include "backends/kubernetes/board.h"
 #include "backends/kubernetes/change.h"
 #include "backends/kubernetes/check.h"
+#include "backends/kubernetes/claims.h"
 #include "backends/kubernetes/exec.h"
 #include "backends/kubernetes/follow.h"
 #include "backends/kubernetes/gang_api.h"
@@ -25,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-class KubernetesBackend final : public Backend, public TensorboardForwarder {
+class KubernetesBackend final : public Backend, public TensorboardForwarder, public ClaimSource {
  public:
   explicit KubernetesBackend(EngineAccess access) : access_(std::move(access)) {}
 
@@ -122,6 +123,9 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder {
     return forward_board(api(), ref, port, opened);
   }
   std::vector<NodeStatus> nodes() override { return list_nodes(api()); }
+  std::vector<Claim> claims(const std::string& namespace_name) override {
+    return list_claims(api(), namespace_name);
+  }
 
  private:
   /// None where the cluster has no such API, or we may not look.

@@ -4,13 +4,14 @@ import functools
 import http.server
 import json
 import os
+import re
 import subprocess
 import threading
 
 import pytest
 
 from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_JOB_FAILED, EXIT_USAGE, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
 
 ODD = b"it's \"odd\" $HOME \xff"
 
@@ -67,6 +68,29 @@ def test_a_claim_that_is_not_there_is_refused_and_nothing_is_made(kube, cluster)
     result = kube.submit("claims", "true", flags=[BUSYBOX, "--data=missing:/data"], expect=EXIT_USAGE)
     assert "--data=missing" in result.err and result.err.count("\n") == 1
     assert json.loads(everything_of(cluster, "claims", "job", "secret", "configmap"))["items"] == []
+
+
+@pytest.mark.api
+def test_the_claims_of_the_namespace_are_listed_beside_named_data(kube, cluster):
+    cluster.kubectl("apply", "-f", "-", stdin="""
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: listed}
+spec: {accessModes: [ReadWriteMany], storageClassName: none, resources: {requests: {storage: 3Gi}}}
+""")
+    try:
+        kube.dtrain("data", "add", "mine", "--path=/mnt/mine")
+        rows = [line.split() for line in kube.dtrain("data", "list").out.splitlines()]
+        assert ["mine", "path", "/mnt/mine"] in rows
+        assert ["listed", "the", "cluster's", "claim", "Pending,", "3Gi,", "ReadWriteMany"] in rows
+        assert "listed" not in kube.dtrain("data", "list", "-b", "local").out
+        config = kube.folder / "nowhere"
+        config.write_text(re.sub(r"server: [^,}]*", "server: https://127.0.0.1:1",
+                                 open(cluster.kubeconfig).read()))
+        result = kube.dtrain("data", "list", f"--kubeconfig={config}", expect=EXIT_ENGINE)
+        assert "/mnt/mine" in result.out and result.err.count("\n") == 1
+    finally:
+        cluster.kubectl("delete", "pvc", "listed")
 
 
 def test_a_claim_is_mounted(kube, cluster):
