@@ -28,7 +28,11 @@ CommandTable delete_table(DeleteOptions& options) {
   CommandTable table = {
       .name = "delete",
       .summary = "End jobs and forget them",
-      .description = "Ends every process of the jobs named and removes their records and logs.",
+      .description =
+          "Ends every process of the jobs named and removes their records and logs. It may "
+          "be repeated: a job that is not there is an error, as kubectl's (exit code "
+          "3), after which the others are deleted all the same, and none at all with "
+          "--ignore-not-found. --selector and --all may find no job.",
       .examples = {"dtrain delete mnist", "# In a script that may run twice",
                    "dtrain delete mnist --ignore-not-found", "# All of a team's",
                    "dtrain delete -l team=vision --save-logs=old"},

@@ -47,11 +47,13 @@ int run_prune(Context& context, const PruneOptions& options) {
   const Target target = open_target(context, options.target);
   auto jobs = target.backend->list({options.all_namespaces ? "" : target.namespace_name});
   filter_jobs(jobs, options.selectors, {});
+  std::erase_if(jobs,
+                [&](const JobSummary& job) { return !is_final(job.phase) || job.ended > limit; });
+  if (jobs.empty()) {
+    context.note("No jobs that ended so long ago.");
+  }
   int status = k_exit_ok;
   for (const auto& job : jobs) {
-    if (!is_final(job.phase) || job.ended > limit) {
-      continue;
-    }
     try {
       if (!options.dry_run) {
         target.backend->remove({job.namespace_name, job.name});

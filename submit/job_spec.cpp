@@ -4,6 +4,7 @@
 #include "submit/errors.h"
 #include "submit/job_fields.h"
 #include "submit/job_roles.h"
+#include "submit/url.h"
 
 #include <fmt/format.h>
 
@@ -228,6 +229,27 @@ void check_numbers(const JobSpec& job) {
   }
 }
 
+void check_pairs(const JobSpec& job) {
+  const auto check = [](const std::string& flag, const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      const auto equals = text.find('=');
+      if (equals == std::string::npos || equals == 0) {
+        throw UsageError(fmt::format("{}={}: must be KEY=VALUE", flag, shortened(text)));
+      }
+    }
+  };
+  check("--label", job.labels);
+  check("--annotation", job.annotations);
+  check("--selector", job.selectors);
+  for (const auto& [name, role] :
+       {std::pair("chief", &job.chief_role), std::pair("ps", &job.ps_role),
+        std::pair("worker", &job.worker_role), std::pair("evaluator", &job.evaluator_role),
+        std::pair("launcher", &job.launcher_role)}) {
+    check(fmt::format("--{}-selector", name), role->selectors);
+    check(fmt::format("--{}-annotation", name), role->annotations);
+  }
+}
+
 /// Each of "A,B" by itself.
 std::vector<std::string> split_nodes(const std::vector<std::string>& texts) {
   std::vector<std::string> nodes;
@@ -293,14 +315,9 @@ void check_code_and_data(const JobSpec& job) {
   if (job.sync_mode == "git" && job.sync_source.empty()) {
     throw UsageError("--sync-mode=git: needs the repository: --sync-source=URL[@REF]");
   }
-  const std::size_t scheme = job.sync_source.find("://");
-  if (job.sync_mode == "git" && scheme != std::string::npos) {
-    const std::string host =
-        job.sync_source.substr(scheme + 3, job.sync_source.find('/', scheme + 3) - scheme - 3);
-    if (host.find('@') != std::string::npos && host.find(':') < host.find('@')) {
-      throw UsageError("--sync-source: holds a password, which a command line gives away: say "
-                       "--sync-user=NAME, and the token by DTRAIN_GIT_TOKEN or --sync-token-file");
-    }
+  if (job.sync_mode == "git" && holds_password(job.sync_source)) {
+    throw UsageError("--sync-source: holds a password, which a command line gives away: say "
+                     "--sync-user=NAME, and the token by DTRAIN_GIT_TOKEN or --sync-token-file");
   }
 }
 
@@ -333,6 +350,7 @@ JobSpec resolve(JobSpec job) {
   check_roles(job);
   require_engine(job);
   check_quantities(job);
+  check_pairs(job);
   check_code_and_data(job);
   if (job.require_gpus && job.gpus == 0) {
     throw UsageError("--require-gpus: needs --gpus=N with the number for each worker");

@@ -52,6 +52,19 @@ class Result:
         return json.loads(self.out)
 
 
+def git_repository(home, folder, script):
+    """Makes a repository whose branch main holds train.sh; returns what calls git in it."""
+    folder.mkdir(parents=True)
+
+    def git(*words):
+        home.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=folder)
+    git("init", "--quiet", "--initial-branch=main")
+    (folder / "train.sh").write_text(script + "\n")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    return git
+
+
 def until(condition, what, seconds=20):
     """The first true value that `condition` gives; fails after `seconds`."""
     deadline = time.monotonic() + seconds

@@ -64,7 +64,23 @@ constexpr const char* k_user = "DTRAIN_GIT_USER";
 constexpr const char* k_helper = "credential.helper=!f() { echo \"username=$DTRAIN_GIT_USER\"; "
                                  "echo \"password=$DTRAIN_GIT_TOKEN\"; }; f";
 
-/// Runs git; its stderr where it fails, else empty.
+/// The line of what git wrote that says most: its first "fatal:", but for the one that every
+/// transport's failure ends with, whose reason comes before it.
+std::string reason_of(const std::string& text) {
+  constexpr std::string_view k_fatal = "fatal: ";
+  const auto line_at = [&](std::size_t begin) {
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  const auto fatal = text.starts_with(k_fatal) ? 0 : text.find(fmt::format("\n{}", k_fatal));
+  if (fatal == std::string::npos) {
+    const auto end = text.rfind('\n');
+    return end == std::string::npos ? text : text.substr(end + 1);
+  }
+  const auto line = line_at(fatal == 0 ? 0 : fatal + 1).substr(k_fatal.size());
+  return line.starts_with("Could not read from remote") && fatal != 0 ? line_at(0) : line;
+}
+
+/// Runs git; why it failed where it did, else empty.
 std::string run_git(const std::string& folder, std::vector<std::string> args,
                     const std::string& user, const std::string& token) {
   args.insert(args.begin(), {"git", "-c", "advice.detachedHead=false"});
@@ -116,13 +132,12 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
   while (text.ends_with('\n')) {
     text.pop_back();
   }
-  const auto line = text.rfind('\n');
-  std::string last = line == std::string::npos ? text : text.substr(line + 1);
-  for (std::size_t at = token.empty() ? std::string::npos : last.find(token);
-       at != std::string::npos; at = last.find(token)) {
-    last.replace(at, token.size(), "***");
+  std::string reason = reason_of(text);
+  for (std::size_t at = token.empty() ? std::string::npos : reason.find(token);
+       at != std::string::npos; at = reason.find(token)) {
+    reason.replace(at, token.size(), "***");
   }
-  return last.empty() ? "git failed" : last;
+  return reason.empty() ? "git failed" : reason;
 }
 
 std::string bring_git(const JobSpec& job, const std::string& folder) {

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <mutex>
@@ -38,6 +39,7 @@ constexpr mode_t k_object_mode = 0400;
 constexpr mode_t k_folder_mode = 0755;
 constexpr auto k_interval = std::chrono::milliseconds(100);
 constexpr unsigned k_most_threads = 8;        ///< More wait for one another in the file system.
+constexpr const char* k_source = ".source";   ///< Ends the names of files with a manifest's folder.
 constexpr const char* k_partial = "partial."; ///< Begins the names of objects not yet whole.
 
 std::string cache_folder() {
@@ -70,15 +72,33 @@ class Store {
     });
   }
 
-  CodeManifest manifest(const std::string& source) const {
-    const auto text = read_file_at(manifests_.get(), digest_of(source));
-    auto manifest = text ? read_manifest(*text) : std::nullopt;
-    return manifest ? std::move(*manifest) : CodeManifest();
-  }
+  CodeManifest manifest(const std::string& source) const { return read_kept(digest_of(source)); }
 
   void keep(const std::string& source, const CodeManifest& before, const CodeManifest& now) const {
-    write_file_at(manifests_.get(), digest_of(source), write_manifest(now));
+    const std::string name = digest_of(source);
+    write_file_at(manifests_.get(), name + k_source, source);
+    write_file_at(manifests_.get(), name, write_manifest(now));
     forget(before, now);
+  }
+
+  /// Forgets folders that are no more, and what only they held.
+  void forget_deleted() const {
+    std::vector<std::string> deleted; // Names of manifests.
+    for_each_entry(manifests_.get(), [&](const char* name) {
+      const auto source = std::string_view(name).ends_with(k_source)
+                              ? read_file_at(manifests_.get(), name)
+                              : std::nullopt;
+      struct stat info {};
+      if (source && lstat(source->c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        deleted.emplace_back(name, std::strlen(name) - std::strlen(k_source));
+      }
+    });
+    for (const auto& name : deleted) {
+      const CodeManifest before = read_kept(name);
+      unlinkat(manifests_.get(), name.c_str(), 0);
+      unlinkat(manifests_.get(), (name + k_source).c_str(), 0);
+      forget(before, {});
+    }
   }
 
   /// Open to read; empty where the store has it not, or not whole.
@@ -127,6 +147,12 @@ class Store {
   }
 
  private:
+  CodeManifest read_kept(const std::string& name) const {
+    const auto text = read_file_at(manifests_.get(), name);
+    auto manifest = text ? read_manifest(*text) : std::nullopt;
+    return manifest ? std::move(*manifest) : CodeManifest();
+  }
+
   /// Removes what `before` had and nothing has now.
   void forget(const CodeManifest& before, const CodeManifest& now) const {
     std::unordered_set<std::string> gone;
@@ -347,6 +373,7 @@ CodeProgress bring_folder(const std::string& source, const std::string& target,
   reuse_digests(before, now);
   const CodeProgress done = Work(store, source, target, now).run(tell);
   store.keep(place, before, now);
+  store.forget_deleted();
   return done;
 }
 

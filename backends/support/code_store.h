@@ -3,7 +3,8 @@
 //
 // $XDG_CACHE_HOME/dtrain/code/
 //   objects/ab/cdef…   a file's bytes, named by their SHA-256; read-only, and nobody's but ours
-//   manifests/…        what a folder held when it was last brought (code_manifest.h)
+//   manifests/…        what a folder held when it was last brought (code_manifest.h), and its path:
+//                      of one that is no more, all goes with the next that is brought
 //   lock               held while the store is used
 //
 // A job gets copies: clones that share blocks where the file system can, else plain ones, never

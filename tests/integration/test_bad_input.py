@@ -61,6 +61,7 @@ USAGE = {
     "a namespace that is no label": (["submit", "-n", "Team A", "--", "true"], ["Team A"]),
     "a variable without a value": (["submit", "--env=NOVALUE", "--", "true"], ["NOVALUE"]),
     "a variable without a name": (["submit", "--env==x", "--", "true"], ["=x"]),
+    "a label without a value": (["submit", "--label=team", "--", "true"], ["--label=team", "KEY=VALUE"]),
     "a working folder that is not there": (
         ["submit", "--working-dir=/no/such", "--", "true"], ["/no/such"]),
     "a profile that is not there": (["list", "--profile=nobody"], ["nobody"]),

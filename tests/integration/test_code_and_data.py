@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, git_repository, until
 from test_roles import ARENA_LINE
 
 CAN_MOUNT = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
@@ -137,14 +137,7 @@ def test_names_of_data_and_code_are_kept(home, data):
 @pytest.fixture
 def repository(home):
     folder = home.folder / "repo"
-    folder.mkdir()
-
-    def git(*words):
-        home.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=folder)
-    git("init", "--quiet", "--initial-branch=main")
-    (folder / "train.sh").write_text("echo first\n")
-    git("add", ".")
-    git("commit", "--quiet", "-m", "first")
+    git = git_repository(home, folder, "echo first")
     git("tag", "v1")
     (folder / "train.sh").write_text("echo second\n")
     git("commit", "--quiet", "-am", "second")
@@ -158,12 +151,13 @@ def test_code_comes_from_git_at_its_ref(home, repository, ref, line):
     assert home.lines("git") == [line]
 
 
-@pytest.mark.parametrize("source", ["file:///no/such/repo", "{repo}@nobranch"])
-def test_code_that_cannot_be_had_is_one_line_and_nothing_is_left(home, repository, source):
+@pytest.mark.parametrize("source, why", [("file:///no/such/repo", "'/no/such/repo' does not appear"),
+                                         ("{repo}@nobranch", "find remote ref nobranch")])
+def test_code_that_cannot_be_had_is_one_line_and_nothing_is_left(home, repository, source, why):
     result = home.dtrain("submit", "--name=none", "--sync-mode=git",
                          f"--sync-source={source.format(repo=repository)}", "--", "true",
                          expect=EXIT_USAGE)
-    assert result.err.count("\n") == 1 and "--sync-source" in result.err
+    assert result.err.count("\n") == 1 and "--sync-source" in result.err and why in result.err
     assert home.dtrain("list", "-o", "name").out == ""
     assert list((home.state / "dtrain" / "staging").iterdir()) == []
 
@@ -181,6 +175,8 @@ def test_a_token_is_in_no_argument_log_plan_or_variable(home):
     assert not any("s3cret" in line for line in home.lines("rank"))
     home.dtrain("submit", "--sync-mode=git", "--sync-source=https://me:pass@example.org/x", "--",
                 "true", expect=EXIT_USAGE)
+    result = home.dtrain("code", "add", "x", "--git=https://me:pass@example.org/x", expect=EXIT_USAGE)
+    assert "pass@" not in result.err and not (home.folder / "config").exists()
 
 
 def test_a_local_folder_is_copied_as_it_is_but_for_what_is_ignored(home):
@@ -276,6 +272,19 @@ def test_the_store_forgets_what_no_folder_holds_any_more(home, code):
     submit_code(home, "b")
     objects = home.folder / "cache" / "dtrain" / "code" / "objects"
     assert len([path for path in objects.rglob("*") if path.is_file()]) == 1
+
+
+def test_the_store_forgets_a_folder_that_is_deleted(home, code):
+    submit_code(home, "a")
+    other = home.folder / "other"
+    other.mkdir()
+    (other / "run").write_bytes((code / "run").read_bytes())  # held by both
+    store = home.folder / "cache" / "dtrain" / "code"
+    home.run(["rm", "-r", code])
+    home.dtrain("submit", "--name=b", "--sync-mode=local", f"--sync-source={other}", "--", "true")
+    assert len([path for path in (store / "objects").rglob("*") if path.is_file()]) == 1
+    assert len(list((store / "manifests").iterdir())) == 2  # its manifest and where it was
+    home.dtrain("wait", "a", "b")
 
 
 def test_what_is_ignored_follows_the_rules_of_git(home, code):

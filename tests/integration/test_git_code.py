@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from harness import EXIT_USAGE
+from harness import EXIT_USAGE, git_repository
 
 TOKEN = "s3cret-t0ken"
 USER = "me"
@@ -54,14 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def url(home):
     folder = home.folder / "served" / "code"
-    folder.mkdir(parents=True)
-
-    def git(*words):
-        home.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=folder)
-    git("init", "--quiet", "--initial-branch=main")
-    (folder / "train.sh").write_text("echo from the server\n")
-    git("add", ".")
-    git("commit", "--quiet", "-m", "first")
+    git_repository(home, folder, "echo from the server")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.root = str(folder.parent)
     threading.Thread(target=server.serve_forever, daemon=True).start()
