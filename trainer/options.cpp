@@ -256,6 +256,21 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .minimum = 1,
        .maximum = k_max_seconds},
+      {.flags = "--collective-timeout",
+       .target = &o.collective_timeout,
+       .metavar = "SECONDS",
+       .help = "Ranks that have waited so long in a collective end, naming who never entered it; "
+               "0: never [600]",
+       .group = group,
+       .minimum = 0,
+       .maximum = k_max_seconds},
+      {.flags = "--collective-log",
+       .target = &o.collective_log,
+       .metavar = "DIR",
+       .help = "When a rank fails, each writes its last collectives to DIR/rank-N.csv: op, bytes, "
+               "name, when entered, how long",
+       .group = group,
+       .complete = Complete::directory},
   };
 }
 
@@ -434,6 +449,8 @@ CommOptions comm_options(const TrainerOptions& options) {
                                                 : CommOptions::Transport::automatic;
   comm.rendezvous_timeout = options.rendezvous_timeout;
   comm.peer_timeout = options.peer_timeout;
+  comm.collective_timeout = options.collective_timeout;
+  comm.collective_log = options.collective_log;
   comm.notice = [](const std::string& text) { fmt::print(stderr, "dtrain-trainer: {}\n", text); };
   return comm;
 }

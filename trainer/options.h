@@ -39,6 +39,8 @@ struct TrainerOptions {
   std::int64_t max_workers = 0; ///< 0: as DTRAIN_MAX_WORKERS says.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
+  double collective_timeout = 600;
+  std::string collective_log;
   std::string logdir;
   std::string csv;
   std::string timeline;

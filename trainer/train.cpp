@@ -12,6 +12,7 @@
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
+#include "trainer/files.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/training_run.h"
@@ -201,6 +202,9 @@ void train_worker(const TrainerOptions& options, const Cluster& cluster, const D
 } // namespace
 
 void train(const TrainerOptions& options) {
+  if (!options.collective_log.empty()) {
+    make_folder(options.collective_log);
+  }
   Cluster cluster = cluster_from_env();
   const Device device = select_device(options.device);
   const auto replicas = static_cast<int>(parse_devices(options.devices).size());

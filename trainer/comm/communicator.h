@@ -86,8 +86,10 @@ struct CommOptions {
   double rendezvous_timeout = 60;     ///< Seconds for all ranks to arrive.
   double notice_after = 5;            ///< Seconds of it until `notice` is told who is missing.
   std::function<void(const std::string&)> notice; ///< Empty: nobody is told.
-  double peer_timeout = 8;   ///< Seconds of silence after which a peer is taken for dead.
-  std::string host_identity; ///< What ranks of one host have in common; empty: its boot id.
+  double peer_timeout = 8;         ///< Seconds of silence after which a peer is taken for dead.
+  double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.
+  std::string collective_log; ///< Folder for each rank's collective_log.h on a failure; "": none.
+  std::string host_identity;  ///< What ranks of one host have in common; empty: its boot id.
 };
 
 /// Meets the other ranks at the cluster's master address and connects. With one rank it does

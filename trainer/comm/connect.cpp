@@ -72,8 +72,7 @@ std::unique_ptr<Communicator> connect_ranks(Star star, const std::string& job_to
     links = link_ring(star, std::move(members), job_token, options.peer_timeout);
   }
   const int rank = star.rank();
-  auto health =
-      std::make_unique<Health>(rank, star.who(), star.release_links(), options.peer_timeout);
+  auto health = std::make_unique<Health>(rank, star.who(), star.release_links(), options);
   auto transport =
       share      ? make_shared_memory(std::move(group), rank, *health)
       : is_mixed ? make_background(make_hosts(std::move(group), std::move(links), rank, *health))

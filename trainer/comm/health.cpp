@@ -36,8 +36,14 @@ struct Health::Note {
   std::int32_t rank = 0; ///< Whom it is about.
   std::uint32_t reserved = 0;
   std::int64_t step = 0;
-  std::uint64_t done = 0; ///< Collectives.
-  std::array<char, 480> text{};
+  std::uint64_t begun = 0; ///< Collectives.
+  std::uint64_t ended = 0;
+  std::array<char, 480> text{}; ///< Of a failure, or the collective that was begun last.
+
+  void set_text(const std::string& what) {
+    std::copy_n(what.begin(), std::min(what.size(), text.size() - 1), text.begin());
+  }
+  std::string text_string() const { return {text.data(), strnlen(text.data(), text.size())}; }
 };
 
 struct Health::Peer {
@@ -46,18 +52,21 @@ struct Health::Peer {
   Note incoming;
   std::size_t received = 0;
   Clock::time_point heard = Clock::now();
-  std::int64_t step = -1;
+  Place place;
+  Clock::time_point moved = Clock::now(); ///< It last began or ended a collective.
   bool left = false;
   bool acknowledged = false;
 };
 
-Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links, double peer_timeout)
-    : rank_(rank), who_(std::move(who)), peer_timeout_(peer_timeout),
-      period_(std::min(k_longest_period, peer_timeout / k_beats_a_timeout)),
+Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links,
+               const CommOptions& options)
+    : rank_(rank), who_(std::move(who)), peer_timeout_(options.peer_timeout),
+      period_(std::min(k_longest_period, options.peer_timeout / k_beats_a_timeout)),
+      collective_timeout_(options.collective_timeout), log_folder_(options.collective_log),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (links[i]) {
-      tune_link(links[i], peer_timeout);
+      tune_link(links[i], peer_timeout_);
       peers_.emplace_back();
       peers_.back().rank = static_cast<int>(i);
       peers_.back().link = std::move(links[i]);
@@ -80,17 +89,14 @@ void Health::check() {
     std::string text;
     {
       const std::lock_guard lock(mutex_);
-      text = fmt::format("{}, while rank {} is at {}", left_, rank_, current_);
+      text = fmt::format("{}, while rank {} is at {}", left_, rank_, place().last);
     }
     fail(text);
   }
 }
 
-void Health::begin(std::uint64_t n, std::string_view what) {
-  {
-    const std::lock_guard lock(mutex_);
-    current_ = what;
-  }
+void Health::begin(std::uint64_t n, const Collective& collective) {
+  log_.begin(n, collective, step_.load(std::memory_order_relaxed));
   begun_.store(n, std::memory_order_relaxed);
 }
 
@@ -140,8 +146,11 @@ Health::Note Health::make_note(std::uint32_t type) const {
   Note note;
   note.type = type;
   note.rank = rank_;
-  note.step = step_.load(std::memory_order_relaxed);
-  note.done = begun_.load(std::memory_order_relaxed);
+  const Place at = place();
+  note.step = at.step;
+  note.begun = at.begun;
+  note.ended = at.ended;
+  note.set_text(at.last);
   return note;
 }
 
@@ -188,7 +197,7 @@ void Health::run() {
     }
     if (leaving && gave_up && !said_goodbye) {
       report = fmt::format("{} gave up {} on an error of its own: see its output", name(rank_),
-                           at(step_.load(std::memory_order_relaxed)));
+                           place().text());
     }
     if (!report.empty()) {
       declare(report, rank_);
@@ -207,6 +216,9 @@ void Health::run() {
       next_beat = after_seconds(period_);
       for (Peer& peer : peers_) {
         beat(peer);
+      }
+      if (rank_ == 0 && !leaving && collective_timeout_ > 0) {
+        look_for_stall();
       }
     }
   }
@@ -258,11 +270,16 @@ void Health::read(Peer& peer) {
 
 void Health::handle(Peer& peer, const Note& note) {
   switch (note.type) {
-  case k_beat:
-    peer.step = note.step;
+  case k_beat: {
+    Place place{note.begun, note.ended, note.step, note.text_string()};
+    if (place.begun != peer.place.begun || place.ended != peer.place.ended) {
+      peer.moved = Clock::now();
+    }
+    peer.place = std::move(place);
     break;
+  }
   case k_failure:
-    declare(std::string(note.text.data(), strnlen(note.text.data(), note.text.size())), peer.rank);
+    declare(note.text_string(), peer.rank);
     break;
   case k_left:
     if (rank_ == 0) {
@@ -278,7 +295,7 @@ void Health::handle(Peer& peer, const Note& note) {
     } else {
       peer.left = peer.left || note.rank == 0;
     }
-    note_left(rank_ == 0 ? peer.rank : note.rank, note.step, note.done);
+    note_left(rank_ == 0 ? peer.rank : note.rank, note.step, note.begun);
     break;
   case k_left_acknowledged:
     peer.acknowledged = true;
@@ -304,10 +321,41 @@ void Health::lost(Peer& peer, const std::string& why) {
   if (peer.left || peer.acknowledged) {
     return;
   }
-  declare(fmt::format("{} died or was cut off: {}; last heard of {}, rank {} is {}",
-                      name(peer.rank), why, at(peer.step), rank_,
-                      at(step_.load(std::memory_order_relaxed))),
+  declare(fmt::format("{} died or was cut off: {}; last heard of {}; rank {} is {}",
+                      name(peer.rank), why, peer.place.text(), rank_, place().text()),
           peer.rank);
+}
+
+/// On rank 0, which hears from all.
+void Health::look_for_stall() {
+  Place own = place();
+  if (own.begun != own_.begun || own.ended != own_.ended) {
+    own_moved_ = Clock::now();
+  }
+  own_ = std::move(own);
+  std::vector<RankPlace> ranks = {{rank_, own_, -seconds_until(own_moved_)}};
+  for (const Peer& peer : peers_) {
+    if (!peer.link || peer.left) {
+      return; // That is told otherwise.
+    }
+    ranks.push_back({peer.rank, peer.place, -seconds_until(peer.moved)});
+  }
+  if (const auto text =
+          find_stall(ranks, collective_timeout_, [this](int rank) { return name(rank); })) {
+    declare(*text, rank_);
+  }
+}
+
+/// By this thread: the other may be stuck.
+void Health::write_log() const {
+  if (log_folder_.empty()) {
+    return;
+  }
+  try {
+    log_.write(fmt::format("{}/rank-{}.csv", log_folder_, rank_));
+  } catch (const Error& error) {
+    fmt::print(stderr, "dtrain-trainer: {}\n", error.what());
+  }
 }
 
 void Health::declare(const std::string& text, int about) {
@@ -321,12 +369,14 @@ void Health::declare(const std::string& text, int about) {
   }
   failed_.store(true, std::memory_order_release);
   Note note = make_note(k_failure);
-  std::copy_n(text.begin(), std::min(text.size(), note.text.size() - 1), note.text.begin());
+  note.text = {};
+  note.set_text(text);
   for (Peer& peer : peers_) {
     if (peer.rank != about || about == rank_) {
       send(peer, note);
     }
   }
+  write_log();
 }
 
 } // namespace trainer

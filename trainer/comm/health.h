@@ -4,7 +4,8 @@
 // times in a peer time-out but at least once a second. A connection that closes without a goodbye
 // is a death, silence longer than the time-out a rank that hangs or is cut off; rank 0 tells
 // everyone, and from then on check() throws on every rank. When rank 0 itself is the one, each
-// rank finds that out alone.
+// rank finds that out alone. A rank that lives but does not enter a collective that others wait in
+// (collective_log.h) is a failure too, after the longer collective time-out.
 //
 // Blocking waits anywhere in comm/ call check() at least every k_check_seconds.
 #pragma once
@@ -17,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "trainer/comm/collective_log.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/comm/handshake.h"
 #include "trainer/comm/socket.h"
 
@@ -26,7 +29,9 @@ inline constexpr double k_check_seconds = 0.05;
 
 class Health {
  public:
-  Health(int rank, std::vector<Introduction> who, std::vector<Fd> links, double peer_timeout);
+  /// `links` to peers in rank order, as Star::release_links() gives them.
+  Health(int rank, std::vector<Introduction> who, std::vector<Fd> links,
+         const CommOptions& options);
   ~Health();
   Health(const Health&) = delete;
   Health& operator=(const Health&) = delete;
@@ -36,8 +41,10 @@ class Health {
   void check();
 
   void set_step(std::int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
-  /// This rank has begun its n-th collective.
-  void begin(std::uint64_t n, std::string_view what);
+  /// This rank begins its n-th collective, from 1 on, …
+  void begin(std::uint64_t n, const Collective& collective);
+  /// … and has left it and all before it.
+  void end(std::uint64_t n) { log_.end(n); }
 
   /// This rank found something out: everyone is told. Throws PeerError: with `text`, or with what
   /// was known before, which is then the cause.
@@ -63,10 +70,13 @@ class Health {
   void handle(Peer& peer, const Note& note);
   void beat(Peer& peer);
   void lost(Peer& peer, const std::string& why);
+  void look_for_stall();
+  void write_log() const;
   void declare(const std::string& text, int about);
   void note_left(int rank, std::int64_t step, std::uint64_t done);
   void send(Peer& peer, const Note& note);
   Note make_note(std::uint32_t type) const;
+  Place place() const { return log_.place(step_.load(std::memory_order_relaxed)); }
   void wake() noexcept;
   bool may_stop() const;
 
@@ -74,6 +84,9 @@ class Health {
   std::vector<Introduction> who_;
   double peer_timeout_;
   double period_;
+  double collective_timeout_;
+  std::string log_folder_; ///< Empty: the log is not written.
+  CollectiveLog log_;
 
   std::atomic<std::int64_t> step_{-1};
   std::atomic<std::uint64_t> begun_{0};
@@ -83,14 +96,16 @@ class Health {
 
   mutable std::mutex mutex_; ///< Guards the rest of what both threads use.
   std::string failure_;
-  std::string left_;    ///< Who has left with fewest_done_, and at which step.
-  std::string current_; ///< The collective begun last.
+  std::string left_; ///< Who has left with fewest_done_, and at which step.
   std::string to_report_;
   bool leaving_ = false;
   bool gave_up_ = false;
 
   Fd wake_;
-  std::vector<Peer> peers_; ///< Used by the thread only.
+  // Used by the thread only:
+  std::vector<Peer> peers_;
+  Place own_;
+  Clock::time_point own_moved_ = Clock::now();
   std::thread thread_;
 };
 

@@ -1,6 +1,8 @@
 #include "trainer/comm/job_communicator.h"
 
+#include <deque>
 #include <exception>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -35,7 +37,9 @@ class JobCommunicator final : public Communicator {
     collective.bytes = {static_cast<std::byte*>(nullptr), count * sizeof(float)};
     begin(collective);
     const Stopwatch stopwatch(waited_);
-    return transport_->allocate(count);
+    const auto memory = transport_->allocate(count);
+    health_->end(begun_);
+    return memory;
   }
 
   void all_reduce(std::span<float> buffer, std::string_view name) override {
@@ -47,12 +51,18 @@ class JobCommunicator final : public Communicator {
     Collective collective{Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0,
                           std::string(name), wire};
     begin(collective);
-    return transport_->start(std::move(collective));
+    const Ticket ticket = transport_->start(std::move(collective));
+    under_way_.emplace_back(ticket, begun_);
+    return ticket;
   }
 
   void wait(Ticket ticket) override {
     const Stopwatch stopwatch(waited_);
     transport_->finish(ticket);
+    while (!under_way_.empty() && under_way_.front().first <= ticket) {
+      health_->end(under_way_.front().second);
+      under_way_.pop_front();
+    }
   }
 
   void broadcast(std::span<std::byte> bytes, int root, std::string_view name) override {
@@ -85,13 +95,15 @@ class JobCommunicator final : public Communicator {
 
   void begin(const Collective& collective) {
     health_->check();
-    health_->begin(++begun_, collective.text());
+    health_->begin(++begun_, collective);
   }
 
   void carry_out(Collective collective) {
     begin(collective);
     const Stopwatch stopwatch(waited_);
     transport_->carry_out(std::move(collective));
+    health_->end(begun_);
+    under_way_.clear(); // They went before it.
   }
 
   int rank_;
@@ -101,6 +113,7 @@ class JobCommunicator final : public Communicator {
   std::string description_;
   int exceptions_;
   std::uint64_t begun_ = 0;
+  std::deque<std::pair<Ticket, std::uint64_t>> under_way_; ///< Which collective a ticket is.
   double waited_ = 0;
 };
 

@@ -125,7 +125,7 @@ Fd agree_where_to_meet(Cluster& cluster) {
 }
 
 Fd agree_where_to_meet(Mpi& mpi, Cluster& cluster) {
-  struct Place {
+  struct Meeting {
     std::array<char, 256> host{};
     std::array<char, 2 * k_token_bytes + 1> token{};
     std::int32_t port = 0;
@@ -163,8 +163,7 @@ std::unique_ptr<Communicator> connect_mpi(const Cluster& given, const CommOption
   }
   const Fd held = cluster.master_port == 0 ? agree_where_to_meet(*mpi, cluster) : Fd();
   Star star(cluster, options);
-  auto health = std::make_unique<Health>(cluster.rank, star.who(), star.release_links(),
-                                         options.peer_timeout);
+  auto health = std::make_unique<Health>(cluster.rank, star.who(), star.release_links(), options);
   auto transport = make_mpi(std::move(mpi), *health);
   std::string description = fmt::format("{}, {} ranks", transport->describe(), cluster.world_size);
   return make_job_communicator(cluster.rank, cluster.world_size, std::move(health),
