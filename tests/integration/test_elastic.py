@@ -22,6 +22,7 @@ ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
 FIRST_SEED = int(os.environ.get("DTRAIN_ELASTIC_SEED", "1"))
 SAMPLES = 1920
 BATCH = 64
+KILLS = ("kill", "kill and restart")
 PATIENCE = 40  # seconds for what takes a few
 
 
@@ -261,13 +262,16 @@ def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_p
     for moment in chance.sample(sorted(moments), chance.choice([1, 2])):
         fault = chance.choice(faults)
         rank = chance.choice([rank for rank in range(workers) if rank != safe])
-        # With a majority alive, and proof of each death, the others go on.
-        if len(stopped) + sum("kill" == what for what, _, _ in chosen) >= 1 and fault in (
-                "kill", "stop", "two"):
+        before = [what for what, _, _ in chosen]
+        is_ending = "at the end" in [moment, *(at for _, at, _ in chosen)]
+        # Where one may live and train elsewhere, those that go on are more than half.
+        if fault == "stop" and before or stopped and fault in ("stop", "two", *KILLS):
+            fault = "stop and go on"
+        if "kill" in before and fault in ("kill", "two"):
             fault = "kill and restart"
         if moment == "as the ranks meet" and fault in ("kill", "stop"):
             fault = "kill and restart"  # Nobody is led by a rank 0 that never was.
-        if moment == "at the end" and min_workers == 1 and fault != "stop":
+        if is_ending and min_workers == 1 and fault in ("two", *KILLS):
             fault = "kill"  # One that is started when all is over would be enough to begin anew.
         chosen.append((fault, moment, rank))
         moments[moment]()

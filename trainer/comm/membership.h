@@ -79,8 +79,9 @@ class Membership {
   Outcome lead();
   Outcome join(const Address& address);
   Outcome stay(Fd link);
-  std::optional<Outcome> ask(const Member& member, std::size_t index, std::size_t own_index);
+  std::optional<Outcome> ask(const Member& member);
   std::optional<Outcome> propose(std::vector<Door::Visitor>& present);
+  std::vector<Member> missing(const std::vector<Door::Visitor>& present) const;
   bool may_go_on(const std::vector<Door::Visitor>& present, bool& is_complete);
   Epoch enter(Outcome outcome);
   const Roster& newest() const;

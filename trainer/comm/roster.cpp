@@ -103,6 +103,18 @@ bool speaks_for(const Roster& roster, const MemberIds& present, const MemberIds&
          (2 * here == size && present.contains(roster.members.front().id));
 }
 
+std::vector<Member> others_of(std::span<const Roster* const> rosters, MemberIds known) {
+  std::vector<Member> others;
+  for (const Roster* roster : rosters) {
+    for (const Member& member : roster->members) {
+      if (known.insert(member.id).second) {
+        others.push_back(member);
+      }
+    }
+  }
+  return others;
+}
+
 std::vector<std::byte> to_bytes(const Standing& standing) {
   Writer writer;
   writer.put(standing.self);

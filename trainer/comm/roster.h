@@ -56,6 +56,10 @@ using MemberIds = std::set<std::uint64_t>;
 /// Whether `present` speaks for `roster`, of which `ended` are known to have ended.
 bool speaks_for(const Roster& roster, const MemberIds& present, const MemberIds& ended);
 
+/// Members of any of the rosters that are not `known`, each once. Whoever is to speak for all of
+/// them has to find out how these stand: one may be in an older roster alone.
+std::vector<Member> others_of(std::span<const Roster* const> rosters, MemberIds known);
+
 /// What a member says of itself as it comes to a meeting.
 struct Standing {
   Member self;

@@ -46,6 +46,17 @@ TEST_CASE("those that are left of a roster speak for it once the others are know
   CHECK_FALSE(speaks_for(roster, {4, 5}, {2, 3}));
 }
 
+TEST_CASE("members of every roster are asked after, those of an older one alone too") {
+  const Roster formed = roster_of({1, 2, 3});
+  const Roster attempt = roster_of({1, 2, 4});
+  const std::vector<const Roster*> all = {&formed, &attempt};
+  std::vector<std::uint64_t> ids;
+  for (const Member& member : others_of(all, {2})) {
+    ids.push_back(member.id);
+  }
+  CHECK(ids == std::vector<std::uint64_t>{1, 3, 4});
+}
+
 TEST_CASE("a standing and a proposal arrive as they were sent") {
   Standing standing;
   standing.self = roster_of({9}).members[0];
