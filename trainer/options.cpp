@@ -189,6 +189,14 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .complete = Complete::choices,
        .choices = {"auto", "shm", "tcp"}},
+      {.flags = "--tcp-streams",
+       .target = &o.tcp_streams,
+       .metavar = "N",
+       .help = "Connections to each neighbour in the ring that packs of 4 MiB and more share "
+               "[4 between hosts, 1 within]",
+       .group = group,
+       .minimum = 1,
+       .maximum = 64},
       {.flags = "--bytes-per-pack",
        .target = &o.bytes_per_pack,
        .metavar = "BYTES",
@@ -447,6 +455,7 @@ CommOptions comm_options(const TrainerOptions& options) {
   comm.transport = options.transport == "shm"   ? CommOptions::Transport::shared_memory
                    : options.transport == "tcp" ? CommOptions::Transport::tcp
                                                 : CommOptions::Transport::automatic;
+  comm.tcp_streams = static_cast<int>(options.tcp_streams);
   comm.rendezvous_timeout = options.rendezvous_timeout;
   comm.peer_timeout = options.peer_timeout;
   comm.collective_timeout = options.collective_timeout;

@@ -1,7 +1,7 @@
 // All-reduce of float32: best and median seconds a size, one JSON line each, by rank 0.
 //
 //   bench-allreduce [--ranks=N] [--transport=auto|shared-memory|tcp] [--buffer=registered|ordinary]
-//                   [--wire=fp32|bf16|fp16] [BYTES…]
+//                   [--wire=fp32|bf16|fp16] [--tcp-streams=N] [BYTES…]
 //
 // With --ranks it starts N ranks itself; without, the environment says which rank this is.
 // Ordinary is memory of the caller's own, as gloo and MPI get it; registered is allocate()'s.
@@ -42,6 +42,8 @@ Arguments parse(int argc, char** argv) {
     } else if (word.starts_with("--transport=")) {
       using enum CommOptions::Transport;
       arguments.comm.transport = value == "tcp" ? tcp : value == "auto" ? automatic : shared_memory;
+    } else if (word.starts_with("--tcp-streams=")) {
+      arguments.comm.tcp_streams = std::stoi(value);
     } else if (word.starts_with("--wire=")) {
       arguments.wire = value == "bf16"   ? WireType::bf16
                        : value == "fp16" ? WireType::fp16

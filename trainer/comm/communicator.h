@@ -82,9 +82,10 @@ struct CommOptions {
     shared_memory,
     tcp
   } transport = Transport::automatic; ///< The ring's.
-  bool has_gpu = false;               ///< This rank computes on one.
-  double rendezvous_timeout = 60;     ///< Seconds for all ranks to arrive.
-  double notice_after = 5;            ///< Seconds of it until `notice` is told who is missing.
+  int tcp_streams = 0;  ///< Connections to a neighbour that long buffers share; 0: ring.h chooses.
+  bool has_gpu = false; ///< This rank computes on one.
+  double rendezvous_timeout = 60; ///< Seconds for all ranks to arrive.
+  double notice_after = 5;        ///< Seconds of it until `notice` is told who is missing.
   std::function<void(const std::string&)> notice; ///< Empty: nobody is told.
   double peer_timeout = 8;         ///< Seconds of silence after which a peer is taken for dead.
   double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.

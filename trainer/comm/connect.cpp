@@ -62,14 +62,14 @@ std::unique_ptr<Communicator> connect_ranks(Star star, const std::string& job_to
                                    n));
   }
   const bool is_mixed = !share && !group.leaders.empty() && group.leaders.size() < n;
-  RingLinks links;
+  std::vector<RingLinks> links;
   if (!share) {
     std::vector<int> members = group.leaders;
     if (!is_mixed) {
       members.resize(n);
       std::iota(members.begin(), members.end(), 0);
     }
-    links = link_ring(star, std::move(members), job_token, options.peer_timeout);
+    links = link_ring(star, members, job_token, options.peer_timeout, options.tcp_streams);
   }
   const int rank = star.rank();
   auto health = std::make_unique<Health>(rank, star.who(), star.release_links(), options);

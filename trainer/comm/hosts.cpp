@@ -11,7 +11,7 @@ namespace {
 
 class Hosts final : public Carrier {
  public:
-  Hosts(HostGroup group, RingLinks links, int rank, Health& health)
+  Hosts(HostGroup group, std::vector<RingLinks> links, int rank, Health& health)
       : members_(group.members), leaders_(group.leaders), host_of_(group.leader_of) {
     if (rank == members_.front()) {
       between_ = make_ring(std::move(links), health);
@@ -97,7 +97,8 @@ class Hosts final : public Carrier {
 
 } // namespace
 
-std::unique_ptr<Carrier> make_hosts(HostGroup group, RingLinks links, int rank, Health& health) {
+std::unique_ptr<Carrier> make_hosts(HostGroup group, std::vector<RingLinks> links, int rank,
+                                    Health& health) {
   return std::make_unique<Hosts>(std::move(group), std::move(links), rank, health);
 }
 

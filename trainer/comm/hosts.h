@@ -15,6 +15,7 @@
 namespace trainer {
 
 /// `links` connects the group's leaders; only they have connections.
-std::unique_ptr<Carrier> make_hosts(HostGroup group, RingLinks links, int rank, Health& health);
+std::unique_ptr<Carrier> make_hosts(HostGroup group, std::vector<RingLinks> links, int rank,
+                                    Health& health);
 
 } // namespace trainer

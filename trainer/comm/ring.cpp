@@ -1,7 +1,12 @@
 #include "trainer/comm/ring.h"
 
 #include <algorithm>
+#include <exception>
 #include <list>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
 
 #include "trainer/comm/memory.h"
 #include "trainer/comm/reduce.h"
@@ -12,23 +17,32 @@ namespace {
 
 constexpr std::size_t k_slice = 256UL * 1024;
 constexpr std::size_t k_slices_at_once = 4; ///< Their steps take turns, so that none waits for one.
+constexpr std::size_t k_long = 4UL << 20;   ///< Bytes that are worth a thread a stream.
 constexpr std::size_t k_short_of_two = 64UL * 1024; ///< Bytes that two ranks swap whole.
 constexpr std::size_t k_short = 8UL * 1024;         ///< The same for more ranks.
 
 class Ring final : public Carrier {
  public:
-  Ring(RingLinks links, Health& health)
-      : position_(links.position), n_(static_cast<int>(links.members.size())),
-        runner_(std::move(links), health) {}
+  Ring(std::vector<RingLinks> streams, Health& health)
+      : position_(streams.front().position), n_(static_cast<int>(streams.front().members.size())) {
+    for (RingLinks& links : streams) {
+      runners_.push_back(std::make_unique<StepRunner>(std::move(links), health));
+    }
+  }
 
-  std::string describe() const override { return "ring over TCP"; }
+  std::string describe() const override {
+    return runners_.size() == 1 ? "ring over TCP"
+                                : fmt::format("ring over TCP, {} streams", runners_.size());
+  }
 
   Route route(std::size_t bytes, WireType wire) const override {
     const auto size = static_cast<double>(bytes);
     if (goes_round_whole(bytes)) {
       return {"direct: whole to every rank, fp32, each adds up", (n_ - 1) * size};
     }
-    return {"ring: reduce-scatter and all-gather, one TCP stream, a slice of each chunk at a time",
+    const std::size_t streams = streams_for(bytes);
+    return {fmt::format("ring: reduce-scatter and all-gather, {}, a slice of each chunk at a time",
+                        streams == 1 ? "one TCP stream" : fmt::format("{} TCP streams", streams)),
             2 * (n_ - 1) * size / n_ / (wire == WireType::fp32 ? 1 : 2)};
   }
 
@@ -65,6 +79,8 @@ class Ring final : public Carrier {
     return bytes <= (n_ == 2 ? k_short_of_two : k_short);
   }
 
+  std::size_t streams_for(std::size_t bytes) const { return bytes < k_long ? 1 : runners_.size(); }
+
   void all_reduce(std::span<std::byte> bytes, WireType wire) {
     if (goes_round_whole(bytes.size())) {
       go_round(bytes);
@@ -83,9 +99,12 @@ class Ring final : public Carrier {
       const int c = wrap(position);
       return std::as_writable_bytes(std::span(floats + chunks.begin(c), chunks.size(c)));
     };
-    runner_.run(header_, steps_of(chunks.length * sizeof(float), chunk, [&](Step& step, int s) {
-                  step.action = s < n_ - 1 ? Step::Action::add : Step::Action::store;
-                }));
+    run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
+      return steps_of(chunks.length * sizeof(float), chunk, stream, streams,
+                      [&](Step& step, int s) {
+                        step.action = s < n_ - 1 ? Step::Action::add : Step::Action::store;
+                      });
+    });
   }
 
   /// The same with 16-bit values on their way, which have a place of their own.
@@ -100,29 +119,63 @@ class Ring final : public Carrier {
     const int first = wrap(position_ - 1);
     kernels.narrow(halves_.data() + chunks.begin(first), floats + chunks.begin(first),
                    chunks.size(first));
-    runner_.run(header_,
-                steps_of(chunks.length * sizeof(std::uint16_t), chunk, [&](Step& step, int s) {
-                  const auto* halves = reinterpret_cast<const std::uint16_t*>(step.receive.data());
-                  step.floats = floats + (halves - halves_.data());
-                  step.action = s < n_ - 1 ? Step::Action::add_wire : Step::Action::widen_wire;
-                }));
+    run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
+      return steps_of(
+          chunks.length * sizeof(std::uint16_t), chunk, stream, streams, [&](Step& step, int s) {
+            const auto* halves = reinterpret_cast<const std::uint16_t*>(step.receive.data());
+            step.floats = floats + (halves - halves_.data());
+            step.action = s < n_ - 1 ? Step::Action::add_wire : Step::Action::widen_wire;
+          });
+    });
     const std::size_t own = chunks.begin(position_);
     kernels.widen(floats + own, halves_.data() + own, chunks.size(position_));
   }
 
-  /// Reduce-scatter, then all-gather, of chunks at most `longest` bytes long.
+  /// Each stream its own steps, all at once: the first by this thread, the others each by one.
+  template <typename StepsOf>
+  void run_streams(std::size_t bytes, const StepsOf& steps_of) {
+    const std::size_t streams = streams_for(bytes);
+    std::vector<std::exception_ptr> failed(streams);
+    const auto run = [&](std::size_t stream) {
+      try {
+        runners_[stream]->run(header_, steps_of(stream, streams));
+      } catch (...) {
+        failed[stream] = std::current_exception();
+      }
+    };
+    std::vector<std::thread> threads;
+    for (std::size_t stream = 1; stream < streams; ++stream) {
+      threads.emplace_back(run, stream);
+    }
+    run(0);
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    for (const std::exception_ptr& error : failed) {
+      if (error) {
+        std::rethrow_exception(error);
+      }
+    }
+  }
+
+  /// Reduce-scatter, then all-gather, of one stream's slices of chunks at most `longest` bytes
+  /// long.
   template <typename Chunk, typename Complete>
-  std::vector<Step> steps_of(std::size_t longest, const Chunk& chunk, const Complete& complete) {
+  std::vector<Step> steps_of(std::size_t longest, const Chunk& chunk, std::size_t stream,
+                             std::size_t streams, const Complete& complete) {
     std::vector<Step> steps;
-    const std::size_t slices = (longest + k_slice - 1) / k_slice;
-    steps.reserve(slices * 2 * static_cast<std::size_t>(n_));
-    for (std::size_t first = 0; first < slices; first += k_slices_at_once) {
-      const std::size_t group = std::min(k_slices_at_once, slices - first);
+    std::vector<std::size_t> slices;
+    for (std::size_t i = stream; i < (longest + k_slice - 1) / k_slice; i += streams) {
+      slices.push_back(i);
+    }
+    steps.reserve(slices.size() * 2 * static_cast<std::size_t>(n_));
+    for (std::size_t first = 0; first < slices.size(); first += k_slices_at_once) {
+      const std::size_t group = std::min(k_slices_at_once, slices.size() - first);
       for (int s = 0; s < 2 * (n_ - 1); ++s) {
         for (std::size_t i = first; i < first + group; ++i) {
           Step& step = steps.emplace_back();
-          step.send = slice(chunk(position_ - 1 - s), i);
-          step.receive = slice(chunk(position_ - 2 - s), i);
+          step.send = slice(chunk(position_ - 1 - s), slices[i]);
+          step.receive = slice(chunk(position_ - 2 - s), slices[i]);
           step.forwards = s == 0 ? Step::k_at_once : steps.size() - 1 - group;
           complete(step, s);
         }
@@ -150,7 +203,7 @@ class Ring final : public Carrier {
       steps.push_back({place(position_ - s), place(position_ - 1 - s), Step::Action::store,
                        s == 0 ? Step::k_at_once : steps.size() - 1});
     }
-    runner_.run(header_, steps);
+    runners_.front()->run(header_, steps);
   }
 
   void add_up(std::span<std::byte> bytes, WireType wire) {
@@ -180,12 +233,12 @@ class Ring final : public Carrier {
         steps.push_back({bytes, {}, Step::Action::store, 0});
       }
     }
-    runner_.run(header_, steps);
+    runners_.front()->run(header_, steps);
   }
 
   int position_;
   int n_;
-  StepRunner runner_;
+  std::vector<std::unique_ptr<StepRunner>> runners_; ///< One a stream.
   std::list<PrivateMemory> memory_;
   std::uint64_t done_ = 0;
   CollectiveHeader header_; ///< Of the collective that is being carried out.
@@ -196,8 +249,8 @@ class Ring final : public Carrier {
 
 } // namespace
 
-std::unique_ptr<Carrier> make_ring(RingLinks links, Health& health) {
-  return std::make_unique<Ring>(std::move(links), health);
+std::unique_ptr<Carrier> make_ring(std::vector<RingLinks> streams, Health& health) {
+  return std::make_unique<Ring>(std::move(streams), health);
 }
 
 } // namespace trainer

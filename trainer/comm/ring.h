@@ -9,6 +9,10 @@
 // sent, and its place overwritten, while it is still in the cache.
 // Each rank sends 2(n-1)/n S bytes and adds (n-1)/n S.
 //
+// A core copies to and from one connection slower than a fast network carries: between hosts,
+// slices of long buffers are dealt out to several streams, connections with a thread each. Which
+// rank adds what in which order stays the same, and so do the bits.
+//
 // Short buffers, where latency counts, go round whole in n-1 steps, and every rank adds all up:
 // (n-1) S bytes sent.
 //
@@ -33,10 +37,12 @@ struct RingLinks {
   Fd previous;
 };
 
-/// Collective over all ranks of the star, also those that are not members. Throws PeerError.
-RingLinks link_ring(Star& star, std::vector<int> members, const std::string& token,
-                    double peer_timeout);
+/// One a stream. Of `streams`, at least 1, the fewest that any rank asks for are made; 0 leaves it
+/// open: several between hosts, one within. Collective over all ranks of the star, also those that
+/// are not members, which get links without connections. Throws PeerError.
+std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
+                                 const std::string& token, double peer_timeout, int streams);
 
-std::unique_ptr<Carrier> make_ring(RingLinks links, Health& health);
+std::unique_ptr<Carrier> make_ring(std::vector<RingLinks> streams, Health& health);
 
 } // namespace trainer

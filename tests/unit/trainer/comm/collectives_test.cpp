@@ -180,6 +180,56 @@ TEST_CASE("16-bit sums have the bits of their rounding in ring order, over TCP")
 TEST_CASE("16-bit sums have the bits of their rounding in ring order, by shared memory") {
   check_rounded(Transport::shared_memory);
 }
+TEST_CASE("long buffers shared among streams have the bits of one, and fail as one") {
+  CommOptions options = options_for(Transport::tcp);
+  options.tcp_streams = 3;
+  options.peer_timeout = 2;
+  for (const int ranks : {2, 3}) {
+    const auto thrown = run_ranks(ranks, options, [&](Communicator& communicator) {
+      CHECK(communicator.describe().find("3 streams") != std::string::npos);
+      CHECK(communicator.route(8 << 20, WireType::fp32).how.find("3 TCP streams") !=
+            std::string::npos);
+      CHECK(communicator.route(1 << 20, WireType::fp32).how.find("one TCP stream") !=
+            std::string::npos);
+      for (const std::size_t size : {std::size_t{1048583}, std::size_t{3000001}}) {
+        for (const WireType wire : {WireType::fp32, WireType::bf16}) {
+          std::vector<float> buffer(size);
+          fill(buffer, communicator.rank());
+          communicator.wait(communicator.start_all_reduce(buffer, "long", wire));
+          if (!same_bits(buffer, wire == WireType::fp32 ? expected_sum(size, ranks)
+                                                        : expected_rounded(wire, size, ranks))) {
+            throw Error(fmt::format("{} floats are wrong", size));
+          }
+        }
+      }
+      std::vector<float> buffer(communicator.rank() == 0 ? 1500000 : 1600000);
+      communicator.all_reduce(buffer, "unlike");
+    });
+    for (const std::string& text : thrown) {
+      CAPTURE(text);
+      CHECK(text.find("6000000 bytes") != std::string::npos);
+      CHECK(text.find("6400000 bytes") != std::string::npos);
+    }
+  }
+}
+TEST_CASE("ranks of which one asks for fewer streams agree on those") {
+  const HeldPort port;
+  std::vector<std::function<void()>> bodies;
+  for (int rank = 0; rank < 2; ++rank) {
+    bodies.emplace_back([&, rank] {
+      CommOptions options = options_for(Transport::tcp);
+      options.tcp_streams = rank == 0 ? 5 : 2;
+      const auto communicator = connect(cluster_of(rank, 2, port.number()), options);
+      CHECK(communicator->describe().find("2 streams") != std::string::npos);
+      std::vector<float> buffer(2 << 20, 1.F);
+      communicator->all_reduce(buffer, "long");
+      CHECK(buffer.back() == 2.F);
+    });
+  }
+  for (const std::string& text : run_threads(bodies)) {
+    CHECK(text == "");
+  }
+}
 TEST_CASE("ranks that send unlike types are told so, both of them") {
   for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
     const auto thrown = run_ranks(2, options_for(transport), [](Communicator& communicator) {
