@@ -119,7 +119,11 @@ void train_elastic(const TrainerOptions& options, const Cluster& cluster,
     const Epoch epoch =
         membership.meet({number, run.has_state() ? run.progress().step : -1, run.is_complete()});
     if (!epoch.communicator) {
-      fmt::print("the other workers have done the rest\n");
+      fmt::print("{}\n",
+                 epoch.is_left_behind
+                     ? "the other workers went on without this one, which was stopped or cut "
+                       "off, and have ended: nothing is left to do for it"
+                     : "the other workers have done the rest");
       return true;
     }
     Communicator& communicator = *epoch.communicator;

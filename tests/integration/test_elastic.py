@@ -192,6 +192,18 @@ def test_a_stopped_worker_comes_back_as_a_newcomer(job):
     run.check_samples(300, fewest=2)
 
 
+def test_a_worker_that_wakes_when_the_others_are_done_does_not_train_again(job):
+    run = job(3, "--min-workers=1", "--epochs=100", "--log-every=1")
+    until(lambda: len(run.steps()) > 50, run)
+    run.of_rank[1].send_signal(signal.SIGSTOP)
+    run.wait(run.workers[1])
+    run.of_rank[1].send_signal(signal.SIGCONT)
+    run.wait()
+    assert "the other workers went on without this one" in run.workers[1].output.read_text()
+    assert [worker.returncode for worker in run.workers] == [0, 0, 0]
+    run.check_samples(100, fewest=2)
+
+
 def test_too_few_wait_and_then_end_with_the_reason(job):
     run = job(3, "--min-workers=2", "--epochs=100000", "--log-every=1", "--rendezvous-timeout=3")
     until(lambda: len(run.steps()) > 20, run)
@@ -271,8 +283,8 @@ def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_p
             fault = "kill and restart"
         if moment == "as the ranks meet" and fault in ("kill", "stop"):
             fault = "kill and restart"  # Nobody is led by a rank 0 that never was.
-        if is_ending and min_workers == 1 and fault in ("two", *KILLS):
-            fault = "kill"  # One that is started when all is over would be enough to begin anew.
+        if is_ending and fault in ("two", *KILLS) and (min_workers == 1 or before):
+            fault = "kill"  # Those that are started when all is over would be enough to begin anew.
         chosen.append((fault, moment, rank))
         moments[moment]()
         worker = run.of_rank[rank]

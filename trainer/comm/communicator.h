@@ -18,6 +18,8 @@
 // up; otherwise it says goodbye. Not thread-safe: one thread makes all calls.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -74,6 +76,10 @@ class Communicator {
   virtual double seconds_waiting() const noexcept = 0;
 };
 
+/// When all peers were last heard of by a rank that was not itself stopped meanwhile: until then
+/// none of them can have counted it out. It outlives a communicator.
+using LastContact = std::atomic<std::chrono::steady_clock::time_point>;
+
 struct CommOptions {
   /// What carries collectives. Automatic: NCCL where every rank has a GPU, else the ring.
   enum class Communication { automatic, ring, nccl, mpi } communication = Communication::automatic;
@@ -90,6 +96,7 @@ struct CommOptions {
   double peer_timeout = 8;         ///< Seconds of silence after which a peer is taken for dead.
   double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.
   std::string collective_log; ///< Folder for each rank's collective_log.h on a failure; "": none.
+  std::shared_ptr<LastContact> contact; ///< Kept up to date; may be null.
   std::string host_identity;  ///< What ranks of one host have in common; empty: its boot id.
 };
 

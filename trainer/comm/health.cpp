@@ -63,7 +63,7 @@ Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links,
     : rank_(rank), who_(std::move(who)), peer_timeout_(options.peer_timeout),
       period_(std::min(k_longest_period, options.peer_timeout / k_beats_a_timeout)),
       collective_timeout_(options.collective_timeout), log_folder_(options.collective_log),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), contact_(options.contact) {
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (links[i]) {
       tune_link(links[i], peer_timeout_);
@@ -186,6 +186,7 @@ void Health::run() {
         read(peers_[i]);
       }
     }
+    note_contact();
     std::string report;
     bool leaving = false;
     bool gave_up = false;
@@ -251,6 +252,7 @@ void Health::read(Peer& peer) {
       return;
     }
     if (received <= 0) {
+      peer.heard = Clock::now();
       lost(peer, received == 0 ? "connection closed" : error_text(errno));
       return;
     }
@@ -324,6 +326,20 @@ void Health::lost(Peer& peer, const std::string& why) {
   declare(fmt::format("{} died or was cut off: {}; last heard of {}; rank {} is {}",
                       name(peer.rank), why, peer.place.text(), rank_, place().text()),
           peer.rank);
+}
+
+/// After a stop what is heard is old: it waited to be read.
+void Health::note_contact() {
+  const auto now = Clock::now();
+  was_stopped_ =
+      was_stopped_ || std::chrono::duration<double>(now - turned_).count() > peer_timeout_ / 2;
+  turned_ = now;
+  if (was_stopped_ || !contact_ || peers_.empty()) {
+    return;
+  }
+  const auto longest_silent = std::min_element(
+      peers_.begin(), peers_.end(), [](const Peer& a, const Peer& b) { return a.heard < b.heard; });
+  contact_->store(longest_silent->heard, std::memory_order_relaxed);
 }
 
 /// On rank 0, which hears from all.

@@ -71,6 +71,7 @@ class Health {
   void beat(Peer& peer);
   void lost(Peer& peer, const std::string& why);
   void look_for_stall();
+  void note_contact();
   void write_log() const;
   void declare(const std::string& text, int about);
   void note_left(int rank, std::int64_t step, std::uint64_t done);
@@ -106,6 +107,9 @@ class Health {
   std::vector<Peer> peers_;
   Place own_;
   Clock::time_point own_moved_ = Clock::now();
+  std::shared_ptr<LastContact> contact_;
+  Clock::time_point turned_ = Clock::now(); ///< The loop, last.
+  bool was_stopped_ = false;
   std::thread thread_;
 };
 

@@ -68,7 +68,7 @@ bool Membership::may_go_on(const std::vector<Door::Visitor>& present, bool& is_c
   bool is_first = true;
   for (const Roster* roster : rosters(present)) {
     is_first = is_first && roster->number == 0;
-    speaks = speaks && speaks_for(*roster, ids, ended_);
+    speaks = speaks && speaks_for(*roster, ids, witnessed_);
     for (const Member& member : roster->members) {
       is_complete = is_complete && (ids.contains(member.id) || ended_.contains(member.id));
     }
@@ -80,10 +80,21 @@ bool Membership::may_go_on(const std::vector<Door::Visitor>& present, bool& is_c
   return (speaks && here >= limits_.min_workers) || is_complete_;
 }
 
+/// This member is the last of its rosters, and may not go on: what the others did is not known.
+bool Membership::is_left_behind(const std::vector<Door::Visitor>& present) const {
+  if (newest().number == 0 || !present.empty() || !missing(present).empty()) {
+    return false;
+  }
+  const auto all = rosters(present);
+  return !std::all_of(all.begin(), all.end(), [&](const Roster* roster) {
+    return speaks_for(*roster, {standing_.self.id}, witnessed_);
+  });
+}
+
 Membership::Outcome Membership::lead() {
   door_->gather(newest().number);
-  const Deadline patience =
-      after_seconds(newest().number == 0 ? options_.rendezvous_timeout : options_.peer_timeout / 2);
+  const Deadline patient_until =
+      after_seconds(newest().number == 0 ? options_.rendezvous_timeout : patience());
   std::vector<Door::Visitor> present;
   Deadline next_reassurance = Clock::now();
   Deadline next_ask = Clock::now();
@@ -124,13 +135,16 @@ Membership::Outcome Membership::lead() {
       });
     }
     std::erase_if(present, [](const Door::Visitor& visitor) { return is_closed(visitor.link); });
+    for (const auto& visitor : present) {
+      seen_[visitor.standing.self.id] = Clock::now();
+    }
 
     notice.look([&] {
       return fmt::format("workers at {}:{}: {} {} here", cluster_.master_addr, cluster_.master_port,
                          present.size() + 1, present.empty() ? "is" : "are");
     });
     bool is_complete = false;
-    if (may_go_on(present, is_complete) && (is_complete || Clock::now() >= patience)) {
+    if (may_go_on(present, is_complete) && (is_complete || Clock::now() >= patient_until)) {
       if (auto outcome = propose(present)) {
         return std::move(*outcome);
       }
@@ -147,6 +161,9 @@ Membership::Outcome Membership::lead() {
         }
       }
       throw Error(text);
+    }
+    if (is_left_behind(present)) {
+      return {.kind = Outcome::Kind::behind};
     }
     const std::vector<Member> absent = missing(present);
     if (is_complete || absent.empty() || Clock::now() < next_ask) {
@@ -179,7 +196,7 @@ std::optional<Membership::Outcome> Membership::ask(const Member& member) {
     }
     const Lead lead = read_lead(reply);
     if (lead.id != member.id) {
-      ended_.insert(member.id); // Its port is another's by now.
+      note_ended(member); // Its port is another's by now.
     } else if (reply.what == DoorMessage::moved && lead.number > newest().number) {
       return Outcome{.kind = Outcome::Kind::moved, .to = lead.leader};
     } else if (reply.what == DoorMessage::leading &&
@@ -188,7 +205,7 @@ std::optional<Membership::Outcome> Membership::ask(const Member& member) {
       return Outcome{.kind = Outcome::Kind::moved, .to = member.door};
     }
   } catch (const NobodyListensError&) {
-    ended_.insert(member.id);
+    note_ended(member);
   } catch (const Error& error) {
     why_ = fmt::format("{}: {}", member.door.text(), error.what());
   }
@@ -262,6 +279,7 @@ std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor
     return std::nullopt;
   }
 
+  contact_->store(Clock::now());
   Outcome outcome{.kind = Outcome::Kind::formed, .proposal = proposal};
   outcome.links.emplace_back(); // Its own place.
   for (std::size_t i = 0; i < taken; ++i) {

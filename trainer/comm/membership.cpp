@@ -47,6 +47,7 @@ Membership::Membership(const Cluster& cluster, const CommOptions& options,
     throw ClusterError(
         "elastic ranks need MASTER_ADDR and MASTER_PORT, where the first one listens");
   }
+  options_.contact = contact_;
   deadline_ = after_seconds(options.rendezvous_timeout);
   master_ = resolve(cluster.master_addr, cluster.master_port, deadline_);
   const Introduction self = introduce_self(LinkPurpose::membership, cluster.rank, 0);
@@ -94,8 +95,10 @@ Epoch Membership::meet(const Holding& holding) {
     if (outcome.kind == Outcome::Kind::formed) {
       return enter(std::move(outcome));
     }
-    if (outcome.kind == Outcome::Kind::over) {
-      return {};
+    if (outcome.kind == Outcome::Kind::over || outcome.kind == Outcome::Kind::behind) {
+      Epoch epoch;
+      epoch.is_left_behind = outcome.kind == Outcome::Kind::behind;
+      return epoch;
     }
     if (Clock::now() >= deadline_) {
       throw Error(complaint({}));
@@ -161,7 +164,25 @@ Membership::Outcome Membership::look_around() {
   return {};
 }
 
+/// Nobody listens at its door any more.
+void Membership::note_ended(const Member& member) {
+  ended_.insert(member.id);
+  const auto seen = seen_.find(member.id);
+  const Clock::time_point last =
+      std::max(contact_->load(), seen == seen_.end() ? Clock::time_point() : seen->second);
+  if (std::chrono::duration<double>(Clock::now() - last).count() < patience()) {
+    witnessed_.insert(member.id);
+  }
+}
+
 Membership::Outcome Membership::join(const Address& address) {
+  const auto of_address = [&](const auto& action) {
+    for (const Member& member : newest().members) {
+      if (member.door.text() == address.text()) {
+        action(member);
+      }
+    }
+  };
   try {
     Fd link = dial_authenticated(
         address, cluster_.job_token,
@@ -171,7 +192,8 @@ Membership::Outcome Membership::join(const Address& address) {
     const Letter reply = receive_letter(link, after_seconds(k_call_seconds));
     switch (reply.what) {
     case DoorMessage::accepted:
-      return stay(std::move(link));
+      return stay(std::move(link),
+                  [&] { of_address([&](const Member& m) { seen_[m.id] = Clock::now(); }); });
     case DoorMessage::moved: {
       const Lead lead = read_lead(reply);
       // One that leads no newer roster than is known here has yet to find out that it is over.
@@ -190,21 +212,19 @@ Membership::Outcome Membership::join(const Address& address) {
                                    cluster_.rank, error.what()));
   } catch (const LinkError& error) {
     why_ = fmt::format("{}: {}", address.text(), error.what());
-    for (const Member& member : newest().members) {
-      if (member.door.text() == address.text() &&
-          dynamic_cast<const NobodyListensError*>(&error) != nullptr) {
-        ended_.insert(member.id);
-      }
+    if (dynamic_cast<const NobodyListensError*>(&error) != nullptr) {
+      of_address([&](const Member& member) { note_ended(member); });
     }
     return {.kind = Outcome::Kind::silent};
   }
 }
 
 /// With a leader that has let this member in, until it says what is.
-Membership::Outcome Membership::stay(Fd link) {
+Membership::Outcome Membership::stay(Fd link, const std::function<void()>& on_letter) {
   std::optional<Proposal> agreed;
   for (;;) {
     const Letter letter = receive_letter(link, after_seconds(options_.peer_timeout));
+    on_letter();
     switch (letter.what) {
     case DoorMessage::waiting:
       break;
@@ -224,6 +244,7 @@ Membership::Outcome Membership::stay(Fd link) {
       }
       standing_.attempts.push_back(proposal.roster);
       agreed = std::move(proposal);
+      contact_->store(Clock::now());
       send_letter(link, DoorMessage::agree, {}, after_seconds(k_call_seconds));
       break;
     }

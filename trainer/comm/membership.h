@@ -21,6 +21,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,12 +48,13 @@ struct Holding {
 
 /// From one meeting to the next.
 struct Epoch {
-  std::unique_ptr<Communicator> communicator; ///< Null: the job is over without this member.
-  std::uint64_t number = 0;                   ///< Of its roster.
-  int source = 0;                             ///< The rank whose state is the newest.
-  std::int64_t step = -1;                     ///< Of that state; -1: there is none yet.
-  std::vector<std::string> lost;              ///< Known to rank 0 alone: "rank 2 (host-b, pid 7)",
-  std::vector<std::string> joined;            ///< with the rank they had, and have.
+  std::unique_ptr<Communicator> communicator; ///< Null: the job is over without this member, …
+  bool is_left_behind = false; ///< … which was out of touch while the others went on, and ended.
+  std::uint64_t number = 0;    ///< Of its roster.
+  int source = 0;              ///< The rank whose state is the newest.
+  std::int64_t step = -1;      ///< Of that state; -1: there is none yet.
+  std::vector<std::string> lost;   ///< Known to rank 0 alone: "rank 2 (host-b, pid 7)",
+  std::vector<std::string> joined; ///< with the rank they had, and have.
 };
 
 class Membership {
@@ -78,11 +81,14 @@ class Membership {
   Outcome look_around();
   Outcome lead();
   Outcome join(const Address& address);
-  Outcome stay(Fd link);
+  Outcome stay(Fd link, const std::function<void()>& on_letter);
   std::optional<Outcome> ask(const Member& member);
   std::optional<Outcome> propose(std::vector<Door::Visitor>& present);
   std::vector<Member> missing(const std::vector<Door::Visitor>& present) const;
   bool may_go_on(const std::vector<Door::Visitor>& present, bool& is_complete);
+  void note_ended(const Member& member);
+  bool is_left_behind(const std::vector<Door::Visitor>& present) const;
+  double patience() const { return options_.peer_timeout / 2; }
   Epoch enter(Outcome outcome);
   const Roster& newest() const;
   std::vector<const Roster*> rosters(const std::vector<Door::Visitor>& present) const;
@@ -93,7 +99,10 @@ class Membership {
   ElasticLimits limits_;
   std::vector<Address> master_;
   Standing standing_;
-  MemberIds ended_; ///< Known to have.
+  MemberIds ended_;     ///< Known to have.
+  MemberIds witnessed_; ///< Of those, the ones that cannot have gone on without this member.
+  std::shared_ptr<LastContact> contact_ = std::make_shared<LastContact>(Clock::now());
+  std::map<std::uint64_t, Clock::time_point> seen_; ///< Members, at a meeting, after that.
   bool at_master_ = false;
   Deadline deadline_;
   bool is_complete_ = false;

@@ -20,7 +20,8 @@ struct Membership::Outcome {
     moved,  ///< To `to`.
     busy,   ///< It is alive: again later.
     silent, ///< Nobody answers.
-    over    ///< The job is done.
+    over,   ///< The job is done.
+    behind  ///< It went on without this member, and all others have ended.
   };
   Kind kind = Kind::silent;
   Address to{};
