@@ -288,8 +288,9 @@ def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_p
         chosen.append((fault, moment, rank))
         moments[moment]()
         worker = run.of_rank[rank]
-        if fault == "cut off" and worker.poll() is None:
-            cut_off(worker)
+        if fault == "cut off":
+            if worker.poll() is None:
+                cut_off(worker)
         elif fault.startswith("stop"):
             worker.send_signal(signal.SIGSTOP)
             stopped.append(worker)

@@ -26,8 +26,8 @@ const char* kind_name(Collective::Kind kind) {
 }
 
 /// "2026-11-21T13:05:07.123456Z"
-std::string utc(std::chrono::system_clock::time_point time) {
-  const auto since = time.time_since_epoch();
+std::string utc(Clock::time_point time) {
+  const auto since = (std::chrono::system_clock::now() - (Clock::now() - time)).time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
   const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(since - seconds);
   return fmt::format("{:%FT%T}.{:06}Z", fmt::gmtime(static_cast<std::time_t>(seconds.count())),
@@ -50,7 +50,7 @@ void CollectiveLog::begin(std::uint64_t number, const Collective& collective, st
               .bytes = collective.bytes.size(),
               .wire = collective.wire,
               .step = step,
-              .entered = std::chrono::system_clock::now()};
+              .entered = Clock::now()};
   std::copy_n(collective.name.begin(), std::min(collective.name.size(), entry.name.size() - 1),
               entry.name.begin());
   std::string text = collective.text();
@@ -62,7 +62,7 @@ void CollectiveLog::begin(std::uint64_t number, const Collective& collective, st
 }
 
 void CollectiveLog::end(std::uint64_t number) {
-  const auto now = std::chrono::system_clock::now();
+  const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
   while (ended_ < number) {
     Entry& entry = entries_[++ended_ % k_entries];

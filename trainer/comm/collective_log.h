@@ -53,7 +53,7 @@ class CollectiveLog {
     WireType wire{};
     std::int64_t step = -1;
     std::array<char, 48> name{};
-    std::chrono::system_clock::time_point entered{};
+    Clock::time_point entered{};
     double seconds = -1; ///< Until it was left.
   };
 

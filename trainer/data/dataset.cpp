@@ -121,25 +121,32 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
   }
   const bool has_own = reader.shard == AutoShard::file;
   const auto step = static_cast<std::size_t>(has_own ? reader.workers : 1);
-  Split all;
+  std::vector<Split> parts;
   for (auto i = static_cast<std::size_t>(has_own ? reader.worker : 0); i < images.size();
        i += step) {
     for (const std::string& path : {images[i], labels[i]}) {
       refuse_shared_fifo(path, has_own ? 1 : reader.workers);
     }
-    Split part = load_files(images[i], labels[i]);
-    if (all.count == 0) {
-      all = std::move(part);
-      continue;
-    }
-    if (part.features != all.features) {
+    parts.push_back(load_files(images[i], labels[i]));
+    if (parts.back().features != parts.front().features) {
       throw DataError(fmt::format("{}: images of {} pixels, those of {} have {}", images[i],
-                                  part.features, images.front(), all.features));
+                                  parts.back().features, images.front(), parts.front().features));
     }
-    all.images.insert(all.images.end(), part.images.begin(), part.images.end());
-    all.labels.insert(all.labels.end(), part.labels.begin(), part.labels.end());
-    all.count += part.count;
   }
+  if (parts.size() == 1) {
+    return std::move(parts.front());
+  }
+  Split all;
+  std::vector<std::uint8_t> all_images;
+  std::vector<std::uint8_t> all_labels;
+  for (const Split& part : parts) {
+    all_images.insert(all_images.end(), part.images.begin(), part.images.end());
+    all_labels.insert(all_labels.end(), part.labels.begin(), part.labels.end());
+    all.count += part.count;
+    all.features = part.features;
+  }
+  all.images = std::move(all_images);
+  all.labels = std::move(all_labels);
   return all;
 }
 
@@ -202,18 +209,20 @@ Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
   Split& split = dataset.train;
   split.count = count;
   split.features = k_synthetic_features;
-  split.images.resize(count * split.features);
-  split.labels.resize(count);
-  for (std::size_t i = 0; i < split.images.size(); i += 16) {
+  std::vector<std::uint8_t> images(count * split.features);
+  std::vector<std::uint8_t> labels(count);
+  for (std::size_t i = 0; i < images.size(); i += 16) {
     const auto words = random_at(seed, RandomStream::synthetic_data, 0, i);
     for (std::size_t j = 0; j < 16; ++j) {
-      split.images[i + j] = static_cast<std::uint8_t>(words[j / 4] >> (j % 4 * 8));
+      images[i + j] = static_cast<std::uint8_t>(words[j / 4] >> (j % 4 * 8));
     }
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto words = random_at(seed, RandomStream::synthetic_data, 1, i);
-    split.labels[i] = static_cast<std::uint8_t>(words[0] % k_classes);
+    labels[i] = static_cast<std::uint8_t>(words[0] % k_classes);
   }
+  split.images = std::move(images);
+  split.labels = std::move(labels);
   return dataset;
 }
 

@@ -1,4 +1,4 @@
-// Images with labels, in memory as the bytes they come in.
+// Images with labels, as the bytes they come in.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/bytes.h"
+
 namespace trainer {
 
 /// One half of a data set.
 struct Split {
-  std::vector<std::uint8_t> images; ///< (count, features)
-  std::vector<std::uint8_t> labels; ///< (count), each < classes
+  Bytes images; ///< (count, features)
+  Bytes labels; ///< (count), each < classes
   std::size_t count = 0;
   std::size_t features = 0;
 };

@@ -34,6 +34,8 @@ class GzipFile {
     gzbuffer(file_.get(), k_gzip_buffer);
   }
 
+  bool is_plain() const { return gzdirect(file_.get()) == 1; }
+
   /// Up to `size` bytes: fewer only at the end.
   std::size_t read(std::uint8_t* to, std::size_t size) {
     const int got = gzread(file_.get(), to, static_cast<unsigned>(size));
@@ -91,11 +93,16 @@ IdxArray read_idx(const std::string& path, std::size_t dimensions) {
     }
     total *= dimension;
   }
-  while (array.values.size() < total) {
-    const std::size_t have = array.values.size();
+  if (auto mapped = file.is_plain() ? Bytes::map(path, header.size(), total) : std::nullopt) {
+    array.values = std::move(*mapped);
+    return array;
+  }
+  std::vector<std::uint8_t> values;
+  while (values.size() < total) {
+    const std::size_t have = values.size();
     const std::size_t want = std::min<std::uint64_t>(k_read_size, total - have);
-    array.values.resize(have + want);
-    const std::size_t read = file.read(array.values.data() + have, want);
+    values.resize(have + want);
+    const std::size_t read = file.read(values.data() + have, want);
     if (read < want) {
       throw DataError(fmt::format("{}: truncated: {} of {} bytes of values ({})", path, have + read,
                                   total, fmt::join(array.dimensions, " × ")));
@@ -106,6 +113,7 @@ IdxArray read_idx(const std::string& path, std::size_t dimensions) {
     throw DataError(fmt::format("{}: longer than the {} bytes of values that its header says ({})",
                                 path, total, fmt::join(array.dimensions, " × ")));
   }
+  array.values = std::move(values);
   return array;
 }
 

@@ -11,13 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/bytes.h"
+
 namespace trainer {
 
 inline constexpr std::uint64_t k_max_idx_bytes = std::uint64_t{1} << 36;
 
 struct IdxArray {
   std::vector<std::uint32_t> dimensions; ///< Slowest first: count, height, width.
-  std::vector<std::uint8_t> values;      ///< Their product.
+  Bytes values;                          ///< Their product; a plain file's own pages.
 };
 
 /// Reads a file, plain or gzip, with that number of dimensions.

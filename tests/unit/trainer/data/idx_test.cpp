@@ -44,6 +44,7 @@ TEST_CASE("an IDX file reads the same plain and gzipped") {
     CHECK(array.dimensions == std::vector<std::uint32_t>{3, 2, 5});
     REQUIRE(array.values.size() == 30);
     CHECK(array.values[29] == 29);
+    CHECK(array.values.is_mapped() == (path == plain)); // Whose pages all processes share.
   }
 }
 

@@ -21,11 +21,15 @@ Split numbered(std::size_t count) {
   Split split;
   split.count = count;
   split.features = k_features;
+  std::vector<std::uint8_t> images;
+  std::vector<std::uint8_t> labels;
   for (std::size_t i = 0; i < count; ++i) {
-    split.images.push_back(static_cast<std::uint8_t>(i));
-    split.images.push_back(static_cast<std::uint8_t>(255 - i));
-    split.labels.push_back(static_cast<std::uint8_t>(i % 10));
+    images.push_back(static_cast<std::uint8_t>(i));
+    images.push_back(static_cast<std::uint8_t>(255 - i));
+    labels.push_back(static_cast<std::uint8_t>(i % 10));
   }
+  split.images = std::move(images);
+  split.labels = std::move(labels);
   return split;
 }
 
