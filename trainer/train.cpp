@@ -127,29 +127,35 @@ void train_elastic(const TrainerOptions& options, const Cluster& cluster,
       return true;
     }
     Communicator& communicator = *epoch.communicator;
-    if (!outputs || is_first != (communicator.rank() == 0)) {
-      is_first = communicator.rank() == 0;
-      const std::int64_t last_step = outputs ? outputs->last_step() : -1;
-      outputs.reset();
-      outputs = std::make_unique<Outputs>(output_options(options), is_first, last_step);
-    }
-    const bool is_new = epoch.step < 0;
-    run.agree(communicator, epoch.source, is_new);
-    if (is_new) {
-      print_choices(cluster, run.plan(), communicator, device, data, *outputs);
-    }
-    run.begin(communicator, *outputs, epoch.source, is_new);
-    number = epoch.number;
-    failures = 0;
-    if (!is_new) {
-      outputs->say(what_changed(epoch, run, why));
-    }
-    why.clear();
-    if (!run.train(communicator, *outputs,
-                   [&] { return is_first && membership.has_newcomers(); })) {
+    const auto train = [&] {
+      if (!outputs || is_first != (communicator.rank() == 0)) {
+        is_first = communicator.rank() == 0;
+        const std::int64_t last_step = outputs ? outputs->last_step() : -1;
+        outputs.reset();
+        outputs = std::make_unique<Outputs>(output_options(options), is_first, last_step);
+      }
+      const bool is_new = epoch.step < 0;
+      run.agree(communicator, epoch.source, is_new);
+      if (is_new) {
+        print_choices(cluster, run.plan(), communicator, device, data, *outputs);
+      }
+      run.begin(communicator, *outputs, epoch.source, is_new);
+      number = epoch.number;
+      failures = 0;
+      if (!is_new) {
+        outputs->say(what_changed(epoch, run, why));
+      }
+      why.clear();
+      if (!run.train(communicator, *outputs,
+                     [&] { return is_first && membership.has_newcomers(); })) {
+        return false;
+      }
+      run.finish(communicator, *outputs);
+      return true;
+    };
+    if (!telling_peers(communicator, train)) {
       return false;
     }
-    run.finish(communicator, *outputs);
     membership.be_over();
     return true;
   };
@@ -188,19 +194,21 @@ void train_worker(const TrainerOptions& options, const Cluster& cluster, const D
   }
   const auto between = connect(cluster, comm_options(options));
   check_equal_replicas(replicas, *between);
-  if (replicas == 1) {
-    train_rank(options, cluster, device, find_dataset(options, cluster), *between);
-    return;
-  }
-  run_replicas(
-      replicas, *between, [&, data = find_dataset(options, cluster)](Communicator& communicator) {
-        Cluster replica = cluster;
-        replica.world_size *= replicas;
-        replica.local_world_size *= replicas;
-        replica.rank = communicator.rank();
-        replica.local_rank = cluster.local_rank * replicas + communicator.rank() % replicas;
-        train_rank(options, replica, device, data, communicator);
-      });
+  telling_peers(*between, [&] {
+    const Dataset data = find_dataset(options, cluster);
+    if (replicas == 1) {
+      train_rank(options, cluster, device, data, *between);
+      return;
+    }
+    run_replicas(replicas, *between, [&](Communicator& communicator) {
+      Cluster replica = cluster;
+      replica.world_size *= replicas;
+      replica.local_world_size *= replicas;
+      replica.rank = communicator.rank();
+      replica.local_rank = cluster.local_rank * replicas + communicator.rank() % replicas;
+      train_rank(options, replica, device, data, communicator);
+    });
+  });
 }
 
 } // namespace

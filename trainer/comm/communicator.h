@@ -15,7 +15,8 @@
 // repeated.
 //
 // A communicator that is destroyed while an exception passes tells the peers that this rank gave
-// up; otherwise it says goodbye. Not thread-safe: one thread makes all calls.
+// up, and why where give_up() was told; otherwise it says goodbye. Not thread-safe: one thread
+// makes all calls.
 #pragma once
 
 #include <atomic>
@@ -30,6 +31,7 @@
 
 #include "trainer/cluster/cluster.h"
 #include "trainer/comm/wire.h"
+#include "trainer/errors.h"
 
 namespace trainer {
 
@@ -72,6 +74,9 @@ class Communicator {
   /// Tells the heartbeat how far this rank is, for what its peers say if it dies.
   virtual void set_step(std::int64_t step) noexcept = 0;
 
+  /// This rank is about to fail of `why`, which its peers then name as the cause.
+  virtual void give_up([[maybe_unused]] const std::string& why) noexcept {}
+
   /// Seconds this rank has spent waiting in collectives.
   virtual double seconds_waiting() const noexcept = 0;
 };
@@ -97,11 +102,24 @@ struct CommOptions {
   double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.
   std::string collective_log; ///< Folder for each rank's collective_log.h on a failure; "": none.
   std::shared_ptr<LastContact> contact; ///< Kept up to date; may be null.
-  std::string host_identity;  ///< What ranks of one host have in common; empty: its boot id.
+  std::string host_identity; ///< What ranks of one host have in common; empty: its boot id.
 };
 
 /// Meets the other ranks at the cluster's master address and connects. With one rank it does
 /// nothing and needs no address. Every later call throws PeerError when a peer is gone.
 std::unique_ptr<Communicator> connect(const Cluster& cluster, const CommOptions& options);
+
+/// Calls `body`, and has the peers told of what it fails of.
+template <typename Body>
+auto telling_peers(Communicator& communicator, const Body& body) {
+  try {
+    return body();
+  } catch (const PeerError&) {
+    throw; // They know.
+  } catch (const std::exception& error) {
+    communicator.give_up(error.what());
+    throw;
+  }
+}
 
 } // namespace trainer

@@ -188,17 +188,19 @@ void Health::run() {
     }
     note_contact();
     std::string report;
+    std::string reason;
     bool leaving = false;
     bool gave_up = false;
     {
       const std::lock_guard lock(mutex_);
       report.swap(to_report_);
+      reason = reason_;
       leaving = leaving_;
       gave_up = gave_up_;
     }
     if (leaving && gave_up && !said_goodbye) {
-      report = fmt::format("{} gave up {} on an error of its own: see its output", name(rank_),
-                           place().text());
+      report = fmt::format("{} gave up {}: {}", name(rank_), place().text(),
+                           reason.empty() ? "see its output" : reason);
     }
     if (!report.empty()) {
       declare(report, rank_);

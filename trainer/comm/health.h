@@ -57,6 +57,12 @@ class Health {
   /// "rank 2 (host-b, pid 123)"
   std::string name(int rank) const { return who_[static_cast<std::size_t>(rank)].name(); }
 
+  /// Of what this rank is about to give up.
+  void set_reason(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    reason_ = why;
+  }
+
   /// Says goodbye: done, or `gave_up` on an error of this rank's own. Rank 0 stays until the
   /// others have left, at most for a peer time-out.
   void leave(bool gave_up) noexcept;
@@ -99,6 +105,7 @@ class Health {
   std::string failure_;
   std::string left_; ///< Who has left with fewest_done_, and at which step.
   std::string to_report_;
+  std::string reason_;
   bool leaving_ = false;
   bool gave_up_ = false;
 

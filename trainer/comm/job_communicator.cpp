@@ -77,6 +77,7 @@ class JobCommunicator final : public Communicator {
   }
 
   void set_step(std::int64_t step) noexcept override { health_->set_step(step); }
+  void give_up(const std::string& why) noexcept override { health_->set_reason(why); }
   double seconds_waiting() const noexcept override { return waited_; }
 
  private:

@@ -111,10 +111,12 @@ TEST_CASE("a rank that ends on an error of its own is named with its step") {
       const auto thrown = run_ranks(3, impatient(transport), [&](Communicator& communicator) {
         communicator.barrier("begin");
         communicator.set_step(7);
-        if (communicator.rank() == victim) {
-          throw DataError("shard 3 is damaged");
-        }
-        communicator.barrier("next");
+        telling_peers(communicator, [&] {
+          if (communicator.rank() == victim) {
+            throw DataError("shard 3 is damaged");
+          }
+          communicator.barrier("next");
+        });
       });
       for (int rank = 0; rank < 3; ++rank) {
         CAPTURE(thrown[static_cast<std::size_t>(rank)]);
@@ -123,6 +125,7 @@ TEST_CASE("a rank that ends on an error of its own is named with its step") {
         } else {
           CHECK(contains(thrown[static_cast<std::size_t>(rank)], fmt::format("rank {} (", victim)));
           CHECK(contains(thrown[static_cast<std::size_t>(rank)], "gave up at step 7"));
+          CHECK(contains(thrown[static_cast<std::size_t>(rank)], ": shard 3 is damaged"));
         }
       }
     }
