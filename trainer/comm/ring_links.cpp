@@ -19,10 +19,16 @@ struct Door {
   std::int32_t streams = 0; ///< That it would have; 0: it is no member.
 };
 
+/// Of 0.0.0.0 or [::], which rank 0 listens on where its name is not its own address: that of a Pod
+/// whose node is lost, for as long as the cluster's DNS has both.
+bool is_any(const Address& address) {
+  return address.text() == any_address(address.storage.ss_family, address.port()).text();
+}
+
 /// A rank on rank 0's host may know only loopback: from elsewhere it is where rank 0 is.
 Address reachable(const Star& star, const Door& door) {
   Address address = door.address;
-  if (address.is_loopback() && !star.hub_address().is_loopback()) {
+  if (is_any(address) || (address.is_loopback() && !star.hub_address().is_loopback())) {
     address = star.hub_address();
     address.set_port(door.address.port());
   }
