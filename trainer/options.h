@@ -24,7 +24,7 @@ struct TrainerOptions {
   std::string device = "auto";
   std::string communication = "auto";
   std::string transport = "auto";
-  std::int64_t tcp_streams = 0; ///< 0: left open.
+  std::int64_t tcp_streams = 0;            ///< 0: left open.
   std::int64_t bytes_per_pack = 128 << 10; ///< 0: all in one.
   std::string communication_data_type = "fp32";
   std::string batch_split = "equal";

@@ -1,4 +1,5 @@
-// The server's bytes, in two pieces: frames or a refusal, never more memory than a message may have.
+// The server's bytes, in two pieces: frames or a refusal, never more memory than a message may
+// have.
 #include "backends/kubernetes/web_socket_frames.h"
 #include "submit/errors.h"
 

@@ -3,8 +3,6 @@ import json
 import os
 import time
 
-import pytest
-
 from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
 
