@@ -10,6 +10,7 @@ namespace dtrain::kubernetes {
 namespace {
 
 constexpr std::chrono::milliseconds k_idle{60'000};
+constexpr Time k_far_behind = 1'000'000'000; // Nanoseconds.
 
 } // namespace
 
@@ -42,6 +43,13 @@ void LogMerge::add(const std::string& key, Time time, std::string text, Clock::t
   source.last_time = time;
 }
 
+/// A source without a line: it may still give one that is older than what the others have.
+bool LogMerge::is_waited_for(const Source& source, Clock::time_point now) const {
+  return source.is_open && now - source.last_heard < k_patience &&
+         (source.last_time == 0 || source.last_time + k_far_behind >= given_) &&
+         (!source.holds_since || now - *source.holds_since < k_longest_hold);
+}
+
 bool LogMerge::give(bool everything, Clock::time_point now) {
   // A heap of the sources' oldest lines: each step costs the logarithm of their number. Lines later
   // than `until` wait: a source without one may still give an older.
@@ -51,7 +59,7 @@ bool LogMerge::give(bool everything, Clock::time_point now) {
   const auto enter = [&](Source& source) {
     if (!source.lines.empty()) {
       heads.emplace(source.lines.front().time, &source);
-    } else if (source.is_open && now - source.last_heard < k_patience) {
+    } else if (is_waited_for(source, now)) {
       until = std::min(until, source.last_time);
     }
   };
@@ -64,10 +72,18 @@ bool LogMerge::give(bool everything, Clock::time_point now) {
     held_ -= size_of(source.lines.front());
     const Line line = std::move(source.lines.front());
     source.lines.pop_front();
+    given_ = std::max(given_, line.time);
     if (!sink_({line.time, source.instance, false, true, line.text})) {
       return false;
     }
     enter(source);
+  }
+  for (auto& [key, source] : sources_) {
+    if (heads.empty() || !source.lines.empty() || source.last_time >= heads.top().first) {
+      source.holds_since.reset();
+    } else if (!source.holds_since) {
+      source.holds_since = now;
+    }
   }
   return true;
 }

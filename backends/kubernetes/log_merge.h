@@ -2,8 +2,10 @@
 //
 // Each source gives its lines in order. A line goes out when every other open source has given a
 // later one or has been silent for k_patience: a chatty backlog is merged in order, and a rank
-// that says nothing holds nobody up. What is held is bounded: past k_most_held bytes, a line's
-// record and its text's block included, the oldest line goes out anyway.
+// that says nothing holds nobody up. One that goes on giving older lines holds the others up for
+// k_longest_hold, and is then not waited for until it has caught up. What is held is bounded: past
+// k_most_held bytes, a line's record and its text's block included, the oldest line goes out
+// anyway.
 #pragma once
 
 #include "backends/backend.h"
@@ -12,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +24,7 @@ class LogMerge {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds k_patience{50};
+  static constexpr std::chrono::milliseconds k_longest_hold{1000};
   static constexpr std::size_t k_most_held = 32U << 20U;
 
   explicit LogMerge(LogSink sink) : sink_(std::move(sink)) {}
@@ -51,16 +55,19 @@ class LogMerge {
     std::string instance;
     std::deque<Line> lines;
     Clock::time_point last_heard;
-    Time last_time = 0; ///< Of its lines: it gives no older one.
+    Time last_time = 0;                           ///< Of its lines: it gives no older one.
+    std::optional<Clock::time_point> holds_since; ///< It has kept others' lines back.
     bool is_open = true;
   };
 
   static std::size_t size_of(const Line& line);
+  bool is_waited_for(const Source& source, Clock::time_point now) const;
   bool give(bool everything, Clock::time_point now);
 
   LogSink sink_;
   std::map<std::string, Source> sources_;
   std::size_t held_ = 0;
+  Time given_ = 0; ///< The latest time of a line that went out.
 };
 
 } // namespace dtrain::kubernetes

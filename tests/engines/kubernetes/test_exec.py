@@ -86,7 +86,8 @@ def test_attach_is_a_terminal_with_its_size_and_leaves_ours_as_it_was(kube, job,
     child.setwinsize(40, 100)
     child.sendline("stty size")
     child.expect("40 100")
-    child.sendline("sh -c 'trap \"echo interrupted\" INT; echo be''gun; sleep 100'")
+    child.sendline("sh -c 'trap \"echo interrupted; exit\" INT; echo be''gun; "
+                   "while :; do sleep 0.1; done'")
     child.expect("begun")
     child.sendintr()  # For the remote command.
     child.expect("interrupted")

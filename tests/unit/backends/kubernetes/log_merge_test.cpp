@@ -99,3 +99,29 @@ TEST_CASE("a Pod that goes on holds up only what is later than its last line") {
   m.merge.flush(m.start + LogMerge::k_patience * 2 - std::chrono::milliseconds(1));
   CHECK(m.text == "w-0:late ");
 }
+
+TEST_CASE("a Pod that goes on giving old lines holds the others up for a second at most") {
+  using std::chrono::milliseconds;
+  constexpr Time k_late = 49'000'000'000;
+  Merged m;
+  m.merge.open("a", "w-0", m.start);
+  m.merge.open("b", "w-1", m.start);
+  m.merge.add("a", k_late, "x", m.start);
+  auto now = m.start;
+  for (Time old = 1; now < m.start + LogMerge::k_longest_hold; ++old, now += milliseconds(20)) {
+    CHECK(m.text.find('x') == std::string::npos);
+    m.merge.add("b", old, "y", now);
+    m.merge.flush(now);
+  }
+  m.merge.add("b", 1000, "y", now);
+  m.merge.flush(now);
+  CHECK(m.text.ends_with("w-0:x "));
+  // Now it is far behind, and waited for no more until it has caught up.
+  m.merge.add("a", k_late + 2, "z", now);
+  m.merge.flush(now);
+  CHECK(m.text.ends_with("w-0:z "));
+  m.merge.add("b", k_late + 3, "caught-up", now);
+  m.merge.add("a", k_late + 5, "later", now);
+  m.merge.flush(now);
+  CHECK(m.text.ends_with("w-1:caught-up "));
+}
