@@ -154,7 +154,8 @@ def test_tensorboard_stays_behind_the_workers_as_they_come_and_go(home):
 
 def test_the_trainer_takes_in_new_workers_and_goes_on_without_the_last(home, data):
     home.dtrain("submit", "--name=train", "--workers=2", *ELASTIC, "--", f"--data={data}",
-                "--epochs=1500", "--no-progress", "--log-every=20", "--peer-timeout=2")
+                f"--epochs={1500 // home.build.slowness}", "--no-progress",
+                "--log-every=20", "--peer-timeout=2")
     text = lambda: home.dtrain("logs", "train").out
     until(lambda: "step " in text(), "it trains", 60)
     home.dtrain("scale", "train", "--workers=3")

@@ -65,7 +65,7 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
   for (const Kind transport : {Kind::tcp, Kind::shared_memory}) {
     const TempFolder folder;
     CommOptions options = options_for(transport);
-    options.peer_timeout = 1;
+    options.peer_timeout = 5;
     options.collective_timeout = 0.6;
     options.collective_log = folder.path();
     const auto thrown = run_ranks(3, options, [&](Communicator& communicator) {
@@ -92,7 +92,7 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
 
 TEST_CASE("a dead rank's last collective is named") {
   CommOptions options = options_for(Kind::tcp);
-  options.peer_timeout = 1;
+  options.peer_timeout = 5;
   const auto thrown = run_ranks(2, options, [&](Communicator& communicator) {
     communicator.barrier("begin");
     communicator.set_step(4);
