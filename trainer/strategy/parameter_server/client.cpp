@@ -1,8 +1,9 @@
 #include "trainer/strategy/parameter_server/client.h"
 
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,6 +21,18 @@ constexpr double k_slice_seconds = 0.1;
                               "--snapshot-every make it survive that",
                               server.name()));
 }
+
+/// Lets go of a lock while it lives.
+class Unlocked {
+ public:
+  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  std::unique_lock<std::mutex>& lock_;
+};
 
 } // namespace
 
@@ -71,7 +84,9 @@ void ParameterClient::tell_alive() {
   const auto period = std::chrono::duration<double>(beat_seconds(options_.peer_timeout));
   while (!ending_.wait_for(lock, period, [&] { return ended_; })) {
     for (Server& server : servers_) {
-      server.beat();
+      if (&server != dialled_) {
+        server.beat();
+      }
     }
   }
 }
@@ -83,11 +98,18 @@ std::string ParameterClient::describe() const {
                      servers_.size() == 1 ? "" : "s", fmt::join(options_.servers, ", "), sharing);
 }
 
-void ParameterClient::reconnect_lost() {
+void ParameterClient::reconnect_lost(std::unique_lock<std::mutex>& lock) {
   for (Server& server : servers_) {
-    if (!server.is_open()) {
+    if (server.is_open()) {
+      continue;
+    }
+    dialled_ = &server;
+    {
+      // It may take long to come back: the others must hear meanwhile that this worker lives.
+      const Unlocked unlocked(lock);
       server.dial(after_seconds(options_.rendezvous_timeout), options_.peer_timeout);
     }
+    dialled_ = nullptr;
   }
 }
 
@@ -123,15 +145,16 @@ void ParameterClient::drive(const Done& is_done) {
 }
 
 std::int64_t ParameterClient::connect() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   for (;;) {
     try {
-      reconnect_lost();
+      reconnect_lost(lock);
       if (options_.policy.sync) {
-        roll_back();
+        roll_back(std::numeric_limits<std::int64_t>::max());
       }
       give_first_values();
       pull_all();
+      pull_newest();
       break;
     } catch (const ServerLost& lost) {
       notice_(lost.what());
@@ -155,35 +178,91 @@ void ParameterClient::give_first_values() {
   }
 }
 
-/// Whether servers had to be, or have been, put back to the version of one that came back.
-bool ParameterClient::roll_back() {
-  const auto oldest =
-      std::min_element(servers_.begin(), servers_.end(),
-                       [](const Server& a, const Server& b) { return a.version() < b.version(); });
-  const bool came_back = std::any_of(servers_.begin(), servers_.end(),
-                                     [](const Server& s) { return s.welcome().resumed; });
-  bool rolled = false;
-  for (Server& server : servers_) {
-    rolled = rolled || server.was_rolled_back();
-    if (came_back && server.version() > oldest->version()) {
-      server.ask_rollback(oldest->version(), oldest->welcome().incarnation);
-      rolled = true;
+/// The server that others must go back to: it came back from a snapshot, or did go back for one.
+const ParameterClient::Server* ParameterClient::furthest_back() const {
+  const Server* furthest = nullptr;
+  for (const Server& server : servers_) {
+    const bool went = server.welcome().resumed || server.was_rolled_back();
+    if (went && (furthest == nullptr || server.version() < furthest->version())) {
+      furthest = &server;
     }
   }
-  drive([&](const Server& server) { return server.version() <= oldest->version() || !came_back; });
-  return rolled;
+  return furthest;
 }
 
-/// Values of one version of all servers.
-void ParameterClient::pull_all() {
-  std::int64_t newest = 0;
-  for (const Server& server : servers_) {
-    newest = std::max(newest, server.version());
+/// Puts servers back to the version of one that came back, where that is before `step`: what it had
+/// applied of later ones is lost. At `step` itself it needs only this worker's push again, and one
+/// that is a step ahead waits for the others, which are about to take that step.
+void ParameterClient::roll_back(std::int64_t step) {
+  const Server* back = furthest_back();
+  if (back == nullptr || back->version() >= step) {
+    drive([&](const Server& server) {
+      if (server.was_rolled_back() && server.version() < step) {
+        throw ServerLost(server.went_back());
+      }
+      return !server.has_to_answer_push();
+    });
+    return;
   }
+  const std::int64_t incarnation =
+      back->was_rolled_back() ? back->went_back_for() : back->welcome().incarnation;
+  std::vector<const Server*> asked;
   for (Server& server : servers_) {
-    server.pull(options_.policy.sync ? newest : 0);
+    if (server.version() > back->version() && server.went_back_for() != incarnation) {
+      server.ask_rollback(back->version(), incarnation);
+      asked.push_back(&server);
+    }
   }
-  drive([](const Server& server) { return server.has_answered(); });
+  drive([&](const Server& server) {
+    return server.went_back_for() == incarnation ||
+           std::find(asked.begin(), asked.end(), &server) == asked.end();
+  });
+}
+
+/// Since the values in the arena were asked for.
+bool ParameterClient::was_rolled_back() const {
+  return std::any_of(servers_.begin(), servers_.end(),
+                     [](const Server& server) { return server.was_rolled_back(); });
+}
+
+bool ParameterClient::have_one_version() const {
+  return std::all_of(servers_.begin(), servers_.end(), [&](const Server& server) {
+    return server.version() == servers_.front().version();
+  });
+}
+
+/// Waits for what was asked. Throws ServerLost when a server goes back meanwhile.
+void ParameterClient::await_answers() {
+  drive([&](const Server& server) {
+    if (server.was_rolled_back()) {
+      throw ServerLost(server.went_back());
+    }
+    return server.has_answered();
+  });
+}
+
+/// What this worker heard last may be of before a server came back.
+void ParameterClient::pull_all() {
+  for (Server& server : servers_) {
+    server.pull(0);
+  }
+  await_answers();
+}
+
+/// Until all servers' values are of one version.
+void ParameterClient::pull_newest() {
+  while (options_.policy.sync && !have_one_version()) {
+    const auto newest =
+        std::max_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
+          return a.version() < b.version();
+        });
+    for (Server& server : servers_) {
+      if (server.version() < newest->version()) {
+        server.pull(newest->version());
+      }
+    }
+    await_answers();
+  }
 }
 
 FrameHeader ParameterClient::push_header(std::int64_t step, const Score& score) const {
@@ -197,42 +276,69 @@ FrameHeader ParameterClient::push_header(std::int64_t step, const Score& score) 
   return header;
 }
 
+/// To every server that it can reach, for the other workers wait for that. Throws ServerLost for
+/// the first that it cannot.
+void ParameterClient::push_all() {
+  std::optional<ServerLost> lost;
+  for (Server& server : servers_) {
+    try {
+      server.push(last_push_);
+    } catch (const ServerLost& error) {
+      if (!lost) {
+        lost = error;
+      }
+    }
+  }
+  if (lost) {
+    throw ServerLost(*lost);
+  }
+}
+
+/// To those that have yet to take the step.
+void ParameterClient::push_again(std::int64_t step) {
+  for (Server& server : servers_) {
+    if (server.version() == step) {
+      server.push(last_push_);
+    }
+  }
+  await_answers();
+}
+
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   last_push_ = push_header(step, score);
   Values values;
   try {
-    for (Server& server : servers_) {
-      server.push(last_push_);
+    if (was_rolled_back()) {
+      throw ServerLost("the servers went back while this worker computed");
     }
-    drive([](const Server& server) { return server.has_answered(); });
+    push_all();
+    await_answers();
     values.step = options_.policy.sync ? servers_.front().version() : step + 1;
-    for (const Server& server : servers_) {
-      // With backup workers a late push is answered by each server's newest version.
-      if (options_.policy.sync && server.version() != values.step) {
-        pull_all();
-        values.step = servers_.front().version();
-        break;
-      }
+    // With backup workers a late push is answered by each server's newest version.
+    if (options_.policy.sync && !have_one_version()) {
+      pull_newest();
+      values.step = servers_.front().version();
     }
   } catch (const ServerLost& lost) {
     notice_(lost.what());
-    values = recover(step);
+    values = recover(step, lock);
   }
   values.totals = servers_.front().totals();
   return values;
 }
 
-ParameterClient::Values ParameterClient::recover(std::int64_t pushed) {
+ParameterClient::Values ParameterClient::recover(std::int64_t pushed,
+                                                 std::unique_lock<std::mutex>& lock) {
   for (;;) {
     try {
-      std::vector<Server*> back;
-      for (Server& server : servers_) {
+      std::vector<const Server*> back;
+      for (const Server& server : servers_) {
         if (!server.is_open()) {
           back.push_back(&server);
         }
       }
-      reconnect_lost();
+      reconnect_lost(lock);
       for (const Server* server : back) {
         notice_(fmt::format("{} is back, at step {}", server->name(), server->version()));
         if (!server->welcome().has_values) {
@@ -243,15 +349,14 @@ ParameterClient::Values ParameterClient::recover(std::int64_t pushed) {
         pull_all();
         return {pushed + 1, true, {}};
       }
-      if (roll_back()) {
-        pull_all();
-        return {servers_.front().version(), true, {}};
-      }
-      for (Server* server : back) {
-        server->version() == pushed ? server->push(last_push_) : server->pull(server->version());
-      }
-      drive([](const Server& server) { return server.has_answered(); });
+      roll_back(pushed);
       pull_all();
+      if (std::all_of(servers_.begin(), servers_.end(), [&](const Server& server) {
+            return server.version() == pushed || server.version() == pushed + 1;
+          })) {
+        push_again(pushed);
+      }
+      pull_newest();
       return {servers_.front().version(), true, {}};
     } catch (const ServerLost& lost) {
       notice_(lost.what());

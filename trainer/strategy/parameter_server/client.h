@@ -5,7 +5,7 @@
 //
 // A server that is gone or silent for peer_timeout is named by a notice and waited for, at most
 // rendezvous_timeout. When one comes back at an older version (sync), all servers are rolled back
-// to it and finish() says at which step to go on.
+// to it and step() says at which step to go on.
 #pragma once
 
 #include <condition_variable>
@@ -85,11 +85,18 @@ class ParameterClient {
  private:
   using Done = std::function<bool(const Server&)>;
 
-  Values recover(std::int64_t pushed);
-  bool roll_back();
+  Values recover(std::int64_t pushed, std::unique_lock<std::mutex>& lock);
+  const Server* furthest_back() const;
+  void roll_back(std::int64_t step);
+  bool was_rolled_back() const;
+  bool have_one_version() const;
   void give_first_values();
-  void reconnect_lost();
+  void reconnect_lost(std::unique_lock<std::mutex>& lock);
+  void push_all();
+  void push_again(std::int64_t step);
   void pull_all();
+  void pull_newest();
+  void await_answers();
   void drive(const Done& is_done);
   void tell_alive();
   FrameHeader push_header(std::int64_t step, const Score& score) const;
@@ -105,6 +112,7 @@ class ParameterClient {
 
   std::mutex mutex_; ///< Guards the servers, which tell_alive() uses while this rank computes.
   std::list<Server> servers_;
+  const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
   FrameHeader last_push_;
   std::condition_variable ending_;
   bool ended_ = false;

@@ -19,6 +19,10 @@ std::string ParameterClient::Server::name() const {
   return fmt::format("ps {} ({})", index_, address_);
 }
 
+std::string ParameterClient::Server::went_back() const {
+  return fmt::format("{} went back to step {}", name(), version_);
+}
+
 template <typename Act>
 void ParameterClient::Server::guarded(const Act& act) {
   try {
@@ -67,6 +71,7 @@ void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
   welcomed_ = false;
   answered_ = true;
   rolled_back_ = false;
+  went_back_for_ = 0;
   refused_.clear();
   heard_ = Clock::now();
   guarded([&] { channel_->send_copy(header, std::as_bytes(std::span(text))); });
@@ -95,14 +100,11 @@ void ParameterClient::Server::advance(short ready, double peer_timeout) {
       throw LinkError(fmt::format("silent for {:.0f} s", silent));
     }
   });
-  if (rolled_back_ && !answered_) {
-    answered_ = true;
-    throw ServerLost(fmt::format("{} went back to step {}", name(), version_));
-  }
 }
 
 void ParameterClient::Server::ask(FrameHeader header, WriteParts parts) {
   answered_ = false;
+  pushed_ = header.type == FrameType::push;
   header.request = ++request_;
   guarded([&] {
     if (!is_open()) {
@@ -136,7 +138,6 @@ void ParameterClient::Server::push(const FrameHeader& header) {
   }
   FrameHeader mine = header;
   mine.extra = version_;
-  rolled_back_ = false;
   ask(mine, std::move(parts));
 }
 
@@ -173,8 +174,12 @@ void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t in
   header.type = FrameType::rollback;
   header.step = version;
   header.extra = incarnation;
-  guarded([&] { channel_->send(header); });
-  answered_ = true;
+  guarded([&] {
+    if (!is_open()) {
+      throw LinkError("there is no connection");
+    }
+    channel_->send(header);
+  });
 }
 
 void ParameterClient::Server::goodbye() {
@@ -250,7 +255,9 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     break;
   case FrameType::rolled_back:
     version_ = header.step;
+    went_back_for_ = header.extra;
     rolled_back_ = true;
+    pushed_ = false; // It was dropped.
     break;
   default:
     break;

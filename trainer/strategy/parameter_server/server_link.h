@@ -50,11 +50,15 @@ class ParameterClient::Server final : public FrameHandler {
   void beat() noexcept;
 
   bool has_answered() const noexcept { return answered_; }
+  bool has_to_answer_push() const noexcept { return pushed_ && !answered_; }
   bool has_unsent() const noexcept { return is_open() && channel_->has_unsent(); }
   const std::vector<float>& rows() const noexcept { return rows_; }
 
-  /// Since the last push or pull.
+  /// Since the last pull.
   bool was_rolled_back() const noexcept { return rolled_back_; }
+  /// The incarnation of the server for which this one last said that it went back; 0: none.
+  std::int64_t went_back_for() const noexcept { return went_back_for_; }
+  std::string went_back() const; ///< "ps 1 (host:port) went back to step 100"
 
   pollfd to_poll() const;
   /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
@@ -83,8 +87,10 @@ class ParameterClient::Server final : public FrameHandler {
   Score totals_;
   bool welcomed_ = false;
   bool answered_ = true;
+  bool pushed_ = false; ///< What was asked last was a push.
   std::int64_t request_ = 0;
   bool rolled_back_ = false;
+  std::int64_t went_back_for_ = 0;
   std::string refused_;
   Deadline heard_;
   std::vector<std::byte> text_;

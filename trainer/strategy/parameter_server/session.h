@@ -57,6 +57,7 @@ class Session final : public FrameHandler {
   bool member = false;                   ///< Updates wait for its pushes.
   bool over = false;                     ///< To be removed.
   std::optional<std::int64_t> waits_for; ///< Values of this version or later, asked for.
+  std::int64_t went_back_for = 0;        ///< The incarnation of which it was told last.
   std::int64_t request = 0;              ///< Of what is to be answered.
   std::int64_t clock = 0;                ///< Steps that it has pushed (asynchronous jobs).
   Deadline heard;                        ///< When its last frame came.

@@ -159,6 +159,15 @@ void ShardStore::save(const fs::path& folder, const std::string& job, std::size_
   }
 }
 
+void ShardStore::forget_after(const fs::path& folder, std::int64_t version) {
+  std::error_code none;
+  for (const std::int64_t found : versions_in(folder)) {
+    if (found > version) {
+      fs::remove(file_of(folder, found), none);
+    }
+  }
+}
+
 bool ShardStore::load(const fs::path& folder, const std::string& job, std::int64_t version) {
   for (const std::int64_t found : versions_in(folder)) {
     if (version >= 0 && found != version) {

@@ -64,6 +64,9 @@ class ShardStore {
   /// when the one found belongs to another job or holds other shards.
   bool load(const std::filesystem::path& folder, const std::string& job, std::int64_t version);
 
+  /// Removes snapshots of later versions: of steps that are to be done again.
+  static void forget_after(const std::filesystem::path& folder, std::int64_t version);
+
  private:
   void apply_sparse(std::span<const Contribution> contributions, double samples);
   std::string describe(const std::string& job) const;

@@ -34,11 +34,14 @@ void ParameterServer::Impl::update() {
 bool ParameterServer::Impl::update_sync() {
   std::vector<Session*> pushes;
   int members = 0;
+  int able = 0;
   for (Session& session : sessions_) {
     if (session.over || !session.member) {
       continue;
     }
     ++members;
+    // One that waits for later values, which it saw at another server, adds nothing to these.
+    able += session.waits_for && *session.waits_for > version() ? 0 : 1;
     if (session.push() && session.push()->step < version()) {
       ++late_; // A backup worker's, or of before a rollback that it has not heard of yet.
       session.drop_push();
@@ -47,7 +50,7 @@ bool ParameterServer::Impl::update_sync() {
       pushes.push_back(&session);
     }
   }
-  const int needed = std::max(1, members - settings_->policy.backup_workers);
+  const int needed = std::max(1, std::min(able, members - settings_->policy.backup_workers));
   if (static_cast<int>(pushes.size()) < needed) {
     return false;
   }
@@ -135,6 +138,7 @@ void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
                          options_.index, step));
       return;
     }
+    ShardStore::forget_after(options_.snapshot_dir, step);
     say(fmt::format("rolled back to step {}, to which another server came back", step));
     rolled_back_for_ = incarnation;
     for (Session& one : sessions_) {
@@ -143,7 +147,9 @@ void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
     }
   }
   for (Session& one : sessions_) {
-    if (one.worker() >= 0 && !one.over && (&one == &session || goes_back)) {
+    // Once each: a worker that hears it twice would think that the servers went back again.
+    if (one.worker() >= 0 && !one.over && (&one == &session || goes_back) &&
+        std::exchange(one.went_back_for, incarnation) != incarnation) {
       FrameHeader header;
       header.type = FrameType::rolled_back;
       header.step = version();

@@ -1,15 +1,20 @@
 #include "trainer/strategy/parameter_server/server.h"
 
+#include <array>
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <filesystem>
 #include <future>
 #include <mutex>
 #include <thread>
 
 #include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/unit/trainer/temp_folder.h"
 #include "trainer/comm/handshake.h"
 #include "trainer/errors.h"
 #include "trainer/optim/adam.h"
@@ -20,6 +25,7 @@ namespace {
 
 constexpr std::size_t k_count = 1000;
 constexpr const char* k_token = "a token for tests";
+constexpr double k_peer_timeout = 4;
 
 /// A server in a thread of its own.
 class Running {
@@ -30,7 +36,7 @@ class Running {
                  .index = index,
                  .token = k_token,
                  .snapshot_dir = std::move(snapshots),
-                 .peer_timeout = 5,
+                 .peer_timeout = k_peer_timeout,
                  .rendezvous_timeout = wait},
                 portable_kernels(), [this](const std::string& text) { note(text); }),
         thread_([this] {
@@ -70,6 +76,13 @@ class Running {
   std::thread thread_;
 };
 
+void wait_until(const std::function<bool()>& condition) {
+  for (int i = 0; i < 20'000 && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(condition());
+}
+
 ClientOptions options_for(std::vector<std::string> servers, int worker, int workers) {
   ClientOptions options;
   options.servers = std::move(servers);
@@ -80,7 +93,7 @@ ClientOptions options_for(std::vector<std::string> servers, int worker, int work
   options.job = {{"seed", 7}};
   options.variables = {{"a", 0, 40, 20}, {"b", 800, 20, 10}};
   options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};
-  options.peer_timeout = 5;
+  options.peer_timeout = k_peer_timeout;
   options.rendezvous_timeout = 20;
   return options;
 }
@@ -95,9 +108,11 @@ void fill_gradient(std::span<const float> values, std::int64_t step, int worker,
 }
 
 /// What a worker does; its last values.
-std::vector<float> work(const ClientOptions& options, std::int64_t steps,
-                        const std::function<void(std::int64_t)>& before_step = {}) {
-  ParameterClient client(options, k_count, [](const std::string&) {});
+std::vector<float> work(
+    const ClientOptions& options, std::int64_t steps,
+    const std::function<void(std::int64_t)>& before_step = {},
+    std::function<void(const std::string&)> notice = [](const auto&) {}) {
+  ParameterClient client(options, k_count, std::move(notice));
   for (std::size_t i = 0; i < k_count; ++i) {
     client.parameters()[i] = 0.001F * static_cast<float>(i);
   }
@@ -265,9 +280,7 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
       });
     }));
   }
-  while (!kill_now) {
-    std::this_thread::yield();
-  }
+  wait_until([&] { return kill_now.load(); });
   killed.reset();
   killed = std::make_unique<Running>(1, port, folder_of(1));
   const auto expected = expected_after(60, 2);
@@ -279,6 +292,231 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
   CHECK(killed->has_said("resumes at step"));
   CHECK(steady->has_said("rolled back to step"));
   std::filesystem::remove_all(folder);
+}
+
+/// Between a worker and a server; can keep what either says from the other.
+class Relay {
+ public:
+  explicit Relay(int port) : to_(port), listener_(listen_at(resolve("127.0.0.1", 0).front())) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Relay() {
+    stopped_ = true;
+    thread_.join();
+  }
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+  std::string address() const {
+    return "127.0.0.1:" + std::to_string(local_address(listener_).port());
+  }
+
+  /// Once these return, what the worker, or the server, sends from here on is kept.
+  void hold_worker(bool now) { set(holds_worker_, now); }
+  /// Until the server ends: then it is lost with the connection.
+  void hold_server() { set(holds_server_, true); }
+
+ private:
+  void set(std::atomic<bool>& flag, bool now) {
+    flag = now;
+    const int round = rounds_;
+    wait_until([&] { return rounds_ > round + 1; });
+  }
+
+  void run() {
+    Fd worker;
+    Fd server;
+    while (!stopped_) {
+      const short from_server = holds_server_ ? POLLRDHUP : POLLIN;
+      pollfd polled[] = {{worker ? -1 : listener_.get(), POLLIN, 0},
+                         {holds_worker_ || !worker ? -1 : worker.get(), POLLIN, 0},
+                         {server ? server.get() : -1, from_server, 0}};
+      ++rounds_;
+      poll(polled, 3, 2);
+      if (polled[0].revents != 0) {
+        worker = Fd(accept(listener_.get(), nullptr, nullptr));
+        server = dial(resolve("127.0.0.1", to_).front(), after_seconds(5));
+        continue;
+      }
+      const bool is_over = (polled[1].revents != 0 && !pass(worker, server)) ||
+                           (polled[2].revents != 0 && (holds_server_ || !pass(server, worker)));
+      if (is_over) {
+        worker = Fd();
+        server = Fd();
+        holds_server_ = false;
+      }
+    }
+  }
+
+  static bool pass(const Fd& from, const Fd& to) {
+    std::array<std::byte, 4096> bytes{};
+    const ssize_t length = recv(from.get(), bytes.data(), bytes.size(), 0);
+    if (length > 0) {
+      send_all(to, {bytes.data(), static_cast<std::size_t>(length)}, after_seconds(5));
+    }
+    return length > 0;
+  }
+
+  int to_;
+  Fd listener_;
+  std::atomic<bool> holds_worker_ = false;
+  std::atomic<bool> holds_server_ = false;
+  std::atomic<int> rounds_ = 0;
+  std::atomic<bool> stopped_ = false;
+  std::thread thread_;
+};
+
+TEST_CASE("a server that comes back a step ahead of what a worker saw waits for the others") {
+  const TempFolder folder;
+  const auto folder_of = [&](int i) { return folder / std::to_string(i); };
+  Running behind(0, 0, folder_of(0));
+  auto ahead = std::make_unique<Running>(1, 0, folder_of(1));
+  const int port = ahead->port();
+  Relay to_behind(behind.port()); // From worker 1.
+  Relay to_ahead(port);           // From worker 0.
+  std::atomic<bool> is_back = false;
+  const std::vector<std::vector<std::string>> servers = {{behind.address(), to_ahead.address()},
+                                                         {to_behind.address(), ahead->address()}};
+  std::vector<std::future<std::vector<float>>> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.push_back(std::async(std::launch::async, [&, w] {
+      ClientOptions options = options_for(servers[static_cast<std::size_t>(w)], w, 2);
+      options.policy.snapshot_every = 10;
+      const auto before_step = [&, w](std::int64_t step) {
+        if (step == 9) {
+          w == 0 ? to_ahead.hold_server() : to_behind.hold_worker(true);
+        }
+      };
+      return work(options, 15, before_step, [&](const std::string& notice) {
+        is_back = is_back || notice.find("is back, at step 10") != std::string::npos;
+      });
+    }));
+  }
+  wait_until([&] { return std::filesystem::exists(folder / "1/step-10.snapshot"); });
+  ahead.reset();
+  ahead = std::make_unique<Running>(1, port, folder_of(1));
+  wait_until([&] { return is_back.load(); });
+  to_behind.hold_worker(false);
+  const auto expected = expected_after(15, 2);
+  for (auto& worker : workers) {
+    check_close(worker.get(), expected);
+  }
+  CHECK(behind.finish() == "");
+  CHECK(ahead->finish() == "");
+  CHECK(!behind.has_said("rolled back"));
+}
+
+/// A worker of one server that sends what a test tells it to.
+class RawWorker final : FrameHandler {
+ public:
+  RawWorker(const Running& server, int worker, int workers)
+      : channel_(dial_authenticated(resolve("127.0.0.1", server.port()).front(), k_token,
+                                    introduce_self(LinkPurpose::parameter_server, worker, workers),
+                                    after_seconds(5)),
+                 *this) {
+    WorkerHello hello;
+    hello.worker = worker;
+    hello.workers = workers;
+    hello.policy.snapshot_every = 1;
+    hello.job = {{"seed", 7}};
+    hello.shards = {{"a", 0, 40, 20, 0, false}};
+    hello.arena = 800;
+    const std::string text = hello_text(hello);
+    FrameHeader header;
+    header.type = FrameType::hello;
+    channel_.send_copy(header, std::as_bytes(std::span(text)));
+  }
+
+  void send(FrameType type, std::int64_t step, std::int64_t extra = 0, std::size_t floats = 0) {
+    FrameHeader header;
+    header.type = type;
+    header.step = step;
+    header.extra = extra;
+    header.weight = 1;
+    const std::vector<float> payload(floats, 1.0F);
+    channel_.send_copy(header, std::as_bytes(std::span(payload)));
+  }
+
+  /// Reads until one of this type comes; the frames before it, beats left out.
+  std::vector<FrameType> read_until(FrameType type) {
+    std::vector<FrameType> before;
+    for (;;) {
+      while (!frames_.empty()) {
+        const FrameType next = frames_.front();
+        frames_.pop_front();
+        if (next == type) {
+          return before;
+        }
+        if (next != FrameType::beat) {
+          before.push_back(next);
+        }
+      }
+      pollfd polled = {channel_.fd(), POLLIN, 0};
+      REQUIRE(poll(&polled, 1, 5000) == 1);
+      channel_.receive();
+    }
+  }
+
+ private:
+  ReadParts payload_of(const FrameHeader& header) override {
+    payload_.resize(header.bytes);
+    return {payload_};
+  }
+  void handle(const FrameHeader& header) override { frames_.push_back(header.type); }
+
+  Channel channel_;
+  std::vector<std::byte> payload_;
+  std::deque<FrameType> frames_;
+};
+
+TEST_CASE("a worker is told once that its server went back for another, whoever asked") {
+  constexpr std::int64_t k_incarnation = 77;
+  constexpr std::size_t k_floats = 800;
+  const TempFolder folder;
+  Running server(0, 0, folder.path());
+  RawWorker first(server, 0, 2);
+  RawWorker second(server, 1, 2);
+  first.read_until(FrameType::welcome);
+  second.read_until(FrameType::welcome);
+  first.send(FrameType::initial, 0, 0, k_floats);
+  for (const std::int64_t step : {0, 1}) {
+    first.send(FrameType::push, step, 0, k_floats);
+    second.send(FrameType::push, step, 0, k_floats);
+    first.read_until(FrameType::parameters);
+    second.read_until(FrameType::parameters);
+  }
+  first.send(FrameType::rollback, 1, k_incarnation);
+  CHECK(first.read_until(FrameType::rolled_back).empty());
+  second.send(FrameType::rollback, 1, k_incarnation);
+  second.send(FrameType::pull, 1);
+  CHECK(second.read_until(FrameType::parameters) == std::vector{FrameType::rolled_back});
+  for (RawWorker* worker : {&first, &second}) {
+    worker->send(FrameType::goodbye, 0);
+  }
+  CHECK(server.finish() == "");
+  CHECK(!std::filesystem::exists(folder / "step-2.snapshot"));
+}
+
+TEST_CASE("workers wait long for a server that is lost, and the others do not miss them") {
+  const TempFolder folder;
+  Running stays(0, 0, folder / "0");
+  auto killed = std::make_unique<Running>(1, 0, folder / "1");
+  const int port = killed->port();
+  std::atomic<bool> has_begun = false;
+  auto worker = std::async(std::launch::async, [&] {
+    ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
+    options.policy.snapshot_every = 1;
+    return work(options, 400, [&](std::int64_t step) {
+      has_begun = step > 5;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  });
+  wait_until([&] { return has_begun.load(); });
+  killed.reset();
+  std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * k_peer_timeout));
+  killed = std::make_unique<Running>(1, port, folder / "1");
+  check_close(worker.get(), expected_after(400, 1));
+  CHECK(stays.finish() == "");
+  CHECK(!stays.has_said("lost worker"));
 }
 
 TEST_CASE("rows of a sparse variable travel alone, and change alone") {
