@@ -28,11 +28,7 @@ bool is_within(const std::string& folder, const std::string& mount) {
 }
 
 bool is_ready(const json& pod) {
-  const json& conditions = member(pod, "status/conditions");
-  return member(pod, "metadata/deletionTimestamp").is_null() &&
-         std::any_of(conditions.begin(), conditions.end(), [](const json& condition) {
-           return text_at(condition, "type") == "Ready" && text_at(condition, "status") == "True";
-         });
+  return member(pod, "metadata/deletionTimestamp").is_null() && has_condition(pod, "Ready");
 }
 
 /// Why its Pod is not ready, in the cluster's words; empty where it does not say.
@@ -46,12 +42,8 @@ std::string why_not(const json& pod) {
       }
     }
   }
-  for (const json& condition : member(pod, "status/conditions")) {
-    if (text_at(condition, "type") == "PodScheduled" && text_at(condition, "status") == "False") {
-      return printable(text_at(condition, "message"));
-    }
-  }
-  return {};
+  const json& scheduled = condition(pod, "PodScheduled");
+  return text_at(scheduled, "status") == "False" ? printable(text_at(scheduled, "message")) : "";
 }
 
 PodPort find_board(ApiClient& api, const JobRef& job) {

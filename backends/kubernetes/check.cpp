@@ -58,7 +58,7 @@ CheckResult check_nodes(const ApiResult& nodes) {
   const json& items = nodes.body["items"];
   for (const json& node : items) {
     gpus += allocatable_gpus(node);
-    ready += is_ready(node) ? 1 : 0;
+    ready += has_condition(node, "Ready") ? 1 : 0;
   }
   return {ready == 0 ? Level::error : Level::ok, "nodes",
           fmt::format("{} of {} ready, {} GPUs", ready, items.size(), gpus)};

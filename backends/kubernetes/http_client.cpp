@@ -3,6 +3,7 @@
 #include "backends/kubernetes/curl_handle.h"
 
 #include "submit/errors.h"
+#include "submit/lower_case.h"
 
 #include <fmt/format.h>
 
@@ -76,9 +77,7 @@ std::size_t HttpClient::on_body(char* data, std::size_t size, std::size_t count,
 
 std::size_t HttpClient::on_header(char* data, std::size_t size, std::size_t count, void* transfer) {
   auto& self = *static_cast<Transfer*>(transfer);
-  std::string line(data, size * count);
-  std::transform(line.begin(), line.end(), line.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string line = lower_case({data, size * count});
   constexpr std::string_view k_retry_after = "retry-after:";
   if (line.starts_with(k_retry_after)) {
     self.response.retry_after = line.substr(k_retry_after.size());

@@ -12,7 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
 constexpr const char* k_replicated_job_label = "jobset.sigs.k8s.io/replicatedjob-name";
 
 std::string role_of(const json& job) {

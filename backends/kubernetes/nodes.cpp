@@ -47,13 +47,6 @@ int allocatable_gpus(const json& node) {
   return count;
 }
 
-bool is_ready(const json& node) {
-  const json& conditions = member(node, "status/conditions");
-  return std::any_of(conditions.begin(), conditions.end(), [](const json& condition) {
-    return condition.value("type", "") == "Ready" && condition.value("status", "") == "True";
-  });
-}
-
 std::vector<NodeStatus> list_nodes(ApiClient& api) {
   std::map<std::string, int> requested;
   for (const json& pod :
@@ -68,7 +61,7 @@ std::vector<NodeStatus> list_nodes(ApiClient& api) {
     status.name = text_at(node, "metadata/name");
     status.address = address_of(node);
     status.role = role_of(node);
-    status.status = is_ready(node) ? "Ready" : "NotReady";
+    status.status = has_condition(node, "Ready") ? "Ready" : "NotReady";
     const json& cordoned = member(node, "spec/unschedulable");
     if (cordoned.is_boolean() && cordoned.get<bool>()) {
       status.status += ",SchedulingDisabled";

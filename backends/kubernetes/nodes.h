@@ -12,7 +12,4 @@ std::vector<NodeStatus> list_nodes(ApiClient& api);
 /// GPUs of `node` that Pods may have.
 int allocatable_gpus(const nlohmann::json& node);
 
-/// True where the condition Ready is.
-bool is_ready(const nlohmann::json& node);
-
 } // namespace dtrain::kubernetes

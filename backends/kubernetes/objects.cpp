@@ -96,6 +96,20 @@ std::int64_t number_at(const json& object, std::string_view path, std::int64_t f
   return value.is_number() ? value.get<std::int64_t>() : fallback;
 }
 
+const json& condition(const json& object, std::string_view type) {
+  static const json k_null;
+  for (const json& entry : member(object, "status/conditions")) {
+    if (text_at(entry, "type") == type) {
+      return entry;
+    }
+  }
+  return k_null;
+}
+
+bool has_condition(const json& object, std::string_view type) {
+  return text_at(condition(object, type), "status") == "True";
+}
+
 std::string label(const json& object, std::string_view key) {
   const json& value = metadata_value(object, "metadata/labels", key);
   return value.is_string() ? value.get<std::string>() : std::string();

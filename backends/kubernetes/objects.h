@@ -29,6 +29,7 @@ inline constexpr const char* k_index_label = "batch.kubernetes.io/job-completion
 inline constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller-uid";
 inline constexpr const char* k_failure_count_annotation =
     "batch.kubernetes.io/job-index-failure-count";
+inline constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
 inline constexpr const char* k_gpu_resource = "nvidia.com/gpu";
 inline constexpr const char* k_worker_role = "worker";
 inline constexpr const char* k_container = "main";
@@ -55,6 +56,10 @@ const nlohmann::json& member(const nlohmann::json& object, std::string_view path
 std::string text_at(const nlohmann::json& object, std::string_view path);
 std::int64_t number_at(const nlohmann::json& object, std::string_view path,
                        std::int64_t fallback = 0);
+
+/// Of the object's conditions the one of this type, or null; and whether it is true.
+const nlohmann::json& condition(const nlohmann::json& object, std::string_view type);
+bool has_condition(const nlohmann::json& object, std::string_view type);
 
 /// A label's or annotation's value, whose key may hold slashes.
 std::string label(const nlohmann::json& object, std::string_view key);

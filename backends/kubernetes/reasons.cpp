@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
-
 // The scheduler's words, from 1.33 on: a node that would do if nothing else were on it has no
 // victims for this Pod; one that would not do even then makes preemption no help.
 constexpr std::string_view k_taken = "No preemption victims found";
@@ -26,16 +24,6 @@ constexpr std::string_view k_preemption = " preemption: ";
 /// Waiting reasons that pass by themselves.
 bool is_ordinary_wait(const std::string& reason) {
   return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
-}
-
-const json& condition(const json& object, std::string_view type) {
-  static const json k_null;
-  for (const json& entry : member(object, "status/conditions")) {
-    if (entry.value("type", "") == type) {
-      return entry;
-    }
-  }
-  return k_null;
 }
 
 /// `what` of the first rank, and how many others say the same.

@@ -21,15 +21,6 @@ using nlohmann::json;
 constexpr int k_signal_base = 128; // A shell's and a container runtime's way to say "by signal".
 constexpr int k_last_signal = 64;
 
-bool has_condition(const json& object, std::string_view type) {
-  for (const json& entry : member(object, "status/conditions")) {
-    if (entry.value("type", "") == type && entry.value("status", "") == "True") {
-      return true;
-    }
-  }
-  return false;
-}
-
 /// Decided, but Pods are still being ended.
 bool is_ending(const json& job) {
   return has_condition(job, "FailureTarget") || has_condition(job, "SuccessCriteriaMet");
@@ -172,7 +163,7 @@ std::string cause_text(const FailureCause& cause) {
 
 /// Set by dtrain itself, not by --label.
 bool is_own_label(std::string_view key) {
-  return key.starts_with("dtrain/") || key == k_manager_label || key == "kueue.x-k8s.io/queue-name";
+  return key.starts_with("dtrain/") || key == k_manager_label || key == k_queue_label;
 }
 
 } // namespace
@@ -200,10 +191,8 @@ JobSummary summarize(const json& job, const json& launcher) {
   summary.ended = parse_time(text_at(decides, "status/completionTime"));
   if (summary.phase == Phase::failed) {
     const json& failed = has_condition(decides, "Failed") ? decides : job;
-    for (const json& entry : member(failed, "status/conditions")) {
-      if (entry.value("type", "") == "Failed") {
-        summary.ended = parse_time(text_at(entry, "lastTransitionTime"));
-      }
+    if (const json& entry = condition(failed, "Failed"); !entry.is_null()) {
+      summary.ended = parse_time(text_at(entry, "lastTransitionTime"));
     }
   }
   int gpus = gpus_of(member(job, "spec/template/spec"));

@@ -8,18 +8,17 @@
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/ssh_key.h"
 #include "backends/kubernetes/yaml_json.h"
+#include "backends/support/random.h"
 #include "backends/support/report.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
+#include "submit/lower_case.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <cstring>
 #include <map>
-#include <sys/random.h>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -31,22 +30,10 @@ constexpr long k_not_found = 404;
 constexpr std::size_t k_token_bytes = 32;
 constexpr int k_last_lines = 20;
 
-std::string random_token() {
-  std::array<unsigned char, k_token_bytes> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw Error("no random bytes can be had for the job's token");
-  }
-  std::string text;
-  for (unsigned char byte : bytes) {
-    text += fmt::format("{:02x}", byte);
-  }
-  return text;
-}
-
 /// What nobody knew before: the ranks' token, and by which keys a launcher and its workers know one
 /// another.
 void add_secrets(json& secrets, bool has_launcher) {
-  secrets["token"] = random_token();
+  secrets["token"] = random_hex(k_token_bytes);
   if (has_launcher) {
     const SshKey own = make_ssh_key();
     const SshKey host = make_ssh_key();
@@ -234,10 +221,7 @@ std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
       api.fail(result);
     }
     result.body["metadata"].erase("managedFields");
-    std::string kind = text_at(object, "kind");
-    std::transform(kind.begin(), kind.end(), kind.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    stored.push_back({kind + ".json", result.body.dump(2) + "\n"});
+    stored.push_back({lower_case(text_at(object, "kind")) + ".json", result.body.dump(2) + "\n"});
   }
   return stored;
 }

@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/base64.h"
 #include "submit/errors.h"
+#include "submit/lower_case.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,20 +36,13 @@ std::array<unsigned char, Size> random_bytes() {
   return bytes;
 }
 
-std::string lower(std::string_view text) {
-  std::string copy(text);
-  std::transform(copy.begin(), copy.end(), copy.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return copy;
-}
-
 /// A header's value, without the spaces around it; empty where there is none.
 std::string header_of(const std::string& head, std::string_view name) {
-  const std::string wanted = lower(name) + ":";
+  const std::string wanted = lower_case(name) + ":";
   for (std::size_t start = 0; start < head.size();) {
     const std::size_t end = std::min(head.find("\r\n", start), head.size());
     const std::string line = head.substr(start, end - start);
-    if (lower(line).starts_with(wanted)) {
+    if (lower_case(line).starts_with(wanted)) {
       const std::size_t first = line.find_first_not_of(" \t", wanted.size());
       const std::size_t last = line.find_last_not_of(" \t");
       return first == std::string::npos ? "" : line.substr(first, last + 1 - first);
@@ -186,7 +180,7 @@ HttpResponse WebSocket::read_refusal(long status, const std::string& head, std::
       length_text.find_first_not_of("0123456789") == std::string::npos) {
     length = std::min<std::size_t>(std::stoul(length_text), k_longest_refusal);
   }
-  const bool chunked = lower(header_of(head, "Transfer-Encoding")) == "chunked";
+  const bool chunked = lower_case(header_of(head, "Transfer-Encoding")) == "chunked";
   std::array<char, k_block> block; // NOLINT(*-member-init): only what was received is read
   bool closed = false;
   while (!closed && body.size() < length && !(chunked && body.ends_with("0\r\n\r\n"))) {
@@ -242,7 +236,7 @@ HttpResponse WebSocket::connect(const HttpRequest& request,
     return read_refusal(status, head, std::move(rest), deadline);
   }
   protocol_ = header_of(head, "Sec-WebSocket-Protocol");
-  if (status != k_switching_protocols || lower(header_of(head, "Upgrade")) != "websocket" ||
+  if (status != k_switching_protocols || lower_case(header_of(head, "Upgrade")) != "websocket" ||
       header_of(head, "Sec-WebSocket-Accept") != accept_of(key) ||
       std::find(protocols.begin(), protocols.end(), protocol_) == protocols.end()) {
     throw EngineError(fmt::format("{} does not speak {} over WebSocket", server_.url,

@@ -1,7 +1,6 @@
 // Changing a local job that is there: suspend, resume, scale, delete.
 //
 // What a job is to be stands in its folder (plan.yaml, job.yaml); a signal has its supervisor look.
-#include "backends/local/gpus.h"
 #include "backends/local/local_backend.h"
 #include "backends/local/programs.h"
 #include "backends/local/stop.h"
@@ -9,6 +8,7 @@
 #include "backends/support/gang.h"
 #include "backends/support/process.h"
 #include "backends/support/saved_environment.h"
+#include "backends/support/split_at_nul.h"
 #include "backends/support/template_files.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -19,18 +19,6 @@
 namespace dtrain {
 
 namespace {
-
-/// What add_secrets() of the supervisor reads, as a plan has it.
-std::vector<std::string> secrets_of(const JobFolder& folder) {
-  std::vector<std::string> secrets;
-  const auto text = folder.read(k_secrets_file).value_or("");
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find('\0', begin), text.size());
-    secrets.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return secrets;
-}
 
 void require_alive(const JobSummary& job) {
   if (is_final(job.phase)) {
@@ -62,17 +50,13 @@ Plan LocalBackend::render_again(const JobFolder& folder, const JobSpec& job, boo
   machine.working_dir = before.working_dir;
   machine.trainer = job.runs_bundled_trainer() ? before.command.front() : "";
   machine.code_dir = folder.path() + "/" + k_code_folder;
-  machine.secret_env = secrets_of(folder);
-  std::vector<std::string> own;
+  machine.secret_env = split_at_nul(folder.read(k_secrets_file).value_or(""));
   for (const auto& rank : before.ranks) {
     if (rank.role == k_tensorboard) {
       machine.tensorboard = rank.command.front();
     }
-    for (auto& device : visible_gpus(rank.devices.value_or(""))) {
-      own.push_back(std::move(device));
-    }
   }
-  add_gpus(job, keep_gpus ? own : std::vector<std::string>(), machine);
+  add_gpus(job, keep_gpus ? devices_of(before) : std::vector<std::string>(), machine);
   return render_local_plan(job, machine, read_templates(job, template_folder()));
 }
 

@@ -2,6 +2,7 @@
 
 #include "backends/support/fd.h"
 #include "backends/support/files.h"
+#include "backends/support/split_at_nul.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
@@ -31,16 +32,6 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   }
   all.push_back(nullptr);
   return all;
-}
-
-std::vector<std::string> split_at_nul(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find('\0', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 /// Its mounts differ from ours where the job mounts data.

@@ -1,7 +1,7 @@
 #include "backends/local/fork_channel.h"
 
 #include "backends/local/gpu_claims.h"
-#include "backends/local/gpus.h"
+#include "backends/local/local_plan.h"
 #include "backends/local/mounts.h"
 #include "backends/support/files.h"
 #include "backends/support/job_view.h"
@@ -65,17 +65,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
     write_all(STDERR_FILENO, part);
   }
   _exit(error == ENOENT ? k_not_found : k_not_runnable);
-}
-
-/// The devices of all ranks.
-std::vector<std::string> devices_of(const GangPlan& plan) {
-  std::vector<std::string> devices;
-  for (const auto& rank : plan.ranks) {
-    for (auto& device : visible_gpus(rank.devices.value_or(""))) {
-      devices.push_back(std::move(device));
-    }
-  }
-  return devices;
 }
 
 } // namespace

@@ -299,4 +299,14 @@ GangPlan read_local_plan(const std::string& text) {
   return plan;
 }
 
+std::vector<std::string> devices_of(const GangPlan& plan) {
+  std::vector<std::string> devices;
+  for (const auto& rank : plan.ranks) {
+    for (auto& device : visible_gpus(rank.devices.value_or(""))) {
+      devices.push_back(std::move(device));
+    }
+  }
+  return devices;
+}
+
 } // namespace dtrain

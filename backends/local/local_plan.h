@@ -27,4 +27,7 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
 /// Throws EngineError naming what is wrong in the text.
 GangPlan read_local_plan(const std::string& text);
 
+/// The devices of all its ranks, as CUDA_VISIBLE_DEVICES names them.
+std::vector<std::string> devices_of(const GangPlan& plan);
+
 } // namespace dtrain

@@ -9,6 +9,7 @@
 #include "backends/support/process.h"
 #include "backends/support/random.h"
 #include "backends/support/saved_environment.h"
+#include "backends/support/split_at_nul.h"
 #include "backends/support/time_text.h"
 #include "submit/errors.h"
 
@@ -45,13 +46,10 @@ struct Assignment {
 /// In front of the others, which win.
 void add_secrets(const std::string& text, EnvVars& env) {
   EnvVars secrets;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find('\0', begin), text.size());
-    const auto variable = text.substr(begin, end - begin);
+  for (const auto& variable : split_at_nul(text)) {
     const auto equals = std::min(variable.find('='), variable.size());
     secrets.emplace_back(variable.substr(0, equals),
                          variable.substr(std::min(equals + 1, variable.size())));
-    begin = end + 1;
   }
   env.insert(env.begin(), secrets.begin(), secrets.end());
 }

@@ -1,6 +1,7 @@
 #include "backends/support/saved_environment.h"
 
-#include <algorithm>
+#include "backends/support/split_at_nul.h"
+
 #include <cstdlib>
 #include <functional>
 
@@ -11,13 +12,10 @@ namespace {
 /// Calls `visit` with name and value of each.
 void for_each_variable(std::string_view text,
                        const std::function<void(std::string_view, std::string_view)>& visit) {
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\0'), text.size());
-    const auto variable = text.substr(0, end);
+  for (const std::string_view variable : split_at_nul(text)) {
     if (const auto equals = variable.find('='); equals != std::string_view::npos && equals > 0) {
       visit(variable.substr(0, equals), variable.substr(equals + 1));
     }
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
 }
 

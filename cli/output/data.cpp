@@ -3,6 +3,7 @@
 #include "cli/output/job_text.h"
 #include "cli/output/time.h"
 #include "submit/job_fields.h"
+#include "submit/lower_case.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -33,10 +34,7 @@ bool is_plain_yaml(std::string_view text) {
       !std::all_of(text.begin(), text.end(), plain)) {
     return false;
   }
-  std::string lower;
-  std::transform(text.begin(), text.end(), std::back_inserter(lower),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return std::find(k_words.begin(), k_words.end(), lower) == k_words.end();
+  return std::find(k_words.begin(), k_words.end(), lower_case(text)) == k_words.end();
 }
 
 std::string yaml_scalar(const Json& value) {

@@ -1,6 +1,7 @@
 #include "trainer/comm/collective_log.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -36,9 +37,19 @@ std::string utc(Clock::time_point time) {
 
 } // namespace
 
+std::string step_text(std::int64_t step) {
+  return step >= 0 ? fmt::format("at step {}", step) : "before its first step";
+}
+
+void TrackedPlace::update(Place now) {
+  if (now.begun != place.begun || now.ended != place.ended) {
+    moved = Clock::now();
+  }
+  place = std::move(now);
+}
+
 std::string Place::text() const {
-  const std::string where =
-      step >= 0 ? fmt::format("at step {}", step) : std::string("before its first step");
+  const std::string where = step_text(step);
   return begun == 0 ? where
                     : fmt::format("{}, {} {} (collective {})", where, waits() ? "in" : "after",
                                   last, begun);

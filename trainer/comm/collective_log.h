@@ -20,6 +20,9 @@
 
 namespace trainer {
 
+/// "at step 7"; "before its first step" for a negative one.
+std::string step_text(std::int64_t step);
+
 /// Where a rank stands among its collectives.
 struct Place {
   std::uint64_t begun = 0; ///< Entered, or started to be carried out beside the rank's own work.
@@ -62,6 +65,14 @@ class CollectiveLog {
   std::uint64_t begun_ = 0;
   std::uint64_t ended_ = 0;
   std::string last_;
+};
+
+/// A rank's place as it was last told, and since when it has not moved on.
+struct TrackedPlace {
+  Place place{};
+  Clock::time_point moved = Clock::now();
+
+  void update(Place now);
 };
 
 struct RankPlace {

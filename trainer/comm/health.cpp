@@ -21,10 +21,6 @@ constexpr double k_goodbye_seconds = 2;
 constexpr double k_verdict_seconds = 2;
 constexpr std::uint32_t k_note_magic = 0x54444e31;
 
-std::string at(std::int64_t step) {
-  return step >= 0 ? fmt::format("at step {}", step) : std::string("before its first step");
-}
-
 enum NoteType : std::uint32_t { k_beat = 1, k_failure, k_left, k_left_acknowledged };
 
 } // namespace
@@ -41,6 +37,7 @@ struct Health::Note {
   std::array<char, 480> text{}; ///< Of a failure, or the collective that was begun last.
 
   void set_text(const std::string& what) {
+    text = {};
     std::copy_n(what.begin(), std::min(what.size(), text.size() - 1), text.begin());
   }
   std::string text_string() const { return {text.data(), strnlen(text.data(), text.size())}; }
@@ -52,8 +49,7 @@ struct Health::Peer {
   Note incoming;
   std::size_t received = 0;
   Clock::time_point heard = Clock::now();
-  Place place;
-  Clock::time_point moved = Clock::now(); ///< It last began or ended a collective.
+  TrackedPlace tracked;
   bool left = false;
   bool acknowledged = false;
 };
@@ -274,14 +270,9 @@ void Health::read(Peer& peer) {
 
 void Health::handle(Peer& peer, const Note& note) {
   switch (note.type) {
-  case k_beat: {
-    Place place{note.begun, note.ended, note.step, note.text_string()};
-    if (place.begun != peer.place.begun || place.ended != peer.place.ended) {
-      peer.moved = Clock::now();
-    }
-    peer.place = std::move(place);
+  case k_beat:
+    peer.tracked.update({note.begun, note.ended, note.step, note.text_string()});
     break;
-  }
   case k_failure:
     declare(note.text_string(), peer.rank);
     break;
@@ -315,7 +306,7 @@ void Health::note_left(int rank, std::int64_t step, std::uint64_t done) {
   }
   const std::lock_guard lock(mutex_);
   if (done < fewest_done_.load(std::memory_order_relaxed)) {
-    left_ = fmt::format("{} left {}, after {} collectives", name(rank), at(step), done);
+    left_ = fmt::format("{} left {}, after {} collectives", name(rank), step_text(step), done);
     fewest_done_.store(done, std::memory_order_release);
   }
 }
@@ -326,7 +317,7 @@ void Health::lost(Peer& peer, const std::string& why) {
     return;
   }
   declare(fmt::format("{} died or was cut off: {}; last heard of {}; rank {} is {}",
-                      name(peer.rank), why, peer.place.text(), rank_, place().text()),
+                      name(peer.rank), why, peer.tracked.place.text(), rank_, place().text()),
           peer.rank);
 }
 
@@ -346,17 +337,13 @@ void Health::note_contact() {
 
 /// On rank 0, which hears from all.
 void Health::look_for_stall() {
-  Place own = place();
-  if (own.begun != own_.begun || own.ended != own_.ended) {
-    own_moved_ = Clock::now();
-  }
-  own_ = std::move(own);
-  std::vector<RankPlace> ranks = {{rank_, own_, -seconds_until(own_moved_)}};
+  own_.update(place());
+  std::vector<RankPlace> ranks = {{rank_, own_.place, -seconds_until(own_.moved)}};
   for (const Peer& peer : peers_) {
     if (!peer.link || peer.left) {
       return; // That is told otherwise.
     }
-    ranks.push_back({peer.rank, peer.place, -seconds_until(peer.moved)});
+    ranks.push_back({peer.rank, peer.tracked.place, -seconds_until(peer.tracked.moved)});
   }
   if (const auto text =
           find_stall(ranks, collective_timeout_, [this](int rank) { return name(rank); })) {
@@ -387,7 +374,6 @@ void Health::declare(const std::string& text, int about) {
   }
   failed_.store(true, std::memory_order_release);
   Note note = make_note(k_failure);
-  note.text = {};
   note.set_text(text);
   for (Peer& peer : peers_) {
     if (peer.rank != about || about == rank_) {

@@ -112,8 +112,7 @@ class Health {
   Fd wake_;
   // Used by the thread only:
   std::vector<Peer> peers_;
-  Place own_;
-  Clock::time_point own_moved_ = Clock::now();
+  TrackedPlace own_;
   std::shared_ptr<LastContact> contact_;
   Clock::time_point turned_ = Clock::now(); ///< The loop, last.
   bool was_stopped_ = false;

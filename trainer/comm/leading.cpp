@@ -49,46 +49,39 @@ std::vector<const Roster*> Membership::rosters(const std::vector<Door::Visitor>&
   return all;
 }
 
-std::vector<Member> Membership::missing(const std::vector<Door::Visitor>& present) const {
-  MemberIds known = ended_;
-  known.insert(standing_.self.id);
-  for (const auto& visitor : present) {
-    known.insert(visitor.standing.self.id);
-  }
-  return others_of(rosters(present), std::move(known));
-}
-
-bool Membership::may_go_on(const std::vector<Door::Visitor>& present, bool& is_complete) {
+MemberIds Membership::ids_of(const std::vector<Door::Visitor>& present) const {
   MemberIds ids = {standing_.self.id};
   for (const auto& visitor : present) {
     ids.insert(visitor.standing.self.id);
   }
-  is_complete = true;
-  bool speaks = true;
-  bool is_first = true;
-  for (const Roster* roster : rosters(present)) {
-    is_first = is_first && roster->number == 0;
-    speaks = speaks && speaks_for(*roster, ids, witnessed_);
-    for (const Member& member : roster->members) {
-      is_complete = is_complete && (ids.contains(member.id) || ended_.contains(member.id));
-    }
-  }
-  const auto here = static_cast<int>(ids.size());
-  if (is_first) {
-    is_complete = here >= cluster_.world_size;
-  }
-  return (speaks && here >= limits_.min_workers) || is_complete_;
+  return ids;
 }
 
-/// This member is the last of its rosters, and may not go on: what the others did is not known.
-bool Membership::is_left_behind(const std::vector<Door::Visitor>& present) const {
-  if (newest().number == 0 || !present.empty() || !missing(present).empty()) {
-    return false;
-  }
+std::vector<Member> Membership::missing(const std::vector<Door::Visitor>& present) const {
+  MemberIds known = ids_of(present);
+  known.insert(ended_.begin(), ended_.end());
+  return others_of(rosters(present), std::move(known));
+}
+
+bool Membership::speaks(const std::vector<Door::Visitor>& present) const {
   const auto all = rosters(present);
-  return !std::all_of(all.begin(), all.end(), [&](const Roster* roster) {
-    return speaks_for(*roster, {standing_.self.id}, witnessed_);
+  return std::all_of(all.begin(), all.end(), [&, here = ids_of(present)](const Roster* roster) {
+    return speaks_for(*roster, here, witnessed_);
   });
+}
+
+bool Membership::may_go_on(const std::vector<Door::Visitor>& present) const {
+  return is_complete_ ||
+         (static_cast<int>(present.size()) + 1 >= limits_.min_workers && speaks(present));
+}
+
+/// Nobody is left to wait for: of the first roster all have come, of later ones those that live.
+bool Membership::are_all_here(const std::vector<Door::Visitor>& present,
+                              const std::vector<Member>& absent) const {
+  const auto all = rosters(present);
+  const bool is_first =
+      std::all_of(all.begin(), all.end(), [](const Roster* roster) { return roster->number == 0; });
+  return is_first ? static_cast<int>(present.size()) + 1 >= cluster_.world_size : absent.empty();
 }
 
 Membership::Outcome Membership::lead() {
@@ -143,8 +136,9 @@ Membership::Outcome Membership::lead() {
       return fmt::format("workers at {}:{}: {} {} here", cluster_.master_addr, cluster_.master_port,
                          present.size() + 1, present.empty() ? "is" : "are");
     });
-    bool is_complete = false;
-    if (may_go_on(present, is_complete) && (is_complete || Clock::now() >= patient_until)) {
+    const std::vector<Member> absent = missing(present);
+    const bool is_complete = are_all_here(present, absent);
+    if ((is_complete || Clock::now() >= patient_until) && may_go_on(present)) {
       if (auto outcome = propose(present)) {
         return std::move(*outcome);
       }
@@ -162,10 +156,10 @@ Membership::Outcome Membership::lead() {
       }
       throw Error(text);
     }
-    if (is_left_behind(present)) {
+    // The last of its rosters, which may not go on: what the others did is not known.
+    if (newest().number != 0 && present.empty() && absent.empty() && !speaks(present)) {
       return {.kind = Outcome::Kind::behind};
     }
-    const std::vector<Member> absent = missing(present);
     if (is_complete || absent.empty() || Clock::now() < next_ask) {
       continue;
     }

@@ -85,9 +85,12 @@ class Membership {
   std::optional<Outcome> ask(const Member& member);
   std::optional<Outcome> propose(std::vector<Door::Visitor>& present);
   std::vector<Member> missing(const std::vector<Door::Visitor>& present) const;
-  bool may_go_on(const std::vector<Door::Visitor>& present, bool& is_complete);
+  MemberIds ids_of(const std::vector<Door::Visitor>& present) const;
+  bool speaks(const std::vector<Door::Visitor>& present) const;
+  bool may_go_on(const std::vector<Door::Visitor>& present) const;
+  bool are_all_here(const std::vector<Door::Visitor>& present,
+                    const std::vector<Member>& absent) const;
   void note_ended(const Member& member);
-  bool is_left_behind(const std::vector<Door::Visitor>& present) const;
   double patience() const { return options_.peer_timeout / 2; }
   Epoch enter(Outcome outcome);
   const Roster& newest() const;
