@@ -160,9 +160,11 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
       outputs.new_shares(split.all_rows(), batch.global_rows);
     }
     if (is_logged_step(steps)) {
+      const bool is_first = !last_line_;
       last_line_ = metrics.line(progress_.step, loader.epochs(), seconds_of(strategy));
       if (last_line_) {
-        outputs.line(*last_line_);
+        // One that was stopped in there may have been taken for lost, and its line written.
+        is_elastic && !is_first ? outputs.line_once(*last_line_) : outputs.line(*last_line_);
         if (const auto rank = stragglers.look(*last_line_)) {
           outputs.straggler(communicator.name(*rank), *last_line_, plan_.split_by_speed != 0);
         }
