@@ -21,7 +21,18 @@ FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 DEEPSPEED = """#!/bin/sh
 for word; do case $word in --hostfile=*) file=${word#*=} ;; esac; done
 hosts=$(cut -d' ' -f1 "$file" | paste -sd,)
-exec pdsh -S -f 1024 -w "$hosts" "echo \\$(hostname) runs $(grep -c . "$file") hosts: $*, \\$MARK"
+dir=$(echo "$*" | sed -n 's/.*--checkpoint_dir //p')
+exec pdsh -S -f 1024 -w "$hosts" "echo \\$(hostname) runs $(grep -c . "$file") hosts: $*, \\$MARK
+  ${dir:+mkdir -p $dir; touch $dir/\\$(hostname)}"
+"""
+
+# Only listens.
+TENSORBOARD = """#!/usr/bin/perl
+use IO::Socket::INET;
+$SIG{TERM} = sub { exit 0 };
+my $port = join(" ", @ARGV) =~ /--port=(\\d+)/ ? $1 : die "no port";
+my $listener = IO::Socket::INET->new(LocalAddr => "0.0.0.0:$port", Listen => 5) or die $!;
+while (my $client = $listener->accept) { close $client }
 """
 
 
@@ -63,12 +74,13 @@ def cluster():
 @pytest.fixture(scope="session")
 def trainer_image(cluster, build):
     """The image of the Dockerfile on every node, with Fashion-MNIST in /data where the machine
-    has it, and a stand-in for deepspeed."""
+    has it, and stand-ins for deepspeed and tensorboard."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder, "root")
         (root / "usr/local/bin").mkdir(parents=True)
-        (root / "usr/local/bin/deepspeed").write_text(DEEPSPEED)
-        (root / "usr/local/bin/deepspeed").chmod(0o755)
+        for name, text in ("deepspeed", DEEPSPEED), ("tensorboard", TENSORBOARD):
+            (root / "usr/local/bin" / name).write_text(text)
+            (root / "usr/local/bin" / name).chmod(0o755)
         if FASHION.is_dir():
             shutil.copytree(FASHION, root / "data")
         subprocess.run([HERE / "trainer-image", f"{folder}/image.tar", build.bin, root],

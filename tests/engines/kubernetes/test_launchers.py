@@ -10,6 +10,26 @@ from harness import EXIT_JOB_FAILED, until
 pytestmark = pytest.mark.usefixtures("trainer_image")
 
 
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: training-data}}
+spec:
+  storageClassName: by-hand
+  capacity: {{storage: 1Gi}}
+  accessModes: [ReadWriteMany]
+  hostPath: {{path: {path}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: training-data}}
+spec:
+  storageClassName: by-hand
+  accessModes: [ReadWriteMany]
+  resources: {{requests: {{storage: 1Gi}}}}
+"""
+
+
 def pods_of(cluster, name):
     return json.loads(cluster.kubectl("get", "pods", "-l", f"dtrain/job={name}", "-o", "json"))["items"]
 
@@ -18,8 +38,22 @@ def submit(kube, kind, name, *command, flags=()):
     kube.dtrain("submit", kind, f"--name={name}", *flags, TRAINER, "--", *command)
 
 
-def test_the_line_of_arena_runs_as_a_launcher_and_workers(kube, cluster):
+@pytest.fixture
+def training_data(cluster, tmp_path):
+    """A claim of that name, which a folder of this machine stands behind."""
+    for folder in tmp_path, tmp_path.parent, tmp_path.parent.parent:
+        folder.chmod(0o755)
+    data = tmp_path / "training-data"
+    data.mkdir()
+    data.chmod(0o777)
+    cluster.kubectl("apply", "-f", "-", stdin=CLAIM.format(path=data))
+    yield data
+    cluster.kubectl("delete", "pvc/training-data", "pv/training-data", "--wait=false")
+
+
+def test_the_line_of_arena_runs_as_a_launcher_and_workers(kube, cluster, training_data):
     kube.dtrain("submit", "etjob", "--name=hello", "--gpus=1", "--workers=3", TRAINER,
+                "--data=training-data:/data", "--tensorboard", "--logdir=/data/deepspeed_data",
                 "--env=MARK=with the worker's variables",
                 "deepspeed /workspace/train_bert_ds.py --checkpoint_dir /data/deepspeed_data")
     kube.dtrain("logs", "-f", "hello", seconds=120)
@@ -33,6 +67,12 @@ def test_the_line_of_arena_runs_as_a_launcher_and_workers(kube, cluster):
                             r"/workspace/train_bert_ds.py --checkpoint_dir /data/deepspeed_data, "
                             r"with the worker's variables", line), line
     assert len(lines) == 3
+    written = training_data / "deepspeed_data"
+    assert sorted(path.name for path in written.iterdir()) == [
+        f"hello-worker-{index}" for index in range(3)]
+    assert job["tensorboard"] == "http://hello-tensorboard.default:6006"
+    cluster.kubectl("wait", "--for=condition=Available", "deployment/hello-tensorboard",
+                    "--timeout=60s")
     until(lambda: {pod["status"]["phase"] for pod in pods_of(cluster, "hello")} == {"Succeeded"},
           "the workers have ended by themselves", 30)
     [row] = [row for row in kube.dtrain("list", "-o", "json").json() if row["name"] == "hello"]
