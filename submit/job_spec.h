@@ -99,7 +99,7 @@ struct JobSpec {
   std::vector<std::string> data_dirs;          ///< /NODE/PATH:/PATH, folders of the node to mount.
   std::string queue;                           ///< Kueue's LocalQueue; empty: none.
   int run_as_user = 1000;                      ///< Numeric; 0 is root, and no restricted Pod.
-  std::string api;                             ///< What a job is made of: job (default) or jobset.
+  std::string api;                             ///< Made of: job (default), jobset, trainjob.
   std::string scheduler;                       ///< Name of the scheduler; empty: the cluster's.
   std::string gpu_type;                        ///< Model that the GPUs must be of.
   std::vector<std::string> devices;            ///< RESOURCE=N, other devices of each worker.

@@ -34,10 +34,11 @@ std::vector<JobField> placement_fields() {
        .member = member(&JobSpec::api),
        .metavar = "API",
        .help =
-           "What the job is made of: Kubernetes' own Jobs (job, the default), or a JobSet, which "
-           "starts all ranks anew when one has failed (jobset)",
+           "What the job is made of: Kubernetes' own Jobs (job, the default), a JobSet, which "
+           "starts all ranks anew when one has failed (jobset), or Kubeflow Trainer's TrainJob, "
+           "which makes such a JobSet (trainjob)",
        .group = k_group,
-       .choices = {"job", "jobset"},
+       .choices = {"job", "jobset", "trainjob"},
        .engines = k_kubernetes,
        .not_local = "has no objects"},
       {.key = "gpuType",

@@ -6,6 +6,7 @@
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "backends/support/template_files.h"
 #include "submit/errors.h"
@@ -80,6 +81,10 @@ void change_group(ApiClient& api, const json& group) {
 
 void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
   const JobObjects objects = living_job(api, ref);
+  if (is_of_trainjob(objects.set)) { // Whose controller would undo a change of the JobSet's.
+    api.must(api.merge(trainjob_path(ref), {{"spec", {{"suspend", suspended}}}}));
+    return;
+  }
   if (!objects.set.is_null()) {
     json change =
         identity_of(objects.set, fmt::format("{}/{}", k_jobset_group, k_jobset_version), "JobSet");

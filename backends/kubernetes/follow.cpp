@@ -6,6 +6,7 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/pod_log.h"
 #include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/trainjob.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -21,6 +22,8 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
+constexpr std::chrono::seconds k_longest_for_set{30};
+
 /// A job's objects, watched.
 class WatchedJob {
  public:
@@ -35,7 +38,7 @@ class WatchedJob {
       start_sets();
     }
     if (job() == nullptr) {
-      throw_no_such_job(ref_);
+      await_set();
     }
     uid_ = text_at(*job(), "metadata/uid");
     pods_.start();
@@ -83,6 +86,22 @@ class WatchedJob {
       has_sets_ = true;
     } catch (const Error&) { // No such API, or not for us: then there is no such job.
       has_sets_ = false;
+    }
+  }
+
+  /// Of a TrainJob, that its controller is about to make.
+  void await_set() {
+    if (!has_sets_ || !api_.call(api_.request("GET", trainjob_path(ref_))).ok()) {
+      throw_no_such_job(ref_);
+    }
+    const auto until = std::chrono::steady_clock::now() + k_longest_for_set;
+    while (job() == nullptr) {
+      if (std::chrono::steady_clock::now() > until) {
+        throw EngineError(fmt::format("job {}: Kubeflow Trainer has made no JobSet of its TrainJob "
+                                      "in {} s: is its controller running?",
+                                      ref_.name, k_longest_for_set.count()));
+      }
+      run(milliseconds(100));
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/trainjob.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -104,8 +105,12 @@ void require_apis(ApiClient& api, const JobSpec& job) {
   case GangApi::none:
     break;
   }
-  if (is_jobset(job)) {
-    require_version(api, "--api=jobset", k_jobset_group, k_jobset_version, "JobSet");
+  if (has_jobset(job)) {
+    require_version(api, fmt::format("--api={}", job.api), k_jobset_group, k_jobset_version,
+                    "JobSet");
+  }
+  if (is_trainjob(job)) {
+    require_version(api, "--api=trainjob", k_trainer_group, k_trainer_version, "Kubeflow Trainer");
   }
   if (in_kueue(job)) {
     require_queue(api, job);

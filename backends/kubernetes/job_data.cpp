@@ -63,7 +63,7 @@ int instances_of(const std::vector<Role>& roles) {
 bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
 
 std::string pod_owner_name(const JobSpec& job, std::string_view role) {
-  return role_job_name(job.name, role) + (is_jobset(job) ? "-0" : "");
+  return role_job_name(job.name, role) + (has_jobset(job) ? "-0" : "");
 }
 
 json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecrets& secrets) {
@@ -82,8 +82,8 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
                {"host_ipc", job.host_ipc},
                {"host_pid", job.host_pid},
                // A JobSet starts all anew: what fails in a Job of it fails the Job.
-               {"max_restarts", is_jobset(job) ? 0 : job.max_restarts},
-               {"restart_count", is_jobset(job) ? k_set_restarts : k_index_failures},
+               {"max_restarts", has_jobset(job) ? 0 : job.max_restarts},
+               {"restart_count", has_jobset(job) ? k_set_restarts : k_index_failures},
                {"grace_seconds", seconds(job.grace_period_ms)},
                {"lost_node_seconds", k_lost_node_seconds},
                {"image", roles[0].image},
@@ -94,7 +94,7 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
   data["labels"] = pairs(job.labels, "--label");
   data["board"] = section(job.tensorboard && !launcher, {{"url", board_url(job)}});
   data["annotations"] = pairs(roles[0].annotations, "--annotation");
-  data["queue"] = section(in_kueue(job) && !launcher && !is_jobset(job), {{"name", job.queue}});
+  data["queue"] = section(in_kueue(job) && !launcher && !has_jobset(job), {{"name", job.queue}});
   data["volcano"] = gang_api(job) == GangApi::volcano;
   data["coscheduling"] = gang_api(job) == GangApi::coscheduling;
   data["active_deadline"] =

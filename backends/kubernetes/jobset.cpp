@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/api_client.h"
 #include "backends/kubernetes/gang_api.h"
+#include "backends/kubernetes/trainjob.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ json conditions_of(const json& set) {
 
 } // namespace
 
-bool is_jobset(const JobSpec& job) { return job.api == "jobset"; }
+bool has_jobset(const JobSpec& job) { return job.api == "jobset" || is_trainjob(job); }
 
 json jobset_of(const JobSpec& job, const std::vector<json>& jobs) {
   json set = {{"apiVersion", fmt::format("{}/{}", k_jobset_group, k_jobset_version)},

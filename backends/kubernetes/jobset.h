@@ -1,5 +1,5 @@
-// --api=jobset: the job's Jobs as one JobSet (jobset.x-k8s.io/v1alpha2), which owns them and all
-// else, and starts all of them anew when one has failed.
+// --api=jobset, and trainjob (trainjob.h): the job's Jobs as one JobSet (jobset.x-k8s.io/v1alpha2),
+// which owns them and all else, and starts all of them anew when one has failed.
 //
 //   JobSet  NAME             owns the Service, ConfigMap, Secret and these:
 //   Job     NAME-worker-0    made by its controller; Pods NAME-worker-0-I
@@ -23,7 +23,8 @@ inline constexpr const char* k_jobset_group = "jobset.x-k8s.io";
 inline constexpr const char* k_jobset_version = "v1alpha2";
 inline constexpr const char* k_jobset_uid_label = "jobset.sigs.k8s.io/jobset-uid";
 
-bool is_jobset(const JobSpec& job);
+/// Whoever makes it.
+bool has_jobset(const JobSpec& job);
 
 /// The JobSet of these Jobs, as job.yaml makes them for it.
 nlohmann::json jobset_of(const JobSpec& job, const std::vector<nlohmann::json>& jobs);

@@ -7,6 +7,7 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/scripts.h"
 #include "backends/kubernetes/template_data.h"
+#include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -82,15 +83,28 @@ json group_data(const JobSpec& job, const json& names, int instances) {
   return data;
 }
 
-/// The Jobs of these documents in a JobSet, as JSON, which is YAML.
-Plan::Document set_document(const JobSpec& job, const std::vector<Plan::Document>& documents) {
+/// The Jobs of these documents in a JobSet, or what makes one, as JSON, which is YAML.
+void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, Plan& plan) {
   std::vector<json> jobs;
   jobs.reserve(documents.size());
   for (const Plan::Document& document : documents) {
     jobs.push_back(yaml_documents(document.text, document.name).at(0));
   }
-  constexpr int k_indent = 2;
-  return {k_set_document, jobset_of(job, jobs).dump(k_indent) + "\n"};
+  const auto add = [&](const char* name, const json& object) {
+    constexpr int k_indent = 2;
+    plan.documents.push_back({name, object.dump(k_indent) + "\n"});
+  };
+  const json set = jobset_of(job, jobs);
+  if (is_trainjob(job)) {
+    if (job.ttl_after_finished_ms >= 0) {
+      throw UsageError("--ttl-after-finished: a TrainJob has no such time: use --api=jobset, or "
+                       "`dtrain prune`");
+    }
+    add("trainjob.json", trainjob_of(set));
+    add("trainingruntime.json", training_runtime_of(set));
+  } else {
+    add("jobset.json", set);
+  }
 }
 
 } // namespace
@@ -125,7 +139,11 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
     jobs.push_back({"launcher.yaml",
                     render_document(templates, k_job_document, job_data(job, launcher, secrets))});
   }
-  plan.documents.push_back(is_jobset(job) ? set_document(job, jobs) : jobs[0]);
+  if (has_jobset(job)) {
+    add_set(job, jobs, plan);
+  } else {
+    plan.documents.push_back(jobs[0]);
+  }
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
   add(k_secret_document, secret_data(names, shown_contents(job, secrets)));
@@ -133,7 +151,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
     add(k_group_document,
         group_data(job, names, instances_of(roles) + static_cast<int>(launcher.size())));
   }
-  if (!launcher.empty() && !is_jobset(job)) {
+  if (!launcher.empty() && !has_jobset(job)) {
     plan.documents.push_back(jobs[1]);
   }
   if (job.tensorboard) {

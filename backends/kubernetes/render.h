@@ -13,7 +13,6 @@ namespace dtrain::kubernetes {
 
 /// Names of the Plan's documents; job.yaml comes first, as the others' owner.
 inline constexpr const char* k_job_document = "job.yaml";
-inline constexpr const char* k_set_document = "jobset.json"; ///< In its place, with --api=jobset.
 inline constexpr const char* k_config_document = "configmap.yaml";
 inline constexpr const char* k_secret_document = "secret.yaml";
 inline constexpr const char* k_group_document = "podgroup.yaml";

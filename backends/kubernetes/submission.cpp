@@ -7,6 +7,7 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/ssh_key.h"
+#include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "backends/support/random.h"
 #include "backends/support/report.h"
@@ -47,10 +48,15 @@ void add_secrets(json& secrets, bool has_launcher) {
 /// The collection that an object is created in.
 std::string collection_of(const json& object) {
   static const std::map<std::string, std::string> k_plurals = {
-      {"Job", "jobs"},          {"JobSet", "jobsets"},
-      {"Service", "services"},  {"ConfigMap", "configmaps"},
-      {"Secret", "secrets"},    {"Deployment", "deployments"},
-      {"PodGroup", "podgroups"}};
+      {"Job", "jobs"},
+      {"JobSet", "jobsets"},
+      {"Service", "services"},
+      {"ConfigMap", "configmaps"},
+      {"Secret", "secrets"},
+      {"Deployment", "deployments"},
+      {"PodGroup", "podgroups"},
+      {k_trainjob, "trainjobs"},
+      {k_training_runtime, "trainingruntimes"}};
   std::string kind = text_at(object, "kind");
   std::string version = text_at(object, "apiVersion");
   auto plural = k_plurals.find(kind);
@@ -69,7 +75,7 @@ std::string path_of(const json& object) {
   return collection_of(object) + "/" + escape_url(text_at(object, "metadata/name"));
 }
 
-/// The plan's documents as objects, the Job or JobSet first.
+/// The plan's documents as objects, the one that owns the others first.
 std::vector<json> objects_of(const Plan& plan) {
   std::vector<json> objects;
   for (const Plan::Document& document : plan.documents) {
@@ -78,22 +84,29 @@ std::vector<json> objects_of(const Plan& plan) {
     }
   }
   const std::string root = objects.empty() ? "" : text_at(objects[0], "kind");
-  if (root != "Job" && root != "JobSet") {
+  if (root != "Job" && root != "JobSet" && root != k_trainjob) {
     throw UsageError("the templates' first object must be the Job, which owns the others");
   }
   return objects;
 }
 
-/// What is known only when the Job or JobSet is there.
+json owned_by(const json& job) {
+  return json::array({{{"apiVersion", job["apiVersion"]},
+                       {"kind", job["kind"]},
+                       {"name", job["metadata"]["name"]},
+                       {"uid", job["metadata"]["uid"]},
+                       {"controller", false},
+                       {"blockOwnerDeletion", false}}});
+}
+
+/// What is known only when the owner is there.
 void adopt(json& object, const json& job, bool has_launcher) {
-  object["metadata"]["ownerReferences"] = json::array({{{"apiVersion", job["apiVersion"]},
-                                                        {"kind", job["kind"]},
-                                                        {"name", job["metadata"]["name"]},
-                                                        {"uid", job["metadata"]["uid"]},
-                                                        {"controller", false},
-                                                        {"blockOwnerDeletion", false}}});
+  object["metadata"]["ownerReferences"] = owned_by(job);
   if (text_at(object, "kind") != "Service" || !object["spec"]["selector"].contains(k_job_label)) {
     return;
+  }
+  if (text_at(job, "kind") == k_trainjob) {
+    return; // Whose JobSet's uid is not known yet.
   }
   if (text_at(job, "kind") == "JobSet") {
     object["spec"]["selector"][k_jobset_uid_label] = job["metadata"]["uid"];
@@ -104,13 +117,29 @@ void adopt(json& object, const json& job, bool has_launcher) {
   }
 }
 
+/// The JobSet of that name, or the one that a TrainJob will have; null where there is neither, or
+/// no such API, or it is not for us.
+json read_set(ApiClient& api, const JobRef& ref) {
+  ApiResult set = api.call(api.request("GET", jobset_path(ref)));
+  if (set.ok()) {
+    return std::move(set.body);
+  }
+  const ApiResult trainjob = api.call(api.request("GET", trainjob_path(ref)));
+  const ApiResult runtime =
+      trainjob.ok() ? api.call(api.request("GET", training_runtime_path(ref))) : ApiResult();
+  return runtime.ok() ? set_to_be(trainjob.body, runtime.body) : json();
+}
+
 bool is_ours(const json& object) { return label(object, k_manager_label) == k_manager; }
 
 [[noreturn]] void throw_name_taken(ApiClient& api, const json& object, const JobSpec& job) {
   ApiResult existing = api.call(api.request("GET", path_of(object)));
   std::string kind = text_at(object, "kind");
   std::string object_name = text_at(object, "metadata/name");
-  if (existing.ok() && is_ours(existing.body) && kind == "JobSet") {
+  if (existing.ok() && is_ours(existing.body) && (kind == "JobSet" || kind == k_trainjob)) {
+    if (kind == k_trainjob) {
+      existing.body = read_set(api, {job.namespace_name, job.name});
+    }
     existing.body = job_in_set(existing.body, k_worker_role, {});
     kind = "Job";
   }
@@ -141,6 +170,49 @@ bool remove_leftover(ApiClient& api, const json& object) {
          api.call(api.remove(path_of(object), text_at(existing.body, "metadata/uid"))).ok();
 }
 
+/// A TrainJob's runtime, which is there before it; null where the plan has none.
+json make_runtime(ApiClient& api, const std::vector<json>& objects, const JobSpec& job) {
+  const auto runtime = std::find_if(objects.begin(), objects.end(), [](const json& object) {
+    return text_at(object, "kind") == k_training_runtime;
+  });
+  if (runtime == objects.end()) {
+    return {};
+  }
+  ApiResult made = api.call(api.create(collection_of(*runtime), *runtime));
+  if (made.status == k_conflict) {
+    const JobRef ref = {job.namespace_name, job.name};
+    const ApiResult existing = api.call(api.request("GET", path_of(*runtime)));
+    if (api.call(api.request("GET", trainjob_path(ref))).status != k_not_found) {
+      throw_name_taken(api, objects[0], job);
+    }
+    // Of a submission that was cut off, or of a job just deleted.
+    if (!existing.ok() || !is_ours(existing.body) ||
+        !api.call(api.remove(path_of(*runtime), text_at(existing.body, "metadata/uid"))).ok()) {
+      throw_name_taken(api, *runtime, job);
+    }
+    made = api.call(api.create(collection_of(*runtime), *runtime));
+  }
+  if (!made.ok()) {
+    api.fail(made);
+  }
+  return std::move(made.body);
+}
+
+/// What owns all others, suspended.
+json make_owner(ApiClient& api, const json& owner, const json& runtime, const JobSpec& job) {
+  ApiResult made = api.call(api.create(collection_of(owner), owner));
+  if (made.ok()) {
+    return std::move(made.body);
+  }
+  if (!runtime.is_null()) {
+    api.call(api.remove(path_of(runtime), text_at(runtime, "metadata/uid")));
+  }
+  if (made.status == k_conflict) {
+    throw_name_taken(api, owner, job);
+  }
+  api.fail(made);
+}
+
 } // namespace
 
 void throw_no_such_job(const JobRef& ref) {
@@ -162,17 +234,16 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
   report(tell, {.step = SubmitStep::create});
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
-  ApiResult made = api.call(api.create(collection_of(objects[0]), objects[0]));
-  if (made.status == k_conflict) {
-    throw_name_taken(api, objects[0], plan.job);
-  }
-  if (!made.ok()) {
-    api.fail(made);
-  }
-  const json job = std::move(made.body);
+  const json runtime = make_runtime(api, objects, plan.job);
+  const json job = make_owner(api, objects[0], runtime, plan.job);
   try {
     std::vector<HttpRequest> requests;
     for (std::size_t i = 1; i < objects.size(); ++i) {
+      if (text_at(objects[i], "kind") == k_training_runtime) {
+        requests.push_back(
+            api.merge(path_of(runtime), {{"metadata", {{"ownerReferences", owned_by(job)}}}}));
+        continue;
+      }
       adopt(objects[i], job, has_launcher);
       if (text_at(objects[i], "kind") == "Secret") {
         objects[i].erase("stringData"); // What the plan shows.
@@ -213,6 +284,10 @@ std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
   require_apis(api, plan.job);
   std::vector<Plan::Document> stored;
   for (const json& object : objects_of(plan)) {
+    if (text_at(object, "kind") == k_trainjob) { // Refused while its runtime is not there.
+      stored.push_back({"trainjob.json", object.dump(2) + "\n"});
+      continue;
+    }
     ApiResult result = api.call(api.create(collection_of(object), object, true));
     if (result.status == k_conflict) {
       throw_name_taken(api, object, plan.job);
@@ -230,6 +305,9 @@ json read_job(ApiClient& api, const JobRef& ref) {
   ApiResult job = api.call(api.request("GET", job_path(ref)));
   if (job.status == k_not_found) {
     ApiResult set = api.call(api.request("GET", jobset_path(ref)));
+    if (!set.ok() || is_of_trainjob(set.body)) {
+      set = api.call(api.request("GET", trainjob_path(ref)));
+    }
     if (set.ok()) { // Where there is no such API, or not for us, there is no such job.
       job = std::move(set);
     }
@@ -274,9 +352,9 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref) {
   }
   std::vector<ObjectPtr> sets;
   if (may_be_set(ref.name, jobs)) {
-    ApiResult set = api.call(api.request("GET", jobset_path(ref)));
-    if (set.ok()) { // Where there is no such API, there is no such job.
-      sets.push_back(std::make_shared<json>(std::move(set.body)));
+    json set = read_set(api, ref);
+    if (!set.is_null()) {
+      sets.push_back(std::make_shared<json>(std::move(set)));
     }
   }
   JobObjects objects = job_objects(ref.name, jobs, pods, sets);

@@ -2,6 +2,7 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/scripts.h"
+#include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
 #include "submit/errors.h"
 
@@ -293,7 +294,7 @@ TEST_CASE("a JobSet has a role's Job each, and starts all anew") {
   const Plan plan = render_plan(job);
   CHECK(document(plan, "job.yaml").is_null());
   CHECK(document(plan, "launcher.yaml").is_null());
-  const nlohmann::json set = document(plan, k_set_document);
+  const nlohmann::json set = document(plan, "jobset.json");
   CHECK(set["metadata"]["name"] == "mnist");
   CHECK(set["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q");
   const nlohmann::json spec = set["spec"];
@@ -313,6 +314,33 @@ TEST_CASE("a JobSet has a role's Job each, and starts all anew") {
   }
   CHECK(gang_of(job).launcher_hosts.at(1) == "mnist-worker-0-1.mnist");
   CHECK(gang_of(job).ranks.at(0).host == "mnist-launcher-0-0.mnist");
+}
+
+TEST_CASE("a TrainJob's runtime has the JobSet as its template") {
+  JobSpec job = job_of(2, {"true"});
+  job.queue = "q";
+  job.api = "jobset";
+  const nlohmann::json set = document(render_plan(job), "jobset.json");
+  job.api = "trainjob";
+  const Plan plan = render_plan(job);
+  CHECK(document(plan, "jobset.json").is_null());
+  const nlohmann::json trainjob = document(plan, "trainjob.json");
+  CHECK(trainjob["spec"]["runtimeRef"]["name"] == "mnist");
+  CHECK(trainjob["spec"]["suspend"] == true);
+  CHECK(trainjob["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q");
+  const nlohmann::json runtime = document(plan, "trainingruntime.json");
+  CHECK(runtime["spec"]["mlPolicy"]["numNodes"] == 2);
+  nlohmann::json part = runtime["spec"]["template"];
+  CHECK(part["metadata"]["labels"]["dtrain/job"] == "mnist");
+  CHECK(!part["metadata"]["labels"].contains("kueue.x-k8s.io/queue-name"));
+  CHECK(!part["spec"].contains("suspend"));
+  nlohmann::json& labels = part["spec"]["replicatedJobs"][0]["template"]["metadata"]["labels"];
+  CHECK(labels["trainer.kubeflow.org/trainjob-ancestor-step"] == "trainer");
+  labels.erase("trainer.kubeflow.org/trainjob-ancestor-step");
+  CHECK(part["spec"]["replicatedJobs"] == set["spec"]["replicatedJobs"]);
+  CHECK(set_to_be(trainjob, runtime)["spec"]["suspend"] == true);
+  job.ttl_after_finished_ms = 5000;
+  CHECK_THROWS_AS(render_plan(job), UsageError);
 }
 
 TEST_CASE("a disruption is no failure, and with restarts a lost node's rank comes back") {

@@ -1,0 +1,88 @@
+#include "backends/kubernetes/trainjob.h"
+
+#include "backends/kubernetes/api_client.h"
+#include "backends/kubernetes/objects.h"
+
+#include <fmt/format.h>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_ancestor_label = "trainer.kubeflow.org/trainjob-ancestor-step";
+
+json object_of(const char* kind, const json& set) {
+  const json& metadata = set["metadata"];
+  json object = {{"apiVersion", fmt::format("{}/{}", k_trainer_group, k_trainer_version)},
+                 {"kind", kind},
+                 {"metadata", {{"name", metadata["name"]}, {"namespace", metadata["namespace"]}}}};
+  for (const char* key : {"labels", "annotations"}) {
+    if (metadata.contains(key)) {
+      object["metadata"][key] = metadata[key];
+    }
+  }
+  return object;
+}
+
+std::string path_of(const JobRef& job, const char* plural) {
+  return fmt::format("/apis/{}/{}/namespaces/{}/{}/{}", k_trainer_group, k_trainer_version,
+                     escape_url(job.namespace_name), plural, escape_url(job.name));
+}
+
+} // namespace
+
+bool is_trainjob(const JobSpec& job) { return job.api == "trainjob"; }
+
+json trainjob_of(const json& set) {
+  json trainjob = object_of(k_trainjob, set);
+  trainjob["spec"]["runtimeRef"] = {{"apiGroup", k_trainer_group},
+                                    {"kind", k_training_runtime},
+                                    {"name", set["metadata"]["name"]}};
+  if (set["spec"].contains("suspend")) {
+    trainjob["spec"]["suspend"] = set["spec"]["suspend"];
+  }
+  return trainjob;
+}
+
+json training_runtime_of(const json& set) {
+  json runtime = object_of(k_training_runtime, set);
+  json part = {{"metadata", json::object()}, {"spec", set["spec"]}};
+  for (const char* key : {"labels", "annotations"}) {
+    if (runtime["metadata"].contains(key)) {
+      part["metadata"][key] = runtime["metadata"][key];
+    }
+  }
+  // A queue takes the TrainJob.
+  part["metadata"]["labels"].erase(k_queue_label);
+  runtime["metadata"]["labels"].erase(k_queue_label);
+  part["spec"].erase("suspend");
+  for (json& role : part["spec"]["replicatedJobs"]) {
+    if (role["name"] == k_worker_role) {
+      role["template"]["metadata"]["labels"][k_ancestor_label] = "trainer";
+      runtime["spec"]["mlPolicy"]["numNodes"] = role["template"]["spec"]["completions"];
+    }
+  }
+  runtime["spec"]["template"] = std::move(part);
+  return runtime;
+}
+
+bool is_of_trainjob(const json& set) {
+  const json& owners = member(set, "metadata/ownerReferences");
+  return !owners.empty() && text_at(owners[0], "kind") == k_trainjob;
+}
+
+json set_to_be(const json& trainjob, const json& runtime) {
+  json set = {{"metadata", trainjob["metadata"]},
+              {"spec", member(runtime, "spec/template/spec")},
+              {"status", {{"conditions", member(trainjob, "status/conditions")}}}};
+  set["metadata"]["ownerReferences"] = json::array({{{"kind", k_trainjob}}});
+  const json& suspend = member(trainjob, "spec/suspend");
+  set["spec"]["suspend"] = suspend.is_boolean() && suspend.get<bool>();
+  return set;
+}
+
+std::string trainjob_path(const JobRef& job) { return path_of(job, "trainjobs"); }
+std::string training_runtime_path(const JobRef& job) { return path_of(job, "trainingruntimes"); }
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,40 @@
+// --api=trainjob: the job as a TrainJob of Kubeflow Trainer (trainer.kubeflow.org/v1alpha1), whose
+// controller makes the JobSet of jobset.h:
+//
+//   TrainJob         NAME  owns all else
+//   TrainingRuntime  NAME  the JobSet as a template; made first, since a TrainJob must have one
+//   JobSet           NAME  made by the controller, and read as the one of --api=jobset is
+//
+// Pure.
+#pragma once
+
+#include "backends/backend.h"
+#include "submit/job_spec.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace dtrain::kubernetes {
+
+inline constexpr const char* k_trainer_group = "trainer.kubeflow.org";
+inline constexpr const char* k_trainer_version = "v1alpha1";
+inline constexpr const char* k_trainjob = "TrainJob";
+inline constexpr const char* k_training_runtime = "TrainingRuntime";
+
+bool is_trainjob(const JobSpec& job);
+
+/// The TrainJob, and its runtime, of which the controller makes this JobSet.
+nlohmann::json trainjob_of(const nlohmann::json& set);
+nlohmann::json training_runtime_of(const nlohmann::json& set);
+
+/// Whether a TrainJob's controller made the JobSet.
+bool is_of_trainjob(const nlohmann::json& set);
+
+/// The JobSet of a TrainJob that has none yet.
+nlohmann::json set_to_be(const nlohmann::json& trainjob, const nlohmann::json& runtime);
+
+std::string trainjob_path(const JobRef& job);
+std::string training_runtime_path(const JobRef& job);
+
+} // namespace dtrain::kubernetes
