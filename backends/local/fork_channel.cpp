@@ -163,7 +163,10 @@ RankProcess ForkChannel::start(int, const RankCommand& command) {
     dup2(out.write_end.get(), STDOUT_FILENO);
     dup2(err.write_end.get(), STDERR_FILENO);
     setrlimit(RLIMIT_NOFILE, &file_limit_);
-    ::signal(SIGPIPE, SIG_DFL);
+    // A shell's background and nohup hand on signals that are ignored.
+    for (int signal = 1; signal < NSIG; ++signal) {
+      ::signal(signal, SIG_DFL);
+    }
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);

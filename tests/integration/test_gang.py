@@ -234,6 +234,11 @@ def test_a_rank_sees_neither_our_files_nor_a_terminal(home):
 
 
 def test_a_rank_starts_with_default_signal_handling(home):
-    home.submit("signals", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
+    # As a shell's background job has them.
+    submit = home.start([home.dtrain_path, "submit", "--name=signals", "--", "grep", "-E",
+                         "^Sig(Blk|Ign)", "/proc/self/status"],
+                        preexec_fn=lambda: [signal.signal(ignored, signal.SIG_IGN) for ignored in
+                                            (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)])
+    assert submit.wait(timeout=60 * home.build.slowness) == 0
     home.dtrain("wait", "signals")
     assert all(int(line.split()[1], 16) == 0 for line in home.lines("signals", "-i", "worker-0"))
