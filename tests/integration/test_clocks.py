@@ -1,6 +1,5 @@
 """Hosts whose clocks are an hour apart: what they measure must not depend on each other's time."""
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -31,7 +30,7 @@ def hour_ahead(home, clock):
         subprocess.run([shutil.which("cc"), "-shared", "-fPIC", "-o", "wall.so", "wall.c"],
                        cwd=home.folder, check=True)
         return [], {"LD_PRELOAD": f"{home.folder}/wall.so",
-                    "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0"}
+                    "ASAN_OPTIONS": f"{home.env['ASAN_OPTIONS']}:verify_asan_link_order=0"}
     words = ["unshare", "--time", "--monotonic=3600", "--"]
     if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
         pytest.skip("this machine grants no time namespace")
