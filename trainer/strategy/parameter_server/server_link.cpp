@@ -26,6 +26,9 @@ std::string ParameterClient::Server::went_back() const {
 template <typename Act>
 void ParameterClient::Server::guarded(const Act& act) {
   try {
+    if (!is_open()) {
+      throw LinkError("there is no connection");
+    }
     act();
   } catch (const LinkError& error) {
     channel_.reset();
@@ -89,9 +92,6 @@ pollfd ParameterClient::Server::to_poll() const {
 
 void ParameterClient::Server::advance(short ready, double peer_timeout) {
   guarded([&] {
-    if (!is_open()) {
-      throw LinkError("there is no connection");
-    }
     if (ready != 0) {
       channel_->flush();
       channel_->receive();
@@ -107,9 +107,6 @@ void ParameterClient::Server::ask(FrameHeader header, WriteParts parts) {
   pushed_ = header.type == FrameType::push;
   header.request = ++request_;
   guarded([&] {
-    if (!is_open()) {
-      throw LinkError("there is no connection");
-    }
     // Beats lie unread while this rank computes: silence counts from here.
     heard_ = Clock::now();
     channel_->send(header, std::move(parts));
@@ -174,12 +171,7 @@ void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t in
   header.type = FrameType::rollback;
   header.step = version;
   header.extra = incarnation;
-  guarded([&] {
-    if (!is_open()) {
-      throw LinkError("there is no connection");
-    }
-    channel_->send(header);
-  });
+  guarded([&] { channel_->send(header); });
 }
 
 void ParameterClient::Server::goodbye() {
