@@ -19,8 +19,9 @@ namespace {
 constexpr std::size_t k_least_size = 1024;
 constexpr std::size_t k_largest_size = std::size_t{64} << 20;
 
-std::string sent_text(double sent) {
-  return sent < 0    ? "MPI knows what it sends"
+/// `given`: bytes as they travel, of which MPI knows what it makes.
+std::string sent_text(double sent, double given) {
+  return sent < 0    ? "hands MPI " + with_commas(given) + " bytes"
          : sent == 0 ? "sends nothing"
                      : "sends " + with_commas(sent) + " bytes";
 }
@@ -38,14 +39,17 @@ void print_packs(const std::vector<std::size_t>& packs, WireType wire, int batch
              communicator.world_size(), batch_size, communicator.describe(),
              with_commas(static_cast<double>(all)), wire_type_name(wire), packs.size(),
              packs.size() == 1 ? "" : "s");
+  const auto given = [&](std::size_t bytes) {
+    return static_cast<double>(bytes / sizeof(float) * wire_size(wire));
+  };
   double sum = 0;
   for (std::size_t i = 0; i < packs.size(); ++i) {
     const Route route = communicator.route(packs[i], wire);
     sum += route.sent;
     fmt::print("pack {:<5} {} bytes: {}; {}\n", i + 1, with_commas(static_cast<double>(packs[i])),
-               route.how, sent_text(route.sent));
+               route.how, sent_text(route.sent, given(packs[i])));
   }
-  fmt::print("a step     rank 0 {}\n", sent_text(sum));
+  fmt::print("a step     rank 0 {}\n", sent_text(sum, given(all)));
 }
 
 /// Sizes are powers of two; those that take the same way are one line.

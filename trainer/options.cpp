@@ -208,7 +208,7 @@ std::vector<Option> machine_options(TrainerOptions& o) {
       {.flags = "--communication-data-type",
        .target = &o.communication_data_type,
        .metavar = "TYPE",
-       .help = "What the ring sends gradients as: fp32, or half the bytes, rounded: bf16, or fp16, "
+       .help = "What gradients travel as: fp32, or half the bytes, rounded: bf16, or fp16, "
                "which cuts off what is past 65504 and below 6e-8; sums are in fp32 [fp32]",
        .group = group,
        .complete = Complete::choices,
@@ -436,10 +436,6 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     throw UsageError("--communication=nccl: this build of dtrain-trainer has no CUDA kernels; use "
                      "auto, ring or mpi");
   }
-  if (options.communication == "mpi" && options.communication_data_type != "fp32") {
-    throw UsageError(fmt::format("--communication-data-type={}: is the ring's; MPI sends fp32",
-                                 options.communication_data_type));
-  }
   if (options.communication == "mpi" && options.transport != "auto") {
     throw UsageError(
         fmt::format("--transport={}: is the ring's; MPI chooses its own", options.transport));
@@ -466,9 +462,7 @@ CommOptions comm_options(const TrainerOptions& options) {
 
 Buckets bucket_options(const TrainerOptions& options) {
   return {options.bytes_per_pack == 0 ? SIZE_MAX : static_cast<std::size_t>(options.bytes_per_pack),
-          options.communication_data_type == "bf16"   ? WireType::bf16
-          : options.communication_data_type == "fp16" ? WireType::fp16
-                                                      : WireType::fp32};
+          parse_wire_type(options.communication_data_type).value()};
 }
 
 std::string trainer_version() { return DTRAIN_VERSION; }

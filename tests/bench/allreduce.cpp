@@ -45,9 +45,7 @@ Arguments parse(int argc, char** argv) {
     } else if (word.starts_with("--tcp-streams=")) {
       arguments.comm.tcp_streams = std::stoi(value);
     } else if (word.starts_with("--wire=")) {
-      arguments.wire = value == "bf16"   ? WireType::bf16
-                       : value == "fp16" ? WireType::fp16
-                                         : WireType::fp32;
+      arguments.wire = parse_wire_type(value).value(); // bad_optional_access: no such type.
     } else if (word.starts_with("--buffer=")) {
       arguments.registered = value == "registered";
     } else {

@@ -233,6 +233,19 @@ const char* wire_type_name(WireType type) {
   return type == WireType::bf16 ? "bf16" : type == WireType::fp16 ? "fp16" : "fp32";
 }
 
+std::optional<WireType> parse_wire_type(std::string_view name) {
+  for (const WireType type : {WireType::fp32, WireType::bf16, WireType::fp16}) {
+    if (name == wire_type_name(type)) {
+      return type;
+    }
+  }
+  return std::nullopt;
+}
+
+std::size_t wire_size(WireType type) {
+  return type == WireType::fp32 ? sizeof(float) : sizeof(std::uint16_t);
+}
+
 void sum_to_all(WireType type, std::span<float* const> out, std::span<const float* const> in,
                 std::size_t count) {
   type == WireType::fp32 ? sum_to_all(out, in, count)

@@ -17,14 +17,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace trainer {
 
 enum class WireType : std::uint32_t { fp32 = 0, bf16 = 1, fp16 = 2 };
 
 const char* wire_type_name(WireType type);
+/// None for another word than wire_type_name()'s.
+std::optional<WireType> parse_wire_type(std::string_view name);
+/// Bytes of one value on its way.
+std::size_t wire_size(WireType type);
 
 /// How a buffer of some length is all-reduced, in the words of comm/ring.h and the like.
 struct Route {

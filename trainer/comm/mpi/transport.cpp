@@ -35,16 +35,30 @@ class MpiTransport final : public Transport {
 
   std::uint64_t start(Collective collective) override {
     move_on();
-    Operation operation{collective.text(), {}};
+    Operation operation{collective.text(), {}, {}, {}, collective.wire};
     const auto begin = [&](auto&&... arguments) {
       mpi_->check(arguments(&operation.requests.emplace_back(nullptr))..., operation.what);
     };
     const DtrainMpi& mpi = mpi_->table();
     switch (collective.kind) {
     case Collective::Kind::all_reduce: {
-      auto* floats = reinterpret_cast<float*>(collective.bytes.data());
-      in_pieces(collective.bytes.size() / sizeof(float), [&](std::size_t first, std::size_t count) {
-        begin([&](void** request) { return mpi.sum_floats(floats + first, count, request); });
+      operation.floats = {reinterpret_cast<float*>(collective.bytes.data()),
+                          collective.bytes.size() / sizeof(float)};
+      float* const floats = operation.floats.data();
+      const std::size_t all = operation.floats.size();
+      if (collective.wire == WireType::fp32) {
+        in_pieces(all, [&](std::size_t first, std::size_t count) {
+          begin([&](void** request) { return mpi.sum_floats(floats + first, count, request); });
+        });
+        break;
+      }
+      operation.halves = take_halves(all);
+      std::uint16_t* const halves = operation.halves.data();
+      wire_kernels(collective.wire).narrow(halves, floats, all);
+      in_pieces(all, [&](std::size_t first, std::size_t count) {
+        begin([&](void** request) {
+          return mpi.sum_halves(halves + first, count, static_cast<int>(collective.wire), request);
+        });
       });
       break;
     }
@@ -81,8 +95,29 @@ class MpiTransport final : public Transport {
  private:
   struct Operation {
     std::string what;
-    std::vector<void*> requests; ///< Not yet done.
+    std::vector<void*> requests;       ///< Not yet done.
+    std::span<float> floats;           ///< Of an all_reduce,
+    std::vector<std::uint16_t> halves; ///< and what MPI adds up instead where they travel as
+    WireType wire = WireType::fp32;    ///< 16 bits.
   };
+
+  std::vector<std::uint16_t> take_halves(std::size_t count) {
+    std::vector<std::uint16_t> halves;
+    if (!spare_.empty()) {
+      halves = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    halves.resize(count);
+    return halves;
+  }
+
+  void retire(Operation& operation) {
+    if (!operation.halves.empty()) {
+      wire_kernels(operation.wire)
+          .widen(operation.floats.data(), operation.halves.data(), operation.halves.size());
+      spare_.push_back(std::move(operation.halves));
+    }
+  }
 
   template <typename Act>
   static void in_pieces(std::size_t count, const Act& act) {
@@ -104,6 +139,7 @@ class MpiTransport final : public Transport {
         }
         oldest.requests.pop_back();
       }
+      retire(oldest);
       under_way_.pop_front();
       moved = true;
     }
@@ -113,7 +149,8 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Mpi> mpi_;
   Health& health_;
   std::list<PrivateMemory> memory_;
-  std::deque<Operation> under_way_; ///< In the order of start().
+  std::deque<Operation> under_way_;               ///< In the order of start().
+  std::vector<std::vector<std::uint16_t>> spare_; ///< Of operations that are done.
   std::uint64_t started_ = 0;
 };
 
