@@ -10,16 +10,21 @@ import tempfile
 from measure import Row, own_home, peer_program, run
 from mlp import PEERS, WINDOW_SECONDS, compare, trainer_speed
 
-# A worker that gets every third of its time: its own child's, stopped for the rest.
+# A worker on a core to itself, but for the slowed one, which a busy neighbour leaves a third of it.
 SLOWED = """
-import os, signal, subprocess, sys, time
-child = subprocess.Popen(sys.argv[2:])
-while os.environ.get("RANK", "0") == sys.argv[1] and child.poll() is None:
-    child.send_signal(signal.SIGSTOP)
-    time.sleep(0.010)
-    child.send_signal(signal.SIGCONT)
-    time.sleep(0.005)
-sys.exit(child.wait())
+import os, subprocess, sys
+slowed = os.environ.get("RANK", "0") == sys.argv[1]
+os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[1 if slowed else 0]})
+if not slowed:
+    os.execv(sys.argv[2], sys.argv[2:])
+neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+try:
+    os.nice(3)
+    code = subprocess.run(sys.argv[2:]).returncode
+finally:
+    neighbour.kill()
+    neighbour.wait()
+sys.exit(code)
 """
 
 
