@@ -30,11 +30,9 @@ CommandTable delete_table(DeleteOptions& options) {
       .summary = "End jobs and forget them",
       .description =
           "Ends every process of the jobs named and removes their records and logs. It may "
-          "be repeated: a job that is not there is an error, as kubectl's (exit code "
-          "3), after which the others are deleted all the same, and none at all with "
-          "--ignore-not-found. --selector and --all may find no job.",
-      .examples = {"dtrain delete mnist", "# In a script that may run twice",
-                   "dtrain delete mnist --ignore-not-found", "# All of a team's",
+          "be repeated: a job that is not there is said, and is no error. Where one cannot be "
+          "deleted, the others are all the same.",
+      .examples = {"dtrain delete mnist", "# All of a team's",
                    "dtrain delete -l team=vision --save-logs=old"},
       .options = {{.flags = "NAME",
                    .target = &options.names,
@@ -45,13 +43,14 @@ CommandTable delete_table(DeleteOptions& options) {
                   selector_option(options.selectors),
                   {.flags = "--ignore-not-found",
                    .target = &options.ignore_not_found,
-                   .help = "A job that is not there counts as deleted"},
+                   .help = "Say nothing of a job that is not there"},
                   {.flags = "--save-logs",
                    .target = &options.save_logs,
                    .metavar = "DIR",
                    .help = "Copy the logs to DIR/NAME/INSTANCE.log first; a job whose logs cannot "
                            "be had is kept",
-                   .complete = Complete::directory}}};
+                   .complete = Complete::directory,
+                   .env = "DTRAIN_SAVE_LOGS"}}};
   add_target(table, options.target);
   return table;
 }
@@ -104,6 +103,15 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
   }
 }
 
+/// With the name that may have been meant. That somebody just made one of it is all the same.
+void note_missing(const Context& context, const Target& target, const std::string& name) {
+  try {
+    target.status(name);
+  } catch (const NotFound& error) {
+    context.note(fmt::format("{}: {}; nothing to delete", context.program, error.what()));
+  }
+}
+
 int run_delete(Context& context, const DeleteOptions& options) {
   const Target target = open_target(context, options.target);
   int status = k_exit_ok;
@@ -119,11 +127,10 @@ int run_delete(Context& context, const DeleteOptions& options) {
         }
         target.backend->remove(target.job(name));
       } catch (const NotFound&) {
-        if (options.ignore_not_found) {
-          continue;
+        if (!options.ignore_not_found) {
+          note_missing(context, target, name);
         }
-        target.status(name); // Throws with a suggestion.
-        throw;
+        continue;
       }
       context.out.write(fmt::format("job/{} deleted\n", name));
     } catch (const Error& error) {

@@ -20,6 +20,10 @@ add_library(dtrain_crypto STATIC IMPORTED)
 set_target_properties(dtrain_crypto PROPERTIES IMPORTED_LOCATION ${DTRAIN_CRYPTO_ARCHIVE}
   INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS}")
 
+find_library(DTRAIN_ZLIB_ARCHIVE NAMES libz.a REQUIRED)
+add_library(dtrain_zlib STATIC IMPORTED)
+set_target_properties(dtrain_zlib PROPERTIES IMPORTED_LOCATION ${DTRAIN_ZLIB_ARCHIVE})
+
 # Debian's oneDNN package asks for OpenCL's headers in its CMake file, which we have no use for.
 find_library(DTRAIN_DNNL_LIBRARY NAMES dnnl REQUIRED)
 find_path(DTRAIN_DNNL_INCLUDE NAMES oneapi/dnnl/dnnl.h REQUIRED)

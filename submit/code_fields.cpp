@@ -47,7 +47,7 @@ std::vector<JobField> code_fields() {
        .flags = "--sync-image",
        .member = member(&JobSpec::sync_image),
        .metavar = "IMAGE",
-       .help = "Container image with git, where the job's has none",
+       .help = "Container image with git (of a folder: tar), where the job's has none",
        .group = k_code},
       {.key = "configFiles",
        .flags = "--config-file",

@@ -86,6 +86,12 @@ HttpRequest ApiClient::merge(std::string path, const json& change) {
   return request("PATCH", std::move(path), query, change, "application/merge-patch+json");
 }
 
+HttpRequest ApiClient::extend(std::string path, const json& change) {
+  Query query = {{"fieldManager", k_field_manager}, {"fieldValidation", "Strict"}};
+  return request("PATCH", std::move(path), query, change,
+                 "application/strategic-merge-patch+json");
+}
+
 HttpRequest ApiClient::remove(std::string path, const std::string& uid) {
   json options = {
       {"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", "Background"}};

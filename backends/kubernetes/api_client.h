@@ -57,6 +57,10 @@ class ApiClient {
   /// Sets the fields that `change` has, and no others.
   HttpRequest merge(std::string path, const nlohmann::json& change);
 
+  /// The same, where lists whose entries have a key of their own (owners) get the entries that
+  /// `change` has.
+  HttpRequest extend(std::string path, const nlohmann::json& change);
+
   /// Deletion in the background: the owner now, what it owns by the garbage collector.
   HttpRequest remove(std::string path, const std::string& uid = {});
 

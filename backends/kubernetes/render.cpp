@@ -110,11 +110,6 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
 } // namespace
 
 Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
-  if (job.sync_mode == "local") {
-    throw UsageError(
-        "--sync-mode=local: the kubernetes backend has no folder of this machine: push "
-        "the code and say --sync-mode=git, or build it into the image");
-  }
   std::vector<Role> roles = job_roles(job);
   std::vector<Role> launcher;
   if (has_launcher(job)) {

@@ -145,6 +145,8 @@ json config_data(const JobSpec& job, const Templates& templates) {
     const auto [url, ref] = split_ref(job.sync_source);
     add("code.sh", render_document(templates, "code.sh",
                                    {{"folder", code_folder(job)}, {"url", url}, {"ref", ref}}));
+  } else if (job.sync_mode == "local") {
+    add("code.sh", render_document(templates, "unpack.sh", {{"folder", code_folder(job)}}));
   }
   if (has_launcher(job)) {
     add("worker.sh", worker_script(job, templates));

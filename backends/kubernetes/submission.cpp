@@ -1,6 +1,7 @@
 #include "backends/kubernetes/submission.h"
 
 #include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/code_parts.h"
 #include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/needs.h"
@@ -231,12 +232,21 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
                 .done = true,
                 .text = fmt::format("{} objects for {}{}", objects.size(), api.access().server.url,
                                     needs ? ", what they need is there" : "")});
-  report(tell, {.step = SubmitStep::create});
+  const bool sends_code = plan.job.sync_mode == "local";
+  report(tell, {.step = sends_code ? SubmitStep::upload : SubmitStep::create});
+  const CodeArchive code = sends_code ? pack_code(plan.job, tell) : CodeArchive();
+  mount_parts(objects, code);
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
   const json runtime = make_runtime(api, objects, plan.job);
   const json job = make_owner(api, objects[0], runtime, plan.job);
   try {
+    if (sends_code) {
+      report(tell, {.step = SubmitStep::upload,
+                    .done = true,
+                    .text = store_parts(api, plan.job, code, owned_by(job).at(0), tell)});
+      report(tell, {.step = SubmitStep::create});
+    }
     std::vector<HttpRequest> requests;
     for (std::size_t i = 1; i < objects.size(); ++i) {
       if (text_at(objects[i], "kind") == k_training_runtime) {

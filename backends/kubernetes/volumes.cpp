@@ -143,10 +143,12 @@ void add_volumes(const JobSpec& job, json& data) {
     data["files"].push_back(
         {{"key", file_key(i)}, {"path", parse_mount("--config-file", job.config_files[i]).target}});
   }
-  if (job.sync_mode == "git") {
+  if (!job.sync_mode.empty()) {
     data["code"].push_back(
         {{"folder", code_folder(job)},
          {"code_image", job.sync_image.empty() ? data["image"].get<std::string>() : job.sync_image},
+         {"from_git", job.sync_mode == "git"},
+         {"from_parts", job.sync_mode == "local"},
          {"user", job.sync_user.empty() ? "git" : job.sync_user}});
   }
 }

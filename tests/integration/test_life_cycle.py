@@ -56,7 +56,10 @@ def test_delete_takes_a_label_and_keeps_the_logs_first(home):
     home.dtrain("delete", "-l", "team=a", f"--save-logs={home.folder / 'old'}")
     assert names(home) == ["two"]
     assert (home.folder / "old/one/worker-0.log").read_text() == "kept\n"
-    home.dtrain("delete", "one", "two", "--ignore-not-found")
+    home.dtrain("delete", "one", "two", "--ignore-not-found",
+                env={"DTRAIN_SAVE_LOGS": f"{home.folder}/of all"})
+    assert (home.folder / "of all/two/worker-0.log").exists()
+    assert not (home.folder / "of all/one").exists()
     home.dtrain("delete", "-l", "team=a")
 
 
