@@ -15,8 +15,10 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <numeric>
 #include <string_view>
@@ -24,8 +26,11 @@
 namespace dtrain {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t k_least_part_bytes = 256U << 10U;
 constexpr std::uint64_t k_cut_mask = ~0ULL << 46U; // Once in 256 KiB.
+constexpr auto k_interval = std::chrono::milliseconds(100);
 constexpr std::size_t k_block = 256U << 10U;
 
 /// Random numbers, the same ever since (splitmix64).
@@ -235,6 +240,7 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes,
   CodeProgress progress;
   progress.files_total = archive.files;
   progress.bytes_total = archive.bytes;
+  auto next_told = Clock::now();
   const auto require_room = [&] {
     if (archive.packed_bytes > most_bytes) {
       throw UsageError(fmt::format(
@@ -249,8 +255,9 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes,
     require_room();
     progress.bytes =
         std::min(progress.bytes + static_cast<std::int64_t>(bytes.size()), archive.bytes);
-    if (tell) {
+    if (const auto now = Clock::now(); tell && now >= next_told) {
       tell(progress);
+      next_told = now + k_interval;
     }
   }
   cutter.end_part();
