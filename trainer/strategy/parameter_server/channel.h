@@ -2,8 +2,9 @@
 // connection.
 //
 // A frame is a header of 72 bytes and `bytes` of payload. Everything is little-endian. The payload
-// of a push and of parameters is float32 rows, shard after shard, those marked sparse left out; a
-// hello and a welcome carry JSON (see protocol.h). A header with another magic, an unknown type or
+// of a push and of parameters is rows, shard after shard, those marked sparse left out; values are
+// float32, gradients of the type that the hello says. A hello and a welcome carry JSON (see
+// protocol.h). A header with another magic, an unknown type or
 // a length that the receiver does not expect ends the connection before a byte of it is used.
 #pragma once
 

@@ -94,8 +94,11 @@ void ParameterClient::tell_alive() {
 std::string ParameterClient::describe() const {
   const auto sharing = std::count_if(servers_.begin(), servers_.end(),
                                      [](const Server& s) { return s.welcome().shares_memory; });
-  return fmt::format("{} parameter server{} ({}), {} through shared memory", servers_.size(),
-                     servers_.size() == 1 ? "" : "s", fmt::join(options_.servers, ", "), sharing);
+  const WireType wire = options_.policy.gradients;
+  return fmt::format(
+      "{} parameter server{} ({}), {} through shared memory{}", servers_.size(),
+      servers_.size() == 1 ? "" : "s", fmt::join(options_.servers, ", "), sharing,
+      wire == WireType::fp32 ? "" : fmt::format("; gradients as {}", wire_type_name(wire)));
 }
 
 void ParameterClient::reconnect_lost(std::unique_lock<std::mutex>& lock) {

@@ -16,7 +16,8 @@ json policy_json(const PsPolicy& policy) {
           {"learning rate", policy.learning_rate.peak},
           {"learning rate schedule", schedule_name(policy.learning_rate.schedule)},
           {"updates", policy.learning_rate.whole},
-          {"snapshot every", policy.snapshot_every}};
+          {"snapshot every", policy.snapshot_every},
+          {"gradients", wire_type_name(policy.gradients)}};
 }
 
 json shards_json(const std::vector<Shard>& shards) {
@@ -77,6 +78,9 @@ WorkerHello parse_hello(const std::string& text) {
         parse_schedule(policy.at("learning rate schedule").get<std::string>()),
         policy.at("updates").get<double>()};
     hello.policy.snapshot_every = policy.at("snapshot every").get<std::int64_t>();
+    const auto gradients = parse_wire_type(policy.at("gradients").get<std::string>());
+    check(gradients.has_value(), "type of gradients");
+    hello.policy.gradients = *gradients;
     check(hello.policy.backup_workers >= 0 && hello.policy.backup_workers < hello.workers &&
               hello.policy.snapshot_every >= 0,
           "policy");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/comm/shared_file.h"
+#include "trainer/comm/wire.h"
 #include "trainer/optim/learning_rate.h"
 #include "trainer/strategy/parameter_server/partition.h"
 
@@ -29,6 +30,9 @@ struct PsPolicy {
   std::int64_t max_staleness = -1; ///< Steps; -1: no bound.
   LearningRate learning_rate;      ///< Over updates.
   std::int64_t snapshot_every = 0; ///< Updates; 0: never.
+  /// What gradients are pushed as. 16-bit ones are rounded by the worker, in memory that it shares
+  /// as well, so that a job's values do not depend on the way; the server adds them up in fp32.
+  WireType gradients = WireType::fp32;
 };
 
 struct WorkerHello {

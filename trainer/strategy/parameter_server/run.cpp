@@ -85,7 +85,6 @@ void refuse_what_servers_lack(const TrainerOptions& options) {
          "; each worker reads all and takes its part");
   refuse(options.drop_remainder, "--drop-remainder", "; --steps says when to stop");
   refuse(options.communication == "mpi", "--communication=mpi", "");
-  refuse(options.communication_data_type != "fp32", "--communication-data-type", "");
   refuse(options.batch_split != "equal", "--batch-split=speed",
          "; with a chief in TF_CONFIG, fast workers take more batches");
 }

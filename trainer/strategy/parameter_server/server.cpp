@@ -234,11 +234,16 @@ void ParameterServer::Impl::keep_time() {
   }
 }
 
-void ParameterServer::Impl::report() {
+ParameterServer::Impl::Traffic ParameterServer::Impl::traffic() const {
   Traffic all = gone_;
   for (const Session& session : sessions_) {
     add_traffic(session, all);
   }
+  return all;
+}
+
+void ParameterServer::Impl::report() {
+  const Traffic all = traffic();
   const double seconds = -seconds_until(reported_at_);
   if (version() == reported_version_ || seconds <= 0) {
     return;
@@ -266,6 +271,10 @@ void ParameterServer::Impl::report() {
 /// The last values and refusals go out before the connections close.
 void ParameterServer::Impl::say_goodbye() {
   report();
+  const Traffic all = traffic();
+  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  say(fmt::format("ends at step {}: {:.2f} MB in, {:.2f} MB out, {:.2f} MB through shared memory",
+                  version(), megabytes(all.in), megabytes(all.out), megabytes(all.shared)));
   for (Session& session : sessions_) {
     guarded(session, [&] { session.channel().flush(); });
   }

@@ -95,6 +95,7 @@ class ParameterServer::Impl final : public SessionOwner {
     to.out += session.channel().bytes_out();
     to.shared += session.shared_bytes;
   }
+  Traffic traffic() const; ///< Since the start.
   void report();
 
   ServerOptions options_;

@@ -124,18 +124,40 @@ void ParameterClient::Server::send_initial() {
   welcome_.has_values = true;
 }
 
-void ParameterClient::Server::push(const FrameHeader& header) {
+/// What a push carries; in shared memory, rounds what the server will read there.
+WriteParts ParameterClient::Server::dense_gradients() {
+  const WireType wire = hello_.policy.gradients;
   WriteParts parts;
-  if (!welcome_.shares_memory) {
-    for (const Shard& shard : hello_.shards) {
-      if (!shard.sparse) {
-        parts.push_back(std::as_bytes(gradients_.subspan(shard.offset, shard.count())));
+  halves_.clear();
+  for (const Shard& shard : hello_.shards) {
+    if (shard.sparse) {
+      continue;
+    }
+    const std::span<float> gradients = gradients_.subspan(shard.offset, shard.count());
+    if (welcome_.shares_memory) {
+      if (wire != WireType::fp32) {
+        float* const rounded = gradients.data();
+        const float* const given = gradients.data();
+        sum_to_all(wire, {&rounded, 1}, {&given, 1}, gradients.size());
       }
+    } else if (wire == WireType::fp32) {
+      parts.push_back(std::as_bytes(gradients));
+    } else {
+      const std::size_t begin = halves_.size();
+      halves_.resize(begin + gradients.size());
+      wire_kernels(wire).narrow(halves_.data() + begin, gradients.data(), gradients.size());
     }
   }
+  if (!halves_.empty()) {
+    parts.push_back(std::as_bytes(std::span(halves_)));
+  }
+  return parts;
+}
+
+void ParameterClient::Server::push(const FrameHeader& header) {
   FrameHeader mine = header;
   mine.extra = version_;
-  ask(mine, std::move(parts));
+  ask(mine, dense_gradients());
 }
 
 void ParameterClient::Server::pull(std::int64_t version) {
@@ -160,7 +182,13 @@ void ParameterClient::Server::push_rows(std::size_t shard, std::span<const std::
   header.type = FrameType::rows_push;
   header.extra = static_cast<std::int64_t>(shard);
   const auto first = std::as_bytes(rows);
-  const auto second = std::as_bytes(gradients);
+  std::vector<std::uint16_t> halves;
+  auto second = std::as_bytes(gradients);
+  if (hello_.policy.gradients != WireType::fp32) {
+    halves.resize(gradients.size());
+    wire_kernels(hello_.policy.gradients).narrow(halves.data(), gradients.data(), gradients.size());
+    second = std::as_bytes(std::span(halves));
+  }
   std::vector<std::byte> payload(first.begin(), first.end());
   payload.insert(payload.end(), second.begin(), second.end());
   guarded([&] { channel_->send_copy(header, payload); });

@@ -71,6 +71,7 @@ class ParameterClient::Server final : public FrameHandler {
   template <typename Act>
   void guarded(const Act& act);
   void ask(FrameHeader header, WriteParts parts = {});
+  WriteParts dense_gradients();
   void meet(Deadline deadline, double peer_timeout);
 
   int index_;
@@ -95,6 +96,7 @@ class ParameterClient::Server final : public FrameHandler {
   Deadline heard_;
   std::vector<std::byte> text_;
   std::vector<float> rows_;
+  std::vector<std::uint16_t> halves_; ///< A push of 16 bits on its way.
 };
 
 /// Where a row of a variable is.

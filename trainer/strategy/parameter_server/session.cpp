@@ -8,6 +8,15 @@
 namespace trainer {
 namespace {
 
+template <typename Value>
+std::vector<Value> values_in(std::span<const std::byte> bytes) {
+  std::vector<Value> values(bytes.size() / sizeof(Value));
+  if (!values.empty()) {
+    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(Value));
+  }
+  return values;
+}
+
 [[noreturn]] void unexpected() { throw LinkError("it sent a frame that was not due"); }
 
 } // namespace
@@ -23,6 +32,7 @@ void Session::accept(WorkerHello hello, const ShardStore& store) {
     arenas_ = file.map(0, SharedLayout(hello_->arena).size);
   } else {
     gradients_.resize(store.dense_count());
+    halves_.resize(wire() == WireType::fp32 ? 0 : store.dense_count());
     outgoing_.resize(store.dense_count());
   }
 }
@@ -100,12 +110,16 @@ ReadParts Session::payload_of(const FrameHeader& header) {
     if (push_ || !(header.weight > 0)) {
       unexpected();
     }
-    return shares_memory() ? ReadParts{} : ReadParts{std::as_writable_bytes(std::span(gradients_))};
+    if (shares_memory()) {
+      return {};
+    }
+    return wire() == WireType::fp32 ? ReadParts{std::as_writable_bytes(std::span(gradients_))}
+                                    : ReadParts{std::as_writable_bytes(std::span(halves_))};
   case FrameType::rows_pull:
     return text_of(sparse_shard(header).rows * sizeof(std::uint64_t));
   case FrameType::rows_push: {
     const Shard& shard = sparse_shard(header);
-    return text_of(shard.rows * (sizeof(std::uint64_t) + shard.row_length * sizeof(float)));
+    return text_of(shard.rows * pushed_row_bytes(shard));
   }
   case FrameType::pull:
   case FrameType::rollback:
@@ -122,17 +136,16 @@ void Session::handle(const FrameHeader& header) {
   case FrameType::hello:
     owner_.hello(*this, parse_hello({reinterpret_cast<const char*>(text_.data()), text_.size()}));
     break;
-  case FrameType::initial: {
-    std::vector<float> values(text_.size() / sizeof(float));
-    std::memcpy(values.data(), text_.data(), values.size() * sizeof(float));
-    owner_.initial(values);
+  case FrameType::initial:
+    owner_.initial(values_in<float>(text_));
     break;
-  }
   case FrameType::push:
     push_ = header;
     request = header.request;
     if (shares_memory()) {
       shared_bytes += owner_.store().dense_count() * sizeof(float);
+    } else if (wire() != WireType::fp32) {
+      wire_kernels(wire()).widen(gradients_.data(), halves_.data(), halves_.size());
     }
     owner_.pushed(*this);
     break;
@@ -162,8 +175,7 @@ void Session::handle(const FrameHeader& header) {
 void Session::send_rows(const FrameHeader& header) {
   const Shard& shard = sparse_shard(header);
   const auto index = static_cast<std::size_t>(header.extra);
-  std::vector<std::uint64_t> rows(text_.size() / sizeof(std::uint64_t));
-  std::memcpy(rows.data(), text_.data(), rows.size() * sizeof(std::uint64_t));
+  const auto rows = values_in<std::uint64_t>(text_);
   std::vector<float> values;
   values.reserve(rows.size() * shard.row_length);
   for (const std::uint64_t row : rows) {
@@ -181,17 +193,22 @@ void Session::send_rows(const FrameHeader& header) {
 
 void Session::take_rows(const FrameHeader& header) {
   const Shard& shard = sparse_shard(header);
-  const std::size_t row_bytes = sizeof(std::uint64_t) + shard.row_length * sizeof(float);
+  const std::size_t row_bytes = pushed_row_bytes(shard);
   if (push_ || text_.size() % row_bytes != 0) {
     unexpected();
   }
   SparseRows rows;
   rows.shard = static_cast<std::size_t>(header.extra);
-  rows.rows.resize(text_.size() / row_bytes);
-  rows.values.resize(rows.rows.size() * shard.row_length);
-  std::memcpy(rows.rows.data(), text_.data(), rows.rows.size() * sizeof(std::uint64_t));
-  std::memcpy(rows.values.data(), text_.data() + rows.rows.size() * sizeof(std::uint64_t),
-              rows.values.size() * sizeof(float));
+  const std::span<const std::byte> payload = text_;
+  const std::size_t numbers = payload.size() / row_bytes * sizeof(std::uint64_t);
+  rows.rows = values_in<std::uint64_t>(payload.first(numbers));
+  if (wire() == WireType::fp32) {
+    rows.values = values_in<float>(payload.subspan(numbers));
+  } else {
+    const auto halves = values_in<std::uint16_t>(payload.subspan(numbers));
+    rows.values.resize(halves.size());
+    wire_kernels(wire()).widen(rows.values.data(), halves.data(), halves.size());
+  }
   for (const std::uint64_t row : rows.rows) {
     if (row >= shard.rows) {
       throw LinkError("it pushed a row past a shard's end");

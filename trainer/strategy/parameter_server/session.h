@@ -67,14 +67,19 @@ class Session final : public FrameHandler {
   void take_rows(const FrameHeader& header);
   void send_rows(const FrameHeader& header);
   const Shard& sparse_shard(const FrameHeader& header) const;
+  WireType wire() const { return hello_->policy.gradients; }
+  std::size_t pushed_row_bytes(const Shard& shard) const {
+    return sizeof(std::uint64_t) + shard.row_length * wire_size(wire());
+  }
 
   Introduction who_;
   Channel channel_;
   SessionOwner& owner_;
   std::optional<WorkerHello> hello_;
-  std::vector<std::byte> text_;  ///< Payloads other than pushes.
-  std::vector<float> gradients_; ///< A push over TCP, dense shards in the store's order.
-  std::vector<float> outgoing_;  ///< Values on their way.
+  std::vector<std::byte> text_;       ///< Payloads other than pushes.
+  std::vector<float> gradients_;      ///< A push over TCP, dense shards in the store's order,
+  std::vector<std::uint16_t> halves_; ///< as it arrives where it is of 16 bits.
+  std::vector<float> outgoing_;       ///< Values on their way.
   std::optional<FrameHeader> push_;
   std::vector<SparseRows> sparse_;
   SharedFile::Mapping arenas_;

@@ -55,6 +55,7 @@ ClientOptions client_options(const PsTask& task, const TrainerOptions& options, 
   client.policy.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
                                  static_cast<double>(steps)};
   client.policy.snapshot_every = options.snapshot_every;
+  client.policy.gradients = bucket_options(options).wire;
   client.job = job_settings(task, options);
   client.job["data digest"] = digest_of(split);
   client.variables = std::move(variables);

@@ -3,161 +3,24 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <deque>
 #include <filesystem>
 #include <future>
-#include <mutex>
 #include <thread>
 
 #include <doctest/doctest.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/unit/trainer/strategy/parameter_server/raw_worker.h"
+#include "tests/unit/trainer/strategy/parameter_server/relay.h"
+#include "tests/unit/trainer/strategy/parameter_server/running.h"
 #include "tests/unit/trainer/temp_folder.h"
 #include "trainer/comm/handshake.h"
 #include "trainer/errors.h"
-#include "trainer/optim/adam.h"
-#include "trainer/strategy/parameter_server/client.h"
 
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_count = 1000;
-constexpr const char* k_token = "a token for tests";
-constexpr double k_peer_timeout = 4;
-
-/// A server in a thread of its own.
-class Running {
- public:
-  explicit Running(int index, int port = 0, std::string snapshots = "", double wait = 20)
-      : server_({.host = "127.0.0.1",
-                 .port = port,
-                 .index = index,
-                 .token = k_token,
-                 .snapshot_dir = std::move(snapshots),
-                 .peer_timeout = k_peer_timeout,
-                 .rendezvous_timeout = wait},
-                portable_kernels(), [this](const std::string& text) { note(text); }),
-        thread_([this] {
-          try {
-            server_.run();
-          } catch (const std::exception& error) {
-            thrown_ = error.what();
-          }
-        }) {}
-  ~Running() {
-    server_.stop();
-    thread_.join();
-  }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-  std::string address() const { return "127.0.0.1:" + std::to_string(server_.port()); }
-  int port() const { return server_.port(); }
-  std::string finish() {
-    thread_.join();
-    thread_ = std::thread([] {});
-    return thrown_;
-  }
-  bool has_said(const std::string& part) {
-    const std::lock_guard lock(mutex_);
-    return said_.find(part) != std::string::npos;
-  }
-
- private:
-  void note(const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    said_ += text + "\n";
-  }
-  std::mutex mutex_;
-  std::string said_;
-  std::string thrown_;
-  ParameterServer server_;
-  std::thread thread_;
-};
-
-void wait_until(const std::function<bool()>& condition) {
-  for (int i = 0; i < 20'000 && !condition(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  CHECK(condition());
-}
-
-ClientOptions options_for(std::vector<std::string> servers, int worker, int workers) {
-  ClientOptions options;
-  options.servers = std::move(servers);
-  options.worker = worker;
-  options.workers = workers;
-  options.token = k_token;
-  options.policy.learning_rate.peak = 0.01;
-  options.job = {{"seed", 7}};
-  options.variables = {{"a", 0, 40, 20}, {"b", 800, 20, 10}};
-  options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};
-  options.peer_timeout = k_peer_timeout;
-  options.rendezvous_timeout = 20;
-  return options;
-}
-
-/// The gradient that a worker finds for these values at this step: pulls them to a moving target.
-void fill_gradient(std::span<const float> values, std::int64_t step, int worker,
-                   std::span<float> gradient) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    gradient[i] = values[i] - std::sin(static_cast<float>(i) + 0.1F * static_cast<float>(step)) -
-                  0.1F * static_cast<float>(worker);
-  }
-}
-
-/// What a worker does; its last values.
-std::vector<float> work(
-    const ClientOptions& options, std::int64_t steps,
-    const std::function<void(std::int64_t)>& before_step = {},
-    std::function<void(const std::string&)> notice = [](const auto&) {}) {
-  ParameterClient client(options, k_count, std::move(notice));
-  for (std::size_t i = 0; i < k_count; ++i) {
-    client.parameters()[i] = 0.001F * static_cast<float>(i);
-  }
-  std::int64_t step = client.connect();
-  while (step < steps) {
-    if (before_step) {
-      before_step(step);
-    }
-    fill_gradient(client.parameters(), step, options.worker, client.gradients());
-    step = client.step(step, {1.0, 1, 1}).step;
-  }
-  client.goodbye();
-  return {client.parameters().begin(), client.parameters().end()};
-}
-
-std::vector<float> expected_after(std::int64_t steps, int workers) {
-  Buffer parameters(k_count);
-  Buffer mean(k_count);
-  for (std::size_t i = 0; i < k_count; ++i) {
-    parameters.data()[i] = 0.001F * static_cast<float>(i);
-  }
-  AdamOptimizer adam(parameters.span(), mean.span(), 0.01, portable_kernels());
-  std::vector<float> one(k_count);
-  for (std::int64_t step = 0; step < steps; ++step) {
-    std::fill_n(mean.data(), k_count, 0.0F);
-    for (int worker = 0; worker < workers; ++worker) {
-      fill_gradient(parameters.span(), step, worker, one);
-      for (std::size_t i = 0; i < k_count; ++i) {
-        mean.data()[i] += one[i] / static_cast<float>(workers);
-      }
-    }
-    adam.begin_step();
-    adam.update(0, k_count);
-  }
-  return {parameters.data(), parameters.data() + k_count};
-}
-
-void check_close(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  float furthest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    furthest = std::max(furthest, std::abs(a[i] - b[i]));
-  }
-  CHECK(furthest < 1e-5F);
-}
+using namespace test;
 
 TEST_CASE("synchronous workers and servers hold what one process would") {
   for (const bool shared : {false, true}) {
@@ -294,77 +157,6 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
   std::filesystem::remove_all(folder);
 }
 
-/// Between a worker and a server; can keep what either says from the other.
-class Relay {
- public:
-  explicit Relay(int port) : to_(port), listener_(listen_at(resolve("127.0.0.1", 0).front())) {
-    thread_ = std::thread([this] { run(); });
-  }
-  ~Relay() {
-    stopped_ = true;
-    thread_.join();
-  }
-  Relay(const Relay&) = delete;
-  Relay& operator=(const Relay&) = delete;
-  std::string address() const {
-    return "127.0.0.1:" + std::to_string(local_address(listener_).port());
-  }
-
-  /// Once these return, what the worker, or the server, sends from here on is kept.
-  void hold_worker(bool now) { set(holds_worker_, now); }
-  /// Until the server ends: then it is lost with the connection.
-  void hold_server() { set(holds_server_, true); }
-
- private:
-  void set(std::atomic<bool>& flag, bool now) {
-    flag = now;
-    const int round = rounds_;
-    wait_until([&] { return rounds_ > round + 1; });
-  }
-
-  void run() {
-    Fd worker;
-    Fd server;
-    while (!stopped_) {
-      const short from_server = holds_server_ ? POLLRDHUP : POLLIN;
-      pollfd polled[] = {{worker ? -1 : listener_.get(), POLLIN, 0},
-                         {holds_worker_ || !worker ? -1 : worker.get(), POLLIN, 0},
-                         {server ? server.get() : -1, from_server, 0}};
-      ++rounds_;
-      poll(polled, 3, 2);
-      if (polled[0].revents != 0) {
-        worker = Fd(accept(listener_.get(), nullptr, nullptr));
-        server = dial(resolve("127.0.0.1", to_).front(), after_seconds(5));
-        continue;
-      }
-      const bool is_over = (polled[1].revents != 0 && !pass(worker, server)) ||
-                           (polled[2].revents != 0 && (holds_server_ || !pass(server, worker)));
-      if (is_over) {
-        worker = Fd();
-        server = Fd();
-        holds_server_ = false;
-      }
-    }
-  }
-
-  static bool pass(const Fd& from, const Fd& to) {
-    std::array<std::byte, 4096> bytes{};
-    const ssize_t length = recv(from.get(), bytes.data(), bytes.size(), 0);
-    if (length > 0) {
-      send_all(to, {bytes.data(), static_cast<std::size_t>(length)}, after_seconds(5));
-    }
-    return length > 0;
-  }
-
-  int to_;
-  Fd listener_;
-  std::atomic<bool> holds_worker_ = false;
-  std::atomic<bool> holds_server_ = false;
-  std::atomic<int> rounds_ = 0;
-  std::atomic<bool> stopped_ = false;
-  std::thread thread_;
-};
-
 TEST_CASE("a server that comes back a step ahead of what a worker saw waits for the others") {
   const TempFolder folder;
   const auto folder_of = [&](int i) { return folder / std::to_string(i); };
@@ -405,82 +197,19 @@ TEST_CASE("a server that comes back a step ahead of what a worker saw waits for 
   CHECK(!behind.has_said("rolled back"));
 }
 
-/// A worker of one server that sends what a test tells it to.
-class RawWorker final : FrameHandler {
- public:
-  RawWorker(const Running& server, int worker, int workers)
-      : channel_(dial_authenticated(resolve("127.0.0.1", server.port()).front(), k_token,
-                                    introduce_self(LinkPurpose::parameter_server, worker, workers),
-                                    after_seconds(5)),
-                 *this) {
-    WorkerHello hello;
-    hello.worker = worker;
-    hello.workers = workers;
-    hello.policy.snapshot_every = 1;
-    hello.job = {{"seed", 7}};
-    hello.shards = {{"a", 0, 40, 20, 0, false}};
-    hello.arena = 800;
-    const std::string text = hello_text(hello);
-    FrameHeader header;
-    header.type = FrameType::hello;
-    channel_.send_copy(header, std::as_bytes(std::span(text)));
-  }
-
-  void send(FrameType type, std::int64_t step, std::int64_t extra = 0, std::size_t floats = 0) {
-    FrameHeader header;
-    header.type = type;
-    header.step = step;
-    header.extra = extra;
-    header.weight = 1;
-    const std::vector<float> payload(floats, 1.0F);
-    channel_.send_copy(header, std::as_bytes(std::span(payload)));
-  }
-
-  /// Reads until one of this type comes; the frames before it, beats left out.
-  std::vector<FrameType> read_until(FrameType type) {
-    std::vector<FrameType> before;
-    for (;;) {
-      while (!frames_.empty()) {
-        const FrameType next = frames_.front();
-        frames_.pop_front();
-        if (next == type) {
-          return before;
-        }
-        if (next != FrameType::beat) {
-          before.push_back(next);
-        }
-      }
-      pollfd polled = {channel_.fd(), POLLIN, 0};
-      REQUIRE(poll(&polled, 1, 5000) == 1);
-      channel_.receive();
-    }
-  }
-
- private:
-  ReadParts payload_of(const FrameHeader& header) override {
-    payload_.resize(header.bytes);
-    return {payload_};
-  }
-  void handle(const FrameHeader& header) override { frames_.push_back(header.type); }
-
-  Channel channel_;
-  std::vector<std::byte> payload_;
-  std::deque<FrameType> frames_;
-};
-
 TEST_CASE("a worker is told once that its server went back for another, whoever asked") {
   constexpr std::int64_t k_incarnation = 77;
-  constexpr std::size_t k_floats = 800;
+  constexpr std::size_t k_dense = 800 * sizeof(float);
   const TempFolder folder;
   Running server(0, 0, folder.path());
-  RawWorker first(server, 0, 2);
-  RawWorker second(server, 1, 2);
+  RawWorker first(server, RawWorker::hello(0, 2));
+  RawWorker second(server, RawWorker::hello(1, 2));
   first.read_until(FrameType::welcome);
   second.read_until(FrameType::welcome);
-  first.send(FrameType::initial, 0, 0, k_floats);
+  first.send(FrameType::initial, 0, 0, 1000 * sizeof(float));
   for (const std::int64_t step : {0, 1}) {
-    first.send(FrameType::push, step, 0, k_floats);
-    second.send(FrameType::push, step, 0, k_floats);
+    first.send(FrameType::push, step, 0, k_dense);
+    second.send(FrameType::push, step, 0, k_dense);
     first.read_until(FrameType::parameters);
     second.read_until(FrameType::parameters);
   }

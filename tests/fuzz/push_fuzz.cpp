@@ -1,0 +1,126 @@
+// Frames that a worker could send to a parameter server: none may be believed in its length, its
+// shard or its rows, and what is accepted has to be what the server then adds up.
+//
+// An input is the job's type of gradients, a byte, then frames: type, step, extra, weight, a byte
+// each; how long the frame says it is, two bytes, or what a push is due where both are 0xff; then
+// so much payload, zeros where the input ends. An input of a first byte of 0x80 or more is a hello.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include <sys/socket.h>
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/strategy/parameter_server/session.h"
+
+using namespace trainer;
+
+namespace {
+
+const std::vector<Shard> k_shards = {{"a", 0, 4, 3, 0, false}, {"embedding", 0, 5, 3, 12, true}};
+constexpr std::size_t k_dense = 12;
+constexpr std::uint8_t k_is_hello = 0x80;
+constexpr std::size_t k_as_due = 0xffff;
+
+void require(bool ok) {
+  if (!ok) {
+    std::abort();
+  }
+}
+
+/// A server without a network: applies each push when it has come.
+class Owner final : public SessionOwner {
+ public:
+  void hello(Session& session, WorkerHello hello) override {
+    hello.memory = {}; // Another process' files are not this test's to open.
+    session.accept(std::move(hello), store_);
+  }
+  ShardStore& store() override { return store_; }
+  void initial(std::span<const float>) override {}
+  void pushed(Session& session) override {
+    const Contribution one = session.contribution(store_);
+    require(one.dense.size() == 1 && one.weight > 0);
+    for (const SparseRows& rows : one.sparse) {
+      require(rows.shard == 1 && rows.values.size() == 3 * rows.rows.size());
+    }
+    store_.apply({&one, 1});
+    session.drop_push();
+  }
+  void pull(Session& session) override { session.send_parameters({}, store_); }
+  void rollback(Session&, std::int64_t, std::int64_t) override {}
+  void goodbye(Session& session) override { session.over = true; }
+
+ private:
+  ShardStore store_{k_shards, {}, portable_kernels()};
+};
+
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
+  bool is_empty() const { return left_ == 0; }
+  std::uint8_t next() { return left_ == 0 ? 0 : (--left_, *data_++); }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t left_;
+};
+
+void send_whole(const Fd& link, std::span<const std::byte> bytes) {
+  require(send(link.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(bytes.size()));
+}
+
+void drop_answers(const Fd& link) {
+  std::byte bytes[4096];
+  while (recv(link.get(), bytes, sizeof bytes, 0) > 0) {
+  }
+}
+
+void feed(Session& session, const Fd& worker, Input input, std::size_t push_bytes) {
+  while (!input.is_empty() && !session.over) {
+    FrameHeader header;
+    header.type = static_cast<FrameType>(input.next());
+    header.step = static_cast<std::int8_t>(input.next());
+    header.extra = static_cast<std::int8_t>(input.next());
+    header.weight = static_cast<std::int8_t>(input.next());
+    const std::size_t low = input.next();
+    const std::size_t length = low | static_cast<std::size_t>(input.next()) << 8;
+    header.bytes = length == k_as_due ? push_bytes : length;
+    std::vector<std::byte> payload(header.bytes);
+    for (std::byte& byte : payload) {
+      byte = static_cast<std::byte>(input.next());
+    }
+    send_whole(worker, bytes_of(header));
+    session.channel().receive(); // Not one byte of the payload is there.
+    send_whole(worker, payload);
+    session.channel().receive();
+    drop_answers(worker);
+    session.channel().flush();
+  }
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  int ends[2];
+  require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  const Fd worker(ends[0]);
+  Owner owner;
+  Session session({}, Fd(ends[1]), owner);
+  Input input(data, size);
+  const std::uint8_t first = input.next();
+  WorkerHello hello;
+  hello.shards = k_shards;
+  hello.policy.gradients = static_cast<WireType>(first % 3);
+  try {
+    if (first >= k_is_hello) {
+      hello = parse_hello(std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+      parse_hello(hello_text(hello));
+    }
+    owner.hello(session, hello);
+    feed(session, worker, input, k_dense * wire_size(hello.policy.gradients));
+  } catch (const LinkError&) {
+    return 0;
+  }
+  return 0;
+}

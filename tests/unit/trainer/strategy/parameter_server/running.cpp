@@ -1,0 +1,102 @@
+#include "tests/unit/trainer/strategy/parameter_server/running.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "trainer/optim/adam.h"
+
+namespace trainer::test {
+namespace {
+
+/// The gradient that a worker finds for these values at this step: pulls them to a moving target.
+void fill_gradient(std::span<const float> values, std::int64_t step, int worker,
+                   std::span<float> gradient) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    gradient[i] = values[i] - std::sin(static_cast<float>(i) + 0.1F * static_cast<float>(step)) -
+                  0.1F * static_cast<float>(worker);
+  }
+}
+
+} // namespace
+
+void wait_until(const std::function<bool()>& condition) {
+  for (int i = 0; i < 20'000 && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(condition());
+}
+
+ClientOptions options_for(std::vector<std::string> servers, int worker, int workers) {
+  ClientOptions options;
+  options.servers = std::move(servers);
+  options.worker = worker;
+  options.workers = workers;
+  options.token = k_token;
+  options.policy.learning_rate.peak = 0.01;
+  options.job = {{"seed", 7}};
+  options.variables = {{"a", 0, 40, 20}, {"b", 800, 20, 10}};
+  options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};
+  options.peer_timeout = k_peer_timeout;
+  options.rendezvous_timeout = 20;
+  return options;
+}
+
+std::vector<float> work(const ClientOptions& options, std::int64_t steps,
+                        const std::function<void(std::int64_t)>& before_step,
+                        std::function<void(const std::string&)> notice) {
+  ParameterClient client(options, k_count, std::move(notice));
+  for (std::size_t i = 0; i < k_count; ++i) {
+    client.parameters()[i] = 0.001F * static_cast<float>(i);
+  }
+  std::int64_t step = client.connect();
+  while (step < steps) {
+    if (before_step) {
+      before_step(step);
+    }
+    fill_gradient(client.parameters(), step, options.worker, client.gradients());
+    step = client.step(step, {1.0, 1, 1}).step;
+  }
+  client.goodbye();
+  return {client.parameters().begin(), client.parameters().end()};
+}
+
+std::vector<float> expected_after(std::int64_t steps, int workers, WireType gradients) {
+  Buffer parameters(k_count);
+  Buffer mean(k_count);
+  for (std::size_t i = 0; i < k_count; ++i) {
+    parameters.data()[i] = 0.001F * static_cast<float>(i);
+  }
+  AdamOptimizer adam(parameters.span(), mean.span(), 0.01, portable_kernels());
+  std::vector<float> one(k_count);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::fill_n(mean.data(), k_count, 0.0F);
+    for (int worker = 0; worker < workers; ++worker) {
+      fill_gradient(parameters.span(), step, worker, one);
+      if (gradients != WireType::fp32) {
+        std::vector<std::uint16_t> halves(k_count);
+        portable_wire_kernels(gradients).narrow(halves.data(), one.data(), k_count);
+        portable_wire_kernels(gradients).widen(one.data(), halves.data(), k_count);
+      }
+      for (std::size_t i = 0; i < k_count; ++i) {
+        mean.data()[i] += one[i] / static_cast<float>(workers);
+      }
+    }
+    adam.begin_step();
+    adam.update(0, k_count);
+  }
+  return {parameters.data(), parameters.data() + k_count};
+}
+
+void check_close(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  float furthest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    furthest = std::max(furthest, std::abs(a[i] - b[i]));
+  }
+  CHECK(furthest < 1e-5F);
+}
+
+} // namespace trainer::test

@@ -1,0 +1,86 @@
+// Parameter servers and workers for tests: threads of this process, which train 1000 parameters
+// towards a target of their own.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/strategy/parameter_server/client.h"
+#include "trainer/strategy/parameter_server/server.h"
+
+namespace trainer::test {
+
+inline constexpr std::size_t k_count = 1000;
+inline constexpr const char* k_token = "a token for tests";
+inline constexpr double k_peer_timeout = 4;
+
+/// A server in a thread of its own.
+class Running {
+ public:
+  explicit Running(int index, int port = 0, std::string snapshots = "", double wait = 20)
+      : server_({.host = "127.0.0.1",
+                 .port = port,
+                 .index = index,
+                 .token = k_token,
+                 .snapshot_dir = std::move(snapshots),
+                 .peer_timeout = k_peer_timeout,
+                 .rendezvous_timeout = wait},
+                portable_kernels(), [this](const std::string& text) { note(text); }),
+        thread_([this] {
+          try {
+            server_.run();
+          } catch (const std::exception& error) {
+            thrown_ = error.what();
+          }
+        }) {}
+  ~Running() {
+    server_.stop();
+    thread_.join();
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  std::string address() const { return "127.0.0.1:" + std::to_string(server_.port()); }
+  int port() const { return server_.port(); }
+  std::string finish() {
+    thread_.join();
+    thread_ = std::thread([] {});
+    return thrown_;
+  }
+  bool has_said(const std::string& part) {
+    const std::lock_guard lock(mutex_);
+    return said_.find(part) != std::string::npos;
+  }
+
+ private:
+  void note(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    said_ += text + "\n";
+  }
+  std::mutex mutex_;
+  std::string said_;
+  std::string thrown_;
+  ParameterServer server_;
+  std::thread thread_;
+};
+
+/// Fails the test where it takes 20 s.
+void wait_until(const std::function<bool()>& condition);
+
+ClientOptions options_for(std::vector<std::string> servers, int worker, int workers);
+
+/// What a worker does; its last values.
+std::vector<float> work(
+    const ClientOptions& options, std::int64_t steps,
+    const std::function<void(std::int64_t)>& before_step = {},
+    std::function<void(const std::string&)> notice = [](const auto&) {});
+
+/// The values of one process that does what all workers do.
+std::vector<float> expected_after(std::int64_t steps, int workers,
+                                  WireType gradients = WireType::fp32);
+
+void check_close(const std::vector<float>& a, const std::vector<float>& b);
+
+} // namespace trainer::test
