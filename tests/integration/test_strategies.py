@@ -130,8 +130,8 @@ def test_gradients_of_half_the_bytes_train_as_well_with_servers(home, job):
     for kind in ["bf16", "fp16"]:
         assert figures[kind, "tcp"] != figures["fp32", "tcp"]
         assert figures[kind, "tcp"] == pytest.approx(figures["fp32", "tcp"], rel=0.02)
-        # Of 121 times the model, 120 are gradients: the first values come whole.
-        assert came_in[kind, "tcp"] / came_in["fp32", "tcp"] == pytest.approx(61 / 121, rel=0.01)
+        # Beside 120 times the model's gradients, the first values come whole, once or twice.
+        assert 0.49 < came_in[kind, "tcp"] / came_in["fp32", "tcp"] < 0.52
 
 
 def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(home, job):
