@@ -3,6 +3,7 @@
 #include "cli/output/table.h"
 #include "cli/output_option.h"
 #include "cli/target.h"
+#include "submit/errors.h"
 
 #include <fmt/format.h>
 
@@ -79,34 +80,65 @@ int run_top_node(Context& context, const TopOptions& options) {
 CommandTable top_job_table(TopOptions& options) {
   CommandTable table = {
       .name = "top job",
-      .summary = "Show what a job's instances use",
-      .description = "Shows the CPUs and memory that each running instance uses, "
-                     "all its processes together, and the GPUs it asked for.",
-      .examples = {"dtrain top job mnist"},
-      .options = {job_argument(options.name), output_option(options.output, {"json", "yaml"})}};
+      .summary = "Show what jobs use",
+      .description = "Shows the CPUs and memory that each running instance uses, all its "
+                     "processes together, and the GPUs it asked for: of a job, or of all that "
+                     "run in the namespace.",
+      .examples = {"dtrain top job", "dtrain top job mnist"},
+      .options = {{.flags = "NAME",
+                   .target = &options.name,
+                   .help = "The job (default: all that run)",
+                   .complete = Complete::job,
+                   .positional = true},
+                  output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);
   return table;
 }
 
+/// Of the job named, or of all that run.
+std::vector<JobUsage> usage_of(const Target& target, const std::string& name) {
+  if (!name.empty()) {
+    target.status(name); // Throws with a suggestion.
+    return {{name, target.backend->usage(target.job(name))}};
+  }
+  std::vector<JobUsage> all;
+  for (const auto& job : target.backend->list({target.namespace_name})) {
+    if (job.phase != Phase::running) {
+      continue;
+    }
+    try {
+      all.push_back({job.name, target.backend->usage(target.job(job.name))});
+    } catch (const NotFound&) { // Deleted meanwhile.
+      continue;
+    }
+  }
+  return all;
+}
+
 int run_top_job(Context& context, const TopOptions& options) {
-  const Target target = open_target(context, options.target);
-  target.status(options.name); // Throws with a suggestion.
-  const auto instances = target.backend->usage(target.job(options.name));
+  const auto jobs = usage_of(open_target(context, options.target), options.name);
   if (const auto format = data_format(options.output)) {
-    context.out.write(usage_data(instances, *format));
+    context.out.write(usage_data(jobs, *format));
     return 0;
   }
-  if (instances.empty()) {
-    context.note(fmt::format("No instance of job '{}' is running.", options.name));
-    return 0;
+  Table table({"JOB", "INSTANCE", "CPU", "MEMORY", "GPU(Requested)", "NODE"});
+  bool is_empty = true;
+  for (const auto& job : jobs) {
+    for (const auto& each : job.instances) {
+      is_empty = false;
+      table.add({{job.name},
+                 {each.instance},
+                 {fmt::format("{:.2f}", each.cpus)},
+                 {memory_text(each.memory)},
+                 {fmt::to_string(each.gpus)},
+                 {each.node}});
+    }
   }
-  Table table({"NAME", "CPU", "MEMORY", "GPU(Requested)", "NODE"});
-  for (const auto& each : instances) {
-    table.add({{each.instance},
-               {fmt::format("{:.2f}", each.cpus)},
-               {memory_text(each.memory)},
-               {fmt::to_string(each.gpus)},
-               {each.node}});
+  if (is_empty) {
+    context.note(options.name.empty()
+                     ? "No job is running."
+                     : fmt::format("No instance of job '{}' is running.", options.name));
+    return 0;
   }
   table.print(context.out);
   return 0;

@@ -176,7 +176,7 @@ const std::vector<JobField>& container_fields() {
       {.key = "tolerations",
        .flags = "--toleration",
        .member = member(&JobSpec::tolerations),
-       .metavar = "KEY[=VALUE][:EFFECT]",
+       .metavar = "KEY[=VALUE][:EFFECT]|all",
        .help = "Taint that the node may have; may be repeated",
        .group = k_cluster_group,
        .engines = k_kubernetes,

@@ -96,9 +96,11 @@ std::vector<JobField> placement_fields() {
        .flags = "--rdma",
        .member = member(&JobSpec::rdma),
        .metavar = "",
-       .help = "Give the ranks the node's InfiniBand or RoCE devices",
+       .help = "Give the ranks the node's InfiniBand or RoCE devices, which processes of this "
+               "machine have anyway: in a cluster, rdma/hca (another name: --device=NAME=1) and "
+               "the capability IPC_LOCK",
        .group = k_group,
-       .engines = k_local}, // Where processes have them anyway.
+       .engines = k_local | k_kubernetes},
       {.key = "preemptible",
        .flags = "--preemptible",
        .member = member(&JobSpec::preemptible),

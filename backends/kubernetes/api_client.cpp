@@ -88,8 +88,7 @@ HttpRequest ApiClient::merge(std::string path, const json& change) {
 
 HttpRequest ApiClient::extend(std::string path, const json& change) {
   Query query = {{"fieldManager", k_field_manager}, {"fieldValidation", "Strict"}};
-  return request("PATCH", std::move(path), query, change,
-                 "application/strategic-merge-patch+json");
+  return request("PATCH", std::move(path), query, change, "application/strategic-merge-patch+json");
 }
 
 HttpRequest ApiClient::remove(std::string path, const std::string& uid) {

@@ -16,13 +16,25 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* k_gpu_type_label = "nvidia.com/gpu.product";
+constexpr const char* k_rdma_resource = "rdma/hca"; ///< The shared device plug-in's, and Arena's.
 constexpr const char* k_host_label = "kubernetes.io/hostname";
 
 json toleration(const std::string& text) {
   static const std::array<std::string, 3> k_effects = {"NoSchedule", "PreferNoSchedule",
                                                        "NoExecute"};
+  if (text == "all") {
+    return {{"key", ""},
+            {"operator", "Exists"},
+            {"value", section(false, {})},
+            {"effect", section(false, {})}};
+  }
   std::size_t colon = text.rfind(':');
   std::string effect = colon == std::string::npos ? "" : text.substr(colon + 1);
+  for (const char* operator_name : {",Equal", ",Exists"}) { // Arena's form, which needs none.
+    if (effect.ends_with(operator_name)) {
+      effect.resize(effect.size() - std::string_view(operator_name).size());
+    }
+  }
   std::string taint = text.substr(0, colon);
   if (taint.empty() || (colon != std::string::npos &&
                         std::find(k_effects.begin(), k_effects.end(), effect) == k_effects.end())) {
@@ -79,6 +91,11 @@ void add_resources(const JobSpec& job, const Role& role, json& data) {
     auto [key, value] = key_value(device, "--device");
     data["limits"].push_back({{"key", key}, {"value", value}});
   }
+  const bool has_rdma = job.rdma && role.name != k_launcher;
+  if (has_rdma) {
+    data["limits"].push_back({{"key", k_rdma_resource}, {"value", "1"}});
+  }
+  data["locks_memory"] = has_rdma;
   // What brings the code may use what its rank will: a quota that demands limits demands them of
   // it too, and the Pod asks for no more by it.
   data["code_limits"] = json::array();

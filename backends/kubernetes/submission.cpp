@@ -291,6 +291,8 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
 }
 
 std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
+  secret_contents(plan); // Throws where a file is not there.
+  require_objects(api, plan);
   require_apis(api, plan.job);
   std::vector<Plan::Document> stored;
   for (const json& object : objects_of(plan)) {

@@ -201,14 +201,17 @@ std::string spec_data(const JobSpec& job, DataFormat format) {
   return data_text(json, format);
 }
 
-std::string usage_data(const std::vector<InstanceUsage>& instances, DataFormat format) {
+std::string usage_data(const std::vector<JobUsage>& jobs, DataFormat format) {
   Json list = Json::array();
-  for (const auto& each : instances) {
-    list.push_back({{"name", each.instance},
-                    {"node", each.node},
-                    {"cpus", each.cpus},
-                    {"memory", each.memory},
-                    {"requestGPUs", each.gpus}});
+  for (const auto& job : jobs) {
+    for (const auto& each : job.instances) {
+      list.push_back({{"job", job.name},
+                      {"name", each.instance},
+                      {"node", each.node},
+                      {"cpus", each.cpus},
+                      {"memory", each.memory},
+                      {"requestGPUs", each.gpus}});
+    }
   }
   return data_text(list, format);
 }

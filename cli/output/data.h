@@ -17,7 +17,13 @@ enum class DataFormat { json, yaml };
 std::string jobs_data(const std::vector<JobSummary>& jobs, Time now, DataFormat format);
 std::string job_data(const JobStatus& job, Time now, DataFormat format);
 std::string spec_data(const JobSpec& job, DataFormat format);
-std::string usage_data(const std::vector<InstanceUsage>& instances, DataFormat format);
+/// What the instances of one job use.
+struct JobUsage {
+  std::string name;
+  std::vector<InstanceUsage> instances;
+};
+/// A list of instances, each with its job's name.
+std::string usage_data(const std::vector<JobUsage>& jobs, DataFormat format);
 std::string nodes_data(const std::vector<NodeStatus>& nodes, DataFormat format);
 std::string check_data(const std::vector<CheckResult>& results, DataFormat format);
 std::string version_data(std::string_view version, DataFormat format);

@@ -124,6 +124,14 @@ def test_top_shows_what_is_in_use(home):
     instance = home.dtrain("top", "job", "burns", "-o", "json").json()[0]
     assert instance["name"] == "worker-0" and instance["cpus"] > 0.05 and instance["memory"] > 0
     assert "worker-0" in home.dtrain("top", "job", "burns").out
+    home.submit("ended", "true")
+    home.dtrain("wait", "ended")
+    home.submit("idles", "sleep", "600")
+    home.running("idles")
+    rows = [line.split()[:2] for line in home.dtrain("top", "job").out.splitlines()]
+    assert rows[0] == ["JOB", "INSTANCE"] and sorted(rows[1:]) == [["burns", "worker-0"],
+                                                                   ["idles", "worker-0"]]
+    home.dtrain("delete", "idles")
     home.dtrain("delete", "burns")
 
 

@@ -146,6 +146,33 @@ TEST_CASE("the Job asks for a Pod a rank, with GPUs, and passes the restricted l
   CHECK(pod["volumes"][2]["persistentVolumeClaim"]["claimName"] == "claim");
 }
 
+TEST_CASE("tolerations are taken as Arena's users write them") {
+  JobSpec job = job_of(1, {"true"});
+  job.tolerations = {"all", "gpu=yes:NoSchedule,Equal"};
+  nlohmann::json pod = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
+  CHECK(pod["tolerations"][2] == nlohmann::json{{"key", ""}, {"operator", "Exists"}});
+  CHECK(pod["tolerations"][3] ==
+        nlohmann::json{
+            {"key", "gpu"}, {"operator", "Equal"}, {"value", "yes"}, {"effect", "NoSchedule"}});
+}
+
+TEST_CASE("with --rdma the workers get the device, and may lock memory") {
+  JobSpec job = job_of(1, {"true"});
+  job.rdma = true;
+  for (const int user : {1000, 0}) {
+    job.run_as_user = user;
+    const nlohmann::json pod = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
+    const nlohmann::json& container = pod["containers"][0];
+    CHECK(container["resources"]["limits"] == nlohmann::json{{"rdma/hca", "1"}});
+    CHECK(container["securityContext"]["capabilities"]["add"] ==
+          nlohmann::json::array({"IPC_LOCK"}));
+  }
+  job.type = "mpijob";
+  const nlohmann::json launcher =
+      document(render_plan(job), "launcher.yaml")["spec"]["template"]["spec"]["containers"][0];
+  CHECK(!launcher.contains("resources"));
+}
+
 TEST_CASE("the roles are places of one Job, whose success is the ranks'") {
   JobSpec job = job_of(2, {"true"});
   nlohmann::json document_of_job = document(render_plan(job), "job.yaml");
