@@ -260,7 +260,8 @@ void require_engine(const JobSpec& job) {
     const std::string flag = field.flags.substr(field.flags.find("--"));
     if (!is_local) {
       throw UsageError(
-          fmt::format("{}: the {} backend cannot do that yet: leave it out", flag, job.backend));
+          fmt::format("{}: the {} backend {}: leave it out", flag, job.backend,
+                      *field.not_kubernetes != '\0' ? field.not_kubernetes : "cannot do that yet"));
     }
     throw UsageError(fmt::format("{}: the local backend {}: leave it out{}", flag,
                                  *field.not_local != '\0' ? field.not_local : "runs no containers",

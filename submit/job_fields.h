@@ -66,7 +66,8 @@ struct JobField {
   std::vector<std::string> choices = {};
   std::vector<std::string> aliases = {}; ///< What other programs call the flag.
   unsigned engines = k_everywhere;
-  const char* not_local = ""; ///< Why the local backend refuses it, and what to do.
+  const char* not_local = "";      ///< Why the local backend refuses it.
+  const char* not_kubernetes = ""; ///< Why the kubernetes backend does.
 };
 
 /// In the order in which help and job files show them.

@@ -27,7 +27,8 @@ std::vector<JobField> life_cycle_fields() {
        .minimum = 0,
        .maximum = INT32_MAX,
        .duration = true,
-       .engines = k_local}, // Which starts all at once or fails.
+       .engines = k_local, // Which starts all at once or fails.
+       .not_kubernetes = "has no such time (--running-timeout counts the wait for nodes too)"},
       {.key = "ttlAfterFinished",
        .flags = "--ttl-after-finished",
        .member = member(&JobSpec::ttl_after_finished_ms),
@@ -45,7 +46,7 @@ std::vector<JobField> life_cycle_fields() {
                "(default: Running)",
        .group = k_group,
        .choices = {"Running", "All", "None"},
-       .engines = k_local},
+       .engines = k_local | k_kubernetes},
       {.key = "minWorkers",
        .flags = "--min-workers",
        .member = member(&JobSpec::min_workers),

@@ -14,6 +14,7 @@
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/usage.h"
 #include "backends/tensorboard_forwarder.h"
 #include "submit/job_roles.h"
 
@@ -123,6 +124,9 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     return forward_board(api(), ref, port, opened);
   }
   std::vector<NodeStatus> nodes() override { return list_nodes(api()); }
+  std::vector<InstanceUsage> usage(const JobRef& ref) override {
+    return instance_usage(api(), ref);
+  }
   std::vector<Claim> claims(const std::string& namespace_name) override {
     return list_claims(api(), namespace_name);
   }

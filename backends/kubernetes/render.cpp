@@ -110,6 +110,12 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
 } // namespace
 
 Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
+  if (!job.clean_task_policy.empty() && job.clean_task_policy != "Running") {
+    throw UsageError(fmt::format(
+        "--clean-task-policy={}: on Kubernetes what runs is ended with the Job, and what has ended "
+        "stays with its log until the Job goes (--ttl-after-finished): leave it out",
+        job.clean_task_policy));
+  }
   std::vector<Role> roles = job_roles(job);
   std::vector<Role> launcher;
   if (has_launcher(job)) {

@@ -1,5 +1,6 @@
 """APIs that a cluster may have, as their projects define the fields that dtrain writes: Volcano
-1.12's and scheduler-plugins 0.31's PodGroup, Kueue 0.10's LocalQueue."""
+1.12's and scheduler-plugins 0.31's PodGroup, Kueue 0.10's LocalQueue, and the PodMetrics of
+Kubernetes' metrics API."""
 import contextlib
 import json
 
@@ -33,6 +34,10 @@ COSCHEDULING = crd("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", {
     "minMember": NUMBER, "minResources": AMOUNTS, "scheduleTimeoutSeconds": NUMBER})
 KUEUE = crd("kueue.x-k8s.io", "v1beta1", "LocalQueue", "localqueues", {
     "clusterQueue": TEXT, "stopPolicy": TEXT})
+# metrics-server serves these; here they are stored.
+METRICS = crd("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", {})
+METRICS["spec"]["versions"][0]["schema"] = {
+    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from engines.kubernetes.crds import METRICS, installed
 from engines.kubernetes.fixtures import BUSYBOX, FASHION, TRAINER
 from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
@@ -145,6 +146,29 @@ def test_a_job_whose_logs_cannot_be_saved_is_kept(kube):
     result = kube.dtrain("delete", "kept", f"--save-logs={kube.folder}/file", expect=1)
     assert "--save-logs" in result.err and result.err.count("\n") == 1
     assert kube.status("kept") == "SUCCEEDED"
+
+
+def test_top_job_shows_what_the_metrics_api_says_of_the_pods(kube, cluster):
+    kube.submit("uses", "sleep", "600", flags=[BUSYBOX, "--workers=2"])
+    node = kube.running("uses", 60)["instances"][1]["node"]
+    result = kube.dtrain("top", "job", "uses", expect=EXIT_ENGINE)
+    assert "metrics-server" in result.err and result.err.count("\n") == 1
+    pod = cluster.kubectl("get", "pods", "-l", "dtrain/job=uses,"
+                          "batch.kubernetes.io/job-completion-index=1", "-o", "name").strip()
+    metrics = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
+               "metadata": {"name": pod.removeprefix("pod/"), "labels": {
+                   "dtrain/job": "uses", "app.kubernetes.io/managed-by": "dtrain"}},
+               "timestamp": "2026-11-21T00:00:00Z", "window": "10s",
+               "containers": [{"name": "main", "usage": {"cpu": "1250000000n", "memory": "3Mi"}},
+                              {"name": "beside", "usage": {"cpu": "250m", "memory": "1024Ki"}}]}
+    with installed(cluster, METRICS):
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(metrics))
+        assert kube.dtrain("top", "job", "uses", "-o", "json").json() == [
+            {"job": "uses", "name": "worker-1", "node": node, "cpus": 1.5, "memory": 4 << 20,
+             "requestGPUs": 0}]
+        rows = [line.split() for line in kube.dtrain("top", "job").out.splitlines()]
+        assert ["uses", "worker-1", "1.50", "4Mi", "0", node] in rows
+    kube.dtrain("delete", "uses")
 
 
 def test_top_node_counts_the_gpus_asked_for(kube):
