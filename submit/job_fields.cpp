@@ -202,7 +202,8 @@ const std::vector<JobField>& container_fields() {
        .flags = "--queue",
        .member = member(&JobSpec::queue),
        .metavar = "NAME",
-       .help = "Kueue's LocalQueue that admits the job; with --scheduler=volcano, Volcano's queue",
+       .help = "Kueue's LocalQueue that admits the job, and in which get says why it waits and its "
+               "position; with --scheduler=volcano, Volcano's queue",
        .group = k_cluster_group,
        .engines = k_kubernetes,
        .not_local = "has no queues"},

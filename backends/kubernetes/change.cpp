@@ -3,6 +3,7 @@
 #include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/queue.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
@@ -81,6 +82,10 @@ void change_group(ApiClient& api, const json& group) {
 
 void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
   const JobObjects objects = living_job(api, ref);
+  if (!queue_of(objects).empty()) {
+    set_active(api, objects, !suspended);
+    return;
+  }
   if (is_of_trainjob(objects.set)) { // Whose controller would undo a change of the JobSet's.
     api.must(api.merge(trainjob_path(ref), {{"spec", {{"suspend", suspended}}}}));
     return;

@@ -1,12 +1,11 @@
 #include "backends/kubernetes/follow.h"
 
-#include "backends/kubernetes/collection.h"
-#include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/log_merge.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/pod_log.h"
+#include "backends/kubernetes/queue.h"
 #include "backends/kubernetes/submission.h"
-#include "backends/kubernetes/trainjob.h"
+#include "backends/kubernetes/watched_job.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -21,146 +20,6 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::milliseconds;
-
-constexpr std::chrono::seconds k_longest_for_set{30};
-
-/// A job's objects, watched.
-class WatchedJob {
- public:
-  WatchedJob(ApiClient& api, const JobRef& ref)
-      : api_(api), ref_(ref),
-        jobs_(api, jobs_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
-        pods_(api, pods_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
-        sets_(api, jobsets_path(ref.namespace_name), {{"labelSelector", selector_of(ref.name)}}),
-        events_(api, events_path(ref.namespace_name), {{"fieldSelector", "type=Warning"}}) {
-    jobs_.start();
-    if (job() == nullptr) {
-      start_sets();
-    }
-    if (job() == nullptr) {
-      await_set();
-    }
-    uid_ = text_at(*job(), "metadata/uid");
-    pods_.start();
-  }
-
-  /// The Job or JobSet that owns the rest; nullptr where it is deleted.
-  const json* job() const {
-    const auto find = [&](const Collection& collection, const std::string& name) -> const json* {
-      for (const auto& [uid, object] : collection.objects()) {
-        if ((uid_.empty() || uid == uid_) && text_at(*object, "metadata/name") == name) {
-          return object.get();
-        }
-      }
-      return nullptr;
-    };
-    const json* found = find(jobs_, role_job_name(ref_.name, k_worker_role));
-    return found != nullptr ? found : find(sets_, ref_.name);
-  }
-
-  const Collection& pods() const { return pods_; }
-
-  JobObjects objects() const {
-    std::vector<ObjectPtr> jobs;
-    std::vector<ObjectPtr> pods;
-    for (const auto& [uid, job] : jobs_.objects()) {
-      jobs.push_back(job);
-    }
-    for (const auto& [uid, pod] : pods_.objects()) {
-      pods.push_back(pod);
-    }
-    std::vector<ObjectPtr> sets;
-    for (const auto& [uid, set] : sets_.objects()) {
-      sets.push_back(set);
-    }
-    JobObjects all = job_objects(ref_.name, jobs, pods, sets);
-    for (const auto& [uid, event] : events_.objects()) {
-      all.events.push_back(event);
-    }
-    return all;
-  }
-
-  void start_sets() {
-    try {
-      sets_.start();
-      has_sets_ = true;
-    } catch (const Error&) { // No such API, or not for us: then there is no such job.
-      has_sets_ = false;
-    }
-  }
-
-  /// Of a TrainJob, that its controller is about to make.
-  void await_set() {
-    if (!has_sets_ || !api_.call(api_.request("GET", trainjob_path(ref_))).ok()) {
-      throw_no_such_job(ref_);
-    }
-    const auto until = std::chrono::steady_clock::now() + k_longest_for_set;
-    while (job() == nullptr) {
-      if (std::chrono::steady_clock::now() > until) {
-        throw EngineError(fmt::format("job {}: Kubeflow Trainer has made no JobSet of its TrainJob "
-                                      "in {} s: is its controller running?",
-                                      ref_.name, k_longest_for_set.count()));
-      }
-      run(milliseconds(100));
-    }
-  }
-
-  /// Events are watched from when they are first of use. Who may not read them is told less.
-  void watch_events() {
-    if (!events_asked_) {
-      events_asked_ = true;
-      try {
-        events_.start();
-        events_open_ = true;
-      } catch (const EngineError&) {
-        events_open_ = false;
-      }
-    }
-  }
-
-  /// Waits for something to happen, at most `wait`.
-  void run(milliseconds wait) {
-    wait = std::min({wait, jobs_.next_tend(), pods_.next_tend()});
-    if (has_sets_) {
-      wait = std::min(wait, sets_.next_tend());
-    }
-    if (!api_.http().run_once(wait)) {
-      std::this_thread::sleep_for(wait);
-    }
-    jobs_.tend();
-    pods_.tend();
-    if (has_sets_) {
-      sets_.tend();
-    }
-    if (events_open_) {
-      try {
-        events_.tend();
-      } catch (const EngineError&) {
-        events_open_ = false;
-      }
-    }
-  }
-
-  bool take_changed() {
-    bool jobs = jobs_.take_changed();
-    bool pods = pods_.take_changed();
-    bool sets = sets_.take_changed();
-    bool events = events_.take_changed();
-    return jobs || pods || sets || events;
-  }
-
- private:
-  ApiClient& api_;
-  const JobRef& ref_;
-  Collection jobs_;
-  Collection pods_;
-  Collection sets_; // Watched where the job is one.
-  Collection events_;
-  std::string uid_;
-  bool has_sets_ = false;
-  bool events_asked_ = false;
-  bool events_open_ = false;
-};
 
 /// What a reader of the status would see change.
 std::string fingerprint(const JobStatus& status) {
@@ -304,11 +163,7 @@ void watch_job(ApiClient& api, const JobRef& ref, const StatusSink& sink) {
       if (watched.job() == nullptr) {
         throw NotFound(fmt::format("job {} was deleted", ref.name));
       }
-      JobObjects objects = watched.objects();
-      if (wants_events(objects)) {
-        watched.watch_events();
-        objects = watched.objects();
-      }
+      const JobObjects objects = watched.objects();
       JobStatus status = status_of(objects);
       if (std::string now = fingerprint(status); now != last) {
         last = now;
@@ -355,9 +210,8 @@ void read_logs(ApiClient& api, const JobRef& ref, const LogQuery& query, const L
         JobObjects objects = watched.objects();
         reader.update(objects);
         is_over = is_final(summarize(objects.job, objects.launcher).phase);
-        if (query.on_wait && wants_events(objects)) {
-          watched.watch_events();
-          std::string now = status_of(watched.objects()).reason;
+        if (query.on_wait && (wants_events(objects) || wants_queue(objects))) {
+          std::string now = status_of(objects).reason;
           if (now != reason && !now.empty()) {
             query.on_wait(now);
           }

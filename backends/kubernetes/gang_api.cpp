@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/queue.h"
 #include "backends/kubernetes/trainjob.h"
 #include "submit/errors.h"
 
@@ -17,7 +18,6 @@ using nlohmann::json;
 constexpr long k_not_found = 404;
 constexpr const char* k_volcano_group = "scheduling.volcano.sh";
 constexpr const char* k_coscheduling_group = "scheduling.x-k8s.io";
-constexpr const char* k_kueue_group = "kueue.x-k8s.io";
 
 /// Of an API's group that the cluster serves, the preferred one first; none where it has no such
 /// group.

@@ -30,6 +30,7 @@ inline constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller
 inline constexpr const char* k_failure_count_annotation =
     "batch.kubernetes.io/job-index-failure-count";
 inline constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
+inline constexpr const char* k_queue_annotation = "dtrain/queue"; ///< Of a TrainJob's JobSet.
 inline constexpr const char* k_gpu_resource = "nvidia.com/gpu";
 inline constexpr const char* k_worker_role = "worker";
 inline constexpr const char* k_container = "main";

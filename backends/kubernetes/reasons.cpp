@@ -1,6 +1,7 @@
 #include "backends/kubernetes/reasons.h"
 
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/queue.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -132,18 +133,11 @@ std::string latest_event(const JobObjects& objects, const std::set<std::string>&
              : fmt::format("{}: {}", text_at(*latest, "reason"), text_at(*latest, "message"));
 }
 
-std::string suspended(const json& job) {
-  if (!is_suspended(job)) {
-    return {};
-  }
-  std::string queue = label(job, k_queue_label);
-  return queue.empty() ? "suspended" : fmt::format("waiting for its turn in the queue {}", queue);
-}
-
 } // namespace
 
 std::string why_pending(const JobObjects& objects) {
-  std::string reason = suspended(objects.job);
+  std::string reason =
+      is_suspended(objects.job) || is_suspended(objects.launcher) ? why_suspended(objects) : "";
   if (reason.empty()) {
     reason = first_of(objects, container_wait);
   }

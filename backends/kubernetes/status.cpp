@@ -34,7 +34,7 @@ Phase phase_of(const json& job, const json& launcher) {
   if (has_condition(job, "Failed") || has_condition(launcher, "Failed")) {
     return Phase::failed;
   }
-  if (is_suspended(job)) {
+  if (is_suspended(job) || is_suspended(launcher)) {
     return Phase::queuing;
   }
   if (is_ending(job) || is_ending(launcher)) {
@@ -294,7 +294,8 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  if (is_final(phase_of(objects.job, objects.launcher)) || is_ending(objects.job) ||
+  const Phase phase = phase_of(objects.job, objects.launcher);
+  if (is_final(phase) || phase == Phase::queuing || is_ending(objects.job) ||
       is_ending(objects.launcher)) {
     return false;
   }

@@ -23,6 +23,9 @@ struct JobObjects {
   std::vector<ObjectPtr> events; ///< Warnings about the Jobs and their Pods; may be empty.
   nlohmann::json launcher = {};  ///< The launcher's Job, whose end is the job's; null: none.
   nlohmann::json set = {};       ///< The JobSet that owns all of them; null: `job` does.
+  std::vector<ObjectPtr> workloads =
+      {}; ///< Of a job that waits in a queue (queue.h); may be empty.
+  std::vector<nlohmann::json> positions = {}; ///< Those of all that wait there; may be empty.
 };
 
 /// The job of that name among Jobs, Pods and JobSets with its label, without those of one that had

@@ -6,6 +6,7 @@
 #include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/needs.h"
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/queue.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/ssh_key.h"
 #include "backends/kubernetes/trainjob.h"
@@ -372,6 +373,9 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref) {
   JobObjects objects = job_objects(ref.name, jobs, pods, sets);
   if (objects.job.is_null()) {
     throw_no_such_job(ref);
+  }
+  if (wants_queue(objects)) {
+    read_queue(api, objects);
   }
   if (wants_events(objects)) {
     ApiResult events = api.call(api.request("GET", events_path(ref.namespace_name),

@@ -53,7 +53,11 @@ json training_runtime_of(const json& set) {
       part["metadata"][key] = runtime["metadata"][key];
     }
   }
-  // A queue takes the TrainJob.
+  // A queue takes the TrainJob; its JobSet tells which.
+  const std::string queue = label(set, k_queue_label);
+  if (!queue.empty()) {
+    part["metadata"]["annotations"][k_queue_annotation] = queue;
+  }
   part["metadata"]["labels"].erase(k_queue_label);
   runtime["metadata"]["labels"].erase(k_queue_label);
   part["spec"].erase("suspend");
@@ -76,7 +80,8 @@ json set_to_be(const json& trainjob, const json& runtime) {
   json set = {{"metadata", trainjob["metadata"]},
               {"spec", member(runtime, "spec/template/spec")},
               {"status", {{"conditions", member(trainjob, "status/conditions")}}}};
-  set["metadata"]["ownerReferences"] = json::array({{{"kind", k_trainjob}}});
+  set["metadata"]["ownerReferences"] =
+      json::array({{{"kind", k_trainjob}, {"uid", text_at(trainjob, "metadata/uid")}}});
   const json& suspend = member(trainjob, "spec/suspend");
   set["spec"]["suspend"] = suspend.is_boolean() && suspend.get<bool>();
   return set;

@@ -360,6 +360,7 @@ TEST_CASE("a TrainJob's runtime has the JobSet as its template") {
   nlohmann::json part = runtime["spec"]["template"];
   CHECK(part["metadata"]["labels"]["dtrain/job"] == "mnist");
   CHECK(!part["metadata"]["labels"].contains("kueue.x-k8s.io/queue-name"));
+  CHECK(part["metadata"]["annotations"]["dtrain/queue"] == "q");
   CHECK(!part["spec"].contains("suspend"));
   nlohmann::json& labels = part["spec"]["replicatedJobs"][0]["template"]["metadata"]["labels"];
   CHECK(labels["trainer.kubeflow.org/trainjob-ancestor-step"] == "trainer");
