@@ -14,6 +14,7 @@
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/usage.h"
 #include "backends/tensorboard_forwarder.h"
 #include "submit/job_roles.h"
@@ -132,15 +133,30 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
   }
 
  private:
-  /// None where the cluster has no such API, or we may not look.
+  /// JobSets, and those that TrainJobs will have. None where the cluster has no such API, or we may
+  /// not look.
   std::vector<json> list_sets(const std::string& namespace_name) {
     const Query ours = {{"labelSelector", selector_of("")}};
     Query first = ours;
     first.emplace_back("limit", "1");
-    const std::string path = jobsets_path(namespace_name);
-    const ApiResult found = api().call(api().request("GET", path, first));
-    const bool any = found.ok() && !member(found.body, "items").empty();
-    return any ? api().list(path, ours).items : std::vector<json>();
+    const auto found =
+        api().call_all({api().request("GET", jobsets_path(namespace_name), first),
+                        api().request("GET", trainjobs_path(namespace_name), first)});
+    const auto all_of = [&](const ApiResult& any, const std::string& path) {
+      return any.ok() && !member(any.body, "items").empty() ? api().list(path, ours).items
+                                                            : std::vector<json>();
+    };
+    const std::vector<json> trainjobs = all_of(found[1], trainjobs_path(namespace_name));
+    std::vector<json> sets = all_of(found[0], jobsets_path(namespace_name)); // Made meanwhile, too.
+    const std::vector<json> waiting = without_set(trainjobs, sets);
+    if (!waiting.empty()) {
+      const ApiResult runtimes =
+          api().call(api().request("GET", training_runtimes_path(namespace_name), ours));
+      for (json& set : sets_to_be(waiting, member(runtimes.body, "items"))) {
+        sets.push_back(std::move(set));
+      }
+    }
+    return sets;
   }
 
   ApiClient& api() {

@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/queue.h"
+#include "backends/kubernetes/trainjob.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -138,6 +139,14 @@ std::string latest_event(const JobObjects& objects, const std::set<std::string>&
 std::string why_pending(const JobObjects& objects) {
   std::string reason =
       is_suspended(objects.job) || is_suspended(objects.launcher) ? why_suspended(objects) : "";
+  if (reason.empty() && is_to_be(objects.set)) {
+    reason = latest_event(objects, {text_at(objects.set, "metadata/uid")},
+                          {"TrainJobResourcesCreationFailed"});
+    if (reason.empty()) {
+      reason =
+          "Kubeflow Trainer has made no JobSet of its TrainJob yet: is its controller running?";
+    }
+  }
   if (reason.empty()) {
     reason = first_of(objects, container_wait);
   }

@@ -5,6 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <set>
+
 namespace dtrain::kubernetes {
 namespace {
 
@@ -25,9 +29,10 @@ json object_of(const char* kind, const json& set) {
   return object;
 }
 
-std::string path_of(const JobRef& job, const char* plural) {
-  return fmt::format("/apis/{}/{}/namespaces/{}/{}/{}", k_trainer_group, k_trainer_version,
-                     escape_url(job.namespace_name), plural, escape_url(job.name));
+std::string collection_path(std::string_view namespace_name, const char* plural) {
+  return fmt::format("/apis/{}/{}{}{}/{}", k_trainer_group, k_trainer_version,
+                     namespace_name.empty() ? "" : "/namespaces/", escape_url(namespace_name),
+                     plural);
 }
 
 } // namespace
@@ -87,7 +92,50 @@ json set_to_be(const json& trainjob, const json& runtime) {
   return set;
 }
 
-std::string trainjob_path(const JobRef& job) { return path_of(job, "trainjobs"); }
-std::string training_runtime_path(const JobRef& job) { return path_of(job, "trainingruntimes"); }
+bool is_to_be(const json& set) {
+  return is_of_trainjob(set) &&
+         text_at(set, "metadata/ownerReferences/0/uid") == text_at(set, "metadata/uid");
+}
+
+std::vector<json> without_set(const std::vector<json>& trainjobs, const std::vector<json>& sets) {
+  std::set<std::string> owners;
+  for (const json& set : sets) {
+    owners.insert(text_at(set, "metadata/ownerReferences/0/uid"));
+  }
+  std::vector<json> without;
+  std::copy_if(
+      trainjobs.begin(), trainjobs.end(), std::back_inserter(without),
+      [&](const json& trainjob) { return !owners.contains(text_at(trainjob, "metadata/uid")); });
+  return without;
+}
+
+std::vector<json> sets_to_be(const std::vector<json>& trainjobs, const json& runtimes) {
+  std::vector<json> sets;
+  for (const json& trainjob : trainjobs) {
+    for (const json& runtime : runtimes) {
+      if (text_at(runtime, "metadata/namespace") == text_at(trainjob, "metadata/namespace") &&
+          text_at(runtime, "metadata/name") == text_at(trainjob, "metadata/name")) {
+        sets.push_back(set_to_be(trainjob, runtime));
+      }
+    }
+  }
+  return sets;
+}
+
+std::string trainjobs_path(std::string_view namespace_name) {
+  return collection_path(namespace_name, "trainjobs");
+}
+
+std::string trainjob_path(const JobRef& job) {
+  return fmt::format("{}/{}", trainjobs_path(job.namespace_name), escape_url(job.name));
+}
+
+std::string training_runtimes_path(std::string_view namespace_name) {
+  return collection_path(namespace_name, "trainingruntimes");
+}
+
+std::string training_runtime_path(const JobRef& job) {
+  return fmt::format("{}/{}", training_runtimes_path(job.namespace_name), escape_url(job.name));
+}
 
 } // namespace dtrain::kubernetes

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <string>
+#include <vector>
 
 namespace dtrain::kubernetes {
 
@@ -31,10 +32,20 @@ nlohmann::json training_runtime_of(const nlohmann::json& set);
 /// Whether a TrainJob's controller made the JobSet.
 bool is_of_trainjob(const nlohmann::json& set);
 
-/// The JobSet of a TrainJob that has none yet.
+/// The JobSet of a TrainJob that has none yet, and whether a JobSet is one.
 nlohmann::json set_to_be(const nlohmann::json& trainjob, const nlohmann::json& runtime);
+bool is_to_be(const nlohmann::json& set);
 
+/// The TrainJobs that none of these JobSets is of, and their JobSets to be; none of a TrainJob
+/// whose runtime is not in this list.
+std::vector<nlohmann::json> without_set(const std::vector<nlohmann::json>& trainjobs,
+                                        const std::vector<nlohmann::json>& sets);
+std::vector<nlohmann::json> sets_to_be(const std::vector<nlohmann::json>& trainjobs,
+                                       const nlohmann::json& runtimes);
+
+std::string trainjobs_path(std::string_view namespace_name); ///< All namespaces where empty.
 std::string trainjob_path(const JobRef& job);
+std::string training_runtimes_path(std::string_view namespace_name);
 std::string training_runtime_path(const JobRef& job);
 
 } // namespace dtrain::kubernetes

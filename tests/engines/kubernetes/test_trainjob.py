@@ -53,6 +53,26 @@ def test_a_trainjob_runs_is_followed_and_is_listed_as_one_job(trainer, cluster):
     trainer.dtrain("get", "tj", expect=EXIT_NOT_FOUND)
 
 
+def test_a_trainjob_that_has_no_jobset_yet_is_listed_and_says_so(trainer, cluster):
+    cluster.run("pause-trainjob")
+    try:
+        trainer.submit("tjearly", "true", flags=[BUSYBOX, TRAINJOB, "--workers=2", "--gpus=1",
+                                                 "--label=team=early"])
+        assert "jobset" not in objects_of(cluster, "tjearly")
+        [row] = trainer.dtrain("list", "-o", "json", "--selector=team=early").json()
+        assert (row["name"], row["status"], row["requestGPUs"]) == ("tjearly", "PENDING", 2)
+        job = trainer.get("tjearly")
+        assert (job["status"], job["reason"]) == (
+            "PENDING", "Kubeflow Trainer has made no JobSet of its TrainJob yet: is its controller "
+            "running?")
+        assert [i["name"] for i in job["instances"]] == ["worker-0", "worker-1"]
+    finally:
+        cluster.run("resume-trainjob")
+    trainer.wait_for_end("tjearly", 0)
+    assert [row["status"] for row in trainer.dtrain(
+        "list", "-o", "json", "--selector=team=early").json()] == ["SUCCEEDED"]
+
+
 def test_a_rank_that_fails_fails_its_trainjob(trainer, cluster):
     trainer.submit("tjfail", "sh", "-c", "[ $RANK = 1 ] && exit 3; exec sleep 600",
                    flags=[BUSYBOX, TRAINJOB, "--workers=2"])
