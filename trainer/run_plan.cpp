@@ -17,10 +17,10 @@ constexpr std::size_t k_longest_difference = 256;
 } // namespace
 
 RunPlan make_run_plan(const TrainerOptions& options, int ranks, bool is_elastic,
-                      std::uint64_t samples) {
+                      const AllSamples& samples) {
   const auto global_batch =
       static_cast<std::uint64_t>(options.batch_size) * static_cast<std::uint64_t>(ranks);
-  const std::uint64_t total = samples * static_cast<std::uint64_t>(options.epochs);
+  const std::uint64_t total = samples.count * static_cast<std::uint64_t>(options.epochs);
   const auto steps = static_cast<std::int64_t>(
       (total + (options.drop_remainder ? 0 : global_batch - 1)) / global_batch);
   if (steps == 0) {
@@ -31,16 +31,20 @@ RunPlan make_run_plan(const TrainerOptions& options, int ranks, bool is_elastic,
   plan.batch_size = options.batch_size;
   plan.hidden = options.hidden;
   plan.steps = options.steps > 0 ? options.steps : steps;
+  if (samples.one_pass) {
+    plan.steps = std::min(plan.steps, steps);
+    plan.one_pass = 1;
+  }
   plan.end = !is_elastic         ? 0
              : options.steps > 0 ? global_batch * static_cast<std::uint64_t>(options.steps)
                                  : total;
   plan.log_every = options.log_every;
   plan.checkpoint_every = options.checkpoint_every;
   plan.seed = static_cast<std::uint64_t>(options.seed);
-  plan.samples = samples;
+  plan.samples = samples.count;
   // A run that --steps stops early is on the same schedule, so that it may be continued.
-  const std::uint64_t whole =
-      std::max(total, global_batch * static_cast<std::uint64_t>(options.steps));
+  const std::uint64_t whole = std::max(
+      total, global_batch * static_cast<std::uint64_t>(samples.one_pass ? 0 : options.steps));
   plan.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
                         static_cast<double>(whole)};
   plan.split_by_speed = options.batch_split == "speed" ? 1 : 0;

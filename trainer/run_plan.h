@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trainer/comm/communicator.h"
+#include "trainer/data/loader.h"
 #include "trainer/optim/learning_rate.h"
 #include "trainer/options.h"
 
@@ -22,13 +23,14 @@ struct RunPlan {
   LearningRate learning_rate;  ///< Over samples.
   std::int64_t split_by_speed; ///< 0 or 1; a bool would leave bytes of the struct unset.
   std::int64_t timeline;
-  std::int64_t wire; ///< A WireType.
+  std::int64_t wire;     ///< A WireType.
+  std::int64_t one_pass; ///< The samples are a stream: it is the run's end, too.
 
   bool operator==(const RunPlan&) const = default;
 };
 
 RunPlan make_run_plan(const TrainerOptions& options, int ranks, bool is_elastic,
-                      std::uint64_t samples);
+                      const AllSamples& samples);
 
 /// Collective. Where a rank's plan is not rank 0's, throws UsageError on every rank, naming both
 /// and the first thing that differs.

@@ -21,6 +21,9 @@ namespace trainer {
 namespace {
 
 std::string shard_text(const Dataset& data) {
+  if (data.train.stream) {
+    return "; a stream, taken in the order it comes";
+  }
   switch (data.shard) {
   case AutoShard::file:
     return fmt::format("; this worker's of {} files, each worker has its own", data.files);
@@ -51,7 +54,8 @@ void print_choices(const Cluster& cluster, const RunPlan& plan, const Communicat
                     plan.batch_size, plan.learning_rate.text(), plan.seed)}});
 }
 
-Dataset find_dataset(const TrainerOptions& options, const Cluster& cluster) {
+Dataset find_dataset(const TrainerOptions& options, const Cluster& cluster,
+                     bool is_elastic = false) {
   DataPlaces places = data_places_from_env();
   places.progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1;
   const bool by_speed = options.batch_split == "speed"; // Which shares one stream among all.
@@ -64,8 +68,9 @@ Dataset find_dataset(const TrainerOptions& options, const Cluster& cluster) {
                           : options.auto_shard == "data" || by_speed ? AutoShard::data
                           : options.auto_shard == "off"              ? AutoShard::off
                                                                      : AutoShard::automatic;
+  const bool one_pass = options.epochs == 1 && !options.resume && !by_speed && !is_elastic;
   return load_dataset(locate_dataset(options.data, places),
-                      {shard, cluster.rank, cluster.world_size});
+                      {shard, cluster.rank, cluster.world_size, one_pass});
 }
 
 OutputOptions output_options(const TrainerOptions& options) {
@@ -78,7 +83,7 @@ OutputOptions output_options(const TrainerOptions& options) {
 void train_rank(const TrainerOptions& options, const Cluster& cluster, const Device& device,
                 const Dataset& data, Communicator& communicator) {
   Outputs outputs(output_options(options), cluster.rank == 0);
-  const std::uint64_t samples = all_samples(data, communicator);
+  const AllSamples samples = all_samples(data, communicator);
   TrainingRun run(options, device, data, samples, cluster.world_size, false);
   run.agree(communicator, 0, true);
   print_choices(cluster, run.plan(), communicator, device, data, outputs);
@@ -109,7 +114,7 @@ constexpr int k_most_failures = 64;
 void train_elastic(const TrainerOptions& options, const Cluster& cluster,
                    const ElasticLimits& limits, const Device& device, const Dataset& data) {
   Membership membership(cluster, comm_options(options), limits);
-  TrainingRun run(options, device, data, data.train.count, cluster.world_size, true);
+  TrainingRun run(options, device, data, {data.train.count, false}, cluster.world_size, true);
   std::unique_ptr<Outputs> outputs;
   bool is_first = false;
   std::uint64_t number = 0; ///< Of the roster under which the state was shared.
@@ -237,7 +242,7 @@ void train(const TrainerOptions& options) {
     }
     TrainerOptions shared = options;
     shared.auto_shard = "data";
-    train_elastic(options, cluster, limits, device, find_dataset(shared, cluster));
+    train_elastic(options, cluster, limits, device, find_dataset(shared, cluster, true));
     return;
   }
   if (cluster.world_size > 1) {

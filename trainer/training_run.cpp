@@ -27,7 +27,7 @@ std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) 
 } // namespace
 
 TrainingRun::TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
-                         std::uint64_t samples, int ranks, bool is_elastic)
+                         const AllSamples& samples, int ranks, bool is_elastic)
     : options_(options), kernels_(*device.kernels), data_(data),
       plan_(make_run_plan(options, ranks, is_elastic, samples)) {
   plan_.data = digest(data);
@@ -139,7 +139,8 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
                                        communicator.world_size(), plan_.seed, plan_.samples);
   input.start = progress_.position;
   input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
-  input.end = plan_.end;
+  input.end = plan_.one_pass != 0 ? plan_.samples : plan_.end;
+  input.while_waiting = [&communicator] { communicator.check(); };
   Loader loader(data_.train, kernels_, input);
   Metrics metrics(communicator, unlogged_);
   StragglerWatch stragglers;

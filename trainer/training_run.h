@@ -17,6 +17,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/monitor/timeline.h"
@@ -30,7 +31,7 @@ class TrainingRun {
   /// `samples`: of an epoch, as all_samples() says; `ranks`: as many as the run is planned for.
   /// What it is given outlives it.
   TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
-              std::uint64_t samples, int ranks, bool is_elastic);
+              const AllSamples& samples, int ranks, bool is_elastic);
 
   /// `source`: the rank whose plan it is; `is_new`: nobody has begun yet.
   void agree(Communicator& communicator, int source, bool is_new);

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import idx_data
-from harness import EXIT_JOB_FAILED, EXIT_USAGE
+from harness import EXIT_JOB_FAILED, EXIT_OK, EXIT_USAGE, until
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +107,101 @@ def test_each_worker_trains_on_what_comes_through_its_own_fifo(home, data):
         assert not writer.is_alive()
     held_out = r"held-out accuracy .*"
     assert re.search(held_out, out).group() == re.search(held_out, expected).group()
+
+
+class Pipe:
+    """A FIFO that a test writes as it likes, once someone reads it."""
+
+    def __init__(self, path, content):
+        os.mkfifo(path)
+        self.path, self.left, self.allowed = path, content, threading.Semaphore(0)
+        self.thread = threading.Thread(target=self.write, daemon=True)
+        self.thread.start()
+
+    def write(self):
+        with open(self.path, "wb", buffering=0) as file:
+            while self.left:
+                self.allowed.acquire()
+                part, self.left = self.left[:self.chunk], self.left[self.chunk:]
+                file.write(part)
+
+    def allow(self, size):
+        """Write so many bytes more, or all that is left."""
+        self.chunk = size
+        self.allowed.release()
+
+    def end(self):
+        self.left = b""
+        self.allow(0)
+
+
+def piped(folder, files):
+    """Training files as FIFOs, by name; the others copied."""
+    folder.mkdir()
+    pipes = {}
+    for path in sorted(files.iterdir()):
+        if path.name.startswith("train-"):
+            pipes[path.name] = Pipe(folder / path.name, path.read_bytes())
+        else:
+            shutil.copy(path, folder)
+    return pipes
+
+
+def sizes(name):
+    """Bytes of the header and of a sample."""
+    return (16, idx_data.SIDE ** 2) if "images" in name else (8, 1)
+
+
+def test_steps_begin_when_the_first_batch_has_come_through_a_fifo(home, data):
+    pipes = piped(home.folder / "pipes", data)
+    log = home.folder / "log"
+    with log.open("wb") as file:
+        run = home.start([home.trainer_path, f"--data={home.folder / 'pipes'}", "--epochs=1",
+                          "--log-every=1", "--no-progress"], stdout=file, stderr=file)
+    for name, pipe in pipes.items():
+        head, sample = sizes(name)
+        pipe.allow(head + 5 * 64 * sample)
+    until(lambda: re.search(r"(?m)^step +5 ", log.read_text()), "five steps", 60)
+    assert "a stream, taken in the order it comes" in log.read_text()
+    assert not re.search(r"(?m)^step +6 ", log.read_text()) and run.poll() is None
+    for pipe in pipes.values():
+        pipe.allow(len(pipe.left))
+    assert run.wait(timeout=60 * home.build.slowness) == EXIT_OK
+    assert re.search(r"(?m)^step +30 ", log.read_text()) and "held-out" in log.read_text()
+
+
+def test_workers_take_as_many_samples_of_their_streams_as_the_shortest_has(home, data):
+    """Of 1920 samples cut into 960 and 960, the second stream says that it has 340."""
+    files = cut(data, home.folder / "files", 2)
+    for name in idx_data.FILES["train"]:
+        path = files / f"{name}-00001-of-00002"
+        head, sample = sizes(name)
+        raw = path.read_bytes()
+        path.write_bytes(raw[:4] + struct.pack(">I", 340) + raw[8:head + 340 * sample])
+    ends = []
+    for run in ["first", "second"]:
+        for pipe in piped(home.folder / run, files).values():
+            pipe.allow(len(pipe.left))
+        csv = home.folder / f"{run}.csv"
+        out = job(home, run, 2, f"--data={home.folder / run}", "--epochs=1", "--log-every=1",
+                  f"--csv={csv}").out
+        assert "6 steps of 2 × 64" in out  # 5 · 128, then 20 + 20
+        ends.append([line.split(",")[2] for line in csv.read_text().splitlines()])
+    assert ends[0] == ends[1] and len(ends[0]) == 7
+
+
+def test_a_stream_that_ends_before_its_samples_ends_all_workers_with_its_name(home, data):
+    files = cut(data, home.folder / "files", 2)
+    pipes = piped(home.folder / "pipes", files)
+    short = f"{idx_data.FILES['train'][0]}-00001-of-00002"
+    for name, pipe in pipes.items():
+        if name == short:
+            head, sample = sizes(name)
+            pipe.left = pipe.left[:head + 200 * sample]
+        pipe.allow(len(pipe.left))
+    result = job(home, "short", 2, f"--data={home.folder / 'pipes'}", "--epochs=1",
+                 expect=EXIT_JOB_FAILED)
+    assert f"{short}: truncated: {200 * idx_data.SIDE ** 2} of" in result.out + result.err
 
 
 def test_a_fifo_that_workers_would_share_is_refused_before_it_is_read(home, data):

@@ -71,6 +71,10 @@ class Communicator {
   virtual void broadcast(std::span<std::byte> bytes, int root, std::string_view name) = 0;
   virtual void barrier(std::string_view name) = 0;
 
+  /// No collective: throws PeerError where a peer is known to be gone. For who waits for something
+  /// else than peers.
+  virtual void check() {}
+
   /// Tells the heartbeat how far this rank is, for what its peers say if it dies.
   virtual void set_step(std::int64_t step) noexcept = 0;
 

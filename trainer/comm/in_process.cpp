@@ -104,6 +104,8 @@ class InProcessGroup::Member final : public Communicator {
     return next_ticket_++;
   }
 
+  void check() override { state_.check(); }
+
   void wait(Ticket ticket) override {
     if (ticket < done_) {
       return;

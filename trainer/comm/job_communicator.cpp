@@ -76,6 +76,7 @@ class JobCommunicator final : public Communicator {
     carry_out({Collective::Kind::barrier, {}, 0, std::string(name), WireType::fp32});
   }
 
+  void check() override { health_->check(); }
   void set_step(std::int64_t step) noexcept override { health_->set_step(step); }
   void give_up(const std::string& why) noexcept override { health_->set_reason(why); }
   double seconds_waiting() const noexcept override { return waited_; }

@@ -87,16 +87,36 @@ void refuse_shared_fifo(const std::string& path, int readers) {
   }
 }
 
+void check_images(const std::string& path, std::size_t count, std::size_t height,
+                  std::size_t width) {
+  if (count == 0 || height * width == 0 || height * width > k_max_pixels) {
+    throw DataError(fmt::format("{}: {} images of {} × {} pixels cannot be trained on", path, count,
+                                height, width));
+  }
+}
+
+bool is_stream(const std::string& images, const std::string& labels) {
+  std::error_code error;
+  return (fs::is_fifo(images, error) || fs::is_fifo(labels, error)) && !images.ends_with(".gz") &&
+         !labels.ends_with(".gz");
+}
+
+Split open_stream(const std::string& images, const std::string& labels) {
+  Split split;
+  split.stream = std::make_shared<SampleStream>(images, labels, k_classes);
+  split.count = split.stream->count();
+  split.features = split.stream->height() * split.stream->width();
+  check_images(images, split.count, split.stream->height(), split.stream->width());
+  return split;
+}
+
 Split load_files(const std::string& images_path, const std::string& labels_path) {
   IdxArray pixels = read_idx(images_path, 3);
   IdxArray classes = read_idx(labels_path, 1);
   Split split;
   split.count = pixels.dimensions[0];
   split.features = std::size_t{pixels.dimensions[1]} * pixels.dimensions[2];
-  if (split.count == 0 || split.features == 0 || split.features > k_max_pixels) {
-    throw DataError(fmt::format("{}: {} images of {} × {} pixels cannot be trained on", images_path,
-                                split.count, pixels.dimensions[1], pixels.dimensions[2]));
-  }
+  check_images(images_path, split.count, pixels.dimensions[1], pixels.dimensions[2]);
   if (classes.dimensions[0] != split.count) {
     throw DataError(fmt::format("{}: {} labels for the {} images of {}", labels_path,
                                 classes.dimensions[0], split.count, images_path));
@@ -122,8 +142,12 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
   const bool has_own = reader.shard == AutoShard::file;
   const auto step = static_cast<std::size_t>(has_own ? reader.workers : 1);
   std::vector<Split> parts;
-  for (auto i = static_cast<std::size_t>(has_own ? reader.worker : 0); i < images.size();
-       i += step) {
+  const auto own = static_cast<std::size_t>(has_own ? reader.worker : 0);
+  if (reader.one_pass && own + step >= images.size() && is_stream(images[own], labels[own]) &&
+      (has_own || reader.workers == 1)) {
+    return open_stream(images[own], labels[own]);
+  }
+  for (std::size_t i = own; i < images.size(); i += step) {
     for (const std::string& path : {images[i], labels[i]}) {
       refuse_shared_fifo(path, has_own ? 1 : reader.workers);
     }
@@ -194,7 +218,7 @@ Dataset load_dataset(const std::string& folder, const Reader& reader) {
 std::uint64_t digest(const Dataset& dataset) {
   std::uint64_t sum = dataset.classes + static_cast<std::uint64_t>(dataset.shard);
   for (const Split* split : {&dataset.train, &dataset.test}) {
-    if (split == &dataset.train && dataset.shard == AutoShard::file) {
+    if (split == &dataset.train && (dataset.shard == AutoShard::file || split->stream)) {
       continue; // Each worker's own.
     }
     sum = xxh64(split->images, sum + split->features);

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "trainer/data/bytes.h"
+#include "trainer/data/stream.h"
 
 namespace trainer {
 
@@ -16,6 +18,7 @@ struct Split {
   Bytes labels; ///< (count), each < classes
   std::size_t count = 0;
   std::size_t features = 0;
+  std::shared_ptr<SampleStream> stream; ///< Where it is not null the samples come from there.
 };
 
 /// Who reads what, as tf.data's AutoShardPolicy has it.
@@ -30,6 +33,8 @@ struct Reader {
   AutoShard shard = AutoShard::data;
   int worker = 0;
   int workers = 1;
+  /// The training samples are taken once, in any order: they may be a stream.
+  bool one_pass = false;
 };
 
 struct Dataset {
@@ -45,8 +50,10 @@ struct Dataset {
 
 /// Reads MNIST's four files from `folder`: {train,t10k}-{images-idx3,labels-idx1}-ubyte, each plain
 /// or with .gz, or as files NAME-00000-of-00004 to NAME-00003-of-00004. A file may be a FIFO, if
-/// one worker alone reads it. Throws DataError naming the file that is missing, damaged or does not
-/// fit another, UsageError where files are fewer than workers or a FIFO would be shared.
+/// one worker alone reads it: a stream where it is plain and all that the worker reads to train on,
+/// and one pass is taken, else read whole. Throws DataError naming the file that is missing,
+/// damaged or does not fit another, UsageError where files are fewer than workers or a FIFO would
+/// be shared.
 Dataset load_dataset(const std::string& folder, const Reader& reader = {});
 
 /// Random images of MNIST's shape, for benchmarks.

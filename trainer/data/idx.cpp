@@ -7,7 +7,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <numeric>
 
 #include "trainer/errors.h"
 
@@ -63,13 +65,15 @@ class GzipFile {
 
 } // namespace
 
-IdxArray read_idx(const std::string& path, std::size_t dimensions) {
-  GzipFile file(path);
-  std::vector<std::uint8_t> header(k_word * (1 + dimensions));
-  const std::size_t got = file.read(header.data(), header.size());
-  if (got < k_word) {
-    throw DataError(fmt::format("{}: {} bytes are no IDX file, its header alone has {}", path, got,
-                                header.size()));
+std::size_t idx_header_size(std::size_t dimensions) { return k_word * (1 + dimensions); }
+
+std::vector<std::uint32_t> parse_idx_header(const std::string& path,
+                                            std::span<const std::uint8_t> header,
+                                            std::size_t dimensions) {
+  const std::size_t size = idx_header_size(dimensions);
+  if (header.size() < k_word) {
+    throw DataError(fmt::format("{}: {} bytes are no IDX file, its header alone has {}", path,
+                                header.size(), size));
   }
   const std::uint32_t magic = big_endian(header.data());
   const auto expected = k_unsigned_bytes << 8 | static_cast<std::uint32_t>(dimensions);
@@ -78,21 +82,32 @@ IdxArray read_idx(const std::string& path, std::size_t dimensions) {
         fmt::format("{}: magic number {} where IDX {} have {}; this is another kind of file", path,
                     magic, dimensions == 1 ? "labels" : "images", expected));
   }
-  if (got < header.size()) {
+  if (header.size() < size) {
     throw DataError(
-        fmt::format("{}: the header is cut off at {} of {} bytes", path, got, header.size()));
+        fmt::format("{}: the header is cut off at {} of {} bytes", path, header.size(), size));
   }
-  IdxArray array;
+  std::vector<std::uint32_t> found;
   std::uint64_t total = 1;
   for (std::size_t i = 1; i <= dimensions; ++i) {
     const std::uint32_t dimension = big_endian(header.data() + i * k_word);
-    array.dimensions.push_back(dimension);
+    found.push_back(dimension);
     if (dimension != 0 && total > k_max_idx_bytes / dimension) {
       throw DataError(fmt::format("{}: dimensions {} are more than {} bytes; the header is damaged",
-                                  path, fmt::join(array.dimensions, " × "), k_max_idx_bytes));
+                                  path, fmt::join(found, " × "), k_max_idx_bytes));
     }
     total *= dimension;
   }
+  return found;
+}
+
+IdxArray read_idx(const std::string& path, std::size_t dimensions) {
+  GzipFile file(path);
+  std::vector<std::uint8_t> header(idx_header_size(dimensions));
+  header.resize(file.read(header.data(), header.size()));
+  IdxArray array;
+  array.dimensions = parse_idx_header(path, header, dimensions);
+  const std::uint64_t total = std::accumulate(array.dimensions.begin(), array.dimensions.end(),
+                                              std::uint64_t{1}, std::multiplies<std::uint64_t>());
   if (auto mapped = file.is_plain() ? Bytes::map(path, header.size(), total) : std::nullopt) {
     array.values = std::move(*mapped);
     return array;

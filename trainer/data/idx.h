@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,14 @@ struct IdxArray {
   std::vector<std::uint32_t> dimensions; ///< Slowest first: count, height, width.
   Bytes values;                          ///< Their product; a plain file's own pages.
 };
+
+std::size_t idx_header_size(std::size_t dimensions);
+
+/// The dimensions in a file's first bytes, of which there are fewer where it ended. Throws
+/// DataError.
+std::vector<std::uint32_t> parse_idx_header(const std::string& path,
+                                            std::span<const std::uint8_t> header,
+                                            std::size_t dimensions);
 
 /// Reads a file, plain or gzip, with that number of dimensions.
 /// Throws DataError naming the file, what was found and what was expected.

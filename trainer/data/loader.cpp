@@ -1,6 +1,6 @@
 #include "trainer/data/loader.h"
 
-#include <array>
+#include <algorithm>
 
 #include "trainer/clock.h"
 
@@ -33,23 +33,37 @@ LoaderOptions loader_options(const Dataset& data, std::size_t batch_size, int ra
   return options;
 }
 
-std::uint64_t all_samples(const Dataset& data, Communicator& communicator) {
+AllSamples all_samples(const Dataset& data, Communicator& communicator) {
   if (data.streams == 1) {
-    return data.train.count;
+    return {data.train.count, data.train.stream != nullptr};
   }
-  // In parts that float32 adds up exactly.
+  // Every rank's count, in parts that float32 holds exactly, and whether it is a stream's.
   constexpr int k_part_bits = 12;
   constexpr std::uint64_t k_part = std::uint64_t{1} << k_part_bits;
-  std::array<float, 4> parts{};
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i] = static_cast<float>(data.train.count >> (k_part_bits * i) & (k_part - 1));
+  constexpr std::size_t k_parts = 4;
+  constexpr std::size_t k_fields = k_parts + 1;
+  const auto ranks = static_cast<std::size_t>(communicator.world_size());
+  std::vector<float> fields(k_fields * ranks);
+  float* const own = fields.data() + k_fields * static_cast<std::size_t>(communicator.rank());
+  for (std::size_t i = 0; i < k_parts; ++i) {
+    own[i] = static_cast<float>(data.train.count >> (k_part_bits * i) & (k_part - 1));
   }
-  communicator.all_reduce(parts, "samples");
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    sum += static_cast<std::uint64_t>(parts[i]) << (k_part_bits * i);
+  own[k_parts] = data.train.stream ? 1.0F : 0.0F;
+  communicator.all_reduce(fields, "samples");
+  AllSamples all;
+  std::uint64_t fewest = UINT64_MAX;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::uint64_t count = 0;
+    for (std::size_t i = 0; i < k_parts; ++i) {
+      count += static_cast<std::uint64_t>(fields[k_fields * rank + i]) << (k_part_bits * i);
+    }
+    all.count += count;
+    all.one_pass = all.one_pass || fields[k_fields * rank + k_parts] > 0;
+    fewest = std::min(fewest, count);
   }
-  return sum / static_cast<std::uint64_t>(communicator.world_size() / data.streams);
+  const auto streams = static_cast<std::uint64_t>(data.streams);
+  all.count = all.one_pass ? fewest * streams : all.count * streams / ranks;
+  return all;
 }
 
 Loader::Loader(const Split& split, const CpuKernels& kernels, const LoaderOptions& options)
@@ -63,6 +77,10 @@ Loader::Loader(const Split& split, const CpuKernels& kernels, const LoaderOption
       labels_(options.batch_size), samples_(options.batch_size) {
   if (options_.samples == 0) {
     options_.samples = split.count;
+  }
+  if (split.stream) {
+    const auto ranks = static_cast<std::size_t>(options.world_size);
+    split.stream->begin(ranks, options.batch_size * ranks);
   }
 }
 
@@ -104,8 +122,9 @@ void Loader::next() {
     const auto rank = static_cast<std::size_t>(options_.rank);
     const auto ranks = static_cast<std::size_t>(options_.world_size);
     global_rows = options_.end - position_;
-    first = global_rows * rank / ranks;
-    rows = global_rows * (rank + 1) / ranks - first;
+    const std::size_t own = global_rows / static_cast<std::size_t>(options_.streams);
+    first = own * rank / ranks;
+    rows = own * (rank + 1) / ranks - first;
   }
   const bool is_padding = rows == 0;
   rows = is_padding ? 1 : rows;
@@ -127,6 +146,10 @@ void Loader::gather(std::uint64_t first, std::size_t rows) {
     labels_.resize(rows);
     samples_.resize(rows);
   }
+  if (split_.stream) {
+    take_from_stream(first, rows);
+    return;
+  }
   // The last rows' lines are asked for before the first are converted: rows lie anywhere in memory.
   constexpr std::size_t k_ahead = 8;
   for (std::size_t row = 0; row < rows + k_ahead; ++row) {
@@ -141,6 +164,14 @@ void Loader::gather(std::uint64_t first, std::size_t rows) {
       labels_[ready] = split_.labels[samples_[ready]];
     }
   }
+}
+
+void Loader::take_from_stream(std::uint64_t first, std::size_t rows) {
+  const std::size_t features = split_.features;
+  streamed_.resize(rows * features);
+  split_.stream->read(static_cast<std::size_t>(options_.rank), first, streamed_,
+                      std::span(labels_).first(rows), options_.while_waiting);
+  kernels_.bytes_to_floats(rows * features, streamed_.data(), images_.data());
 }
 
 } // namespace trainer

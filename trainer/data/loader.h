@@ -15,12 +15,15 @@
 // Shares of a global batch are equal, one after the other in rank order, unless set_share() says
 // otherwise.
 //
+// Samples that come through a FIFO are taken in the order they come, once (data/stream.h).
+//
 // Samples stay bytes; a batch is gathered and converted to floats in [0, 1] when it is asked for,
 // while the next samples' cache lines are already on their way. A thread of its own would only take
 // the core from the rank's arithmetic.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -54,14 +57,23 @@ struct LoaderOptions {
   /// Workers that each have a stream of their own, of which `rank` and `world_size` then are.
   int streams = 1;
   std::uint64_t samples = 0; ///< Of an epoch of all streams; 0: as many as the split has.
+  /// Called now and then while samples of a stream are waited for; may throw.
+  std::function<void()> while_waiting = [] {};
 };
 
 /// Of rank `rank` of `world_size`, whose worker reads `data`; `samples` as all_samples() says.
 LoaderOptions loader_options(const Dataset& data, std::size_t batch_size, int rank, int world_size,
                              std::uint64_t seed, std::uint64_t samples);
 
-/// Of an epoch, of all workers together. Collective.
-std::uint64_t all_samples(const Dataset& data, Communicator& communicator);
+/// An epoch of all workers together.
+struct AllSamples {
+  std::uint64_t count = 0;
+  bool one_pass = false; ///< Some worker's are a stream.
+};
+
+/// All workers' samples; with a stream among them, so many of each as the one that has the fewest,
+/// for it cannot go through them again. Collective.
+AllSamples all_samples(const Dataset& data, Communicator& communicator);
 
 class Loader {
  public:
@@ -106,6 +118,7 @@ class Loader {
   friend class Iterator;
   void next();
   void gather(std::uint64_t first, std::size_t rows);
+  void take_from_stream(std::uint64_t first, std::size_t rows);
   std::uint64_t sample_at(std::uint64_t position);
 
   const Split& split_;
@@ -121,6 +134,7 @@ class Loader {
   Buffer images_;
   std::vector<std::uint8_t> labels_;
   std::vector<std::uint64_t> samples_;
+  std::vector<std::uint8_t> streamed_; ///< (rows, features)
   Batch batch_;
   double seconds_ = 0;
 };
