@@ -26,7 +26,7 @@ constexpr const char* k_scale_manager = "dtrain-scale";
 /// The job, which must not have ended.
 JobObjects living_job(ApiClient& api, const JobRef& ref) {
   JobObjects objects = read_objects(api, ref);
-  const JobSummary summary = summarize(objects.job, objects.launcher);
+  const JobSummary summary = summarize(objects);
   if (is_final(summary.phase)) {
     throw UsageError(fmt::format("job {} has ended ({}): there is nothing to change", ref.name,
                                  phase_name(summary.phase)));
@@ -97,7 +97,7 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
     api.must(api.apply(jobset_path(ref), change, k_suspend_manager));
     return;
   }
-  for (const json* job : {&objects.job, &objects.launcher}) {
+  for (const json* job : {&objects.job, &objects.launcher, &objects.unranked}) {
     if (!job->is_null()) {
       json change = identity_of(*job, "batch/v1", "Job");
       change["spec"] = {{"suspend", suspended}};
@@ -105,6 +105,20 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
                                      escape_url(text_at(*job, "metadata/name"))),
                          change, k_suspend_manager));
     }
+  }
+}
+
+void end_left_over(ApiClient& api, const json& job, const json& unranked) {
+  if (const json* left = left_over(job, unranked)) {
+    const std::string path = fmt::format("{}/{}", jobs_path(text_at(*left, "metadata/namespace")),
+                                         escape_url(text_at(*left, "metadata/name")));
+    api.call(api.merge(path, {{"spec", {{"suspend", true}}}})); // Who may not only looks.
+  }
+}
+
+void end_left_over(ApiClient& api, const JobObjects& objects) {
+  if (objects.set.is_null()) {
+    end_left_over(api, objects.job, objects.unranked);
   }
 }
 

@@ -6,12 +6,18 @@
 
 #include "backends/backend.h"
 #include "backends/kubernetes/api_client.h"
+#include "backends/kubernetes/status.h"
 
 namespace dtrain::kubernetes {
 
 /// The Job controller deletes the Pods of a suspended Job and makes new ones when it is resumed.
 /// Throws NotFound, and UsageError where the job has ended.
 void set_suspended(ApiClient& api, const JobRef& ref, bool suspended);
+
+/// Ends what of the job has not ended with it (left_over()), as well as we may. A JobSet's
+/// controller does that itself.
+void end_left_over(ApiClient& api, const nlohmann::json& job, const nlohmann::json& unranked);
+void end_left_over(ApiClient& api, const JobObjects& objects);
 
 /// Renders the job anew with so many workers, from the description that its ConfigMap keeps;
 /// applies the ConfigMap, then the Job's counts. Pods that run keep the environment they have.

@@ -1,5 +1,6 @@
 #include "backends/kubernetes/follow.h"
 
+#include "backends/kubernetes/change.h"
 #include "backends/kubernetes/log_merge.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/pod_log.h"
@@ -173,6 +174,7 @@ void watch_job(ApiClient& api, const JobRef& ref, const StatusSink& sink) {
         }
       }
       if (is_final(status.phase)) {
+        end_left_over(api, objects);
         return;
       }
     }
@@ -209,7 +211,10 @@ void read_logs(ApiClient& api, const JobRef& ref, const LogQuery& query, const L
       } else {
         JobObjects objects = watched.objects();
         reader.update(objects);
-        is_over = is_final(summarize(objects.job, objects.launcher).phase);
+        is_over = is_final(summarize(objects).phase);
+        if (is_over) { // Else its Pods, and with them their logs, would not end.
+          end_left_over(api, objects);
+        }
         if (query.on_wait && (wants_events(objects) || wants_queue(objects))) {
           std::string now = status_of(objects).reason;
           if (now != reason && !now.empty()) {

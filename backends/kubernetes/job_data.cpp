@@ -7,11 +7,13 @@
 #include "backends/kubernetes/placement.h"
 #include "backends/kubernetes/template_data.h"
 #include "backends/kubernetes/volumes.h"
+#include "submit/errors.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <numeric>
+#include <tuple>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -38,6 +40,12 @@ std::string roles_text(const std::vector<Role>& roles) {
   return text;
 }
 
+/// What a Job's Pods have in common.
+auto asks(const Role& role) {
+  return std::tie(role.gpus, role.image, role.cpu, role.cpu_limit, role.memory, role.memory_limit,
+                  role.selectors, role.annotations);
+}
+
 /// The places of those on which the job's success hangs, "0-2"; empty: all.
 std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
   if (job.success_policy == "ChiefWorker") {
@@ -62,19 +70,54 @@ int instances_of(const std::vector<Role>& roles) {
 
 bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
 
-std::string pod_owner_name(const JobSpec& job, std::string_view role) {
-  return role_job_name(job.name, role) + (has_jobset(job) ? "-0" : "");
+std::vector<std::vector<Role>> role_groups(const JobSpec& job) {
+  const std::vector<Role> roles = job_roles(job);
+  if (has_launcher(job)) {
+    return {{roles.begin() + 1, roles.end()}, {roles.front()}};
+  }
+  std::vector<std::vector<Role>> groups(2);
+  for (const Role& role : roles) {
+    groups[role.ranked || asks(role) == asks(roles[0]) ? 0 : 1].push_back(role);
+  }
+  for (const std::vector<Role>& group : groups) {
+    for (const Role& role : group) {
+      if (asks(role) != asks(group[0])) {
+        throw UsageError(fmt::format("the roles {} and {} differ in image, resources, selectors or "
+                                     "annotations: on Kubernetes they are Pods of one Indexed Job "
+                                     "and ask for the same",
+                                     group[0].name, role.name));
+      }
+    }
+  }
+  if (groups[1].empty()) {
+    groups.pop_back();
+  }
+  return groups;
+}
+
+std::string group_name(const std::vector<Role>& group) {
+  const bool owns_rest = group[0].ranked || !group[0].runs_command;
+  return owns_rest ? k_worker_role : group[0].name;
+}
+
+std::string pod_owner_name(const JobSpec& job, std::string_view group) {
+  return role_job_name(job.name, group) + (has_jobset(job) ? "-0" : "");
 }
 
 json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecrets& secrets) {
   const bool launcher = roles[0].name == k_launcher;
-  const std::string decides = has_launcher(job) ? "" : deciding(job, roles);
+  const std::string group = group_name(roles);
+  const bool owns_rest = group == k_worker_role;
+  const std::string decides = has_launcher(job) || !owns_rest ? "" : deciding(job, roles);
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
-               {"job_object", role_job_name(job.name, launcher ? k_launcher : k_worker_role)},
+               {"job_object", role_job_name(job.name, group)},
                {"launcher", launcher},
+               {"group", section(!owns_rest, {{"role", group}})},
                {"has_ssh", has_launcher(job)},
-               {"script", roles[0].runs_command ? "/etc/dtrain/start.sh" : "/etc/dtrain/worker.sh"},
+               {"script", !roles[0].runs_command  ? "/etc/dtrain/worker.sh"
+                          : launcher || owns_rest ? "/etc/dtrain/start.sh"
+                                                  : "/etc/dtrain/unranked.sh"},
                {"type", find_job_type(job.type)->trainer},
                {"roles", roles_text(roles)},
                {"instances", instances_of(roles)},
@@ -92,9 +135,9 @@ json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecre
                {"replace_from_lost_node", !keeps_from_disruption(job)}};
   data["success"] = section(!decides.empty(), {{"indexes", decides}});
   data["labels"] = pairs(job.labels, "--label");
-  data["board"] = section(job.tensorboard && !launcher, {{"url", board_url(job)}});
+  data["board"] = section(job.tensorboard && owns_rest, {{"url", board_url(job)}});
   data["annotations"] = pairs(roles[0].annotations, "--annotation");
-  data["queue"] = section(in_kueue(job) && !launcher && !has_jobset(job), {{"name", job.queue}});
+  data["queue"] = section(in_kueue(job) && owns_rest && !has_jobset(job), {{"name", job.queue}});
   data["volcano"] = gang_api(job) == GangApi::volcano;
   data["coscheduling"] = gang_api(job) == GangApi::coscheduling;
   data["active_deadline"] =

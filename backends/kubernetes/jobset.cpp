@@ -106,6 +106,16 @@ json job_in_set(const json& set, std::string_view role, const std::vector<Object
   return job;
 }
 
+std::string unranked_role(const json& set) {
+  for (const json& each : member(set, "spec/replicatedJobs")) {
+    const std::string name = text_at(each, "name");
+    if (name != k_worker_role && name != k_launcher) {
+      return name;
+    }
+  }
+  return {};
+}
+
 std::string jobsets_path(std::string_view namespace_name) {
   const std::string api = fmt::format("/apis/{}/{}", k_jobset_group, k_jobset_version);
   return namespace_name.empty()

@@ -60,10 +60,16 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     for (const json& pod : listings[1].items) {
       nodes[owner_uid(pod)] = text_at(pod, "spec/nodeName");
     }
-    std::map<std::string, const json*> launchers; // By the uid of the Job that owns them.
+    const json none;
+    struct Others {
+      const json* launcher;
+      const json* unranked;
+    };
+    std::map<std::string, Others> others; // By the uid of the Job that owns them.
     for (const json& job : listings[0].items) {
-      if (label(job, k_role_label) == k_launcher) {
-        launchers[root_uid(job)] = &job;
+      if (const std::string role = label(job, k_role_label); !role.empty()) {
+        Others& of_job = others.try_emplace(root_uid(job), Others{&none, &none}).first->second;
+        (role == k_launcher ? of_job.launcher : of_job.unranked) = &job;
       }
     }
     std::vector<JobSummary> summaries;
@@ -73,20 +79,22 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
         parts.push_back(std::make_shared<json>(job));
         continue;
       }
-      if (label(job, k_role_label) == k_launcher) {
+      if (!label(job, k_role_label).empty()) {
         continue;
       }
       const std::string uid = text_at(job, "metadata/uid");
-      const auto launcher = launchers.find(uid);
-      const bool launched = launcher != launchers.end();
-      summaries.push_back(summarize(job, launched ? *launcher->second : json()));
-      const auto node = nodes.find(launched ? text_at(*launcher->second, "metadata/uid") : uid);
+      const auto found = others.find(uid);
+      const Others of_job = found == others.end() ? Others{&none, &none} : found->second;
+      summaries.push_back(summarize(job, *of_job.launcher, *of_job.unranked));
+      end_left_over(api(), job, *of_job.unranked);
+      const bool launched = !of_job.launcher->is_null();
+      const auto node = nodes.find(launched ? text_at(*of_job.launcher, "metadata/uid") : uid);
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
     for (const json& set : list_sets(query.namespace_name)) {
       const json launcher = job_in_set(set, k_launcher, parts);
       const json job = job_in_set(set, k_worker_role, parts);
-      summaries.push_back(summarize(job, launcher));
+      summaries.push_back(summarize(job, launcher, job_in_set(set, unranked_role(set), parts)));
       const auto node = nodes.find(text_at(launcher.is_null() ? job : launcher, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
@@ -97,6 +105,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     JobObjects objects = read_objects(api(), ref);
     JobStatus status = status_of(objects);
     add_last_lines(api(), objects, status);
+    end_left_over(api(), objects);
     return status;
   }
 

@@ -87,7 +87,7 @@ std::string queue_of(const JobObjects& objects) {
 
 bool wants_queue(const JobObjects& objects) {
   return (is_suspended(objects.job) || is_suspended(objects.launcher)) &&
-         !queue_of(objects).empty() && !is_final(summarize(objects.job, objects.launcher).phase);
+         !queue_of(objects).empty() && !is_final(summarize(objects).phase);
 }
 
 std::string workloads_path(std::string_view namespace_name) {

@@ -156,10 +156,11 @@ std::string why_pending(const JobObjects& objects) {
   if (reason.empty()) {
     auto pods = latest_pods(objects);
     if (std::find(pods.begin(), pods.end(), nullptr) != pods.end()) {
-      reason = latest_event(
-          objects,
-          {text_at(objects.job, "metadata/uid"), text_at(objects.launcher, "metadata/uid")},
-          {"FailedCreate"});
+      reason = latest_event(objects,
+                            {text_at(objects.job, "metadata/uid"),
+                             text_at(objects.launcher, "metadata/uid"),
+                             text_at(objects.unranked, "metadata/uid")},
+                            {"FailedCreate"});
       if (reason.find("exceeded quota") != std::string::npos) {
         reason = "the namespace's quota is used up: " + reason;
       } else if (reason.find("failed quota") != std::string::npos) {
@@ -190,7 +191,7 @@ std::string why_pending(const JobObjects& objects) {
 }
 
 std::string why_failed(const JobObjects& objects) {
-  for (const json* job : {&objects.launcher, &objects.job}) {
+  for (const json* job : {&objects.launcher, &objects.job, &objects.unranked}) {
     for (const char* type : {"Failed", "FailureTarget"}) {
       const json& failed = condition(*job, type);
       if (text_at(failed, "status") == "True") {

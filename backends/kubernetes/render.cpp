@@ -16,7 +16,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cctype>
-#include <tuple>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -25,36 +24,16 @@ using nlohmann::json;
 
 constexpr std::size_t k_longest_host_name = 63;
 
-/// The Pods of a Job are made from one template.
-void check_roles(const std::vector<Role>& roles) {
-  const auto asks = [](const Role& role) {
-    return std::tie(role.gpus, role.image, role.cpu, role.cpu_limit, role.memory, role.memory_limit,
-                    role.selectors, role.annotations);
-  };
-  for (const Role& role : roles) {
-    if (asks(role) != asks(roles[0])) {
-      throw UsageError(fmt::format("the roles {} and {} differ in image, resources, selectors or "
-                                   "annotations: on Kubernetes they are Pods of one Indexed Job "
-                                   "and ask for the same{}",
-                                   roles[0].name, role.name,
-                                   role.gpus == roles[0].gpus
-                                       ? ""
-                                       : fmt::format("; GPUs: {} and {} (--ps-gpus={})",
-                                                     roles[0].gpus, role.gpus, roles[0].gpus)));
-    }
-  }
-}
-
-void check_names(const JobSpec& job, const std::vector<Role>& roles) {
-  if (roles[0].image.empty()) {
+void check_names(const JobSpec& job, const std::vector<Role>& group) {
+  if (group[0].image.empty()) {
     throw UsageError("--image is needed on Kubernetes: the container image that the ranks run in");
   }
-  std::string last = instance_name(pod_owner_name(job, k_worker_role), instances_of(roles) - 1);
+  std::string last = instance_name(pod_owner_name(job, group_name(group)), instances_of(group) - 1);
   if (last.size() > k_longest_host_name) {
     throw UsageError(fmt::format("--name={}: {} characters at most with {} Pods on Kubernetes, "
                                  "so that the host name {} fits into {}",
                                  job.name, k_longest_host_name - (last.size() - job.name.size()),
-                                 instances_of(roles), last, k_longest_host_name));
+                                 instances_of(group), last, k_longest_host_name));
   }
   if (std::isdigit(static_cast<unsigned char>(job.name[0])) != 0) {
     throw UsageError(fmt::format(
@@ -116,14 +95,16 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
         "stays with its log until the Job goes (--ttl-after-finished): leave it out",
         job.clean_task_policy));
   }
-  std::vector<Role> roles = job_roles(job);
-  std::vector<Role> launcher;
-  if (has_launcher(job)) {
-    launcher.assign(roles.begin(), roles.begin() + 1);
-    roles.erase(roles.begin());
+  const std::vector<std::vector<Role>> groups = role_groups(job);
+  for (const std::vector<Role>& group : groups) {
+    check_names(job, group);
   }
-  check_roles(roles);
-  check_names(job, roles);
+  if (groups.size() > 1 && !has_launcher(job) && in_kueue(job) && !has_jobset(job)) {
+    throw UsageError(fmt::format(
+        "--queue={}: {} asks for other than the ranks and is a Job of its own, which Kueue would "
+        "admit by itself: add --api=jobset, which is admitted whole",
+        job.queue, group_name(groups[1])));
+  }
   Plan plan;
   plan.job = job;
   plan.templates = templates;
@@ -134,11 +115,12 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   json names = {{"name", job.name},
                 {"namespace", job.namespace_name},
                 {"job_object", role_job_name(job.name, k_worker_role)}};
-  std::vector<Plan::Document> jobs = {
-      {k_job_document, render_document(templates, k_job_document, job_data(job, roles, secrets))}};
-  if (!launcher.empty()) {
-    jobs.push_back({"launcher.yaml",
-                    render_document(templates, k_job_document, job_data(job, launcher, secrets))});
+  std::vector<Plan::Document> jobs;
+  int instances = 0;
+  for (const std::vector<Role>& group : groups) {
+    jobs.push_back({jobs.empty() ? k_job_document : group_name(group) + ".yaml",
+                    render_document(templates, k_job_document, job_data(job, group, secrets))});
+    instances += instances_of(group);
   }
   if (has_jobset(job)) {
     add_set(job, jobs, plan);
@@ -149,10 +131,9 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   add(k_config_document, config_data(job, templates));
   add(k_secret_document, secret_data(names, shown_contents(job, secrets)));
   if (gang_api(job) != GangApi::none) {
-    add(k_group_document,
-        group_data(job, names, instances_of(roles) + static_cast<int>(launcher.size())));
+    add(k_group_document, group_data(job, names, instances));
   }
-  if (!launcher.empty() && !has_jobset(job)) {
+  if (jobs.size() > 1 && !has_jobset(job)) {
     plan.documents.push_back(jobs[1]);
   }
   if (job.tensorboard) {

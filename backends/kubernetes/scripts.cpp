@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <set>
 
 namespace dtrain::kubernetes {
@@ -65,22 +66,22 @@ GangPlace gang_of(const JobSpec& job) {
   gang.hostfile_path = k_hostfile_path;
   gang.max_restarts = job.max_restarts;
   gang.master_port = k_master_port;
-  const std::vector<Role> roles = job_roles(job);
   const bool launched = has_launcher(job);
-  const std::string host = pod_owner_name(job, launched ? k_launcher : k_worker_role);
-  for (const Role& role : roles) {
-    if (launched && role.name != k_launcher) {
-      for (int index = 0; index < role.replicas; ++index) {
-        gang.launcher_hosts.push_back(
-            fmt::format("{}-{}.{}", pod_owner_name(job, k_worker_role), index, job.name));
+  for (const std::vector<Role>& group : role_groups(job)) {
+    const std::string owner = pod_owner_name(job, group_name(group));
+    int place = 0;
+    for (const Role& role : group) {
+      for (int index = 0; index < role.replicas; ++index, ++place) {
+        std::string host = fmt::format("{}-{}.{}", owner, place, job.name);
+        if (!role.runs_command) {
+          gang.launcher_hosts.push_back(std::move(host));
+          continue;
+        }
+        gang.ranks.push_back({.role = role.name,
+                              .index = index,
+                              .host = std::move(host),
+                              .port = role.port == 0 ? k_tf_port : role.port});
       }
-      continue;
-    }
-    for (int index = 0; index < role.replicas; ++index) {
-      gang.ranks.push_back({.role = role.name,
-                            .index = index,
-                            .host = fmt::format("{}-{}.{}", host, gang.ranks.size(), job.name),
-                            .port = role.port == 0 ? k_tf_port : role.port});
     }
   }
   gang.torchrun_nproc = job.nproc_per_node;
@@ -89,16 +90,19 @@ GangPlace gang_of(const JobSpec& job) {
   return gang;
 }
 
-std::string start_script(const JobSpec& job, const Templates& templates) {
+std::string start_script(const JobSpec& job, const std::vector<Role>& group,
+                         const Templates& templates) {
   GangPlace gang = gang_of(job);
   json data;
   data["roles"] = json::array();
-  int first = 0;
-  for (const Role& role : job_roles(job)) {
-    if (!role.runs_command) {
-      continue; // These run worker.sh.
-    }
-    json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
+  const auto of_group = std::find_if(gang.ranks.begin(), gang.ranks.end(),
+                                     [&](const auto& rank) { return rank.role == group[0].name; });
+  const auto before = static_cast<int>(of_group - gang.ranks.begin()); // In Jobs before this one.
+  int first = before;
+  for (const Role& role : group) {
+    json own = {{"first", first - before},
+                {"end", first - before + role.replicas},
+                {"ranked", role.ranked}};
     own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
     own["environment"] = json::array();
     for (const auto& [name, value] : rank_env(gang, first)) {
@@ -118,6 +122,13 @@ std::string start_script(const JobSpec& job, const Templates& templates) {
 
   data["user_environment"] = user_environment(job);
   data["has_launcher"] = has_launcher(job);
+  data["watched"] = json::array(); // The ranks, by roles that have a Job without any.
+  for (auto rank = gang.ranks.begin(); rank != of_group; ++rank) {
+    if (is_ranked_role(rank->role)) {
+      data["watched"].push_back({{"host", rank->host}});
+    }
+  }
+  data["has_watched"] = before > 0;
   data["command"] = json::array();
   for (const std::string& word : program_of(job)) {
     data["command"].push_back({{"word", word}});
@@ -140,7 +151,12 @@ json config_data(const JobSpec& job, const Templates& templates) {
       data["binaries"].push_back({{"key", key}, {"base64", base64_encode(script)}});
     }
   };
-  add("start.sh", start_script(job, templates));
+  for (const std::vector<Role>& group : role_groups(job)) {
+    if (group[0].runs_command) { // Others run worker.sh.
+      const bool unranked = !group[0].ranked && !has_launcher(job);
+      add(unranked ? "unranked.sh" : "start.sh", start_script(job, group, templates));
+    }
+  }
   if (job.sync_mode == "git") {
     const auto [url, ref] = split_ref(job.sync_source);
     add("code.sh", render_document(templates, "code.sh",

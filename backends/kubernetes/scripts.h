@@ -1,13 +1,14 @@
 // What a job's Pods run: the ConfigMap's scripts, and where the ranks of which they speak will be.
 #pragma once
 
-#include "submit/job_spec.h"
+#include "submit/job_roles.h"
 #include "submit/rank_env.h"
 #include "submit/templates.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <string>
+#include <vector>
 
 namespace dtrain::kubernetes {
 
@@ -22,8 +23,9 @@ inline constexpr const char* k_hostfile_path = "/etc/dtrain/hostfile";
 /// Where the job's ranks will be. The uid and the token are the Pods' own to know: empty.
 GangPlace gang_of(const JobSpec& job);
 
-/// start.sh for this job.
-std::string start_script(const JobSpec& job, const Templates& templates = {});
+/// What the Pods of such a group of role_groups() start with: start.sh, or unranked.sh.
+std::string start_script(const JobSpec& job, const std::vector<Role>& group,
+                         const Templates& templates = {});
 
 /// What configmap.yaml is filled with: the scripts, the host file and the job itself.
 nlohmann::json config_data(const JobSpec& job, const Templates& templates);

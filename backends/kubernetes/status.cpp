@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <charconv>
 #include <tuple>
+#include <utility>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -26,25 +27,59 @@ bool is_ending(const json& job) {
   return has_condition(job, "FailureTarget") || has_condition(job, "SuccessCriteriaMet");
 }
 
+bool is_ending(const JobObjects& objects) {
+  return is_ending(objects.job) || is_ending(objects.launcher) || is_ending(objects.unranked);
+}
+
 /// The phase as far as the Jobs alone tell it.
-Phase phase_of(const json& job, const json& launcher) {
+Phase phase_of(const json& job, const json& launcher, const json& unranked) {
   if (has_condition(launcher.is_null() ? job : launcher, "Complete")) {
     return Phase::succeeded;
   }
-  if (has_condition(job, "Failed") || has_condition(launcher, "Failed")) {
+  if (has_condition(job, "Failed") || has_condition(launcher, "Failed") ||
+      has_condition(unranked, "Failed")) {
     return Phase::failed;
   }
   if (is_suspended(job) || is_suspended(launcher)) {
     return Phase::queuing;
   }
-  if (is_ending(job) || is_ending(launcher)) {
+  if (is_ending(job) || is_ending(launcher) || is_ending(unranked)) {
     return Phase::running;
   }
   const auto is_up = [](const json& each) {
     std::int64_t up = number_at(each, "status/ready") + number_at(each, "status/succeeded");
     return up >= number_at(each, "spec/completions", 1);
   };
-  return is_up(job) && (launcher.is_null() || is_up(launcher)) ? Phase::running : Phase::pending;
+  const bool all_up = is_up(job) && (launcher.is_null() || is_up(launcher)) &&
+                      (unranked.is_null() || is_up(unranked));
+  return all_up ? Phase::running : Phase::pending;
+}
+
+/// The job's Jobs, in the order of their instances.
+std::vector<const json*> jobs_of(const JobObjects& objects) {
+  std::vector<const json*> jobs;
+  for (const json* job : {&objects.launcher, &objects.job, &objects.unranked}) {
+    if (!job->is_null()) {
+      jobs.push_back(job);
+    }
+  }
+  return jobs;
+}
+
+int completions_of(const json& job) {
+  return static_cast<int>(number_at(job, "spec/completions", 1));
+}
+
+/// The Job of the instance in that place, and its place there.
+std::pair<const json*, int> owner_of(const JobObjects& objects, int place) {
+  const std::vector<const json*> jobs = jobs_of(objects);
+  for (const json* job : jobs) {
+    if (place < completions_of(*job) || job == jobs.back()) {
+      return {job, place};
+    }
+    place -= completions_of(*job);
+  }
+  return {&objects.job, place};
 }
 
 /// That says how the Pod fares: the one that brings code, where that failed, else the main one.
@@ -173,7 +208,26 @@ bool is_suspended(const json& job) {
   return suspend.is_boolean() && suspend.get<bool>();
 }
 
-JobSummary summarize(const json& job, const json& launcher) {
+const json* left_over(const json& job, const json& unranked) {
+  const auto has_ended = [](const json& each) {
+    return has_condition(each, "Complete") || has_condition(each, "Failed");
+  };
+  if (unranked.is_null() || has_ended(job) == has_ended(unranked)) {
+    return nullptr;
+  }
+  const bool of_ranks = has_ended(unranked); // Servers that ended well may be ahead of the ranks.
+  if (of_ranks && !has_condition(unranked, "Failed")) {
+    return nullptr;
+  }
+  const json& other = of_ranks ? job : unranked;
+  return is_suspended(other) ? nullptr : &other;
+}
+
+JobSummary summarize(const JobObjects& objects) {
+  return summarize(objects.job, objects.launcher, objects.unranked);
+}
+
+JobSummary summarize(const json& job, const json& launcher, const json& unranked) {
   const json& decides = launcher.is_null() ? job : launcher;
   JobSummary summary;
   summary.name = label(job, k_job_label);
@@ -185,20 +239,26 @@ JobSummary summarize(const json& job, const json& launcher) {
       summary.labels.push_back(key + "=" + value.get<std::string>());
     }
   }
-  summary.phase = phase_of(job, launcher);
+  summary.phase = phase_of(job, launcher, unranked);
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));
   summary.ended = parse_time(text_at(decides, "status/completionTime"));
   if (summary.phase == Phase::failed) {
-    const json& failed = has_condition(decides, "Failed") ? decides : job;
+    const json& failed = has_condition(decides, "Failed") ? decides
+                         : has_condition(job, "Failed")   ? job
+                                                          : unranked;
     if (const json& entry = condition(failed, "Failed"); !entry.is_null()) {
       summary.ended = parse_time(text_at(entry, "lastTransitionTime"));
     }
   }
-  int gpus = gpus_of(member(job, "spec/template/spec"));
-  summary.gpus_requested = gpus * static_cast<int>(number_at(job, "spec/completions", 1));
-  summary.gpus_allocated =
-      is_final(summary.phase) ? 0 : gpus * static_cast<int>(number_at(job, "status/ready"));
+  for (const json* each : {&job, &unranked}) {
+    if (!each->is_null()) {
+      const int gpus = gpus_of(member(*each, "spec/template/spec"));
+      summary.gpus_requested += gpus * completions_of(*each);
+      summary.gpus_allocated +=
+          is_final(summary.phase) ? 0 : gpus * static_cast<int>(number_at(*each, "status/ready"));
+    }
+  }
   return summary;
 }
 
@@ -216,6 +276,7 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
       objects.set = *set;
       objects.job = job_in_set(*set, k_worker_role, jobs);
       objects.launcher = job_in_set(*set, k_launcher, jobs);
+      objects.unranked = job_in_set(*set, unranked_role(*set), jobs);
     }
   }
   const std::string root = role_job_name(name, k_worker_role);
@@ -226,25 +287,36 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
   }
   const std::string uid = text_at(objects.job, "metadata/uid");
   for (const ObjectPtr& job : jobs) {
-    if (label(*job, k_role_label) == k_launcher && root_uid(*job) == uid) {
-      objects.launcher = *job;
+    if (const std::string role = label(*job, k_role_label);
+        !role.empty() && !uid.empty() && root_uid(*job) == uid) {
+      (role == k_launcher ? objects.launcher : objects.unranked) = *job;
     }
   }
-  const std::string launcher_uid = text_at(objects.launcher, "metadata/uid");
-  std::copy_if(pods.begin(), pods.end(), std::back_inserter(objects.pods),
-               [&](const ObjectPtr& pod) {
-                 const std::string owner = owner_uid(*pod);
-                 return !owner.empty() && (owner == uid || owner == launcher_uid);
-               });
+  const std::vector<const json*> all = jobs_of(objects);
+  std::copy_if(
+      pods.begin(), pods.end(), std::back_inserter(objects.pods), [&](const ObjectPtr& pod) {
+        const std::string owner = owner_uid(*pod);
+        return !owner.empty() && std::any_of(all.begin(), all.end(), [&](const json* each) {
+          return text_at(*each, "metadata/uid") == owner;
+        });
+      });
   return objects;
 }
 
 int place_of(const JobObjects& objects, const json& pod) {
   const int index = index_of(pod);
-  if (objects.launcher.is_null() || index < 0) {
+  const std::vector<const json*> jobs = jobs_of(objects);
+  if (jobs.size() < 2 || index < 0) {
     return index;
   }
-  return owner_uid(pod) == text_at(objects.launcher, "metadata/uid") ? index : index + 1;
+  int first = 0;
+  for (const json* job : jobs) {
+    if (owner_uid(pod) == text_at(*job, "metadata/uid")) {
+      return first + index;
+    }
+    first += completions_of(*job);
+  }
+  return -1;
 }
 
 std::string telling_container(const json& pod) {
@@ -253,8 +325,10 @@ std::string telling_container(const json& pod) {
 }
 
 std::vector<const json*> latest_pods(const JobObjects& objects) {
-  auto count = static_cast<std::size_t>(number_at(objects.job, "spec/completions", 1)) +
-               (objects.launcher.is_null() ? 0U : 1U);
+  std::size_t count = 0;
+  for (const json* job : jobs_of(objects)) {
+    count += static_cast<std::size_t>(completions_of(*job));
+  }
   std::vector<const json*> latest(count, nullptr);
   for (const ObjectPtr& shared : objects.pods) {
     const json& pod = *shared;
@@ -294,9 +368,8 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  const Phase phase = phase_of(objects.job, objects.launcher);
-  if (is_final(phase) || phase == Phase::queuing || is_ending(objects.job) ||
-      is_ending(objects.launcher)) {
+  const Phase phase = phase_of(objects.job, objects.launcher, objects.unranked);
+  if (is_final(phase) || phase == Phase::queuing || is_ending(objects)) {
     return false;
   }
   for (const json* pod : latest_pods(objects)) {
@@ -309,28 +382,26 @@ bool wants_events(const JobObjects& objects) {
 
 JobStatus status_of(const JobObjects& objects) {
   JobStatus status;
-  static_cast<JobSummary&>(status) = summarize(objects.job, objects.launcher);
+  static_cast<JobSummary&>(status) = summarize(objects);
   status.uid = text_at(objects.job, "metadata/uid");
   status.tensorboard = annotation(objects.job, k_board_annotation);
   status.gpus_allocated = 0;
   status.restarts = static_cast<int>(number_at(objects.job, "status/restarts")); // Of a JobSet.
   int index = 0;
   bool all_up = true;
-  const bool has_launcher = !objects.launcher.is_null();
-  const bool ending = is_ending(objects.job) || is_ending(objects.launcher);
+  const bool ending = is_ending(objects);
   for (const json* pod : latest_pods(objects)) {
     InstanceStatus instance;
-    const bool of_launcher = has_launcher && index == 0;
-    const json& owner = of_launcher ? objects.launcher : objects.job;
+    const auto [owner, place] = owner_of(objects, index);
     if (pod != nullptr) {
       instance = instance_status(*pod);
       status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
-      instance.name = instance_of(owner, index - (has_launcher && !of_launcher ? 1 : 0));
+      instance.name = instance_of(*owner, place);
       instance.phase = is_final(status.phase) ? status.phase
                        : ending               ? Phase::failed
                                               : Phase::pending;
-      instance.gpus = gpus_of(member(owner, "spec/template/spec"));
+      instance.gpus = gpus_of(member(*owner, "spec/template/spec"));
     }
     instance.is_chief = index == 0;
     if (status.phase == Phase::succeeded) {

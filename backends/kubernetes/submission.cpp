@@ -102,7 +102,7 @@ json owned_by(const json& job) {
 }
 
 /// What is known only when the owner is there.
-void adopt(json& object, const json& job, bool has_launcher) {
+void adopt(json& object, const json& job, bool of_several_jobs) {
   object["metadata"]["ownerReferences"] = owned_by(job);
   if (text_at(object, "kind") != "Service" || !object["spec"]["selector"].contains(k_job_label)) {
     return;
@@ -112,9 +112,9 @@ void adopt(json& object, const json& job, bool has_launcher) {
   }
   if (text_at(job, "kind") == "JobSet") {
     object["spec"]["selector"][k_jobset_uid_label] = job["metadata"]["uid"];
-  } else if (!has_launcher) {
-    // A job of the same name that was just deleted may have Pods that are still ending. A
-    // launcher's have another owner, and tell strangers by their key.
+  } else if (!of_several_jobs) {
+    // A job of the same name that was just deleted may have Pods that are still ending. Those of
+    // several Jobs have several owners.
     object["spec"]["selector"][k_owner_uid_label] = job["metadata"]["uid"];
   }
 }
@@ -226,6 +226,9 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
   report(tell, {.step = SubmitStep::check});
   std::vector<json> objects = objects_of(plan);
   const bool has_launcher = find_job_type(plan.job.type)->has_launcher;
+  const auto of_jobs = std::count_if(objects.begin(), objects.end(), [](const json& object) {
+    return text_at(object, "kind") == "Job";
+  });
   const std::map<std::string, std::string> contents = secret_contents(plan);
   const bool needs = require_objects(api, plan);
   require_apis(api, plan.job);
@@ -255,7 +258,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
             api.merge(path_of(runtime), {{"metadata", {{"ownerReferences", owned_by(job)}}}}));
         continue;
       }
-      adopt(objects[i], job, has_launcher);
+      adopt(objects[i], job, of_jobs > 1);
       if (text_at(objects[i], "kind") == "Secret") {
         objects[i].erase("stringData"); // What the plan shows.
         for (const auto& [key, content] : contents) {

@@ -49,6 +49,28 @@ until has_address "$MASTER_ADDR"; do
   fi
   sleep 0.2 || sleep 1
 done
+{{#has_watched}}
+# A Job whose roles have no rank is not ended by the cluster when the ranks' has, but by dtrain, when
+# somebody looks. Where nobody does, it ends itself: when no rank has had an address for 5 minutes,
+# although the cluster's DNS answers.
+watch_ranks() {
+  seen=no missing=0
+  while [ "$missing" -lt 30 ]; do
+    sleep 10 || return
+    for host in{{#watched}} {{host}}{{/watched}} ''; do
+      [ -z "$host" ] || ! getent hosts "$host" || break
+    done
+    if [ -n "$host" ]; then
+      seen=yes missing=0
+    elif [ "$seen" = yes ] && getent hosts kubernetes.default.svc; then
+      missing=$((missing + 1))
+    fi
+  done >/dev/null 2>&1
+  echo "dtrain: no rank has been there for 5 minutes: the job has ended" >&2
+  kill -TERM $$
+}
+! command -v getent >/dev/null || watch_ranks &
+{{/has_watched}}
 {{^has_launcher}}
 exec{{#command}} {{word}}{{/command}}
 {{/has_launcher}}

@@ -1,8 +1,10 @@
 """Jobs whose instances are not all workers."""
 import json
+import re
+import signal
 
 from engines.kubernetes.fixtures import BUSYBOX
-from harness import EXIT_JOB_FAILED, EXIT_USAGE
+from harness import EXIT_JOB_FAILED, EXIT_USAGE, until
 
 WHO = 'echo "$ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, rank ${RANK-none} of ${WORLD_SIZE-none}"'
 
@@ -48,7 +50,79 @@ def test_tf_config_names_hosts_that_resolve(kube):
                       "task": {"type": "worker", "index": 0}}
 
 
-def test_roles_that_ask_for_different_things_are_refused_by_name(kube):
-    result = kube.dtrain("submit", "tfjob", "--name=mix", BUSYBOX, "--gpus=1", "--ps=1", "--",
-                         "true", expect=EXIT_USAGE)
-    assert "--ps-gpus=1" in result.err and result.err.count("\n") == 1
+SERVER = "case $ROLE_NAME in ps|evaluator) exec sleep 600;; esac; "
+
+
+def active(cluster, name):
+    """Of each Job, the Pods that have not ended."""
+    items = json.loads(cluster.kubectl("get", "jobs", "-l", f"dtrain/job={name}", "-o", "json"))["items"]
+    return {item["metadata"]["name"]: item["status"].get("active", 0) for item in items}
+
+
+def test_servers_that_ask_for_less_than_the_workers_end_with_them(kube, cluster):
+    kube.dtrain("submit", "tfjob", "--name=few", BUSYBOX, "--gpus=1", "--workers=2", "--ps=1",
+                "--evaluator", "--success-policy=AllWorkers", "--", "sh", "-c",
+                f"{WHO}; echo $TF_CONFIG; {SERVER} sleep 1")
+    job = kube.wait_for_end("few", 0)
+    assert [instance["name"] for instance in job["instances"]] == [
+        "worker-0", "worker-1", "evaluator-0", "ps-0"]
+    assert [instance["requestGPUs"] for instance in job["instances"]] == [1, 1, 1, 0]
+    lines = kube.lines("few", "-i", "worker-1")
+    assert lines[0] == "worker 1 of 2, rank 1 of 2"
+    assert json.loads(lines[1])["cluster"]["ps"] == ["few-ps-0.few:2222"]
+    [row] = [row for row in kube.dtrain("list", "-o", "json").json() if row["name"] == "few"]
+    assert (row["status"], row["requestGPUs"]) == ("SUCCEEDED", 3)
+    until(lambda: active(cluster, "few") == {"few-worker": 0, "few-ps": 0}, "all have ended", 60)
+
+
+def test_a_server_of_its_own_job_that_fails_is_the_cause_and_ends_the_workers(kube, cluster):
+    kube.dtrain("submit", "tfjob", "--name=fell", BUSYBOX, "--gpus=1", "--workers=1", "--ps=2", "--",
+                "sh", "-c", "[ $ROLE_NAME$ROLE_RANK = ps1 ] || exec sleep 600; echo lost; exit 4")
+    kube.dtrain("wait", "fell", expect=EXIT_JOB_FAILED)
+    cause = kube.get("fell")["cause"]
+    assert (cause["instance"], cause["exitCode"], cause["lastStderr"]) == ("ps-1", 4, ["lost"])
+    until(lambda: active(cluster, "fell")["fell-worker"] == 0, "the workers have ended", 60)
+
+
+def test_a_job_with_servers_apart_is_looked_into_suspended_and_deleted_whole(kube, cluster):
+    kube.dtrain("submit", "tfjob", "--name=apart", BUSYBOX, "--gpus=1", "--workers=1", "--ps=1",
+                "--", "sh", "-c", f"{WHO}; exec sleep 600")
+    kube.running("apart", 60)
+    assert kube.lines("apart", "-i", "ps-0") == ["ps 0 of 1, rank none of none"]
+    assert kube.dtrain("exec", "apart", "-i", "ps-0", "--", "sh", "-c", "echo $ROLE_NAME").out == "ps\n"
+    kube.dtrain("suspend", "apart")
+    until(lambda: active(cluster, "apart") == {"apart-worker": 0, "apart-ps": 0}, "it has stopped", 60)
+    kube.dtrain("resume", "apart")
+    kube.running("apart", 60)
+    kube.dtrain("delete", "apart")
+    until(lambda: active(cluster, "apart") == {}, "its Jobs are gone", 60)
+
+
+def test_ranks_that_ask_for_different_things_are_refused_by_name(kube):
+    result = kube.dtrain("submit", "tfjob", "--name=mix", BUSYBOX, "--chief", "--chief-memory=1Gi",
+                         "--", "true", expect=EXIT_USAGE)
+    assert "chief and worker differ" in result.err and result.err.count("\n") == 1
+
+
+def test_servers_that_nobody_looks_at_end_when_no_rank_is_there_any_more(kube):
+    """Their script, with time and the cluster's names stood in for."""
+    plan = kube.dtrain("submit", "tfjob", "--name=alone", BUSYBOX, "--gpus=1", "--ps=1",
+                       "--dry-run", "--", "sleep", "600").out
+    [text] = re.findall(r'^ *"unranked.sh": (".*")$', plan, re.M)
+    script = kube.folder / "unranked.sh"
+    script.write_text(json.loads(text))
+    fakes = kube.folder / "bin"
+    fakes.mkdir()
+    (fakes / "sleep").write_text('#!/bin/sh\n[ "$1" = 600 ] && exec /bin/sleep 600\nexec /bin/sleep 0.02\n')
+    # The rank's name is known for the first five times, and the cluster's own always.
+    (fakes / "getent").write_text(f"""#!/bin/sh
+echo "$2" >>{kube.folder}/asked
+case $2 in alone-worker*) [ "$(grep -c worker {kube.folder}/asked)" -le 5 ] ;; esac
+""")
+    for fake in fakes.iterdir():
+        fake.chmod(0o755)
+    result = kube.run(["sh", script], env={"PATH": f"{fakes}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"},
+                      expect=-signal.SIGTERM)
+    assert "no rank has been there for 5 minutes" in result.err
+    asked = (kube.folder / "asked").read_text().split()
+    assert asked.count("kubernetes.default.svc") == 30 and len(asked) >= 60

@@ -1,4 +1,5 @@
 #include "backends/kubernetes/base64.h"
+#include "backends/kubernetes/job_data.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/scripts.h"
@@ -86,7 +87,7 @@ TEST_CASE("start.sh gives every instance what rank_env promises") {
   gang.job_token = "token-1";
   gang.restart_count = 2;
   gang.master_addr = gang.ranks[0].host;
-  std::string script = start_script(job);
+  std::string script = start_script(job, role_groups(job)[0]);
   // The name has no address on this machine: skip the wait, which is not what is tested.
   std::size_t wait = script.find("until has_address");
   REQUIRE(wait != std::string::npos);
@@ -112,13 +113,14 @@ TEST_CASE("arguments and environment arrive byte for byte, UTF-8 or not") {
   const std::string odd = "a \"b\" $c `d` {{e}} #f\n'\xff\\";
   JobSpec job = job_of(1, {"printenv", "-0", "ODD"});
   job.env = {"ODD=" + odd};
-  std::string script = start_script(job);
+  std::string script = start_script(job, role_groups(job)[0]);
   script.replace(script.find("until has_address"), std::string("until has_address").size(),
                  "until true");
   CHECK(run_script(script, 0) == odd + '\0');
 
   nlohmann::json config = document(render_plan(job), "configmap.yaml");
-  CHECK(base64_decode(config["binaryData"]["start.sh"].get<std::string>()) == start_script(job));
+  CHECK(base64_decode(config["binaryData"]["start.sh"].get<std::string>()) ==
+        start_script(job, role_groups(job)[0]));
 }
 
 TEST_CASE("the Job asks for a Pod a rank, with GPUs, and passes the restricted level") {
@@ -193,12 +195,46 @@ TEST_CASE("the roles are places of one Job, whose success is the ranks'") {
   job.success_policy = "ChiefWorker";
   document_of_job = document(render_plan(job), "job.yaml");
   CHECK(document_of_job["spec"]["successPolicy"]["rules"][0]["succeededIndexes"] == "0");
-  job.gpus = 1;
-  CHECK(error_of(job).find("--ps-gpus=1") != std::string::npos);
-  job.ps_gpus = 1;
-  CHECK(error_of(job) == "no error");
   job.worker_role.memory = "1Gi";
   CHECK(error_of(job).starts_with("the roles chief and worker differ"));
+}
+
+TEST_CASE("roles without ranks that ask for other than the ranks have a Job of their own") {
+  JobSpec job = job_of(2, {"true"});
+  job.gpus = 1;
+  job.ps = 2;
+  job.evaluator = true;
+  job.evaluator_role.image = "other";
+  CHECK(error_of(job).starts_with("the roles ps and evaluator differ"));
+  job.ps_role.image = "other";
+  job.ps_gpus = 1;
+  const Plan plan = render_plan(job);
+  const nlohmann::json ranks = document(plan, "job.yaml");
+  const nlohmann::json servers = document(plan, "ps.yaml");
+  CHECK(ranks["spec"]["completions"] == 2);
+  CHECK(!ranks["spec"].contains("successPolicy"));
+  CHECK(servers["metadata"]["name"] == "mnist-ps");
+  CHECK(servers["metadata"]["labels"]["dtrain/role"] == "ps");
+  CHECK(servers["spec"]["completions"] == 3);
+  CHECK(instance_of(servers, 1) == "ps-1");
+  CHECK(instance_of(servers, 2) == "evaluator-0");
+  const nlohmann::json container = servers["spec"]["template"]["spec"]["containers"][0];
+  CHECK(container["image"] == "other");
+  CHECK(container["command"][1] == "/etc/dtrain/unranked.sh");
+  const GangPlace gang = gang_of(job);
+  CHECK(gang.ranks[1].host == "mnist-worker-1.mnist");
+  CHECK(gang.ranks[2].host == "mnist-ps-0.mnist");
+  CHECK(gang.ranks[4].host == "mnist-ps-2.mnist");
+  job.queue = "q";
+  CHECK(error_of(job).find("--api=jobset") != std::string::npos);
+  job.api = "jobset";
+  const nlohmann::json set = document(render_plan(job), "jobset.json");
+  CHECK(set["spec"]["replicatedJobs"][1]["name"] == "ps");
+  CHECK(set["spec"]["successPolicy"]["targetReplicatedJobs"] == nlohmann::json::array({"worker"}));
+  job.evaluator_role.image.clear(); // As the workers': it is one of their Job.
+  job.ps_gpus = 0;
+  CHECK(gang_of(job).ranks[2].host == "mnist-worker-0-2.mnist");
+  CHECK(gang_of(job).ranks[3].host == "mnist-ps-0-0.mnist");
 }
 
 TEST_CASE("a launcher has a Job of its own, and asks for no GPU") {
