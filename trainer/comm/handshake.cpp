@@ -10,8 +10,9 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <unistd.h>
+
+#include "trainer/entropy.h"
 
 namespace trainer {
 namespace {
@@ -55,14 +56,6 @@ struct Welcome {
   Mac mac{};
 };
 static_assert(sizeof(Welcome) == 288);
-
-Nonce fresh_nonce() {
-  Nonce nonce;
-  if (getentropy(nonce.data(), nonce.size()) != 0) {
-    throw Error("getentropy: " + error_text(errno));
-  }
-  return nonce;
-}
 
 template <std::size_t N>
 void put_text(std::array<char, N>& field, const std::string& text) {
@@ -143,7 +136,7 @@ Fd dial_authenticated(const Address& address, const std::string& token, const In
   hello.world_size = self.world_size;
   hello.pid = self.pid;
   put_text(hello.host, self.host);
-  hello.nonce = fresh_nonce();
+  hello.nonce = random_value<Nonce>();
   hello.mac = sign_hello(token, challenge.nonce, hello);
   send_all(fd, bytes_of(hello), deadline);
 
@@ -231,7 +224,7 @@ void Acceptor::accept_new(const Fd& listener) {
     }
     pending.link = std::move(link);
     pending.deadline = after_seconds(k_handshake_seconds);
-    pending.challenge.nonce = fresh_nonce();
+    pending.challenge.nonce = random_value<Nonce>();
     // A new connection's buffer takes these few bytes at once, or there is no other side.
     if (send(pending.link.get(), &pending.challenge, sizeof(Challenge), MSG_NOSIGNAL) ==
         static_cast<ssize_t>(sizeof(Challenge))) {

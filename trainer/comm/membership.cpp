@@ -5,13 +5,13 @@
 #include <thread>
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "trainer/comm/connect.h"
 #include "trainer/comm/membership_outcome.h"
 #include "trainer/comm/rendezvous.h"
 #include "trainer/comm/single_rank.h"
+#include "trainer/entropy.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -20,14 +20,6 @@ namespace {
 constexpr double k_retry_seconds = 0.05; ///< Before a busy member is asked again.
 constexpr double k_set_up_seconds = 2;   ///< On top of a peer time-out, for connecting all.
 constexpr double k_bind_seconds = 5;
-
-std::uint64_t random_id() {
-  std::uint64_t id = 0;
-  if (getentropy(&id, sizeof id) != 0) {
-    throw Error("getentropy: " + error_text(errno));
-  }
-  return id;
-}
 
 bool is_literally_loopback(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
@@ -51,7 +43,7 @@ Membership::Membership(const Cluster& cluster, const CommOptions& options,
   deadline_ = after_seconds(options.rendezvous_timeout);
   master_ = resolve(cluster.master_addr, cluster.master_port, deadline_);
   const Introduction self = introduce_self(LinkPurpose::membership, cluster.rank, 0);
-  standing_.self.id = random_id();
+  standing_.self.id = random_value<std::uint64_t>();
   standing_.self.pid = self.pid;
   standing_.place = cluster.rank;
   std::copy_n(self.host.begin(), std::min(self.host.size(), standing_.self.host.size() - 1),

@@ -7,9 +7,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "trainer/entropy.h"
 
 namespace trainer {
 namespace {
@@ -25,9 +26,7 @@ SharedFile SharedFile::create() {
     throw Error("shared memory: memfd_create: " + error_text(errno));
   }
   file.grow(k_shared_page);
-  if (getentropy(file.nonce_.data(), file.nonce_.size()) != 0) {
-    throw Error("getentropy: " + error_text(errno));
-  }
+  file.nonce_ = random_value<Nonce>();
   const Mapping page = file.map(0, k_shared_page);
   std::memcpy(page.data(), file.nonce_.data(), file.nonce_.size());
   return file;

@@ -11,11 +11,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
-#include <sys/random.h>
 
 #include "trainer/comm/job_communicator.h"
 #include "trainer/comm/rendezvous.h"
 #include "trainer/comm/single_rank.h"
+#include "trainer/entropy.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -47,11 +47,8 @@ Fd hold_port(const Address& address) {
 }
 
 std::string random_token() {
-  std::array<std::uint8_t, k_token_bytes> bytes{};
-  if (getentropy(bytes.data(), bytes.size()) != 0) {
-    throw Error("getentropy: " + error_text(errno));
-  }
-  return fmt::format("{:02x}", fmt::join(bytes, ""));
+  return fmt::format("{:02x}",
+                     fmt::join(random_value<std::array<std::uint8_t, k_token_bytes>>(), ""));
 }
 
 } // namespace

@@ -5,27 +5,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/random.h>
 
+#include "trainer/entropy.h"
 #include "trainer/strategy/parameter_server/dialling.h"
 #include "trainer/strategy/parameter_server/server_impl.h"
 
 namespace trainer {
-namespace {
-
-std::int64_t random_incarnation() {
-  std::int64_t number = 0;
-  if (getentropy(&number, sizeof number) != 0) {
-    throw Error("getentropy: " + error_text(errno));
-  }
-  return number;
-}
-
-} // namespace
-
 ParameterServer::Impl::Impl(const ServerOptions& options, const CpuKernels& kernels, Notice notice)
     : options_(options), kernels_(kernels), notice_(std::move(notice)),
-      incarnation_(random_incarnation()) {
+      incarnation_(random_value<std::int64_t>()) {
   Fd listener = listen_as_task({options_.host, options_.port}, fmt::format("ps {}", options_.index),
                                options_.rendezvous_timeout);
   port_ = local_address(listener).port();
