@@ -90,13 +90,15 @@ def test_a_launcher_and_its_workers_are_one_set(sets, cluster, trainer_image):
 
 
 def test_servers_that_ask_for_less_are_a_job_of_the_set_which_ends_them(sets, cluster):
-    sets.dtrain("submit", "tfjob", "--name=apart", BUSYBOX, SET, "--gpus=1", "--workers=2", "--ps=1",
+    sets.dtrain("submit", "tfjob", "--name=lesser", BUSYBOX, SET, "--gpus=1", "--workers=2", "--ps=1",
                 "--success-policy=AllWorkers",
                 "--", "sh", "-c", "echo $ROLE_NAME ${RANK-none}; [ $ROLE_NAME = worker ] || sleep 600")
-    job = sets.wait_for_end("apart", 0)
+    job = sets.wait_for_end("lesser", 0)
     assert [(each["name"], each["requestGPUs"]) for each in job["instances"]] == [
         ("worker-0", 1), ("worker-1", 1), ("ps-0", 0)]
-    [row] = [row for row in sets.dtrain("list", "-o", "json").json() if row["name"] == "apart"]
+    [row] = [row for row in sets.dtrain("list", "-o", "json").json() if row["name"] == "lesser"]
     assert (row["status"], row["requestGPUs"]) == ("SUCCEEDED", 2)
-    assert sets.lines("apart", "-i", "worker-1") == ["worker 1"]
-    until(lambda: "pod/apart-ps" not in objects_of(cluster, "apart"), "the server has ended", 60)
+    assert sets.lines("lesser", "-i", "worker-1") == ["worker 1"]
+    until(lambda: "pod/lesser-ps" not in objects_of(cluster, "lesser"), "the server has ended", 60)
+    sets.dtrain("delete", "lesser")
+    until(lambda: not objects_of(cluster, "lesser"), "all is gone", 60)
