@@ -10,8 +10,8 @@
 //
 // MPI adds up in an order of its own: the same bits on every rank, and in every run of the same
 // library on as many ranks, but other last bits than the ring's. 16-bit values are rounded on this
-// rank before they are added up, and their sum wherever MPI adds to it. It does not compare what ranks
-// call: where they differ, MPI_ERR_TRUNCATE at best.
+// rank before they are added up, and their sum wherever MPI adds to it. It does not compare what
+// ranks call: where they differ, MPI_ERR_TRUNCATE at best.
 #pragma once
 
 #include <memory>

@@ -29,8 +29,8 @@ struct DtrainMpi {
    * plug-in's and is freed by the test() that finds it done. Counts are below 2^31. */
   int (*sum_floats)(float* in_place, size_t count, void** request);
   /* Of 16-bit values, `wire` being the number of a WireType (wire.h): two are added in float32, and
-   * their sum is rounded. Which two is MPI's choice; a + b and b + a have the same bits, and so have
-   * all ranks. */
+   * their sum is rounded. Which two is MPI's choice; a + b and b + a have the same bits, and so
+   * have all ranks. */
   int (*sum_halves)(uint16_t* in_place, size_t count, int wire, void** request);
   int (*broadcast)(void* bytes, size_t count, int root, void** request);
   int (*barrier)(void** request);
