@@ -96,6 +96,8 @@ void add_halves(void* from, void* sum, int* count, MPI_Datatype*) {
   }
 }
 
+// test() waits for what these start, which the analyzer does not see.
+// NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker)
 int sum_floats(float* in_place, std::size_t count, void** request) {
   return start(request, [&](Request& own) {
     return MPI_Iallreduce(MPI_IN_PLACE, in_place, static_cast<int>(count), MPI_FLOAT, MPI_SUM,
@@ -124,6 +126,8 @@ int broadcast(void* bytes, std::size_t count, int root, void** request) {
 int barrier(void** request) {
   return start(request, [](Request& own) { return MPI_Ibarrier(MPI_COMM_WORLD, &own.handle); });
 }
+
+// NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
 
 int test(void* request, int* done) {
   auto* own = static_cast<Request*>(request);
