@@ -97,7 +97,7 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
     api.must(api.apply(jobset_path(ref), change, k_suspend_manager));
     return;
   }
-  for (const json* job : {&objects.job, &objects.launcher, &objects.unranked}) {
+  for (const json* job : {&objects.job, &objects.lead, &objects.unranked}) {
     if (!job->is_null()) {
       json change = identity_of(*job, "batch/v1", "Job");
       change["spec"] = {{"suspend", suspended}};
@@ -108,8 +108,8 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
   }
 }
 
-void end_left_over(ApiClient& api, const json& job, const json& unranked) {
-  if (const json* left = left_over(job, unranked)) {
+void end_left_over(ApiClient& api, const json& job, const json& lead, const json& unranked) {
+  for (const json* left : left_over(job, lead, unranked)) {
     const std::string path = fmt::format("{}/{}", jobs_path(text_at(*left, "metadata/namespace")),
                                          escape_url(text_at(*left, "metadata/name")));
     api.call(api.merge(path, {{"spec", {{"suspend", true}}}})); // Who may not only looks.
@@ -118,7 +118,7 @@ void end_left_over(ApiClient& api, const json& job, const json& unranked) {
 
 void end_left_over(ApiClient& api, const JobObjects& objects) {
   if (objects.set.is_null()) {
-    end_left_over(api, objects.job, objects.unranked);
+    end_left_over(api, objects.job, objects.lead, objects.unranked);
   }
 }
 

@@ -16,7 +16,8 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended);
 
 /// Ends what of the job has not ended with it (left_over()), as well as we may. A JobSet's
 /// controller does that itself.
-void end_left_over(ApiClient& api, const nlohmann::json& job, const nlohmann::json& unranked);
+void end_left_over(ApiClient& api, const nlohmann::json& job, const nlohmann::json& lead,
+                   const nlohmann::json& unranked);
 void end_left_over(ApiClient& api, const JobObjects& objects);
 
 /// Renders the job anew with so many workers, from the description that its ConfigMap keeps;

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <numeric>
 #include <tuple>
 
@@ -48,7 +49,7 @@ auto asks(const Role& role) {
 
 /// The places of those on which the job's success hangs, "0-2"; empty: all.
 std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
-  if (job.success_policy == "ChiefWorker") {
+  if (is_decided_by_chief(job) && roles[0].name == job_roles(job)[0].name) {
     return "0";
   }
   const auto ranks = std::accumulate(roles.begin(), roles.end(), 0, [](int sum, const Role& role) {
@@ -70,54 +71,62 @@ int instances_of(const std::vector<Role>& roles) {
 
 bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
 
-std::vector<std::vector<Role>> role_groups(const JobSpec& job) {
+std::vector<RoleGroup> role_groups(const JobSpec& job) {
   const std::vector<Role> roles = job_roles(job);
   if (has_launcher(job)) {
-    return {{roles.begin() + 1, roles.end()}, {roles.front()}};
+    return {{k_launcher, {roles.front()}}, {k_worker_role, {roles.begin() + 1, roles.end()}}};
   }
-  std::vector<std::vector<Role>> groups(2);
+  const auto worker = std::find_if(roles.begin(), roles.end(),
+                                   [](const Role& role) { return role.name == k_worker; });
+  const Role& usual = worker == roles.end() ? roles.front() : *worker;
+  RoleGroup lead;
+  RoleGroup workers = {k_worker_role, {}};
+  RoleGroup unranked;
   for (const Role& role : roles) {
-    groups[role.ranked || asks(role) == asks(roles[0]) ? 0 : 1].push_back(role);
-  }
-  for (const std::vector<Role>& group : groups) {
-    for (const Role& role : group) {
-      if (asks(role) != asks(group[0])) {
-        throw UsageError(fmt::format("the roles {} and {} differ in image, resources, selectors or "
-                                     "annotations: on Kubernetes they are Pods of one Indexed Job "
-                                     "and ask for the same",
-                                     group[0].name, role.name));
-      }
+    RoleGroup& group = asks(role) == asks(usual) ? workers : role.ranked ? lead : unranked;
+    group.name = group.name.empty() ? role.name : group.name;
+    group.roles.push_back(role);
+    if (asks(role) != asks(group.roles[0])) {
+      throw UsageError(fmt::format("the roles {} and {} differ in image, resources, selectors or "
+                                   "annotations: on Kubernetes they are Pods of one Indexed Job "
+                                   "and ask for the same",
+                                   group.roles[0].name, role.name));
     }
   }
-  if (groups[1].empty()) {
-    groups.pop_back();
+  std::vector<RoleGroup> groups;
+  for (RoleGroup* group : {&lead, &workers, &unranked}) {
+    if (!group->roles.empty()) {
+      groups.push_back(std::move(*group));
+    }
   }
   return groups;
 }
 
-std::string group_name(const std::vector<Role>& group) {
-  const bool owns_rest = group[0].ranked || !group[0].runs_command;
-  return owns_rest ? k_worker_role : group[0].name;
+std::string script_name(const RoleGroup& group) {
+  const bool is_usual = group.name == k_worker_role || group.name == k_launcher;
+  return !group.roles[0].runs_command ? "worker.sh" : is_usual ? "start.sh" : group.name + ".sh";
 }
+
+bool is_decided_by_chief(const JobSpec& job) { return job.success_policy == "ChiefWorker"; }
 
 std::string pod_owner_name(const JobSpec& job, std::string_view group) {
   return role_job_name(job.name, group) + (has_jobset(job) ? "-0" : "");
 }
 
-json job_data(const JobSpec& job, const std::vector<Role>& roles, const JobSecrets& secrets) {
-  const bool launcher = roles[0].name == k_launcher;
-  const std::string group = group_name(roles);
-  const bool owns_rest = group == k_worker_role;
+json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secrets) {
+  const std::vector<Role>& roles = group.roles;
+  const bool launcher = group.name == k_launcher;
+  const bool owns_rest = group.name == k_worker_role;
+  const bool leads = is_lead_role(group.name);
   const std::string decides = has_launcher(job) || !owns_rest ? "" : deciding(job, roles);
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
-               {"job_object", role_job_name(job.name, group)},
+               {"job_object", role_job_name(job.name, group.name)},
                {"launcher", launcher},
-               {"group", section(!owns_rest, {{"role", group}})},
+               {"group", section(!owns_rest, {{"role", group.name}})},
                {"has_ssh", has_launcher(job)},
-               {"script", !roles[0].runs_command  ? "/etc/dtrain/worker.sh"
-                          : launcher || owns_rest ? "/etc/dtrain/start.sh"
-                                                  : "/etc/dtrain/unranked.sh"},
+               {"script", "/etc/dtrain/" + script_name(group)},
+               {"decides_with_workers", leads && !launcher && !is_decided_by_chief(job)},
                {"type", find_job_type(job.type)->trainer},
                {"roles", roles_text(roles)},
                {"instances", instances_of(roles)},

@@ -18,20 +18,27 @@ bool has_launcher(const JobSpec& job);
 /// Pods of a Job whose roles these are.
 int instances_of(const std::vector<Role>& roles);
 
-/// The roles of each of the job's Jobs, whose Pods are made from one template: first those of the
-/// Job that owns the rest, the ranks and the roles without that ask for the same, or a launcher's
-/// workers; then the launcher, or the other roles without ranks. In each the order is job_roles()'.
-/// Throws UsageError where those of a Job do not ask for the same.
-std::vector<std::vector<Role>> role_groups(const JobSpec& job);
+/// One of the job's Jobs: its Pods are of these roles, and ask for the same.
+struct RoleGroup {
+  std::string name; ///< "worker", which owns the rest; "launcher"; "chief", "master"; "ps" …
+  std::vector<Role> roles; ///< In job_roles()' order.
+};
 
-/// What the Job of such a group is called by: "worker", "launcher", "ps".
-std::string group_name(const std::vector<Role>& group);
+/// In the order of their instances. Roles that ask for the same as the workers are of their Job; a
+/// launcher, a chief or master that asks for other, and roles without ranks that do, have one each.
+/// Throws UsageError where the latter do not ask for the same.
+std::vector<RoleGroup> role_groups(const JobSpec& job);
+
+/// What its Pods run, of the ConfigMap's: "start.sh", "worker.sh", "ps.sh".
+std::string script_name(const RoleGroup& group);
+
+/// Its first instance's success is the job's.
+bool is_decided_by_chief(const JobSpec& job);
 
 /// The Job of a group, as its Pods' host names have it: of a JobSet, "NAME-worker-0".
 std::string pod_owner_name(const JobSpec& job, std::string_view group);
 
 /// One Job, whose Pods are of these roles. Throws UsageError naming the flag that cannot be read.
-nlohmann::json job_data(const JobSpec& job, const std::vector<Role>& roles,
-                        const JobSecrets& secrets);
+nlohmann::json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secrets);
 
 } // namespace dtrain::kubernetes

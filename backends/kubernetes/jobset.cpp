@@ -53,9 +53,18 @@ json jobset_of(const JobSpec& job, const std::vector<json>& jobs) {
   }
   spec["network"]["enableDNSHostnames"] = false; // The Service is dtrain's own.
   spec["failurePolicy"]["maxRestarts"] = job.max_restarts;
-  const bool launched = find_job_type(job.type)->has_launcher;
-  spec["successPolicy"] = {{"operator", "All"},
-                           {"targetReplicatedJobs", {launched ? k_launcher : k_worker_role}}};
+  auto decide = json::array();
+  for (const json& each : jobs) {
+    const bool leads = is_lead_role(role_of(each));
+    if (leads && annotation(each, k_success_annotation).empty()) {
+      decide = json::array({role_of(each)});
+      break;
+    }
+    if (leads || role_of(each) == k_worker_role) {
+      decide.push_back(role_of(each));
+    }
+  }
+  spec["successPolicy"] = {{"operator", "All"}, {"targetReplicatedJobs", decide}};
   for (const json& each : jobs) {
     json part = {{"metadata", each["metadata"]}, {"spec", each["spec"]}};
     part["metadata"].erase("name");
@@ -106,10 +115,19 @@ json job_in_set(const json& set, std::string_view role, const std::vector<Object
   return job;
 }
 
+std::string lead_role(const json& set) {
+  for (const json& each : member(set, "spec/replicatedJobs")) {
+    if (is_lead_role(text_at(each, "name"))) {
+      return text_at(each, "name");
+    }
+  }
+  return {};
+}
+
 std::string unranked_role(const json& set) {
   for (const json& each : member(set, "spec/replicatedJobs")) {
     const std::string name = text_at(each, "name");
-    if (name != k_worker_role && name != k_launcher) {
+    if (name != k_worker_role && !is_lead_role(name)) {
       return name;
     }
   }

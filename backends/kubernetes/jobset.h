@@ -35,7 +35,9 @@ nlohmann::json jobset_of(const JobSpec& job, const std::vector<nlohmann::json>& 
 nlohmann::json job_in_set(const nlohmann::json& set, std::string_view role,
                           const std::vector<ObjectPtr>& jobs);
 
-/// The role of a set's Job that is neither the ranks' nor a launcher's; empty: it has none.
+/// The roles of a set's other Jobs: its first instance's, and that of those without ranks. Empty:
+/// it has none.
+std::string lead_role(const nlohmann::json& set);
 std::string unranked_role(const nlohmann::json& set);
 
 std::string jobsets_path(std::string_view namespace_name); ///< All namespaces where empty.

@@ -62,14 +62,14 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     }
     const json none;
     struct Others {
-      const json* launcher;
+      const json* lead;
       const json* unranked;
     };
     std::map<std::string, Others> others; // By the uid of the Job that owns them.
     for (const json& job : listings[0].items) {
       if (const std::string role = label(job, k_role_label); !role.empty()) {
         Others& of_job = others.try_emplace(root_uid(job), Others{&none, &none}).first->second;
-        (role == k_launcher ? of_job.launcher : of_job.unranked) = &job;
+        (is_lead_role(role) ? of_job.lead : of_job.unranked) = &job;
       }
     }
     std::vector<JobSummary> summaries;
@@ -85,17 +85,17 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
       const std::string uid = text_at(job, "metadata/uid");
       const auto found = others.find(uid);
       const Others of_job = found == others.end() ? Others{&none, &none} : found->second;
-      summaries.push_back(summarize(job, *of_job.launcher, *of_job.unranked));
-      end_left_over(api(), job, *of_job.unranked);
-      const bool launched = !of_job.launcher->is_null();
-      const auto node = nodes.find(launched ? text_at(*of_job.launcher, "metadata/uid") : uid);
+      summaries.push_back(summarize(job, *of_job.lead, *of_job.unranked));
+      end_left_over(api(), job, *of_job.lead, *of_job.unranked);
+      const bool led = !of_job.lead->is_null();
+      const auto node = nodes.find(led ? text_at(*of_job.lead, "metadata/uid") : uid);
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
     for (const json& set : list_sets(query.namespace_name)) {
-      const json launcher = job_in_set(set, k_launcher, parts);
+      const json lead = job_in_set(set, lead_role(set), parts);
       const json job = job_in_set(set, k_worker_role, parts);
-      summaries.push_back(summarize(job, launcher, job_in_set(set, unranked_role(set), parts)));
-      const auto node = nodes.find(text_at(launcher.is_null() ? job : launcher, "metadata/uid"));
+      summaries.push_back(summarize(job, lead, job_in_set(set, unranked_role(set), parts)));
+      const auto node = nodes.find(text_at(lead.is_null() ? job : lead, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
     return summaries;

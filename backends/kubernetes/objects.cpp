@@ -1,6 +1,7 @@
 #include "backends/kubernetes/objects.h"
 
 #include "backends/kubernetes/api_client.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,10 @@ bool parse_number(std::string_view text, int& value) {
 }
 
 } // namespace
+
+bool is_lead_role(std::string_view role) {
+  return role == k_launcher || role == k_chief || role == k_master;
+}
 
 std::string role_job_name(std::string_view job, std::string_view role) {
   return fmt::format("{}-{}", job, role);

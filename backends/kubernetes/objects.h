@@ -2,6 +2,7 @@
 //
 //   Job        NAME-worker      one Pod an instance; owns the others
 //   Job        NAME-launcher    of a type with a launcher: its Pod
+//   Job        NAME-chief, -ps  of roles that ask for other than the workers (job_data.h)
 //   Service    NAME             headless: rank I answers to NAME-worker-I.NAME
 //   ConfigMap  NAME             start.sh (environment and command) and the host file
 //   Secret     NAME             the token that ranks prove to one another
@@ -22,9 +23,12 @@ namespace dtrain::kubernetes {
 inline constexpr const char* k_manager_label = "app.kubernetes.io/managed-by";
 inline constexpr const char* k_manager = "dtrain";
 inline constexpr const char* k_job_label = "dtrain/job";
-inline constexpr const char* k_type_label = "dtrain/type";        ///< "TFJOB"
-inline constexpr const char* k_role_label = "dtrain/role";        ///< "launcher", on its Job
+inline constexpr const char* k_type_label = "dtrain/type"; ///< "TFJOB"
+inline constexpr const char* k_role_label =
+    "dtrain/role"; ///< On all Jobs but the one that owns the rest.
 inline constexpr const char* k_roles_annotation = "dtrain/roles"; ///< "chief=1,worker=3"
+/// "all" on the first instance's Job where its success alone is not the job's.
+inline constexpr const char* k_success_annotation = "dtrain/success";
 inline constexpr const char* k_index_label = "batch.kubernetes.io/job-completion-index";
 inline constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller-uid";
 inline constexpr const char* k_failure_count_annotation =
@@ -37,6 +41,9 @@ inline constexpr const char* k_container = "main";
 
 /// An object of the API.
 using ObjectPtr = std::shared_ptr<nlohmann::json>;
+
+/// Of the Job of a job's first instance, where that has one: "launcher", "chief", "master".
+bool is_lead_role(std::string_view role);
 
 /// The role's Job, or a Pod's host name without its index: "NAME-worker".
 std::string role_job_name(std::string_view job, std::string_view role);

@@ -27,8 +27,8 @@ std::vector<std::string> uids_of(const JobObjects& objects) {
                                                              : "metadata/uid")};
   }
   std::vector<std::string> uids = {text_at(objects.job, "metadata/uid")};
-  if (!objects.launcher.is_null()) {
-    uids.push_back(text_at(objects.launcher, "metadata/uid"));
+  if (!objects.lead.is_null()) {
+    uids.push_back(text_at(objects.lead, "metadata/uid"));
   }
   return uids;
 }
@@ -86,8 +86,8 @@ std::string queue_of(const JobObjects& objects) {
 }
 
 bool wants_queue(const JobObjects& objects) {
-  return (is_suspended(objects.job) || is_suspended(objects.launcher)) &&
-         !queue_of(objects).empty() && !is_final(summarize(objects).phase);
+  return (is_suspended(objects.job) || is_suspended(objects.lead)) && !queue_of(objects).empty() &&
+         !is_final(summarize(objects).phase);
 }
 
 std::string workloads_path(std::string_view namespace_name) {

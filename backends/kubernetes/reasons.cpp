@@ -138,7 +138,7 @@ std::string latest_event(const JobObjects& objects, const std::set<std::string>&
 
 std::string why_pending(const JobObjects& objects) {
   std::string reason =
-      is_suspended(objects.job) || is_suspended(objects.launcher) ? why_suspended(objects) : "";
+      is_suspended(objects.job) || is_suspended(objects.lead) ? why_suspended(objects) : "";
   if (reason.empty() && is_to_be(objects.set)) {
     reason = latest_event(objects, {text_at(objects.set, "metadata/uid")},
                           {"TrainJobResourcesCreationFailed"});
@@ -156,11 +156,11 @@ std::string why_pending(const JobObjects& objects) {
   if (reason.empty()) {
     auto pods = latest_pods(objects);
     if (std::find(pods.begin(), pods.end(), nullptr) != pods.end()) {
-      reason = latest_event(objects,
-                            {text_at(objects.job, "metadata/uid"),
-                             text_at(objects.launcher, "metadata/uid"),
-                             text_at(objects.unranked, "metadata/uid")},
-                            {"FailedCreate"});
+      reason =
+          latest_event(objects,
+                       {text_at(objects.job, "metadata/uid"), text_at(objects.lead, "metadata/uid"),
+                        text_at(objects.unranked, "metadata/uid")},
+                       {"FailedCreate"});
       if (reason.find("exceeded quota") != std::string::npos) {
         reason = "the namespace's quota is used up: " + reason;
       } else if (reason.find("failed quota") != std::string::npos) {
@@ -191,7 +191,7 @@ std::string why_pending(const JobObjects& objects) {
 }
 
 std::string why_failed(const JobObjects& objects) {
-  for (const json* job : {&objects.launcher, &objects.job, &objects.unranked}) {
+  for (const json* job : {&objects.lead, &objects.job, &objects.unranked}) {
     for (const char* type : {"Failed", "FailureTarget"}) {
       const json& failed = condition(*job, type);
       if (text_at(failed, "status") == "True") {

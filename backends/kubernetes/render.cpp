@@ -24,16 +24,16 @@ using nlohmann::json;
 
 constexpr std::size_t k_longest_host_name = 63;
 
-void check_names(const JobSpec& job, const std::vector<Role>& group) {
-  if (group[0].image.empty()) {
+void check_names(const JobSpec& job, const RoleGroup& group) {
+  if (group.roles[0].image.empty()) {
     throw UsageError("--image is needed on Kubernetes: the container image that the ranks run in");
   }
-  std::string last = instance_name(pod_owner_name(job, group_name(group)), instances_of(group) - 1);
+  std::string last = instance_name(pod_owner_name(job, group.name), instances_of(group.roles) - 1);
   if (last.size() > k_longest_host_name) {
     throw UsageError(fmt::format("--name={}: {} characters at most with {} Pods on Kubernetes, "
                                  "so that the host name {} fits into {}",
                                  job.name, k_longest_host_name - (last.size() - job.name.size()),
-                                 instances_of(group), last, k_longest_host_name));
+                                 instances_of(group.roles), last, k_longest_host_name));
   }
   if (std::isdigit(static_cast<unsigned char>(job.name[0])) != 0) {
     throw UsageError(fmt::format(
@@ -95,15 +95,15 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
         "stays with its log until the Job goes (--ttl-after-finished): leave it out",
         job.clean_task_policy));
   }
-  const std::vector<std::vector<Role>> groups = role_groups(job);
-  for (const std::vector<Role>& group : groups) {
+  const std::vector<RoleGroup> groups = role_groups(job);
+  for (const RoleGroup& group : groups) {
     check_names(job, group);
   }
   if (groups.size() > 1 && !has_launcher(job) && in_kueue(job) && !has_jobset(job)) {
     throw UsageError(fmt::format(
-        "--queue={}: {} asks for other than the ranks and is a Job of its own, which Kueue would "
+        "--queue={}: {} asks for other than the workers and is a Job of its own, which Kueue would "
         "admit by itself: add --api=jobset, which is admitted whole",
-        job.queue, group_name(groups[1])));
+        job.queue, groups[groups[0].name == k_worker_role ? 1 : 0].name));
   }
   Plan plan;
   plan.job = job;
@@ -117,10 +117,12 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
                 {"job_object", role_job_name(job.name, k_worker_role)}};
   std::vector<Plan::Document> jobs;
   int instances = 0;
-  for (const std::vector<Role>& group : groups) {
-    jobs.push_back({jobs.empty() ? k_job_document : group_name(group) + ".yaml",
-                    render_document(templates, k_job_document, job_data(job, group, secrets))});
-    instances += instances_of(group);
+  for (const RoleGroup& group : groups) {
+    const bool owns_rest = group.name == k_worker_role;
+    jobs.insert(owns_rest ? jobs.begin() : jobs.end(),
+                {owns_rest ? k_job_document : group.name + ".yaml",
+                 render_document(templates, k_job_document, job_data(job, group, secrets))});
+    instances += instances_of(group.roles);
   }
   if (has_jobset(job)) {
     add_set(job, jobs, plan);
@@ -133,8 +135,8 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   if (gang_api(job) != GangApi::none) {
     add(k_group_document, group_data(job, names, instances));
   }
-  if (jobs.size() > 1 && !has_jobset(job)) {
-    plan.documents.push_back(jobs[1]);
+  if (!has_jobset(job)) {
+    plan.documents.insert(plan.documents.end(), jobs.begin() + 1, jobs.end());
   }
   if (job.tensorboard) {
     add_board(job, templates, plan);

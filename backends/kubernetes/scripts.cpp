@@ -67,10 +67,10 @@ GangPlace gang_of(const JobSpec& job) {
   gang.max_restarts = job.max_restarts;
   gang.master_port = k_master_port;
   const bool launched = has_launcher(job);
-  for (const std::vector<Role>& group : role_groups(job)) {
-    const std::string owner = pod_owner_name(job, group_name(group));
+  for (const RoleGroup& group : role_groups(job)) {
+    const std::string owner = pod_owner_name(job, group.name);
     int place = 0;
-    for (const Role& role : group) {
+    for (const Role& role : group.roles) {
       for (int index = 0; index < role.replicas; ++index, ++place) {
         std::string host = fmt::format("{}-{}.{}", owner, place, job.name);
         if (!role.runs_command) {
@@ -90,19 +90,17 @@ GangPlace gang_of(const JobSpec& job) {
   return gang;
 }
 
-std::string start_script(const JobSpec& job, const std::vector<Role>& group,
-                         const Templates& templates) {
+std::string start_script(const JobSpec& job, const RoleGroup& group, const Templates& templates) {
   GangPlace gang = gang_of(job);
   json data;
   data["roles"] = json::array();
-  const auto of_group = std::find_if(gang.ranks.begin(), gang.ranks.end(),
-                                     [&](const auto& rank) { return rank.role == group[0].name; });
+  const auto of_group = std::find_if(gang.ranks.begin(), gang.ranks.end(), [&](const auto& rank) {
+    return rank.role == group.roles[0].name;
+  });
   const auto before = static_cast<int>(of_group - gang.ranks.begin()); // In Jobs before this one.
   int first = before;
-  for (const Role& role : group) {
-    json own = {{"first", first - before},
-                {"end", first - before + role.replicas},
-                {"ranked", role.ranked}};
+  for (const Role& role : group.roles) {
+    json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
     own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
     own["environment"] = json::array();
     for (const auto& [name, value] : rank_env(gang, first)) {
@@ -128,7 +126,8 @@ std::string start_script(const JobSpec& job, const std::vector<Role>& group,
       data["watched"].push_back({{"host", rank->host}});
     }
   }
-  data["has_watched"] = before > 0;
+  data["before"] = before;
+  data["has_watched"] = !group.roles[0].ranked && !has_launcher(job);
   data["command"] = json::array();
   for (const std::string& word : program_of(job)) {
     data["command"].push_back({{"word", word}});
@@ -144,17 +143,16 @@ json config_data(const JobSpec& job, const Templates& templates) {
                {"texts", json::array()},
                {"binaries", json::array()},
                {"launcher", has_launcher(job)}};
-  const auto add = [&](const char* key, const std::string& script) {
+  const auto add = [&](const std::string& key, const std::string& script) {
     if (is_utf8(script)) {
       data["texts"].push_back({{"key", key}, {"text", script}});
     } else {
       data["binaries"].push_back({{"key", key}, {"base64", base64_encode(script)}});
     }
   };
-  for (const std::vector<Role>& group : role_groups(job)) {
-    if (group[0].runs_command) { // Others run worker.sh.
-      const bool unranked = !group[0].ranked && !has_launcher(job);
-      add(unranked ? "unranked.sh" : "start.sh", start_script(job, group, templates));
+  for (const RoleGroup& group : role_groups(job)) {
+    if (group.roles[0].runs_command) { // Others run worker.sh.
+      add(script_name(group), start_script(job, group, templates));
     }
   }
   if (job.sync_mode == "git") {

@@ -1,7 +1,7 @@
 // What a job's Pods run: the ConfigMap's scripts, and where the ranks of which they speak will be.
 #pragma once
 
-#include "submit/job_roles.h"
+#include "backends/kubernetes/job_data.h"
 #include "submit/rank_env.h"
 #include "submit/templates.h"
 
@@ -23,8 +23,8 @@ inline constexpr const char* k_hostfile_path = "/etc/dtrain/hostfile";
 /// Where the job's ranks will be. The uid and the token are the Pods' own to know: empty.
 GangPlace gang_of(const JobSpec& job);
 
-/// What the Pods of such a group of role_groups() start with: start.sh, or unranked.sh.
-std::string start_script(const JobSpec& job, const std::vector<Role>& group,
+/// What the Pods of such a group start with.
+std::string start_script(const JobSpec& job, const RoleGroup& group,
                          const Templates& templates = {});
 
 /// What configmap.yaml is filled with: the scripts, the host file and the job itself.

@@ -28,37 +28,50 @@ bool is_ending(const json& job) {
 }
 
 bool is_ending(const JobObjects& objects) {
-  return is_ending(objects.job) || is_ending(objects.launcher) || is_ending(objects.unranked);
+  return is_ending(objects.job) || is_ending(objects.lead) || is_ending(objects.unranked);
+}
+
+bool has_ended(const json& job) {
+  return has_condition(job, "Complete") || has_condition(job, "Failed");
+}
+
+bool is_launcher(const json& lead) {
+  return !lead.is_null() && instance_of(lead, 0).starts_with(k_launcher);
+}
+
+/// The first instance's Job decides where it has one, alone or with the others'.
+bool has_succeeded(const json& job, const json& lead) {
+  const bool alone = !lead.is_null() && annotation(lead, k_success_annotation).empty();
+  return (lead.is_null() || has_condition(lead, "Complete")) &&
+         (alone || has_condition(job, "Complete"));
 }
 
 /// The phase as far as the Jobs alone tell it.
-Phase phase_of(const json& job, const json& launcher, const json& unranked) {
-  if (has_condition(launcher.is_null() ? job : launcher, "Complete")) {
+Phase phase_of(const json& job, const json& lead, const json& unranked) {
+  if (has_succeeded(job, lead)) {
     return Phase::succeeded;
   }
-  if (has_condition(job, "Failed") || has_condition(launcher, "Failed") ||
+  if (has_condition(job, "Failed") || has_condition(lead, "Failed") ||
       has_condition(unranked, "Failed")) {
     return Phase::failed;
   }
-  if (is_suspended(job) || is_suspended(launcher)) {
+  if (is_suspended(job) || is_suspended(lead)) {
     return Phase::queuing;
   }
-  if (is_ending(job) || is_ending(launcher) || is_ending(unranked)) {
+  if (is_ending(job) || is_ending(lead) || is_ending(unranked)) {
     return Phase::running;
   }
   const auto is_up = [](const json& each) {
     std::int64_t up = number_at(each, "status/ready") + number_at(each, "status/succeeded");
-    return up >= number_at(each, "spec/completions", 1);
+    return each.is_null() || up >= number_at(each, "spec/completions", 1);
   };
-  const bool all_up = is_up(job) && (launcher.is_null() || is_up(launcher)) &&
-                      (unranked.is_null() || is_up(unranked));
-  return all_up ? Phase::running : Phase::pending;
+  return is_up(job) && is_up(lead) && is_up(unranked) ? Phase::running : Phase::pending;
 }
 
 /// The job's Jobs, in the order of their instances.
 std::vector<const json*> jobs_of(const JobObjects& objects) {
   std::vector<const json*> jobs;
-  for (const json* job : {&objects.launcher, &objects.job, &objects.unranked}) {
+  for (const json* job : {&objects.lead, &objects.job, &objects.unranked}) {
     if (!job->is_null()) {
       jobs.push_back(job);
     }
@@ -178,7 +191,7 @@ FailureCause cause_of(const JobObjects& objects) {
   }
   cause.instance = instance_of(*pod);
   const std::string role = cause.instance.substr(0, cause.instance.rfind('-'));
-  cause.rank = is_ranked_role(role) && objects.launcher.is_null() ? index_of(*pod) : -1;
+  cause.rank = is_ranked_role(role) && !is_launcher(objects.lead) ? place_of(objects, *pod) : -1;
   cause.node = text_at(*pod, "spec/nodeName");
   read_exit(*pod, cause.exit_code, cause.signal);
   cause.message = pod_message(*pod);
@@ -208,27 +221,26 @@ bool is_suspended(const json& job) {
   return suspend.is_boolean() && suspend.get<bool>();
 }
 
-const json* left_over(const json& job, const json& unranked) {
-  const auto has_ended = [](const json& each) {
-    return has_condition(each, "Complete") || has_condition(each, "Failed");
-  };
-  if (unranked.is_null() || has_ended(job) == has_ended(unranked)) {
-    return nullptr;
+std::vector<const json*> left_over(const json& job, const json& lead, const json& unranked) {
+  std::vector<const json*> left;
+  const bool is_over = is_final(phase_of(job, lead, unranked));
+  if (!is_over || is_launcher(lead)) {
+    return left;
   }
-  const bool of_ranks = has_ended(unranked); // Servers that ended well may be ahead of the ranks.
-  if (of_ranks && !has_condition(unranked, "Failed")) {
-    return nullptr;
+  for (const json* each : {&job, &lead, &unranked}) {
+    if (!each->is_null() && !has_ended(*each) && !is_suspended(*each)) {
+      left.push_back(each);
+    }
   }
-  const json& other = of_ranks ? job : unranked;
-  return is_suspended(other) ? nullptr : &other;
+  return left;
 }
 
 JobSummary summarize(const JobObjects& objects) {
-  return summarize(objects.job, objects.launcher, objects.unranked);
+  return summarize(objects.job, objects.lead, objects.unranked);
 }
 
-JobSummary summarize(const json& job, const json& launcher, const json& unranked) {
-  const json& decides = launcher.is_null() ? job : launcher;
+JobSummary summarize(const json& job, const json& lead, const json& unranked) {
+  const json& decides = lead.is_null() ? job : lead;
   JobSummary summary;
   summary.name = label(job, k_job_label);
   summary.namespace_name = text_at(job, "metadata/namespace");
@@ -239,7 +251,7 @@ JobSummary summarize(const json& job, const json& launcher, const json& unranked
       summary.labels.push_back(key + "=" + value.get<std::string>());
     }
   }
-  summary.phase = phase_of(job, launcher, unranked);
+  summary.phase = phase_of(job, lead, unranked);
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));
   summary.ended = parse_time(text_at(decides, "status/completionTime"));
@@ -251,7 +263,7 @@ JobSummary summarize(const json& job, const json& launcher, const json& unranked
       summary.ended = parse_time(text_at(entry, "lastTransitionTime"));
     }
   }
-  for (const json* each : {&job, &unranked}) {
+  for (const json* each : {&job, &lead, &unranked}) {
     if (!each->is_null()) {
       const int gpus = gpus_of(member(*each, "spec/template/spec"));
       summary.gpus_requested += gpus * completions_of(*each);
@@ -275,7 +287,7 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
     if (text_at(*set, "metadata/name") == name && label(*set, k_manager_label) == k_manager) {
       objects.set = *set;
       objects.job = job_in_set(*set, k_worker_role, jobs);
-      objects.launcher = job_in_set(*set, k_launcher, jobs);
+      objects.lead = job_in_set(*set, lead_role(*set), jobs);
       objects.unranked = job_in_set(*set, unranked_role(*set), jobs);
     }
   }
@@ -289,7 +301,7 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
   for (const ObjectPtr& job : jobs) {
     if (const std::string role = label(*job, k_role_label);
         !role.empty() && !uid.empty() && root_uid(*job) == uid) {
-      (role == k_launcher ? objects.launcher : objects.unranked) = *job;
+      (is_lead_role(role) ? objects.lead : objects.unranked) = *job;
     }
   }
   const std::vector<const json*> all = jobs_of(objects);
@@ -368,7 +380,7 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  const Phase phase = phase_of(objects.job, objects.launcher, objects.unranked);
+  const Phase phase = phase_of(objects.job, objects.lead, objects.unranked);
   if (is_final(phase) || phase == Phase::queuing || is_ending(objects)) {
     return false;
   }

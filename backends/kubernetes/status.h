@@ -21,9 +21,10 @@ struct JobObjects {
   nlohmann::json job;            ///< The Job that owns the rest; null: there is none.
   std::vector<ObjectPtr> pods;   ///< Of all instances and all attempts.
   std::vector<ObjectPtr> events; ///< Warnings about the Jobs and their Pods; may be empty.
-  nlohmann::json launcher = {};  ///< The launcher's Job, whose end is the job's; null: none.
-  nlohmann::json unranked = {};  ///< Of roles without ranks that have one of their own; null: none.
-  nlohmann::json set = {};       ///< The JobSet that owns all of them; null: `job` does.
+  nlohmann::json lead = {};     ///< Of the first instance, where it has one of its own: a launcher,
+                                ///< chief or master, whose end is the job's. Null: none.
+  nlohmann::json unranked = {}; ///< Of roles without ranks that have one of their own; null: none.
+  nlohmann::json set = {};      ///< The JobSet that owns all of them; null: `job` does.
   std::vector<ObjectPtr> workloads =
       {}; ///< Of a job that waits in a queue (queue.h); may be empty.
   std::vector<nlohmann::json> positions = {}; ///< Those of all that wait there; may be empty.
@@ -45,13 +46,14 @@ int place_of(const JobObjects& objects, const nlohmann::json& pod);
 bool is_suspended(const nlohmann::json& job);
 
 /// The columns of `list`, from the Jobs alone; `node` is left empty.
-JobSummary summarize(const nlohmann::json& job, const nlohmann::json& launcher = {},
+JobSummary summarize(const nlohmann::json& job, const nlohmann::json& lead = {},
                      const nlohmann::json& unranked = {});
 JobSummary summarize(const JobObjects& objects);
 
-/// Of two Jobs of which one has ended, and with it the job, the other where nothing has ended that:
-/// with the ranks the roles without, with one of those that failed the ranks. nullptr: neither.
-const nlohmann::json* left_over(const nlohmann::json& job, const nlohmann::json& unranked);
+/// Of a job that is over, the Jobs that nothing in the cluster ends: none has ended those that it
+/// does not own. A launcher ends its workers itself.
+std::vector<const nlohmann::json*> left_over(const nlohmann::json& job, const nlohmann::json& lead,
+                                             const nlohmann::json& unranked);
 
 /// All but FailureCause::last_stderr, which is in no object.
 JobStatus status_of(const JobObjects& objects);

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Every rank's first step: from the Pod's index to the environment of dtrain-environment(7), then
 # the command in this shell's place. A launcher's too, whose workers run worker.sh.
-place=$JOB_COMPLETION_INDEX
+before={{before}} # In the Jobs of other roles.
+place=$((JOB_COMPLETION_INDEX + before))
 export DTRAIN_RESTART_COUNT="${DTRAIN_RESTART_COUNT:-0}"
 {{#roles}}
 first={{first}}

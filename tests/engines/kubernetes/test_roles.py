@@ -4,7 +4,7 @@ import re
 import signal
 
 from engines.kubernetes.fixtures import BUSYBOX
-from harness import EXIT_JOB_FAILED, EXIT_USAGE, until
+from harness import EXIT_JOB_FAILED, until
 
 WHO = 'echo "$ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, rank ${RANK-none} of ${WORLD_SIZE-none}"'
 
@@ -98,18 +98,37 @@ def test_a_job_with_servers_apart_is_looked_into_suspended_and_deleted_whole(kub
     until(lambda: active(cluster, "apart") == {}, "its Jobs are gone", 60)
 
 
-def test_ranks_that_ask_for_different_things_are_refused_by_name(kube):
-    result = kube.dtrain("submit", "tfjob", "--name=mix", BUSYBOX, "--chief", "--chief-memory=1Gi",
-                         "--", "true", expect=EXIT_USAGE)
-    assert "chief and worker differ" in result.err and result.err.count("\n") == 1
+def test_a_chief_that_asks_for_other_than_the_workers_is_rank_0_and_ends_them(kube, cluster):
+    kube.dtrain("submit", "tfjob", "--name=chief", BUSYBOX, "--chief", "--gpus=1", "--chief-cpu=200m",
+                "--workers=2", "--ps=1", "--", "sh", "-c",
+                f"{WHO}; echo $MASTER_ADDR; [ $ROLE_NAME = chief ] || exec sleep 600; sleep 3")
+    job = kube.wait_for_end("chief", 0)
+    assert [(each["name"], each["requestGPUs"], each["chief"]) for each in job["instances"]] == [
+        ("chief-0", 1, True), ("worker-0", 1, False), ("worker-1", 1, False), ("ps-0", 0, False)]
+    assert kube.lines("chief", "-i", "chief-0") == ["chief 0 of 1, rank 0 of 3", "chief-chief-0.chief"]
+    [row] = [row for row in kube.dtrain("list", "-o", "json").json() if row["name"] == "chief"]
+    assert (row["status"], row["requestGPUs"]) == ("SUCCEEDED", 3)
+    until(lambda: set(active(cluster, "chief").values()) == {0}, "all have ended", 60)
+
+
+def test_where_all_decide_a_chief_of_its_own_job_and_its_workers_have_to_succeed(kube):
+    flags = ["tfjob", BUSYBOX, "--chief", "--chief-cpu=200m", "--success-policy=AllWorkers",
+             "--workers=2", "--", "sh", "-c"]
+    kube.dtrain("submit", *flags[:1], "--name=both", *flags[1:], f"{WHO}; [ $RANK = 0 ] || sleep 2")
+    kube.wait_for_end("both", 0)
+    assert kube.lines("both", "-i", "worker-1") == ["worker 1 of 2, rank 2 of 3"]
+    kube.dtrain("submit", *flags[:1], "--name=one", *flags[1:], "[ $RANK != 2 ] || { sleep 2; exit 5; }; sleep 600")
+    kube.dtrain("wait", "one", expect=EXIT_JOB_FAILED)
+    cause = kube.get("one")["cause"]
+    assert (cause["instance"], cause["rank"], cause["exitCode"]) == ("worker-1", 2, 5)
 
 
 def test_servers_that_nobody_looks_at_end_when_no_rank_is_there_any_more(kube):
     """Their script, with time and the cluster's names stood in for."""
     plan = kube.dtrain("submit", "tfjob", "--name=alone", BUSYBOX, "--gpus=1", "--ps=1",
                        "--dry-run", "--", "sleep", "600").out
-    [text] = re.findall(r'^ *"unranked.sh": (".*")$', plan, re.M)
-    script = kube.folder / "unranked.sh"
+    [text] = re.findall(r'^ *"ps.sh": (".*")$', plan, re.M)
+    script = kube.folder / "ps.sh"
     script.write_text(json.loads(text))
     fakes = kube.folder / "bin"
     fakes.mkdir()

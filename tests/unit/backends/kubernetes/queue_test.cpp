@@ -52,7 +52,7 @@ TEST_CASE("a job in a queue says why it waits, and in which position") {
 
 TEST_CASE("of a launcher and its workers, the one that waits gives the reason") {
   JobObjects objects{job_named("j-worker"), {}, {}};
-  objects.launcher = job_named("j-launcher");
+  objects.lead = job_named("j-launcher");
   objects.workloads = {workload("w", admitted()), workload("l", no_quota("no room"))};
   CHECK(why_suspended(objects) == "waiting for its turn in the queue team: no room");
   CHECK(workloads_query(objects)[0].second ==

@@ -87,7 +87,7 @@ TEST_CASE("start.sh gives every instance what rank_env promises") {
   gang.job_token = "token-1";
   gang.restart_count = 2;
   gang.master_addr = gang.ranks[0].host;
-  std::string script = start_script(job, role_groups(job)[0]);
+  std::string script = start_script(job, role_groups(job).at(0));
   // The name has no address on this machine: skip the wait, which is not what is tested.
   std::size_t wait = script.find("until has_address");
   REQUIRE(wait != std::string::npos);
@@ -113,14 +113,14 @@ TEST_CASE("arguments and environment arrive byte for byte, UTF-8 or not") {
   const std::string odd = "a \"b\" $c `d` {{e}} #f\n'\xff\\";
   JobSpec job = job_of(1, {"printenv", "-0", "ODD"});
   job.env = {"ODD=" + odd};
-  std::string script = start_script(job, role_groups(job)[0]);
+  std::string script = start_script(job, role_groups(job).at(0));
   script.replace(script.find("until has_address"), std::string("until has_address").size(),
                  "until true");
   CHECK(run_script(script, 0) == odd + '\0');
 
   nlohmann::json config = document(render_plan(job), "configmap.yaml");
   CHECK(base64_decode(config["binaryData"]["start.sh"].get<std::string>()) ==
-        start_script(job, role_groups(job)[0]));
+        start_script(job, role_groups(job).at(0)));
 }
 
 TEST_CASE("the Job asks for a Pod a rank, with GPUs, and passes the restricted level") {
@@ -195,8 +195,36 @@ TEST_CASE("the roles are places of one Job, whose success is the ranks'") {
   job.success_policy = "ChiefWorker";
   document_of_job = document(render_plan(job), "job.yaml");
   CHECK(document_of_job["spec"]["successPolicy"]["rules"][0]["succeededIndexes"] == "0");
-  job.worker_role.memory = "1Gi";
-  CHECK(error_of(job).starts_with("the roles chief and worker differ"));
+}
+
+TEST_CASE("a chief that asks for other than the workers has a Job of its own, and rank 0") {
+  JobSpec job = job_of(2, {"true"});
+  job.backend = "kubernetes";
+  job.type = "tfjob";
+  job.chief = true;
+  job.ps = 1;
+  job.gpus = 1;
+  job.chief_role.memory = "1Gi";
+  const Plan plan = render_plan(resolve(job));
+  CHECK(plan.documents.at(0).name == "job.yaml");
+  CHECK(document(plan, "job.yaml")["spec"]["completions"] == 2);
+  CHECK(!document(plan, "job.yaml")["spec"].contains("successPolicy"));
+  const nlohmann::json chief = document(plan, "chief.yaml");
+  CHECK(chief["metadata"]["name"] == "mnist-chief");
+  CHECK(!chief["metadata"]["annotations"].contains("dtrain/success"));
+  CHECK(document(plan, "ps.yaml")["metadata"]["name"] == "mnist-ps");
+  const GangPlace gang = gang_of(resolve(job));
+  CHECK(gang.ranks[0].host == "mnist-chief-0.mnist");
+  CHECK(gang.ranks[1].host == "mnist-worker-0.mnist");
+  CHECK(gang.ranks[3].host == "mnist-ps-0.mnist");
+  CHECK(gang.master_addr == "mnist-chief-0.mnist");
+  job.success_policy = "AllWorkers";
+  const nlohmann::json of_all = document(render_plan(resolve(job)), "chief.yaml");
+  CHECK(of_all["metadata"]["annotations"]["dtrain/success"] == "all");
+  job.api = "jobset";
+  const nlohmann::json set = document(render_plan(resolve(job)), "jobset.json");
+  CHECK(set["spec"]["successPolicy"]["targetReplicatedJobs"] ==
+        nlohmann::json::array({"worker", "chief"}));
 }
 
 TEST_CASE("roles without ranks that ask for other than the ranks have a Job of their own") {
@@ -220,7 +248,7 @@ TEST_CASE("roles without ranks that ask for other than the ranks have a Job of t
   CHECK(instance_of(servers, 2) == "evaluator-0");
   const nlohmann::json container = servers["spec"]["template"]["spec"]["containers"][0];
   CHECK(container["image"] == "other");
-  CHECK(container["command"][1] == "/etc/dtrain/unranked.sh");
+  CHECK(container["command"][1] == "/etc/dtrain/ps.sh");
   const GangPlace gang = gang_of(job);
   CHECK(gang.ranks[1].host == "mnist-worker-1.mnist");
   CHECK(gang.ranks[2].host == "mnist-ps-0.mnist");
