@@ -14,6 +14,6 @@ FROM debian:bookworm-slim
 COPY tests/engines/kubernetes/trainer-image.packages /tmp/packages
 RUN apt-get update \
     && grep -v '^#' /tmp/packages | xargs apt-get install -y --no-install-recommends \
-    && rm -rf /var/lib/apt/lists/* /tmp/packages \
-    && useradd --uid 1000 --create-home trainer
+    && rm -rf /var/lib/apt/lists/* /tmp/packages /etc/ssh/ssh_host_* \
+    && useradd --uid 1000 --create-home --shell /bin/bash trainer
 COPY --from=build /out/bin /usr/bin
