@@ -11,10 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr long k_switching_protocols = 101;
-constexpr long k_unauthorized = 401;
-constexpr long k_not_found = 404;
-constexpr long k_gone = 410;
 constexpr const char* k_page_size = "500";
 
 } // namespace

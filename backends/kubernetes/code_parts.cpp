@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr long k_conflict = 409;
-constexpr long k_not_found = 404;
 constexpr const char* k_volume = "code-parts"; ///< In job.yaml.
 constexpr const char* k_key = "part";
 constexpr std::size_t k_digest_digits = 32; ///< Of the 64 in a name.

@@ -13,10 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* k_watch_seconds = "300";
-constexpr long k_gone = 410;
-constexpr long k_ok = 200;
-constexpr long k_unauthorized = 401;
-constexpr long k_forbidden = 403;
 constexpr int k_most_refusals = 3;
 constexpr std::chrono::milliseconds k_idle{60'000};
 

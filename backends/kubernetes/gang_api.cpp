@@ -15,7 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr long k_not_found = 404;
 constexpr const char* k_volcano_group = "scheduling.volcano.sh";
 constexpr const char* k_coscheduling_group = "scheduling.x-k8s.io";
 

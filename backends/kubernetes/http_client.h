@@ -20,6 +20,16 @@
 
 namespace dtrain::kubernetes {
 
+/// The status codes that something depends on.
+inline constexpr long k_switching_protocols = 101;
+inline constexpr long k_ok = 200;
+inline constexpr long k_unauthorized = 401;
+inline constexpr long k_forbidden = 403;
+inline constexpr long k_not_found = 404;
+inline constexpr long k_conflict = 409;
+inline constexpr long k_gone = 410;
+inline constexpr long k_unavailable = 503;
+
 struct HttpRequest {
   std::string method = "GET";
   std::string path; ///< With its query: "/api/v1/pods?limit=500".

@@ -14,7 +14,6 @@
 namespace dtrain::kubernetes {
 namespace {
 
-constexpr long k_not_found = 404;
 constexpr const char* k_environment = "environment";
 constexpr const char* k_git_token = "git-token";
 constexpr const char* k_hidden = "***";

@@ -20,8 +20,6 @@ constexpr std::chrono::milliseconds k_grace_when_gone{2000};
 constexpr int k_most_failures = 5;
 constexpr std::chrono::milliseconds k_idle{60'000};
 constexpr Time k_second = 1'000'000'000;
-constexpr long k_not_found = 404;
-constexpr long k_forbidden = 403;
 
 /// RFC 3339 of the second that `time` lies in.
 std::string second_text(Time time) {
@@ -146,7 +144,7 @@ void PodLog::on_line(std::string_view line) {
 void PodLog::on_end(const HttpResponse& response) {
   streaming_ = false;
   ApiResult result{response.status, json::parse(response.body, nullptr, false)};
-  bool in_order = response.status == 200 && response.error.empty();
+  bool in_order = response.status == k_ok && response.error.empty();
   if (in_order && (read_after_end_ || !query_.follow)) {
     if (!partial_line_.empty()) {
       on_line(std::exchange(partial_line_, {}));

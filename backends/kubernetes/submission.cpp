@@ -28,8 +28,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr long k_conflict = 409;
-constexpr long k_not_found = 404;
 constexpr std::size_t k_token_bytes = 32;
 constexpr int k_last_lines = 20;
 
@@ -403,7 +401,7 @@ void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status
       {{"container", telling_container(*pod)}, {"tailLines", std::to_string(k_last_lines)}});
   request.accept = "*/*";
   HttpResponse log = api.http().call(request);
-  if (log.status != 200) { // The Pod's node is gone, or its log: the cause stands without it.
+  if (log.status != k_ok) { // The Pod's node is gone, or its log: the cause stands without it.
     return;
   }
   for (std::size_t start = 0; start < log.body.size();) {

@@ -71,8 +71,6 @@ std::vector<InstanceUsage> instance_usage(ApiClient& api, const JobRef& job) {
                            fmt::format("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods",
                                        escape_url(job.namespace_name)),
                            {{"labelSelector", selector_of(job.name)}}));
-  constexpr long k_not_found = 404;
-  constexpr long k_unavailable = 503;
   if (metrics.status == k_not_found || metrics.status == k_unavailable) {
     throw EngineError("the cluster has no metrics API (metrics.k8s.io), which says what Pods use: "
                       "have metrics-server installed");

@@ -1,13 +1,13 @@
 #include "backends/kubernetes/web_socket.h"
 
 #include "backends/kubernetes/base64.h"
+#include "backends/support/random.h"
 #include "submit/errors.h"
 #include "submit/lower_case.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,6 @@
 namespace dtrain::kubernetes {
 namespace {
 
-constexpr long k_switching_protocols = 101;
 constexpr long k_hundred = 100;
 constexpr std::size_t k_key_bytes = 16;
 constexpr std::size_t k_block = 64U << 10;
@@ -30,9 +29,7 @@ constexpr std::chrono::seconds k_answer_timeout{30};
 template <std::size_t Size>
 std::array<unsigned char, Size> random_bytes() {
   std::array<unsigned char, Size> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw Error("no random bytes can be had for a WebSocket");
-  }
+  fill_random(bytes);
   return bytes;
 }
 

@@ -10,11 +10,15 @@
 
 namespace dtrain {
 
-std::string random_hex(std::size_t bytes) {
-  std::vector<unsigned char> raw(bytes);
-  if (getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) {
+void fill_random(std::span<unsigned char> bytes) {
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     throw EngineError(fmt::format("no random numbers: {}", errno_text()));
   }
+}
+
+std::string random_hex(std::size_t bytes) {
+  std::vector<unsigned char> raw(bytes);
+  fill_random(raw);
   std::string text;
   for (const auto byte : raw) {
     text += fmt::format("{:02x}", byte);
