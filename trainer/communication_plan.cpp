@@ -40,7 +40,8 @@ void print_packs(const std::vector<std::size_t>& packs, WireType wire, int batch
              with_commas(static_cast<double>(all)), wire_type_name(wire), packs.size(),
              packs.size() == 1 ? "" : "s");
   const auto given = [&](std::size_t bytes) {
-    return static_cast<double>(bytes / sizeof(float) * wire_size(wire));
+    const std::size_t values = bytes / sizeof(float);
+    return static_cast<double>(values * wire_size(wire));
   };
   double sum = 0;
   for (std::size_t i = 0; i < packs.size(); ++i) {

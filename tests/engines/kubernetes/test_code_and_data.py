@@ -198,9 +198,3 @@ def test_code_that_cannot_be_had_is_the_cause_in_gits_own_words(kube, repository
     cause = kube.get("noref")["cause"]
     assert cause["instance"] == "worker-0" and cause["exitCode"] != 0
     assert "nowhere" in cause["lastStderr"][-1]
-
-
-@pytest.mark.api
-def test_a_folder_of_this_machine_is_refused_by_flag_and_engine(kube):
-    result = kube.submit("folder", "true", flags=[BUSYBOX, "--sync-mode=local"], expect=EXIT_USAGE)
-    assert "--sync-mode=local: the kubernetes backend" in result.err and result.err.count("\n") == 1

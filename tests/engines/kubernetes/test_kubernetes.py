@@ -207,3 +207,14 @@ def test_the_mlp_trains_in_three_pods_on_two_nodes(kube, trainer_image):
     assert {instance["node"] for instance in job["instances"]} == {"node1", "node2"}
     last = kube.lines("mlp", "-i", "worker-0")[-1]
     assert float(last.split()[2]) > 80, last
+
+
+@pytest.mark.skipif(not FASHION.is_dir(), reason="needs Debian's dataset-fashion-mnist")
+def test_four_workers_train_with_two_parameter_servers(kube, trainer_image):
+    kube.submit("served", "--data=/data", "--steps=200", flags=[TRAINER, "--workers=4", "--ps=2"])
+    kube.dtrain("logs", "-f", "served", seconds=180)
+    job = kube.wait_for_end("served", 0)
+    assert [instance["name"] for instance in job["instances"]][-2:] == ["ps-0", "ps-1"]
+    lines = kube.lines("served", "-i", "worker-0")
+    assert float(lines[-1].split()[2]) > 60, lines
+    assert any("2 parameter servers" in line for line in lines), lines
