@@ -83,6 +83,7 @@ class Tar {
                                       "--verbatim-files-from",
                                       "--files-from=-"};
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) {
       argv.push_back(word.data());
     }
