@@ -126,7 +126,7 @@ std::string lead_role(const json& set) {
 
 std::string unranked_role(const json& set) {
   for (const json& each : member(set, "spec/replicatedJobs")) {
-    const std::string name = text_at(each, "name");
+    std::string name = text_at(each, "name");
     if (name != k_worker_role && !is_lead_role(name)) {
       return name;
     }
