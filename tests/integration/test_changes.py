@@ -2,19 +2,12 @@
 import os
 import re
 
-import pytest
 
-import idx_data
 from harness import EXIT_NOT_FOUND, EXIT_USAGE, until
 
 SLEEP = ("sh", "-c", "echo rank $RANK of $WORLD_SIZE; exec sleep 600")
 GPUS = {"DTRAIN_LOCAL_GPUS": "4"}
 ELASTIC = ["--min-workers=1", "--max-workers=4"]
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return idx_data.write(tmp_path_factory.mktemp("idx"))
 
 
 def phases(home, name):

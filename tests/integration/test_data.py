@@ -5,15 +5,9 @@ import shutil
 import struct
 import threading
 
-import pytest
 
 import idx_data
 from harness import EXIT_JOB_FAILED, EXIT_OK, EXIT_USAGE, until
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return idx_data.write(tmp_path_factory.mktemp("idx"))
 
 
 def cut(data, folder, count):

@@ -16,7 +16,6 @@ import time
 
 import pytest
 
-import idx_data
 
 ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
 FIRST_SEED = int(os.environ.get("DTRAIN_ELASTIC_SEED", "1"))
@@ -24,11 +23,6 @@ SAMPLES = 1920
 BATCH = 64
 KILLS = ("kill", "kill and restart")
 PATIENCE = 40  # seconds for what takes a few
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return idx_data.write(tmp_path_factory.mktemp("idx"))
 
 
 def until(condition, run, seconds=PATIENCE, interval=0.02):

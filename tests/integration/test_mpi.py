@@ -8,18 +8,12 @@ import time
 
 import pytest
 
-import idx_data
 from harness import EXIT_USAGE, until
 
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
 
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return idx_data.write(tmp_path_factory.mktemp("idx"))
 
 
 @pytest.fixture

@@ -8,13 +8,7 @@ import sys
 
 import pytest
 
-import idx_data
 from harness import EXIT_OK, EXIT_USAGE, until
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return idx_data.write(tmp_path_factory.mktemp("idx"))
 
 
 def free_ports(count):

@@ -17,19 +17,6 @@ from harness import EXIT_OK, EXIT_USAGE, until
 NO_END = "--epochs=1000000"  # until it is ended
 
 
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return idx_data.write(tmp_path_factory.mktemp("idx"))
-
-
-@pytest.fixture
-def train(home, data):
-    """Runs dtrain-trainer as one process on the small data."""
-    def run(*flags, **options):
-        return home.trainer(f"--data={data}", *flags, **options)
-    return run
-
-
 def all_text(result):
     return result.out + result.err
 

@@ -8,19 +8,6 @@ import idx_data
 from harness import EXIT_JOB_FAILED, EXIT_USAGE
 
 
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return idx_data.write(tmp_path_factory.mktemp("idx"))
-
-
-@pytest.fixture
-def train(home, data):
-    """Runs dtrain-trainer as one process on the small data."""
-    def run(*flags, **options):
-        return home.trainer(f"--data={data}", *flags, **options)
-    return run
-
-
 def tf_config(cluster, task):
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
 
