@@ -45,6 +45,11 @@ json identity_of(const json& object, const std::string& version, const char* kin
             {"uid", object["metadata"]["uid"]}}}};
 }
 
+std::string path_of(const json& job) {
+  return fmt::format("{}/{}", jobs_path(text_at(job, "metadata/namespace")),
+                     escape_url(text_at(job, "metadata/name")));
+}
+
 std::string config_path_of(const JobRef& ref) {
   return fmt::format("/api/v1/namespaces/{}/configmaps/{}", escape_url(ref.namespace_name),
                      escape_url(ref.name));
@@ -101,18 +106,14 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
     if (!job->is_null()) {
       json change = identity_of(*job, "batch/v1", "Job");
       change["spec"] = {{"suspend", suspended}};
-      api.must(api.apply(fmt::format("{}/{}", jobs_path(ref.namespace_name),
-                                     escape_url(text_at(*job, "metadata/name"))),
-                         change, k_suspend_manager));
+      api.must(api.apply(path_of(*job), change, k_suspend_manager));
     }
   }
 }
 
 void end_left_over(ApiClient& api, const json& job, const json& lead, const json& unranked) {
   for (const json* left : left_over(job, lead, unranked)) {
-    const std::string path = fmt::format("{}/{}", jobs_path(text_at(*left, "metadata/namespace")),
-                                         escape_url(text_at(*left, "metadata/name")));
-    api.call(api.merge(path, {{"spec", {{"suspend", true}}}})); // Who may not only looks.
+    api.call(api.merge(path_of(*left), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
   }
 }
 

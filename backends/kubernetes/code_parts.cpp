@@ -41,7 +41,7 @@ class PartStore {
  public:
   PartStore(ApiClient& api, const JobSpec& job, json owner)
       : api_(api), namespace_name_(job.namespace_name), owner_(std::move(owner)),
-        path_(fmt::format("/api/v1/namespaces/{}/configmaps", escape_url(job.namespace_name))) {}
+        path_(collection_path("/api/v1", job.namespace_name, "configmaps")) {}
 
   HttpRequest create(const CodePart& part) {
     return api_.create(path_, {{"apiVersion", "v1"},

@@ -1,8 +1,7 @@
 // A folder of this machine's code on its way to the Pods of a job (--sync-mode=local).
 //
 //   submit           packs it (support/code_archive.h); a part is a ConfigMap, dtrain-code-DIGEST
-//   each Pod         mounts all parts; its init container unpacks them:
-//   templates/kubernetes/unpack.sh
+//   each Pod         mounts all parts; its init container unpacks them (unpack.sh)
 //
 // Objects of the cluster, so that a Pod that comes later (a restart, another node, a queue's turn)
 // finds the code when submit is long gone. A part is named by what it holds and never changes: a

@@ -1,5 +1,6 @@
 #include "backends/kubernetes/credentials.h"
 
+#include "backends/support/argv.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -55,16 +56,6 @@ std::vector<std::string> environment(const ExecPlugin& plugin, const std::string
   return env;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> list;
-  list.reserve(strings.size() + 1);
-  for (std::string& string : strings) {
-    list.push_back(string.data());
-  }
-  list.push_back(nullptr);
-  return list;
-}
-
 /// Runs `argv` and returns its standard output.
 std::string output_of(const ExecPlugin& plugin, const std::string& info) {
   std::vector<std::string> argv = {plugin.command};
@@ -79,8 +70,8 @@ std::string output_of(const ExecPlugin& plugin, const std::string& info) {
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDOUT_FILENO);
   pid_t pid = 0;
-  int failed = posix_spawnp(&pid, plugin.command.c_str(), &actions, nullptr, pointers(argv).data(),
-                            pointers(env).data());
+  int failed = posix_spawnp(&pid, plugin.command.c_str(), &actions, nullptr, argv_of(argv).data(),
+                            argv_of(env).data());
   posix_spawn_file_actions_destroy(&actions);
   close(pipe_fds[1]);
   if (failed != 0) {

@@ -122,7 +122,6 @@ json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secr
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
                {"job_object", role_job_name(job.name, group.name)},
-               {"launcher", launcher},
                {"group", section(!owns_rest, {{"role", group.name}})},
                {"has_ssh", has_launcher(job)},
                {"script", "/etc/dtrain/" + script_name(group)},

@@ -34,6 +34,18 @@ json conditions_of(const json& set) {
   return conditions;
 }
 
+/// Of the set's Jobs, the first whose role is so; empty: none.
+template <class Is>
+std::string first_role(const json& set, const Is& is_so) {
+  for (const json& each : member(set, "spec/replicatedJobs")) {
+    std::string role = text_at(each, "name");
+    if (is_so(role)) {
+      return role;
+    }
+  }
+  return {};
+}
+
 } // namespace
 
 bool has_jobset(const JobSpec& job) { return job.api == "jobset" || is_trainjob(job); }
@@ -115,30 +127,16 @@ json job_in_set(const json& set, std::string_view role, const std::vector<Object
   return job;
 }
 
-std::string lead_role(const json& set) {
-  for (const json& each : member(set, "spec/replicatedJobs")) {
-    if (is_lead_role(text_at(each, "name"))) {
-      return text_at(each, "name");
-    }
-  }
-  return {};
-}
+std::string lead_role(const json& set) { return first_role(set, is_lead_role); }
 
 std::string unranked_role(const json& set) {
-  for (const json& each : member(set, "spec/replicatedJobs")) {
-    std::string name = text_at(each, "name");
-    if (name != k_worker_role && !is_lead_role(name)) {
-      return name;
-    }
-  }
-  return {};
+  return first_role(
+      set, [](std::string_view role) { return role != k_worker_role && !is_lead_role(role); });
 }
 
 std::string jobsets_path(std::string_view namespace_name) {
-  const std::string api = fmt::format("/apis/{}/{}", k_jobset_group, k_jobset_version);
-  return namespace_name.empty()
-             ? api + "/jobsets"
-             : fmt::format("{}/namespaces/{}/jobsets", api, escape_url(namespace_name));
+  return collection_path(fmt::format("/apis/{}/{}", k_jobset_group, k_jobset_version),
+                         namespace_name, "jobsets");
 }
 
 std::string jobset_path(const JobRef& job) {

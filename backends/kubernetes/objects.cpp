@@ -14,13 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string collection_path(std::string_view api, std::string_view namespace_name,
-                            std::string_view plural) {
-  return namespace_name.empty()
-             ? fmt::format("{}/{}", api, plural)
-             : fmt::format("{}/namespaces/{}/{}", api, escape_url(namespace_name), plural);
-}
-
 const json& metadata_value(const json& object, const char* map, std::string_view key) {
   static const json k_null;
   const json& values = member(object, map);
@@ -35,6 +28,13 @@ bool parse_number(std::string_view text, int& value) {
 }
 
 } // namespace
+
+std::string collection_path(std::string_view api, std::string_view namespace_name,
+                            std::string_view plural) {
+  return namespace_name.empty()
+             ? fmt::format("{}/{}", api, plural)
+             : fmt::format("{}/namespaces/{}/{}", api, escape_url(namespace_name), plural);
+}
 
 bool is_lead_role(std::string_view role) {
   return role == k_launcher || role == k_chief || role == k_master;

@@ -51,6 +51,10 @@ std::string role_job_name(std::string_view job, std::string_view role);
 /// labelSelector for one job's objects; for all of ours where `job` is empty.
 std::string selector_of(std::string_view job);
 
+/// "/apis/batch/v1/namespaces/NAME/jobs"; of all namespaces where that is empty.
+std::string collection_path(std::string_view api, std::string_view namespace_name,
+                            std::string_view plural);
+
 std::string jobs_path(std::string_view namespace_name); ///< All namespaces where empty.
 std::string job_path(const JobRef& job);                ///< The Job that owns the rest.
 std::string pods_path(std::string_view namespace_name);

@@ -91,8 +91,8 @@ bool wants_queue(const JobObjects& objects) {
 }
 
 std::string workloads_path(std::string_view namespace_name) {
-  return fmt::format("/apis/{}/{}/namespaces/{}/workloads", k_kueue_group, k_version,
-                     escape_url(namespace_name));
+  return collection_path(fmt::format("/apis/{}/{}", k_kueue_group, k_version), namespace_name,
+                         "workloads");
 }
 
 Query workloads_query(const JobObjects& objects) {

@@ -236,8 +236,11 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
                                     needs ? ", what they need is there" : "")});
   const bool sends_code = plan.job.sync_mode == "local";
   report(tell, {.step = sends_code ? SubmitStep::upload : SubmitStep::create});
-  const CodeArchive code = sends_code ? pack_code(plan.job, tell) : CodeArchive();
-  mount_parts(objects, code);
+  CodeArchive code;
+  if (sends_code) {
+    code = pack_code(plan.job, tell);
+    mount_parts(objects, code);
+  }
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
   const json runtime = make_runtime(api, objects, plan.job);

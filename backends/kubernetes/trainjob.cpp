@@ -29,10 +29,9 @@ json object_of(const char* kind, const json& set) {
   return object;
 }
 
-std::string collection_path(std::string_view namespace_name, const char* plural) {
-  return fmt::format("/apis/{}/{}{}{}/{}", k_trainer_group, k_trainer_version,
-                     namespace_name.empty() ? "" : "/namespaces/", escape_url(namespace_name),
-                     plural);
+std::string trainer_path(std::string_view namespace_name, const char* plural) {
+  return collection_path(fmt::format("/apis/{}/{}", k_trainer_group, k_trainer_version),
+                         namespace_name, plural);
 }
 
 } // namespace
@@ -123,7 +122,7 @@ std::vector<json> sets_to_be(const std::vector<json>& trainjobs, const json& run
 }
 
 std::string trainjobs_path(std::string_view namespace_name) {
-  return collection_path(namespace_name, "trainjobs");
+  return trainer_path(namespace_name, "trainjobs");
 }
 
 std::string trainjob_path(const JobRef& job) {
@@ -131,7 +130,7 @@ std::string trainjob_path(const JobRef& job) {
 }
 
 std::string training_runtimes_path(std::string_view namespace_name) {
-  return collection_path(namespace_name, "trainingruntimes");
+  return trainer_path(namespace_name, "trainingruntimes");
 }
 
 std::string training_runtime_path(const JobRef& job) {

@@ -66,11 +66,9 @@ std::optional<double> quantity_of(std::string_view text) {
 
 std::vector<InstanceUsage> instance_usage(ApiClient& api, const JobRef& job) {
   const JobObjects objects = read_objects(api, job);
-  const ApiResult metrics =
-      api.call(api.request("GET",
-                           fmt::format("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods",
-                                       escape_url(job.namespace_name)),
-                           {{"labelSelector", selector_of(job.name)}}));
+  const ApiResult metrics = api.call(api.request(
+      "GET", collection_path("/apis/metrics.k8s.io/v1beta1", job.namespace_name, "pods"),
+      {{"labelSelector", selector_of(job.name)}}));
   if (metrics.status == k_not_found || metrics.status == k_unavailable) {
     throw EngineError("the cluster has no metrics API (metrics.k8s.io), which says what Pods use: "
                       "have metrics-server installed");

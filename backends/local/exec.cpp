@@ -1,5 +1,6 @@
 #include "backends/local/exec.h"
 
+#include "backends/support/argv.h"
 #include "backends/support/fd.h"
 #include "backends/support/files.h"
 #include "backends/support/split_at_nul.h"
@@ -23,16 +24,6 @@ namespace {
 
 constexpr int k_signal_base = 128;
 constexpr int k_not_found = 127;
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  all.reserve(texts.size() + 1);
-  for (auto& text : texts) {
-    all.push_back(text.data());
-  }
-  all.push_back(nullptr);
-  return all;
-}
 
 /// Its mounts differ from ours where the job mounts data.
 bool has_other_mounts(int folder) {
@@ -69,8 +60,8 @@ void await_program(int folder) {
     }
   }
   static_cast<void>(fchdir(cwd.get()));
-  auto envp = pointers(env);
-  auto argv = pointers(command);
+  auto envp = argv_of(env);
+  auto argv = argv_of(command);
   environ = envp.data();
   execvp(argv[0], argv.data());
   std::fprintf(stderr, "dtrain: cannot run %s: %s\n", argv[0], errno_text().c_str());

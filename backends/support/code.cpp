@@ -1,5 +1,6 @@
 #include "backends/support/code.h"
 
+#include "backends/support/argv.h"
 #include "backends/support/bytes_text.h"
 #include "backends/support/code_store.h"
 #include "backends/support/fd.h"
@@ -88,12 +89,7 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
   if (!token.empty()) { // The user's own helpers, which may keep what they hear, are left out.
     args.insert(args.begin() + 1, {"-c", "credential.helper=", "-c", k_helper});
   }
-  std::vector<char*> argv;
-  argv.reserve(args.size() + 1);
-  for (auto& arg : args) {
-    argv.push_back(arg.data());
-  }
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = argv_of(args);
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw Error(fmt::format("cannot make a pipe: {}", errno_text()));

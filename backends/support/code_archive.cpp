@@ -1,5 +1,6 @@
 #include "backends/support/code_archive.h"
 
+#include "backends/support/argv.h"
 #include "backends/support/bytes_text.h"
 #include "backends/support/code_manifest.h"
 #include "backends/support/digest.h"
@@ -82,12 +83,7 @@ class Tar {
                                       "--no-unquote",
                                       "--verbatim-files-from",
                                       "--files-from=-"};
-    std::vector<char*> argv;
-    argv.reserve(words.size() + 1);
-    for (std::string& word : words) {
-      argv.push_back(word.data());
-    }
-    argv.push_back(nullptr);
+    const std::vector<char*> argv = argv_of(words);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, names_.get(), STDIN_FILENO);
