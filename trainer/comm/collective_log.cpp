@@ -41,10 +41,11 @@ std::string step_text(std::int64_t step) {
   return step >= 0 ? fmt::format("at step {}", step) : "before its first step";
 }
 
-void TrackedPlace::update(Place now) {
+void TrackedPlace::update(Place now, Clock::time_point when) {
   if (now.begun != place.begun || now.ended != place.ended) {
-    moved = Clock::now();
+    moved = when;
   }
+  told = when;
   place = std::move(now);
 }
 

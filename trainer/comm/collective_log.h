@@ -71,8 +71,11 @@ class CollectiveLog {
 struct TrackedPlace {
   Place place{};
   Clock::time_point moved = Clock::now();
+  Clock::time_point told = moved;
 
-  void update(Place now);
+  void update(Place now, Clock::time_point when = Clock::now());
+  /// Seconds for which it was told to stand there; where it has gone since, nobody knows yet.
+  double still() const { return std::chrono::duration<double>(told - moved).count(); }
 };
 
 struct RankPlace {

@@ -338,12 +338,12 @@ void Health::note_contact() {
 /// On rank 0, which hears from all.
 void Health::look_for_stall() {
   own_.update(place());
-  std::vector<RankPlace> ranks = {{rank_, own_.place, -seconds_until(own_.moved)}};
+  std::vector<RankPlace> ranks = {{rank_, own_.place, own_.still()}};
   for (const Peer& peer : peers_) {
     if (!peer.link || peer.left) {
       return; // That is told otherwise.
     }
-    ranks.push_back({peer.rank, peer.tracked.place, -seconds_until(peer.tracked.moved)});
+    ranks.push_back({peer.rank, peer.tracked.place, peer.tracked.still()});
   }
   if (const auto text =
           find_stall(ranks, collective_timeout_, [this](int rank) { return name(rank); })) {

@@ -39,6 +39,19 @@ TEST_CASE("who never entered a collective is told from where the ranks stand") {
   CHECK(stall({standing(0, 9, 9), standing(1, 9, 9)}).empty());     // All compute.
 }
 
+TEST_CASE("a rank stands still for as long as it was told to, not since it was last heard of") {
+  TrackedPlace rank;
+  const auto at = [start = rank.moved](int seconds) {
+    return start + std::chrono::seconds(seconds);
+  };
+  rank.update({.begun = 1, .ended = 0}, at(10));
+  CHECK(rank.still() == 0);
+  rank.update({.begun = 1, .ended = 0}, at(12));
+  CHECK(rank.still() == 2);
+  rank.update({.begun = 1, .ended = 1}, at(90)); // Its beats were late; it had gone on.
+  CHECK(rank.still() == 0);
+}
+
 TEST_CASE("the log has the last collectives, with those that were never left") {
   const TempFolder folder;
   CollectiveLog log;
@@ -65,8 +78,8 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
   for (const Kind transport : {Kind::tcp, Kind::shared_memory}) {
     const TempFolder folder;
     CommOptions options = options_for(transport);
-    options.peer_timeout = 5;
-    options.collective_timeout = 0.6;
+    options.peer_timeout = 30;
+    options.collective_timeout = 1.5;
     options.collective_log = folder.path();
     const auto thrown = run_ranks(3, options, [&](Communicator& communicator) {
       std::vector<float> buffer(1000);
@@ -81,7 +94,7 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
     });
     for (const std::string& text : thrown) {
       CAPTURE(text);
-      CHECK(contains(text, "2 ranks have waited for 0.6 s in all_reduce 'grad' of 4000 bytes "
+      CHECK(contains(text, "2 ranks have waited for 1.5 s in all_reduce 'grad' of 4000 bytes "
                            "(collective 2), which one never entered: rank 2 ("));
       CHECK(contains(text, "is at step 4, after barrier 'begin' (collective 1)"));
     }
