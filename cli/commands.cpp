@@ -92,6 +92,7 @@ const std::vector<CommandEntry>& commands() {
       {"data list", "Data and code", data_list_command},
       {"data get", "Data and code", data_get_command},
       {"data delete", "Data and code", data_delete_command},
+      {"data copy", "Data and code", data_copy_command, {"fetch", "download", "sync"}},
       {"code add", "Data and code", code_add_command},
       {"code list", "Data and code", code_list_command},
       {"code get", "Data and code", code_get_command},

@@ -79,6 +79,7 @@ Invocation top_node_command();
 Invocation top_job_command();
 Invocation tensorboard_command();
 Invocation data_add_command();
+Invocation data_copy_command();
 Invocation data_list_command();
 Invocation data_get_command();
 Invocation data_delete_command();

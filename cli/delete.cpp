@@ -108,7 +108,7 @@ void note_missing(const Context& context, const Target& target, const std::strin
   try {
     target.status(name);
   } catch (const NotFound& error) {
-    context.note(fmt::format("{}: {}; nothing to delete", context.program, error.what()));
+    context.note(fmt::format("{}: nothing to delete: {}", context.program, error.what()));
   }
 }
 

@@ -3,16 +3,23 @@
 #pragma once
 
 #include "cli/settings.h"
+#include "submit/bucket.h"
 #include "submit/job_spec.h"
 
 #include <string>
 
 namespace dtrain {
 
+/// The location of that name. Throws NotFound with the nearest one; `word` is "data" or "code".
+const Values& find_location(const Locations& all, const char* word, const std::string& name);
+
+/// What a location with a bucket says. Throws UsageError naming `flag` where that is none.
+Bucket bucket_at(const std::string& flag, const Values& location);
+
 /// Puts in the place of the names that the profile knows what they stand for: a folder becomes one
-/// of data_dirs, a claim one of data; `code` (empty: none) becomes sync_mode and what goes with it.
-/// A name that is not kept stays: on Kubernetes it is a claim's. Throws UsageError for what the
-/// job's backend cannot mount, and for code of no such name.
+/// of data_dirs, a claim or a bucket one of data; `code` (empty: none) becomes sync_mode and what
+/// goes with it. A name that is not kept stays: on Kubernetes it is a claim's. Throws UsageError
+/// for what the job's backend cannot mount, and for code of no such name.
 void apply_locations(const Settings& settings, const std::string& profile, const std::string& code,
                      JobSpec& job);
 

@@ -218,8 +218,9 @@ const std::vector<std::string>& profile_keys() {
 }
 
 const std::vector<std::string>& data_keys() {
-  static const std::vector<std::string> all = {"path",   "claim", "nfs",
-                                               "bucket", "csi",   "read-only"};
+  static const std::vector<std::string> all = {
+      "path", "claim",    "nfs", "bucket", "endpoint", "region", "credentials-file",
+      "csi",  "read-only"};
   return all;
 }
 

@@ -382,7 +382,8 @@ std::string resolved_text(const JobSpec& job) {
   return fmt::format("job/{}: {} on {}", job.name, roles, job.backend);
 }
 
-/// Ctrl-C while code is brought takes back what is there of it; before and after, it ends dtrain.
+/// Ctrl-C while code or data is brought takes back what is there of it; before and after, it ends
+/// dtrain.
 void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool quiet) {
   Steps steps(context.err, quiet);
   std::optional<NoteInterrupt> interrupt;
@@ -394,11 +395,13 @@ void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool 
   steps.resolved(resolved_text(plan.job));
   try {
     backend.submit(plan, [&](const SubmitProgress& progress) {
-      if (progress.step == SubmitStep::upload && !progress.done && !interrupt) {
+      const bool brings = !progress.done && (progress.step == SubmitStep::upload ||
+                                             progress.step == SubmitStep::copy);
+      if (brings && !interrupt) {
         interrupt.emplace();
       }
       require_wanted();
-      if (progress.step != SubmitStep::upload || progress.done) {
+      if (!brings) {
         interrupt.reset();
       }
       steps.tell(progress);

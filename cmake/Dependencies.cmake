@@ -24,6 +24,10 @@ find_library(DTRAIN_ZLIB_ARCHIVE NAMES libz.a REQUIRED)
 add_library(dtrain_zlib STATIC IMPORTED)
 set_target_properties(dtrain_zlib PROPERTIES IMPORTED_LOCATION ${DTRAIN_ZLIB_ARCHIVE})
 
+find_library(DTRAIN_PUGIXML_ARCHIVE NAMES libpugixml.a REQUIRED)
+add_library(dtrain_pugixml STATIC IMPORTED)
+set_target_properties(dtrain_pugixml PROPERTIES IMPORTED_LOCATION ${DTRAIN_PUGIXML_ARCHIVE})
+
 # Debian's oneDNN package asks for OpenCL's headers in its CMake file, which we have no use for.
 find_library(DTRAIN_DNNL_LIBRARY NAMES dnnl REQUIRED)
 find_path(DTRAIN_DNNL_INCLUDE NAMES oneapi/dnnl/dnnl.h REQUIRED)

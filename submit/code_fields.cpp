@@ -47,7 +47,9 @@ std::vector<JobField> code_fields() {
        .flags = "--sync-image",
        .member = member(&JobSpec::sync_image),
        .metavar = "IMAGE",
-       .help = "Container image with git (of a folder: tar), where the job's has none",
+       .help =
+           "Container image with git (of a folder: tar; of a bucket: dtrain), where the job's has "
+           "none",
        .group = k_code},
       {.key = "configFiles",
        .flags = "--config-file",

@@ -187,8 +187,9 @@ const std::vector<JobField>& container_fields() {
        .metavar = "NAME:/PATH",
        .help =
            "Data to mount: a name of 'dtrain data list', a persistent volume claim, or where it "
-           "is: nas://SERVER/PATH, oss://BUCKET/PREFIX, s3://BUCKET/PREFIX, "
-           "csi://DRIVER?KEY=VALUE&…; may be repeated",
+           "is: nas://SERVER/PATH, oss://BUCKET/PREFIX:/PATH:ro, s3://BUCKET/PREFIX:/PATH:ro, "
+           "csi://DRIVER?KEY=VALUE&…; may be repeated (a bucket is copied before the job starts, "
+           "as 'dtrain data copy' does)",
        .group = k_cluster_group,
        .engines = k_local | k_kubernetes},
       {.key = "dataDirs",

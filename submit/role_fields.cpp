@@ -139,7 +139,7 @@ std::vector<JobField> role_fields() {
        .help = "Order in which roles are started: Worker,PS,Chief,Evaluator",
        .group = k_group,
        .engines = k_local,
-       .not_kubernetes = "starts all roles at once, as Pods of one Indexed Job"},
+       .not_kubernetes = "starts all roles at once"},
       {.key = "successPolicy",
        .flags = "--success-policy",
        .member = member(&JobSpec::success_policy),

@@ -22,16 +22,6 @@ std::string ApiResult::message() const {
   return printable(text.empty() ? fmt::format("HTTP status {}", status) : text);
 }
 
-std::string escape_url(std::string_view text) {
-  std::string escaped;
-  for (char c : text) {
-    bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    c == '-' || c == '.' || c == '_' || c == '~';
-    escaped += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return escaped;
-}
-
 std::string query_text(const Query& query) {
   std::string text;
   for (const auto& [key, value] : query) {

@@ -5,6 +5,7 @@
 #include "backends/kubernetes/http_client.h"
 #include "backends/kubernetes/kubeconfig.h"
 #include "backends/kubernetes/web_socket.h"
+#include "submit/url.h"
 
 #include <nlohmann/json.hpp>
 
@@ -31,9 +32,6 @@ using Query = std::vector<std::pair<std::string, std::string>>;
 
 /// "?a=b&c=d", escaped; empty for an empty query.
 std::string query_text(const Query& query);
-
-/// `text` as one segment of a path or query.
-std::string escape_url(std::string_view text);
 
 class ApiClient {
  public:

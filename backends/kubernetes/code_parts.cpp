@@ -97,7 +97,7 @@ class PartStore {
 } // namespace
 
 CodeArchive pack_code(const JobSpec& job, const SubmitSink& tell) {
-  return pack_folder(job.sync_source, k_most_code_bytes, [&](const CodeProgress& now) {
+  return pack_folder(job.sync_source, k_most_code_bytes, [&](const CopyProgress& now) {
     report(tell, {.step = SubmitStep::upload,
                   .bytes = now.bytes,
                   .bytes_total = now.bytes_total,

@@ -1,6 +1,6 @@
 #include "backends/kubernetes/http_client.h"
 
-#include "backends/kubernetes/curl_handle.h"
+#include "backends/support/curl_handle.h"
 
 #include "submit/errors.h"
 #include "submit/lower_case.h"

@@ -7,8 +7,8 @@
 // k_most_pending bytes are held.
 #pragma once
 
-#include "backends/kubernetes/curl_library.h"
-#include "backends/kubernetes/http_server.h"
+#include "backends/support/curl_library.h"
+#include "backends/support/http_server.h"
 
 #include <chrono>
 #include <functional>
@@ -19,16 +19,6 @@
 #include <vector>
 
 namespace dtrain::kubernetes {
-
-/// The status codes that something depends on.
-inline constexpr long k_switching_protocols = 101;
-inline constexpr long k_ok = 200;
-inline constexpr long k_unauthorized = 401;
-inline constexpr long k_forbidden = 403;
-inline constexpr long k_not_found = 404;
-inline constexpr long k_conflict = 409;
-inline constexpr long k_gone = 410;
-inline constexpr long k_unavailable = 503;
 
 struct HttpRequest {
   std::string method = "GET";

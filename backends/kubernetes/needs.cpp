@@ -1,6 +1,7 @@
 #include "backends/kubernetes/needs.h"
 
 #include "backends/kubernetes/volumes.h"
+#include "backends/support/bucket_copy.h"
 #include "backends/support/code.h"
 #include "backends/support/env_file.h"
 #include "submit/errors.h"
@@ -10,6 +11,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -68,6 +70,16 @@ std::map<std::string, std::string> secret_contents(const Plan& plan) {
   for (std::size_t i = 0; i < plan.job.config_files.size(); ++i) {
     contents[file_key(i)] = read_file(plan.job.config_files[i]);
   }
+  const std::vector<Bucket> buckets = buckets_of(plan.job);
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const BucketKeys keys = bucket_keys(buckets[i]);
+    for (const auto& [what, value] : {std::pair("id", &keys.id), std::pair("secret", &keys.secret),
+                                      std::pair("session-token", &keys.session_token)}) {
+      if (!value->empty()) {
+        contents[bucket_key(i, what)] = *value;
+      }
+    }
+  }
   if (plan.job.sync_mode == "git") {
     if (std::string token = git_token(plan.job); !token.empty()) {
       contents[k_git_token] = std::move(token);
@@ -100,7 +112,19 @@ bool require_objects(ApiClient& api, const Plan& plan) {
         api, where, "secrets", name,
         fmt::format("--secret={}: no secret that is kept here, and no Secret", printable(name)));
   }
-  return !claims.empty() || !secrets.empty();
+  const std::vector<Bucket> buckets = buckets_of(plan.job);
+  for (const Bucket& bucket : buckets) {
+    const BucketKeys keys = bucket_keys(bucket);
+    if (keys.id.empty() && !secrets.empty()) {
+      continue; // They are the cluster's to know.
+    }
+    try {
+      require_bucket(bucket, keys);
+    } catch (const EngineError&) {
+      // A store inside the cluster is reached from there alone.
+    }
+  }
+  return !claims.empty() || !secrets.empty() || !buckets.empty();
 }
 
 } // namespace dtrain::kubernetes

@@ -6,6 +6,7 @@
 #include "backends/kubernetes/template_data.h"
 #include "backends/kubernetes/volumes.h"
 #include "backends/support/code.h"
+#include "submit/bucket.h"
 #include "submit/quote.h"
 #include "submit/render.h"
 
@@ -161,6 +162,9 @@ json config_data(const JobSpec& job, const Templates& templates) {
                                    {{"folder", code_folder(job)}, {"url", url}, {"ref", ref}}));
   } else if (job.sync_mode == "local") {
     add("code.sh", render_document(templates, "unpack.sh", {{"folder", code_folder(job)}}));
+  }
+  if (!buckets_of(job).empty()) {
+    add("data.sh", render_document(templates, "data.sh", json::object()));
   }
   if (has_launcher(job)) {
     add("worker.sh", worker_script(job, templates));

@@ -1,12 +1,13 @@
 #include "backends/kubernetes/volumes.h"
 
+#include "submit/bucket.h"
 #include "submit/errors.h"
+#include "submit/url.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -27,29 +28,6 @@ json share_of(const std::string& source, const std::string& text) {
   return {{"server", rest.substr(0, slash)}, {"share", rest.substr(slash)}};
 }
 
-/// "%26" is "&". Throws UsageError where two digits do not follow.
-std::string percent_decoded(const std::string& text, const std::string& whole) {
-  std::string decoded;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      decoded += text[i];
-      continue;
-    }
-    constexpr int k_hexadecimal = 16;
-    int byte = 0;
-    const char* digits = text.data() + i + 1;
-    const char* last = text.data() + std::min(i + 3, text.size());
-    const auto [end, error] = std::from_chars(digits, last, byte, k_hexadecimal);
-    if (error != std::errc() || end != digits + 2 || digits[0] == '-') {
-      throw UsageError(
-          fmt::format("--data={}: two hexadecimal digits are expected after %", printable(whole)));
-    }
-    decoded += static_cast<char>(byte);
-    i += 2;
-  }
-  return decoded;
-}
-
 /// Of "csi://DRIVER?KEY=VALUE&…": the volume that the driver makes for each Pod.
 json csi_volume_of(const std::string& source, const std::string& text) {
   const std::string rest = source.substr(k_csi.size());
@@ -58,16 +36,13 @@ json csi_volume_of(const std::string& source, const std::string& text) {
                  {"fs_type", json::array()},
                  {"secret", json::array()},
                  {"attributes", json::array()}};
-  std::string_view left = std::string_view(rest).substr(std::min(question + 1, rest.size()));
-  bool is_readable = question != 0;
-  while (!left.empty() && is_readable) {
-    const std::string_view pair = left.substr(0, left.find('&'));
-    left.remove_prefix(std::min(pair.size() + 1, left.size()));
-    const std::size_t equals = std::min(pair.find('='), pair.size());
-    const std::string key = percent_decoded(std::string(pair.substr(0, equals)), text);
-    const std::string value =
-        percent_decoded(std::string(pair.substr(std::min(equals + 1, pair.size()))), text);
-    is_readable = !key.empty() && equals < pair.size();
+  const auto query =
+      parse_query(std::string_view(rest).substr(std::min(question + 1, rest.size())));
+  if (question == 0 || !query) {
+    throw UsageError(
+        fmt::format("--data={}: csi://DRIVER[?KEY=VALUE&…]:/PATH is expected", printable(text)));
+  }
+  for (const auto& [key, value] : *query) {
     if (key == "fsType") {
       volume["fs_type"] = {{{"name", value}}};
     } else if (key == "nodePublishSecretRef") {
@@ -76,10 +51,6 @@ json csi_volume_of(const std::string& source, const std::string& text) {
       volume["attributes"].push_back({{"key", key}, {"value", value}});
     }
   }
-  if (!is_readable) {
-    throw UsageError(
-        fmt::format("--data={}: csi://DRIVER[?KEY=VALUE&…]:/PATH is expected", printable(text)));
-  }
   volume["has_attributes"] = !volume["attributes"].empty();
   return volume;
 }
@@ -87,6 +58,10 @@ json csi_volume_of(const std::string& source, const std::string& text) {
 } // namespace
 
 std::string file_key(std::size_t index) { return fmt::format("file-{}", index); }
+
+std::string bucket_key(std::size_t index, const char* what) {
+  return fmt::format("bucket-{}-{}", index, what);
+}
 
 std::string code_folder(const JobSpec& job) {
   if (job.working_dir.starts_with('/')) {
@@ -106,7 +81,7 @@ std::vector<std::string> claims_of(const JobSpec& job) {
   std::vector<std::string> claims;
   for (const std::string& text : job.data) {
     const std::string source = parse_mount("--data", text).source;
-    if (!source.starts_with(k_share) && !source.starts_with(k_csi)) {
+    if (!source.starts_with(k_share) && !source.starts_with(k_csi) && !is_bucket(source)) {
       claims.push_back(source);
     }
   }
@@ -114,9 +89,12 @@ std::vector<std::string> claims_of(const JobSpec& job) {
 }
 
 void add_volumes(const JobSpec& job, json& data) {
-  for (const char* list : {"mounts", "claims", "host_paths", "shares", "csi", "files", "code"}) {
+  for (const char* list :
+       {"mounts", "claims", "host_paths", "shares", "csi", "buckets", "files", "code"}) {
     data[list] = json::array();
   }
+  const std::string brings =
+      job.sync_image.empty() ? data["image"].get<std::string>() : job.sync_image;
   const auto add = [&](const char* list, const MountText& mount, json volume) {
     const std::string name = fmt::format("data-{}", data["mounts"].size());
     data["mounts"].push_back(
@@ -131,6 +109,21 @@ void add_volumes(const JobSpec& job, json& data) {
       add("shares", mount, share_of(mount.source, text));
     } else if (mount.source.starts_with(k_csi)) {
       add("csi", mount, csi_volume_of(mount.source, text));
+    } else if (is_bucket(mount.source)) {
+      Bucket bucket = parse_bucket("--data", mount.source);
+      bucket.credentials_file.clear(); // This machine's: the Secret has what is in it.
+      const std::size_t number = data["buckets"].size();
+      add("buckets", mount,
+          {{"source", bucket.text()},
+           {"path", mount.target},
+           {"image", brings},
+           {"id_name", bucket.scheme == "oss" ? "OSS_ACCESS_KEY_ID" : "AWS_ACCESS_KEY_ID"},
+           {"secret_name",
+            bucket.scheme == "oss" ? "OSS_ACCESS_KEY_SECRET" : "AWS_SECRET_ACCESS_KEY"},
+           {"token_name", bucket.scheme == "oss" ? "OSS_SESSION_TOKEN" : "AWS_SESSION_TOKEN"},
+           {"id_key", bucket_key(number, "id")},
+           {"secret_key", bucket_key(number, "secret")},
+           {"token_key", bucket_key(number, "session-token")}});
     } else {
       add("claims", mount, {{"claim", mount.source}});
     }
@@ -143,13 +136,13 @@ void add_volumes(const JobSpec& job, json& data) {
     data["files"].push_back(
         {{"key", file_key(i)}, {"path", parse_mount("--config-file", job.config_files[i]).target}});
   }
+  data["has_init"] = !job.sync_mode.empty() || !data["buckets"].empty();
   if (!job.sync_mode.empty()) {
-    data["code"].push_back(
-        {{"folder", code_folder(job)},
-         {"code_image", job.sync_image.empty() ? data["image"].get<std::string>() : job.sync_image},
-         {"from_git", job.sync_mode == "git"},
-         {"from_parts", job.sync_mode == "local"},
-         {"user", job.sync_user.empty() ? "git" : job.sync_user}});
+    data["code"].push_back({{"folder", code_folder(job)},
+                            {"code_image", brings},
+                            {"from_git", job.sync_mode == "git"},
+                            {"from_parts", job.sync_mode == "local"},
+                            {"user", job.sync_user.empty() ? "git" : job.sync_user}});
   }
 }
 

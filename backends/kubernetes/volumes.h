@@ -10,9 +10,9 @@
 
 namespace dtrain::kubernetes {
 
-/// Adds to job.yaml's data: `claims`, `host_paths`, `shares` (NFS), `csi`, `files` (of the Secret),
-/// `mounts` of all of them, and `code`, once where code is brought. Throws UsageError for a mount
-/// that cannot be read.
+/// Adds to job.yaml's data: `claims`, `host_paths`, `shares` (NFS), `csi`, `buckets`, `files` (of
+/// the Secret), `mounts` of all of them, and `code`, once where code is brought. Throws UsageError
+/// for a mount that cannot be read.
 void add_volumes(const JobSpec& job, nlohmann::json& data);
 
 /// Of --data: those that must be there.
@@ -27,5 +27,9 @@ std::string start_folder(const JobSpec& job);
 
 /// The Secret's key of --config-file number `index`.
 std::string file_key(std::size_t index);
+
+/// The Secret's key of what gives access to the job's bucket number `index`: its id, secret or
+/// session-token.
+std::string bucket_key(std::size_t index, const char* what);
 
 } // namespace dtrain::kubernetes

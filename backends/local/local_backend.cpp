@@ -7,6 +7,7 @@
 #include "backends/local/programs.h"
 #include "backends/local/supervise.h"
 #include "backends/local/usage.h"
+#include "backends/support/bucket_copy.h"
 #include "backends/support/code.h"
 #include "backends/support/env_file.h"
 #include "backends/support/files.h"
@@ -61,6 +62,20 @@ std::string read_to_end(int fd) {
     text.append(block.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
   return text;
+}
+
+/// To where the plan mounts them from.
+void copy_buckets(const std::vector<Bucket>& buckets, const SubmitSink& tell) {
+  for (const Bucket& bucket : buckets) {
+    report(tell, {.step = SubmitStep::copy});
+    const std::filesystem::path folder = bucket_folder(bucket);
+    open_private_folder(folder.parent_path().string(), true);
+    const CopyProgress done = copy_bucket(bucket, bucket_keys(bucket), folder.string(),
+                                          Others::remove, as_step(SubmitStep::copy, tell));
+    report(tell, {.step = SubmitStep::copy,
+                  .done = true,
+                  .text = fmt::format("{}: {}", bucket.shown(), copied_text(done))});
+  }
 }
 
 bool is_expired(const JobSummary& job) { return job.expires != 0 && job.expires <= time_now(); }
@@ -129,6 +144,8 @@ std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
   const auto& text = plan.documents.front().text;
   auto gang = read_local_plan(text);
   const bool has_code = !plan.job.sync_mode.empty();
+  const std::vector<Bucket> buckets = buckets_of(plan.job);
+  const bool is_brought = has_code || !buckets.empty();
   const auto check = [&] {
     require_startable(gang, inherited_path());
     report(tell, {.step = SubmitStep::check,
@@ -139,7 +156,7 @@ std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
                                             printable(gang.command.front()))});
   };
   report(tell, {.step = SubmitStep::check});
-  if (!has_code) {
+  if (!is_brought) {
     check();
   }
   forget_expired(gang.job);
@@ -158,6 +175,9 @@ std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
       if (gang.working_dir.starts_with(final_code)) {
         gang.working_dir.replace(0, final_code.size(), code);
       }
+    }
+    copy_buckets(buckets, tell);
+    if (is_brought) {
       check();
     }
     report(tell, {.step = SubmitStep::create});

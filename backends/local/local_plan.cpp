@@ -1,6 +1,7 @@
 #include "backends/local/local_plan.h"
 
 #include "backends/local/gpus.h"
+#include "backends/support/bucket_copy.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/templates.h"
@@ -61,10 +62,17 @@ std::string working_dir(const JobSpec& job, const LocalMachine& machine) {
 
 nlohmann::json mounts_of(const JobSpec& job) {
   auto mounts = nlohmann::json::array();
-  if (!job.data.empty()) {
-    throw UsageError(fmt::format("--data={}: no data of that name: 'dtrain data list' shows those "
-                                 "there are, 'dtrain data add NAME --path=DIR' makes one",
-                                 printable(job.data[0])));
+  for (const std::string& text : job.data) {
+    const MountText mount = parse_mount("--data", text);
+    if (!is_bucket(mount.source)) {
+      throw UsageError(
+          fmt::format("--data={}: no data of that name: 'dtrain data list' shows those "
+                      "there are, 'dtrain data add NAME --path=DIR' makes one",
+                      printable(text)));
+    }
+    mounts.push_back({{"source", bucket_folder(parse_bucket("--data", mount.source))},
+                      {"target", mount.target},
+                      {"read_only", true}});
   }
   for (const auto& [flag, texts] :
        {std::pair("--data-dir", &job.data_dirs), std::pair("--config-file", &job.config_files)}) {

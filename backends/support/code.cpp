@@ -1,7 +1,6 @@
 #include "backends/support/code.h"
 
 #include "backends/support/argv.h"
-#include "backends/support/bytes_text.h"
 #include "backends/support/code_store.h"
 #include "backends/support/fd.h"
 #include "backends/support/files.h"
@@ -159,18 +158,8 @@ std::string bring_git(const JobSpec& job, const std::string& folder) {
 }
 
 std::string bring_copy(const JobSpec& job, const std::string& folder, const SubmitSink& tell) {
-  const CodeProgress done = bring_folder(
-      job.sync_source.empty() ? "." : job.sync_source, folder, [&](const CodeProgress& now) {
-        if (tell) {
-          tell({.step = SubmitStep::upload,
-                .bytes = now.bytes,
-                .bytes_total = now.bytes_total,
-                .text =
-                    fmt::format("{} of {}", bytes_text(now.bytes), bytes_text(now.bytes_total))});
-        }
-      });
-  return fmt::format("{} file{}, {}; new: {}, {}", done.files, done.files == 1 ? "" : "s",
-                     bytes_text(done.bytes), done.new_files, bytes_text(done.new_bytes));
+  return copied_text(bring_folder(job.sync_source.empty() ? "." : job.sync_source, folder,
+                                  as_step(SubmitStep::upload, tell)));
 }
 
 } // namespace

@@ -224,8 +224,7 @@ std::string names_of(const CodeManifest& manifest) {
 
 } // namespace
 
-CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes,
-                        const CodeProgressSink& tell) {
+CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, const CopySink& tell) {
   const CodeManifest manifest = scan_code(source);
   CodeArchive archive;
   archive.files = static_cast<std::int64_t>(manifest.files.size());
@@ -234,7 +233,7 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes,
                       [](std::int64_t sum, const CodeFile& file) { return sum + file.size; });
   Tar tar(source, names_of(manifest));
   Cutter cutter(archive);
-  CodeProgress progress;
+  CopyProgress progress;
   progress.files_total = archive.files;
   progress.bytes_total = archive.bytes;
   auto next_told = Clock::now();

@@ -34,7 +34,6 @@ constexpr std::size_t k_most_part_bytes = 1'000'000; ///< Of a part, packed or n
 /// What scan_code() finds in `source`, by the tar program, in parts. Tells how much of it is
 /// packed. Throws UsageError naming what cannot be read, or where there are more than `most_bytes`
 /// of it when packed; Error where tar cannot be run.
-CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes,
-                        const CodeProgressSink& tell);
+CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, const CopySink& tell);
 
 } // namespace dtrain

@@ -1,6 +1,7 @@
 #include "backends/support/code_store.h"
 
 #include "backends/support/code_manifest.h"
+#include "backends/support/config_folder.h"
 #include "backends/support/digest.h"
 #include "backends/support/fd.h"
 #include "backends/support/files.h"
@@ -18,7 +19,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -42,15 +42,6 @@ constexpr unsigned k_most_threads = 8;        ///< More wait for one another in 
 constexpr const char* k_source = ".source";   ///< Ends the names of files with a manifest's folder.
 constexpr const char* k_partial = "partial."; ///< Begins the names of objects not yet whole.
 
-std::string cache_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') {
-    return std::string(cache) + "/dtrain/code";
-  }
-  const char* home = std::getenv("HOME");
-  return std::string(home == nullptr ? "/" : home) + "/.cache/dtrain/code";
-}
-
 std::string object_name(const std::string& digest) {
   return digest.substr(0, k_prefix) + "/" + digest.substr(k_prefix);
 }
@@ -58,7 +49,7 @@ std::string object_name(const std::string& digest) {
 class Store {
  public:
   Store()
-      : path_(cache_folder()), root_(open_private_folder(path_, true)),
+      : path_((cache_folder() / "code").string()), root_(open_private_folder(path_, true)),
         objects_(open_private_folder_at(root_.get(), "objects", path_ + "/objects", true)),
         manifests_(open_private_folder_at(root_.get(), "manifests", path_ + "/manifests", true)),
         lock_(openat(root_.get(), "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
@@ -232,7 +223,7 @@ class Work {
     total_.files_total = static_cast<std::int64_t>(manifest.files.size());
   }
 
-  CodeProgress run(const CodeProgressSink& tell) {
+  CopyProgress run(const CopySink& tell) {
     make_frame();
     const auto enough = static_cast<unsigned>(manifest_.files.size() / 64 + 1);
     const unsigned count =
@@ -322,7 +313,7 @@ class Work {
     return copy_all(from, to, size);
   }
 
-  void watch(const CodeProgressSink& tell) {
+  void watch(const CopySink& tell) {
     std::unique_lock lock(mutex_);
     while (!ended_.wait_for(lock, k_interval, [&] { return working_ == 0; })) {
       lock.unlock();
@@ -333,8 +324,8 @@ class Work {
     }
   }
 
-  CodeProgress progress() const {
-    CodeProgress now = total_;
+  CopyProgress progress() const {
+    CopyProgress now = total_;
     now.files = files_;
     now.bytes = bytes_;
     now.new_files = new_files_;
@@ -347,7 +338,7 @@ class Work {
   CodeManifest& manifest_;
   Fd from_;
   Fd to_;
-  CodeProgress total_;
+  CopyProgress total_;
   std::atomic<std::size_t> next_ = 0;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> can_share_ = true;
@@ -364,14 +355,14 @@ class Work {
 
 } // namespace
 
-CodeProgress bring_folder(const std::string& source, const std::string& target,
-                          const CodeProgressSink& tell) {
+CopyProgress bring_folder(const std::string& source, const std::string& target,
+                          const CopySink& tell) {
   const Store store;
   CodeManifest now = scan_code(source);
   const std::string place = fs::absolute(source).lexically_normal().string();
   const CodeManifest before = store.manifest(place);
   reuse_digests(before, now);
-  const CodeProgress done = Work(store, source, target, now).run(tell);
+  const CopyProgress done = Work(store, source, target, now).run(tell);
   store.keep(place, before, now);
   store.forget_deleted();
   return done;

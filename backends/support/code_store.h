@@ -12,27 +12,15 @@
 // deleted at any time. A half-written object has another name until it is whole.
 #pragma once
 
-#include <cstdint>
-#include <functional>
+#include "backends/support/copy_progress.h"
+
 #include <string>
 
 namespace dtrain {
 
-struct CodeProgress {
-  std::int64_t files = 0; ///< In the job's copy so far …
-  std::int64_t files_total = 0;
-  std::int64_t bytes = 0;
-  std::int64_t bytes_total = 0;
-  std::int64_t new_files = 0; ///< … and those of them that the store did not have.
-  std::int64_t new_bytes = 0;
-};
-
-/// Called from the thread that brings, some ten times a second. One that throws ends the work.
-using CodeProgressSink = std::function<void(const CodeProgress&)>;
-
 /// Copies `source` into the empty folder `target`. Throws UsageError naming what cannot be read,
 /// Error for what cannot be written.
-CodeProgress bring_folder(const std::string& source, const std::string& target,
-                          const CodeProgressSink& tell);
+CopyProgress bring_folder(const std::string& source, const std::string& target,
+                          const CopySink& tell);
 
 } // namespace dtrain

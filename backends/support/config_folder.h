@@ -1,4 +1,4 @@
-// Where a user's settings, secrets and templates are.
+// Where a user's settings, secrets and templates are, and what is kept to save work.
 #pragma once
 
 #include <filesystem>
@@ -8,5 +8,8 @@ namespace dtrain {
 /// $XDG_CONFIG_HOME/dtrain, or ~/.config/dtrain; a relative XDG_CONFIG_HOME counts as unset, as the
 /// XDG specification says.
 std::filesystem::path config_folder();
+
+/// $XDG_CACHE_HOME/dtrain, or ~/.cache/dtrain: what can be deleted at any time.
+std::filesystem::path cache_folder();
 
 } // namespace dtrain

@@ -23,6 +23,8 @@ std::string_view name_of(SubmitStep step) {
     return "check";
   case SubmitStep::upload:
     return "upload";
+  case SubmitStep::copy:
+    return "copy";
   case SubmitStep::create:
     return "create";
   }

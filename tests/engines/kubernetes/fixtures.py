@@ -53,6 +53,10 @@ class Cluster:
         return result.stdout
 
 
+def everything_of(cluster, name, *kinds):
+    return cluster.kubectl("get", ",".join(kinds), "-l", f"dtrain/job={name}", "-o", "json")
+
+
 @pytest.fixture(scope="session")
 def cluster():
     if kept := os.environ.get("DTRAIN_TEST_CLUSTER"):

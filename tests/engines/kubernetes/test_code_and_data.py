@@ -10,14 +10,10 @@ import threading
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, everything_of
 from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
 
 ODD = b"it's \"odd\" $HOME \xff"
-
-
-def everything_of(cluster, name, *kinds):
-    return cluster.kubectl("get", ",".join(kinds), "-l", f"dtrain/job={name}", "-o", "json")
 
 
 def test_secrets_reach_the_ranks_byte_exact_and_are_in_the_secret_alone(kube, cluster):

@@ -55,7 +55,7 @@ def test_binpack_keeps_the_workers_on_one_node(kube):
     (["--binpack", "--topology-spread=kubernetes.io/hostname"], "leave one out"),
     (["--topology-spread=:required"], "--topology-spread=:required: KEY"),
     (["--data=csi://?a=b:/x"], "csi://DRIVER"),
-    (["--data=csi://d?a=%2:/x"], "hexadecimal"),
+    (["--data=csi://d?a=%2:/x"], "csi://DRIVER"),
 ])
 def test_a_placement_or_volume_that_cannot_be_read_is_refused(kube, flags, words):
     result = kube.submit("bad", "true", flags=[BUSYBOX, *flags], expect=EXIT_USAGE)

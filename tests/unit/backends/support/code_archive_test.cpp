@@ -49,7 +49,7 @@ TEST_CASE("the parts of a packed folder, one after the other, unpack to what the
   folder.write("code/left-out", "x");
   std::int64_t told = 0;
   const CodeArchive archive =
-      pack_folder(code, k_room, [&](const CodeProgress& now) { told = now.bytes; });
+      pack_folder(code, k_room, [&](const CopyProgress& now) { told = now.bytes; });
   CHECK(archive.files == 4);
   CHECK(told > 0);
   CHECK(told <= archive.bytes);

@@ -1,15 +1,15 @@
 // One transfer's libcurl handle, and how it is aimed at the server.
 #pragma once
 
-#include "backends/kubernetes/curl_library.h"
-#include "backends/kubernetes/http_server.h"
+#include "backends/support/curl_library.h"
+#include "backends/support/http_server.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 
 #include <string>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 
 /// "host:port" of a URL, with the scheme's port where it names none.
 std::string authority(const std::string& url);
@@ -51,4 +51,4 @@ class CurlHandle {
   char error_[CURL_ERROR_SIZE] = {};
 };
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

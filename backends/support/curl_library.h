@@ -1,13 +1,13 @@
 // libcurl, loaded when the first request is made.
 //
 // Debian's libcurl brings 33 libraries and 6 ms to every start of a program that links it. Only
-// this backend speaks HTTP, so the library is opened at run time and its functions are called
-// through this table; types and constants come from its header.
+// Kubernetes and buckets need HTTP, so the library is opened at run time and its functions are
+// called through this table; types and constants come from its header.
 #pragma once
 
 #include <curl/curl.h>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 
 struct CurlLibrary {
   decltype(&::curl_easy_init) easy_init;
@@ -36,4 +36,4 @@ struct CurlLibrary {
 /// Throws EngineError where it is not installed.
 const CurlLibrary& curl_library();
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

@@ -1,4 +1,4 @@
-#include "backends/kubernetes/shared_library.h"
+#include "backends/support/shared_library.h"
 
 #include "submit/errors.h"
 
@@ -8,7 +8,7 @@
 
 #include <dlfcn.h>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 
 SharedLibrary::SharedLibrary(std::string name, const std::string& to, const std::string& hint)
     : name_(std::move(name)), handle_(dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
@@ -26,4 +26,4 @@ void* SharedLibrary::symbol(const char* name, const char* version) const {
   return found;
 }
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

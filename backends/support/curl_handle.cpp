@@ -1,8 +1,8 @@
-#include "backends/kubernetes/curl_handle.h"
+#include "backends/support/curl_handle.h"
 
 #include <cstdlib>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 namespace {
 
 constexpr long k_connect_timeout_s = 10;
@@ -76,4 +76,4 @@ void CurlHandle::aim(const HttpServer& server, const std::string& path) {
   }
 }
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

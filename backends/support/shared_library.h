@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 
 class SharedLibrary {
  public:
@@ -25,4 +25,4 @@ class SharedLibrary {
   void* handle_;
 };
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

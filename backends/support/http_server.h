@@ -1,9 +1,20 @@
-// How to reach and trust the server, and who we are.
+// How to reach and trust a server, who we are, and what its answers' codes mean.
 #pragma once
 
 #include <string>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
+
+/// The status codes that something depends on.
+inline constexpr long k_switching_protocols = 101;
+inline constexpr long k_ok = 200;
+inline constexpr long k_unauthorized = 401;
+inline constexpr long k_forbidden = 403;
+inline constexpr long k_not_found = 404;
+inline constexpr long k_conflict = 409;
+inline constexpr long k_gone = 410;
+inline constexpr long k_precondition_failed = 412;
+inline constexpr long k_unavailable = 503;
 
 /// PEM texts, not files.
 struct HttpServer {
@@ -18,4 +29,4 @@ struct HttpServer {
   std::string password;
 };
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

@@ -1,17 +1,17 @@
-#include "backends/kubernetes/curl_library.h"
+#include "backends/support/curl_library.h"
 
-#include "backends/kubernetes/shared_library.h"
+#include "backends/support/shared_library.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 namespace {
 
 constexpr const char* k_library = "libcurl.so.4";
 
 CurlLibrary load() {
-  const SharedLibrary library(k_library, "to reach a Kubernetes cluster",
+  const SharedLibrary library(k_library, "to reach a Kubernetes cluster or a bucket",
                               "on Debian, install the package libcurl4");
   const auto find = [&](const char* name, auto& function) {
     library.find(name, function, "version 7.66 or later");
@@ -52,4 +52,4 @@ const CurlLibrary& curl_library() {
   return curl;
 }
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

@@ -1,0 +1,23 @@
+// Who a bucket's store takes us for.
+#pragma once
+
+#include "submit/bucket.h"
+
+#include <string>
+
+namespace dtrain {
+
+/// Without an id: nobody, to whom public buckets alone are open.
+struct BucketKeys {
+  std::string id;
+  std::string secret;
+  std::string session_token; ///< Empty: they are not temporary ones.
+};
+
+/// The bucket's credentials file; else AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (of an oss://
+/// bucket OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET), with the session token; else Amazon's own
+/// file, ~/.aws/credentials; of a file AWS_PROFILE's section, or [default]. Throws UsageError
+/// naming a file that was asked for and cannot be used, and one that others can read.
+BucketKeys bucket_keys(const Bucket& bucket);
+
+} // namespace dtrain

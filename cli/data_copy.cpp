@@ -1,0 +1,97 @@
+#include "backends/support/bucket_copy.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/locations.h"
+#include "cli/output/steps.h"
+#include "cli/target.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace dtrain {
+namespace {
+
+struct DataCopyOptions {
+  std::string source;
+  std::string folder;
+  std::string profile; ///< Empty: the current one.
+  bool quiet = false;
+};
+
+CommandTable data_copy_table(DataCopyOptions& options) {
+  return {
+      .name = "data copy",
+      .summary = "Copy a bucket into a folder",
+      .description =
+          "Copies what a bucket (Amazon S3, Alibaba Cloud OSS, or a store that speaks S3) holds "
+          "into a folder. A file that is there with an object's size and time is not brought "
+          "again; files that the bucket does not have stay. A job whose --data is a bucket "
+          "has this done before it starts: on this machine into a copy of its own below "
+          "~/.cache/dtrain/data, on Kubernetes by an init container, which runs dtrain of the "
+          "job's "
+          "image or of --sync-image. Keys come from the file that 'dtrain data add' "
+          "named, or from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (OSS_ACCESS_KEY_ID and "
+          "OSS_ACCESS_KEY_SECRET of an oss:// bucket), or ~/.aws/credentials; without any, "
+          "public buckets can be read.",
+      .examples = {"dtrain data copy images ./images",
+                   "dtrain data copy s3://bucket/mnist /data/mnist"},
+      .options = {
+          {.flags = "SOURCE",
+           .target = &options.source,
+           .help = "A name of 'dtrain data list', or s3://BUCKET/PREFIX or "
+                   "oss://BUCKET/PREFIX",
+           .required = true,
+           .positional = true},
+          {.flags = "DIR",
+           .target = &options.folder,
+           .help = "Where to; it is made",
+           .complete = Complete::directory,
+           .required = true,
+           .positional = true},
+          {.flags = "-q,--quiet", .target = &options.quiet, .help = "Say nothing but errors"},
+          profile_option(options.profile)}};
+}
+
+Bucket bucket_of(const Context& context, const DataCopyOptions& options) {
+  if (is_bucket(options.source)) {
+    return completed("SOURCE", parse_bucket("SOURCE", options.source));
+  }
+  const Settings settings = read_settings(context.config_file);
+  const Locations all = settings.data_of(options.profile);
+  const Values& location = find_location(all, "data", options.source);
+  if (!location.contains("bucket")) {
+    throw UsageError(fmt::format("data '{}' is no bucket, but a {}: what is mounted is not copied",
+                                 printable(options.source), location.begin()->first));
+  }
+  return completed("SOURCE", bucket_at("SOURCE", location));
+}
+
+int run_data_copy(Context& context, const DataCopyOptions& options) {
+  const Bucket bucket = bucket_of(context, options);
+  Steps steps(context.err, options.quiet);
+  const NoteInterrupt interrupt;
+  const SubmitSink tell = [&](const SubmitProgress& progress) {
+    if (interrupt.signal() != 0) {
+      throw Interrupted("interrupted: what was copied until then is kept", interrupt.signal());
+    }
+    steps.tell(progress);
+  };
+  try {
+    const CopyProgress done = copy_bucket(bucket, bucket_keys(bucket), options.folder, Others::keep,
+                                          as_step(SubmitStep::copy, tell));
+    steps.tell({.step = SubmitStep::copy, .done = true, .text = copied_text(done)});
+  } catch (const Error&) {
+    steps.fail();
+    throw;
+  }
+  steps.finish();
+  return 0;
+}
+
+} // namespace
+
+Invocation data_copy_command() { return bind(data_copy_table, run_data_copy); }
+
+} // namespace dtrain

@@ -1,0 +1,394 @@
+#include "backends/claims.h"
+#include "cli/commands.h"
+#include "cli/locations.h"
+#include "cli/output/table.h"
+#include "cli/target.h"
+#include "submit/errors.h"
+#include "submit/url.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <optional>
+#include <set>
+
+namespace dtrain {
+namespace {
+
+struct LocationOptions {
+  std::string name;
+  std::string path;
+  std::string claim;
+  std::string nfs;
+  std::string bucket;
+  std::string endpoint;
+  std::string region;
+  std::string credentials_file;
+  std::string csi;
+  std::string git;
+  std::string user;
+  std::string token_file;
+  std::string profile; ///< Empty: of all profiles.
+  bool read_only = false;
+  bool replace = false;
+};
+
+struct ListOptions {
+  TargetOptions target; ///< Whose claims are listed beside named data.
+};
+
+/// What a kind of location has that the two commands' texts differ in.
+struct Kind {
+  const char* word; ///< "data"
+  Locations Settings::*all;
+  const std::vector<std::string>& (*keys)();
+};
+
+constexpr Kind k_data = {"data", &Settings::data, data_keys};
+constexpr Kind k_code = {"code", &Settings::code, code_keys};
+
+Option name_option(std::string& name, const char* help) {
+  return {.flags = "NAME", .target = &name, .help = help, .required = true, .positional = true};
+}
+
+Option of_profile_option(std::string& profile) {
+  return {.flags = "--profile",
+          .target = &profile,
+          .metavar = "NAME",
+          .help = "For this profile alone, before what all of them have",
+          .group = "Where",
+          .complete = Complete::profile};
+}
+
+CommandTable data_add_table(LocationOptions& options) {
+  return {.name = "data add",
+          .summary = "Give data a name",
+          .description = "Keeps where data is under a name, for --data=NAME:/path of submit.",
+          .examples = {"dtrain data add training-data --path=/mnt/training",
+                       "dtrain data add shared --claim=training-pvc --read-only",
+                       "dtrain data add images --bucket=s3://images/train --region=eu-west-1"},
+          .options = {name_option(options.name, "Its name"),
+                      {.flags = "--path",
+                       .target = &options.path,
+                       .metavar = "DIR",
+                       .help = "A folder of the node",
+                       .complete = Complete::directory},
+                      {.flags = "--claim",
+                       .target = &options.claim,
+                       .metavar = "NAME",
+                       .help = "A persistent volume claim of Kubernetes"},
+                      {.flags = "--nfs",
+                       .target = &options.nfs,
+                       .metavar = "SERVER:/PATH",
+                       .help = "A share of a file server (NFS, NAS)"},
+                      {.flags = "--bucket",
+                       .target = &options.bucket,
+                       .metavar = "URL",
+                       .help = "A bucket, s3://BUCKET/PREFIX or oss://BUCKET/PREFIX: of Amazon S3, "
+                               "Alibaba Cloud OSS, or a store that speaks S3 (MinIO, Ceph)"},
+                      {.flags = "--endpoint",
+                       .target = &options.endpoint,
+                       .metavar = "URL",
+                       .help = "Where the bucket's store is (AWS_ENDPOINT_URL_S3 otherwise, or the "
+                               "cloud's own)"},
+                      {.flags = "--region",
+                       .target = &options.region,
+                       .metavar = "NAME",
+                       .help = "The bucket's region (AWS_REGION otherwise, or us-east-1)"},
+                      {.flags = "--credentials-file",
+                       .target = &options.credentials_file,
+                       .metavar = "FILE",
+                       .help = "The bucket's keys, as in ~/.aws/credentials (AWS_ACCESS_KEY_ID and "
+                               "AWS_SECRET_ACCESS_KEY otherwise)",
+                       .complete = Complete::file},
+                      {.flags = "--csi",
+                       .target = &options.csi,
+                       .metavar = "DRIVER[?KEY=VALUE&…]",
+                       .help = "A volume that a CSI driver of Kubernetes makes for each Pod: its "
+                               "attributes, and fsType and nodePublishSecretRef where it needs "
+                               "them"},
+                      {.flags = "--read-only",
+                       .target = &options.read_only,
+                       .help = "Jobs may not write to it"},
+                      {.flags = "--replace",
+                       .target = &options.replace,
+                       .help = "In the place of what has the name already"},
+                      of_profile_option(options.profile)}};
+}
+
+CommandTable code_add_table(LocationOptions& options) {
+  return {.name = "code add",
+          .summary = "Give code a name",
+          .description = "Keeps where code is under a name, for --code=NAME of submit. A token is "
+                         "kept by the name of its file alone.",
+          .examples = {"dtrain code add bert --git=https://example.org/bert.git@main",
+                       "dtrain code add mine --path=."},
+          .options = {name_option(options.name, "Its name"),
+                      {.flags = "--git",
+                       .target = &options.git,
+                       .metavar = "URL[@REF]",
+                       .help = "A Git repository and its branch, tag or commit"},
+                      {.flags = "--path",
+                       .target = &options.path,
+                       .metavar = "DIR",
+                       .help = "A local folder",
+                       .complete = Complete::directory},
+                      {.flags = "--user",
+                       .target = &options.user,
+                       .metavar = "NAME",
+                       .help = "User of the repository"},
+                      {.flags = "--token-file",
+                       .target = &options.token_file,
+                       .metavar = "FILE",
+                       .help = "File whose first line is the user's token",
+                       .complete = Complete::file},
+                      {.flags = "--replace",
+                       .target = &options.replace,
+                       .help = "In the place of what has the name already"}}};
+}
+
+/// What was said of the location, by key.
+Values said(const LocationOptions& options) {
+  const auto absolute = [](const std::string& path) {
+    return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+  };
+  Values all = {{"path", absolute(options.path)},
+                {"claim", options.claim},
+                {"nfs", options.nfs},
+                {"bucket", options.bucket},
+                {"endpoint", options.endpoint},
+                {"region", options.region},
+                {"credentials-file", absolute(options.credentials_file)},
+                {"csi", options.csi},
+                {"git", options.git},
+                {"user", options.user},
+                {"token-file", absolute(options.token_file)},
+                {"read-only", options.read_only ? "true" : ""}};
+  std::erase_if(all, [](const auto& entry) { return entry.second.empty(); });
+  return all;
+}
+
+/// Of the profile, which must be there, or of all where it is empty.
+Locations& locations(Settings& settings, const Kind& kind, const std::string& profile) {
+  if (profile.empty()) {
+    return settings.*kind.all;
+  }
+  static_cast<void>(settings.profile(profile)); // Throws where there is none.
+  return settings.profiles[profile].data;
+}
+
+int run_add(Context& context, const LocationOptions& options, const Kind& kind) {
+  const auto sources = static_cast<int>(!options.path.empty()) + !options.claim.empty() +
+                       !options.nfs.empty() + !options.bucket.empty() + !options.csi.empty() +
+                       !options.git.empty();
+  if (sources != 1) {
+    throw UsageError(fmt::format(
+        "say where {} '{}' is by one of {}", kind.word, printable(options.name),
+        kind.all == &Settings::data ? "--path, --claim, --nfs, --bucket, --csi" : "--git, --path"));
+  }
+  if (options.name.empty() || options.name.find_first_of(":/ \n\t") != std::string::npos) {
+    throw UsageError(fmt::format("'{}': a name has no ':', '/' or space", printable(options.name)));
+  }
+  if (!options.nfs.empty() &&
+      (options.nfs.find(":/") == std::string::npos || options.nfs[0] == ':')) {
+    throw UsageError(fmt::format("--nfs={}: must be SERVER:/PATH", printable(options.nfs)));
+  }
+  if (options.bucket.empty() &&
+      !(options.endpoint + options.region + options.credentials_file).empty()) {
+    throw UsageError(
+        "--endpoint, --region and --credentials-file are a bucket's: give --bucket=URL");
+  }
+  if (!options.bucket.empty()) {
+    static_cast<void>(bucket_at("--bucket", said(options))); // Throws where it is none.
+  }
+  if (holds_password(options.git)) {
+    throw UsageError("--git: holds a password, which would be kept and shown: say --user=NAME, and "
+                     "the token by DTRAIN_GIT_TOKEN or --token-file");
+  }
+  Settings settings = read_settings(context.config_file);
+  Locations& all = locations(settings, kind, options.profile);
+  if (all.contains(options.name) && !options.replace) {
+    throw UsageError(fmt::format("there is {} '{}' already: say --replace, or choose another name",
+                                 kind.word, printable(options.name)));
+  }
+  all[options.name] = said(options);
+  write_settings(context.config_file, settings);
+  context.out.write(fmt::format("{}/{} added\n", kind.word, options.name));
+  return 0;
+}
+
+/// What a location may say besides where it is.
+const std::set<std::string, std::less<>> k_details = {"user", "token-file", "endpoint", "region",
+                                                      "credentials-file"};
+
+/// WHERE and NOTES of `list`.
+std::vector<Cell> cells_of(const Values& location) {
+  std::string where;
+  std::vector<std::string> notes;
+  for (const auto& [key, value] : location) {
+    if (key == "read-only") {
+      notes.emplace_back("read-only");
+    } else if (k_details.contains(key)) {
+      notes.push_back(fmt::format("{} {}", key, printable(value)));
+    } else {
+      where = fmt::format("{} {}", key, printable(value));
+    }
+  }
+  return {{where}, {fmt::format("{}", fmt::join(notes, ", "))}};
+}
+
+/// The engine's own, which need no name of ours.
+void add_claims(const std::vector<Claim>& claims, Table& table) {
+  for (const Claim& claim : claims) {
+    std::vector<std::string> notes = {claim.status, claim.size};
+    notes.insert(notes.end(), claim.access_modes.begin(), claim.access_modes.end());
+    std::erase(notes, "");
+    table.add({{printable(claim.name)},
+               {"the cluster's claim"},
+               {printable(fmt::format("{}", fmt::join(notes, ", ")))}});
+  }
+}
+
+int run_list(Context& context, const ListOptions& options, const Kind& kind) {
+  const Settings settings = read_settings(context.config_file);
+  Table table({"NAME", "WHERE", "NOTES"});
+  bool empty = true;
+  const auto add = [&](const Locations& all, const std::string& profile) {
+    for (const auto& [name, location] : all) {
+      std::vector<Cell> row = cells_of(location);
+      row.insert(row.begin(), {printable(name)});
+      if (!profile.empty()) {
+        row.back().text += (row.back().text.empty() ? "profile " : ", profile ") + profile;
+      }
+      table.add(std::move(row));
+      empty = false;
+    }
+  };
+  add(settings.*kind.all, "");
+  if (kind.all == &Settings::data) {
+    for (const auto& [name, profile] : settings.profiles) {
+      add(profile.data, printable(name));
+    }
+  }
+  std::optional<EngineError> unreachable; // What is named here is shown all the same.
+  if (kind.all == &Settings::data) {
+    const Target target = open_target(context, options.target);
+    if (auto* source = dynamic_cast<ClaimSource*>(target.backend.get())) {
+      try {
+        const auto claims = source->claims(target.namespace_name);
+        add_claims(claims, table);
+        empty = empty && claims.empty();
+      } catch (const EngineError& error) {
+        unreachable = error;
+      }
+    }
+  }
+  if (empty && unreachable) {
+    throw *unreachable;
+  }
+  if (empty) {
+    context.note(fmt::format("No {}. Give some a name with: dtrain {} add NAME --path=DIR",
+                             kind.word, kind.word));
+    return 0;
+  }
+  table.print(context.out);
+  if (unreachable) {
+    throw *unreachable;
+  }
+  return 0;
+}
+
+int run_get(Context& context, const LocationOptions& options, const Kind& kind) {
+  const Settings settings = read_settings(context.config_file);
+  const Locations all =
+      kind.all == &Settings::data ? settings.data_of(options.profile) : settings.*kind.all;
+  for (const auto& [key, value] : find_location(all, kind.word, options.name)) {
+    context.out.write(fmt::format("{}: {}\n", key, printable(value)));
+  }
+  return 0;
+}
+
+int run_delete(Context& context, const LocationOptions& options, const Kind& kind) {
+  Settings settings = read_settings(context.config_file);
+  Locations& all = locations(settings, kind, options.profile);
+  static_cast<void>(find_location(all, kind.word, options.name)); // Throws where there is none.
+  all.erase(options.name);
+  write_settings(context.config_file, settings);
+  context.out.write(fmt::format("{}/{} deleted\n", kind.word, options.name));
+  return 0;
+}
+
+/// Data may be a profile's own.
+template <const Kind& kind>
+void add_profile(CommandTable& table, const Option& option) {
+  if (kind.all == &Settings::data) {
+    table.options.push_back(option);
+  }
+}
+
+template <const Kind& kind>
+CommandTable list_table(ListOptions& options) {
+  CommandTable table = {.name = fmt::format("{} list", kind.word),
+                        .summary = fmt::format("List the {} that has a name", kind.word),
+                        .examples = {fmt::format("dtrain {} list", kind.word)}};
+  if (kind.all == &Settings::data) {
+    table.description = "Lists the data that has a name for --data=NAME:/path of submit: what "
+                        "'dtrain data add' named, of all profiles, and on Kubernetes the "
+                        "persistent volume claims of the namespace besides.";
+    table.examples.emplace_back("dtrain data list -b kubernetes");
+    add_target(table, options.target);
+  }
+  return table;
+}
+
+template <const Kind& kind>
+CommandTable get_table(LocationOptions& options) {
+  CommandTable table = {.name = fmt::format("{} get", kind.word),
+                        .summary = fmt::format("Show where named {} is", kind.word),
+                        .examples = {fmt::format("dtrain {} get NAME", kind.word)},
+                        .options = {name_option(options.name, "Its name")}};
+  add_profile<kind>(table, profile_option(options.profile));
+  return table;
+}
+
+template <const Kind& kind>
+CommandTable delete_table(LocationOptions& options) {
+  CommandTable table = {.name = fmt::format("{} delete", kind.word),
+                        .summary =
+                            fmt::format("Forget a name of {}, which stays where it is", kind.word),
+                        .examples = {fmt::format("dtrain {} delete NAME", kind.word)},
+                        .options = {name_option(options.name, "Its name")}};
+  add_profile<kind>(table, of_profile_option(options.profile));
+  return table;
+}
+
+template <const Kind& kind>
+int add_one(Context& context, const LocationOptions& options) {
+  return run_add(context, options, kind);
+}
+template <const Kind& kind>
+int list_all(Context& context, const ListOptions& options) {
+  return run_list(context, options, kind);
+}
+template <const Kind& kind>
+int get_one(Context& context, const LocationOptions& options) {
+  return run_get(context, options, kind);
+}
+template <const Kind& kind>
+int delete_one(Context& context, const LocationOptions& options) {
+  return run_delete(context, options, kind);
+}
+
+} // namespace
+
+Invocation data_add_command() { return bind(data_add_table, add_one<k_data>); }
+Invocation data_list_command() { return bind(list_table<k_data>, list_all<k_data>); }
+Invocation data_get_command() { return bind(get_table<k_data>, get_one<k_data>); }
+Invocation data_delete_command() { return bind(delete_table<k_data>, delete_one<k_data>); }
+Invocation code_add_command() { return bind(code_add_table, add_one<k_code>); }
+Invocation code_list_command() { return bind(list_table<k_code>, list_all<k_code>); }
+Invocation code_get_command() { return bind(get_table<k_code>, get_one<k_code>); }
+Invocation code_delete_command() { return bind(delete_table<k_code>, delete_one<k_code>); }
+
+} // namespace dtrain
