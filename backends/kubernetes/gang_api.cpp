@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* k_volcano_group = "scheduling.volcano.sh";
+constexpr const char* k_volcano_version = "v1beta1";
 constexpr const char* k_coscheduling_group = "scheduling.x-k8s.io";
 
 /// Of an API's group that the cluster serves, the preferred one first; none where it has no such
@@ -61,6 +62,18 @@ void require_queue(ApiClient& api, const JobSpec& job) {
   }
 }
 
+/// Volcano's own; one that the cluster does not have would leave the job waiting without a word.
+void require_volcano_queue(ApiClient& api, const JobSpec& job) {
+  const ApiResult queue =
+      api.call(api.request("GET", fmt::format("/apis/{}/{}/queues/{}", k_volcano_group,
+                                              k_volcano_version, escape_url(job.queue))));
+  if (queue.status == k_not_found && text_at(queue.body, "details/name") == job.queue) {
+    throw UsageError(fmt::format("--queue={}: the cluster has no Queue of Volcano's ({}) of that "
+                                 "name",
+                                 printable(job.queue), k_volcano_group));
+  }
+}
+
 } // namespace
 
 GangApi gang_api(const JobSpec& job) {
@@ -95,7 +108,10 @@ std::vector<std::string> choose_scheduler(ApiClient& api, JobSpec& job) {
 void require_apis(ApiClient& api, const JobSpec& job) {
   switch (gang_api(job)) {
   case GangApi::volcano:
-    require_version(api, "--scheduler=volcano", k_volcano_group, "v1beta1", "Volcano");
+    require_version(api, "--scheduler=volcano", k_volcano_group, k_volcano_version, "Volcano");
+    if (!job.queue.empty()) {
+      require_volcano_queue(api, job);
+    }
     break;
   case GangApi::coscheduling:
     require_version(api, fmt::format("--gang --scheduler={}", printable(job.scheduler)),

@@ -22,6 +22,9 @@ constexpr std::string_view k_taken = "No preemption victims found";
 constexpr std::string_view k_unfit = "Preemption is not helpful";
 constexpr std::string_view k_claims = " no new claims to deallocate";
 constexpr std::string_view k_preemption = " preemption: ";
+// Volcano's, of a Pod that would fit while its gang does not, and of one that does not.
+constexpr std::string_view k_fits = "Schedulable";
+constexpr std::string_view k_gang = "pod group is not ready";
 
 /// Waiting reasons that pass by themselves.
 bool is_ordinary_wait(const std::string& reason) {
@@ -82,6 +85,13 @@ std::string unschedulable(const json& pod) {
     return {};
   }
   const std::string message = text_at(scheduled, "message");
+  constexpr const char* k_no_gang = "the gang does not fit whole yet";
+  if (text_at(scheduled, "reason") == k_fits) {
+    return k_no_gang;
+  }
+  if (message.starts_with(k_gang)) {
+    return fmt::format("{}: {}", k_no_gang, message);
+  }
   const char* kind = "";
   if (text_at(scheduled, "reason") != "Unschedulable") {
     kind = "it is held back: "; // SchedulingGated, or another scheduler's words
@@ -96,6 +106,17 @@ std::string unschedulable(const json& pod) {
   // What the scheduler tried besides is no reason.
   const std::size_t end = std::min(message.find(k_claims), message.find(k_preemption));
   return kind + fmt::format("{}: {}", text_at(scheduled, "reason"), message.substr(0, end));
+}
+
+/// Kubernetes' own scheduler looks at every Pod at once.
+std::string unseen(const json& pod) {
+  const std::string scheduler = text_at(pod, "spec/schedulerName");
+  const bool waits = text_at(pod, "status/phase") == "Pending" &&
+                     text_at(pod, "spec/nodeName").empty() &&
+                     condition(pod, "PodScheduled").is_null() && !scheduler.empty() &&
+                     scheduler != "default-scheduler";
+  return waits ? fmt::format("scheduler {} has not looked at it yet (is it running?)", scheduler)
+               : std::string();
 }
 
 std::string lost_node(const json& pod) {
@@ -152,6 +173,9 @@ std::string why_pending(const JobObjects& objects) {
   }
   if (reason.empty()) {
     reason = first_of(objects, unschedulable);
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, unseen);
   }
   if (reason.empty()) {
     auto pods = latest_pods(objects);

@@ -1,5 +1,5 @@
 """APIs that a cluster may have, as their projects define the fields that dtrain writes: Volcano
-1.12's and scheduler-plugins 0.31's PodGroup, Kueue 0.10's LocalQueue, and the PodMetrics of
+1.12's PodGroup and Queue, scheduler-plugins 0.31's PodGroup, Kueue 0.10's LocalQueue, and the PodMetrics of
 Kubernetes' metrics API."""
 import contextlib
 import json
@@ -30,6 +30,8 @@ def crd(group, version, kind, plural, spec):
 VOLCANO = crd("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", {
     "minMember": NUMBER, "minTaskMember": {"type": "object", "additionalProperties": NUMBER},
     "queue": {**TEXT, "default": "default"}, "priorityClassName": TEXT, "minResources": AMOUNTS})
+VOLCANO_QUEUE = crd("scheduling.volcano.sh", "v1beta1", "Queue", "queues", {"weight": NUMBER})
+VOLCANO_QUEUE["spec"]["scope"] = "Cluster"
 COSCHEDULING = crd("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", {
     "minMember": NUMBER, "minResources": AMOUNTS, "scheduleTimeoutSeconds": NUMBER})
 KUEUE = crd("kueue.x-k8s.io", "v1beta1", "LocalQueue", "localqueues", {

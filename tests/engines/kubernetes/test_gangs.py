@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from engines.kubernetes.crds import COSCHEDULING, KUEUE, VOLCANO, installed
+from engines.kubernetes.crds import COSCHEDULING, KUEUE, VOLCANO, VOLCANO_QUEUE, installed
 from engines.kubernetes.fixtures import BUSYBOX
 from harness import EXIT_USAGE, until
 
@@ -51,6 +51,19 @@ def test_a_queue_of_volcano_is_its_groups_and_kueue_is_not_asked(kube, cluster):
             "minMember": 1, "queue": "research", "priorityClassName": "system-node-critical"}
         job = cluster.kubectl("get", "job", "queued-worker", "-o", "json")
         assert "kueue" not in job and json.loads(job)["spec"]["suspend"] is False
+
+
+def test_a_queue_that_volcano_does_not_have_is_refused(kube, cluster):
+    flags = [BUSYBOX, "--scheduler=volcano", "--queue=nobody"]
+    with installed(cluster, VOLCANO), installed(cluster, VOLCANO_QUEUE):
+        result = kube.submit("noqueue", "true", flags=flags, expect=EXIT_USAGE)
+        assert "--queue=nobody: the cluster has no Queue of Volcano's" in result.err
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(
+            {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue",
+             "metadata": {"name": "nobody"}, "spec": {"weight": 1}}))
+        kube.submit("noqueue", "true", flags=flags)
+        assert "scheduler volcano has not looked at it" in until(
+            lambda: kube.get("noqueue").get("reason"), "its wait has a reason")
 
 
 def test_a_gang_of_coscheduling_needs_its_schedulers_name(kube, cluster):

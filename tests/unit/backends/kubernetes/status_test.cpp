@@ -5,6 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <vector>
+
 using namespace dtrain;
 using namespace dtrain::kubernetes;
 using nlohmann::json;
@@ -120,6 +123,25 @@ TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are 
     add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", message.c_str(), "False");
     CHECK(status_of(objects).reason == "worker-0: " + words);
   }
+
+  for (const auto& [reason, message, words] : std::vector<std::array<const char*, 3>>{
+           {"Schedulable",
+            "Pod a can possibly be assigned to node1, once minAvailable is satisfied",
+            "the gang does not fit whole yet"},
+           {"Unschedulable", "pod group is not ready, 3 Pending",
+            "the gang does not fit whole yet: pod group is not ready, 3 Pending"}}) {
+    (*objects.pods[0])["status"]["conditions"].clear();
+    add_condition(*objects.pods[0], "PodScheduled", reason, message, "False");
+    CHECK(status_of(objects).reason == std::string("worker-0: ") + words);
+  }
+  (*objects.pods[0])["status"]["conditions"].clear();
+  CHECK(status_of(objects).reason.empty());
+  (*objects.pods[0])["spec"].erase("nodeName");
+  (*objects.pods[0])["spec"]["schedulerName"] = "default-scheduler";
+  CHECK(status_of(objects).reason.empty());
+  (*objects.pods[0])["spec"]["schedulerName"] = "volcano";
+  CHECK(status_of(objects).reason.find("scheduler volcano has not looked at it") !=
+        std::string::npos);
 
   objects.pods.clear();
   CHECK(wants_events(objects));
