@@ -65,8 +65,11 @@ BucketPage read_bucket_page(std::string_view xml) {
     page.objects.push_back({object.child_value("Key"), object.child_value("ETag"),
                             object.child("Size").text().as_llong(-1),
                             seconds_of(object.child_value("LastModified"))});
-    if (page.objects.back().key.empty() || page.objects.back().size < 0) {
-      throw Error("its store's list has an object without a name or a size");
+    const BucketObject& read = page.objects.back();
+    const bool is_line = std::all_of(read.etag.begin(), read.etag.end(),
+                                     [](char c) { return c >= ' ' && c <= '~'; });
+    if (read.key.empty() || read.size < 0 || !is_line) {
+      throw Error("its store's list has an object without a name, a size or a tag");
     }
   }
   if (list.child("IsTruncated").text().as_bool()) {
@@ -218,7 +221,23 @@ void BucketClient::refuse(const Transfer& transfer, CURLcode code) const {
                          : "; are the keys right, and may they read it?"));
 }
 
-BucketPage BucketClient::list(const std::string& token, int most) {
+CURLcode BucketClient::perform(Transfer& transfer, const std::function<void()>& tell) {
+  transfer.multi = multi_;
+  curl_.multi_add_handle(multi_, transfer.easy);
+  for (;;) {
+    int running = 0;
+    curl_.multi_perform(multi_, &running);
+    int left = 0;
+    if (const CURLMsg* message = curl_.multi_info_read(multi_, &left)) {
+      return message->data.result;
+    }
+    curl_.multi_poll(multi_, nullptr, 0, static_cast<int>(k_tick.count()), nullptr);
+    tell();
+  }
+}
+
+BucketPage BucketClient::list(const std::string& token, int most,
+                              const std::function<void()>& tell) {
   std::string query = "/?";
   if (!token.empty()) { // In the order of their names, which is what is signed.
     query += fmt::format("continuation-token={}&", escape_url(token));
@@ -228,7 +247,7 @@ BucketPage BucketClient::list(const std::string& token, int most) {
   for (int attempt = 1;; ++attempt) {
     Transfer transfer(curl_);
     start(transfer, query);
-    const CURLcode code = curl_.easy_perform(transfer.easy);
+    const CURLcode code = perform(transfer, tell);
     const long status = transfer.status();
     if (code == CURLE_OK && status == k_ok) {
       try {

@@ -50,7 +50,8 @@ class BucketClient {
 
   /// The first page, or the one that `token` says. Throws EngineError where the store cannot be
   /// reached, UsageError with its own words where it refuses.
-  BucketPage list(const std::string& token = "", int most = k_most_objects);
+  /// `tell` is called some ten times a second; one that throws ends the wait.
+  BucketPage list(const std::string& token, int most, const std::function<void()>& tell);
 
   /// An object on its way into a file that is open to write.
   struct Fetch {
@@ -70,6 +71,7 @@ class BucketClient {
   struct Work;
 
   void start(Transfer& transfer, const std::string& path);
+  CURLcode perform(Transfer& transfer, const std::function<void()>& tell);
   void begin(Work& work, std::unique_ptr<Transfer> transfer);
   void try_again(Work& work, const Transfer& failed);
   bool collect(Work& work, const std::function<void(const Fetch&)>& done);

@@ -64,7 +64,8 @@ class Copy {
   bool list() {
     std::string token;
     do {
-      const BucketPage page = client_.list(token);
+      const BucketPage page =
+          client_.list(token, BucketClient::k_most_objects, [this] { report(); });
       token = page.next;
       for (const BucketObject& object : page.objects) {
         const std::string path = path_of_key(client_.bucket(), object.key);
@@ -235,7 +236,7 @@ namespace {
 } // namespace
 
 void require_bucket(const Bucket& bucket, const BucketKeys& keys) {
-  if (BucketClient(bucket, keys).list("", 1).objects.empty()) {
+  if (BucketClient(bucket, keys).list("", 1, [] {}).objects.empty()) {
     throw_empty(bucket);
   }
 }

@@ -23,7 +23,7 @@ PAGE = 3  # Objects
 
 class Store:
     """Objects by key; `refused`: what is answered once, and the next time not; `cut`: keys of which
-    the half is sent; `silent`: keys whose second half is never sent."""
+    the half is sent; `silent`: keys whose second half is never sent, "" for the list."""
 
     def __init__(self):
         self.objects = {}
@@ -71,6 +71,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/bucket/?"):
             query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
             start = int(query.get("continuation-token", 0))
+            if "" in store.silent:
+                store.stopping.wait(60)
             self.answer(200, (store.list or store.page(query["prefix"], start)).encode())
             return
         key = urllib.parse.unquote(url.path[len("/bucket/"):])
@@ -177,6 +179,22 @@ def test_keys_sign_and_are_in_no_plan_and_no_record(home, store):
     record = home.dtrain("get", "signed", "-o", "yaml").out
     assert "/dtrain-test-data" in plan and "/dtrain-test-data" in clone
     assert "opensesame" not in plan + clone + record
+
+
+def test_temporary_keys_sign_their_token_too(home, store):
+    home.dtrain("data", "copy", "s3://bucket/set", "out", env={"AWS_SESSION_TOKEN": "to/ken=="})
+    assert all(headers["x-amz-security-token"] == "to/ken==" and re.search(
+        "SignedHeaders=[^,]*x-amz-security-token", headers["Authorization"])
+               for headers in store.headers)
+
+
+def test_an_interrupt_ends_the_wait_for_a_silent_store(home, store):
+    store.silent.add("")
+    process = home.start([home.dtrain_path, "data", "copy", "s3://bucket/set", "out"], text=True)
+    until(lambda: store.headers, "it is asked")
+    process.send_signal(signal.SIGINT)
+    assert "interrupted" in process.communicate(timeout=20)[1]
+    assert process.returncode == 130
 
 
 def test_keys_of_a_file_that_others_can_read_are_refused(home, store):

@@ -26,7 +26,9 @@ TEST_CASE("a page of a bucket is read with all that a name may hold") {
   CHECK(page.objects[0].modified == 1795219201);
   for (const char* text :
        {"", "<Error/>", "<ListBucketResult>", "<ListBucketResult><Contents/></ListBucketResult>",
-        "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>"}) {
+        "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>a</Key><Size>1</Size><ETag>a&#13;&#10;b</ETag></Contents>"
+        "</ListBucketResult>"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(read_bucket_page(text), Error);
   }
