@@ -2,7 +2,7 @@
 
 #include "backends/kubernetes/forward.h"
 #include "backends/kubernetes/objects.h"
-#include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/template_data.h"
 #include "backends/kubernetes/volumes.h"
 #include "submit/errors.h"

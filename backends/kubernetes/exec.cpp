@@ -1,8 +1,8 @@
 #include "backends/kubernetes/exec.h"
 
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/status.h"
-#include "backends/kubernetes/submission.h"
 #include "backends/support/files.h"
 #include "backends/support/random.h"
 #include "backends/support/raw_terminal.h"

@@ -5,7 +5,7 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/pod_log.h"
 #include "backends/kubernetes/queue.h"
-#include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/watched_job.h"
 #include "submit/errors.h"
 

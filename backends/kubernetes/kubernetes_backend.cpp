@@ -11,6 +11,7 @@
 #include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/nodes.h"
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/submission.h"

@@ -1,8 +1,8 @@
 #include "backends/kubernetes/usage.h"
 
 #include "backends/kubernetes/objects.h"
+#include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/status.h"
-#include "backends/kubernetes/submission.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 #include "backends/kubernetes/jobset.h"
 #include "backends/kubernetes/queue.h"
-#include "backends/kubernetes/submission.h"
+#include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/trainjob.h"
 #include "submit/errors.h"
 
