@@ -33,7 +33,7 @@ struct Plan {
   std::vector<std::string> notices; ///< One line each, for stderr ("4 GPUs asked, 0 found: …").
 };
 
-/// What submit() is at: code is uploaded, data copied. A step that an engine has no need of is left out.
+/// What submit() is at: code is uploaded, data copied. What an engine has no need of is left out.
 enum class SubmitStep { check, upload, copy, create };
 
 struct SubmitProgress {

@@ -4,9 +4,9 @@
 // certificate); the upgrade of HTTP/1.1 and the frames are ours.
 #pragma once
 
-#include "backends/support/curl_handle.h"
 #include "backends/kubernetes/http_client.h"
 #include "backends/kubernetes/web_socket_frames.h"
+#include "backends/support/curl_handle.h"
 
 #include <chrono>
 #include <optional>
