@@ -1,5 +1,6 @@
 #include "backends/kubernetes/volumes.h"
 
+#include "backends/support/bucket_keys.h"
 #include "submit/bucket.h"
 #include "submit/errors.h"
 #include "submit/url.h"
@@ -112,15 +113,15 @@ void add_volumes(const JobSpec& job, json& data) {
     } else if (is_bucket(mount.source)) {
       Bucket bucket = parse_bucket("--data", mount.source);
       bucket.credentials_file.clear(); // This machine's: the Secret has what is in it.
+      const BucketVariables names = bucket_variables(bucket);
       const std::size_t number = data["buckets"].size();
       add("buckets", mount,
           {{"source", bucket.text()},
            {"path", mount.target},
            {"image", brings},
-           {"id_name", bucket.scheme == "oss" ? "OSS_ACCESS_KEY_ID" : "AWS_ACCESS_KEY_ID"},
-           {"secret_name",
-            bucket.scheme == "oss" ? "OSS_ACCESS_KEY_SECRET" : "AWS_SECRET_ACCESS_KEY"},
-           {"token_name", bucket.scheme == "oss" ? "OSS_SESSION_TOKEN" : "AWS_SESSION_TOKEN"},
+           {"id_name", names.id},
+           {"secret_name", names.secret},
+           {"token_name", names.session_token},
            {"id_key", bucket_key(number, "id")},
            {"secret_key", bucket_key(number, "secret")},
            {"token_key", bucket_key(number, "session-token")}});

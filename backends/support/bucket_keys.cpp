@@ -56,6 +56,12 @@ BucketKeys read_keys(const std::string& path, const std::string& section) {
 
 } // namespace
 
+BucketVariables bucket_variables(const Bucket& bucket) {
+  return bucket.scheme == "oss"
+             ? BucketVariables{"OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET", "OSS_SESSION_TOKEN"}
+             : BucketVariables{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"};
+}
+
 BucketKeys bucket_keys(const Bucket& bucket) {
   const std::string chosen = variable("AWS_PROFILE");
   const std::string section = chosen.empty() ? "default" : chosen;
@@ -79,11 +85,9 @@ BucketKeys bucket_keys(const Bucket& bucket) {
     }
     return keys;
   }
-  const bool is_oss = bucket.scheme == "oss";
-  BucketKeys keys = {variable(is_oss ? "OSS_ACCESS_KEY_ID" : "AWS_ACCESS_KEY_ID"),
-                     variable(is_oss ? "OSS_ACCESS_KEY_SECRET" : "AWS_SECRET_ACCESS_KEY"),
-                     variable(is_oss ? "OSS_SESSION_TOKEN" : "AWS_SESSION_TOKEN")};
-  if (keys.id.empty() && !is_oss) {
+  const BucketVariables names = bucket_variables(bucket);
+  BucketKeys keys = {variable(names.id), variable(names.secret), variable(names.session_token)};
+  if (keys.id.empty() && bucket.scheme != "oss") {
     const std::string said = variable("AWS_SHARED_CREDENTIALS_FILE");
     keys = read_keys(said.empty() ? variable("HOME") + "/.aws/credentials" : said, section);
   }
