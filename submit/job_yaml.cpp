@@ -3,6 +3,7 @@
 //
 // Hostile files: the size is bounded, yaml-cpp bounds the depth, and an alias is a reference that
 // is never expanded: the reader descends two levels and refuses anything deeper.
+#include "submit/base64.h"
 #include "submit/duration.h"
 #include "submit/errors.h"
 #include "submit/job_fields.h"
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -161,11 +163,12 @@ class Reader {
     if (node.Tag() != k_binary_tag) {
       return node.Scalar();
     }
-    const std::vector<unsigned char> bytes = YAML::DecodeBase64(node.Scalar());
-    if (bytes.empty() && !node.Scalar().empty()) {
+    // Not yaml-cpp's own, which looks bytes beyond ASCII up outside its table.
+    std::optional<std::string> bytes = base64_decode(node.Scalar());
+    if (!bytes) {
       fail(node.Mark(), fmt::format("{} is tagged !!binary but is not base64", what));
     }
-    return {bytes.begin(), bytes.end()};
+    return *std::move(bytes);
   }
 
   static std::string_view kind_of(const YAML::Node& node) {

@@ -1,5 +1,6 @@
 #include "submit/quote.h"
 
+#include "submit/base64.h"
 #include "submit/errors.h"
 #include "submit/utf8.h"
 
@@ -23,23 +24,6 @@ bool is_plain_sh(std::string_view text) {
   }
   const std::size_t mark = text.find_first_of("-./:,+@%");
   return mark != std::string_view::npos && mark < text.find('=');
-}
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view digits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::string_view group = bytes.substr(i, 3);
-    std::uint32_t bits = 0;
-    for (std::size_t j = 0; j < 3; ++j) {
-      bits = (bits << 8U) | (j < group.size() ? static_cast<unsigned char>(group[j]) : 0U);
-    }
-    for (std::size_t j = 0; j < 4; ++j) {
-      out += j <= group.size() ? digits[(bits >> (18U - 6U * j)) & 0x3FU] : '=';
-    }
-  }
-  return out;
 }
 
 /// What is neither printed raw by every YAML emitter nor kept raw by every parser: controls,
@@ -85,7 +69,7 @@ std::string quote_sh(std::string_view text) {
 
 std::string quote_yaml(std::string_view text) {
   if (!is_utf8(text)) {
-    return fmt::format("!!binary \"{}\"", base64(text));
+    return fmt::format("!!binary \"{}\"", base64_encode(text));
   }
   std::string out = "\"";
   while (!text.empty()) {

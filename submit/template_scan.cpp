@@ -190,8 +190,8 @@ class YamlWalker : public Walker {
     const char c = text_[i];
     if (c == '\n') {
       end_line(i);
-    } else if (place_.comment || in_block_scalar_) {
-      // Neither means anything to YAML.
+    } else if (place_.comment || in_block_scalar_ || in_plain_) {
+      // None of them means anything to YAML.
     } else if (place_.quote == '"' && c == '\\') {
       return std::min(i + 2, end);
     } else if (place_.quote == '\'' && c == '\'' && i + 1 < end && text_[i + 1] == '\'') {
@@ -223,10 +223,12 @@ class YamlWalker : public Walker {
     } else if (c == ',' && place_.brackets > 0) {
       significant_ = c;
     } else if (c == ':' && indicator) {
-      parent_ = place_.brackets == 0 ? scalar_column_ : parent_;
+      if (place_.brackets == 0) {
+        enter(scalar_column_);
+      }
       significant_ = c;
     } else if (c == '-' && indicator && starts) {
-      parent_ = column(i);
+      enter(column(i));
       significant_ = c;
     } else if (starts) {
       begin_scalar(i);
@@ -240,6 +242,18 @@ class YamlWalker : public Walker {
     }
     plain_ = false;
     significant_ = k_value;
+  }
+
+  /// A key or dash at `column` begins, and ends what stands as deep or deeper.
+  void enter(std::ptrdiff_t column) {
+    leave(column);
+    parents_.push_back(column);
+  }
+
+  void leave(std::ptrdiff_t column) {
+    while (!parents_.empty() && parents_.back() >= column) {
+      parents_.pop_back();
+    }
   }
 
   std::ptrdiff_t column(std::size_t i) const {
@@ -276,15 +290,16 @@ class YamlWalker : public Walker {
     const std::size_t first = std::min(text_.find_first_not_of(" \t\r", line_begin_), text_.size());
     const bool tag_line = text_.substr(first, 2) == "{{" && at(first + 2) != '\n' &&
                           std::string_view("#^/!").find(at(first + 2)) != std::string_view::npos;
+    if (at(first) == '\n' || tag_line) {
+      return;
+    }
     const std::string_view marker = text_.substr(line_begin_, 3);
     const bool document = marker == "---" || marker == "...";
-    if (at(first) != '\n' && !tag_line && (column(first) <= parent_ || document)) {
+    if (document || (!parents_.empty() && column(first) <= parents_.back())) {
       in_block_scalar_ = false;
       in_plain_ = false;
     }
-    if (document) {
-      parent_ = -1;
-    }
+    leave(column(first));
   }
 
   std::string complaint(const TemplateTag& tag) override {
@@ -316,9 +331,9 @@ class YamlWalker : public Walker {
   }
 
   std::size_t line_begin_ = 0;
-  std::ptrdiff_t scalar_column_ = -1; ///< Where the line's last key, or what may be one, begins.
-  std::ptrdiff_t parent_ = -1;        ///< Column of the key or dash that a value belongs to.
-  bool plain_ = false;                ///< The last scalar has no quotes.
+  std::ptrdiff_t scalar_column_ = -1;   ///< Where the line's last key, or what may be one, begins.
+  std::vector<std::ptrdiff_t> parents_; ///< Columns of the keys and dashes around, outer first.
+  bool plain_ = false;                  ///< The last scalar has no quotes.
   bool in_plain_ = false;
   bool in_block_scalar_ = false;
 };

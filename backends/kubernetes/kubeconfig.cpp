@@ -1,7 +1,7 @@
 #include "backends/kubernetes/kubeconfig.h"
 
-#include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/yaml_json.h"
+#include "submit/base64.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

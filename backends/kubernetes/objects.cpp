@@ -98,7 +98,7 @@ std::string text_at(const json& object, std::string_view path) {
 
 std::int64_t number_at(const json& object, std::string_view path, std::int64_t fallback) {
   const json& value = member(object, path);
-  return value.is_number() ? value.get<std::int64_t>() : fallback;
+  return value.is_number_integer() ? value.get<std::int64_t>() : fallback;
 }
 
 const json& condition(const json& object, std::string_view type) {

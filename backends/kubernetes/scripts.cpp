@@ -1,11 +1,11 @@
 #include "backends/kubernetes/scripts.h"
 
-#include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/job_data.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/template_data.h"
 #include "backends/kubernetes/volumes.h"
 #include "backends/support/code.h"
+#include "submit/base64.h"
 #include "submit/bucket.h"
 #include "submit/quote.h"
 #include "submit/render.h"

@@ -1,7 +1,7 @@
 #include "backends/kubernetes/ssh_key.h"
 
-#include "backends/kubernetes/base64.h"
 #include "backends/support/shared_library.h"
+#include "submit/base64.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

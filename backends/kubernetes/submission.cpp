@@ -1,6 +1,5 @@
 #include "backends/kubernetes/submission.h"
 
-#include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/code_parts.h"
 #include "backends/kubernetes/gang_api.h"
 #include "backends/kubernetes/jobset.h"
@@ -13,6 +12,7 @@
 #include "backends/kubernetes/yaml_json.h"
 #include "backends/support/random.h"
 #include "backends/support/report.h"
+#include "submit/base64.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/lower_case.h"

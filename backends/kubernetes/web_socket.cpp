@@ -1,7 +1,7 @@
 #include "backends/kubernetes/web_socket.h"
 
-#include "backends/kubernetes/base64.h"
 #include "backends/support/random.h"
+#include "submit/base64.h"
 #include "submit/errors.h"
 #include "submit/lower_case.h"
 

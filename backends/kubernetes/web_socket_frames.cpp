@@ -1,6 +1,6 @@
 #include "backends/kubernetes/web_socket_frames.h"
 
-#include "backends/kubernetes/base64.h"
+#include "submit/base64.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

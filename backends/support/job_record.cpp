@@ -2,6 +2,7 @@
 
 #include "backends/support/time_text.h"
 #include "submit/errors.h"
+#include "submit/json_number.h"
 #include "submit/quote.h"
 
 #include <fmt/format.h>
@@ -39,7 +40,7 @@ Json optional_json(const std::optional<T>& value) {
 }
 
 std::optional<int> read_optional(const Json& json) {
-  return json.is_null() ? std::nullopt : std::optional<int>(json.get<int>());
+  return json.is_null() ? std::nullopt : std::optional<int>(whole_number<int>(json));
 }
 
 Time read_time(const Json& json) {
@@ -160,9 +161,9 @@ InstanceStatus read_instance(const Json& json) {
   instance.started = read_time(json.at("started"));
   instance.ended = read_time(json.at("ended"));
   instance.is_chief = json.at("is_chief").get<bool>();
-  instance.gpus = json.at("gpus").get<int>();
+  instance.gpus = whole_number<int>(json.at("gpus"));
   instance.node = json.at("node").get<std::string>();
-  instance.pid = json.at("pid").get<std::int64_t>();
+  instance.pid = whole_number<std::int64_t>(json.at("pid"));
   instance.exit_code = read_optional(json.at("exit_code"));
   instance.signal = read_optional(json.at("signal"));
   return instance;
@@ -185,7 +186,7 @@ Json cause_json(const FailureCause& cause) {
 FailureCause read_cause(const Json& json) {
   FailureCause cause;
   cause.instance = json.at("instance").get<std::string>();
-  cause.rank = json.at("rank").get<int>();
+  cause.rank = whole_number<int>(json.at("rank"));
   cause.node = json.at("node").get<std::string>();
   cause.exit_code = read_optional(json.at("exit_code"));
   cause.signal = read_optional(json.at("signal"));
@@ -279,7 +280,7 @@ std::optional<JobRecord> read_job_record(std::string_view text) {
       record.status.instances.push_back(read_instance(instance));
     }
     record.status.uid = json.at("uid").get<std::string>();
-    record.status.restarts = json.at("restarts").get<int>();
+    record.status.restarts = whole_number<int>(json.at("restarts"));
     record.status.tensorboard = json.at("tensorboard").get<std::string>();
     record.status.reason = json.at("reason").get<std::string>();
     if (const auto& cause = json.at("cause"); !cause.is_null()) {

@@ -4,6 +4,7 @@
 // YAML and JSON: the tree with the value must be the tree with a plain word, but for the scalars
 // that hold it. sh: the words, read by a small splitter of our own, must be as many and the same.
 // The value comes as a job's own and as a user's --set, which may make a number of it.
+#include "submit/base64.h"
 #include "submit/errors.h"
 #include "submit/quote.h"
 #include "submit/render.h"
@@ -62,8 +63,7 @@ class ShapeBuilder : public YAML::EventHandler {
                 const std::string& text) override {
     std::string bytes = text;
     if (tag == "tag:yaml.org,2002:binary") {
-      const auto decoded = YAML::DecodeBase64(text);
-      bytes.assign(decoded.begin(), decoded.end());
+      bytes = dtrain::base64_decode(text).value_or(text);
     }
     shape.push_back(bytes == value_ ? "VALUE" : "scalar " + bytes);
   }

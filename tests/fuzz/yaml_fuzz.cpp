@@ -23,6 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!(dtrain::read_job_yaml(dtrain::write_job_yaml(job), "again.yaml") == job)) {
     std::abort();
   }
+  if (job.name.empty()) {
+    job.name = "fuzz"; // not a random one: the same bytes take the same way
+  }
   try {
     const dtrain::JobSpec resolved = dtrain::resolve(job);
     if (!(dtrain::resolve(resolved) == resolved)) {

@@ -3,6 +3,7 @@
 #include "submit/job_spec.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace dtrain;
 
@@ -140,8 +141,10 @@ TEST_CASE("a value of the wrong type is refused with its place") {
   CHECK(refused("command: [ls, ~]\n") ==
         "job.yaml:1:15: item 2 of command has no value; '' is the empty text");
   CHECK(refused("- a\n") == "job.yaml:1:1: a job is a map of keys and values, as in 'workers: 3'");
-  CHECK(refused("command: [!!binary \"@@\"]\n") ==
-        "job.yaml:1:11: item 1 of command is tagged !!binary but is not base64");
+  for (const char* text : {"@@", "/wLL\xD4\xBELLL==", "a", "aa=a"}) {
+    CHECK(refused(fmt::format("command: [!!binary \"{}\"]\n", text)) ==
+          "job.yaml:1:11: item 1 of command is tagged !!binary but is not base64");
+  }
 }
 
 TEST_CASE("text that is not YAML is refused with line and column") {

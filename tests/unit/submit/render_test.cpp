@@ -120,6 +120,9 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                 "n\n  - {{x}}\n",
                                 "a: b\n  c: {{x}}\n",
                                 "- b\n  - {{x}}\n",
+                                "  a: b\nc\n  - {{x}}\n",
+                                "a:\n    b: c\n  d\n - {{x}}\n",
+                                "c\n   - d\n  - {{x}}\n",
                                 "{{#q}}\"{{/q}}\n",
                                 "a: [ {{#q}}]{{/q}}\n"}) {
     CAPTURE(bad);
@@ -147,6 +150,8 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                  "a: \"b\"\nc: {{x}}",
                                  "a: '#'\nb: {{x}}\n",
                                  "a: http://b#c\nd: {{x}}\n",
+                                 "a:\n    b: c\n\n  d: {{x}}\n",
+                                 "a:\n- b\n- c:\n    d\n  e: {{x}}\n",
                                  "{{#q}}\na: {{x}}\n{{/q}}\n",
                                  "a: | # keep\n  b\nc: {{x}}\n"}) {
     CAPTURE(good);

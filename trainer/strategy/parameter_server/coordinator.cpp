@@ -1,5 +1,7 @@
 #include "trainer/strategy/parameter_server/coordinator.h"
 
+#include "submit/json_number.h"
+
 #include <algorithm>
 #include <atomic>
 #include <list>
@@ -165,7 +167,7 @@ void Coordinator::Impl::greet(Worker& worker) {
   std::int64_t samples = 0;
   try {
     const nlohmann::json all = nlohmann::json::parse(worker.text.begin(), worker.text.end());
-    samples = all.at("samples").get<std::int64_t>();
+    samples = dtrain::whole_number<std::int64_t>(all.at("samples"));
     const nlohmann::json& job = all.at("job");
     for (const auto& [key, value] : options_.job.items()) {
       if (job.value(key, nlohmann::json()) != value && refusal.empty()) {

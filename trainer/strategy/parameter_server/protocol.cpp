@@ -1,10 +1,13 @@
 #include "trainer/strategy/parameter_server/protocol.h"
 
+#include "submit/json_number.h"
+
 #include <fmt/format.h>
 
 namespace trainer {
 namespace {
 
+using dtrain::whole_number;
 using nlohmann::json;
 
 constexpr std::size_t k_most_floats = std::size_t{1} << 40;
@@ -38,11 +41,11 @@ void check(bool ok, const char* what) {
 std::vector<Shard> parse_shards(const json& all, std::size_t arena) {
   std::vector<Shard> shards;
   for (const json& one : all) {
-    Shard shard{one.at(0).get<std::string>(), one.at(1).get<std::size_t>(),
-                one.at(2).get<std::size_t>(), one.at(3).get<std::size_t>(),
-                one.at(4).get<std::size_t>(), one.at(5).get<bool>()};
-    check(shard.rows <= arena && shard.row_length >= 1 && shard.row_length <= arena &&
-              shard.count() <= arena && shard.offset <= arena - shard.count(),
+    Shard shard{one.at(0).get<std::string>(),         whole_number<std::size_t>(one.at(1)),
+                whole_number<std::size_t>(one.at(2)), whole_number<std::size_t>(one.at(3)),
+                whole_number<std::size_t>(one.at(4)), one.at(5).get<bool>()};
+    check(shard.row_length >= 1 && shard.rows <= arena / shard.row_length &&
+              shard.offset <= arena - shard.count(),
           "shard");
     shards.push_back(std::move(shard));
   }
@@ -66,18 +69,18 @@ WorkerHello parse_hello(const std::string& text) {
   WorkerHello hello;
   try {
     const json all = json::parse(text);
-    hello.worker = all.at("worker").get<int>();
-    hello.workers = all.at("workers").get<int>();
+    hello.worker = whole_number<int>(all.at("worker"));
+    hello.workers = whole_number<int>(all.at("workers"));
     check(hello.workers >= 1 && hello.worker >= 0 && hello.worker < hello.workers, "worker");
     const json& policy = all.at("policy");
     hello.policy.sync = policy.at("update").get<std::string>() == "sync";
-    hello.policy.backup_workers = policy.at("backup workers").get<int>();
-    hello.policy.max_staleness = policy.at("max staleness").get<std::int64_t>();
+    hello.policy.backup_workers = whole_number<int>(policy.at("backup workers"));
+    hello.policy.max_staleness = whole_number<std::int64_t>(policy.at("max staleness"));
     hello.policy.learning_rate = {
         policy.at("learning rate").get<double>(),
         parse_schedule(policy.at("learning rate schedule").get<std::string>()),
         policy.at("updates").get<double>()};
-    hello.policy.snapshot_every = policy.at("snapshot every").get<std::int64_t>();
+    hello.policy.snapshot_every = whole_number<std::int64_t>(policy.at("snapshot every"));
     const auto gradients = parse_wire_type(policy.at("gradients").get<std::string>());
     check(gradients.has_value(), "type of gradients");
     hello.policy.gradients = *gradients;
@@ -85,13 +88,15 @@ WorkerHello parse_hello(const std::string& text) {
               hello.policy.snapshot_every >= 0,
           "policy");
     hello.job = all.at("job");
-    hello.arena = all.at("arena").get<std::size_t>();
+    hello.arena = whole_number<std::size_t>(all.at("arena"));
     check(hello.arena <= k_most_floats, "arena");
     hello.shards = parse_shards(all.at("shards"), hello.arena);
     const json& memory = all.at("memory");
-    hello.memory.pid = memory.at(0).get<std::int64_t>();
-    hello.memory.fd = memory.at(1).get<std::int32_t>();
-    hello.memory.nonce = memory.at(2).get<SharedFile::Nonce>();
+    hello.memory.pid = whole_number<std::int64_t>(memory.at(0));
+    hello.memory.fd = whole_number<std::int32_t>(memory.at(1));
+    for (std::size_t i = 0; i < hello.memory.nonce.size(); ++i) {
+      hello.memory.nonce[i] = whole_number<SharedFile::Nonce::value_type>(memory.at(2).at(i));
+    }
   } catch (const UsageError&) {
     check(false, "learning rate schedule");
   } catch (const json::exception&) {
@@ -112,9 +117,9 @@ std::string welcome_text(const ServerWelcome& welcome) {
 ServerWelcome parse_welcome(const std::string& text) {
   try {
     const json all = json::parse(text);
-    return {all.at("version").get<std::int64_t>(), all.at("incarnation").get<std::int64_t>(),
-            all.at("has values").get<bool>(), all.at("resumed").get<bool>(),
-            all.at("shares memory").get<bool>()};
+    return {whole_number<std::int64_t>(all.at("version")),
+            whole_number<std::int64_t>(all.at("incarnation")), all.at("has values").get<bool>(),
+            all.at("resumed").get<bool>(), all.at("shares memory").get<bool>()};
   } catch (const json::exception&) {
     throw LinkError("its welcome cannot be read");
   }

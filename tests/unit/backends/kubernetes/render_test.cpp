@@ -1,10 +1,10 @@
-#include "backends/kubernetes/base64.h"
 #include "backends/kubernetes/job_data.h"
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/render.h"
 #include "backends/kubernetes/scripts.h"
 #include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
+#include "submit/base64.h"
 #include "submit/errors.h"
 
 #include <doctest/doctest.h>

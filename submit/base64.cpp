@@ -1,8 +1,8 @@
-#include "backends/kubernetes/base64.h"
+#include "submit/base64.h"
 
 #include <cstdint>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 namespace {
 
 constexpr std::string_view k_digits =
@@ -54,4 +54,4 @@ std::optional<std::string> base64_decode(std::string_view text) {
   return bits >= 6 ? std::nullopt : std::optional<std::string>(std::move(bytes));
 }
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain

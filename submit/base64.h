@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-namespace dtrain::kubernetes {
+namespace dtrain {
 
 std::string base64_encode(std::string_view bytes);
 
 /// Line breaks are skipped. std::nullopt where `text` is not base64.
 std::optional<std::string> base64_decode(std::string_view text);
 
-} // namespace dtrain::kubernetes
+} // namespace dtrain
