@@ -221,15 +221,26 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
   return raw;
 }
 
-[[noreturn]] void refuse_unknown_flag(const CommandTable& command, const std::string& arg) {
+bool is_flag(const std::string& arg) { return arg.starts_with('-') && arg != "-"; }
+
+void require_known_flags(const CommandTable& command, const Strings& others) {
+  const auto unknown = std::find_if(others.begin(), others.end(), is_flag);
+  if (unknown == others.end()) {
+    return;
+  }
   Strings known = {"--help"};
   for (const Option& option : command.options) {
     if (!option.positional) {
       known.push_back(option.long_flag());
     }
   }
-  const std::string flag = arg.substr(0, arg.find('='));
+  const std::string flag = unknown->substr(0, unknown->find('='));
   const std::string hint = did_you_mean(flag, known);
+  if (hint.empty() && command.takes_command && unknown != others.begin()) {
+    throw UsageError(fmt::format("unknown flag {}: the command and its own flags go after --, as "
+                                 "in -- COMMAND {}",
+                                 printable(flag), printable(*unknown)));
+  }
   throw UsageError(fmt::format("unknown flag {}{}", printable(flag),
                                hint.empty() ? ": --help lists those there are" : hint));
 }
@@ -289,11 +300,7 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
   if (raw.help) {
     return false;
   }
-  for (const std::string& other : raw.others) {
-    if (other.starts_with('-') && other != "-") {
-      refuse_unknown_flag(command, other);
-    }
-  }
+  require_known_flags(command, raw.others);
   if (separator != args.end() && !command.takes_command) {
     raw.others.insert(raw.others.end(), separator + 1, args.end());
   }

@@ -353,7 +353,7 @@ class ShWalker : public Walker {
       place_.quote = c == place_.quote ? '\0' : place_.quote;
     } else if (c == '\'' || c == '"' || c == '`') {
       place_.quote = c;
-    } else if (c == '#' && (i == 0 || is_blank(text_[i - 1]) || text_[i - 1] == ';')) {
+    } else if (c == '#' && place_.brackets == 0 && begins_word(i)) {
       place_.comment = true;
     } else if (text_.substr(i, 3) == "$((") {
       ++place_.brackets;
@@ -365,6 +365,10 @@ class ShWalker : public Walker {
       here_document_ = true;
     }
     return i + 1;
+  }
+
+  bool begins_word(std::size_t i) const {
+    return i == 0 || std::string_view(" \t\n;&|<>()").find(text_[i - 1]) != std::string_view::npos;
   }
 
   std::string complaint(const TemplateTag&) override {

@@ -29,19 +29,32 @@ struct Section {
   }
 
   bool has(const char* key) const {
+    if (!node.IsMap()) {
+      fail(node, fmt::format("a mapping is expected here, with {}", key));
+    }
     YAML::Node value = node[key];
     return value.IsDefined() && !value.IsNull();
   }
 
   std::string text(const char* key) const {
-    YAML::Node value = node[key];
-    if (!value.IsDefined() || value.IsNull()) {
-      return {};
-    }
+    return has(key) ? text_of(node[key], fmt::format("{} must be a string", key)) : std::string();
+  }
+
+  std::string text_of(const YAML::Node& value, const std::string& otherwise) const {
     if (!value.IsScalar()) {
-      fail(value, fmt::format("{} must be a string", key));
+      fail(value, otherwise);
     }
     return value.Scalar();
+  }
+
+  std::vector<YAML::Node> list(const char* key) const {
+    if (!has(key)) {
+      return {};
+    }
+    if (!node[key].IsSequence()) {
+      fail(node[key], fmt::format("{} must be a list", key));
+    }
+    return {node[key].begin(), node[key].end()};
   }
 
   bool flag(const char* key) const {
@@ -86,7 +99,7 @@ Section parse(const std::string& file, const std::string& text) {
                            "expected");
     }
     return root;
-  } catch (const YAML::ParserException& error) {
+  } catch (const YAML::Exception& error) {
     throw UsageError(
         fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, printable(error.msg)));
   }
@@ -94,14 +107,7 @@ Section parse(const std::string& file, const std::string& text) {
 
 void merge(const Section& root, const char* list, const char* item,
            std::map<std::string, Section>& into, std::vector<std::string>* order = nullptr) {
-  if (!root.has(list)) {
-    return;
-  }
-  YAML::Node entries = root.node[list];
-  if (!entries.IsSequence()) {
-    root.fail(entries, fmt::format("{} must be a list", list));
-  }
-  for (const YAML::Node& entry : entries) {
+  for (const YAML::Node& entry : root.list(list)) {
     Section named{root.file, entry};
     if (!entry.IsMap() || !named.has("name")) {
       root.fail(entry, fmt::format("an entry of {} has no name", list));
@@ -155,10 +161,13 @@ Kubeconfig read_files(const KubeconfigQuery& query, const GetEnv& get_env,
     }
     Section root = parse(file, *text);
     config.files.push_back(file);
+    if (root.node.IsNull()) {
+      continue;
+    }
     merge(root, "clusters", "cluster", config.clusters);
     merge(root, "users", "user", config.users);
     merge(root, "contexts", "context", config.contexts, &config.context_order);
-    if (config.current_context.empty() && root.node.IsMap()) {
+    if (config.current_context.empty()) {
       config.current_context = root.text("current-context");
     }
   }
@@ -225,20 +234,33 @@ ExecPlugin read_exec(const Section& exec) {
   if (plugin.command.find('/') != std::string::npos) {
     plugin.command = exec.path(plugin.command);
   }
-  if (exec.has("args")) {
-    for (const YAML::Node& arg : exec.node["args"]) {
-      plugin.args.push_back(arg.Scalar());
-    }
+  for (const YAML::Node& arg : exec.list("args")) {
+    plugin.args.push_back(exec.text_of(arg, "an entry of args must be a string"));
   }
-  if (exec.has("env")) {
-    for (const YAML::Node& variable : exec.node["env"]) {
-      Section pair{exec.file, variable};
-      plugin.env.emplace_back(pair.text("name"), pair.text("value"));
-    }
+  for (const YAML::Node& variable : exec.list("env")) {
+    Section pair{exec.file, variable};
+    std::string name = pair.text("name");
+    plugin.env.emplace_back(std::move(name), pair.text("value"));
   }
   plugin.install_hint = exec.text("installHint");
   plugin.provide_cluster_info = exec.flag("provideClusterInfo");
   return plugin;
+}
+
+/// What the cluster's entry has for exec plug-ins, as JSON; empty where it has nothing.
+std::string exec_extension(const Section& cluster) {
+  for (const YAML::Node& entry : cluster.list("extensions")) {
+    Section extension{cluster.file, entry};
+    if (extension.text("name") == k_exec_extension && extension.has("extension")) {
+      try {
+        return yaml_to_json(entry["extension"])
+            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      } catch (const YAML::Exception& error) {
+        extension.fail(entry["extension"], error.msg);
+      }
+    }
+  }
+  return {};
 }
 
 void read_user(const Section& user, const ReadFile& read_file, ClusterAccess& access) {
@@ -299,6 +321,7 @@ ClusterAccess find_cluster(const KubeconfigQuery& query, const GetEnv& get_env,
   Kubeconfig config = read_files(query, get_env, read_file);
   std::string context = query.context.empty() ? config.current_context : query.context;
   std::string files = fmt::format("{}", fmt::join(config.files, ":"));
+  std::string contexts = fmt::format("{}", fmt::join(config.context_order, ", "));
   if (context.empty()) {
     if (std::optional<ClusterAccess> access = service_account(get_env, read_file)) {
       return *access;
@@ -310,20 +333,19 @@ ClusterAccess find_cluster(const KubeconfigQuery& query, const GetEnv& get_env,
                       fmt::join(files_of(query, get_env), ":")));
     }
     throw UsageError(fmt::format("{}: no current-context is set; choose one with --context ({})",
-                                 files, fmt::join(config.context_order, ", ")));
+                                 files, printable(contexts)));
   }
   auto found = config.contexts.find(context);
   if (found == config.contexts.end()) {
-    throw UsageError(
-        fmt::format("context \"{}\" is not in {}; {}", printable(context),
-                    files.empty() ? "any kubeconfig (none was found)" : files,
-                    config.context_order.empty()
-                        ? "it has no contexts"
-                        : fmt::format("there are: {}", fmt::join(config.context_order, ", "))));
+    throw UsageError(fmt::format("context \"{}\" is not in {}; {}", printable(context),
+                                 files.empty() ? "any kubeconfig (none was found)" : files,
+                                 config.context_order.empty()
+                                     ? "it has no contexts"
+                                     : fmt::format("there are: {}", printable(contexts))));
   }
   const Section& chosen = found->second;
   ClusterAccess access;
-  access.origin = fmt::format("context \"{}\" of {}", context, chosen.file);
+  access.origin = fmt::format("context \"{}\" of {}", printable(context), chosen.file);
   std::string namespace_name = chosen.text("namespace");
   if (!namespace_name.empty()) {
     access.namespace_name = namespace_name;
@@ -332,7 +354,7 @@ ClusterAccess find_cluster(const KubeconfigQuery& query, const GetEnv& get_env,
   if (cluster == config.clusters.end()) {
     chosen.fail(chosen.node, fmt::format("context \"{}\" names the cluster \"{}\", which no file "
                                          "describes",
-                                         context, chosen.text("cluster")));
+                                         printable(context), printable(chosen.text("cluster"))));
   }
   read_cluster(cluster->second, read_file, access);
   if (chosen.has("user")) {
@@ -340,16 +362,12 @@ ClusterAccess find_cluster(const KubeconfigQuery& query, const GetEnv& get_env,
     if (user == config.users.end()) {
       chosen.fail(chosen.node, fmt::format("context \"{}\" names the user \"{}\", which no file "
                                            "describes",
-                                           context, chosen.text("user")));
+                                           printable(context), printable(chosen.text("user"))));
     }
     read_user(user->second, read_file, access);
   }
-  if (access.exec && access.exec->provide_cluster_info && cluster->second.has("extensions")) {
-    for (const YAML::Node& entry : cluster->second.node["extensions"]) {
-      if (entry["name"] && entry["name"].Scalar() == k_exec_extension) {
-        access.exec->cluster_extension_json = yaml_to_json(entry["extension"]).dump();
-      }
-    }
+  if (access.exec && access.exec->provide_cluster_info) {
+    access.exec->cluster_extension_json = exec_extension(cluster->second);
   }
   return access;
 }

@@ -36,30 +36,44 @@ nlohmann::json scalar_to_json(const YAML::Node& node) {
   return text;
 }
 
+/// Aliases make a small text a tree of any size, and with a loop one without end.
+class Converter {
+ public:
+  nlohmann::json convert(const YAML::Node& node, int depth) {
+    if (depth > k_deepest || ++nodes_ > k_most_nodes) {
+      throw YAML::Exception(node.Mark(), "its aliases make it too large");
+    }
+    switch (node.Type()) {
+    case YAML::NodeType::Scalar:
+      return scalar_to_json(node);
+    case YAML::NodeType::Sequence: {
+      auto list = nlohmann::json::array();
+      for (const YAML::Node& item : node) {
+        list.push_back(convert(item, depth + 1));
+      }
+      return list;
+    }
+    case YAML::NodeType::Map: {
+      auto object = nlohmann::json::object();
+      for (const auto& entry : node) {
+        object[entry.first.Scalar()] = convert(entry.second, depth + 1);
+      }
+      return object;
+    }
+    default:
+      return nullptr;
+    }
+  }
+
+ private:
+  static constexpr int k_deepest = 128;
+  static constexpr int k_most_nodes = 1'000'000;
+  int nodes_ = 0;
+};
+
 } // namespace
 
-nlohmann::json yaml_to_json(const YAML::Node& node) {
-  switch (node.Type()) {
-  case YAML::NodeType::Scalar:
-    return scalar_to_json(node);
-  case YAML::NodeType::Sequence: {
-    auto list = nlohmann::json::array();
-    for (const YAML::Node& item : node) {
-      list.push_back(yaml_to_json(item));
-    }
-    return list;
-  }
-  case YAML::NodeType::Map: {
-    auto object = nlohmann::json::object();
-    for (const auto& entry : node) {
-      object[entry.first.Scalar()] = yaml_to_json(entry.second);
-    }
-    return object;
-  }
-  default:
-    return nullptr;
-  }
-}
+nlohmann::json yaml_to_json(const YAML::Node& node) { return Converter().convert(node, 0); }
 
 std::vector<nlohmann::json> yaml_documents(const std::string& text, const std::string& origin) {
   std::vector<nlohmann::json> documents;
@@ -69,7 +83,7 @@ std::vector<nlohmann::json> yaml_documents(const std::string& text, const std::s
         documents.push_back(yaml_to_json(node));
       }
     }
-  } catch (const YAML::ParserException& error) {
+  } catch (const YAML::Exception& error) {
     throw UsageError(
         fmt::format("{}:{}: not YAML: {}", origin, error.mark.line + 1, printable(error.msg)));
   }

@@ -13,6 +13,7 @@ class Node;
 namespace dtrain::kubernetes {
 
 /// Quoted scalars are strings; bare ones are null, booleans, numbers or strings, by their form.
+/// Throws YAML::Exception for a tree that its aliases make huge or endless.
 nlohmann::json yaml_to_json(const YAML::Node& node);
 
 /// The documents of `text` that are not empty. Throws UsageError naming `origin` and line.

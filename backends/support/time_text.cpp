@@ -10,6 +10,8 @@ namespace {
 
 constexpr Time k_second = 1'000'000'000;
 constexpr Time k_seconds_a_day = 86'400;
+constexpr std::chrono::year k_first_year{1970};
+constexpr std::chrono::year k_last_year{2261}; ///< The last whole one that a Time holds.
 constexpr std::string_view k_shape = "dddd-dd-ddTdd:dd:dd.dddddddddZ";
 static_assert(k_shape.size() == k_time_text_size);
 
@@ -79,7 +81,8 @@ std::optional<Time> parse_time_text(std::string_view text) {
   const auto hours = read_digits(text, 11, 2);
   const auto minutes = read_digits(text, 14, 2);
   const auto seconds = read_digits(text, 17, 2);
-  if (!date.ok() || hours > 23 || minutes > 59 || seconds > 59) {
+  if (!date.ok() || date.year() < k_first_year || date.year() > k_last_year || hours > 23 ||
+      minutes > 59 || seconds > 59) {
     return std::nullopt;
   }
   const Time days = std::chrono::sys_days{date}.time_since_epoch().count();

@@ -173,6 +173,8 @@ TEST_CASE("words fill the positionals in order, and one too many is refused") {
   Fixture f;
   CHECK(f.refused({"python", "train.py"}) ==
         "unexpected argument 'python': the command goes after --, as in -- python");
+  CHECK(f.refused({"sh", "-c", "exit 3"}) ==
+        "unknown flag -c: the command and its own flags go after --, as in -- COMMAND -c");
   std::string verb;
   f.table.takes_command = false;
   f.table.options.push_back({.flags = "VERB",

@@ -168,7 +168,8 @@ TEST_CASE("in sh a value is one word wherever it may stand") {
         "cmd --msg='a'\\''; echo foo\n$(id)' -n 3\n");
   for (const std::string bad :
        {"echo \"{{x}}\"\n", "echo '{{x}}'\n", "# {{x}}\n", "echo `a {{x}}`\n",
-        "cat <<EOF\n{{x}}\nEOF\n", "echo $(( {{x}} ))\n", "a=\"$(b {{x}})\"\n"}) {
+        "cat <<EOF\n{{x}}\nEOF\n", "echo $(( {{x}} ))\n", "a=\"$(b {{x}})\"\n", "(a)# {{x}}\n",
+        "a &# {{x}}\n", "a\r#'\n{{x}}\n"}) {
     CAPTURE(bad);
     CHECK(refused(bad, data, "run.sh").find("rendered") == std::string::npos);
   }

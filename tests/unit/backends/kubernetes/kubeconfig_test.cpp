@@ -3,6 +3,7 @@
 #include "submit/errors.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <map>
 
@@ -99,6 +100,36 @@ TEST_CASE("a malformed kubeconfig is refused with file and line") {
   CHECK(machine.error({"/k", ""}) == "/k:4: server must be a string");
   machine.files["/k"] = "clusters: [{cluster: {}}]";
   CHECK(machine.error({"/k", ""}) == "/k:1: an entry of clusters has no name");
+  machine.files["/k"] = "contexts: [{name: \"a\\nb\"}]";
+  CHECK(machine.error({"/k", "c"}) == "context \"c\" is not in /k; there are: a\\nb");
+}
+
+TEST_CASE("an exec plug-in's entry of the wrong form is refused with file and line") {
+  const auto refused = [](const std::string& exec, const std::string& extension) {
+    Machine machine{{},
+                    {{"/k", "contexts: [{name: c, context: {cluster: a, user: u}}]\n"
+                            "users: [{name: u, user: {exec: {command: login, apiVersion: "
+                            "client.authentication.k8s.io/v1, " +
+                                exec +
+                                "}}}]\n"
+                                "clusters: [{name: a, cluster: {server: b, extensions: [\n" +
+                                extension + "]}}]\n"}}};
+    return machine.error({"/k", "c"});
+  };
+  const std::string ours = "{name: client.authentication.k8s.io/exec, ";
+  CHECK(refused("args: -v", "") == "/k:2: args must be a list");
+  CHECK(refused("args: [[-v]]", "") == "/k:2: an entry of args must be a string");
+  CHECK(refused("env: [A=b]", "") == "/k:2: a mapping is expected here, with name");
+  CHECK(refused("provideClusterInfo: true", "a") == "/k:4: a mapping is expected here, with name");
+  CHECK(refused("provideClusterInfo: true", ours + "extension: &x [*x]}") ==
+        "/k:4: its aliases make it too large");
+  std::string bomb = "extension: [&l0 [1]";
+  for (int level = 1; level < 20; ++level) {
+    bomb += fmt::format(", &l{} [*l{}, *l{}, *l{}]", level, level - 1, level - 1, level - 1);
+  }
+  CHECK(refused("provideClusterInfo: true", ours + bomb + "]}") ==
+        "/k:4: its aliases make it too large");
+  CHECK(refused("provideClusterInfo: true", ours + "other: 1}") == "no error");
 }
 
 TEST_CASE("a wrong context is refused with those that there are") {
