@@ -230,9 +230,11 @@ class YamlWalker : public Walker {
     } else if (c == '-' && indicator && starts) {
       enter(column(i));
       significant_ = c;
-    } else if (starts) {
-      begin_scalar(i);
-      plain_ = true;
+    } else {
+      if (starts) {
+        begin_scalar(i);
+      }
+      plain_ = true; // Behind a value too: a parser may take it for a scalar that begins there.
     }
   }
 

@@ -123,6 +123,7 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                 "  a: b\nc\n  - {{x}}\n",
                                 "a:\n    b: c\n  d\n - {{x}}\n",
                                 "c\n   - d\n  - {{x}}\n",
+                                "\"a\":b\n { {{x}}, c\n",
                                 "{{#q}}\"{{/q}}\n",
                                 "a: [ {{#q}}]{{/q}}\n"}) {
     CAPTURE(bad);
