@@ -1,6 +1,6 @@
-// Draws docs/scaling.svg: how long an all-reduce takes on 16 to 256 simulated ranks, by schedule,
+// Draws scaling.svg: how long an all-reduce takes on 16 to 256 simulated ranks, by schedule,
 // beside the ring's bound 2(n-1)/n·S/B; and, on 256 ranks in hosts of eight, by buffer size.
-//   build/release/bin/bench-scaling > docs/scaling.svg
+//   build/release/bin/bench-scaling > tests/bench/scaling.svg
 #include <cmath>
 #include <cstdio>
 #include <string>

@@ -177,7 +177,7 @@ def test_logs_go_on_through_a_crash_of_the_api_server(kube, cluster):
 
 
 def test_the_smallest_role_suffices(kube, cluster):
-    text = (HERE.parents[2] / "docs/kubernetes.md").read_text()
+    text = (HERE.parents[2] / "backends/kubernetes/README.md").read_text()
     role = text.split("```yaml\n")[1].split("```")[0]
     cluster.kubectl("apply", "-f", "-", stdin=role)
     cluster.kubectl("create", "rolebinding", "dtrain", "--role=dtrain", "--user=minimal")

@@ -7,7 +7,7 @@ import pytest
 from engines.kubernetes.fixtures import BUSYBOX, TRAINER
 from harness import EXIT_ENGINE, EXIT_ERROR, EXIT_USAGE, until
 
-DOCS = pathlib.Path(__file__).parents[3] / "docs/kubernetes.md"
+DOCS = pathlib.Path(__file__).parents[3] / "backends/kubernetes/README.md"
 QUOTA = 2  # GPUs
 
 
