@@ -107,6 +107,10 @@ std::string script_name(const RoleGroup& group) {
   return !group.roles[0].runs_command ? "worker.sh" : is_usual ? "start.sh" : group.name + ".sh";
 }
 
+std::string sequence_script_name(const RoleGroup& group) {
+  return group.name == k_worker_role ? "sequence.sh" : group.name + "-sequence.sh";
+}
+
 bool is_decided_by_chief(const JobSpec& job) { return job.success_policy == "ChiefWorker"; }
 
 std::string pod_owner_name(const JobSpec& job, std::string_view group) {
@@ -154,6 +158,8 @@ json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secr
       section(job.ttl_after_finished_ms >= 0, {{"seconds", seconds(job.ttl_after_finished_ms)}});
   data["pull_policy"] = section(!job.image_pull_policy.empty(), {{"name", job.image_pull_policy}});
   const std::string folder = start_folder(job);
+  data["sequence"] = section(!job.role_sequence.empty(),
+                             {{"sequence_script", "/etc/dtrain/" + sequence_script_name(group)}});
   data["working_dir"] = section(!folder.empty(), {{"path", folder}});
   data["as_user"] = section(job.run_as_user > 0, {{"id", job.run_as_user}});
   data["as_root"] = job.run_as_user == 0;

@@ -32,6 +32,9 @@ std::vector<RoleGroup> role_groups(const JobSpec& job);
 /// What its Pods run, of the ConfigMap's: "start.sh", "worker.sh", "ps.sh".
 std::string script_name(const RoleGroup& group);
 
+/// What waits in its Pods for the roles before theirs (--role-sequence).
+std::string sequence_script_name(const RoleGroup& group);
+
 /// Its first instance's success is the job's.
 bool is_decided_by_chief(const JobSpec& job);
 

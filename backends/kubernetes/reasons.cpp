@@ -25,6 +25,7 @@ constexpr std::string_view k_preemption = " preemption: ";
 // Volcano's, of a Pod that would fit while its gang does not, and of one that does not.
 constexpr std::string_view k_fits = "Schedulable";
 constexpr std::string_view k_gang = "pod group is not ready";
+constexpr const char* k_sequence = "sequence"; ///< The init container of job.yaml.
 
 /// Waiting reasons that pass by themselves.
 bool is_ordinary_wait(const std::string& reason) {
@@ -74,6 +75,16 @@ std::string container_wait(const json& pod) {
         return (is_about_image(reason) ? "the image cannot be had: " : "") +
                (message.empty() ? reason : fmt::format("{}: {}", reason, message));
       }
+    }
+  }
+  return {};
+}
+
+/// Init containers that end by themselves say why in their logs; this one waits for other Pods.
+std::string sequence_wait(const json& pod) {
+  for (const json& status : member(pod, "status/initContainerStatuses")) {
+    if (text_at(status, "name") == k_sequence && member(status, "state").contains("running")) {
+      return "it waits for the roles that --role-sequence starts before it";
     }
   }
   return {};
@@ -210,6 +221,9 @@ std::string why_pending(const JobObjects& objects) {
   }
   if (reason.empty()) {
     reason = first_of(objects, lost_node);
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, sequence_wait);
   }
   return printable(reason);
 }

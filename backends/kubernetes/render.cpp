@@ -114,7 +114,8 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   };
   json names = {{"name", job.name},
                 {"namespace", job.namespace_name},
-                {"job_object", role_job_name(job.name, k_worker_role)}};
+                {"job_object", role_job_name(job.name, k_worker_role)},
+                {"at_once", job.role_sequence.empty()}};
   std::vector<Plan::Document> jobs;
   int instances = 0;
   for (const RoleGroup& group : groups) {

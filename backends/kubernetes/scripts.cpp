@@ -58,6 +58,28 @@ std::string ssh_config(const JobSpec& job) {
                      role_job_name(job.name, k_worker_role));
 }
 
+/// How many ranks are in the Jobs before this group's.
+int ranks_before(const GangPlace& gang, const RoleGroup& group) {
+  const auto first = std::find_if(gang.ranks.begin(), gang.ranks.end(), [&](const auto& rank) {
+    return rank.role == group.roles[0].name;
+  });
+  return static_cast<int>(first - gang.ranks.begin());
+}
+
+/// The roles that --role-sequence starts before this one.
+std::vector<std::string> roles_before(const JobSpec& job, const std::string& role) {
+  if (job.role_sequence.empty()) {
+    return {};
+  }
+  std::vector<std::string> order = role_start_order(job);
+  order.erase(std::find(order.begin(), order.end(), role), order.end());
+  return order;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 } // namespace
 
 GangPlace gang_of(const JobSpec& job) {
@@ -95,13 +117,11 @@ std::string start_script(const JobSpec& job, const RoleGroup& group, const Templ
   GangPlace gang = gang_of(job);
   json data;
   data["roles"] = json::array();
-  const auto of_group = std::find_if(gang.ranks.begin(), gang.ranks.end(), [&](const auto& rank) {
-    return rank.role == group.roles[0].name;
-  });
-  const auto before = static_cast<int>(of_group - gang.ranks.begin()); // In Jobs before this one.
+  const int before = ranks_before(gang, group);
   int first = before;
   for (const Role& role : group.roles) {
     json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
+    own["before_rank_0"] = contains(roles_before(job, gang.ranks.at(0).role), role.name);
     own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
     own["environment"] = json::array();
     for (const auto& [name, value] : rank_env(gang, first)) {
@@ -122,7 +142,7 @@ std::string start_script(const JobSpec& job, const RoleGroup& group, const Templ
   data["user_environment"] = user_environment(job);
   data["has_launcher"] = has_launcher(job);
   data["watched"] = json::array(); // The ranks, by roles that have a Job without any.
-  for (auto rank = gang.ranks.begin(); rank != of_group; ++rank) {
+  for (auto rank = gang.ranks.begin(); rank != gang.ranks.begin() + before; ++rank) {
     if (is_ranked_role(rank->role)) {
       data["watched"].push_back({{"host", rank->host}});
     }
@@ -134,6 +154,25 @@ std::string start_script(const JobSpec& job, const RoleGroup& group, const Templ
     data["command"].push_back({{"word", word}});
   }
   return render_document(templates, "start.sh", data);
+}
+
+std::string sequence_script(const JobSpec& job, const RoleGroup& group,
+                            const Templates& templates) {
+  const GangPlace gang = gang_of(job);
+  int first = ranks_before(gang, group);
+  json data = {{"before", first}, {"roles", json::array()}};
+  for (const Role& role : group.roles) {
+    const std::vector<std::string> before = roles_before(job, role.name);
+    json own = {{"first", first}, {"end", first + role.replicas}, {"earlier", json::array()}};
+    for (const auto& rank : gang.ranks) {
+      if (contains(before, rank.role)) {
+        own["earlier"].push_back({{"host", rank.host}});
+      }
+    }
+    data["roles"].push_back(std::move(own));
+    first += role.replicas;
+  }
+  return render_document(templates, "sequence.sh", data);
 }
 
 json config_data(const JobSpec& job, const Templates& templates) {
@@ -154,6 +193,9 @@ json config_data(const JobSpec& job, const Templates& templates) {
   for (const RoleGroup& group : role_groups(job)) {
     if (group.roles[0].runs_command) { // Others run worker.sh.
       add(script_name(group), start_script(job, group, templates));
+    }
+    if (!job.role_sequence.empty()) {
+      add(sequence_script_name(group), sequence_script(job, group, templates));
     }
   }
   if (job.sync_mode == "git") {

@@ -27,6 +27,11 @@ GangPlace gang_of(const JobSpec& job);
 std::string start_script(const JobSpec& job, const RoleGroup& group,
                          const Templates& templates = {});
 
+/// What waits, in the Pods of such a group, for the roles that --role-sequence starts before
+/// theirs.
+std::string sequence_script(const JobSpec& job, const RoleGroup& group,
+                            const Templates& templates = {});
+
 /// What configmap.yaml is filled with: the scripts, the host file and the job itself.
 nlohmann::json config_data(const JobSpec& job, const Templates& templates);
 

@@ -12,6 +12,9 @@ index=$((place - first))
 export {{name}}={{value}}
 {{/environment}}
 export ROLE_RANK="$index"
+{{#before_rank_0}}
+early=yes # --role-sequence: rank 0 waits for this role.
+{{/before_rank_0}}
 {{#tf_config}}
 export TF_CONFIG={{head}}"$index"{{tail}}
 {{/tf_config}}
@@ -39,7 +42,7 @@ if [ "${1-}" = beside ]; then
 fi
 # Rank 0's name is known once its Pod has an address: programs that look it up only once would fail.
 has_address() {
-  ! command -v getent || getent hosts "$1"
+  [ "${early-}" = yes ] || ! command -v getent || getent hosts "$1"
 } >/dev/null 2>&1
 tries=0
 until has_address "$MASTER_ADDR"; do

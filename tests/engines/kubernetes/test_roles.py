@@ -50,6 +50,27 @@ def test_tf_config_names_hosts_that_resolve(kube):
                       "task": {"type": "worker", "index": 0}}
 
 
+def test_roles_start_one_after_another_where_that_is_asked(kube):
+    kube.dtrain("submit", "tfjob", "--name=turn", BUSYBOX, "--workers=2", "--ps=1", "--chief",
+                "--role-sequence=PS,Chief", "--success-policy=AllWorkers", "--", "sh", "-c",
+                "read up _ </proc/uptime; echo $up; case $ROLE_NAME in ps) exec sleep 600;; esac; sleep 4")
+    lines = kube.dtrain("logs", "-f", "turn").out.splitlines()
+    started = {line.split()[0]: float(line.split()[-1]) for line in lines}
+    assert started["ps-0"] < started["chief-0"] < min(started["worker-0"], started["worker-1"])
+    kube.wait_for_end("turn", 0)
+
+
+def test_who_waits_for_a_role_says_so(kube):
+    kube.dtrain("submit", "tfjob", "--name=held", BUSYBOX, "--ps=1", "--ps-selector=nowhere=1",
+                "--role-sequence=PS", "--", "true")
+    until(lambda: "no node matches" in kube.get("held")["reason"], "the server's reason")
+    kube.dtrain("submit", "tfjob", "--name=behind", BUSYBOX, "--ps=1", "--role-sequence=Worker",
+                "--", "sh", "-c", "sleep 5; [ $ROLE_NAME = worker ]")
+    until(lambda: kube.get("behind")["reason"] == "ps-0: it waits for the roles that "
+          "--role-sequence starts before it", "the server's wait")
+    kube.wait_for_end("behind", 0)
+
+
 SERVER = "case $ROLE_NAME in ps|evaluator) exec sleep 600;; esac; "
 
 

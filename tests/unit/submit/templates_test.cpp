@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-const json k_names = {{"name", "mnist"}, {"namespace", "team-a"}};
+const json k_names = {{"name", "mnist"}, {"namespace", "team-a"}, {"at_once", true}};
 
 constexpr const char* k_service = R"(apiVersion: v1
 kind: Service

@@ -8,6 +8,7 @@
 #include "submit/errors.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -107,6 +108,37 @@ TEST_CASE("start.sh gives every instance what rank_env promises") {
                                       [](const auto& var) { return var.first == "RANK"; });
     CHECK(given.contains("RANK") == has_rank);
   }
+}
+
+TEST_CASE("with --role-sequence an instance waits for those of the roles before its own") {
+  JobSpec job = job_of(2, {"true"});
+  job.type = "tfjob";
+  job.chief = true;
+  job.ps = 1;
+  job.role_sequence = "PS,Chief";
+  SUBCASE("in one Job") {}
+  SUBCASE("in Jobs of their own") { job.ps_role.cpu = "2"; }
+  std::map<std::string, std::string> waits; // by host
+  for (const RoleGroup& group : role_groups(job)) {
+    // Names are known at once, and printed.
+    const std::string script =
+        "exec 2>/dev/null\ngetent() { :; }\n" + sequence_script(job, group) + "echo \"$*\"\n";
+    for (int i = 0; i < instances_of(group.roles); ++i) {
+      std::string words = run_script(script, i);
+      words.pop_back();
+      waits[fmt::format("{}-{}", group.name, i)] = words;
+    }
+    CHECK(
+        document(render_plan(job), "configmap.yaml")["data"].contains(sequence_script_name(group)));
+  }
+  const std::string ps = waits.contains("ps-0") ? "mnist-ps-0.mnist" : "mnist-worker-3.mnist";
+  CHECK(waits["worker-0"] == ps);
+  CHECK(waits["worker-1"] == "mnist-worker-0.mnist " + ps);
+  CHECK(waits["worker-2"] == "mnist-worker-0.mnist " + ps);
+  CHECK(waits[ps == "mnist-ps-0.mnist" ? "ps-0" : "worker-3"] == "");
+  const auto spec = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
+  CHECK(spec["initContainers"].back()["command"][1] == "/etc/dtrain/sequence.sh");
+  CHECK(document(render_plan(job), "service.yaml")["spec"]["publishNotReadyAddresses"] == false);
 }
 
 TEST_CASE("arguments and environment arrive byte for byte, UTF-8 or not") {
