@@ -9,6 +9,7 @@ import dataclasses
 import pytest
 
 from engines.kubernetes.fixtures import BUSYBOX
+from harness import until
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +17,6 @@ class Engine:
     home: object
     flags: tuple           # what `submit` and the others need to reach it
     submit_flags: tuple = ()  # what `submit` needs beside them
-    gang_restart: bool = True  # a failed rank takes the others along into the next run
 
     def submit(self, name, *command, flags=(), **options):
         return self.home.submit(name, *command, flags=(*self.flags, *self.submit_flags, *flags),
@@ -42,9 +42,27 @@ def local(home):
 
 @pytest.fixture
 def kubernetes(kube, namespaces):
-    return Engine(kube, ("--backend=kubernetes",), (BUSYBOX,), gang_restart=False)
+    return Engine(kube, ("--backend=kubernetes",), (BUSYBOX,))
 
 
 @pytest.fixture
 def engine(request):
     return request.getfixturevalue(request.config.getoption("--engine"))
+
+
+@pytest.fixture
+def gang_flags(engine, request):
+    """What `submit` needs for a failed rank to take the others along into the next run: on
+    Kubernetes JobSet, whose controller runs meanwhile, since a Job replaces that rank alone."""
+    if request.config.getoption("--engine") != "kubernetes":
+        yield ()
+        return
+    cluster = request.getfixturevalue("cluster")
+    cluster.run("start-jobset")
+    try:
+        yield ("--api=jobset",)
+    finally:
+        engine.dtrain("delete", "--all", expect=None)
+        until(lambda: not cluster.kubectl("get", "service,pod", "-o", "name", "-l", "dtrain/job"),
+              "all is gone", 60)
+        cluster.run("stop-jobset")

@@ -106,17 +106,15 @@ def test_a_command_that_does_not_exist_is_named(engine):
     assert "/no/such/program" in result.err
 
 
-def test_the_whole_gang_is_restarted(engine):
-    if not engine.gang_restart:
-        pytest.xfail("a Job replaces the failed rank alone: the others must end by themselves")
-    engine.submit("again", "sh", "-c",
+def test_the_whole_gang_is_restarted(engine, gang_flags):
+    engine.submit("gang", "sh", "-c",
                   "echo run $DTRAIN_RESTART_COUNT; [ $DTRAIN_RESTART_COUNT = 0 ] || exit 0; "
                   "[ $RANK = 0 ] && exec sleep 600; exit 3",
-                  flags=["--workers=2", "--max-restarts=2"])
-    engine.wait("again")
-    assert engine.get("again")["restarts"] == 1
-    assert engine.lines("again", "-i", "worker-1") == ["run 1"]
-    assert engine.lines("again", "-i", "worker-1", "--prev") == ["run 0"]
+                  flags=["--workers=2", "--max-restarts=2", *gang_flags])
+    engine.wait("gang")
+    assert engine.get("gang")["restarts"] == 1
+    for name in "worker-0", "worker-1":
+        assert engine.lines("gang", "-i", name) == ["run 1"]
 
 
 def test_the_run_before_a_restart_can_be_read(engine):
