@@ -102,24 +102,22 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
     api.must(api.apply(jobset_path(ref), change, k_suspend_manager));
     return;
   }
-  for (const json* job : {&objects.job, &objects.lead, &objects.unranked}) {
-    if (!job->is_null()) {
-      json change = identity_of(*job, "batch/v1", "Job");
-      change["spec"] = {{"suspend", suspended}};
-      api.must(api.apply(path_of(*job), change, k_suspend_manager));
-    }
+  for (const json* job : jobs_of(objects)) {
+    json change = identity_of(*job, "batch/v1", "Job");
+    change["spec"] = {{"suspend", suspended}};
+    api.must(api.apply(path_of(*job), change, k_suspend_manager));
   }
 }
 
-void end_left_over(ApiClient& api, const json& job, const json& lead, const json& unranked) {
-  for (const json* left : left_over(job, lead, unranked)) {
-    api.call(api.merge(path_of(*left), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
+void end_jobs(ApiClient& api, const JobList& jobs) {
+  for (const json* job : jobs) {
+    api.call(api.merge(path_of(*job), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
   }
 }
 
 void end_left_over(ApiClient& api, const JobObjects& objects) {
   if (objects.set.is_null()) {
-    end_left_over(api, objects.job, objects.lead, objects.unranked);
+    end_jobs(api, left_over(objects));
   }
 }
 

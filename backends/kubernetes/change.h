@@ -14,10 +14,11 @@ namespace dtrain::kubernetes {
 /// Throws NotFound, and UsageError where the job has ended.
 void set_suspended(ApiClient& api, const JobRef& ref, bool suspended);
 
-/// Ends what of the job has not ended with it (left_over()), as well as we may. A JobSet's
-/// controller does that itself.
-void end_left_over(ApiClient& api, const nlohmann::json& job, const nlohmann::json& lead,
-                   const nlohmann::json& unranked);
+/// Ends the Pods of these Jobs, as well as we may.
+void end_jobs(ApiClient& api, const JobList& jobs);
+
+/// Ends what of the job has not ended with it (left_over()). A JobSet's controller does that
+/// itself.
 void end_left_over(ApiClient& api, const JobObjects& objects);
 
 /// Renders the job anew with so many workers, from the description that its ConfigMap keeps;

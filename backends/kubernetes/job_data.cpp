@@ -81,24 +81,25 @@ std::vector<RoleGroup> role_groups(const JobSpec& job) {
   const Role& usual = worker == roles.end() ? roles.front() : *worker;
   RoleGroup lead;
   RoleGroup workers = {k_worker_role, {}};
-  RoleGroup unranked;
+  std::vector<RoleGroup> unranked;
   for (const Role& role : roles) {
-    RoleGroup& group = asks(role) == asks(usual) ? workers : role.ranked ? lead : unranked;
-    group.name = group.name.empty() ? role.name : group.name;
-    group.roles.push_back(role);
-    if (asks(role) != asks(group.roles[0])) {
-      throw UsageError(fmt::format("the roles {} and {} differ in image, resources, selectors or "
-                                   "annotations: on Kubernetes they are Pods of one Indexed Job "
-                                   "and ask for the same",
-                                   group.roles[0].name, role.name));
+    if (asks(role) == asks(usual)) {
+      workers.roles.push_back(role);
+    } else if (role.ranked) { // A chief or master: there is one.
+      lead = {role.name, {role}};
+    } else if (!unranked.empty() && asks(role) == asks(unranked.back().roles[0])) {
+      unranked.back().roles.push_back(role);
+    } else {
+      unranked.push_back({role.name, {role}});
     }
   }
   std::vector<RoleGroup> groups;
-  for (RoleGroup* group : {&lead, &workers, &unranked}) {
+  for (RoleGroup* group : {&lead, &workers}) {
     if (!group->roles.empty()) {
       groups.push_back(std::move(*group));
     }
   }
+  groups.insert(groups.end(), unranked.begin(), unranked.end());
   return groups;
 }
 

@@ -25,8 +25,8 @@ struct RoleGroup {
 };
 
 /// In the order of their instances. Roles that ask for the same as the workers are of their Job; a
-/// launcher, a chief or master that asks for other, and roles without ranks that do, have one each.
-/// Throws UsageError where the latter do not ask for the same.
+/// launcher, and a chief or master that asks for other, have one each; so have roles without ranks
+/// that do, one where they ask for the same.
 std::vector<RoleGroup> role_groups(const JobSpec& job);
 
 /// What its Pods run, of the ConfigMap's: "start.sh", "worker.sh", "ps.sh".

@@ -34,18 +34,6 @@ json conditions_of(const json& set) {
   return conditions;
 }
 
-/// Of the set's Jobs, the first whose role is so; empty: none.
-template <class Is>
-std::string first_role(const json& set, const Is& is_so) {
-  for (const json& each : member(set, "spec/replicatedJobs")) {
-    std::string role = text_at(each, "name");
-    if (is_so(role)) {
-      return role;
-    }
-  }
-  return {};
-}
-
 } // namespace
 
 bool has_jobset(const JobSpec& job) { return job.api == "jobset" || is_trainjob(job); }
@@ -127,11 +115,24 @@ json job_in_set(const json& set, std::string_view role, const std::vector<Object
   return job;
 }
 
-std::string lead_role(const json& set) { return first_role(set, is_lead_role); }
+std::string lead_role(const json& set) {
+  for (const json& each : member(set, "spec/replicatedJobs")) {
+    if (std::string role = text_at(each, "name"); is_lead_role(role)) {
+      return role;
+    }
+  }
+  return {};
+}
 
-std::string unranked_role(const json& set) {
-  return first_role(
-      set, [](std::string_view role) { return role != k_worker_role && !is_lead_role(role); });
+std::vector<std::string> unranked_roles(const json& set) {
+  std::vector<std::string> roles;
+  for (const json& each : member(set, "spec/replicatedJobs")) {
+    std::string role = text_at(each, "name");
+    if (role != k_worker_role && !is_lead_role(role)) {
+      roles.push_back(std::move(role));
+    }
+  }
+  return roles;
 }
 
 std::string jobsets_path(std::string_view namespace_name) {

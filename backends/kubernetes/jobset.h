@@ -35,10 +35,11 @@ nlohmann::json jobset_of(const JobSpec& job, const std::vector<nlohmann::json>& 
 nlohmann::json job_in_set(const nlohmann::json& set, std::string_view role,
                           const std::vector<ObjectPtr>& jobs);
 
-/// The roles of a set's other Jobs: its first instance's, and that of those without ranks. Empty:
-/// it has none.
+/// The role of the Job of a set's first instance; empty: it has none of its own.
 std::string lead_role(const nlohmann::json& set);
-std::string unranked_role(const nlohmann::json& set);
+
+/// Those of its Jobs without ranks.
+std::vector<std::string> unranked_roles(const nlohmann::json& set);
 
 std::string jobsets_path(std::string_view namespace_name); ///< All namespaces where empty.
 std::string jobset_path(const JobRef& job);

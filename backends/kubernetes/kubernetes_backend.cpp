@@ -64,13 +64,17 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     const json none;
     struct Others {
       const json* lead;
-      const json* unranked;
+      JobList unranked;
     };
     std::map<std::string, Others> others; // By the uid of the Job that owns them.
     for (const json& job : listings[0].items) {
       if (const std::string role = label(job, k_role_label); !role.empty()) {
-        Others& of_job = others.try_emplace(root_uid(job), Others{&none, &none}).first->second;
-        (is_lead_role(role) ? of_job.lead : of_job.unranked) = &job;
+        Others& of_job = others.try_emplace(root_uid(job), Others{&none, {}}).first->second;
+        if (is_lead_role(role)) {
+          of_job.lead = &job;
+        } else {
+          of_job.unranked.push_back(&job);
+        }
       }
     }
     std::vector<JobSummary> summaries;
@@ -85,9 +89,9 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
       }
       const std::string uid = text_at(job, "metadata/uid");
       const auto found = others.find(uid);
-      const Others of_job = found == others.end() ? Others{&none, &none} : found->second;
-      summaries.push_back(summarize(job, *of_job.lead, *of_job.unranked));
-      end_left_over(api(), job, *of_job.lead, *of_job.unranked);
+      const Others of_job = found == others.end() ? Others{&none, {}} : found->second;
+      summaries.push_back(summarize(job, *of_job.lead, of_job.unranked));
+      end_jobs(api(), left_over(job, *of_job.lead, of_job.unranked));
       const bool led = !of_job.lead->is_null();
       const auto node = nodes.find(led ? text_at(*of_job.lead, "metadata/uid") : uid);
       summaries.back().node = node == nodes.end() ? "" : node->second;
@@ -95,7 +99,11 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     for (const json& set : list_sets(query.namespace_name)) {
       const json lead = job_in_set(set, lead_role(set), parts);
       const json job = job_in_set(set, k_worker_role, parts);
-      summaries.push_back(summarize(job, lead, job_in_set(set, unranked_role(set), parts)));
+      std::vector<json> unranked;
+      for (const std::string& role : unranked_roles(set)) {
+        unranked.push_back(job_in_set(set, role, parts));
+      }
+      summaries.push_back(summarize(job, lead, pointers(unranked)));
       const auto node = nodes.find(text_at(lead.is_null() ? job : lead, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }

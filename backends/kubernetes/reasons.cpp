@@ -191,11 +191,11 @@ std::string why_pending(const JobObjects& objects) {
   if (reason.empty()) {
     auto pods = latest_pods(objects);
     if (std::find(pods.begin(), pods.end(), nullptr) != pods.end()) {
-      reason =
-          latest_event(objects,
-                       {text_at(objects.job, "metadata/uid"), text_at(objects.lead, "metadata/uid"),
-                        text_at(objects.unranked, "metadata/uid")},
-                       {"FailedCreate"});
+      std::set<std::string> uids;
+      for (const json* job : jobs_of(objects)) {
+        uids.insert(text_at(*job, "metadata/uid"));
+      }
+      reason = latest_event(objects, uids, {"FailedCreate"});
       if (reason.find("exceeded quota") != std::string::npos) {
         reason = "the namespace's quota is used up: " + reason;
       } else if (reason.find("failed quota") != std::string::npos) {
@@ -229,7 +229,7 @@ std::string why_pending(const JobObjects& objects) {
 }
 
 std::string why_failed(const JobObjects& objects) {
-  for (const json* job : {&objects.lead, &objects.job, &objects.unranked}) {
+  for (const json* job : jobs_of(objects)) {
     for (const char* type : {"Failed", "FailureTarget"}) {
       const json& failed = condition(*job, type);
       if (text_at(failed, "status") == "True") {

@@ -27,8 +27,21 @@ bool is_ending(const json& job) {
   return has_condition(job, "FailureTarget") || has_condition(job, "SuccessCriteriaMet");
 }
 
-bool is_ending(const JobObjects& objects) {
-  return is_ending(objects.job) || is_ending(objects.lead) || is_ending(objects.unranked);
+/// The Jobs that there are, in the order of their instances.
+JobList jobs_of(const json& job, const json& lead, const JobList& unranked) {
+  JobList jobs;
+  for (const json* each : {&lead, &job}) {
+    if (!each->is_null()) {
+      jobs.push_back(each);
+    }
+  }
+  jobs.insert(jobs.end(), unranked.begin(), unranked.end());
+  return jobs;
+}
+
+template <typename Is>
+bool any_of(const JobList& jobs, const Is& is_so) {
+  return std::any_of(jobs.begin(), jobs.end(), [&](const json* job) { return is_so(*job); });
 }
 
 bool has_ended(const json& job) {
@@ -47,36 +60,25 @@ bool has_succeeded(const json& job, const json& lead) {
 }
 
 /// The phase as far as the Jobs alone tell it.
-Phase phase_of(const json& job, const json& lead, const json& unranked) {
+Phase phase_of(const json& job, const json& lead, const JobList& unranked) {
   if (has_succeeded(job, lead)) {
     return Phase::succeeded;
   }
-  if (has_condition(job, "Failed") || has_condition(lead, "Failed") ||
-      has_condition(unranked, "Failed")) {
+  const JobList jobs = jobs_of(job, lead, unranked);
+  if (any_of(jobs, [](const json& each) { return has_condition(each, "Failed"); })) {
     return Phase::failed;
   }
   if (is_suspended(job) || is_suspended(lead)) {
     return Phase::queuing;
   }
-  if (is_ending(job) || is_ending(lead) || is_ending(unranked)) {
+  if (any_of(jobs, is_ending)) {
     return Phase::running;
   }
-  const auto is_up = [](const json& each) {
+  const auto lacks_pods = [](const json& each) {
     std::int64_t up = number_at(each, "status/ready") + number_at(each, "status/succeeded");
-    return each.is_null() || up >= number_at(each, "spec/completions", 1);
+    return up < number_at(each, "spec/completions", 1);
   };
-  return is_up(job) && is_up(lead) && is_up(unranked) ? Phase::running : Phase::pending;
-}
-
-/// The job's Jobs, in the order of their instances.
-std::vector<const json*> jobs_of(const JobObjects& objects) {
-  std::vector<const json*> jobs;
-  for (const json* job : {&objects.lead, &objects.job, &objects.unranked}) {
-    if (!job->is_null()) {
-      jobs.push_back(job);
-    }
-  }
-  return jobs;
+  return any_of(jobs, lacks_pods) ? Phase::pending : Phase::running;
 }
 
 int completions_of(const json& job) {
@@ -85,7 +87,7 @@ int completions_of(const json& job) {
 
 /// The Job of the instance in that place, and its place there.
 std::pair<const json*, int> owner_of(const JobObjects& objects, int place) {
-  const std::vector<const json*> jobs = jobs_of(objects);
+  const JobList jobs = jobs_of(objects);
   for (const json* job : jobs) {
     if (place < completions_of(*job) || job == jobs.back()) {
       return {job, place};
@@ -221,25 +223,41 @@ bool is_suspended(const json& job) {
   return suspend.is_boolean() && suspend.get<bool>();
 }
 
-std::vector<const json*> left_over(const json& job, const json& lead, const json& unranked) {
-  std::vector<const json*> left;
+JobList pointers(const std::vector<json>& jobs) {
+  JobList list;
+  for (const json& job : jobs) {
+    list.push_back(&job);
+  }
+  return list;
+}
+
+JobList jobs_of(const JobObjects& objects) {
+  return jobs_of(objects.job, objects.lead, pointers(objects.unranked));
+}
+
+JobList left_over(const json& job, const json& lead, const JobList& unranked) {
+  JobList left;
   const bool is_over = is_final(phase_of(job, lead, unranked));
   if (!is_over || is_launcher(lead)) {
     return left;
   }
-  for (const json* each : {&job, &lead, &unranked}) {
-    if (!each->is_null() && !has_ended(*each) && !is_suspended(*each)) {
+  for (const json* each : jobs_of(job, lead, unranked)) {
+    if (!has_ended(*each) && !is_suspended(*each)) {
       left.push_back(each);
     }
   }
   return left;
 }
 
-JobSummary summarize(const JobObjects& objects) {
-  return summarize(objects.job, objects.lead, objects.unranked);
+JobList left_over(const JobObjects& objects) {
+  return left_over(objects.job, objects.lead, pointers(objects.unranked));
 }
 
-JobSummary summarize(const json& job, const json& lead, const json& unranked) {
+JobSummary summarize(const JobObjects& objects) {
+  return summarize(objects.job, objects.lead, pointers(objects.unranked));
+}
+
+JobSummary summarize(const json& job, const json& lead, const JobList& unranked) {
   const json& decides = lead.is_null() ? job : lead;
   JobSummary summary;
   summary.name = label(job, k_job_label);
@@ -255,21 +273,17 @@ JobSummary summarize(const json& job, const json& lead, const json& unranked) {
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));
   summary.ended = parse_time(text_at(decides, "status/completionTime"));
-  if (summary.phase == Phase::failed) {
-    const json& failed = has_condition(decides, "Failed") ? decides
-                         : has_condition(job, "Failed")   ? job
-                                                          : unranked;
-    if (const json& entry = condition(failed, "Failed"); !entry.is_null()) {
-      summary.ended = parse_time(text_at(entry, "lastTransitionTime"));
+  bool knows_failure = false;
+  for (const json* each : jobs_of(job, lead, unranked)) {
+    const json& failed = condition(*each, "Failed");
+    if (summary.phase == Phase::failed && !knows_failure && text_at(failed, "status") == "True") {
+      summary.ended = parse_time(text_at(failed, "lastTransitionTime"));
+      knows_failure = true;
     }
-  }
-  for (const json* each : {&job, &lead, &unranked}) {
-    if (!each->is_null()) {
-      const int gpus = gpus_of(member(*each, "spec/template/spec"));
-      summary.gpus_requested += gpus * completions_of(*each);
-      summary.gpus_allocated +=
-          is_final(summary.phase) ? 0 : gpus * static_cast<int>(number_at(*each, "status/ready"));
-    }
+    const int gpus = gpus_of(member(*each, "spec/template/spec"));
+    summary.gpus_requested += gpus * completions_of(*each);
+    summary.gpus_allocated +=
+        is_final(summary.phase) ? 0 : gpus * static_cast<int>(number_at(*each, "status/ready"));
   }
   return summary;
 }
@@ -288,7 +302,10 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
       objects.set = *set;
       objects.job = job_in_set(*set, k_worker_role, jobs);
       objects.lead = job_in_set(*set, lead_role(*set), jobs);
-      objects.unranked = job_in_set(*set, unranked_role(*set), jobs);
+      objects.unranked.clear();
+      for (const std::string& role : unranked_roles(*set)) {
+        objects.unranked.push_back(job_in_set(*set, role, jobs));
+      }
     }
   }
   const std::string root = role_job_name(name, k_worker_role);
@@ -301,10 +318,15 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
   for (const ObjectPtr& job : jobs) {
     if (const std::string role = label(*job, k_role_label);
         !role.empty() && !uid.empty() && root_uid(*job) == uid) {
-      (is_lead_role(role) ? objects.lead : objects.unranked) = *job;
+      if (is_lead_role(role)) {
+        objects.lead = *job;
+      } else {
+        const auto place = role == k_ps ? objects.unranked.begin() : objects.unranked.end();
+        objects.unranked.insert(place, *job);
+      }
     }
   }
-  const std::vector<const json*> all = jobs_of(objects);
+  const JobList all = jobs_of(objects);
   std::copy_if(
       pods.begin(), pods.end(), std::back_inserter(objects.pods), [&](const ObjectPtr& pod) {
         const std::string owner = owner_uid(*pod);
@@ -317,7 +339,7 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
 
 int place_of(const JobObjects& objects, const json& pod) {
   const int index = index_of(pod);
-  const std::vector<const json*> jobs = jobs_of(objects);
+  const JobList jobs = jobs_of(objects);
   if (jobs.size() < 2 || index < 0) {
     return index;
   }
@@ -380,8 +402,8 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  const Phase phase = phase_of(objects.job, objects.lead, objects.unranked);
-  if (is_final(phase) || phase == Phase::queuing || is_ending(objects)) {
+  const Phase phase = summarize(objects).phase;
+  if (is_final(phase) || phase == Phase::queuing || any_of(jobs_of(objects), is_ending)) {
     return false;
   }
   for (const json* pod : latest_pods(objects)) {
@@ -401,7 +423,7 @@ JobStatus status_of(const JobObjects& objects) {
   status.restarts = static_cast<int>(number_at(objects.job, "status/restarts")); // Of a JobSet.
   int index = 0;
   bool all_up = true;
-  const bool ending = is_ending(objects);
+  const bool ending = any_of(jobs_of(objects), is_ending);
   for (const json* pod : latest_pods(objects)) {
     InstanceStatus instance;
     const auto [owner, place] = owner_of(objects, index);

@@ -21,14 +21,21 @@ struct JobObjects {
   nlohmann::json job;            ///< The Job that owns the rest; null: there is none.
   std::vector<ObjectPtr> pods;   ///< Of all instances and all attempts.
   std::vector<ObjectPtr> events; ///< Warnings about the Jobs and their Pods; may be empty.
-  nlohmann::json lead = {};     ///< Of the first instance, where it has one of its own: a launcher,
-                                ///< chief or master, whose end is the job's. Null: none.
-  nlohmann::json unranked = {}; ///< Of roles without ranks that have one of their own; null: none.
-  nlohmann::json set = {};      ///< The JobSet that owns all of them; null: `job` does.
+  nlohmann::json lead = {}; ///< Of the first instance, where it has one of its own: a launcher,
+                            ///< chief or master, whose end is the job's. Null: none.
+  std::vector<nlohmann::json> unranked =
+      {}; ///< Of roles without ranks that have one of their own: parameter servers come first.
+  nlohmann::json set = {}; ///< The JobSet that owns all of them; null: `job` does.
   std::vector<ObjectPtr> workloads =
       {}; ///< Of a job that waits in a queue (queue.h); may be empty.
   std::vector<nlohmann::json> positions = {}; ///< Those of all that wait there; may be empty.
 };
+
+using JobList = std::vector<const nlohmann::json*>;
+JobList pointers(const std::vector<nlohmann::json>& jobs);
+
+/// The Jobs that there are, in the order of their instances.
+JobList jobs_of(const JobObjects& objects);
 
 /// The job of that name among Jobs, Pods and JobSets with its label, without those of one that had
 /// the name before. No events.
@@ -47,13 +54,13 @@ bool is_suspended(const nlohmann::json& job);
 
 /// The columns of `list`, from the Jobs alone; `node` is left empty.
 JobSummary summarize(const nlohmann::json& job, const nlohmann::json& lead = {},
-                     const nlohmann::json& unranked = {});
+                     const JobList& unranked = {});
 JobSummary summarize(const JobObjects& objects);
 
 /// Of a job that is over, the Jobs that nothing in the cluster ends: none has ended those that it
 /// does not own. A launcher ends its workers itself.
-std::vector<const nlohmann::json*> left_over(const nlohmann::json& job, const nlohmann::json& lead,
-                                             const nlohmann::json& unranked);
+JobList left_over(const nlohmann::json& job, const nlohmann::json& lead, const JobList& unranked);
+JobList left_over(const JobObjects& objects);
 
 /// All but FailureCause::last_stderr, which is in no object.
 JobStatus status_of(const JobObjects& objects);

@@ -107,12 +107,19 @@ def test_a_server_of_its_own_job_that_fails_is_the_cause_and_ends_the_workers(ku
 
 def test_a_job_with_servers_apart_is_looked_into_suspended_and_deleted_whole(kube, cluster):
     kube.dtrain("submit", "tfjob", "--name=apart", BUSYBOX, "--gpus=1", "--workers=1", "--ps=1",
-                "--", "sh", "-c", f"{WHO}; exec sleep 600")
+                "--evaluator", "--evaluator-cpu=200m", "--", "sh", "-c", f"{WHO}; exec sleep 600")
     kube.running("apart", 60)
+    assert [each["name"] for each in kube.get("apart")["instances"]] == [
+        "worker-0", "ps-0", "evaluator-0"]
+    assert kube.lines("apart", "-i", "evaluator-0") == ["evaluator 0 of 1, rank none of none"]
+    # A Job's count of Pods that are ready lags a little.
+    until(lambda: [row["status"] for row in kube.dtrain("list", "-o", "json").json()
+                   if row["name"] == "apart"] == ["RUNNING"], "list shows it running")
     assert kube.lines("apart", "-i", "ps-0") == ["ps 0 of 1, rank none of none"]
     assert kube.dtrain("exec", "apart", "-i", "ps-0", "--", "sh", "-c", "echo $ROLE_NAME").out == "ps\n"
     kube.dtrain("suspend", "apart")
-    until(lambda: active(cluster, "apart") == {"apart-worker": 0, "apart-ps": 0}, "it has stopped", 60)
+    until(lambda: active(cluster, "apart") == {"apart-worker": 0, "apart-ps": 0, "apart-evaluator": 0},
+          "it has stopped", 60)
     kube.dtrain("resume", "apart")
     kube.running("apart", 60)
     kube.dtrain("delete", "apart")

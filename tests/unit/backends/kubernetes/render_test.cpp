@@ -265,7 +265,10 @@ TEST_CASE("roles without ranks that ask for other than the ranks have a Job of t
   job.ps = 2;
   job.evaluator = true;
   job.evaluator_role.image = "other";
-  CHECK(error_of(job).starts_with("the roles ps and evaluator differ"));
+  CHECK(document(render_plan(job), "ps.yaml")["spec"]["completions"] == 2);
+  CHECK(document(render_plan(job), "evaluator.yaml")["spec"]["completions"] == 1);
+  CHECK(gang_of(job).ranks[3].host == "mnist-ps-1.mnist");
+  CHECK(gang_of(job).ranks[4].host == "mnist-evaluator-0.mnist");
   job.ps_role.image = "other";
   job.ps_gpus = 1;
   const Plan plan = render_plan(job);

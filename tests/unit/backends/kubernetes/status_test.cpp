@@ -38,6 +38,15 @@ std::shared_ptr<json> pod_object(int index, const std::string& phase, json state
 
 json running() { return {{"running", {{"startedAt", "2026-01-01T00:00:01Z"}}}}; }
 
+/// A Pod of the Job with the uid `owner`.
+ObjectPtr pod(int index, const std::string& owner, const std::string& roles, json state) {
+  auto made = pod_object(index, state.contains("running") ? "Running" : "Failed", state);
+  (*made)["metadata"]["uid"] = owner + std::to_string(index);
+  (*made)["metadata"]["labels"][k_owner_uid_label] = owner;
+  (*made)["metadata"]["annotations"][k_roles_annotation] = roles;
+  return made;
+}
+
 json exited(int code, const std::string& at, const std::string& reason = "Error") {
   return {{"terminated", {{"exitCode", code}, {"finishedAt", at}, {"reason", reason}}}};
 }
@@ -186,13 +195,6 @@ TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
   launcher["metadata"]["labels"][k_role_label] = "launcher";
   launcher["metadata"]["annotations"][k_roles_annotation] = "launcher=1";
   launcher["metadata"]["ownerReferences"] = json::array({{{"uid", "u"}}});
-  const auto pod = [](int index, const std::string& owner, const std::string& roles, json state) {
-    auto made = pod_object(index, state.contains("running") ? "Running" : "Failed", state);
-    (*made)["metadata"]["uid"] = owner + std::to_string(index);
-    (*made)["metadata"]["labels"][k_owner_uid_label] = owner;
-    (*made)["metadata"]["annotations"][k_roles_annotation] = roles;
-    return made;
-  };
   json job = job_object(2);
   const auto objects_with = [&](json state) {
     return job_objects("j", {std::make_shared<json>(job), std::make_shared<json>(launcher)},
@@ -225,6 +227,32 @@ TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
     add_condition(job, "Failed", "FailedIndexes", "");
     CHECK(summarize(job, launcher).phase == Phase::failed);
   }
+}
+
+TEST_CASE("parameter servers and an evaluator may have a Job each, in that order") {
+  const auto part = [](const char* role) {
+    json job = job_object(1);
+    job["metadata"]["name"] = std::string("j-") + role;
+    job["metadata"]["uid"] = role;
+    job["metadata"]["labels"][k_role_label] = role;
+    job["metadata"]["ownerReferences"] = json::array({{{"uid", "u"}}});
+    job["metadata"]["annotations"][k_roles_annotation] = role + std::string("=1");
+    return std::make_shared<json>(job);
+  };
+  const ObjectPtr servers = part("ps");
+  const ObjectPtr evaluator = part("evaluator");
+  const auto status = [&] {
+    return status_of(
+        job_objects("j", {evaluator, std::make_shared<json>(job_object(1)), servers},
+                    {pod(0, "u", "worker=1", running()), pod(0, "ps", "ps=1", running()),
+                     pod(0, "evaluator", "evaluator=1", running())}));
+  };
+  REQUIRE(status().instances.size() == 3);
+  CHECK(status().instances[1].name == "ps-0");
+  CHECK(status().instances[2].name == "evaluator-0");
+  add_condition(*evaluator, "Failed", "FailedIndexes", "it fell");
+  CHECK(status().phase == Phase::failed);
+  CHECK(status().reason.find("it fell") != std::string::npos);
 }
 
 TEST_CASE("a JobSet decides when its job has failed, and how often it began anew") {
