@@ -6,6 +6,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 RECORDED_ON = "debian"  # the host's name
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+SUBMITS = re.findall(r"^(dtrain submit (?:.*\\\n)*.*)$", README, re.MULTILINE)
 
 
 def session():
@@ -34,6 +35,15 @@ def test_the_session_still_runs_and_shows_what_the_readme_shows(home):
         missing = words_of(shown) - words_of((result.out + result.err).splitlines())
         missing.discard(RECORDED_ON)
         assert not missing, f"$ {command}\nno longer shows {missing}:\n{result}"
+
+
+def test_each_submit_for_a_cluster_is_one_that_is_understood(home):
+    environment = {"PATH": f"{home.build.bin}:{home.env['PATH']}"}
+    assert len(SUBMITS) == 2
+    for command in SUBMITS:
+        dry = command.replace("dtrain submit", "dtrain submit --dry-run", 1)
+        plan = home.run(["bash", "-c", dry], env=environment).out
+        assert "kind: Job" in plan and "completions: 3" in plan
 
 
 def test_every_file_it_names_is_there():
