@@ -181,11 +181,11 @@ void check_roles(JobSpec& job) {
     throw UsageError(
         fmt::format("a {} needs the command that its launcher runs: give it after --", type->name));
   }
-  if ((job.min_workers > 0 && job.workers < job.min_workers) ||
-      (job.max_workers > 0 && job.workers > job.max_workers)) {
-    throw UsageError(fmt::format("--workers={}: must be between --min-workers={} and "
-                                 "--max-workers={}",
-                                 job.workers, job.min_workers, job.max_workers));
+  const bool too_few = job.min_workers > 0 && job.workers < job.min_workers;
+  if (too_few || (job.max_workers > 0 && job.workers > job.max_workers)) {
+    throw UsageError(fmt::format("--workers={}: must be at {}", job.workers,
+                                 too_few ? fmt::format("least --min-workers={}", job.min_workers)
+                                         : fmt::format("most --max-workers={}", job.max_workers)));
   }
   static_cast<void>(role_start_order(job));
 }

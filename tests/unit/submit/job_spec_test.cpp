@@ -74,6 +74,20 @@ TEST_CASE("numbers out of range are refused by flag and range") {
         "--require-gpus: needs --gpus=N with the number for each worker");
 }
 
+TEST_CASE("workers outside of what an elastic job allows are refused by the bound they miss") {
+  const auto elastic = [](int workers, int least, int most) {
+    return refused([&](JobSpec& j) {
+      j.workers = workers;
+      j.min_workers = least;
+      j.max_workers = most;
+    });
+  };
+  CHECK(elastic(3, 5, 0) == "--workers=3: must be at least --min-workers=5");
+  CHECK(elastic(3, 1, 2) == "--workers=3: must be at most --max-workers=2");
+  CHECK(elastic(3, 2, 4) == "accepted");
+  CHECK(elastic(3, 3, 0) == "accepted");
+}
+
 TEST_CASE("words that no program can be given are refused") {
   CHECK(refused([](JobSpec& j) {
           j.command = {"a", std::string("b\0c", 3)};
