@@ -222,7 +222,7 @@ class YamlWalker : public Walker {
       significant_ = k_value;
     } else if (c == ',' && place_.brackets > 0) {
       significant_ = c;
-    } else if (c == ':' && indicator) {
+    } else if (c == ':' && indicator && !in_property_) {
       if (place_.brackets == 0) {
         enter(scalar_column_);
       }
@@ -233,6 +233,7 @@ class YamlWalker : public Walker {
     } else {
       if (starts) {
         begin_scalar(i);
+        in_property_ = c == '!' || c == '&' || c == '*'; // '!a: b' has a tag, not a key.
       }
       plain_ = true; // Behind a value too: a parser may take it for a scalar that begins there.
     }
@@ -243,6 +244,7 @@ class YamlWalker : public Walker {
       scalar_column_ = column(i);
     }
     plain_ = false;
+    in_property_ = false;
     significant_ = k_value;
   }
 
@@ -336,6 +338,7 @@ class YamlWalker : public Walker {
   std::ptrdiff_t scalar_column_ = -1;   ///< Where the line's last key, or what may be one, begins.
   std::vector<std::ptrdiff_t> parents_; ///< Columns of the keys and dashes around, outer first.
   bool plain_ = false;                  ///< The last scalar has no quotes.
+  bool in_property_ = false;            ///< It is a tag, an anchor or an alias.
   bool in_plain_ = false;
   bool in_block_scalar_ = false;
 };

@@ -114,6 +114,8 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                 "- a: |2+\n    {{x}}\n",
                                 "-{{x}}\n",
                                 "a: &b {{x}}\n",
+                                "!a: {{x}}\n",
+                                "- &a: {{x}}\n",
                                 "a: [b {{x}}]\n",
                                 "a: {{x}}: b\n  c\n",
                                 "a: b - {{x}}\n",
