@@ -172,6 +172,7 @@ json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secr
   add_placement(job, roles[0], data);
   add_volumes(job, data);
   data["has_files"] = !data["files"].empty();
+  data["has_init"] = !data["code"].empty() || !data["buckets"].empty() || !data["sequence"].empty();
   data["has_environment"] = !secrets.env.empty();
   data["cluster_secrets"] = json::array();
   for (const std::string& secret : secrets.of_cluster) {

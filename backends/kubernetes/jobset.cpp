@@ -124,15 +124,15 @@ std::string lead_role(const json& set) {
   return {};
 }
 
-std::vector<std::string> unranked_roles(const json& set) {
-  std::vector<std::string> roles;
+std::vector<json> unranked_in_set(const json& set, const std::vector<ObjectPtr>& jobs) {
+  std::vector<json> unranked;
   for (const json& each : member(set, "spec/replicatedJobs")) {
-    std::string role = text_at(each, "name");
+    const std::string role = text_at(each, "name");
     if (role != k_worker_role && !is_lead_role(role)) {
-      roles.push_back(std::move(role));
+      unranked.push_back(job_in_set(set, role, jobs));
     }
   }
-  return roles;
+  return unranked;
 }
 
 std::string jobsets_path(std::string_view namespace_name) {

@@ -99,10 +99,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     for (const json& set : list_sets(query.namespace_name)) {
       const json lead = job_in_set(set, lead_role(set), parts);
       const json job = job_in_set(set, k_worker_role, parts);
-      std::vector<json> unranked;
-      for (const std::string& role : unranked_roles(set)) {
-        unranked.push_back(job_in_set(set, role, parts));
-      }
+      const std::vector<json> unranked = unranked_in_set(set, parts);
       summaries.push_back(summarize(job, lead, pointers(unranked)));
       const auto node = nodes.find(text_at(lead.is_null() ? job : lead, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;

@@ -273,13 +273,13 @@ JobSummary summarize(const json& job, const json& lead, const JobList& unranked)
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));
   summary.ended = parse_time(text_at(decides, "status/completionTime"));
-  bool knows_failure = false;
-  for (const json* each : jobs_of(job, lead, unranked)) {
-    const json& failed = condition(*each, "Failed");
-    if (summary.phase == Phase::failed && !knows_failure && text_at(failed, "status") == "True") {
-      summary.ended = parse_time(text_at(failed, "lastTransitionTime"));
-      knows_failure = true;
-    }
+  const JobList jobs = jobs_of(job, lead, unranked);
+  const auto failed = std::find_if(jobs.begin(), jobs.end(),
+                                   [](const json* each) { return has_condition(*each, "Failed"); });
+  if (summary.phase == Phase::failed && failed != jobs.end()) {
+    summary.ended = parse_time(text_at(condition(**failed, "Failed"), "lastTransitionTime"));
+  }
+  for (const json* each : jobs) {
     const int gpus = gpus_of(member(*each, "spec/template/spec"));
     summary.gpus_requested += gpus * completions_of(*each);
     summary.gpus_allocated +=
@@ -302,10 +302,7 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
       objects.set = *set;
       objects.job = job_in_set(*set, k_worker_role, jobs);
       objects.lead = job_in_set(*set, lead_role(*set), jobs);
-      objects.unranked.clear();
-      for (const std::string& role : unranked_roles(*set)) {
-        objects.unranked.push_back(job_in_set(*set, role, jobs));
-      }
+      objects.unranked = unranked_in_set(*set, jobs);
     }
   }
   const std::string root = role_job_name(name, k_worker_role);
@@ -402,7 +399,7 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  const Phase phase = summarize(objects).phase;
+  const Phase phase = phase_of(objects.job, objects.lead, pointers(objects.unranked));
   if (is_final(phase) || phase == Phase::queuing || any_of(jobs_of(objects), is_ending)) {
     return false;
   }

@@ -137,8 +137,6 @@ void add_volumes(const JobSpec& job, json& data) {
     data["files"].push_back(
         {{"key", file_key(i)}, {"path", parse_mount("--config-file", job.config_files[i]).target}});
   }
-  data["has_init"] =
-      !job.sync_mode.empty() || !data["buckets"].empty() || !job.role_sequence.empty();
   if (!job.sync_mode.empty()) {
     data["code"].push_back({{"folder", code_folder(job)},
                             {"code_image", brings},

@@ -115,6 +115,8 @@ def test_the_whole_gang_is_restarted(engine, gang_flags):
     assert engine.get("gang")["restarts"] == 1
     for name in "worker-0", "worker-1":
         assert engine.lines("gang", "-i", name) == ["run 1"]
+    if not gang_flags:  # A JobSet deletes the Pods of the run before, and their logs go with them.
+        assert engine.lines("gang", "-i", "worker-1", "--prev") == ["run 0"]
 
 
 def test_the_run_before_a_restart_can_be_read(engine):
