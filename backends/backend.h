@@ -6,7 +6,7 @@
 #pragma once
 
 #include "submit/job_spec.h"
-#include "submit/templates.h"
+#include "submit/template/templates.h"
 
 #include <chrono>
 #include <cstdint>

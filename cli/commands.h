@@ -7,7 +7,7 @@
 #pragma once
 
 #include "cli/context.h"
-#include "submit/option_table.h"
+#include "submit/options/option_table.h"
 
 #include <functional>
 #include <memory>

@@ -4,9 +4,9 @@
 #include "cli/exit_codes.h"
 #include "cli/settings.h"
 #include "cli/target.h"
-#include "submit/completion.h"
 #include "submit/job_roles.h"
-#include "submit/render.h"
+#include "submit/options/completion.h"
+#include "submit/template/render.h"
 
 #include <algorithm>
 

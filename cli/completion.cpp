@@ -1,4 +1,4 @@
-#include "submit/completion.h"
+#include "submit/options/completion.h"
 #include "cli/commands.h"
 
 namespace dtrain {

@@ -1,4 +1,4 @@
-#include "backends/support/bucket_copy.h"
+#include "backends/support/bucket/bucket_copy.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/locations.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "submit/option_table.h"
+#include "submit/options/option_table.h"
 
 #include <string>
 #include <vector>

@@ -1,10 +1,10 @@
-#include "backends/claims.h"
+#include "backends/claim_source.h"
 #include "cli/commands.h"
 #include "cli/locations.h"
 #include "cli/output/table.h"
 #include "cli/target.h"
 #include "submit/errors.h"
-#include "submit/url.h"
+#include "submit/text/url.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/output/data.h"
-#include "submit/option_table.h"
+#include "submit/options/option_table.h"
 
 #include <optional>
 #include <string>

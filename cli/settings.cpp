@@ -1,9 +1,9 @@
 #include "cli/settings.h"
 
-#include "backends/support/config_folder.h"
+#include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
-#include "submit/option_table.h"
-#include "submit/quote.h"
+#include "submit/options/option_table.h"
+#include "submit/template/quote.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

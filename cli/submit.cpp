@@ -1,4 +1,4 @@
-#include "backends/support/template_files.h"
+#include "backends/support/user/template_files.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/job_logs.h"
@@ -9,11 +9,11 @@
 #include "cli/output/time.h"
 #include "cli/output_option.h"
 #include "cli/target.h"
-#include "submit/arena.h"
 #include "submit/errors.h"
-#include "submit/job_fields.h"
+#include "submit/fields/arena.h"
+#include "submit/fields/job_fields.h"
 #include "submit/job_roles.h"
-#include "submit/quote.h"
+#include "submit/template/quote.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,7 +4,7 @@
 
 #include "cli/context.h"
 #include "cli/settings.h"
-#include "submit/option_table.h"
+#include "submit/options/option_table.h"
 
 #include <memory>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "backends/support/template_files.h"
+#include "backends/support/user/template_files.h"
 #include "cli/commands.h"
 #include "cli/output/table.h"
 #include "submit/errors.h"

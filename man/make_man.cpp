@@ -1,7 +1,7 @@
 // Writes the pages of section 1 from the option tables: make_man FOLDER VERSION DATE.
 #include "cli/commands.h"
-#include "submit/arena.h"
-#include "submit/man_page.h"
+#include "submit/fields/arena.h"
+#include "submit/options/man_page.h"
 #include "trainer/options.h"
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "submit/errors.h"
 
-#include "submit/utf8.h"
+#include "submit/options/utf8.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
 #include "submit/job_spec.h"
 
-#include "submit/duration.h"
 #include "submit/errors.h"
-#include "submit/job_fields.h"
+#include "submit/fields/job_fields.h"
 #include "submit/job_roles.h"
-#include "submit/url.h"
+#include "submit/options/duration.h"
+#include "submit/text/url.h"
 
 #include <fmt/format.h>
 

@@ -3,12 +3,12 @@
 //
 // Hostile files: the size is bounded, yaml-cpp bounds the depth, and an alias is a reference that
 // is never expanded: the reader descends two levels and refuses anything deeper.
-#include "submit/base64.h"
-#include "submit/duration.h"
 #include "submit/errors.h"
-#include "submit/job_fields.h"
+#include "submit/fields/job_fields.h"
 #include "submit/job_spec.h"
-#include "submit/quote.h"
+#include "submit/options/duration.h"
+#include "submit/template/quote.h"
+#include "submit/text/base64.h"
 
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "submit/option_table.h"
+#include "submit/options/option_table.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/strategy/multi_worker.h"
 

@@ -5,7 +5,7 @@
 #include "backends/kubernetes/http_client.h"
 #include "backends/kubernetes/kubeconfig.h"
 #include "backends/kubernetes/web_socket.h"
-#include "submit/url.h"
+#include "submit/text/url.h"
 
 #include <nlohmann/json.hpp>
 

@@ -9,7 +9,7 @@
 #include "backends/kubernetes/status.h"
 #include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
-#include "backends/support/template_files.h"
+#include "backends/support/user/template_files.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 

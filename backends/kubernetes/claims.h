@@ -1,7 +1,7 @@
 // The PersistentVolumeClaims of a namespace.
 #pragma once
 
-#include "backends/claims.h"
+#include "backends/claim_source.h"
 #include "backends/kubernetes/api_client.h"
 
 namespace dtrain::kubernetes {

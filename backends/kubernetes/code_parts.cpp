@@ -1,10 +1,9 @@
 #include "backends/kubernetes/code_parts.h"
 
 #include "backends/kubernetes/objects.h"
-#include "backends/support/bytes_text.h"
-#include "backends/support/report.h"
-#include "submit/base64.h"
+#include "backends/support/progress.h"
 #include "submit/errors.h"
+#include "submit/text/base64.h"
 
 #include <fmt/format.h>
 

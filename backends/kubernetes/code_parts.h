@@ -11,7 +11,7 @@
 
 #include "backends/backend.h"
 #include "backends/kubernetes/api_client.h"
-#include "backends/support/code_archive.h"
+#include "backends/support/code/code_archive.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,6 +1,6 @@
 #include "backends/kubernetes/credentials.h"
 
-#include "backends/support/argv.h"
+#include "backends/support/os/argv.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

@@ -3,10 +3,10 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/status.h"
-#include "backends/support/files.h"
-#include "backends/support/random.h"
-#include "backends/support/raw_terminal.h"
-#include "backends/support/signal_fd.h"
+#include "backends/support/os/files.h"
+#include "backends/support/os/random.h"
+#include "backends/support/os/raw_terminal.h"
+#include "backends/support/os/signal_fd.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

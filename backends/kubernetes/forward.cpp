@@ -1,7 +1,7 @@
 #include "backends/kubernetes/forward.h"
 
-#include "backends/support/files.h"
-#include "backends/support/signal_fd.h"
+#include "backends/support/os/files.h"
+#include "backends/support/os/signal_fd.h"
 #include "submit/errors.h"
 
 #include <arpa/inet.h>

@@ -1,9 +1,9 @@
 #include "backends/kubernetes/http_client.h"
 
-#include "backends/support/curl_handle.h"
+#include "backends/support/http/curl_handle.h"
 
 #include "submit/errors.h"
-#include "submit/lower_case.h"
+#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 

@@ -7,8 +7,8 @@
 // k_most_pending bytes are held.
 #pragma once
 
-#include "backends/support/curl_library.h"
-#include "backends/support/http_server.h"
+#include "backends/support/http/curl_library.h"
+#include "backends/support/http/http_server.h"
 
 #include <chrono>
 #include <functional>

@@ -1,8 +1,8 @@
 #include "backends/kubernetes/kubeconfig.h"
 
 #include "backends/kubernetes/yaml_json.h"
-#include "submit/base64.h"
 #include "submit/errors.h"
+#include "submit/text/base64.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

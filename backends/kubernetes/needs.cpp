@@ -1,11 +1,11 @@
 #include "backends/kubernetes/needs.h"
 
 #include "backends/kubernetes/volumes.h"
-#include "backends/support/bucket_copy.h"
-#include "backends/support/code.h"
-#include "backends/support/env_file.h"
+#include "backends/support/bucket/bucket_copy.h"
+#include "backends/support/code/code.h"
+#include "backends/support/user/env_file.h"
 #include "submit/errors.h"
-#include "submit/quote.h"
+#include "submit/template/quote.h"
 
 #include <fmt/format.h>
 

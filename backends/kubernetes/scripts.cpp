@@ -4,11 +4,11 @@
 #include "backends/kubernetes/objects.h"
 #include "backends/kubernetes/template_data.h"
 #include "backends/kubernetes/volumes.h"
-#include "backends/support/code.h"
-#include "submit/base64.h"
+#include "backends/support/code/code.h"
 #include "submit/bucket.h"
-#include "submit/quote.h"
-#include "submit/render.h"
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
+#include "submit/text/base64.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

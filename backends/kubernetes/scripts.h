@@ -3,7 +3,7 @@
 
 #include "backends/kubernetes/job_data.h"
 #include "submit/rank_env.h"
-#include "submit/templates.h"
+#include "submit/template/templates.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,8 +1,8 @@
 #include "backends/kubernetes/ssh_key.h"
 
-#include "backends/support/shared_library.h"
-#include "submit/base64.h"
+#include "backends/support/os/shared_library.h"
 #include "submit/errors.h"
+#include "submit/text/base64.h"
 
 #include <fmt/format.h>
 

@@ -10,12 +10,12 @@
 #include "backends/kubernetes/ssh_key.h"
 #include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
-#include "backends/support/random.h"
-#include "backends/support/report.h"
-#include "submit/base64.h"
+#include "backends/support/os/random.h"
+#include "backends/support/progress.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
-#include "submit/lower_case.h"
+#include "submit/text/base64.h"
+#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 

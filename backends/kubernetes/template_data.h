@@ -2,7 +2,7 @@
 #pragma once
 
 #include "submit/job_spec.h"
-#include "submit/templates.h"
+#include "submit/template/templates.h"
 
 #include <nlohmann/json_fwd.hpp>
 

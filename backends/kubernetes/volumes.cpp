@@ -1,9 +1,9 @@
 #include "backends/kubernetes/volumes.h"
 
-#include "backends/support/bucket_keys.h"
+#include "backends/support/bucket/bucket_keys.h"
 #include "submit/bucket.h"
 #include "submit/errors.h"
-#include "submit/url.h"
+#include "submit/text/url.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,9 +1,9 @@
 #include "backends/kubernetes/web_socket.h"
 
-#include "backends/support/random.h"
-#include "submit/base64.h"
+#include "backends/support/os/random.h"
 #include "submit/errors.h"
-#include "submit/lower_case.h"
+#include "submit/text/base64.h"
+#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

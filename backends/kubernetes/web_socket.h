@@ -6,7 +6,7 @@
 
 #include "backends/kubernetes/http_client.h"
 #include "backends/kubernetes/web_socket_frames.h"
-#include "backends/support/curl_handle.h"
+#include "backends/support/http/curl_handle.h"
 
 #include <chrono>
 #include <optional>

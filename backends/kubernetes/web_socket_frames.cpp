@@ -1,7 +1,7 @@
 #include "backends/kubernetes/web_socket_frames.h"
 
-#include "submit/base64.h"
 #include "submit/errors.h"
+#include "submit/text/base64.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>

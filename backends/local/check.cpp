@@ -1,7 +1,7 @@
 #include "backends/local/gpus.h"
 #include "backends/local/local_backend.h"
 #include "backends/local/programs.h"
-#include "backends/support/files.h"
+#include "backends/support/os/files.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

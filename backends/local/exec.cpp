@@ -1,9 +1,9 @@
 #include "backends/local/exec.h"
 
-#include "backends/support/argv.h"
-#include "backends/support/fd.h"
-#include "backends/support/files.h"
-#include "backends/support/split_at_nul.h"
+#include "backends/support/os/argv.h"
+#include "backends/support/os/fd.h"
+#include "backends/support/os/files.h"
+#include "backends/support/os/split_at_nul.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>

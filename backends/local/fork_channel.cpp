@@ -3,9 +3,9 @@
 #include "backends/local/gpu_claims.h"
 #include "backends/local/local_plan.h"
 #include "backends/local/mounts.h"
-#include "backends/support/files.h"
-#include "backends/support/job_view.h"
-#include "backends/support/process.h"
+#include "backends/supervised/job_view.h"
+#include "backends/support/os/files.h"
+#include "backends/support/os/process.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // Starts ranks as children of the supervisor, on this machine.
 #pragma once
 
-#include "backends/support/channel.h"
-#include "backends/support/port.h"
+#include "backends/supervised/channel.h"
+#include "backends/support/os/port.h"
 
 #include <sys/resource.h>
 

@@ -1,6 +1,6 @@
 #include "backends/local/gpu_claims.h"
 
-#include "backends/support/files.h"
+#include "backends/support/os/files.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 // that process ends, however it ends.
 #pragma once
 
-#include "backends/support/fd.h"
+#include "backends/support/os/fd.h"
 
 #include <optional>
 #include <string>

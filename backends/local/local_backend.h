@@ -3,8 +3,8 @@
 
 #include "backends/backend.h"
 #include "backends/local/local_plan.h"
-#include "backends/support/job_store.h"
-#include "backends/support/job_view.h"
+#include "backends/supervised/job_store.h"
+#include "backends/supervised/job_view.h"
 
 #include <functional>
 #include <string>

@@ -1,10 +1,10 @@
 #include "backends/local/local_plan.h"
 
 #include "backends/local/gpus.h"
-#include "backends/support/bucket_copy.h"
+#include "backends/support/bucket/bucket_copy.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
-#include "submit/templates.h"
+#include "submit/template/templates.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
 #include "backends/local/programs.h"
 
-#include "backends/support/files.h"
+#include "backends/support/os/files.h"
 #include "submit/errors.h"
-#include "submit/quote.h"
+#include "submit/template/quote.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

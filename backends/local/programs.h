@@ -1,7 +1,7 @@
 // The programs and folders that a job needs, looked for before anything is started.
 #pragma once
 
-#include "backends/support/gang_plan.h"
+#include "backends/supervised/gang_plan.h"
 
 #include <string>
 

@@ -4,7 +4,7 @@
 // Two processes look after a job, so that either may be killed and nothing stays behind:
 //
 //   guard        reaps what the supervisor leaves when it dies, ends it, and says so in the record
-//    └ supervisor  runs the gang (support/gang.h); ends it where the guard dies
+//    └ supervisor  runs the gang (supervised/gang.h); ends it where the guard dies
 //        └ ranks     die with the supervisor (PR_SET_PDEATHSIG)
 //
 // Both are child subreapers: a rank's daemons cannot get away. Signals to the guard are for the

@@ -1,6 +1,6 @@
 #include "backends/local/usage.h"
 
-#include "backends/support/process.h"
+#include "backends/support/os/process.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 
 #include "cli/output/job_text.h"
 #include "cli/output/time.h"
-#include "submit/job_fields.h"
-#include "submit/lower_case.h"
+#include "submit/fields/job_fields.h"
+#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

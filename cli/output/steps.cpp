@@ -1,7 +1,7 @@
 #include "cli/output/steps.h"
 
 #include "submit/errors.h"
-#include "submit/utf8.h"
+#include "submit/options/utf8.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // A bucket's store may answer anything: a listing is read or refused, no object of it leaves the
 // folder that it is copied to, and an error's text is one line.
-#include "backends/support/bucket_client.h"
-#include "backends/support/bucket_copy.h"
+#include "backends/support/bucket/bucket_client.h"
+#include "backends/support/bucket/bucket_copy.h"
 #include "submit/errors.h"
 
 #include <cstddef>

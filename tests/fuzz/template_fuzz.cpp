@@ -4,11 +4,11 @@
 // YAML and JSON: the tree with the value must be the tree with a plain word, but for the scalars
 // that hold it. sh: the words, read by a small splitter of our own, must be as many and the same.
 // The value comes as a job's own and as a user's --set, which may make a number of it.
-#include "submit/base64.h"
 #include "submit/errors.h"
-#include "submit/quote.h"
-#include "submit/render.h"
-#include "submit/templates.h"
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
+#include "submit/template/templates.h"
+#include "submit/text/base64.h"
 
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/eventhandler.h>

@@ -1,7 +1,7 @@
 #include "submit/bucket.h"
 
 #include "submit/errors.h"
-#include "submit/url.h"
+#include "submit/text/url.h"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 #include "submit/job_spec.h"
 
-#include "submit/duration.h"
 #include "submit/errors.h"
+#include "submit/options/duration.h"
 
 #include <doctest/doctest.h>
 

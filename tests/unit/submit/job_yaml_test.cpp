@@ -1,5 +1,5 @@
 #include "submit/errors.h"
-#include "submit/job_fields.h"
+#include "submit/fields/job_fields.h"
 #include "submit/job_spec.h"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 #include "trainer/strategy/parameter_server/coordinator.h"
 
-#include "submit/json_number.h"
+#include "submit/options/json_number.h"
 
 #include <algorithm>
 #include <atomic>

@@ -4,8 +4,8 @@
 #include "backends/kubernetes/scripts.h"
 #include "backends/kubernetes/trainjob.h"
 #include "backends/kubernetes/yaml_json.h"
-#include "submit/base64.h"
 #include "submit/errors.h"
+#include "submit/text/base64.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

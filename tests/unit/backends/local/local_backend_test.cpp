@@ -4,8 +4,8 @@
 
 #include "../temporary_folder.h"
 #include "backends/local/supervise.h"
-#include "backends/support/files.h"
-#include "backends/support/process.h"
+#include "backends/support/os/files.h"
+#include "backends/support/os/process.h"
 #include "submit/errors.h"
 
 #include <sys/stat.h>

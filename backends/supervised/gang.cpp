@@ -1,0 +1,504 @@
+#include "backends/supervised/gang.h"
+
+#include "backends/supervised/launcher_tools.h"
+#include "backends/supervised/saved_environment.h"
+#include "backends/support/logs/time_text.h"
+#include "backends/support/os/files.h"
+#include "backends/support/os/process.h"
+#include "backends/support/os/random.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+#include "submit/options/duration.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+
+namespace dtrain {
+
+namespace {
+
+using Clock = PollLoop::Clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds k_record_interval{100}; ///< Between records of single ranks' ends.
+constexpr milliseconds k_kill_interval{20};    ///< KILL is repeated for what forked meanwhile.
+constexpr std::size_t k_record_bytes = 65536;  ///< Room for the last record, cause included …
+constexpr std::size_t k_instance_bytes = 512;  ///< … and each instance.
+constexpr std::size_t k_token_bytes = 16;
+constexpr const char* k_visible_devices = "CUDA_VISIBLE_DEVICES";
+constexpr milliseconds k_evaluator_patience{60'000}; ///< For the last checkpoint.
+
+Fd open_signals() {
+  const auto set = gang_signals();
+  Fd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) {
+    throw EngineError(fmt::format("cannot watch processes: {}", errno_text()));
+  }
+  return fd;
+}
+
+constexpr const char* k_workspace = "root";
+
+} // namespace
+
+sigset_t gang_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGTSTP, SIGHUP}) {
+    sigaddset(&set, signal);
+  }
+  return set;
+}
+
+Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder& folder,
+           JobRecord& record, Fd guard)
+    : plan_(std::move(plan)), read_plan_(std::move(read_plan)), channel_(channel), folder_(folder),
+      record_(record), guard_(std::move(guard)), signals_(open_signals()),
+      ranks_(plan_.ranks.size()), token_(random_hex(k_token_bytes)),
+      block_(RankOutput::k_block_bytes) {
+  folder_.reserve_last_record(k_record_bytes + k_instance_bytes * plan_.ranks.size());
+  loop_.add(signals_.get(), [this] { on_signal(); });
+  if (guard_) {
+    loop_.add(guard_.get(), [this] {
+      loop_.remove(guard_.get());
+      record_.status.cause = job_failure(record_.status.node, "the job's guard process was killed");
+      stop(record_.status.cause->message);
+    });
+  }
+}
+
+JobStatus Gang::initial_status(const GangPlan& plan, const Channel& channel) {
+  const auto count = static_cast<int>(plan.ranks.size());
+  JobStatus status;
+  status.name = plan.job.name;
+  status.namespace_name = plan.job.namespace_name;
+  status.trainer = plan.trainer;
+  status.priority = plan.priority;
+  status.labels = plan.labels;
+  status.phase = Phase::pending;
+  status.created = time_now();
+  count_gpus(plan, status);
+  status.node = channel.node(0);
+  for (int rank = 0; rank < count; ++rank) {
+    const auto& planned = plan.ranks[static_cast<std::size_t>(rank)];
+    status.instances.push_back(pending_instance(planned, rank == 0, channel.node(rank)));
+  }
+  return status;
+}
+
+void Gang::run() {
+  auto& status = record_.status;
+  if (plan_.running_timeout_ms > 0) {
+    timeout_ = Clock::now() + milliseconds(plan_.running_timeout_ms);
+  }
+  bool succeeded = run_once();
+  while (!succeeded && !stopping_ && !suspending_ && status.restarts + anew_ < plan_.max_restarts) {
+    ++status.restarts;
+    succeeded = run_once();
+  }
+  const bool may_go_on = !status.cause || status.restarts + anew_ < plan_.max_restarts;
+  if (suspending_ && !stopping_ && !succeeded && may_go_on) {
+    record_suspended();
+    return;
+  }
+  status.phase = succeeded ? Phase::succeeded : Phase::failed;
+  status.ended = time_now();
+  if (plan_.ttl_ms >= 0) {
+    status.expires = status.ended + std::chrono::nanoseconds(milliseconds(plan_.ttl_ms)).count();
+  }
+  if (succeeded) {
+    status.reason =
+        log_error_ == 0 ? "" : fmt::format("log lines were lost: {}", errno_text(log_error_));
+  }
+  folder_.set_last_record(record_);
+}
+
+/// True where every rank exited with 0 and nobody asked for the end.
+bool Gang::run_once() {
+  auto& status = record_.status;
+  state_ = State::running;
+  winding_down_ = false;
+  end_deadline_ = partial_deadline_ = write_deadline_ = Clock::time_point::max();
+  status.cause.reset();
+  status.reason.clear();
+  try {
+    apply_plan();
+    start_ranks();
+  } catch (const Error& error) {
+    status.cause = job_failure(status.node, error.what());
+    status.reason = error.what();
+    end(State::terminating);
+  }
+  write_record();
+  reap(); // Nothing may have been started.
+  while (state_ != State::ended) {
+    loop_.wait(next_deadline());
+    advance();
+  }
+  finish_output();
+  return !status.cause && !stopping_ && !suspending_;
+}
+
+void Gang::start_ranks() {
+  auto& status = record_.status;
+  place_ = channel_.place(plan_);
+  auto& place = place_;
+  place.job_name = plan_.job.name;
+  place.namespace_name = plan_.job.namespace_name;
+  place.job_uid = status.uid;
+  place.job_token = token_;
+  place.restart_count = status.restarts;
+  place.max_restarts = plan_.max_restarts;
+  place.min_workers = plan_.min_workers;
+  place.max_workers = plan_.max_workers;
+  place.torchrun_nproc = plan_.torchrun_processes;
+  place.launcher_slots = plan_.launcher_slots;
+  if (plan_.launcher_slots > 0) {
+    place.launcher_hosts = {place.ranks.front().host};
+    write_launcher_tools(folder_);
+  }
+  place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
+  if (!plan_.mounts.empty()) {
+    open_private_folder_at(folder_.fd(), k_workspace, folder_.path() + "/" + k_workspace, true);
+  }
+  folder_.write(k_hostfile, hostfile_text(place));
+  for (auto& instance : status.instances) {
+    instance.phase = Phase::pending;
+    instance.pid = 0;
+    instance.started = instance.ended = 0;
+    instance.exit_code.reset();
+    instance.signal.reset();
+  }
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].output = std::make_unique<RankOutput>(
+        loop_, block_, folder_.create_log(plan_.ranks[i].instance, status.restarts),
+        [this] { expect_partial(); });
+  }
+  for (const auto rank : start_order()) {
+    start_rank(rank, place);
+  }
+  status.phase = Phase::running;
+  if (status.started == 0) {
+    status.started = status.instances.front().started;
+  }
+}
+
+void Gang::start_rank(std::size_t rank, const GangPlace& place) {
+  const auto& planned = plan_.ranks[rank];
+  auto env = rank_env(place, static_cast<int>(rank));
+  if (planned.devices) {
+    env.emplace_back(k_visible_devices, *planned.devices);
+  }
+  env.insert(env.end(), plan_.env.begin(), plan_.env.end());
+  if (planned.role == k_launcher) {
+    add_launcher_env(env, folder_);
+  }
+  auto command = planned.command.empty() ? plan_.command : planned.command;
+  if (planned.role == k_tensorboard) {
+    command.push_back(fmt::format("--port={}", place.ranks[rank].port));
+    record_.status.tensorboard =
+        fmt::format("http://{}:{}", place.ranks[rank].host, place.ranks[rank].port);
+  }
+  const auto workspace = fmt::format("{}/{}", folder_.path(), k_workspace);
+  auto process = channel_.start(static_cast<int>(rank),
+                                {command, env, plan_.working_dir, plan_.mounts, workspace});
+  ranks_[rank].pid = process.pid;
+  ranks_[rank].output->attach(std::move(process.out), std::move(process.err));
+  auto& instance = record_.status.instances[rank];
+  instance.pid = process.pid;
+  instance.phase = Phase::running;
+  instance.started = time_now();
+}
+
+/// Ranks in the order in which the plan has them started.
+std::vector<std::size_t> Gang::start_order() const {
+  std::vector<std::size_t> order(ranks_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto place = [&](std::size_t rank) {
+    return std::find(plan_.start_order.begin(), plan_.start_order.end(), plan_.ranks[rank].role);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  return order;
+}
+
+void Gang::on_signal() {
+  signalfd_siginfo info{};
+  while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo == SIGCHLD) {
+      reap();
+    } else if (info.ssi_signo == SIGTSTP) {
+      suspend();
+    } else if (info.ssi_signo == SIGHUP) {
+      plan_changed_ = true;
+      follow_plan();
+    } else {
+      stop("stopped on request");
+    }
+  }
+}
+
+void Gang::reap() {
+  while (true) {
+    int wait_status = 0;
+    const auto pid = waitpid(-1, &wait_status, WNOHANG);
+    if (pid == 0) {
+      break;
+    }
+    if (pid < 0) {
+      if (errno == ECHILD) {
+        state_ = State::ended; // Nor has any of our descendants: as a subreaper we'd have them.
+      }
+      break;
+    }
+    const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                    [&](const Rank& rank) { return rank.pid == pid; });
+    if (found != ranks_.end()) {
+      found->pid = 0;
+      rank_ended(static_cast<std::size_t>(found - ranks_.begin()), wait_status);
+    }
+    const auto leaver = std::find_if(leavers_.begin(), leavers_.end(),
+                                     [&](const Rank& rank) { return rank.pid == pid; });
+    if (leaver != leavers_.end()) {
+      left(static_cast<std::size_t>(leaver - leavers_.begin()));
+    }
+  }
+  if (state_ != State::running || !deciders_ended()) {
+    return;
+  }
+  if (running_pids().empty()) {
+    end(State::terminating); // What they left.
+  } else if (plan_.clean_tasks || !helpers_run()) {
+    wind_down();
+  } else {
+    winding_down_ = true;
+  }
+}
+
+/// Something that ends by itself, as TensorBoard does not.
+bool Gang::helpers_run() const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].pid != 0 && plan_.ranks[i].role != k_tensorboard) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Parameter servers have the grace period to end by themselves, once no evaluator is at work.
+void Gang::wind_down() {
+  bool evaluates = false;
+  bool works = false; // TensorBoard alone is not waited for.
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const bool runs = ranks_[i].pid != 0;
+    evaluates = evaluates || (runs && plan_.ranks[i].role == k_evaluator);
+    works = works || (runs && plan_.ranks[i].role != k_tensorboard);
+  }
+  if (!works) {
+    winding_down_ = true;
+    end(State::terminating);
+    return;
+  }
+  if (winding_down_ && (evaluates || !evaluating_)) {
+    return;
+  }
+  winding_down_ = true;
+  evaluating_ = evaluates;
+  const auto grace = milliseconds(plan_.grace_period_ms);
+  end_deadline_ = Clock::now() + (evaluates ? std::max(grace, k_evaluator_patience) : grace);
+}
+
+bool Gang::deciders_ended() const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].pid != 0 && plan_.ranks[i].decides) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Gang::rank_ended(std::size_t rank, int wait_status) {
+  auto& status = record_.status;
+  auto& instance = status.instances[rank];
+  ranks_[rank].output->drain();
+  instance.ended = time_now();
+  if (WIFSIGNALED(wait_status)) {
+    instance.signal = WTERMSIG(wait_status);
+  } else {
+    instance.exit_code = WEXITSTATUS(wait_status);
+  }
+  // Of what was only waiting for the job's end, no ending is a failure.
+  const bool failed =
+      instance.exit_code != 0 && !winding_down_ && plan_.ranks[rank].role != k_tensorboard;
+  instance.phase = failed ? Phase::failed : Phase::succeeded;
+  if (!dirty_) {
+    dirty_ = true;
+    write_deadline_ = Clock::now() + k_record_interval;
+  }
+  if (!failed || status.cause || stopping_ || suspending_) {
+    return;
+  }
+  const auto ending = fmt::format("{} on {} ended with {}", instance.name, instance.node,
+                                  ending_text(instance.exit_code, instance.signal));
+  if (goes_on_without(rank, ending)) {
+    return;
+  }
+  FailureCause cause;
+  const bool ranked = is_ranked_role(plan_.ranks[rank].role);
+  cause.instance = instance.name;
+  cause.rank = ranked ? static_cast<int>(rank) : -1;
+  cause.node = instance.node;
+  cause.exit_code = instance.exit_code;
+  cause.signal = instance.signal;
+  cause.last_stderr = ranks_[rank].output->log().last_stderr();
+  cause.message = fmt::format("{}{} on {} ended with {}", instance.name,
+                              ranked ? fmt::format(" (rank {})", rank) : "", instance.node,
+                              ending_text(instance.exit_code, instance.signal));
+  status.reason = cause.message;
+  status.cause = std::move(cause);
+  end(State::terminating);
+}
+
+void Gang::stop(const std::string& reason) {
+  if (!stopping_) {
+    stopping_ = true;
+    record_.status.reason = reason;
+  }
+  if (state_ == State::running) {
+    end(State::terminating);
+  }
+}
+
+/// Not where all that decide have succeeded: the job is as good as over.
+void Gang::suspend() {
+  if (winding_down_ || state_ == State::ended) {
+    return;
+  }
+  suspending_ = true;
+  if (state_ == State::running) {
+    end(State::terminating);
+  }
+}
+
+void Gang::record_suspended() {
+  auto& status = record_.status;
+  status.restarts += status.cause ? 1 : 0;
+  status.phase = Phase::queuing;
+  status.reason = k_suspended;
+  status.cause.reset();
+  status.tensorboard.clear();
+  status.gpus_allocated = 0;
+  for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
+    status.instances[i] = pending_instance(plan_.ranks[i], i == 0, "");
+  }
+  try {
+    folder_.write(k_environment_file, environment_text(environ));
+  } catch (const Error&) {
+    // A full disk: who resumes the job gives it an environment.
+  }
+  folder_.set_last_record(record_);
+}
+
+void Gang::end(State state) {
+  state_ = state;
+  const bool kill = state == State::killing;
+  end_deadline_ = Clock::now() + (kill ? k_kill_interval : milliseconds(plan_.grace_period_ms));
+  channel_.signal(running_pids(), kill ? SIGKILL : SIGTERM);
+}
+
+void Gang::advance() {
+  const auto now = Clock::now();
+  if (now >= timeout_) {
+    timeout_ = Clock::time_point::max();
+    auto& status = record_.status;
+    if (!status.cause && !winding_down_) {
+      status.cause = job_failure(
+          status.node, fmt::format("the job ran longer than --running-timeout={}",
+                                   format_duration(milliseconds(plan_.running_timeout_ms))));
+      stop(status.cause->message);
+    }
+  }
+  if (now >= end_deadline_ && state_ != State::ended) {
+    // Those that outlast the ranks are asked first.
+    end(state_ == State::running ? State::terminating : State::killing);
+    reap();
+  }
+  if (now >= leave_deadline_) {
+    leave_deadline_ = now + k_kill_interval;
+    for (const auto& leaver : leavers_) {
+      channel_.signal_rank(leaver.pid, SIGKILL);
+    }
+  }
+  if (now >= partial_deadline_) {
+    flush_partials();
+  }
+  if (now >= write_deadline_) {
+    write_record();
+  }
+}
+
+/// A part of a line is written where its end does not come soon.
+void Gang::expect_partial() {
+  if (partial_deadline_ == Clock::time_point::max()) {
+    partial_deadline_ = Clock::now() + LogFile::k_partial_delay;
+  }
+}
+
+void Gang::flush_partials() {
+  partial_deadline_ = Clock::time_point::max();
+  for (auto* some : {&ranks_, &leavers_}) {
+    for (auto& rank : *some) {
+      if (rank.output && rank.output->log().has_partial()) {
+        rank.output->log().flush_partial(time_now());
+      }
+    }
+  }
+}
+
+void Gang::write_record() {
+  dirty_ = false;
+  write_deadline_ = Clock::time_point::max();
+  try {
+    folder_.set_record(record_);
+  } catch (const Error&) {
+    // A full disk: the job goes on, and the last record has its room.
+  }
+}
+
+void Gang::finish_output() {
+  leavers_.clear();
+  for (auto& rank : ranks_) {
+    if (rank.output) {
+      rank.output->finish();
+      log_error_ =
+          rank.output->log().first_error() != 0 ? rank.output->log().first_error() : log_error_;
+      rank.output.reset();
+    }
+  }
+}
+
+std::vector<pid_t> Gang::running_pids() const {
+  std::vector<pid_t> pids;
+  for (const auto& rank : ranks_) {
+    if (rank.pid != 0) {
+      pids.push_back(rank.pid);
+    }
+  }
+  for (const auto& leaver : leavers_) {
+    pids.push_back(leaver.pid);
+  }
+  return pids;
+}
+
+Clock::time_point Gang::next_deadline() const {
+  return std::min({timeout_, end_deadline_, leave_deadline_, write_deadline_, partial_deadline_});
+}
+
+} // namespace dtrain

@@ -1,0 +1,127 @@
+// The supervisor of engines that have none (local, SSH): starts the ranks of a job, watches them,
+// writes their logs and the job's record, and ends them together.
+//
+//   start     every rank, with its variables (submit/rank_env.h)
+//   run       until all that decide have ended: SUCCEEDED where every one exited with 0; the others
+//             (parameter servers, an evaluator) then have a while to end by themselves
+//   fail      the first rank that ends otherwise is the cause; the gang gets TERM, and KILL after
+//             the grace period
+//   elastic   with min_workers a worker that fails is started anew by itself, within max_restarts;
+//             beyond them the others go on without it while they are enough
+//   restart   the whole gang, up to max_restarts times, with new ports and new log files
+//   suspend   every rank is ended as in a failure, and the record says QUEUING: suspended. Another
+//             supervisor goes on with it, or none ever does
+//   scale     the plan is read again: new workers are started beside those that run, the last are
+//             ended alone
+//   sweep     whatever the ranks left running (daemons too) is ended before the job ends
+//
+// One thread and one poll loop. The process must be a child subreaper with gang_signals()
+// blocked and no children of its own: every child there is belongs to the gang.
+//
+// Signals: SIGTERM or SIGINT ends the job, SIGTSTP suspends it, SIGHUP has the plan read again.
+#pragma once
+
+#include "backends/supervised/channel.h"
+#include "backends/supervised/gang_plan.h"
+#include "backends/supervised/job_store.h"
+#include "backends/supervised/rank_output.h"
+#include "backends/support/os/poll_loop.h"
+
+#include <signal.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// What the process must have blocked.
+sigset_t gang_signals();
+
+/// The reason of a job that is suspended.
+inline constexpr const char* k_suspended = "suspended";
+
+class Gang {
+ public:
+  using ReadPlan = std::function<GangPlan()>;
+
+  /// `guard`: a pidfd; when that process ends, the gang is ended. `record` says who looks after the
+  /// job, and is kept up to date in `folder`. `read_plan`: the plan as it is wanted now.
+  Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder& folder,
+       JobRecord& record, Fd guard);
+
+  /// The record of a gang not yet started: PENDING, every instance too.
+  static JobStatus initial_status(const GangPlan& plan, const Channel& channel);
+
+  /// Carries out the plan; the record is final (or says that the job is suspended) after it, and no
+  /// process is left.
+  void run();
+
+ private:
+  enum class State { running, terminating, killing, ended };
+
+  struct Rank {
+    pid_t pid = 0; ///< 0: not started, or waited for.
+    std::unique_ptr<RankOutput> output;
+  };
+
+  bool run_once();
+  void start_ranks();
+  void start_rank(std::size_t rank, const GangPlace& place);
+  std::vector<std::size_t> start_order() const;
+  bool deciders_ended() const;
+  bool helpers_run() const;
+  void wind_down();
+  void reap();
+  void rank_ended(std::size_t rank, int wait_status);
+  bool goes_on_without(std::size_t rank, const std::string& ending);
+  bool starts_anew(std::size_t rank, const std::string& ending);
+  void apply_plan();
+  void follow_plan();
+  void add_rank(std::size_t position, const GangRank& planned);
+  void remove_rank(std::size_t position);
+  void left(std::size_t leaver);
+  void on_signal();
+  void suspend();
+  void record_suspended();
+  void stop(const std::string& reason);
+  void end(State state);
+  void advance();
+  void expect_partial();
+  void flush_partials();
+  void write_record();
+  void finish_output();
+  std::vector<pid_t> running_pids() const;
+  PollLoop::Clock::time_point next_deadline() const;
+
+  GangPlan plan_;
+  ReadPlan read_plan_;
+  Channel& channel_;
+  const JobFolder& folder_;
+  JobRecord& record_;
+  Fd guard_;
+  Fd signals_;
+  PollLoop loop_;
+  std::vector<Rank> ranks_;
+  std::vector<Rank> leavers_; ///< Of workers that were scaled away and have not ended.
+  GangPlace place_;           ///< Of the run that is on.
+  int anew_ = 0;              ///< Workers that were started anew by themselves.
+  std::string token_;
+  std::vector<char> block_;
+  State state_ = State::running;
+  bool winding_down_ = false; ///< All that decide have succeeded.
+  bool evaluating_ = false;   ///< Winding down waits for an evaluator.
+  bool stopping_ = false;     ///< Asked to end: no restart, no cause.
+  bool suspending_ = false;   ///< Asked to end and to be kept.
+  bool plan_changed_ = false; ///< And was not yet read again.
+  bool dirty_ = false;        ///< The record differs from what is written.
+  int log_error_ = 0;
+  PollLoop::Clock::time_point timeout_ = PollLoop::Clock::time_point::max();
+  PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();
+  PollLoop::Clock::time_point leave_deadline_ = PollLoop::Clock::time_point::max();
+  PollLoop::Clock::time_point write_deadline_ = PollLoop::Clock::time_point::max();
+  PollLoop::Clock::time_point partial_deadline_ = PollLoop::Clock::time_point::max();
+};
+
+} // namespace dtrain

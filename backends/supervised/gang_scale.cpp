@@ -1,0 +1,117 @@
+// How a gang comes to the number of workers that its plan has now.
+#include "backends/supervised/gang.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dtrain {
+
+namespace {
+
+using Clock = PollLoop::Clock;
+
+bool has(const std::vector<GangRank>& ranks, const GangRank& wanted) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const GangRank& rank) { return rank.instance == wanted.instance; });
+}
+
+template <typename T>
+auto at(std::vector<T>& list, std::size_t position) {
+  return list.begin() + static_cast<std::ptrdiff_t>(position);
+}
+
+} // namespace
+
+/// Before a run: whatever the plan says.
+void Gang::apply_plan() {
+  if (!plan_changed_) {
+    return;
+  }
+  plan_changed_ = false;
+  plan_ = read_plan_();
+  ranks_.clear();
+  ranks_.resize(plan_.ranks.size());
+  auto status = initial_status(plan_, channel_);
+  record_.status.instances = std::move(status.instances);
+  count_gpus(plan_, record_.status);
+  channel_.hold_devices(plan_);
+}
+
+/// In a run: workers come and go, and all else stays as it is.
+void Gang::follow_plan() {
+  if (!plan_changed_ || state_ != State::running || winding_down_ || !leavers_.empty()) {
+    return;
+  }
+  plan_changed_ = false;
+  try {
+    const auto next = read_plan_();
+    for (std::size_t i = ranks_.size(); i-- > 0;) {
+      if (plan_.ranks[i].role == k_worker && !has(next.ranks, plan_.ranks[i])) {
+        remove_rank(i);
+      }
+    }
+    if (leavers_.empty()) {
+      channel_.hold_devices(next);
+    }
+    std::vector<std::size_t> added;
+    for (std::size_t i = 0; i < next.ranks.size(); ++i) {
+      if (next.ranks[i].role == k_worker && !has(plan_.ranks, next.ranks[i])) {
+        add_rank(i, next.ranks[i]);
+        added.push_back(i);
+      }
+    }
+    place_.launcher_slots = plan_.launcher_slots = next.launcher_slots;
+    folder_.write(k_hostfile, hostfile_text(place_)); // Before those who read it.
+    for (const auto rank : added) {
+      start_rank(rank, place_);
+    }
+    record_.status.reason.clear();
+  } catch (const Error& error) {
+    record_.status.reason = error.what(); // The others go on.
+  }
+  count_gpus(plan_, record_.status);
+  write_record();
+  reap(); // The last that decide may have been taken away.
+}
+
+void Gang::add_rank(std::size_t position, const GangRank& planned) {
+  auto output = std::make_unique<RankOutput>(
+      loop_, block_, folder_.create_log(planned.instance, record_.status.restarts),
+      [this] { expect_partial(); });
+  place_.ranks.insert(at(place_.ranks, position), channel_.place_one(planned));
+  plan_.ranks.insert(at(plan_.ranks, position), planned);
+  ranks_.insert(at(ranks_, position), Rank{0, std::move(output)});
+  record_.status.instances.insert(
+      at(record_.status.instances, position),
+      pending_instance(planned, false, channel_.node(static_cast<int>(position))));
+}
+
+void Gang::remove_rank(std::size_t position) {
+  if (ranks_[position].pid != 0) {
+    channel_.signal_rank(ranks_[position].pid, SIGTERM);
+    leavers_.push_back(std::move(ranks_[position]));
+    leave_deadline_ = Clock::now() + std::chrono::milliseconds(plan_.grace_period_ms);
+  } else if (ranks_[position].output) {
+    ranks_[position].output->finish();
+  }
+  ranks_.erase(at(ranks_, position));
+  plan_.ranks.erase(at(plan_.ranks, position));
+  place_.ranks.erase(at(place_.ranks, position));
+  record_.status.instances.erase(at(record_.status.instances, position));
+}
+
+/// Its exit is no failure: it was asked to go.
+void Gang::left(std::size_t leaver) {
+  leavers_[leaver].output->finish();
+  leavers_.erase(at(leavers_, leaver));
+  if (leavers_.empty()) {
+    leave_deadline_ = Clock::time_point::max();
+    channel_.hold_devices(plan_);
+    follow_plan();
+  }
+}
+
+} // namespace dtrain

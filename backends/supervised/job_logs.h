@@ -1,0 +1,12 @@
+// A job's logs, from the files in its folder.
+#pragma once
+
+#include "backends/supervised/job_view.h"
+
+namespace dtrain {
+
+/// As Backend::logs. Throws NotFound where the instance, or the run before, does not exist.
+void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRef& job,
+                   const LogQuery& query, const LogSink& sink);
+
+} // namespace dtrain

@@ -1,0 +1,51 @@
+// What is written down of a job that has a supervisor of ours, as JSON that a person can read.
+//
+// The keys that `list` needs stand first, so that it can read thousands: it stops at "instances".
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/support/os/process.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dtrain {
+
+/// Who looks after the job, to tell a running one from one whose supervisor is gone.
+struct JobOwner {
+  std::string host; ///< Its processes are this machine's …
+  std::string boot; ///< … since this boot (/proc/sys/kernel/random/boot_id).
+  ProcessId guard;
+  ProcessId supervisor;
+  int grace_period_ms = 0;
+
+  bool operator==(const JobOwner&) const = default;
+};
+
+struct JobRecord {
+  JobStatus status;
+  JobOwner owner;
+};
+
+struct JobRecordHead {
+  JobSummary summary;
+  JobOwner owner;
+};
+
+/// A failure of the job itself, not of one of its ranks.
+FailureCause job_failure(std::string node, std::string message);
+
+/// "exit code 3", "signal 9 (SIGKILL)"
+std::string ending_text(const std::optional<int>& exit_code, const std::optional<int>& signal);
+
+std::string write_job_record(const JobRecord& record);
+
+/// Empty where the text is no such record (a crash of the machine may leave an empty file).
+std::optional<JobRecord> read_job_record(std::string_view text);
+
+/// Reads the keys before "instances"; `text` may end anywhere behind those. Of a job that has ended
+/// the owner, which nobody asks after, is left out.
+std::optional<JobRecordHead> read_job_record_head(std::string_view text);
+
+} // namespace dtrain

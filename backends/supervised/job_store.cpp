@@ -1,0 +1,295 @@
+#include "backends/supervised/job_store.h"
+
+#include "backends/support/os/files.h"
+#include "backends/support/os/process.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+namespace dtrain {
+
+namespace {
+
+constexpr const char* k_jobs = "jobs";
+constexpr const char* k_staging = "staging";
+constexpr const char* k_logs = "logs";
+constexpr const char* k_status_file = "status.json";
+constexpr const char* k_spare_file = ".status.spare";
+constexpr std::size_t k_head_bytes = 4096; ///< A record's head is below 1 KiB.
+
+/// Names come from outside; none may lead out of the folder.
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
+}
+
+/// "PID.START.N": a staged folder belongs to a process, and is waste once that has ended.
+std::string staging_name(ProcessId owner, int attempt) {
+  return fmt::format("{}.{}.{}", owner.pid, owner.start_time, attempt);
+}
+
+std::optional<ProcessId> staging_owner(const char* name) {
+  ProcessId owner;
+  const char* end = name + std::strlen(name);
+  const auto pid = std::from_chars(name, end, owner.pid);
+  if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '.') {
+    return std::nullopt;
+  }
+  const auto start = std::from_chars(pid.ptr + 1, end, owner.start_time);
+  return start.ec == std::errc() ? std::optional(owner) : std::nullopt;
+}
+
+std::string last_component(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+bool same_file(int folder, const std::string& name, int fd) {
+  struct stat a {};
+  struct stat b {};
+  return fstatat(folder, name.c_str(), &a, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &b) == 0 &&
+         a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+std::optional<JobRecordHead> read_head(int jobs, const char* name) {
+  const Fd file(
+      openat(jobs, fmt::format("{}/{}", name, k_status_file).c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, k_head_bytes> text{};
+  const auto count = file ? ::read(file.get(), text.data(), text.size()) : -1;
+  if (count <= 0) {
+    return std::nullopt;
+  }
+  return read_job_record_head(std::string_view(text.data(), static_cast<std::size_t>(count)));
+}
+
+} // namespace
+
+std::string log_file_name(std::string_view instance, int restart) {
+  return fmt::format("{}/{}.{}.log", k_logs, instance, restart);
+}
+
+std::optional<std::string> JobFolder::read(const std::string& name) const {
+  return read_file_at(fd(), name);
+}
+
+void JobFolder::write(const std::string& name, std::string_view text) const {
+  write_file_at(fd(), name, text);
+}
+
+std::optional<JobRecord> JobFolder::record() const {
+  const auto text = read(k_status_file);
+  return text ? read_job_record(*text) : std::nullopt;
+}
+
+void JobFolder::set_record(const JobRecord& record) const {
+  write(k_status_file, write_job_record(record));
+}
+
+void JobFolder::reserve_last_record(std::size_t bytes) const {
+  const Fd spare(openat(fd(), k_spare_file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const int error = spare ? posix_fallocate(spare.get(), 0, static_cast<off_t>(bytes)) : errno;
+  if (error != 0) {
+    throw Error(fmt::format("cannot write to {}: {}", printable(path_), errno_text(error)));
+  }
+}
+
+void JobFolder::set_last_record(const JobRecord& record) const {
+  try {
+    set_record(record);
+    unlinkat(fd(), k_spare_file, 0);
+  } catch (const Error&) {
+    const auto text = write_job_record(record);
+    const Fd spare(openat(fd(), k_spare_file, O_WRONLY | O_CLOEXEC));
+    if (!spare || !write_all(spare.get(), text) ||
+        ftruncate(spare.get(), static_cast<off_t>(text.size())) != 0 ||
+        renameat(fd(), k_spare_file, fd(), k_status_file) != 0) {
+      throw;
+    }
+  }
+}
+
+Fd JobFolder::create_log(std::string_view instance, int restart) const {
+  const auto name = log_file_name(instance, restart);
+  Fd file(openat(fd(), name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!file) {
+    throw Error(fmt::format("cannot write {}/{}: {}", printable(path_), name, errno_text()));
+  }
+  return file;
+}
+
+FolderLock::FolderLock(const JobFolder& folder) : fd_(folder.fd()) {
+  if (flock(fd_, LOCK_EX) != 0) {
+    throw Error(fmt::format("cannot lock {}: {}", printable(folder.path()), errno_text()));
+  }
+}
+
+FolderLock::~FolderLock() { flock(fd_, LOCK_UN); }
+
+std::string JobStore::default_root() {
+  // The XDG specification has a relative path ignored.
+  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/') {
+    return fmt::format("{}/dtrain", state);
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    return fmt::format("{}/.local/state/dtrain", home);
+  }
+  const passwd* user = getpwuid(geteuid());
+  if (user == nullptr || user->pw_dir == nullptr || *user->pw_dir != '/') {
+    throw Error("no home folder to keep jobs in: set XDG_STATE_HOME to a folder of your own");
+  }
+  return fmt::format("{}/.local/state/dtrain", user->pw_dir);
+}
+
+std::string JobStore::job_path(const JobRef& job) const {
+  return fmt::format("{}/{}/{}/{}", root_, k_jobs, job.namespace_name, job.name);
+}
+
+Fd JobStore::open_folder(const char* name, bool create) const {
+  const Fd root = open_private_folder(root_, create);
+  return root ? open_private_folder_at(root.get(), name, fmt::format("{}/{}", root_, name), create)
+              : Fd();
+}
+
+JobFolder JobStore::stage() const {
+  const Fd staging = open_folder(k_staging, true);
+  for_each_entry(staging.get(), [&](const char* name) {
+    const auto owner = staging_owner(name);
+    if (!owner || !is_running(*owner)) {
+      remove_tree_at(staging.get(), name);
+    }
+  });
+  const auto self = this_process();
+  for (int attempt = 0;; ++attempt) {
+    const auto name = staging_name(self, attempt);
+    if (mkdirat(staging.get(), name.c_str(), 0700) != 0) {
+      if (errno == EEXIST) {
+        continue;
+      }
+      throw Error(fmt::format("cannot make a folder in {}/{}: {}", printable(root_), k_staging,
+                              errno_text()));
+    }
+    const auto path = fmt::format("{}/{}/{}", root_, k_staging, name);
+    JobFolder folder(open_private_folder_at(staging.get(), name, path, false), path);
+    if (mkdirat(folder.fd(), k_logs, 0700) != 0) {
+      const auto reason = errno_text();
+      remove_tree_at(staging.get(), name);
+      throw Error(fmt::format("cannot make a folder in {}: {}", printable(path), reason));
+    }
+    return folder;
+  }
+}
+
+bool JobStore::publish(JobFolder& folder, const JobRef& job) const {
+  const Fd staging = open_folder(k_staging, true);
+  const Fd jobs = open_folder(k_jobs, true);
+  const Fd space =
+      open_private_folder_at(jobs.get(), job.namespace_name,
+                             fmt::format("{}/{}/{}", root_, k_jobs, job.namespace_name), true);
+  // A folder is renamed over an empty one only, and a job's is never empty.
+  if (renameat(staging.get(), last_component(folder.path()).c_str(), space.get(),
+               job.name.c_str()) != 0) {
+    if (errno == EEXIST || errno == ENOTEMPTY) {
+      return false;
+    }
+    throw Error(fmt::format("cannot make {}: {}", printable(job_path(job)), errno_text()));
+  }
+  folder.set_path(job_path(job));
+  return true;
+}
+
+void JobStore::discard(const JobFolder& folder) const {
+  const Fd staging = open_folder(k_staging, false);
+  if (staging) {
+    remove_tree_at(staging.get(), last_component(folder.path()));
+  }
+}
+
+std::optional<JobFolder> JobStore::open(const JobRef& job) const {
+  if (!is_plain_name(job.name) || !is_plain_name(job.namespace_name)) {
+    return std::nullopt;
+  }
+  const Fd jobs = open_folder(k_jobs, false);
+  if (!jobs) {
+    return std::nullopt;
+  }
+  const auto name = fmt::format("{}/{}", job.namespace_name, job.name);
+  Fd folder(openat(jobs.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) {
+      return std::nullopt;
+    }
+    throw Error(fmt::format("cannot open {}: {}", printable(job_path(job)), errno_text()));
+  }
+  return JobFolder(std::move(folder), job_path(job));
+}
+
+bool JobStore::is_current(const JobFolder& folder, const JobRef& job) const {
+  const Fd jobs = open_folder(k_jobs, false);
+  return jobs &&
+         same_file(jobs.get(), fmt::format("{}/{}", job.namespace_name, job.name), folder.fd());
+}
+
+bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
+  const Fd jobs = open_folder(k_jobs, false);
+  if (!jobs) {
+    return false;
+  }
+  const FolderLock lock(folder);
+  if (!is_current(folder, job)) {
+    return false;
+  }
+  const auto name = fmt::format("{}/{}", job.namespace_name, job.name);
+  const Fd staging = open_folder(k_staging, true);
+  const auto self = this_process();
+  for (int attempt = 0;; ++attempt) {
+    const auto target = staging_name(self, attempt);
+    if (renameat(jobs.get(), name.c_str(), staging.get(), target.c_str()) == 0) {
+      remove_tree_at(staging.get(), target);
+      return true;
+    }
+    if (errno != EEXIST && errno != ENOTEMPTY) {
+      throw Error(fmt::format("cannot remove {}: {}", printable(job_path(job)), errno_text()));
+    }
+  }
+}
+
+void JobStore::for_each(std::string_view namespace_name, const Visit& visit) const {
+  for_each_name(namespace_name, [&](int space, const JobRef& job) {
+    visit(job, read_head(space, job.name.c_str()));
+  });
+}
+
+void JobStore::for_each_name(std::string_view namespace_name, const VisitName& visit) const {
+  const Fd jobs = open_folder(k_jobs, false);
+  if (!jobs) {
+    return;
+  }
+  const auto visit_namespace = [&](const std::string& space_name) {
+    const Fd space(
+        openat(jobs.get(), space_name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!space) {
+      return;
+    }
+    for_each_entry(space.get(), [&](const char* name) {
+      if (*name != '.') {
+        visit(space.get(), {space_name, name});
+      }
+    });
+  };
+  if (!namespace_name.empty()) {
+    if (is_plain_name(namespace_name)) {
+      visit_namespace(std::string(namespace_name));
+    }
+    return;
+  }
+  for_each_entry(jobs.get(), [&](const char* name) { visit_namespace(name); });
+}
+
+} // namespace dtrain

@@ -1,0 +1,118 @@
+// The record of jobs that have no engine: a folder a job, readable by a person.
+//
+//   ROOT/jobs/NAMESPACE/NAME/plan.yaml     what is carried out
+//                            job.yaml      the job as it was submitted, for `clone`
+//                            status.json   job_record.h, replaced at every change
+//                            hostfile, code/, bin/, secrets, environment   where the job has them
+//                            logs/INSTANCE.RESTART.log   log_format.h
+//                            supervisor.log              what went wrong in the supervisor itself
+//   ROOT/staging/…                         folders on their way in or out
+//
+// A job appears by one rename out of staging, whole and with its supervisor at work, and goes by
+// one rename into staging: at no time is there half a job. What a crash leaves in staging is
+// cleared by the next submission.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/supervised/job_record.h"
+#include "backends/support/os/fd.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dtrain {
+
+inline constexpr const char* k_plan_file = "plan.yaml";
+inline constexpr const char* k_spec_file = "job.yaml";
+inline constexpr const char* k_secrets_file = "secrets"; ///< KEY=VALUE, a NUL after each.
+inline constexpr const char* k_hostfile = "hostfile";
+inline constexpr const char* k_supervisor_log = "supervisor.log";
+
+/// "logs/worker-0.0.log"
+std::string log_file_name(std::string_view instance, int restart);
+
+/// One job's folder, kept open: it stays the same job wherever the folder is moved.
+class JobFolder {
+ public:
+  JobFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
+
+  int fd() const { return folder_.get(); }
+  const std::string& path() const { return path_; }
+  void set_path(std::string path) { path_ = std::move(path); }
+
+  std::optional<std::string> read(const std::string& name) const;
+  void write(const std::string& name, std::string_view text) const;
+
+  /// Empty where the file is absent or damaged.
+  std::optional<JobRecord> record() const;
+  void set_record(const JobRecord& record) const;
+
+  /// Sets aside room for the last record, so that set_last_record() works on a full disk as well.
+  void reserve_last_record(std::size_t bytes) const;
+  void set_last_record(const JobRecord& record) const;
+
+  /// A log file to append to: an instance that was suspended, or scaled away, has one. Throws
+  /// Error.
+  Fd create_log(std::string_view instance, int restart) const;
+
+ private:
+  Fd folder_;
+  std::string path_;
+};
+
+/// While it lives, nobody else takes the job away or takes it over. Throws Error.
+class FolderLock {
+ public:
+  explicit FolderLock(const JobFolder& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+class JobStore {
+ public:
+  /// $XDG_STATE_HOME/dtrain, ~/.local/state/dtrain without it.
+  static std::string default_root();
+
+  explicit JobStore(std::string root) : root_(std::move(root)) {}
+  const std::string& root() const { return root_; }
+  std::string job_path(const JobRef& job) const;
+
+  /// A new folder in staging with an empty logs/. Clears what crashed submissions left.
+  JobFolder stage() const;
+
+  /// Gives a staged folder its name. False where the name is in use.
+  bool publish(JobFolder& folder, const JobRef& job) const;
+
+  /// Removes a staged folder.
+  void discard(const JobFolder& folder) const;
+
+  std::optional<JobFolder> open(const JobRef& job) const;
+
+  /// False where the name has gone to another job or none since it was opened.
+  bool is_current(const JobFolder& folder, const JobRef& job) const;
+
+  /// Takes the job's name away and removes the folder. False where another process did so already.
+  bool remove(const JobFolder& folder, const JobRef& job) const;
+
+  /// The heads of all jobs of a namespace (empty: all). A damaged record comes as an empty
+  /// optional.
+  using Visit = std::function<void(const JobRef&, std::optional<JobRecordHead>)>;
+  void for_each(std::string_view namespace_name, const Visit& visit) const;
+
+  /// The same without reading a record: a tenth of the cost. `space` is the namespace's folder.
+  using VisitName = std::function<void(int space, const JobRef&)>;
+  void for_each_name(std::string_view namespace_name, const VisitName& visit) const;
+
+ private:
+  Fd open_folder(const char* name, bool create) const;
+
+  std::string root_;
+};
+
+} // namespace dtrain

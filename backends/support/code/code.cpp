@@ -1,0 +1,178 @@
+#include "backends/support/code/code.h"
+
+#include "backends/support/code/code_store.h"
+#include "backends/support/os/argv.h"
+#include "backends/support/os/fd.h"
+#include "backends/support/os/files.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace dtrain {
+
+namespace {
+
+constexpr const char* k_token = "DTRAIN_GIT_TOKEN";
+
+} // namespace
+
+std::string git_token(const JobSpec& job) {
+  if (job.sync_token_file.empty()) {
+    const char* token = std::getenv(k_token);
+    return token == nullptr ? "" : token;
+  }
+  struct stat info {};
+  constexpr mode_t k_others = 077;
+  if (stat(job.sync_token_file.c_str(), &info) == 0 && (info.st_mode & k_others) != 0) {
+    throw UsageError(fmt::format("--sync-token-file={0}: others can read it: run chmod 600 {0}",
+                                 printable(job.sync_token_file)));
+  }
+  std::ifstream file(job.sync_token_file);
+  std::string token;
+  if (!std::getline(file, token) || token.empty()) {
+    throw UsageError(
+        fmt::format("--sync-token-file={}: holds no token", printable(job.sync_token_file)));
+  }
+  return token;
+}
+
+std::pair<std::string, std::string> split_ref(const std::string& source) {
+  const auto at = source.rfind('@');
+  const auto slash = source.find_last_of("/:", source.size());
+  const bool is_ref =
+      at != std::string::npos && at > 0 && source.find("://") != at &&
+      (slash == std::string::npos || at > slash ||
+       (source.find("://") != std::string::npos && source.find('/', source.find("://") + 3) < at));
+  return is_ref ? std::pair(source.substr(0, at), source.substr(at + 1))
+                : std::pair(source, std::string("HEAD"));
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* k_user = "DTRAIN_GIT_USER";
+/// Reads what it says from the environment, so that no argument holds it.
+constexpr const char* k_helper = "credential.helper=!f() { echo \"username=$DTRAIN_GIT_USER\"; "
+                                 "echo \"password=$DTRAIN_GIT_TOKEN\"; }; f";
+
+/// The line of what git wrote that says most: its first "fatal:", but for the one that every
+/// transport's failure ends with, whose reason comes before it.
+std::string reason_of(const std::string& text) {
+  constexpr std::string_view k_fatal = "fatal: ";
+  const auto line_at = [&](std::size_t begin) {
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  const auto fatal = text.starts_with(k_fatal) ? 0 : text.find(fmt::format("\n{}", k_fatal));
+  if (fatal == std::string::npos) {
+    const auto end = text.rfind('\n');
+    return end == std::string::npos ? text : text.substr(end + 1);
+  }
+  const auto line = line_at(fatal == 0 ? 0 : fatal + 1).substr(k_fatal.size());
+  return line.starts_with("Could not read from remote") && fatal != 0 ? line_at(0) : line;
+}
+
+/// Runs git; why it failed where it did, else empty.
+std::string run_git(const std::string& folder, std::vector<std::string> args,
+                    const std::string& user, const std::string& token) {
+  args.insert(args.begin(), {"git", "-c", "advice.detachedHead=false"});
+  if (!token.empty()) { // The user's own helpers, which may keep what they hear, are left out.
+    args.insert(args.begin() + 1, {"-c", "credential.helper=", "-c", k_helper});
+  }
+  const std::vector<char*> argv = argv_of(args);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw Error(fmt::format("cannot make a pipe: {}", errno_text()));
+  }
+  const Fd output(ends[0]);
+  Fd input(ends[1]);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(input.get(), STDERR_FILENO);
+    const Fd null(open("/dev/null", O_RDWR));
+    dup2(null.get(), STDIN_FILENO);
+    dup2(null.get(), STDOUT_FILENO);
+    setenv("GIT_TERMINAL_PROMPT", "0", 1);
+    setenv("LC_ALL", "C", 1);
+    setenv("GIT_HTTP_LOW_SPEED_LIMIT", "1", 0); // A server that says nothing for a minute is none.
+    setenv("GIT_HTTP_LOW_SPEED_TIME", "60", 0);
+    setenv("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30", 0);
+    setenv(k_user, user.empty() ? "git" : user.c_str(), 1);
+    setenv(k_token, token.c_str(), 1);
+    if (chdir(folder.c_str()) == 0) {
+      execvp("git", argv.data());
+    }
+    dprintf(STDERR_FILENO, "git cannot be run: install it\n");
+    _exit(EXIT_FAILURE);
+  }
+  input.reset();
+  std::string text;
+  std::array<char, 4096> block{};
+  for (ssize_t count = 0; (count = read(output.get(), block.data(), block.size())) > 0;) {
+    text.append(block.data(), static_cast<std::size_t>(count));
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    return "";
+  }
+  while (text.ends_with('\n')) {
+    text.pop_back();
+  }
+  std::string reason = reason_of(text);
+  for (std::size_t at = token.empty() ? std::string::npos : reason.find(token);
+       at != std::string::npos; at = reason.find(token)) {
+    reason.replace(at, token.size(), "***");
+  }
+  return reason.empty() ? "git failed" : reason;
+}
+
+std::string bring_git(const JobSpec& job, const std::string& folder) {
+  const auto [url, ref] = split_ref(job.sync_source);
+  const auto token = git_token(job);
+  for (const auto& args : {std::vector<std::string>{"init", "--quiet"},
+                           {"fetch", "--quiet", "--depth=1", "--", url, ref},
+                           {"checkout", "--quiet", "FETCH_HEAD"}}) {
+    const auto error = run_git(folder, args, job.sync_user, token);
+    if (!error.empty()) {
+      const bool is_access = error.find("Authentication failed") != std::string::npos ||
+                             error.find("could not read Username") != std::string::npos;
+      const char* hint = !is_access      ? ""
+                         : token.empty() ? "; a private repository needs a token in "
+                                           "DTRAIN_GIT_TOKEN, or --sync-token-file"
+                                         : "; is the token right, and --sync-user?";
+      throw UsageError(fmt::format("--sync-source={}: {}{}", printable(job.sync_source),
+                                   printable(error), hint));
+    }
+  }
+  return fmt::format("{} at {}", printable(url), printable(ref));
+}
+
+std::string bring_copy(const JobSpec& job, const std::string& folder, const SubmitSink& tell) {
+  return copied_text(bring_folder(job.sync_source.empty() ? "." : job.sync_source, folder,
+                                  as_step(SubmitStep::upload, tell)));
+}
+
+} // namespace
+
+std::string bring_code(const JobSpec& job, const std::string& folder, const SubmitSink& tell) {
+  std::error_code error;
+  if (!fs::create_directory(folder, error)) {
+    throw Error(fmt::format("cannot make {}: {}", printable(folder), error.message()));
+  }
+  if (tell) {
+    tell({.step = SubmitStep::upload});
+  }
+  return job.sync_mode == "git" ? bring_git(job, folder) : bring_copy(job, folder, tell);
+}
+
+} // namespace dtrain

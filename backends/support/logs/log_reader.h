@@ -1,0 +1,48 @@
+// Reads log files (log_format.h), one or a whole gang's in time order.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/support/os/fd.h"
+
+#include <deque>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// One instance's file, which may still grow.
+class LogReader {
+ public:
+  LogReader(Fd file, std::string instance)
+      : file_(std::move(file)), instance_(std::move(instance)) {}
+
+  /// Leaves out all but the last `lines` lines there are now.
+  void skip_to_tail(std::int64_t lines);
+
+  /// The next entry, valid until next(); null where the file has no more now. Damaged ones are left
+  /// out.
+  const LogLine* peek();
+  void next();
+
+ private:
+  bool fill();
+
+  Fd file_;
+  std::string instance_;
+  std::string buffer_;
+  std::size_t at_ = 0; ///< Of the entry after the one peeked at.
+  LogLine line_;
+  bool has_line_ = false;
+};
+
+/// Gives the entries of all readers in time order (k-way merge: O(log k) an entry), those before
+/// `since` left out, up to the time `horizon`. False where the sink wants no more.
+/// They must stay where they are: entries view into them. `held`: set where entries beyond the
+/// horizon are left.
+bool merge_logs(std::deque<LogReader>& readers, Time since, Time horizon, const LogSink& sink,
+                bool& held);
+
+inline constexpr Time k_no_horizon = std::numeric_limits<Time>::max();
+
+} // namespace dtrain

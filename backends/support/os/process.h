@@ -1,0 +1,59 @@
+// Processes named beyond doubt. A pid alone may be another process by now; a pid with its start
+// time (field 22 of /proc/PID/stat, in clock ticks since boot) is one process for ever.
+#pragma once
+
+#include "backends/support/os/fd.h"
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+struct ProcessId {
+  pid_t pid = 0;
+  std::uint64_t start_time = 0;
+
+  bool operator==(const ProcessId&) const = default;
+};
+
+struct ProcessInfo {
+  ProcessId id;
+  pid_t parent = 0;
+  pid_t group = 0;
+  bool zombie = false;
+};
+
+/// From /proc; empty where there is no such process.
+std::optional<ProcessInfo> read_process(pid_t pid);
+
+ProcessId this_process();
+
+/// True until it has ended; a zombie has.
+bool is_running(ProcessId process);
+
+/// A pidfd, readable when the process ends. Empty where it has ended.
+Fd open_process(ProcessId process);
+
+/// False where it has ended.
+bool signal_process(ProcessId process, int signal);
+
+/// All processes below `root`, zombies left out. A process that forks meanwhile may be missed, so a
+/// caller who wants none left repeats until it has no children any more.
+std::vector<ProcessInfo> descendants(pid_t root);
+
+/// Of this start of the machine; empty where the kernel does not say.
+std::string boot_id();
+
+/// Raises this process's limit of open files to what it may have; gives the old one.
+rlimit raise_file_limit();
+
+/// This user's processes with `entry` ("KEY=VALUE") in the environment they were started with.
+std::vector<ProcessId> processes_with_environment(std::string_view entry);
+
+} // namespace dtrain

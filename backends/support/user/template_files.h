@@ -1,0 +1,27 @@
+// A user's own templates, read from their files.
+#pragma once
+
+#include "submit/job_spec.h"
+#include "submit/template/render.h"
+#include "submit/template/templates.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+/// Below config_folder(): BACKEND/NAME there takes the place of the built-in of that name.
+std::filesystem::path template_folder();
+
+/// The built-in ones that `word` names: "kubernetes/job.yaml", the same without its ending, or
+/// "kubernetes" for all of that backend that a user's may replace. Throws NotFound with a hint.
+std::vector<BuiltinTemplate> find_templates(const std::string& word);
+
+/// For the job's backend: what `folder` (which need not exist) holds, over that what the job's
+/// --template name, each a folder such as `folder` or the file of one template, the last first.
+/// Throws UsageError where one of those cannot be read, is no text or takes no built-in's place,
+/// and where a --set is of no use.
+Templates read_templates(const JobSpec& job, const std::filesystem::path& folder);
+
+} // namespace dtrain

@@ -1,0 +1,301 @@
+#include "submit/fields/job_fields.h"
+
+#include "submit/errors.h"
+#include "submit/fields/job_field_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace dtrain {
+namespace {
+
+constexpr int k_max_gpus = 64; ///< More than any machine holds.
+constexpr int k_max_restarts = 1'000'000;
+constexpr int k_max_grace_ms = 3'600'000;
+
+constexpr const char* k_cluster_group = "Cluster";
+
+const std::vector<JobField>& first_fields() {
+  static const std::vector<JobField> all = {
+      {.key = "type",
+       .flags = "",
+       .member = member(&JobSpec::type),
+       .metavar = "TYPE",
+       .help = "What starts and how its instances find each other: tfjob, pytorchjob, mpijob, "
+               "horovodjob, etjob or deepspeedjob",
+       .group = "Job"},
+      {.key = "name",
+       .flags = "--name",
+       .member = member(&JobSpec::name),
+       .metavar = "NAME",
+       .help = "Name of the job, a DNS label (default: one is made up)",
+       .group = "Job"},
+      {.key = "workers",
+       .flags = "--workers",
+       .member = member(&JobSpec::workers),
+       .metavar = "N",
+       .help = "Workers, each one rank of the gang (default: 1)",
+       .group = "Job",
+       .minimum = 1,
+       .maximum = k_max_workers},
+      {.key = "gpus",
+       .flags = "--gpus",
+       .member = member(&JobSpec::gpus),
+       .metavar = "N",
+       .help = "GPUs of each worker; with too few of them a worker runs on the CPU (default: 0)",
+       .group = "Job",
+       .minimum = 0,
+       .maximum = k_max_gpus},
+      {.key = "requireGpus",
+       .flags = "--require-gpus",
+       .member = member(&JobSpec::require_gpus),
+       .metavar = "",
+       .help = "Fail where there are fewer GPUs than --gpus asks for",
+       .group = "Job"},
+      {.key = "env",
+       .flags = "-e,--env",
+       .member = member(&JobSpec::env),
+       .metavar = "KEY=VALUE",
+       .help = "Environment variable of every rank; may be repeated",
+       .group = "Job"},
+      {.key = "workingDir",
+       .flags = "--working-dir",
+       .member = member(&JobSpec::working_dir),
+       .metavar = "DIR",
+       .help = "Folder in which ranks start (default: this one)",
+       .group = "Job",
+       .complete = Complete::directory},
+      {.key = "maxRestarts",
+       .flags = "--max-restarts",
+       .member = member(&JobSpec::max_restarts),
+       .metavar = "N",
+       .help = "Start the whole gang anew after a failure, at most so often (default: 0)",
+       .group = "When a rank fails",
+       .minimum = 0,
+       .maximum = k_max_restarts,
+       .aliases = {"--retry", "--job-backoff-limit"}},
+      {.key = "gracePeriod",
+       .flags = "--grace-period",
+       .member = member(&JobSpec::grace_period_ms),
+       .metavar = "TIME",
+       .help = "Time between TERM and KILL when a gang is ended (default: 1s)",
+       .group = "When a rank fails",
+       .minimum = 0,
+       .maximum = k_max_grace_ms,
+       .duration = true},
+      {.key = "namespace",
+       .flags = "-n,--namespace",
+       .member = member(&JobSpec::namespace_name),
+       .metavar = "NAME",
+       .help = "Namespace of the job (default: the context's, or default)",
+       .group = "Where",
+       .env = "DTRAIN_NAMESPACE"},
+      {.key = "backend",
+       .flags = "-b,--backend",
+       .member = member(&JobSpec::backend),
+       .metavar = "NAME",
+       .help = "Engine that runs the job (default: local)",
+       .group = "Where",
+       .complete = Complete::choices,
+       .env = "DTRAIN_BACKEND"},
+      {.key = "priority",
+       .flags = "-p,--priority",
+       .member = member(&JobSpec::priority),
+       .metavar = "CLASS",
+       .help = "Priority class of the job",
+       .group = "Where"},
+      {.key = "command",
+       .flags = "",
+       .member = member(&JobSpec::command),
+       .metavar = "",
+       .help = "The command that every rank runs, a word an item",
+       .group = "Job"},
+  };
+  return all;
+}
+
+const std::vector<JobField>& container_fields() {
+  static const std::vector<JobField> all = {
+      {.key = "image",
+       .flags = "--image",
+       .member = member(&JobSpec::image),
+       .metavar = "IMAGE",
+       .help = "Container image that the ranks run in; programs of this machine need none",
+       .group = k_cluster_group,
+       .env = "DTRAIN_IMAGE"},
+      {.key = "imagePullPolicy",
+       .flags = "--image-pull-policy",
+       .member = member(&JobSpec::image_pull_policy),
+       .metavar = "POLICY",
+       .help = "When to pull it: Always, IfNotPresent, Never (default: the cluster's)",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "runs no containers"},
+      {.key = "imagePullSecrets",
+       .flags = "--image-pull-secret",
+       .member = member(&JobSpec::image_pull_secrets),
+       .metavar = "NAME",
+       .help = "Secret to pull it with; may be repeated",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "runs no containers"},
+      {.key = "cpu",
+       .flags = "--cpu",
+       .member = member(&JobSpec::cpu),
+       .metavar = "N",
+       .help = "CPUs of each worker, as Kubernetes writes them (4, 500m)",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "sets no CPUs apart"},
+      {.key = "memory",
+       .flags = "--memory",
+       .member = member(&JobSpec::memory),
+       .metavar = "SIZE",
+       .help = "Memory of each worker (16Gi)",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "sets no memory apart"},
+      {.key = "shareMemory",
+       .flags = "--share-memory",
+       .member = member(&JobSpec::share_memory),
+       .metavar = "SIZE",
+       .help = "Size of /dev/shm (default: 2Gi)",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "gives ranks this machine's own /dev/shm"},
+      {.key = "selectors",
+       .flags = "--selector",
+       .member = member(&JobSpec::selectors),
+       .metavar = "KEY=VALUE",
+       .help = "Label that the node must have; may be repeated",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "has one node only"},
+      {.key = "tolerations",
+       .flags = "--toleration",
+       .member = member(&JobSpec::tolerations),
+       .metavar = "KEY[=VALUE][:EFFECT]|all",
+       .help = "Taint that the node may have; may be repeated",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "has one node only"},
+      {.key = "data",
+       .flags = "-d,--data",
+       .member = member(&JobSpec::data),
+       .metavar = "NAME:/PATH",
+       .help =
+           "Data to mount: a name of 'dtrain data list', a persistent volume claim, or where it "
+           "is: nas://SERVER/PATH, oss://BUCKET/PREFIX:/PATH:ro, s3://BUCKET/PREFIX:/PATH:ro, "
+           "csi://DRIVER?KEY=VALUE&…; may be repeated (a bucket is copied before the job starts, "
+           "as 'dtrain data copy' does)",
+       .group = k_cluster_group,
+       .engines = k_local | k_kubernetes},
+      {.key = "dataDirs",
+       .flags = "--data-dir",
+       .member = member(&JobSpec::data_dirs),
+       .metavar = "/NODE/PATH[:/PATH[:ro]]",
+       .help = "Folder of the node to mount, at the same path or another; may be repeated",
+       .group = k_cluster_group,
+       .engines = k_local | k_kubernetes},
+      {.key = "queue",
+       .flags = "--queue",
+       .member = member(&JobSpec::queue),
+       .metavar = "NAME",
+       .help = "Kueue's LocalQueue that admits the job, and in which get says why it waits and its "
+               "position; with --scheduler=volcano, Volcano's queue",
+       .group = k_cluster_group,
+       .engines = k_kubernetes,
+       .not_local = "has no queues"},
+      {.key = "runAsUser",
+       .flags = "--run-as-user",
+       .member = member(&JobSpec::run_as_user),
+       .metavar = "UID",
+       .help = "User of the ranks' processes; 0, root, is refused where Pods are restricted "
+               "(default: 1000)",
+       .group = k_cluster_group,
+       .minimum = 0,
+       .maximum = INT32_MAX,
+       .engines = k_kubernetes,
+       .not_local = "runs jobs as you"},
+  };
+  return all;
+}
+
+} // namespace
+
+const std::vector<JobField>& job_fields() {
+  static const std::vector<JobField> all = [] {
+    std::vector<JobField> fields = first_fields();
+    for (const auto& group : {role_fields(), life_cycle_fields(), code_fields(), container_fields(),
+                              placement_fields()}) {
+      fields.insert(fields.end(), group.begin(), group.end());
+    }
+    return fields;
+  }();
+  return all;
+}
+
+bool is_default(const JobSpec& job, const JobField& field) {
+  static const JobSpec defaults;
+  return std::visit([&](auto member) { return member(job) == member(defaults); }, field.member);
+}
+
+bool is_in_job_file(const JobSpec& job, const JobField& field) {
+  static constexpr std::array<std::string_view, 3> k_always = {"Job", "When a rank fails", "Where"};
+  const bool always = field.key != "type" &&
+                      std::find(k_always.begin(), k_always.end(), field.group) != k_always.end();
+  return always || !is_default(job, field);
+}
+
+void require_engine(const JobSpec& job) {
+  const bool is_local = job.backend == "local";
+  const unsigned engine = is_local                      ? k_local
+                          : job.backend == "kubernetes" ? k_kubernetes
+                                                        : k_everywhere;
+  for (const JobField& field : job_fields()) {
+    if ((field.engines & engine) != 0 || is_default(job, field)) {
+      continue;
+    }
+    const bool elsewhere = (field.engines & k_kubernetes) != 0;
+    const std::string flag = field.flags.substr(field.flags.find("--"));
+    if (!is_local) {
+      throw UsageError(
+          fmt::format("{}: the {} backend {}: leave it out", flag, job.backend,
+                      *field.not_kubernetes != '\0' ? field.not_kubernetes : "cannot do that yet"));
+    }
+    throw UsageError(fmt::format("{}: the local backend {}: leave it out{}", flag,
+                                 *field.not_local != '\0' ? field.not_local : "runs no containers",
+                                 elsewhere ? ", or choose --backend=kubernetes" : ""));
+  }
+}
+
+std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends) {
+  std::vector<Option> options;
+  for (const JobField& field : job_fields()) {
+    if (field.flags.empty()) {
+      continue;
+    }
+    const OptionTarget target =
+        std::visit([&](auto member) { return OptionTarget(&member(job)); }, field.member);
+    options.push_back({.flags = field.flags,
+                       .target = target,
+                       .metavar = field.metavar,
+                       .help = field.help,
+                       .group = field.group,
+                       .complete = field.complete,
+                       .choices = field.choices,
+                       .minimum = field.minimum,
+                       .maximum = field.maximum,
+                       .env = field.env,
+                       .duration = field.duration,
+                       .aliases = field.aliases});
+    if (field.key == "backend") {
+      options.back().choices = backends;
+    }
+  }
+  return options;
+}
+
+} // namespace dtrain

@@ -1,0 +1,89 @@
+// Every field of JobSpec, once: its flag, its key in a job file, its limits and its help. The
+// flags of `dtrain submit`, the job file's reader and writer, the man page and Tab completion are
+// made from this table.
+//
+// `submit -f job.yaml --workers=5` layers them, least first:
+//
+//   parse_options(table, args, ParsePass::all);              // to learn --file, or to be done
+//   job = JobSpec{};                                         // profile's values may go here
+//   parse_options(table, args, ParsePass::environment);
+//   job = read_job_yaml(text, file, std::move(job));
+//   parse_options(table, args, ParsePass::flags);            // --env is appended
+#pragma once
+
+#include "submit/job_spec.h"
+#include "submit/options/option_table.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dtrain {
+
+/// A member of JobSpec, or of one of its roles: call it with a job.
+template <class Value>
+struct Member {
+  Value JobSpec::*of_job = nullptr;
+  RoleOptions JobSpec::*role = nullptr;
+  Value RoleOptions::*of_role = nullptr;
+
+  Value& operator()(JobSpec& job) const {
+    return of_job != nullptr ? job.*of_job : job.*role.*of_role;
+  }
+  const Value& operator()(const JobSpec& job) const {
+    return of_job != nullptr ? job.*of_job : job.*role.*of_role;
+  }
+  bool operator==(const Member&) const = default;
+};
+
+using JobMember =
+    std::variant<Member<std::string>, Member<int>, Member<bool>, Member<std::vector<std::string>>>;
+
+template <class Value>
+JobMember member(Value JobSpec::*of_job) {
+  return Member<Value>{of_job};
+}
+template <class Value>
+JobMember member(RoleOptions JobSpec::*role, Value RoleOptions::*of_role) {
+  return Member<Value>{nullptr, role, of_role};
+}
+
+/// Where a field does what it says; any other engine refuses it by name.
+enum Engines : unsigned { k_nowhere = 0, k_local = 1, k_kubernetes = 2, k_everywhere = ~0U };
+
+struct JobField {
+  std::string key;   ///< In a job file: "maxRestarts".
+  std::string flags; ///< "--max-restarts"; "": the field has no flag (the command, after --).
+  JobMember member;
+  std::string metavar;
+  std::string help;
+  std::string group;
+  std::int64_t minimum = INT64_MIN;
+  std::int64_t maximum = INT64_MAX;
+  bool duration = false;
+  Complete complete = Complete::nothing;
+  const char* env = "";
+  std::vector<std::string> choices = {};
+  std::vector<std::string> aliases = {}; ///< What other programs call the flag.
+  unsigned engines = k_everywhere;
+  const char* not_local = "";      ///< Why the local backend refuses it.
+  const char* not_kubernetes = ""; ///< Why the kubernetes backend does.
+};
+
+/// In the order in which help and job files show them.
+const std::vector<JobField>& job_fields();
+
+/// True where `job` has the field as a JobSpec that nobody touched has it.
+bool is_default(const JobSpec& job, const JobField& field);
+
+/// True where a job file has the field: the few of the first groups always, others where set.
+bool is_in_job_file(const JobSpec& job, const JobField& field);
+
+/// Throws UsageError naming flag and engine for what the job's backend cannot do.
+void require_engine(const JobSpec& job);
+
+/// The flags of `dtrain submit` that set `job`. `backends` are the choices of --backend; empty:
+/// anything.
+std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends = {});
+
+} // namespace dtrain

@@ -1,0 +1,86 @@
+#include "submit/fields/job_field_groups.h"
+
+namespace dtrain {
+namespace {
+
+constexpr const char* k_group = "Life cycle";
+
+} // namespace
+
+std::vector<JobField> life_cycle_fields() {
+  return {
+      {.key = "runningTimeout",
+       .flags = "--running-timeout",
+       .member = member(&JobSpec::running_timeout_ms),
+       .metavar = "TIME",
+       .help = "End the job after this long (default: never)",
+       .group = k_group,
+       .minimum = 0,
+       .maximum = INT32_MAX,
+       .duration = true},
+      {.key = "startingTimeout",
+       .flags = "--starting-timeout",
+       .member = member(&JobSpec::starting_timeout_ms),
+       .metavar = "TIME",
+       .help = "Fail the job where not all of it has started after this long (default: never)",
+       .group = k_group,
+       .minimum = 0,
+       .maximum = INT32_MAX,
+       .duration = true,
+       .engines = k_local, // Which starts all at once or fails.
+       .not_kubernetes = "has no such time (--running-timeout counts the wait for nodes too)"},
+      {.key = "ttlAfterFinished",
+       .flags = "--ttl-after-finished",
+       .member = member(&JobSpec::ttl_after_finished_ms),
+       .metavar = "TIME",
+       .help = "Delete the job so long after its end (default: never)",
+       .group = k_group,
+       .minimum = -1,
+       .maximum = INT32_MAX,
+       .duration = true},
+      {.key = "cleanTaskPolicy",
+       .flags = "--clean-task-policy",
+       .member = member(&JobSpec::clean_task_policy),
+       .metavar = "POLICY",
+       .help = "What is ended once the workers have succeeded: what is Running, All, or None "
+               "(default: Running)",
+       .group = k_group,
+       .choices = {"Running", "All", "None"},
+       .engines = k_local | k_kubernetes},
+      {.key = "minWorkers",
+       .flags = "--min-workers",
+       .member = member(&JobSpec::min_workers),
+       .metavar = "N",
+       .help = "Fewest workers that the job goes on with: on this machine a worker that fails is "
+               "started "
+               "anew, within --max-restarts, and beyond them the others go on without it; the "
+               "bundled trainer goes on from memory; and the fewest that 'dtrain scale' may leave",
+       .group = k_group,
+       .minimum = 0,
+       .maximum = k_max_workers},
+      {.key = "maxWorkers",
+       .flags = "--max-workers",
+       .member = member(&JobSpec::max_workers),
+       .metavar = "N",
+       .help = "Most workers that 'dtrain scale' may make",
+       .group = k_group,
+       .minimum = 0,
+       .maximum = k_max_workers},
+      {.key = "labels",
+       .flags = "-l,--label",
+       .member = member(&JobSpec::labels),
+       .metavar = "KEY=VALUE",
+       .help = "Label of the job, for --selector of list and delete; may be repeated",
+       .group = k_group},
+      {.key = "annotations",
+       .flags = "-a,--annotation",
+       .member = member(&JobSpec::annotations),
+       .metavar = "KEY=VALUE",
+       .help = "Annotation of the job's objects; may be repeated",
+       .group = k_group,
+       .engines = k_kubernetes,
+       .not_local = "has no objects to annotate"},
+  };
+}
+
+} // namespace dtrain

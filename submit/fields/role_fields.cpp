@@ -1,0 +1,175 @@
+#include "submit/fields/job_field_groups.h"
+#include "submit/job_roles.h"
+
+#include <fmt/format.h>
+
+namespace dtrain {
+namespace {
+
+constexpr const char* k_group = "Roles";
+constexpr int k_most_gpus = 64;
+constexpr int k_last_port = 65535;
+constexpr const char* k_own_ports = "gives every process a free port of its own";
+
+struct RoleFlags {
+  const char* name; ///< "ps", of --ps-cpu.
+  const char* what; ///< "each parameter server"
+  RoleOptions JobSpec::*role;
+  bool resources = true;
+  bool image = false;
+  bool port = false;
+  bool selector = true;
+  bool annotation = false;
+};
+
+JobField text_field(const RoleFlags& role, const char* key, const char* flag,
+                    std::string RoleOptions::*part, const char* metavar, std::string help) {
+  return {.key = fmt::format("{}{}", role.name, key),
+          .flags = fmt::format("--{}-{}", role.name, flag),
+          .member = member(role.role, part),
+          .metavar = metavar,
+          .help = std::move(help),
+          .group = k_group,
+          .engines = k_kubernetes};
+}
+
+JobField list_field(const RoleFlags& role, const char* key, const char* flag,
+                    std::vector<std::string> RoleOptions::*part, std::string help) {
+  return {.key = fmt::format("{}{}", role.name, key),
+          .flags = fmt::format("--{}-{}", role.name, flag),
+          .member = member(role.role, part),
+          .metavar = "KEY=VALUE",
+          .help = std::move(help) + "; may be repeated",
+          .group = k_group,
+          .engines = k_kubernetes};
+}
+
+void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
+  if (role.image) {
+    fields.push_back(text_field(role, "Image", "image", &RoleOptions::image, "IMAGE",
+                                fmt::format("Container image of {}", role.what)));
+    fields.back().engines = k_everywhere; // This machine needs none.
+  }
+  if (role.resources) {
+    fields.push_back(text_field(role, "Cpu", "cpu", &RoleOptions::cpu, "N",
+                                fmt::format("CPUs of {}", role.what)));
+    fields.push_back(text_field(role, "CpuLimit", "cpu-limit", &RoleOptions::cpu_limit, "N",
+                                fmt::format("CPUs that {} may use at most", role.what)));
+    fields.push_back(text_field(role, "Memory", "memory", &RoleOptions::memory, "SIZE",
+                                fmt::format("Memory of {}", role.what)));
+    fields.push_back(text_field(role, "MemoryLimit", "memory-limit", &RoleOptions::memory_limit,
+                                "SIZE", fmt::format("Memory that {} may use at most", role.what)));
+    for (auto field = fields.end() - 4; field != fields.end(); ++field) {
+      field->not_local = "sets no limits of CPU and memory";
+    }
+  }
+  if (role.port) {
+    fields.push_back(
+        {.key = fmt::format("{}Port", role.name),
+         .flags = fmt::format("--{}-port", role.name),
+         .member = member(role.role, &RoleOptions::port),
+         .metavar = "PORT",
+         .help = fmt::format("Port of {} in TF_CONFIG (default: a free one)", role.what),
+         .group = k_group,
+         .minimum = 0,
+         .maximum = k_last_port,
+         .engines = k_kubernetes,
+         .not_local = k_own_ports});
+  }
+  if (role.selector) {
+    fields.push_back(list_field(role, "Selectors", "selector", &RoleOptions::selectors,
+                                fmt::format("Label that the node of {} must have", role.what)));
+    fields.back().not_local = "has one node only";
+  }
+  if (role.annotation) {
+    fields.push_back(list_field(role, "Annotations", "annotation", &RoleOptions::annotations,
+                                fmt::format("Annotation of {}", role.what)));
+    fields.back().not_local = "has no objects to annotate";
+  }
+}
+
+} // namespace
+
+std::vector<JobField> role_fields() {
+  std::vector<JobField> fields = {
+      {.key = "ps",
+       .flags = "--ps",
+       .member = member(&JobSpec::ps),
+       .metavar = "N",
+       .help = "Parameter servers besides the workers (default: 0)",
+       .group = k_group,
+       .minimum = 0,
+       .maximum = k_max_workers,
+       .engines = k_local | k_kubernetes},
+      {.key = "psGpus",
+       .flags = "--ps-gpus",
+       .member = member(&JobSpec::ps_gpus),
+       .metavar = "N",
+       .help = "GPUs of each parameter server (default: 0)",
+       .group = k_group,
+       .minimum = 0,
+       .maximum = k_most_gpus,
+       .engines = k_local | k_kubernetes},
+      {.key = "chief",
+       .flags = "--chief",
+       .member = member(&JobSpec::chief),
+       .metavar = "",
+       .help = "A chief besides the workers: TensorFlow's rank 0",
+       .group = k_group,
+       .engines = k_local | k_kubernetes},
+      {.key = "evaluator",
+       .flags = "--evaluator",
+       .member = member(&JobSpec::evaluator),
+       .metavar = "",
+       .help = "A process outside the gang that scores the checkpoints",
+       .group = k_group,
+       .engines = k_local | k_kubernetes},
+      {.key = "nprocPerNode",
+       .flags = "--nproc-per-node",
+       .member = member(&JobSpec::nproc_per_node),
+       .metavar = "N",
+       .help = "pytorchjob: what torchrun, the command of each worker, starts there: a number, "
+               "auto, gpu or cpu",
+       .group = k_group,
+       .engines = k_local | k_kubernetes},
+      {.key = "roleSequence",
+       .flags = "--role-sequence",
+       .member = member(&JobSpec::role_sequence),
+       .metavar = "ROLES",
+       .help = "Order in which roles are started: Worker,PS,Chief,Evaluator",
+       .group = k_group,
+       .engines = k_local | k_kubernetes},
+      {.key = "successPolicy",
+       .flags = "--success-policy",
+       .member = member(&JobSpec::success_policy),
+       .metavar = "POLICY",
+       .help = "Whose success is the job's: AllWorkers, or ChiefWorker for the chief's or worker "
+               "0's (default: ChiefWorker for a tfjob, as with Arena; else AllWorkers)",
+       .group = k_group,
+       .choices = {"AllWorkers", "ChiefWorker"},
+       .engines = k_local | k_kubernetes},
+  };
+  add_role(fields,
+           {.name = "chief", .what = "the chief", .role = &JobSpec::chief_role, .port = true});
+  add_role(fields, {.name = "ps",
+                    .what = "each parameter server",
+                    .role = &JobSpec::ps_role,
+                    .image = true,
+                    .port = true});
+  add_role(fields, {.name = "worker",
+                    .what = "each worker",
+                    .role = &JobSpec::worker_role,
+                    .image = true,
+                    .port = true,
+                    .annotation = true});
+  add_role(fields,
+           {.name = "evaluator", .what = "the evaluator", .role = &JobSpec::evaluator_role});
+  add_role(fields, {.name = "launcher",
+                    .what = "the launcher",
+                    .role = &JobSpec::launcher_role,
+                    .resources = false,
+                    .annotation = true});
+  return fields;
+}
+
+} // namespace dtrain

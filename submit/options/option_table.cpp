@@ -1,0 +1,399 @@
+#include "submit/options/option_table.h"
+
+#include "submit/errors.h"
+#include "submit/options/duration.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <type_traits>
+
+namespace dtrain {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+/// Where a value came from, as a message names it: "--workers=0", "DTRAIN_WORKERS=0".
+struct Given {
+  std::string where;
+  std::string value;
+};
+
+std::string did_you_mean(std::string_view word, const Strings& known) {
+  const auto hit = nearest(word, known);
+  return hit ? fmt::format(": did you mean {}?", *hit) : std::string();
+}
+
+[[noreturn]] void refuse(const Given& given, std::string_view why) {
+  throw UsageError(fmt::format("{}: {}", printable(given.where), why));
+}
+
+template <typename Number>
+std::string range_text(const Option& option) {
+  const auto limit = std::numeric_limits<Number>::max();
+  const bool low = option.minimum != INT64_MIN;
+  const bool high = option.maximum != INT64_MAX;
+  if (low && !high && std::is_same_v<Number, int>) {
+    return fmt::format("must be between {} and {}", option.minimum, limit);
+  }
+  if (low && high) {
+    return fmt::format("must be between {} and {}", option.minimum, option.maximum);
+  }
+  return low    ? fmt::format("must be {} or more", option.minimum)
+         : high ? fmt::format("must be {} or less", option.maximum)
+                : fmt::format("must be between {} and {}", std::numeric_limits<Number>::lowest(),
+                              limit);
+}
+
+template <typename Number>
+Number parse_number(const Option& option, const Given& given) {
+  Number number{};
+  const char* begin = given.value.data();
+  const char* end = begin + given.value.size();
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  if (error == std::errc::result_out_of_range && stop == end) {
+    refuse(given, range_text<Number>(option));
+  }
+  if (error != std::errc() || stop != end || given.value.empty()) {
+    refuse(given, std::is_integral_v<Number> ? "not a whole number" : "not a number");
+  }
+  bool inside = false;
+  if constexpr (std::is_integral_v<Number>) {
+    inside = number >= option.minimum && number <= option.maximum;
+  } else {
+    inside = std::isfinite(number) && number >= static_cast<Number>(option.minimum) &&
+             number <= static_cast<Number>(option.maximum);
+  }
+  if (!inside) {
+    refuse(given, range_text<Number>(option));
+  }
+  return number;
+}
+
+bool parse_bool(const Given& given) {
+  static const Strings yes = {"true", "1", "yes", "on"};
+  static const Strings no = {"false", "0", "no", "off"};
+  const bool is_yes = std::find(yes.begin(), yes.end(), given.value) != yes.end();
+  const bool is_no = std::find(no.begin(), no.end(), given.value) != no.end();
+  if (!is_yes && !is_no) {
+    refuse(given, "must be true or false");
+  }
+  return is_yes;
+}
+
+void check_choice(const Option& option, const Given& given) {
+  const Strings& choices = option.choices;
+  if (choices.empty() || std::find(choices.begin(), choices.end(), given.value) != choices.end()) {
+    return;
+  }
+  refuse(given, fmt::format("must be one of {}{}", fmt::join(choices, ", "),
+                            did_you_mean(given.value, choices)));
+}
+
+int parse_milliseconds(const Option& option, const Given& given) {
+  const auto duration = parse_duration(given.value);
+  if (!duration) {
+    refuse(given, "must be a duration such as 500ms, 10s, 5m or 1h");
+  }
+  if (duration->count() < option.minimum ||
+      duration->count() > std::min<std::int64_t>(option.maximum, INT_MAX)) {
+    refuse(given, fmt::format("must be between {} and {}",
+                              format_duration(std::chrono::milliseconds(option.minimum)),
+                              format_duration(std::chrono::milliseconds(option.maximum))));
+  }
+  return static_cast<int>(duration->count());
+}
+
+/// A value checked and ready, applied only when all of them are good.
+using Assignment = std::function<void()>;
+
+Assignment prepare(const Option& option, const Given& given) {
+  return std::visit(
+      [&](auto* target) -> Assignment {
+        using Value = std::remove_pointer_t<decltype(target)>;
+        if constexpr (std::is_same_v<Value, int>) {
+          const int value = option.duration ? parse_milliseconds(option, given)
+                                            : parse_number<int>(option, given);
+          return [target, value] { *target = value; };
+        } else if constexpr (std::is_same_v<Value, bool>) {
+          return [target, value = parse_bool(given)] { *target = value; };
+        } else if constexpr (std::is_arithmetic_v<Value>) {
+          return [target, value = parse_number<Value>(option, given)] { *target = value; };
+        } else {
+          check_choice(option, given);
+          if constexpr (std::is_same_v<Value, Strings>) {
+            return [target, value = given.value] { target->push_back(value); };
+          } else {
+            return [target, value = given.value] { *target = value; };
+          }
+        }
+      },
+      option.target);
+}
+
+/// CLI11 takes `--flag=` as `--flag` with its value to come. No argument can hold a NUL byte, so
+/// one marks the empty value on the way in and goes on the way out.
+constexpr char k_empty_mark = '\0';
+
+std::string mark_empty_value(const std::string& arg) {
+  const bool empty_value = arg.starts_with("--") && arg.ends_with('=');
+  return empty_value ? arg + k_empty_mark : arg;
+}
+
+std::string unmark(std::string value) {
+  if (value.ends_with(k_empty_mark)) {
+    value.pop_back();
+  }
+  return value;
+}
+
+/// What the command line holds, still as text.
+struct RawArguments {
+  std::vector<Strings> values; ///< By option of the table.
+  Strings others;              ///< Positionals, and flags that nobody knows.
+  bool help = false;
+};
+
+/// "--dry-run" as "--dry-run=client".
+std::string with_implied_value(const CommandTable& command, const std::string& arg) {
+  for (const Option& option : command.options) {
+    if (!option.implied.empty() && arg == option.long_flag()) {
+      return arg + "=" + option.implied;
+    }
+  }
+  return arg;
+}
+
+RawArguments split_arguments(const CommandTable& command, const Strings& args) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  const CLI::Option* help = app.add_flag("-h,--help");
+  std::vector<const CLI::Option*> handles;
+  for (const Option& option : command.options) {
+    std::string flags = option.flags;
+    for (const std::string& alias : option.aliases) {
+      flags += "," + alias;
+    }
+    if (option.positional) {
+      handles.push_back(nullptr); // taken from the rest, where CLI11 leaves them in order
+    } else if (option.is_switch()) {
+      handles.push_back(app.add_flag(flags)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
+    } else {
+      handles.push_back(app.add_option(flags)
+                            ->type_size(1)
+                            ->expected(1)
+                            ->allow_extra_args(false)
+                            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
+    }
+  }
+  Strings reversed; // as CLI11 takes them
+  std::transform(
+      args.rbegin(), args.rend(), std::back_inserter(reversed),
+      [&](const std::string& arg) { return mark_empty_value(with_implied_value(command, arg)); });
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ArgumentMismatch&) {
+    throw UsageError(fmt::format("flag {} needs a value", printable(args.back())));
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(printable(error.what()));
+  }
+  RawArguments raw;
+  raw.help = help->count() > 0;
+  for (const CLI::Option* handle : handles) {
+    Strings& values = raw.values.emplace_back();
+    if (handle != nullptr) {
+      std::transform(handle->results().begin(), handle->results().end(), std::back_inserter(values),
+                     unmark);
+    }
+  }
+  for (const std::string& other : app.remaining()) {
+    raw.others.push_back(unmark(other));
+  }
+  return raw;
+}
+
+bool is_flag(const std::string& arg) { return arg.starts_with('-') && arg != "-"; }
+
+void require_known_flags(const CommandTable& command, const Strings& others) {
+  const auto unknown = std::find_if(others.begin(), others.end(), is_flag);
+  if (unknown == others.end()) {
+    return;
+  }
+  Strings known = {"--help"};
+  for (const Option& option : command.options) {
+    if (!option.positional) {
+      known.push_back(option.long_flag());
+    }
+  }
+  const std::string flag = unknown->substr(0, unknown->find('='));
+  const std::string hint = did_you_mean(flag, known);
+  if (hint.empty() && command.takes_command && unknown != others.begin()) {
+    throw UsageError(fmt::format("unknown flag {}: the command and its own flags go after --, as "
+                                 "in -- COMMAND {}",
+                                 printable(flag), printable(*unknown)));
+  }
+  throw UsageError(fmt::format("unknown flag {}{}", printable(flag),
+                               hint.empty() ? ": --help lists those there are" : hint));
+}
+
+/// Hands the words that are no flags to the positionals, in order.
+void assign_positionals(const CommandTable& command, RawArguments& raw) {
+  auto word = raw.others.begin();
+  for (std::size_t i = 0; i < command.options.size(); ++i) {
+    const Option& option = command.options[i];
+    if (!option.positional) {
+      continue;
+    }
+    const bool many = std::holds_alternative<Strings*>(option.target);
+    while (word != raw.others.end() && (many || raw.values[i].empty())) {
+      raw.values[i].push_back(*word++);
+    }
+  }
+  if (word != raw.others.end()) {
+    throw UsageError(fmt::format("unexpected argument '{}'{}", printable(*word),
+                                 command.takes_command ? fmt::format(": the command goes after --, "
+                                                                     "as in -- {}",
+                                                                     printable(*word))
+                                                       : std::string()));
+  }
+}
+
+} // namespace
+
+Strings Option::flag_list() const {
+  Strings list;
+  for (std::size_t begin = 0; begin <= flags.size();) {
+    const std::size_t end = std::min(flags.find(',', begin), flags.size());
+    list.push_back(flags.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return list;
+}
+
+const Option* CommandTable::find(const std::string& flag) const {
+  const auto found = std::find_if(options.begin(), options.end(), [&](const Option& option) {
+    const Strings flags = option.flag_list();
+    return std::find(flags.begin(), flags.end(), flag) != flags.end() ||
+           std::find(option.aliases.begin(), option.aliases.end(), flag) != option.aliases.end();
+  });
+  return found == options.end() ? nullptr : &*found;
+}
+
+std::string Option::long_flag() const {
+  const Strings list = flag_list();
+  return *std::max_element(list.begin(), list.end(),
+                           [](const auto& a, const auto& b) { return a.size() < b.size(); });
+}
+
+bool parse_options(const CommandTable& command, const Strings& args, ParsePass pass) {
+  const auto separator = std::find(args.begin(), args.end(), "--");
+  RawArguments raw = split_arguments(command, Strings(args.begin(), separator));
+  if (raw.help) {
+    return false;
+  }
+  require_known_flags(command, raw.others);
+  if (separator != args.end() && !command.takes_command) {
+    raw.others.insert(raw.others.end(), separator + 1, args.end());
+  }
+  assign_positionals(command, raw);
+
+  std::vector<Assignment> assignments;
+  for (std::size_t i = 0; i < command.options.size(); ++i) {
+    const Option& option = command.options[i];
+    const char* from_env = option.env.empty() ? nullptr : std::getenv(option.env.c_str());
+    const bool env_set = from_env != nullptr && *from_env != '\0';
+    if (env_set && pass != ParsePass::flags && raw.values[i].empty()) {
+      assignments.push_back(
+          prepare(option, {fmt::format("{}={}", option.env, from_env), from_env}));
+    }
+    if (raw.values[i].empty() && !env_set && option.required) {
+      std::string what = option.help;
+      what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
+      throw UsageError(fmt::format("{} is missing: {}", option.long_flag(), what));
+    }
+    if (!raw.values[i].empty() && !option.refusal.empty()) {
+      throw UsageError(fmt::format("{}: {}", option.long_flag(), option.refusal));
+    }
+    for (const std::string& value : raw.values[i]) {
+      if (pass != ParsePass::environment) {
+        const std::string where = option.positional
+                                      ? fmt::format("{} '{}'", option.flags, value)
+                                      : fmt::format("{}={}", option.long_flag(), value);
+        assignments.push_back(prepare(option, {where, value}));
+      }
+    }
+  }
+  for (const Assignment& assign : assignments) {
+    assign();
+  }
+  if (command.takes_command && command.rest != nullptr && separator != args.end() &&
+      pass != ParsePass::environment) {
+    command.rest->assign(separator + 1, args.end());
+  }
+  return true;
+}
+
+namespace {
+
+/// Damerau-Levenshtein distance in its optimal-alignment form: three rows of the edit matrix.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);
+  std::vector<std::size_t> above(b.size() + 1);
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(above.begin(), above.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + change});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
+    }
+    before.swap(above);
+    above.swap(row);
+  }
+  return above[b.size()];
+}
+
+constexpr std::size_t k_longest_slip = 64; ///< Longer words are not typed by hand.
+constexpr std::size_t k_letters_an_edit = 3;
+constexpr std::size_t k_shortest_prefix = 2;
+
+} // namespace
+
+std::optional<std::string> nearest(std::string_view word, const Strings& known) {
+  if (word.size() > k_longest_slip) {
+    return std::nullopt;
+  }
+  const std::string_view bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  const std::size_t allowed = std::max<std::size_t>(1, bare.size() / k_letters_an_edit);
+  std::optional<std::string> best;
+  std::size_t best_distance = allowed + 1;
+  for (const std::string& candidate : known) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance && distance < candidate.size()) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  if (best || bare.size() < k_shortest_prefix) {
+    return bare.size() < k_shortest_prefix ? std::nullopt : best;
+  }
+  const auto begins_so = [&](const std::string& candidate) { return candidate.starts_with(word); };
+  if (std::count_if(known.begin(), known.end(), begins_so) == 1) {
+    return *std::find_if(known.begin(), known.end(), begins_so);
+  }
+  return std::nullopt;
+}
+
+} // namespace dtrain

@@ -1,0 +1,114 @@
+#include "submit/template/quote.h"
+
+#include "submit/errors.h"
+#include "submit/options/utf8.h"
+#include "submit/text/base64.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+namespace dtrain {
+namespace {
+
+constexpr std::string_view k_sh_plain =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:,+@%=";
+
+/// True where sh takes `text` for one word wherever it stands: no reserved word (all letters),
+/// no assignment (a name and '='), no file descriptor (all digits), nothing to expand.
+bool is_plain_sh(std::string_view text) {
+  if (text.find_first_not_of(k_sh_plain) != std::string_view::npos) {
+    return false;
+  }
+  const std::size_t mark = text.find_first_of("-./:,+@%");
+  return mark != std::string_view::npos && mark < text.find('=');
+}
+
+/// What is neither printed raw by every YAML emitter nor kept raw by every parser: controls,
+/// DEL and C1, the line separators that YAML 1.1 folds, byte order marks and non-characters.
+bool needs_yaml_escape(char32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029 ||
+         code == 0xFEFF || (code & 0xFFFEU) == 0xFFFE;
+}
+
+std::string yaml_escape(char32_t code) {
+  const auto value = static_cast<std::uint32_t>(code);
+  return value <= 0xFF     ? fmt::format("\\x{:02X}", value)
+         : value <= 0xFFFF ? fmt::format("\\u{:04X}", value)
+                           : fmt::format("\\U{:08X}", value);
+}
+
+} // namespace
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = decode_utf8(text).length;
+    if (length == 0) {
+      return false;
+    }
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string quote_sh(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) {
+    throw UsageError(fmt::format("'{}' holds a NUL byte, which no argument can", printable(text)));
+  }
+  if (is_plain_sh(text)) {
+    return std::string(text);
+  }
+  std::string out = "'";
+  for (const char c : text) {
+    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return out + "'";
+}
+
+std::string quote_yaml(std::string_view text) {
+  if (!is_utf8(text)) {
+    return fmt::format("!!binary \"{}\"", base64_encode(text));
+  }
+  std::string out = "\"";
+  while (!text.empty()) {
+    const Utf8Char next = decode_utf8(text);
+    if (next.code == '"' || next.code == '\\') {
+      out += '\\';
+      out += static_cast<char>(next.code);
+    } else if (next.code == '\n') {
+      out += "\\n";
+    } else if (next.code == '\t') {
+      out += "\\t";
+    } else if (needs_yaml_escape(next.code)) {
+      out += yaml_escape(next.code);
+    } else {
+      out += text.substr(0, next.length);
+    }
+    text.remove_prefix(next.length);
+  }
+  return out + "\"";
+}
+
+std::string quote_json(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const Utf8Char next = decode_utf8(text);
+    if (next.length == 0) {
+      throw UsageError(fmt::format("'{}' is not UTF-8, which JSON needs", printable(text)));
+    }
+    if (next.code == '"' || next.code == '\\') {
+      out += '\\';
+      out += static_cast<char>(next.code);
+    } else if (next.code < 0x20 || next.code == 0x7F) {
+      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(next.code));
+    } else {
+      out += text.substr(0, next.length);
+    }
+    text.remove_prefix(next.length);
+  }
+  return out + "\"";
+}
+
+} // namespace dtrain

@@ -1,0 +1,217 @@
+#include "submit/template/templates.h"
+
+#include "submit/errors.h"
+#include "submit/options/option_table.h"
+#include "submit/template/render.h"
+#include "submit/template/template_scan.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace dtrain {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_ranks = "ranks"; ///< The local backend's list.
+
+bool is_variable(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+/// A whole number as JSON and YAML write it: no sign but '-', no leading zeros.
+std::optional<std::int64_t> whole_number(const std::string& text) {
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const bool canonical = error == std::errc() && stop == end && std::to_string(number) == text;
+  return canonical ? std::optional(number) : std::nullopt;
+}
+
+json value_of(const std::string& text) {
+  if (text == "true" || text == "false") {
+    return text == "true";
+  }
+  if (const auto number = whole_number(text)) {
+    return *number;
+  }
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    if (json quoted = json::parse(text, nullptr, false); quoted.is_string()) {
+      return quoted;
+    }
+  }
+  return text;
+}
+
+[[noreturn]] void fail(const UserTemplate& own, const std::string& message) {
+  throw UsageError(fmt::format("{}: {}", printable(own.path), message));
+}
+
+/// True for what dtrain finds the job by: `key` of the map at `path`.
+bool is_identity(const std::string& path, const std::string& key) {
+  if (path.empty()) {
+    return key == "apiVersion" || key == "kind" || key == "name" || key == "namespace";
+  }
+  if (path == "metadata") {
+    return key == "name" || key == "namespace";
+  }
+  return key.starts_with("dtrain/") || key == "app.kubernetes.io/managed-by" || key == "instance";
+}
+
+std::string scalar(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
+
+/// What `built_in` says of whose the job is, `own` must say too.
+void require_identity(const UserTemplate& file, const YAML::Node& built_in, const YAML::Node& own,
+                      const std::string& path) {
+  for (const auto& entry : built_in) {
+    const std::string key = scalar(entry.first);
+    const std::string at = path.empty() ? key : fmt::format("{}.{}", path, key);
+    const YAML::Node other = own.IsMap() ? own[key] : YAML::Node();
+    const std::string wanted = scalar(entry.second);
+    if (!wanted.empty() && is_identity(path, key) && (!other || scalar(other) != wanted)) {
+      fail(file, fmt::format("{} must stay '{}': dtrain finds the job by it", printable(at),
+                             printable(wanted)));
+    }
+    if (entry.second.IsMap()) {
+      require_identity(file, entry.second, other ? other : YAML::Node(), at);
+    }
+    if (at == k_ranks) {
+      if (!other || !other.IsSequence() || other.size() != entry.second.size()) {
+        fail(file, fmt::format("{} must stay the list of all {}", at, entry.second.size()));
+      }
+      for (std::size_t i = 0; i < other.size(); ++i) {
+        require_identity(file, entry.second[i], other[i], fmt::format("{}[{}]", at, i));
+      }
+    }
+  }
+}
+
+void add_names(const json& data, std::vector<std::string>& names) {
+  if (data.is_object()) {
+    for (const auto& [key, value] : data.items()) {
+      names.push_back(key);
+      add_names(value, names);
+    }
+  } else if (data.is_array()) {
+    for (const auto& value : data) {
+      add_names(value, names);
+    }
+  }
+}
+
+/// Of a section that this job does not enter, no tag is looked up: there a name must at least be
+/// one that some job has, which are those of the built-in template.
+void require_known_names(const UserTemplate& own, const BuiltinTemplate& built_in,
+                         const json& data) {
+  std::vector<std::string> known = {"."};
+  add_names(data, known);
+  for (const TemplateTag& tag : scan_template(built_in.name, built_in.text)) {
+    known.push_back(tag.name);
+  }
+  for (const TemplateTag& tag : scan_template(own.path, own.text)) {
+    const bool has_name =
+        tag.kind != TemplateTag::Kind::comment && tag.kind != TemplateTag::Kind::close;
+    if (has_name && std::find(known.begin(), known.end(), tag.name) == known.end()) {
+      const auto near = nearest(tag.name, known);
+      throw UsageError(fmt::format("{}:{}: {} has no value here; {}", printable(own.path), tag.line,
+                                   tag.text(),
+                                   near ? fmt::format("did you mean {{{{{}}}}}?", *near)
+                                        : fmt::format("--set={}=VALUE gives it one", tag.name)));
+    }
+  }
+}
+
+YAML::Node load(const UserTemplate& file, const std::string& text) {
+  try {
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    const std::size_t line = static_cast<std::size_t>(std::max(error.mark.line, 0));
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < line && begin != std::string::npos; ++i) {
+      begin = text.find('\n', begin);
+      begin += begin == std::string::npos ? 0 : 1;
+    }
+    const std::string row =
+        begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
+    fail(file, fmt::format("what it becomes is no YAML: {} at '{}'", printable(error.msg),
+                           printable(row)));
+  }
+}
+
+} // namespace
+
+json template_values(const std::vector<std::string>& texts) {
+  json values = json::object();
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    const std::string key = text.substr(0, equals);
+    if (equals == std::string::npos || !is_variable(key)) {
+      throw UsageError(fmt::format("--set={}: KEY=VALUE is expected, KEY of letters, digits and "
+                                   "'_'",
+                                   printable(text)));
+    }
+    values[key] = value_of(text.substr(equals + 1));
+  }
+  return values;
+}
+
+std::string fill_template(const Templates& templates, const std::string& name, const json& data) {
+  const BuiltinTemplate& built_in = builtin_template(name);
+  const auto found = templates.own.find(name);
+  if (found == templates.own.end()) {
+    return render_template(name, built_in.text, data);
+  }
+  const UserTemplate& own = found->second;
+  json all = template_values(templates.values);
+  for (const auto& [key, value] : all.items()) {
+    if (data.contains(key)) {
+      throw UsageError(fmt::format("--set={0}: {0} is a variable of {1} already: choose another "
+                                   "name",
+                                   key, name));
+    }
+  }
+  all.update(data);
+  require_known_names(own, built_in, all);
+  std::string text = render_template(own.path, own.text, all);
+  if (template_kind(name) == TemplateKind::yaml) {
+    const YAML::Node root = load(own, text);
+    require_identity(own, YAML::Load(render_template(name, built_in.text, data)), root, "");
+  }
+  return text;
+}
+
+void require_values_used(const Templates& templates) {
+  std::vector<std::string> known;
+  for (const auto& [name, own] : templates.own) {
+    for (const TemplateTag& tag : scan_template(own.path, own.text)) {
+      known.push_back(tag.name);
+    }
+  }
+  const json values = template_values(templates.values);
+  for (const auto& [key, value] : values.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) {
+      continue;
+    }
+    if (templates.own.empty()) {
+      throw UsageError(fmt::format("--set={}: the built-in templates have no variables of yours: "
+                                   "give a template of your own with --template",
+                                   key));
+    }
+    const auto near = nearest(key, known);
+    throw UsageError(fmt::format("--set={}: no template of yours has {{{{{}}}}}{}", key, key,
+                                 near ? fmt::format("; did you mean '{}'?", *near) : ""));
+  }
+}
+
+bool is_fillable(std::string_view name) {
+  return name != "local/ssh.sh" && name != "local/deepspeed.sh";
+}
+
+} // namespace dtrain

@@ -1,0 +1,43 @@
+// The templates that a job is made from: the built-in ones, and those that a user put in their
+// place, with the variables of --set. Pure: backends/support/user/template_files.h reads the files.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+struct UserTemplate {
+  std::string path; ///< Where it was read, for messages.
+  std::string text;
+};
+
+struct Templates {
+  std::map<std::string, UserTemplate, std::less<>> own; ///< By name: "kubernetes/job.yaml".
+  std::vector<std::string> values;                      ///< KEY=VALUE of --set.
+};
+
+/// The variables that --set gives: whole numbers, true and false as such, JSON's "…" as the text
+/// that it quotes, all else as the text that it is; of a key given twice the last. Throws
+/// UsageError naming the flag where a KEY is no variable's name.
+nlohmann::json template_values(const std::vector<std::string>& texts);
+
+/// Fills the template of that name in with `data` and the values. Throws UsageError
+/// - as render_template does, with the file that the template came from,
+/// - for a value that has the name of one of the data's,
+/// - where a user's template lost what tells the job from others: its kind, name and namespace,
+///   the labels and annotations of dtrain's own, the local backend's list of ranks.
+std::string fill_template(const Templates& templates, const std::string& name,
+                          const nlohmann::json& data);
+
+/// Throws UsageError for a value that none of the user's templates mentions.
+void require_values_used(const Templates& templates);
+
+/// False for the few that are no part of a job's plan: what they are is the same for all jobs.
+bool is_fillable(std::string_view name);
+
+} // namespace dtrain

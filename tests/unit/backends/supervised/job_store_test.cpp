@@ -1,0 +1,212 @@
+#include "backends/supervised/job_store.h"
+
+#include "../temporary_folder.h"
+#include "backends/support/os/files.h"
+#include "submit/errors.h"
+
+#include <doctest/doctest.h>
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+namespace dtrain {
+namespace {
+
+const JobRef k_job{"default", "train"};
+
+JobRecord example_record() {
+  JobRecord record;
+  auto& job = record.status;
+  job.name = "train";
+  job.namespace_name = "default";
+  job.trainer = "DTRAINJOB";
+  job.priority = "high";
+  job.phase = Phase::failed;
+  job.created = 1'795'231'440'000'000'001;
+  job.started = 1'795'231'441'000'000'000;
+  job.gpus_requested = 4;
+  job.node = "host";
+  job.uid = "0123";
+  job.restarts = 2;
+  job.reason = "worker-1 ended";
+  InstanceStatus instance;
+  instance.name = "worker-0";
+  instance.phase = Phase::failed;
+  instance.started = job.started;
+  instance.is_chief = true;
+  instance.pid = 42;
+  instance.signal = 9;
+  job.instances.push_back(instance);
+  job.cause = job_failure("host", "worker-1 ended");
+  job.cause->last_stderr = {"plain", "\xff\x01 odd"};
+  record.owner = {"host", "boot", {10, 1'000'000'000'000}, {11, 12}, 500};
+  return record;
+}
+
+JobFolder publish(const JobStore& store, const JobRef& job) {
+  auto folder = store.stage();
+  auto record = example_record();
+  record.status.name = job.name;
+  folder.set_record(record);
+  CHECK(store.publish(folder, job));
+  return folder;
+}
+
+TEST_CASE("a job's record reads back as it was written") {
+  const auto record = example_record();
+  const auto found = read_job_record(write_job_record(record));
+  REQUIRE(found);
+  CHECK(found->owner == record.owner);
+  CHECK(found->status.created == record.status.created);
+  CHECK(found->status.phase == Phase::failed);
+  CHECK(found->status.restarts == 2);
+  REQUIRE(found->status.instances.size() == 1);
+  CHECK(found->status.instances[0].signal == 9);
+  CHECK(!found->status.instances[0].exit_code);
+  REQUIRE(found->status.cause);
+  CHECK(found->status.cause->last_stderr ==
+        std::vector<std::string>{"plain", printable("\xff\x01 odd")});
+}
+
+TEST_CASE("a record cut short anywhere is taken for none, and its head for a head only if whole") {
+  const auto text = write_job_record(example_record());
+  const auto instances = text.find("\"instances\"");
+  for (std::size_t size = 0; size < text.size() - 2; ++size) {
+    CHECK(!read_job_record(text.substr(0, size)));
+    if (size > instances + 16) {
+      CHECK(read_job_record_head(text.substr(0, size)));
+    }
+  }
+}
+
+TEST_CASE("a job appears whole and private, under a name that only one can have") {
+  const test::TemporaryFolder temporary;
+  const JobStore store(temporary / "state/dtrain");
+  CHECK(!store.open(k_job));
+  const auto folder = publish(store, k_job);
+  REQUIRE(store.open(k_job));
+  CHECK(store.open(k_job)->record());
+  struct stat info {};
+  stat(store.job_path(k_job).c_str(), &info);
+  CHECK((info.st_mode & 0777) == 0700);
+  stat((store.job_path(k_job) + "/status.json").c_str(), &info);
+  CHECK((info.st_mode & 0777) == 0600);
+
+  auto second = store.stage();
+  second.set_record(example_record());
+  CHECK(!store.publish(second, k_job));
+  store.discard(second);
+  CHECK(store.remove(folder, k_job));
+  CHECK(!store.open(k_job));
+  CHECK(std::filesystem::is_empty(temporary / "state/dtrain/staging"));
+}
+
+TEST_CASE("removing a job leaves alone another that took its name meanwhile") {
+  const test::TemporaryFolder temporary;
+  const JobStore store(temporary / "dtrain");
+  const auto first = publish(store, k_job);
+  CHECK(store.remove(first, k_job));
+  publish(store, k_job);
+  CHECK(!store.remove(first, k_job));
+  CHECK(store.open(k_job));
+}
+
+TEST_CASE("what a crashed submission left is cleared by the next, what one at work has is not") {
+  const test::TemporaryFolder temporary;
+  const JobStore store(temporary / "dtrain");
+  const auto mine = store.stage();
+  const auto waste = temporary / "dtrain/staging/999999999.1.0";
+  std::filesystem::create_directories(waste + "/logs");
+  const auto next = store.stage();
+  CHECK(!std::filesystem::exists(waste));
+  CHECK(std::filesystem::exists(mine.path()));
+}
+
+TEST_CASE("a state folder that is not ours is refused with what to do") {
+  const test::TemporaryFolder temporary;
+  const auto root = temporary / "dtrain";
+  std::filesystem::create_directory(root);
+  SUBCASE("writable by others") {
+    chmod(root.c_str(), 0777);
+    CHECK_THROWS_WITH_AS(JobStore(root).stage(), doctest::Contains("writable by other users"),
+                         Error);
+  }
+  SUBCASE("a link") {
+    std::filesystem::rename(root, temporary / "elsewhere");
+    std::filesystem::create_directory_symlink(temporary / "elsewhere", root);
+    CHECK_THROWS_WITH_AS(JobStore(root).stage(), doctest::Contains("is not a folder but a link"),
+                         Error);
+  }
+  SUBCASE("a file") {
+    std::filesystem::remove(root);
+    temporary.write("dtrain", "");
+    CHECK_THROWS_AS(JobStore(root).stage(), Error);
+  }
+  SUBCASE("somebody else's") {
+    if (geteuid() == 0) {
+      REQUIRE(chown(root.c_str(), 12345, 12345) == 0);
+      CHECK_THROWS_WITH_AS(JobStore(root).stage(), doctest::Contains("belongs to user 12345"),
+                           Error);
+    }
+  }
+}
+
+TEST_CASE("no name leads out of the state folder") {
+  const test::TemporaryFolder temporary;
+  const JobStore store(temporary / "dtrain");
+  publish(store, k_job);
+  for (const char* name : {"", ".", "..", "../train", "a/b", "../../default/train"}) {
+    CHECK(!store.open({"default", name}));
+    CHECK(!store.open({name, "train"}));
+  }
+}
+
+TEST_CASE("listing gives the heads of a namespace or of all, damaged ones as such") {
+  const test::TemporaryFolder temporary;
+  const JobStore store(temporary / "dtrain");
+  publish(store, k_job);
+  publish(store, {"other", "b"});
+  const auto damaged = publish(store, {"other", "c"});
+  damaged.write("status.json", "");
+  int heads = 0;
+  int broken = 0;
+  const auto count = [&](const JobRef&, const std::optional<JobRecordHead>& head) {
+    ++(head ? heads : broken);
+  };
+  store.for_each("other", count);
+  CHECK(heads == 1);
+  CHECK(broken == 1);
+  store.for_each("", count);
+  CHECK(heads == 3);
+  store.for_each("none", count);
+  CHECK(heads == 3);
+}
+
+TEST_CASE("a record that cannot be written leaves the old one, and nothing else") {
+  const test::TemporaryFolder temporary;
+  const JobStore store(temporary / "dtrain");
+  const auto folder = publish(store, k_job);
+  folder.reserve_last_record(16384);
+  auto record = example_record();
+  record.status.phase = Phase::succeeded;
+  // A limit of file size fails as a full disk does.
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  auto* const handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{8, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  CHECK_THROWS_AS(folder.set_record(record), Error);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  CHECK(folder.record()->status.phase == Phase::failed);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    CHECK(entry.path().filename().string().find(".status.json.") == std::string::npos);
+  }
+  folder.set_last_record(record);
+  CHECK(folder.record()->status.phase == Phase::succeeded);
+  CHECK(!std::filesystem::exists(folder.path() + "/.status.spare"));
+}
+
+} // namespace
+} // namespace dtrain

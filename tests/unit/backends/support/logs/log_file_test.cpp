@@ -1,0 +1,117 @@
+#include "backends/support/logs/log_file.h"
+
+#include "../../temporary_folder.h"
+
+#include <doctest/doctest.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+namespace dtrain {
+namespace {
+
+constexpr Time k_second = 1'000'000'000;
+
+struct LogFixture {
+  test::TemporaryFolder folder;
+  std::string path = folder / "worker-0.0.log";
+  LogFile log{Fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600))};
+
+  std::string text() const { return test::read_text(path); }
+};
+
+TEST_CASE_FIXTURE(LogFixture, "a log line is what Kubernetes would have written") {
+  log.write(Stream::out, "hello\n", 1'795'231'440 * k_second + 123'456'789);
+  CHECK(text() == "2026-11-21T03:24:00.123456789Z stdout F hello\n");
+}
+
+TEST_CASE_FIXTURE(LogFixture, "lines cut by a read come out whole, empty ones too") {
+  log.write(Stream::err, "one\n\ntw", k_second);
+  log.write(Stream::err, "o\n", 2 * k_second);
+  CHECK(text() == "1970-01-01T00:00:01.000000000Z stderr F one\n"
+                  "1970-01-01T00:00:01.000000000Z stderr F \n"
+                  "1970-01-01T00:00:02.000000000Z stderr F two\n");
+}
+
+TEST_CASE_FIXTURE(LogFixture, "a line without an end shows as a part, and its rest ends it") {
+  log.write(Stream::out, "50 %", k_second);
+  CHECK(text().empty());
+  CHECK(log.has_partial());
+  log.flush_partial(2 * k_second);
+  log.write(Stream::out, " 100 %\n", 3 * k_second);
+  CHECK(text() == "1970-01-01T00:00:02.000000000Z stdout P 50 %\n"
+                  "1970-01-01T00:00:03.000000000Z stdout F  100 %\n");
+}
+
+TEST_CASE_FIXTURE(LogFixture, "the end of a stream ends its last line") {
+  log.write(Stream::out, "no newline", k_second);
+  log.finish(k_second);
+  CHECK(text() == "1970-01-01T00:00:01.000000000Z stdout F no newline\n");
+}
+
+TEST_CASE_FIXTURE(LogFixture, "times never go back, whatever the clock does") {
+  log.write(Stream::out, "a\n", 5 * k_second);
+  log.write(Stream::out, "b\n", 3 * k_second);
+  CHECK(text().find("00:00:05.000000000Z stdout F b") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(LogFixture, "the last 20 lines of stderr are kept, an unfinished one too") {
+  for (int i = 0; i < 30; ++i) {
+    log.write(Stream::err, "line " + std::to_string(i) + "\n", k_second);
+    log.write(Stream::out, "not this\n", k_second);
+  }
+  log.write(Stream::err, "Segmen", k_second);
+  log.flush_partial(k_second);
+  log.write(Stream::err, "tation", k_second);
+  const auto last = log.last_stderr();
+  REQUIRE(last.size() == LogFile::k_last_lines);
+  CHECK(last.front() == "line 11");
+  CHECK(last.back() == "Segmentation");
+}
+
+TEST_CASE_FIXTURE(LogFixture, "a full disk leaves whole entries and then says what is missing") {
+  // A limit of file size fails as a full disk does: a short write, then an error.
+  log.write(Stream::out, "first\n", k_second);
+  const auto whole = text();
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  auto* const handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{whole.size() + 10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  log.write(Stream::out, "lost\nlost too\n", k_second);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  CHECK(log.first_error() == EFBIG);
+  CHECK(text() == whole);
+  log.write(Stream::out, "again\n", k_second);
+  CHECK(text() == whole +
+                      "1970-01-01T00:00:01.000000000Z stderr F dtrain: 2 lines are missing here: "
+                      "File too large\n"
+                      "1970-01-01T00:00:01.000000000Z stdout F again\n");
+}
+
+TEST_CASE_FIXTURE(LogFixture, "a full disk takes back the begin of a line whose rest it lost") {
+  log.write(Stream::out, "whole\n", k_second);
+  const auto whole = text();
+  log.write(Stream::out, "half", k_second);
+  log.flush_partial(k_second);
+  CHECK(text() != whole);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  auto* const handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{text().size(), before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  log.write(Stream::out, " of a line, and more", k_second);
+  log.flush_partial(k_second);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  CHECK(text() == whole);
+  // The rest of it, which comes when there is room again, would be half a line too.
+  log.write(Stream::out, " to come\nnext\n", k_second);
+  CHECK(text().find("to come") == std::string::npos);
+  CHECK(text().ends_with("stdout F next\n"));
+}
+
+} // namespace
+} // namespace dtrain

@@ -1,0 +1,120 @@
+#include "submit/template/templates.h"
+
+#include "submit/errors.h"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
+
+using namespace dtrain;
+using nlohmann::json;
+
+namespace {
+
+const json k_names = {{"name", "mnist"}, {"namespace", "team-a"}, {"at_once", true}};
+
+constexpr const char* k_service = R"(apiVersion: v1
+kind: Service
+metadata:
+  name: {{name}}
+  namespace: {{namespace}}
+  labels:
+    app.kubernetes.io/managed-by: dtrain
+    dtrain/job: {{name}}
+    team: {{team}}
+spec:
+  clusterIP: None
+  selector:
+    dtrain/job: {{name}}
+)";
+
+Templates own_service(std::string text, std::vector<std::string> values) {
+  Templates templates;
+  templates.own["kubernetes/service.yaml"] = {"/mine/service.yaml", std::move(text)};
+  templates.values = std::move(values);
+  return templates;
+}
+
+std::string refused(const Templates& templates) {
+  try {
+    return "filled in: " + fill_template(templates, "kubernetes/service.yaml", k_names);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+std::string without(std::string text, const std::string& part) {
+  const auto at = text.find(part);
+  REQUIRE(at != std::string::npos);
+  return text.erase(at, part.size());
+}
+
+} // namespace
+
+TEST_CASE("--set gives whole numbers, true and false as such, and all else as text") {
+  const json values = template_values({"n=-3", "yes=true", "text=a: b", "quoted=\"8\"", "zip=08",
+                                       "big=99999999999999999999", "half=0.5", "empty=", "two=a=b",
+                                       "n=4", "odd=\"a\"b\""});
+  CHECK(values == json{{"n", 4},
+                       {"yes", true},
+                       {"text", "a: b"},
+                       {"quoted", "8"},
+                       {"zip", "08"},
+                       {"big", "99999999999999999999"},
+                       {"half", "0.5"},
+                       {"empty", ""},
+                       {"two", "a=b"},
+                       {"odd", "\"a\"b\""}});
+  for (const char* text : {"novalue", "=x", "a b=x", "{{x}}=y", ""}) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH_AS(template_values({text}), doctest::Contains("--set="), UsageError);
+  }
+}
+
+TEST_CASE("a user's template takes the built-in's place, its values quoted as any") {
+  const std::string text = fill_template(own_service(k_service, {"team=x\ny: \"z\""}),
+                                         "kubernetes/service.yaml", k_names);
+  CHECK(YAML::Load(text)["metadata"]["labels"]["team"].Scalar() == "x\ny: \"z\"");
+  CHECK(fill_template({}, "kubernetes/service.yaml", k_names).find("team:") == std::string::npos);
+}
+
+TEST_CASE("what is wrong with a user's template is said with its file and line") {
+  CHECK(refused(own_service(k_service, {})) ==
+        "/mine/service.yaml:9: {{team}} has no value here; --set=team=VALUE gives it one");
+  CHECK(refused(own_service(std::string(k_service) + "{{#more}}\n", {"team=a"})) ==
+        "/mine/service.yaml:14: {{#more}} is not closed by {{/more}}");
+  CHECK(refused(own_service(k_service, {"team=a", "name=b"}))
+            .starts_with("--set=name: name is a variable of kubernetes/service.yaml already"));
+  CHECK(refused(own_service(std::string(k_service) + "  - a\n b: [\n", {"team=a"}))
+            .starts_with("/mine/service.yaml: what it becomes is no YAML: "));
+}
+
+TEST_CASE("a user's template that loses what dtrain finds the job by is refused") {
+  for (const auto& each :
+       {std::pair("    dtrain/job: {{name}}\n", "metadata.labels.dtrain/job"),
+        {"    app.kubernetes.io/managed-by: dtrain\n",
+         "metadata.labels.app.kubernetes.io/managed-by"},
+        {"  namespace: {{namespace}}\n", "metadata.namespace"},
+        {"kind: Service\n", "kind"},
+        {"  selector:\n    dtrain/job: {{name}}\n", "spec.selector.dtrain/job"}}) {
+    const std::string lost = each.second;
+    CAPTURE(lost);
+    CHECK(refused(own_service(without(k_service, each.first), {"team=a"}))
+              .starts_with(std::string("/mine/service.yaml: ") + lost + " must stay '"));
+  }
+  std::string other = k_service;
+  other.replace(other.find("{{name}}"), 8, "other");
+  CHECK(refused(own_service(other, {"team=a"})).find("metadata.name must stay 'mnist'") !=
+        std::string::npos);
+  CHECK(refused(own_service("- no\n- map\n", {})).find("must stay") != std::string::npos);
+}
+
+TEST_CASE("a --set that no template takes is refused") {
+  CHECK_THROWS_WITH_AS(require_values_used(own_service(k_service, {"taem=a"})),
+                       "--set=taem: no template of yours has {{taem}}; did you mean 'team'?",
+                       UsageError);
+  Templates none;
+  none.values = {"a=b"};
+  CHECK_THROWS_WITH_AS(require_values_used(none), doctest::Contains("--template"), UsageError);
+  require_values_used(own_service(k_service, {"team=a"}));
+}
