@@ -1,7 +1,7 @@
 // Loss and accuracy over held-out samples, shared out over the ranks.
 #pragma once
 
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/models/mlp.h"
 
 namespace trainer {

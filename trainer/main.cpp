@@ -5,11 +5,11 @@
 
 #include "submit/errors.h"
 #include "trainer/benchmark.h"
-#include "trainer/communication_plan.h"
 #include "trainer/errors.h"
 #include "trainer/evaluator.h"
+#include "trainer/forecast/print_forecast.h"
+#include "trainer/forecast/print_routes.h"
 #include "trainer/options.h"
-#include "trainer/plan_run.h"
 #include "trainer/strategy/parameter_server/run.h"
 #include "trainer/train.h"
 
@@ -29,9 +29,9 @@ void run(const std::vector<std::string>& args) {
   } else if (options.benchmark_gemm) {
     trainer::benchmark_gemm();
   } else if (options.plan > 0) {
-    trainer::print_plan(options);
-  } else if (options.print_plan) {
-    trainer::print_communication_plan(options);
+    trainer::print_forecast(options);
+  } else if (options.print_routes) {
+    trainer::print_routes(options);
   } else if (const auto task = trainer::parameter_server_task()) {
     trainer::run_parameter_server_task(*task, options);
   } else if (trainer::is_evaluator_task()) {

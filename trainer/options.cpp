@@ -214,7 +214,7 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .complete = Complete::choices,
        .choices = {"fp32", "bf16", "fp16"}},
       {.flags = "--print-plan",
-       .target = &o.print_plan,
+       .target = &o.print_routes,
        .metavar = "",
        .help = "Do not train: print how this job's ranks would reduce each pack of gradients and "
                "what that sends, and which way they take at which size",

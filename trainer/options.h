@@ -5,7 +5,7 @@
 #include <string>
 
 #include "submit/options/option_table.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
@@ -56,7 +56,7 @@ struct TrainerOptions {
   std::int64_t plan_ranks_per_host = 1;
   double plan_bandwidth = 0; ///< GB/s; 0: measured.
   double plan_latency = 0;   ///< Microseconds; 0: measured.
-  bool print_plan = false;
+  bool print_routes = false;
   bool deterministic = false;
   bool help = false;
   bool version = false;

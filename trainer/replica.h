@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/models/mlp.h"
 #include "trainer/optim/adam.h"
 

@@ -6,13 +6,13 @@
 
 #include <memory>
 
-#include "trainer/comm/agreement.h"
-#include "trainer/comm/membership.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
+#include "trainer/elastic/membership.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/job/agreement.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/training_run.h"
@@ -34,24 +34,25 @@ std::string shard_text(const Dataset& data) {
   }
 }
 
-void print_choices(const Cluster& cluster, const RunPlan& plan, const Communicator& communicator,
-                   const Device& device, const Dataset& data, Outputs& outputs) {
-  const std::string steps = with_commas(static_cast<double>(plan.steps));
+void print_choices(const Cluster& cluster, const RunSettings& settings,
+                   const Communicator& communicator, const Device& device, const Dataset& data,
+                   Outputs& outputs) {
+  const std::string steps = with_commas(static_cast<double>(settings.steps));
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
                              cluster.source == "none" ? "no cluster variables" : cluster.source)},
-       {"network",
-        communicator.describe() +
-            (plan.wire == 0 ? ""
+       {"network", communicator.describe() +
+                       (settings.wire == 0
+                            ? ""
                             : fmt::format("; gradients as {}",
-                                          wire_type_name(static_cast<WireType>(plan.wire))))},
+                                          wire_type_name(static_cast<WireType>(settings.wire))))},
        {"device", device.description},
        {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out{}", data.folder,
                             with_commas(static_cast<double>(data.train.count)), data.train.features,
                             with_commas(static_cast<double>(data.test.count)), shard_text(data))},
        {"training",
         fmt::format("{} steps of {} × {} samples, Adam {}, seed {}", steps, cluster.world_size,
-                    plan.batch_size, plan.learning_rate.text(), plan.seed)}});
+                    settings.batch_size, settings.learning_rate.text(), settings.seed)}});
 }
 
 Dataset find_dataset(const TrainerOptions& options, const Cluster& cluster,
@@ -86,7 +87,7 @@ void train_rank(const TrainerOptions& options, const Cluster& cluster, const Dev
   const AllSamples samples = all_samples(data, communicator);
   TrainingRun run(options, device, data, samples, cluster.world_size, false);
   run.agree(communicator, 0, true);
-  print_choices(cluster, run.plan(), communicator, device, data, outputs);
+  print_choices(cluster, run.settings(), communicator, device, data, outputs);
   run.begin(communicator, outputs, 0, true);
   run.train(communicator, outputs, [] { return false; });
   run.finish(communicator, outputs);
@@ -110,7 +111,7 @@ std::string what_changed(const Epoch& epoch, const TrainingRun& run, const std::
 
 constexpr int k_most_failures = 64;
 
-/// From meeting to meeting (comm/membership.h), until all samples are behind.
+/// From meeting to meeting (elastic/membership.h), until all samples are behind.
 void train_elastic(const TrainerOptions& options, const Cluster& cluster,
                    const ElasticLimits& limits, const Device& device, const Dataset& data) {
   Membership membership(cluster, comm_options(options), limits);
@@ -142,7 +143,7 @@ void train_elastic(const TrainerOptions& options, const Cluster& cluster,
       const bool is_new = epoch.step < 0;
       run.agree(communicator, epoch.source, is_new);
       if (is_new) {
-        print_choices(cluster, run.plan(), communicator, device, data, *outputs);
+        print_choices(cluster, run.settings(), communicator, device, data, *outputs);
       }
       run.begin(communicator, *outputs, epoch.source, is_new);
       number = epoch.number;

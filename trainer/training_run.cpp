@@ -29,17 +29,17 @@ std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) 
 TrainingRun::TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
                          const AllSamples& samples, int ranks, bool is_elastic)
     : options_(options), kernels_(*device.kernels), data_(data),
-      plan_(make_run_plan(options, ranks, is_elastic, samples)) {
-  plan_.data = digest(data);
-  progress_.seed = plan_.seed;
-  progress_.samples = plan_.samples;
+      settings_(make_run_settings(options, ranks, is_elastic, samples)) {
+  settings_.data = digest(data);
+  progress_.seed = settings_.seed;
+  progress_.samples = settings_.samples;
 }
 
 void TrainingRun::agree(Communicator& communicator, int source, bool is_new) {
   if (is_new) {
-    check_same_plan(plan_, communicator);
+    check_same_settings(settings_, communicator);
   } else {
-    join_plan(plan_, source, communicator);
+    join_settings(settings_, source, communicator);
   }
 }
 
@@ -51,7 +51,7 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
                                            .classes = data_.classes},
                                   options_.learning_rate, kernels_);
   }
-  replica_->attach(communicator, plan_.end != 0 ? std::size_t{k_ballot_floats} : 0);
+  replica_->attach(communicator, settings_.end != 0 ? std::size_t{k_ballot_floats} : 0);
   if (is_new && communicator.rank() == source) {
     start_or_resume(outputs);
   }
@@ -60,7 +60,7 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
 
 /// Weights by the seed, or the newest checkpoint.
 void TrainingRun::start_or_resume(Outputs& outputs) {
-  replica_->model.initialize(plan_.seed);
+  replica_->model.initialize(settings_.seed);
   if (options_.checkpoint_dir.empty()) {
     return;
   }
@@ -105,7 +105,7 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
 }
 
 bool TrainingRun::is_logged_step(std::int64_t steps) const {
-  return progress_.step % plan_.log_every == 0 || progress_.step == steps;
+  return progress_.step % settings_.log_every == 0 || progress_.step == steps;
 }
 
 /// The line of a step that all have trained, but whose line was lost with a rank: it is of those
@@ -123,23 +123,24 @@ void TrainingRun::make_up_for_line(Metrics& metrics, double epoch, Outputs& outp
 bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
                         const std::function<bool()>& wants_pause) {
   const auto batch_size = static_cast<std::size_t>(options_.batch_size);
-  const bool is_elastic = plan_.end != 0;
-  std::int64_t steps = plan_.steps;
+  const bool is_elastic = settings_.end != 0;
+  std::int64_t steps = settings_.steps;
   if (is_elastic) {
-    const std::uint64_t left = plan_.end - std::min(plan_.end, progress_.position);
+    const std::uint64_t left = settings_.end - std::min(settings_.end, progress_.position);
     steps = progress_.step +
             static_cast<std::int64_t>(
                 rounded_up(left, batch_size * static_cast<std::size_t>(communicator.world_size())));
   }
-  BatchSplit split(plan_.split_by_speed != 0, batch_size, communicator);
+  BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
   MultiWorker strategy(communicator, replica_->optimizer, replica_->gradients,
-                       bucket_options(options_), &split, plan_.timeline != 0 ? &timeline_ : nullptr,
-                       replica_->behind_gradients);
-  LoaderOptions input = loader_options(data_, batch_size, communicator.rank(),
-                                       communicator.world_size(), plan_.seed, plan_.samples);
+                       bucket_options(options_), &split,
+                       settings_.timeline != 0 ? &timeline_ : nullptr, replica_->behind_gradients);
+  LoaderOptions input =
+      loader_options(data_, batch_size, communicator.rank(), communicator.world_size(),
+                     settings_.seed, settings_.samples);
   input.start = progress_.position;
   input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
-  input.end = plan_.one_pass != 0 ? plan_.samples : plan_.end;
+  input.end = settings_.one_pass != 0 ? settings_.samples : settings_.end;
   input.while_waiting = [&communicator] { communicator.check(); };
   Loader loader(data_.train, kernels_, input);
   Metrics metrics(communicator, unlogged_);
@@ -150,7 +151,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
 
   for (const Batch& batch : loader) {
     replica_->optimizer.set_learning_rate(
-        plan_.learning_rate.at(static_cast<double>(progress_.position)));
+        settings_.learning_rate.at(static_cast<double>(progress_.position)));
     strategy.ask_for_pause(wants_pause());
     metrics.add(strategy.step(replica_->model, batch));
     progress_.step = replica_->optimizer.step();
@@ -167,11 +168,11 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
         // One that was stopped in there may have been taken for lost, and its line written.
         is_elastic && !is_first ? outputs.line_once(*last_line_) : outputs.line(*last_line_);
         if (const auto rank = stragglers.look(*last_line_)) {
-          outputs.straggler(communicator.name(*rank), *last_line_, plan_.split_by_speed != 0);
+          outputs.straggler(communicator.name(*rank), *last_line_, settings_.split_by_speed != 0);
         }
       }
     }
-    if (plan_.checkpoint_every > 0 && progress_.step % plan_.checkpoint_every == 0) {
+    if (settings_.checkpoint_every > 0 && progress_.step % settings_.checkpoint_every == 0) {
       save(communicator);
     }
     if (strategy.pauses() && progress_.step < steps) {
@@ -188,7 +189,7 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
   outputs.held_out(evaluate(replica_->model, data_.test, kernels_,
                             static_cast<std::size_t>(options_.batch_size), communicator),
                    progress_.step);
-  if (plan_.timeline != 0) {
+  if (settings_.timeline != 0) {
     timeline_.write(options_.timeline, communicator);
   }
 }

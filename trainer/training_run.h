@@ -1,7 +1,7 @@
-// One rank's part of a training run: plan, replica and progress, which outlive the communicator
+// One rank's part of a training run: settings, replica and progress, which outlive the communicator
 // that they are trained with.
 //
-//   agree()   on the plan
+//   agree()   on the settings
 //   begin()   all take the state of the rank that has the newest
 //   train()   the loop, to the end or to where elastic ranks agree to pause
 //   finish()  the last checkpoint, the score on held-out samples, the timeline
@@ -15,14 +15,14 @@
 #include <optional>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/monitor/timeline.h"
 #include "trainer/options.h"
-#include "trainer/run_plan.h"
+#include "trainer/run_settings.h"
 
 namespace trainer {
 
@@ -33,7 +33,7 @@ class TrainingRun {
   TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
               const AllSamples& samples, int ranks, bool is_elastic);
 
-  /// `source`: the rank whose plan it is; `is_new`: nobody has begun yet.
+  /// `source`: the rank whose settings they are; `is_new`: nobody has begun yet.
   void agree(Communicator& communicator, int source, bool is_new);
 
   /// `source`: the rank whose state all take; `is_new`: it has none yet, and starts or resumes.
@@ -44,11 +44,11 @@ class TrainingRun {
              const std::function<bool()>& wants_pause);
   void finish(Communicator& communicator, Outputs& outputs);
 
-  const RunPlan& plan() const { return plan_; }
+  const RunSettings& settings() const { return settings_; }
   const Progress& progress() const { return progress_; }
   bool has_state() const { return has_state_; }
   /// Of elastic ranks: all samples are behind.
-  bool is_complete() const { return has_state_ && progress_.position >= plan_.end; }
+  bool is_complete() const { return has_state_ && progress_.position >= settings_.end; }
 
  private:
   void start_or_resume(Outputs& outputs);
@@ -60,7 +60,7 @@ class TrainingRun {
   const TrainerOptions& options_;
   const CpuKernels& kernels_;
   const Dataset& data_;
-  RunPlan plan_;
+  RunSettings settings_;
   std::unique_ptr<Replica> replica_; ///< From the first begin() on.
   Progress progress_;
   bool has_state_ = false;

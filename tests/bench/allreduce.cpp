@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "trainer/cluster/cluster.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/comm/socket.h"
+#include "trainer/collectives/communicator.h"
+#include "trainer/job/socket.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "trainer/comm/simulate.h"
+#include "trainer/forecast/simulate.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "trainer/comm/roster.h"
+#include "trainer/elastic/roster.h"
 #include "trainer/errors.h"
 
 namespace {

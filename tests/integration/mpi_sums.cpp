@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "trainer/cluster/cluster.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/data/xxh64.h"
 
 using namespace trainer;

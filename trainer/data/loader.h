@@ -28,7 +28,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/permutation.h"
 #include "trainer/device/buffer.h"

@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/comm/socket.h"
+#include "trainer/job/socket.h"
 
 namespace trainer {
 

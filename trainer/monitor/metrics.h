@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/device/cpu/kernels.h"
 
 namespace trainer {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 
 namespace trainer {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 
 namespace trainer {
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "trainer/comm/worker_group.h"
+#include "trainer/collectives/in_process/worker_group.h"
 #include "trainer/errors.h"
 
 namespace trainer {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/in_process.h"
+#include "trainer/collectives/in_process/in_process.h"
 
 namespace trainer {
 

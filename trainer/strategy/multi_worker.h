@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/communicator.h"
+#include "trainer/collectives/communicator.h"
 #include "trainer/models/mlp.h"
 #include "trainer/monitor/timeline.h"
 #include "trainer/optim/adam.h"

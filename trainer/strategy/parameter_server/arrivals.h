@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/comm/handshake.h"
+#include "trainer/job/handshake.h"
 
 namespace trainer {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/socket.h"
+#include "trainer/job/socket.h"
 
 namespace trainer {
 

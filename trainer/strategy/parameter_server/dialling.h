@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/comm/handshake.h"
+#include "trainer/job/handshake.h"
 
 namespace trainer {
 

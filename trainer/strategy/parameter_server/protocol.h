@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/comm/shared_file.h"
-#include "trainer/comm/wire.h"
+#include "trainer/collectives/wire.h"
+#include "trainer/job/shared_file.h"
 #include "trainer/optim/learning_rate.h"
 #include "trainer/strategy/parameter_server/partition.h"
 

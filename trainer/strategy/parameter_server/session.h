@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/handshake.h"
+#include "trainer/job/handshake.h"
 #include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 #include "trainer/strategy/parameter_server/store.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../temp_folder.h"
-#include "trainer/comm/in_process.h"
+#include "trainer/collectives/in_process/in_process.h"
 #include "trainer/errors.h"
 
 using trainer::CrossDeviceOps;

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/unit/trainer/comm/ranks.h"
+#include "tests/unit/trainer/collectives/ranks.h"
 #include "trainer/data/dataset.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/multi_worker.h"

@@ -6,10 +6,10 @@
 
 #include <doctest/doctest.h>
 
-#include "../comm/ranks.h"
-#include "trainer/comm/agreement.h"
+#include "../collectives/ranks.h"
 #include "trainer/data/loader.h"
 #include "trainer/errors.h"
+#include "trainer/job/agreement.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/multi_worker.h"
 

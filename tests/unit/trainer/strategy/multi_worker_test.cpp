@@ -5,7 +5,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "tests/unit/trainer/comm/ranks.h"
+#include "tests/unit/trainer/collectives/ranks.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"

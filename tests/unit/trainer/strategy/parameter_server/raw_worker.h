@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/unit/trainer/strategy/parameter_server/running.h"
-#include "trainer/comm/handshake.h"
+#include "trainer/job/handshake.h"
 #include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "trainer/comm/socket.h"
+#include "trainer/job/socket.h"
 
 namespace trainer::test {
 

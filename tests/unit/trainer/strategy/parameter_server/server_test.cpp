@@ -14,8 +14,8 @@
 #include "tests/unit/trainer/strategy/parameter_server/relay.h"
 #include "tests/unit/trainer/strategy/parameter_server/running.h"
 #include "tests/unit/trainer/temp_folder.h"
-#include "trainer/comm/handshake.h"
 #include "trainer/errors.h"
+#include "trainer/job/handshake.h"
 
 namespace trainer {
 namespace {

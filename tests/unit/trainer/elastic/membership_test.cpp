@@ -1,0 +1,204 @@
+#include "trainer/elastic/membership.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "../collectives/ranks.h"
+#include "trainer/errors.h"
+
+using namespace trainer;
+
+namespace {
+
+CommOptions quick(double rendezvous_timeout = 20) {
+  CommOptions options;
+  options.transport = CommOptions::Transport::tcp;
+  options.rendezvous_timeout = rendezvous_timeout;
+  options.peer_timeout = 4;
+  return options;
+}
+
+/// A member that adds up what the ranks give until it has been through `rounds` rounds of its own
+/// making; its state is the sum of rounds.
+struct Worker {
+  Worker(int rank, int world_size, int port, ElasticLimits limits, double timeout = 20)
+      : membership(test::cluster_of(rank, world_size, port), quick(timeout), limits) {}
+
+  Epoch meet() { return membership.meet(holding); }
+
+  Membership membership;
+  Holding holding;
+};
+
+float sum_of_ones(const Epoch& epoch) {
+  const auto one = epoch.communicator->allocate(16);
+  one[0] = 1;
+  epoch.communicator->all_reduce(one, "ones");
+  return one[0];
+}
+
+} // namespace
+
+TEST_CASE("those that are left of an elastic job form anew, led by the lowest, without the first") {
+  const test::HeldPort port;
+  std::vector<std::string> lost(3);
+  const auto thrown = test::run_threads([&] {
+    std::vector<std::function<void()>> bodies;
+    for (int rank = 0; rank < 3; ++rank) {
+      bodies.emplace_back([&, rank] {
+        Worker worker(rank, 3, port.number(), {.min_workers = 2});
+        {
+          const Epoch epoch = worker.meet();
+          CHECK(epoch.number == 1);
+          CHECK(epoch.step == -1);
+          CHECK(epoch.communicator->rank() == rank);
+          CHECK(sum_of_ones(epoch) == 3);
+          if (rank == 0) {
+            return; // Its door closes: it has ended.
+          }
+          CHECK_THROWS_AS(
+              {
+                for (;;) {
+                  sum_of_ones(epoch);
+                }
+              },
+              PeerError);
+        }
+        worker.holding = {1, 10 + rank, false};
+        const Epoch epoch = worker.meet();
+        CHECK(epoch.number > 1);
+        CHECK(epoch.communicator->rank() == rank - 1);
+        CHECK(epoch.source == 1); // Rank 2 has done the most steps.
+        CHECK(epoch.step == 12);
+        CHECK(sum_of_ones(epoch) == 2);
+        for (const auto& name : epoch.lost) {
+          lost[static_cast<std::size_t>(epoch.communicator->rank())] = name;
+        }
+      });
+    }
+    return bodies;
+  }());
+  for (const auto& text : thrown) {
+    CHECK(text == "");
+  }
+  CHECK(lost[0].starts_with("rank 0 ("));
+}
+
+TEST_CASE("a newcomer is let in when the members meet again, and a restarted rank 0 finds them") {
+  const test::HeldPort port;
+  const auto train_on = [](Worker& worker) {
+    for (;;) {
+      const Epoch epoch = worker.meet();
+      try {
+        if (epoch.step == 5 && epoch.communicator->world_size() == 3) {
+          CHECK(sum_of_ones(epoch) == 3);
+          return;
+        }
+        worker.holding = {epoch.number, 5, false};
+        // Whoever leads sees the newcomer; the others are told by the sum.
+        const auto ballot = epoch.communicator->allocate(16);
+        do {
+          ballot[0] =
+              epoch.communicator->rank() == 0 && worker.membership.has_newcomers() ? 1.0F : 0.0F;
+          epoch.communicator->all_reduce(ballot, "ballot");
+        } while (ballot[0] == 0);
+      } catch (const PeerError&) {
+        continue; // The first has gone.
+      }
+    }
+  };
+  const auto thrown = test::run_threads({
+      [&] {
+        {
+          Worker worker(0, 3, port.number(), {.min_workers = 1});
+          (void)worker.meet();
+        }
+        Worker worker(0, 3, port.number(), {.min_workers = 1});
+        const Epoch epoch = worker.meet();
+        CHECK(epoch.number > 1);
+        CHECK(epoch.communicator->rank() == 2);
+        CHECK(epoch.source != 2);
+        CHECK(sum_of_ones(epoch) == 3);
+      },
+      [&] {
+        Worker worker(1, 3, port.number(), {.min_workers = 1});
+        train_on(worker);
+      },
+      [&] {
+        Worker worker(2, 3, port.number(), {.min_workers = 1});
+        train_on(worker);
+      },
+  });
+  for (const auto& text : thrown) {
+    CHECK(text == "");
+  }
+}
+
+TEST_CASE("too few members wait until the time-out and say what they waited for") {
+  const test::HeldPort port;
+  const auto thrown =
+      test::run_threads({[&] {
+                           Worker worker(0, 2, port.number(), {.min_workers = 2});
+                           sum_of_ones(worker.meet());
+                         },
+                         [&] {
+                           Worker worker(1, 2, port.number(), {.min_workers = 2}, 1);
+                           sum_of_ones(worker.meet());
+                           worker.holding = {1, 5, false};
+                           (void)worker.meet();
+                         }});
+  CHECK(thrown[0] == "");
+  CHECK(thrown[1].find("waited 1 s") != std::string::npos);
+  CHECK(thrown[1].find("--min-workers=2 are needed to go on") != std::string::npos);
+}
+
+TEST_CASE("an elastic job begins at the time-out with those that are there, if they are enough") {
+  const test::HeldPort port;
+  std::vector<std::function<void()>> bodies;
+  for (int rank = 0; rank < 2; ++rank) {
+    bodies.emplace_back([&, rank] {
+      Worker worker(rank, 3, port.number(), {.min_workers = 2}, 1);
+      const Epoch epoch = worker.meet();
+      CHECK(epoch.communicator->world_size() == 2);
+      CHECK(sum_of_ones(epoch) == 2);
+    });
+  }
+  for (const auto& text : test::run_threads(bodies)) {
+    CHECK(text == "");
+  }
+}
+
+TEST_CASE("a member that comes when the job is over is told so") {
+  const test::HeldPort port;
+  Worker alone(0, 1, port.number(), {.min_workers = 1});
+  (void)alone.meet();
+  alone.membership.be_over();
+  Worker late(1, 2, port.number(), {.min_workers = 1});
+  CHECK(late.meet().communicator == nullptr);
+}
+
+TEST_CASE("no more than --max-workers train, and others wait") {
+  const test::HeldPort port;
+  Worker alone(0, 1, port.number(), {.min_workers = 1, .max_workers = 1});
+  (void)alone.meet();
+  std::thread spare([&] {
+    Worker worker(1, 2, port.number(), {.min_workers = 1, .max_workers = 1});
+    CHECK(worker.meet().communicator == nullptr);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK_FALSE(alone.membership.has_newcomers());
+  alone.membership.be_over();
+  spare.join();
+}
+
+TEST_CASE("a member of another job is refused") {
+  const test::HeldPort port;
+  Worker alone(0, 1, port.number(), {.min_workers = 1});
+  (void)alone.meet();
+  Cluster other = test::cluster_of(1, 2, port.number());
+  other.job_token = "another";
+  Membership membership(other, quick(2), {.min_workers = 1});
+  CHECK_THROWS_WITH_AS((void)membership.meet({}), doctest::Contains("the job token differs"),
+                       ClusterError);
+}

@@ -1,0 +1,129 @@
+// Collectives between the ranks of a job.
+//
+// Words used here and in every implementation, in this sense only:
+//   rank, world size   as in Cluster
+//   buffer             the float array that a collective works on, the same length on every rank
+//   bucket             gradients that are all-reduced together
+//   chunk              a buffer's share of one rank, 1/n of it: what a rank reduces or owns
+//   segment            part of a chunk: what is sent, received and reduced in one go
+//   registered         memory from allocate(), which other ranks of this host may read in place
+//
+// Every rank calls the same collectives with the same lengths in the same order; where they differ,
+// all of them throw PeerError naming both. Chunk c is summed in the ring's order, ranks c+1, c+2,
+// …, c, over shared memory as over TCP; where several hosts hold several ranks each, first those of
+// a host and then the hosts, in the same way. So every rank holds the same bits, and a run can be
+// repeated.
+//
+// A communicator that is destroyed while an exception passes tells the peers that this rank gave
+// up, and why where give_up() was told; otherwise it says goodbye. Not thread-safe: one thread
+// makes all calls.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "trainer/cluster/cluster.h"
+#include "trainer/collectives/wire.h"
+#include "trainer/errors.h"
+
+namespace trainer {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int world_size() const noexcept = 0;
+
+  /// "rank 2 (host-b, pid 123)", for messages.
+  virtual std::string name(int rank) const = 0;
+
+  /// How it works, for the line of choices at start: "ring over TCP, 3 ranks".
+  virtual std::string describe() const = 0;
+
+  /// How it would all-reduce a registered buffer of so many bytes of float32.
+  virtual Route route(std::size_t bytes, WireType wire) const = 0;
+
+  /// Registered memory: `count` floats, zeroed, 64-byte aligned, as long-lived as the communicator.
+  /// A collective: every rank calls it with the same count.
+  virtual std::span<float> allocate(std::size_t count) = 0;
+
+  /// Sum over ranks, in place.
+  virtual void all_reduce(std::span<float> buffer, std::string_view name) = 0;
+
+  /// The same, started here and finished by wait(): other work may go on in between. `buffer` must
+  /// not be touched or freed before wait() returns; registered memory is safe even where an
+  /// exception comes between. Tickets are waited for in the order they were started. With a 16-bit
+  /// `wire` ranks get the sum as wire.h says.
+  using Ticket = std::uint64_t;
+  virtual Ticket start_all_reduce(std::span<float> buffer, std::string_view name,
+                                  WireType wire = WireType::fp32) = 0;
+  virtual void wait(Ticket ticket) = 0;
+
+  /// Copies root's bytes to every rank.
+  virtual void broadcast(std::span<std::byte> bytes, int root, std::string_view name) = 0;
+  virtual void barrier(std::string_view name) = 0;
+
+  /// No collective: throws PeerError where a peer is known to be gone. For who waits for something
+  /// else than peers.
+  virtual void check() {}
+
+  /// Tells the heartbeat how far this rank is, for what its peers say if it dies.
+  virtual void set_step(std::int64_t step) noexcept = 0;
+
+  /// This rank is about to fail of `why`, which its peers then name as the cause.
+  virtual void give_up([[maybe_unused]] const std::string& why) noexcept {}
+
+  /// Seconds this rank has spent waiting in collectives.
+  virtual double seconds_waiting() const noexcept = 0;
+};
+
+/// When all peers were last heard of by a rank that was not itself stopped meanwhile: until then
+/// none of them can have counted it out. It outlives a communicator.
+using LastContact = std::atomic<std::chrono::steady_clock::time_point>;
+
+struct CommOptions {
+  /// What carries collectives. Automatic: NCCL where every rank has a GPU, else the ring.
+  enum class Communication { automatic, ring, nccl, mpi } communication = Communication::automatic;
+  enum class Transport {
+    automatic,
+    shared_memory,
+    tcp
+  } transport = Transport::automatic; ///< The ring's.
+  int tcp_streams = 0;  ///< Connections to a neighbour that long buffers share; 0: ring.h chooses.
+  bool has_gpu = false; ///< This rank computes on one.
+  double rendezvous_timeout = 60; ///< Seconds for all ranks to arrive.
+  double notice_after = 5;        ///< Seconds of it until `notice` is told who is missing.
+  std::function<void(const std::string&)> notice; ///< Empty: nobody is told.
+  double peer_timeout = 8;         ///< Seconds of silence after which a peer is taken for dead.
+  double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.
+  std::string collective_log; ///< Folder for each rank's collective_log.h on a failure; "": none.
+  std::shared_ptr<LastContact> contact; ///< Kept up to date; may be null.
+  std::string host_identity; ///< What ranks of one host have in common; empty: its boot id.
+};
+
+/// Meets the other ranks at the cluster's master address and connects. With one rank it does
+/// nothing and needs no address. Every later call throws PeerError when a peer is gone.
+std::unique_ptr<Communicator> connect(const Cluster& cluster, const CommOptions& options);
+
+/// Calls `body`, and has the peers told of what it fails of.
+template <typename Body>
+auto telling_peers(Communicator& communicator, const Body& body) {
+  try {
+    return body();
+  } catch (const PeerError&) {
+    throw; // They know.
+  } catch (const std::exception& error) {
+    communicator.give_up(error.what());
+    throw;
+  }
+}
+
+} // namespace trainer

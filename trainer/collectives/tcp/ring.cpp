@@ -1,0 +1,256 @@
+#include "trainer/collectives/tcp/ring.h"
+
+#include <algorithm>
+#include <exception>
+#include <list>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "trainer/collectives/memory.h"
+#include "trainer/collectives/reduce.h"
+#include "trainer/collectives/tcp/steps.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_slice = 256UL * 1024;
+constexpr std::size_t k_slices_at_once = 4; ///< Their steps take turns, so that none waits for one.
+constexpr std::size_t k_long = 4UL << 20;   ///< Bytes that are worth a thread a stream.
+constexpr std::size_t k_short_of_two = 64UL * 1024; ///< Bytes that two ranks swap whole.
+constexpr std::size_t k_short = 8UL * 1024;         ///< The same for more ranks.
+
+class Ring final : public Carrier {
+ public:
+  Ring(std::vector<RingLinks> streams, Health& health)
+      : position_(streams.front().position), n_(static_cast<int>(streams.front().members.size())) {
+    for (RingLinks& links : streams) {
+      runners_.push_back(std::make_unique<StepRunner>(std::move(links), health));
+    }
+  }
+
+  std::string describe() const override {
+    return runners_.size() == 1 ? "ring over TCP"
+                                : fmt::format("ring over TCP, {} streams", runners_.size());
+  }
+
+  Route route(std::size_t bytes, WireType wire) const override {
+    const auto size = static_cast<double>(bytes);
+    if (goes_round_whole(bytes)) {
+      return {"direct: whole to every rank, fp32, each adds up", (n_ - 1) * size};
+    }
+    const std::size_t streams = streams_for(bytes);
+    return {fmt::format("ring: reduce-scatter and all-gather, {}, a slice of each chunk at a time",
+                        streams == 1 ? "one TCP stream" : fmt::format("{} TCP streams", streams)),
+            2 * (n_ - 1) * size / n_ / (wire == WireType::fp32 ? 1 : 2)};
+  }
+
+  std::span<float> allocate(std::size_t count) override {
+    std::span<float> floats = memory_.emplace_back(count).floats();
+    Collective collective;
+    collective.kind = Collective::Kind::allocate;
+    collective.bytes = std::as_writable_bytes(floats);
+    carry_out(std::move(collective));
+    return floats;
+  }
+
+  void carry_out(Collective collective) override {
+    header_ = CollectiveHeader(collective, done_);
+    switch (collective.kind) {
+    case Collective::Kind::all_reduce:
+      all_reduce(collective.bytes, collective.wire);
+      break;
+    case Collective::Kind::broadcast:
+      broadcast(collective.bytes, collective.root);
+      break;
+    case Collective::Kind::barrier:
+    case Collective::Kind::allocate:
+      go_round(std::as_writable_bytes(std::span(&token_, 1)));
+      break;
+    }
+    ++done_;
+  }
+
+ private:
+  int wrap(int position) const { return ((position % n_) + n_) % n_; }
+
+  bool goes_round_whole(std::size_t bytes) const {
+    return bytes <= (n_ == 2 ? k_short_of_two : k_short);
+  }
+
+  std::size_t streams_for(std::size_t bytes) const { return bytes < k_long ? 1 : runners_.size(); }
+
+  void all_reduce(std::span<std::byte> bytes, WireType wire) {
+    if (goes_round_whole(bytes.size())) {
+      go_round(bytes);
+      add_up(bytes, wire);
+    } else if (wire == WireType::fp32) {
+      reduce_and_gather(bytes);
+    } else {
+      reduce_and_gather(bytes, wire_kernels(wire));
+    }
+  }
+
+  void reduce_and_gather(std::span<std::byte> bytes) {
+    auto* floats = reinterpret_cast<float*>(bytes.data());
+    const Chunks chunks(bytes.size() / sizeof(float), n_);
+    const auto chunk = [&](int position) {
+      const int c = wrap(position);
+      return std::as_writable_bytes(std::span(floats + chunks.begin(c), chunks.size(c)));
+    };
+    run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
+      return steps_of(chunks.length * sizeof(float), chunk, stream, streams,
+                      [&](Step& step, int s) {
+                        step.action = s < n_ - 1 ? Step::Action::add : Step::Action::store;
+                      });
+    });
+  }
+
+  /// The same with 16-bit values on their way, which have a place of their own.
+  void reduce_and_gather(std::span<std::byte> bytes, const WireKernels& kernels) {
+    auto* floats = reinterpret_cast<float*>(bytes.data());
+    const Chunks chunks(bytes.size() / sizeof(float), n_);
+    halves_.resize(std::max(halves_.size(), chunks.count));
+    const auto chunk = [&](int position) {
+      const int c = wrap(position);
+      return std::as_writable_bytes(std::span(halves_).subspan(chunks.begin(c), chunks.size(c)));
+    };
+    const int first = wrap(position_ - 1);
+    kernels.narrow(halves_.data() + chunks.begin(first), floats + chunks.begin(first),
+                   chunks.size(first));
+    run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
+      return steps_of(
+          chunks.length * sizeof(std::uint16_t), chunk, stream, streams, [&](Step& step, int s) {
+            const auto* halves = reinterpret_cast<const std::uint16_t*>(step.receive.data());
+            step.floats = floats + (halves - halves_.data());
+            step.action = s < n_ - 1 ? Step::Action::add_wire : Step::Action::widen_wire;
+          });
+    });
+    const std::size_t own = chunks.begin(position_);
+    kernels.widen(floats + own, halves_.data() + own, chunks.size(position_));
+  }
+
+  /// Each stream its own steps, all at once: the first by this thread, the others each by one.
+  template <typename StepsOf>
+  void run_streams(std::size_t bytes, const StepsOf& steps_of) {
+    const std::size_t streams = streams_for(bytes);
+    std::vector<std::exception_ptr> failed(streams);
+    const auto run = [&](std::size_t stream) {
+      try {
+        runners_[stream]->run(header_, steps_of(stream, streams));
+      } catch (...) {
+        failed[stream] = std::current_exception();
+      }
+    };
+    std::vector<std::thread> threads;
+    for (std::size_t stream = 1; stream < streams; ++stream) {
+      threads.emplace_back(run, stream);
+    }
+    run(0);
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    for (const std::exception_ptr& error : failed) {
+      if (error) {
+        std::rethrow_exception(error);
+      }
+    }
+  }
+
+  /// Reduce-scatter, then all-gather, of one stream's slices of chunks at most `longest` bytes
+  /// long.
+  template <typename Chunk, typename Complete>
+  std::vector<Step> steps_of(std::size_t longest, const Chunk& chunk, std::size_t stream,
+                             std::size_t streams, const Complete& complete) {
+    std::vector<Step> steps;
+    std::vector<std::size_t> slices;
+    for (std::size_t i = stream; i < (longest + k_slice - 1) / k_slice; i += streams) {
+      slices.push_back(i);
+    }
+    steps.reserve(slices.size() * 2 * static_cast<std::size_t>(n_));
+    for (std::size_t first = 0; first < slices.size(); first += k_slices_at_once) {
+      const std::size_t group = std::min(k_slices_at_once, slices.size() - first);
+      for (int s = 0; s < 2 * (n_ - 1); ++s) {
+        for (std::size_t i = first; i < first + group; ++i) {
+          Step& step = steps.emplace_back();
+          step.send = slice(chunk(position_ - 1 - s), slices[i]);
+          step.receive = slice(chunk(position_ - 2 - s), slices[i]);
+          step.forwards = s == 0 ? Step::k_at_once : steps.size() - 1 - group;
+          complete(step, s);
+        }
+      }
+    }
+    return steps;
+  }
+
+  static std::span<std::byte> slice(std::span<std::byte> chunk, std::size_t i) {
+    const std::size_t begin = std::min(chunk.size(), i * k_slice);
+    return chunk.subspan(begin, std::min(k_slice, chunk.size() - begin));
+  }
+
+  /// Every rank gets every rank's bytes, in gathered_, the place of rank p at p times their length.
+  void go_round(std::span<std::byte> bytes) {
+    gathered_.resize(bytes.size() * static_cast<std::size_t>(n_));
+    const auto place = [&](int position) {
+      return std::span(gathered_).subspan(static_cast<std::size_t>(wrap(position)) * bytes.size(),
+                                          bytes.size());
+    };
+    std::copy(bytes.begin(), bytes.end(), place(position_).begin());
+    std::vector<Step> steps;
+    steps.reserve(2 * static_cast<std::size_t>(n_));
+    for (int s = 0; s < n_ - 1; ++s) {
+      steps.push_back({place(position_ - s), place(position_ - 1 - s), Step::Action::store,
+                       s == 0 ? Step::k_at_once : steps.size() - 1});
+    }
+    runners_.front()->run(header_, steps);
+  }
+
+  void add_up(std::span<std::byte> bytes, WireType wire) {
+    float* out = reinterpret_cast<float*>(bytes.data());
+    const std::size_t count = bytes.size() / sizeof(float);
+    const Chunks chunks(count, n_);
+    std::vector<const float*> in(static_cast<std::size_t>(n_));
+    for (int c = 0; c < n_; ++c) {
+      for (int k = 0; k < n_; ++k) {
+        in[static_cast<std::size_t>(k)] = reinterpret_cast<const float*>(gathered_.data()) +
+                                          static_cast<std::size_t>(wrap(c + 1 + k)) * count +
+                                          chunks.begin(c);
+      }
+      float* to = out + chunks.begin(c);
+      sum_to_all(wire, {&to, 1}, in, chunks.size(c));
+    }
+  }
+
+  void broadcast(std::span<std::byte> bytes, int root) {
+    const int distance = wrap(position_ - root);
+    std::vector<Step> steps(1);
+    if (distance == 0) {
+      steps[0].send = bytes;
+    } else {
+      steps[0].receive = bytes;
+      if (distance != n_ - 1) {
+        steps.push_back({bytes, {}, Step::Action::store, 0});
+      }
+    }
+    runners_.front()->run(header_, steps);
+  }
+
+  int position_;
+  int n_;
+  std::vector<std::unique_ptr<StepRunner>> runners_; ///< One a stream.
+  std::list<PrivateMemory> memory_;
+  std::uint64_t done_ = 0;
+  CollectiveHeader header_; ///< Of the collective that is being carried out.
+  std::vector<std::byte> gathered_;
+  std::vector<std::uint16_t> halves_; ///< A buffer's values on their way, at the floats' indices.
+  std::uint32_t token_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<Carrier> make_ring(std::vector<RingLinks> streams, Health& health) {
+  return std::make_unique<Ring>(std::move(streams), health);
+}
+
+} // namespace trainer

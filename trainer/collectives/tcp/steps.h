@@ -1,0 +1,80 @@
+// What a rank of a ring sends to the next and receives from the one before, step by step, both at
+// once: all that a collective over TCP is made of.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "trainer/collectives/memory.h"
+#include "trainer/collectives/tcp/ring.h"
+#include "trainer/collectives/transport.h"
+#include "trainer/job/health.h"
+
+namespace trainer {
+
+/// One step of a collective.
+struct Step {
+  static constexpr std::size_t k_at_once = SIZE_MAX;
+
+  /// What becomes of bytes that have arrived:
+  enum class Action {
+    store,      ///< They are what is received.
+    add,        ///< As floats, they are added to what is there.
+    add_wire,   ///< As 16-bit values, `floats` are added to them.
+    widen_wire, ///< As 16-bit values, they are stored, and as floats in `floats`.
+  };
+
+  std::span<const std::byte> send;
+  std::span<std::byte> receive;
+  Action action = Action::store;
+  std::size_t forwards = k_at_once; ///< Sends what that step received, as far as it has come.
+  float* floats = nullptr;          ///< Of the 16-bit values in `receive`.
+};
+
+/// Each collective begins with this, in both directions.
+struct CollectiveHeader {
+  std::uint32_t magic = 0;
+  Collective::Kind kind = Collective::Kind::barrier;
+  std::uint64_t number = 0;
+  std::uint64_t bytes = 0;
+  std::int32_t root = 0;
+  WireType wire = WireType::fp32;
+  std::array<char, 48> name{};
+
+  CollectiveHeader() = default;
+  CollectiveHeader(const Collective& collective, std::uint64_t number);
+  bool operator==(const CollectiveHeader&) const = default;
+  std::string text() const;
+};
+
+class StepRunner {
+ public:
+  StepRunner(RingLinks links, Health& health);
+
+  const RingLinks& links() const noexcept { return links_; }
+
+  /// Sends and receives all steps, headers first. Throws PeerError, also where the previous rank's
+  /// header is another one.
+  void run(const CollectiveHeader& header, std::span<const Step> steps);
+
+ private:
+  struct Progress;
+  bool send_some(std::span<const Step> steps, Progress& at);
+  bool receive_some(std::span<const Step> steps, Progress& at);
+  std::size_t receive_into_segment(const Step& step, Progress& at);
+  std::size_t receive(std::span<std::byte> into);
+  void compare(const CollectiveHeader& theirs);
+  void await(bool may_send, bool may_receive);
+  int rank_at(int distance) const; ///< So many places after this rank.
+
+  RingLinks links_;
+  Health& health_;
+  CollectiveHeader header_; ///< Of the collective that is being carried out.
+  PrivateMemory segment_memory_;
+  std::span<float> segment_;
+};
+
+} // namespace trainer

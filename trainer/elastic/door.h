@@ -1,0 +1,135 @@
+// Where an elastic member can be reached, from its start to its end: a thread that listens at an
+// address of the member's own, and tells whoever comes, after the handshake, how things stand.
+//
+//   caller -> door   join STANDING       let me in
+//                    ask                 how do you stand?
+//                    invite ADDRESS      the job is led elsewhere: come there
+//   door -> caller   accepted            stay on this connection: a proposal follows
+//                    moved NUMBER ADDR   roster NUMBER is led there
+//                    busy NUMBER         alive, and not to be joined just now
+//                    forming             gathers the job's first roster
+//                    leading NUMBER      gathers members of roster NUMBER
+//                    over                the job is done
+//
+// A leader's proposal, over the connection that it accepted:
+//   leader -> member   propose PROPOSAL; member -> leader  agree; leader -> member  formed
+//   leader -> member   waiting (it is alive) · moved · over · failed TEXT
+//
+// Connections that were accepted wait here until the leader takes them; the door tells them now and
+// then that it is alive. The master address leads newcomers to the job: the leader listens there
+// too where the address is its own and free; else it looks there once a second, and invites a
+// rank 0 that was restarted and gathers a job of its own.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/elastic/roster.h"
+#include "trainer/job/handshake.h"
+
+namespace trainer {
+
+enum class DoorMessage : std::uint32_t {
+  join = 1,
+  ask,
+  invite,
+  accepted,
+  moved,
+  busy,
+  forming,
+  leading,
+  over,
+  propose,
+  agree,
+  formed,
+  waiting,
+  failed
+};
+
+struct Letter {
+  DoorMessage what = DoorMessage::busy;
+  std::vector<std::byte> body;
+};
+
+/// What busy, moved, leading and invite say.
+struct Lead {
+  std::uint64_t number = 0; ///< Of the roster.
+  std::uint64_t id = 0;     ///< Of whoever says it.
+  Address leader;           ///< Of moved and invite.
+};
+
+void send_letter(const Fd& link, DoorMessage what, std::span<const std::byte> body,
+                 Deadline deadline);
+/// Throws LinkError, also where what comes is longer than any letter.
+Letter receive_letter(const Fd& link, Deadline deadline);
+/// Throws LinkError.
+Lead read_lead(const Letter& letter);
+
+class Door {
+ public:
+  struct Visitor {
+    Fd link;
+    Standing standing;
+  };
+
+  /// `master`: where the job's first leader listens, all addresses of it.
+  Door(Fd listener, std::string token, std::uint64_t id, std::vector<Address> master);
+  ~Door();
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  /// The ways it may stand. Whoever waits is told where that is no longer here.
+  void be_busy(std::uint64_t number);
+  void gather(std::uint64_t number); ///< 0: for the first roster.
+  void lead(std::uint64_t number);
+  void follow(std::uint64_t number, const Address& leader);
+  void be_over();
+
+  /// Listens here as well.
+  void add_listener(Fd listener);
+
+  /// Who has come since, for at most so long. Only while this member leads or gathers.
+  std::vector<Visitor> take_visitors(double seconds);
+  bool has_visitors();
+  /// They wait here again.
+  void give_back(std::vector<Visitor> visitors);
+
+  /// Where an invitation asked this member to come.
+  std::optional<Address> invitation();
+
+ private:
+  enum class State { busy, forming, gathering, leading, following, over };
+
+  void run(Acceptor acceptor);
+  void answer(Fd link);
+  void change(State state, std::uint64_t number, const Address& leader);
+  void reassure();
+  void look_after_master(Acceptor& acceptor);
+
+  std::string token_;
+  std::uint64_t id_;
+  std::vector<Address> master_;
+  Address own_;
+
+  std::mutex mutex_; ///< Guards what follows.
+  std::condition_variable has_visitor_;
+  State state_ = State::busy;
+  std::uint64_t number_ = 0;
+  Address leader_;
+  std::vector<Visitor> visitors_;
+  std::vector<Fd> new_listeners_;
+  std::optional<Address> invitation_;
+  bool at_master_ = false;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+} // namespace trainer

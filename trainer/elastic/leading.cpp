@@ -1,0 +1,322 @@
+// The leader's part of a meeting (membership.h): who is here, who may go on, and the proposal.
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trainer/elastic/membership_outcome.h"
+#include "trainer/errors.h"
+#include "trainer/job/rendezvous.h"
+
+namespace trainer {
+namespace {
+
+constexpr double k_ask_seconds = 0.5;      ///< For a door to answer while others wait.
+constexpr double k_agree_seconds = 3;      ///< For members to agree to a proposal.
+constexpr double k_slice_seconds = 0.02;   ///< Between looks at who has come.
+constexpr double k_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
+
+std::string rank_name(std::size_t rank, const Member& member) {
+  return fmt::format("rank {} ({})", rank, member.name());
+}
+
+bool precedes(const Roster& roster, const Member& a, const Member& b) {
+  const Member* first = roster.find(a.id);
+  const Member* second = roster.find(b.id);
+  return first != nullptr && second != nullptr && first < second;
+}
+
+} // namespace
+
+std::vector<const Roster*> Membership::rosters(const std::vector<Door::Visitor>& present) const {
+  const Roster* formed = &standing_.formed;
+  for (const auto& visitor : present) {
+    const Roster& theirs = visitor.standing.formed;
+    formed = theirs.number > formed->number ? &theirs : formed;
+  }
+  std::vector<const Roster*> all = {formed};
+  const auto add = [&](const std::vector<Roster>& attempts) {
+    for (const Roster& attempt : attempts) {
+      if (attempt.number > formed->number) {
+        all.push_back(&attempt);
+      }
+    }
+  };
+  add(standing_.attempts);
+  for (const auto& visitor : present) {
+    add(visitor.standing.attempts);
+  }
+  return all;
+}
+
+MemberIds Membership::ids_of(const std::vector<Door::Visitor>& present) const {
+  MemberIds ids = {standing_.self.id};
+  for (const auto& visitor : present) {
+    ids.insert(visitor.standing.self.id);
+  }
+  return ids;
+}
+
+std::vector<Member> Membership::missing(const std::vector<Door::Visitor>& present) const {
+  MemberIds known = ids_of(present);
+  known.insert(ended_.begin(), ended_.end());
+  return others_of(rosters(present), std::move(known));
+}
+
+bool Membership::speaks(const std::vector<Door::Visitor>& present) const {
+  const auto all = rosters(present);
+  return std::all_of(all.begin(), all.end(), [&, here = ids_of(present)](const Roster* roster) {
+    return speaks_for(*roster, here, witnessed_);
+  });
+}
+
+bool Membership::may_go_on(const std::vector<Door::Visitor>& present) const {
+  return is_complete_ ||
+         (static_cast<int>(present.size()) + 1 >= limits_.min_workers && speaks(present));
+}
+
+/// Nobody is left to wait for: of the first roster all have come, of later ones those that live.
+bool Membership::are_all_here(const std::vector<Door::Visitor>& present,
+                              const std::vector<Member>& absent) const {
+  const auto all = rosters(present);
+  const bool is_first =
+      std::all_of(all.begin(), all.end(), [](const Roster* roster) { return roster->number == 0; });
+  return is_first ? static_cast<int>(present.size()) + 1 >= cluster_.world_size : absent.empty();
+}
+
+Membership::Outcome Membership::lead() {
+  door_->gather(newest().number);
+  const Deadline patient_until =
+      after_seconds(newest().number == 0 ? options_.rendezvous_timeout : patience());
+  std::vector<Door::Visitor> present;
+  Deadline next_reassurance = Clock::now();
+  Deadline next_ask = Clock::now();
+  std::size_t asked = 0;
+  WaitNotice notice(options_);
+  const auto send_away = [&](const Address& to) {
+    door_->follow(newest().number, to);
+    door_->be_busy(newest().number);
+    for (const auto& visitor : present) {
+      try {
+        const Lead lead{newest().number, standing_.self.id, to};
+        send_letter(visitor.link, DoorMessage::moved, bytes_of(lead), after_seconds(0));
+      } catch (const LinkError&) {
+        continue;
+      }
+    }
+  };
+  for (;;) {
+    for (auto& visitor : door_->take_visitors(k_slice_seconds)) {
+      std::erase_if(present, [&](const Door::Visitor& other) {
+        return other.standing.self.id == visitor.standing.self.id;
+      });
+      present.push_back(std::move(visitor));
+    }
+    if (const auto invitation = door_->invitation(); invitation && newest().number == 0) {
+      send_away(*invitation);
+      return {.kind = Outcome::Kind::moved, .to = *invitation};
+    }
+    if (Clock::now() >= next_reassurance) {
+      next_reassurance = after_seconds(k_reassure_seconds);
+      std::erase_if(present, [](const Door::Visitor& visitor) {
+        try {
+          send_letter(visitor.link, DoorMessage::waiting, {}, after_seconds(0));
+          return false;
+        } catch (const LinkError&) {
+          return true;
+        }
+      });
+    }
+    std::erase_if(present, [](const Door::Visitor& visitor) { return is_closed(visitor.link); });
+    for (const auto& visitor : present) {
+      seen_[visitor.standing.self.id] = Clock::now();
+    }
+
+    notice.look([&] {
+      return fmt::format("workers at {}:{}: {} {} here", cluster_.master_addr, cluster_.master_port,
+                         present.size() + 1, present.empty() ? "is" : "are");
+    });
+    const std::vector<Member> absent = missing(present);
+    const bool is_complete = are_all_here(present, absent);
+    if ((is_complete || Clock::now() >= patient_until) && may_go_on(present)) {
+      if (auto outcome = propose(present)) {
+        return std::move(*outcome);
+      }
+      continue;
+    }
+    if (Clock::now() >= deadline_) {
+      const std::string text = complaint(present);
+      for (const auto& visitor : present) {
+        try {
+          send_letter(visitor.link, DoorMessage::failed, std::as_bytes(std::span(text)),
+                      after_seconds(0));
+        } catch (const LinkError&) {
+          continue;
+        }
+      }
+      throw Error(text);
+    }
+    // The last of its rosters, which may not go on: what the others did is not known.
+    if (newest().number != 0 && present.empty() && absent.empty() && !speaks(present)) {
+      return {.kind = Outcome::Kind::behind};
+    }
+    if (is_complete || absent.empty() || Clock::now() < next_ask) {
+      continue;
+    }
+    // One of them, in turn.
+    if (auto outcome = ask(absent[asked++ % absent.size()])) {
+      if (outcome->kind == Outcome::Kind::moved) {
+        send_away(outcome->to);
+      }
+      return std::move(*outcome);
+    }
+    if (asked % absent.size() == 0) {
+      next_ask = after_seconds(k_ask_seconds);
+    }
+  }
+}
+
+/// How a missing member stands: it may have ended, or lead itself.
+std::optional<Membership::Outcome> Membership::ask(const Member& member) {
+  try {
+    const Fd link = dial_authenticated(
+        member.door, cluster_.job_token,
+        introduce_self(LinkPurpose::membership, cluster_.rank, cluster_.world_size),
+        after_seconds(k_ask_seconds));
+    send_letter(link, DoorMessage::ask, {}, after_seconds(k_ask_seconds));
+    const Letter reply = receive_letter(link, after_seconds(k_ask_seconds));
+    if (reply.what == DoorMessage::over) {
+      return Outcome{.kind = Outcome::Kind::over};
+    }
+    const Lead lead = read_lead(reply);
+    if (lead.id != member.id) {
+      note_ended(member); // Its port is another's by now.
+    } else if (reply.what == DoorMessage::moved && lead.number > newest().number) {
+      return Outcome{.kind = Outcome::Kind::moved, .to = lead.leader};
+    } else if (reply.what == DoorMessage::leading &&
+               (lead.number > newest().number ||
+                (lead.number == newest().number && precedes(newest(), member, standing_.self)))) {
+      return Outcome{.kind = Outcome::Kind::moved, .to = member.door};
+    }
+  } catch (const NobodyListensError&) {
+    note_ended(member);
+  } catch (const Error& error) {
+    why_ = fmt::format("{}: {}", member.door.text(), error.what());
+  }
+  return std::nullopt;
+}
+
+/// None where not all agreed: those that did not are gone from `present`.
+std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor>& present) {
+  const auto all = rosters(present);
+  const Roster base = *all.front();
+  Proposal proposal;
+  for (const Roster* roster : all) {
+    proposal.roster.number = std::max(proposal.roster.number, roster->number + 1);
+  }
+  // This member first, then those of the last roster in its order, then newcomers.
+  const auto place = [&](const Door::Visitor& visitor) {
+    const auto in_base =
+        std::find_if(base.members.begin(), base.members.end(),
+                     [&](const Member& member) { return member.id == visitor.standing.self.id; });
+    return std::pair(in_base, in_base == base.members.end() ? visitor.standing.place : 0);
+  };
+  std::stable_sort(present.begin(), present.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  std::size_t taken = present.size();
+  if (limits_.max_workers > 0) {
+    taken = std::min(taken, static_cast<std::size_t>(limits_.max_workers - 1));
+  }
+  proposal.roster.members.push_back(standing_.self);
+  std::uint64_t newest_state = standing_.state_number;
+  proposal.step = standing_.step;
+  for (std::size_t i = 0; i < taken; ++i) {
+    const Standing& standing = present[i].standing;
+    proposal.roster.members.push_back(standing.self);
+    if (std::pair(standing.state_number, standing.step) > std::pair(newest_state, proposal.step)) {
+      newest_state = standing.state_number;
+      proposal.step = standing.step;
+      proposal.source = static_cast<std::int32_t>(i) + 1;
+    }
+  }
+  if (standing_.attempts.size() >= k_most_attempts) {
+    throw Error(fmt::format("{} rosters in a row broke off as they were formed: {}",
+                            k_most_attempts, why_));
+  }
+  standing_.attempts.push_back(proposal.roster);
+
+  const auto body = to_bytes(proposal);
+  std::vector<bool> agrees(taken, false);
+  const Deadline deadline = after_seconds(k_agree_seconds);
+  for (std::size_t i = 0; i < taken; ++i) {
+    try {
+      send_letter(present[i].link, DoorMessage::propose, body, deadline);
+      agrees[i] = true;
+    } catch (const LinkError& error) {
+      why_ = error.what();
+    }
+  }
+  for (std::size_t i = 0; i < taken; ++i) {
+    try {
+      agrees[i] = agrees[i] && receive_letter(present[i].link, deadline).what == DoorMessage::agree;
+    } catch (const LinkError& error) {
+      why_ = error.what();
+      agrees[i] = false;
+    }
+  }
+  if (std::find(agrees.begin(), agrees.end(), false) != agrees.end()) {
+    for (std::size_t i = taken; i-- > 0;) {
+      if (!agrees[i]) {
+        present.erase(present.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+    return std::nullopt;
+  }
+
+  contact_->store(Clock::now());
+  Outcome outcome{.kind = Outcome::Kind::formed, .proposal = proposal};
+  outcome.links.emplace_back(); // Its own place.
+  for (std::size_t i = 0; i < taken; ++i) {
+    try {
+      send_letter(present[i].link, DoorMessage::formed, {}, after_seconds(k_call_seconds));
+    } catch (const LinkError&) {
+      // Connecting will show it.
+    }
+    outcome.links.push_back(std::move(present[i].link));
+  }
+  present.erase(present.begin(), present.begin() + static_cast<std::ptrdiff_t>(taken));
+  door_->give_back(std::move(present));
+  for (std::size_t i = 0; i < base.members.size(); ++i) {
+    if (proposal.roster.find(base.members[i].id) == nullptr) {
+      outcome.lost.push_back(rank_name(i, base.members[i]));
+    }
+  }
+  for (std::size_t i = 0; i < proposal.roster.members.size(); ++i) {
+    const Member& member = proposal.roster.members[i];
+    if (base.number > 0 && base.find(member.id) == nullptr) {
+      outcome.joined.push_back(rank_name(i, member));
+    }
+  }
+  return outcome;
+}
+
+std::string Membership::complaint(const std::vector<Door::Visitor>& present) {
+  const std::size_t here = present.size() + 1;
+  std::string text =
+      fmt::format("waited {:g} s at {}:{} with {} worker{}", options_.rendezvous_timeout,
+                  cluster_.master_addr, cluster_.master_port, here, here == 1 ? "" : "s");
+  if (static_cast<int>(here) < limits_.min_workers) {
+    text += fmt::format(": --min-workers={} are needed to go on", limits_.min_workers);
+  } else if (newest().number > 0) {
+    std::vector<std::string> unknown;
+    for (const Member& member : missing(present)) {
+      unknown.push_back(member.name());
+    }
+    text += fmt::format(": {} did not answer and may be training as well, and these are not more "
+                        "than half of the last {}",
+                        fmt::join(unknown, ", "), newest().members.size());
+  }
+  return why_.empty() ? text : fmt::format("{} ({})", text, why_);
+}
+
+} // namespace trainer

@@ -1,0 +1,297 @@
+#include "trainer/elastic/membership.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "trainer/collectives/connect.h"
+#include "trainer/collectives/single_rank.h"
+#include "trainer/elastic/membership_outcome.h"
+#include "trainer/entropy.h"
+#include "trainer/errors.h"
+#include "trainer/job/rendezvous.h"
+
+namespace trainer {
+namespace {
+
+constexpr double k_retry_seconds = 0.05; ///< Before a busy member is asked again.
+constexpr double k_set_up_seconds = 2;   ///< On top of a peer time-out, for connecting all.
+constexpr double k_bind_seconds = 5;
+
+bool is_literally_loopback(const std::string& host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
+Address with_port_of(Address address, const Address& port) {
+  address.set_port(port.port());
+  return address;
+}
+
+} // namespace
+
+Membership::Membership(const Cluster& cluster, const CommOptions& options,
+                       const ElasticLimits& limits)
+    : cluster_(cluster), options_(options), limits_(limits) {
+  if (cluster.master_addr.empty() || cluster.master_port <= 0) {
+    throw ClusterError(
+        "elastic ranks need MASTER_ADDR and MASTER_PORT, where the first one listens");
+  }
+  options_.contact = contact_;
+  deadline_ = after_seconds(options.rendezvous_timeout);
+  master_ = resolve(cluster.master_addr, cluster.master_port, deadline_);
+  const Introduction self = introduce_self(LinkPurpose::membership, cluster.rank, 0);
+  standing_.self.id = random_value<std::uint64_t>();
+  standing_.self.pid = self.pid;
+  standing_.place = cluster.rank;
+  std::copy_n(self.host.begin(), std::min(self.host.size(), standing_.self.host.size() - 1),
+              standing_.self.host.begin());
+  const bool one_host = cluster.local_world_size >= cluster.world_size && cluster.world_size > 1;
+  const Address& master = master_.front();
+  Address own = master;
+  if (!master.is_loopback() || !(one_host || is_literally_loopback(cluster.master_addr))) {
+    own = any_address(master.storage.ss_family, 0);
+  }
+  own.set_port(0);
+  Fd listener;
+  try {
+    listener = listen_at(own);
+  } catch (const LinkError& error) {
+    throw ClusterError(fmt::format("cannot listen at {}: {}", own.text(), error.what()));
+  }
+  standing_.self.door = local_address(listener);
+  door_ =
+      std::make_unique<Door>(std::move(listener), cluster.job_token, standing_.self.id, master_);
+}
+
+Membership::~Membership() = default;
+
+Epoch Membership::meet(const Holding& holding) {
+  deadline_ = after_seconds(options_.rendezvous_timeout);
+  standing_.state_number = holding.number;
+  standing_.step = holding.step;
+  is_complete_ = holding.is_complete;
+  door_->be_busy(newest().number);
+  WaitNotice notice(options_);
+  for (;;) {
+    notice.look([&] {
+      return fmt::format("the other workers at {}:{} ({})", cluster_.master_addr,
+                         cluster_.master_port, why_);
+    });
+    Outcome outcome = look_around();
+    if (outcome.kind == Outcome::Kind::moved) {
+      outcome = join(outcome.to);
+    }
+    if (outcome.kind == Outcome::Kind::formed) {
+      return enter(std::move(outcome));
+    }
+    if (outcome.kind == Outcome::Kind::over || outcome.kind == Outcome::Kind::behind) {
+      Epoch epoch;
+      epoch.is_left_behind = outcome.kind == Outcome::Kind::behind;
+      return epoch;
+    }
+    if (Clock::now() >= deadline_) {
+      throw Error(complaint({}));
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(k_retry_seconds));
+  }
+}
+
+bool Membership::has_newcomers() {
+  const auto members = static_cast<int>(standing_.formed.members.size());
+  return (limits_.max_workers == 0 || members < limits_.max_workers) && door_->has_visitors();
+}
+
+const Roster& Membership::newest() const {
+  const Roster* newest = &standing_.formed;
+  for (const Roster& attempt : standing_.attempts) {
+    newest = attempt.number > newest->number ? &attempt : newest;
+  }
+  return *newest;
+}
+
+/// One round: whoever should lead is found, or this member leads.
+Membership::Outcome Membership::look_around() {
+  const Roster roster = newest();
+  if (roster.number == 0) {
+    if (cluster_.rank == 0 && !at_master_) {
+      try {
+        door_->add_listener(listen_for_ranks(cluster_, deadline_, k_retry_seconds));
+        at_master_ = true;
+      } catch (const ClusterError&) {
+        // A member may have taken the place: it answers.
+        if (Clock::now() >=
+            deadline_ - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                            options_.rendezvous_timeout - k_bind_seconds))) {
+          throw;
+        }
+      }
+    }
+    if (cluster_.rank == 0 && at_master_) {
+      return lead();
+    }
+    Outcome outcome;
+    for (const Address& master : master_) {
+      outcome = join(master);
+      if (outcome.kind != Outcome::Kind::silent) {
+        break;
+      }
+    }
+    return outcome;
+  }
+  for (const Member& member : roster.members) {
+    if (member.id == standing_.self.id) {
+      return lead();
+    }
+    if (ended_.contains(member.id)) {
+      continue;
+    }
+    Outcome outcome = join(member.door);
+    if (outcome.kind != Outcome::Kind::silent) {
+      return outcome;
+    }
+  }
+  return {};
+}
+
+/// Nobody listens at its door any more.
+void Membership::note_ended(const Member& member) {
+  ended_.insert(member.id);
+  const auto seen = seen_.find(member.id);
+  const Clock::time_point last =
+      std::max(contact_->load(), seen == seen_.end() ? Clock::time_point() : seen->second);
+  if (std::chrono::duration<double>(Clock::now() - last).count() < patience()) {
+    witnessed_.insert(member.id);
+  }
+}
+
+Membership::Outcome Membership::join(const Address& address) {
+  const auto of_address = [&](const auto& action) {
+    for (const Member& member : newest().members) {
+      if (member.door.text() == address.text()) {
+        action(member);
+      }
+    }
+  };
+  try {
+    Fd link = dial_authenticated(
+        address, cluster_.job_token,
+        introduce_self(LinkPurpose::membership, cluster_.rank, cluster_.world_size),
+        after_seconds(k_call_seconds));
+    send_letter(link, DoorMessage::join, to_bytes(standing_), after_seconds(k_call_seconds));
+    const Letter reply = receive_letter(link, after_seconds(k_call_seconds));
+    switch (reply.what) {
+    case DoorMessage::accepted:
+      return stay(std::move(link),
+                  [&] { of_address([&](const Member& m) { seen_[m.id] = Clock::now(); }); });
+    case DoorMessage::moved: {
+      const Lead lead = read_lead(reply);
+      // One that leads no newer roster than is known here has yet to find out that it is over.
+      return {.kind = lead.number > standing_.formed.number ? Outcome::Kind::moved
+                                                            : Outcome::Kind::busy,
+              .to = lead.leader};
+    }
+    case DoorMessage::over:
+      return {.kind = Outcome::Kind::over};
+    default:
+      return {.kind = Outcome::Kind::busy};
+    }
+  } catch (const RefusedError& error) {
+    throw ClusterError(fmt::format("rank {} was refused: {}; give all ranks of an elastic job the "
+                                   "same --min-workers",
+                                   cluster_.rank, error.what()));
+  } catch (const LinkError& error) {
+    why_ = fmt::format("{}: {}", address.text(), error.what());
+    if (dynamic_cast<const NobodyListensError*>(&error) != nullptr) {
+      of_address([&](const Member& member) { note_ended(member); });
+    }
+    return {.kind = Outcome::Kind::silent};
+  }
+}
+
+/// With a leader that has let this member in, until it says what is.
+Membership::Outcome Membership::stay(Fd link, const std::function<void()>& on_letter) {
+  std::optional<Proposal> agreed;
+  for (;;) {
+    const Letter letter = receive_letter(link, after_seconds(options_.peer_timeout));
+    on_letter();
+    switch (letter.what) {
+    case DoorMessage::waiting:
+      break;
+    case DoorMessage::propose: {
+      Proposal proposal = read_proposal(letter.body);
+      if (proposal.roster.number <= newest().number ||
+          proposal.roster.find(standing_.self.id) == nullptr ||
+          standing_.attempts.size() >= k_most_attempts) {
+        return {.kind = Outcome::Kind::busy};
+      }
+      // What is loopback to the leader is the leader's machine to others.
+      const Address leader = remote_address(link);
+      for (Member& member : proposal.roster.members) {
+        if (&member == &proposal.roster.members.front() || member.door.is_loopback()) {
+          member.door = with_port_of(leader, member.door);
+        }
+      }
+      standing_.attempts.push_back(proposal.roster);
+      agreed = std::move(proposal);
+      contact_->store(Clock::now());
+      send_letter(link, DoorMessage::agree, {}, after_seconds(k_call_seconds));
+      break;
+    }
+    case DoorMessage::formed: {
+      if (!agreed) {
+        return {.kind = Outcome::Kind::busy};
+      }
+      Outcome outcome{.kind = Outcome::Kind::formed, .proposal = std::move(*agreed)};
+      outcome.links.push_back(std::move(link));
+      return outcome;
+    }
+    case DoorMessage::moved:
+      return {.kind = Outcome::Kind::moved, .to = read_lead(letter).leader};
+    case DoorMessage::over:
+      return {.kind = Outcome::Kind::over};
+    case DoorMessage::failed:
+      throw Error(std::string(reinterpret_cast<const char*>(letter.body.data()),
+                              std::min<std::size_t>(letter.body.size(), 400)));
+    default:
+      return {.kind = Outcome::Kind::busy};
+    }
+  }
+}
+
+/// The roster stands: connects its ranks.
+Epoch Membership::enter(Outcome outcome) {
+  standing_.formed = outcome.proposal.roster;
+  standing_.attempts.clear();
+  const auto& members = standing_.formed.members;
+  std::vector<Introduction> who;
+  int rank = 0;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    who.push_back({LinkPurpose::rendezvous, static_cast<int>(i), static_cast<int>(members.size()),
+                   members[i].pid, members[i].host.data()});
+    rank = members[i].id == standing_.self.id ? static_cast<int>(i) : rank;
+  }
+  if (rank == 0) {
+    door_->lead(standing_.formed.number);
+  } else {
+    door_->follow(standing_.formed.number, members.front().door);
+  }
+  Epoch epoch;
+  epoch.number = standing_.formed.number;
+  epoch.source = outcome.proposal.source;
+  epoch.step = outcome.proposal.step;
+  epoch.lost = std::move(outcome.lost);
+  epoch.joined = std::move(outcome.joined);
+  if (members.size() == 1) {
+    epoch.communicator = make_single_rank();
+  } else {
+    epoch.communicator = connect_ranks(Star(rank, std::move(who), std::move(outcome.links),
+                                            options_.peer_timeout + k_set_up_seconds),
+                                       cluster_.job_token, options_);
+  }
+  return epoch;
+}
+
+} // namespace trainer

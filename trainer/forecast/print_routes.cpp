@@ -1,0 +1,108 @@
+#include "trainer/forecast/print_routes.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "trainer/data/loader.h"
+#include "trainer/device/device.h"
+#include "trainer/errors.h"
+#include "trainer/job/agreement.h"
+#include "trainer/monitor/console.h"
+#include "trainer/replica.h"
+#include "trainer/strategy/mirrored.h"
+#include "trainer/strategy/parameter_server/run.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_least_size = 1024;
+constexpr std::size_t k_largest_size = std::size_t{64} << 20;
+
+/// `given`: bytes as they travel, of which MPI knows what it makes.
+std::string sent_text(double sent, double given) {
+  return sent < 0    ? "hands MPI " + with_commas(given) + " bytes"
+         : sent == 0 ? "sends nothing"
+                     : "sends " + with_commas(sent) + " bytes";
+}
+
+std::string size_text(std::size_t bytes) {
+  return bytes >= std::size_t{1} << 20 ? fmt::format("{} MiB", bytes >> 20)
+                                       : fmt::format("{} KiB", bytes >> 10);
+}
+
+void print_packs(const std::vector<std::size_t>& packs, WireType wire, int batch_size,
+                 const Communicator& communicator) {
+  const std::size_t all = std::accumulate(packs.begin(), packs.end(), std::size_t{0});
+  fmt::print("ranks      {}, {} samples each\nnetwork    {}\n"
+             "gradients  {} bytes of fp32 a step, sent as {}, in {} pack{}\n",
+             communicator.world_size(), batch_size, communicator.describe(),
+             with_commas(static_cast<double>(all)), wire_type_name(wire), packs.size(),
+             packs.size() == 1 ? "" : "s");
+  const auto given = [&](std::size_t bytes) {
+    const std::size_t values = bytes / sizeof(float);
+    return static_cast<double>(values * wire_size(wire));
+  };
+  double sum = 0;
+  for (std::size_t i = 0; i < packs.size(); ++i) {
+    const Route route = communicator.route(packs[i], wire);
+    sum += route.sent;
+    fmt::print("pack {:<5} {} bytes: {}; {}\n", i + 1, with_commas(static_cast<double>(packs[i])),
+               route.how, sent_text(route.sent, given(packs[i])));
+  }
+  fmt::print("a step     rank 0 {}\n", sent_text(sum, given(all)));
+}
+
+/// Sizes are powers of two; those that take the same way are one line.
+void print_sizes(WireType wire, const Communicator& communicator) {
+  for (std::size_t from = k_least_size; from <= k_largest_size;) {
+    const std::string how = communicator.route(from, wire).how;
+    std::size_t to = from;
+    while (to < k_largest_size && communicator.route(2 * to, wire).how == how) {
+      to *= 2;
+    }
+    fmt::print("{:<10} {}\n", to == k_largest_size ? "larger" : "to " + size_text(to), how);
+    from = 2 * to;
+  }
+}
+
+void rank_routes(const TrainerOptions& options, Communicator& communicator) {
+  const CpuKernels& kernels = *select_device(options.device).kernels;
+  const auto batch_size = static_cast<std::size_t>(options.batch_size);
+  const Buckets buckets = bucket_options(options);
+  Replica replica({.hidden = static_cast<std::size_t>(options.hidden)}, options.learning_rate,
+                  kernels, communicator);
+  replica.model.initialize(0);
+  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, buckets);
+  const Dataset data = synthetic_dataset(batch_size, 0);
+  Loader loader(data.train, kernels,
+                {batch_size, communicator.rank(), communicator.world_size(), 0, 0, 1});
+  for (const Batch& batch : loader) {
+    strategy.step(replica.model, batch);
+  }
+  if (communicator.rank() == 0) {
+    print_packs(strategy.bucket_bytes(), buckets.wire, static_cast<int>(batch_size), communicator);
+    print_sizes(buckets.wire, communicator);
+  }
+}
+
+} // namespace
+
+void print_routes(const TrainerOptions& options) {
+  if (parameter_server_task()) {
+    throw UsageError("--print-plan: ranks of a job with parameter servers reduce nothing among "
+                     "themselves; see the servers' log for what goes through them");
+  }
+  const Cluster cluster = cluster_from_env();
+  const auto replicas = static_cast<int>(parse_devices(options.devices).size());
+  const auto routes = [&](Communicator& communicator) { rank_routes(options, communicator); };
+  if (cluster.world_size == 1 && replicas > 1) {
+    run_replicas(replicas, parse_cross_device_ops(options.cross_device_ops), routes);
+    return;
+  }
+  const auto communicator = connect(cluster, comm_options(options));
+  check_equal_replicas(replicas, *communicator);
+  replicas == 1 ? routes(*communicator) : run_replicas(replicas, *communicator, routes);
+}
+
+} // namespace trainer

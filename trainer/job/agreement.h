@@ -1,0 +1,17 @@
+// What ranks must have in common before they begin, and how all of them say that they have not.
+#pragma once
+
+#include <string>
+
+#include "trainer/collectives/communicator.h"
+
+namespace trainer {
+
+/// Collective, of ranks that all know `text`: throws UsageError with it on every rank, once all are
+/// here, so that none is told of another's end before it has said what is wrong.
+[[noreturn]] void throw_on_all_ranks(Communicator& communicator, const std::string& text);
+
+/// Collective between workers. Throws UsageError, on all of them, naming two with unlike numbers.
+void check_equal_replicas(int replicas, Communicator& between);
+
+} // namespace trainer

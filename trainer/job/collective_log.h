@@ -1,0 +1,92 @@
+// What a rank has entered and left of late: who fails to enter a collective that others wait in is
+// found by comparing where ranks stand, and each rank's log is a file where something fails.
+//
+// Collectives are numbered from 1, in the order in which a rank begins them, the same on every
+// rank.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/collectives/transport.h"
+#include "trainer/job/socket.h"
+
+namespace trainer {
+
+/// "at step 7"; "before its first step" for a negative one.
+std::string step_text(std::int64_t step);
+
+/// Where a rank stands among its collectives.
+struct Place {
+  std::uint64_t begun = 0; ///< Entered, or started to be carried out beside the rank's own work.
+  std::uint64_t ended = 0; ///< Left, and all before it.
+  std::int64_t step = -1;
+  std::string last{}; ///< The text of the one that was begun last.
+
+  bool waits() const noexcept { return begun > ended; }
+  /// "at step 7, in all_reduce 'grad' of 4096 bytes (collective 31)"; "after" where it has left it.
+  std::string text() const;
+};
+
+/// The last collectives of one rank, of which any thread may ask.
+class CollectiveLog {
+ public:
+  static constexpr std::size_t k_entries = 1024;
+
+  void begin(std::uint64_t number, const Collective& collective, std::int64_t step);
+  void end(std::uint64_t number);
+  Place place(std::int64_t step) const;
+
+  /// As comma-separated values: number, op, bytes, wire, name, step, entered (UTC), seconds; empty
+  /// where it was not left. Replaces the file. Throws Error.
+  void write(const std::string& path) const;
+
+ private:
+  struct Entry {
+    std::uint64_t number = 0;
+    Collective::Kind kind{};
+    std::size_t bytes = 0;
+    WireType wire{};
+    std::int64_t step = -1;
+    std::array<char, 48> name{};
+    Clock::time_point entered{};
+    double seconds = -1; ///< Until it was left.
+  };
+
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_; ///< Number n at n % k_entries.
+  std::uint64_t begun_ = 0;
+  std::uint64_t ended_ = 0;
+  std::string last_;
+};
+
+/// A rank's place as it was last told, and since when it has not moved on.
+struct TrackedPlace {
+  Place place{};
+  Clock::time_point moved = Clock::now();
+  Clock::time_point told = moved;
+
+  void update(Place now, Clock::time_point when = Clock::now());
+  /// Seconds for which it was told to stand there; where it has gone since, nobody knows yet.
+  double still() const { return std::chrono::duration<double>(told - moved).count(); }
+};
+
+struct RankPlace {
+  int rank = 0;
+  Place place{};
+  double still = 0; ///< Seconds since it last began or ended one.
+};
+
+/// What is wrong where some ranks have waited in a collective for `timeout` seconds while no rank
+/// began or ended any: who never entered it. `name` gives "rank 2 (host-b, pid 7)".
+std::optional<std::string> find_stall(std::span<const RankPlace> ranks, double timeout,
+                                      const std::function<std::string(int)>& name);
+
+} // namespace trainer

@@ -1,0 +1,120 @@
+#include "trainer/run_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "trainer/errors.h"
+#include "trainer/job/agreement.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_longest_difference = 256;
+
+} // namespace
+
+RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
+                              const AllSamples& samples) {
+  const auto global_batch =
+      static_cast<std::uint64_t>(options.batch_size) * static_cast<std::uint64_t>(ranks);
+  const std::uint64_t total = samples.count * static_cast<std::uint64_t>(options.epochs);
+  const auto steps = static_cast<std::int64_t>(
+      (total + (options.drop_remainder ? 0 : global_batch - 1)) / global_batch);
+  if (steps == 0) {
+    throw UsageError(fmt::format("--drop-remainder: {} samples do not fill one step of {}", total,
+                                 global_batch));
+  }
+  RunSettings settings{};
+  settings.batch_size = options.batch_size;
+  settings.hidden = options.hidden;
+  settings.steps = options.steps > 0 ? options.steps : steps;
+  if (samples.one_pass) {
+    settings.steps = std::min(settings.steps, steps);
+    settings.one_pass = 1;
+  }
+  settings.end = !is_elastic         ? 0
+                 : options.steps > 0 ? global_batch * static_cast<std::uint64_t>(options.steps)
+                                     : total;
+  settings.log_every = options.log_every;
+  settings.checkpoint_every = options.checkpoint_every;
+  settings.seed = static_cast<std::uint64_t>(options.seed);
+  settings.samples = samples.count;
+  // A run that --steps stops early is on the same schedule, so that it may be continued.
+  const std::uint64_t whole = std::max(
+      total, global_batch * static_cast<std::uint64_t>(samples.one_pass ? 0 : options.steps));
+  settings.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
+                            static_cast<double>(whole)};
+  settings.split_by_speed = options.batch_split == "speed" ? 1 : 0;
+  settings.wire = static_cast<std::int64_t>(bucket_options(options).wire);
+  settings.timeline = options.timeline.empty() ? 0 : 1;
+  return settings;
+}
+
+namespace {
+
+/// "--seed is 1 and 0", where something differs.
+std::string difference(const RunSettings& mine, const RunSettings& first) {
+  std::string found;
+  const auto compare = [&](const char* what, const auto& a, const auto& b) {
+    if (found.empty() && !(a == b)) {
+      found = fmt::format("{} is {} and {}", what, a, b);
+    }
+  };
+  compare("--batch-size", mine.batch_size, first.batch_size);
+  compare("--hidden", mine.hidden, first.hidden);
+  compare("the number of training samples", mine.samples, first.samples);
+  if (found.empty() && mine.data != first.data) {
+    found = "the data or --auto-shard, although there are as many samples,";
+  }
+  compare("--seed", mine.seed, first.seed);
+  compare("the number of steps", mine.steps, first.steps);
+  compare("--log-every", mine.log_every, first.log_every);
+  compare("--checkpoint-every", mine.checkpoint_every, first.checkpoint_every);
+  compare("the learning rate", mine.learning_rate.text(), first.learning_rate.text());
+  if (found.empty() && !(mine == first)) {
+    found = "--batch-split, --timeline or --communication-data-type";
+  }
+  return found;
+}
+
+} // namespace
+
+void check_same_settings(const RunSettings& settings, Communicator& communicator) {
+  RunSettings first = settings;
+  communicator.broadcast(std::as_writable_bytes(std::span(&first, 1)), 0, "settings");
+  const std::string own = difference(settings, first);
+  std::vector<float> differs(static_cast<std::size_t>(communicator.world_size()));
+  differs[static_cast<std::size_t>(communicator.rank())] = own.empty() ? 0.0F : 1.0F;
+  communicator.all_reduce(differs, "plans that differ");
+  const auto other = std::find(differs.begin(), differs.end(), 1.0F);
+  if (other == differs.end()) {
+    return;
+  }
+  const auto rank = static_cast<int>(other - differs.begin());
+  std::array<char, k_longest_difference> text{};
+  own.copy(text.data(), text.size() - 1);
+  communicator.broadcast(std::as_writable_bytes(std::span(text)), rank, "difference");
+  text.back() = '\0';
+  throw_on_all_ranks(
+      communicator,
+      fmt::format("{} and {} differ: {}; start all ranks with the same flags and data",
+                  communicator.name(rank), communicator.name(0), text.data()));
+}
+
+void join_settings(RunSettings& settings, int source, Communicator& communicator) {
+  RunSettings first = settings;
+  communicator.broadcast(std::as_writable_bytes(std::span(&first, 1)), source, "settings");
+  settings.steps = first.steps;
+  settings.end = first.end;
+  settings.learning_rate.whole = first.learning_rate.whole;
+  if (const std::string other = difference(settings, first); !other.empty()) {
+    throw UsageError(fmt::format("this rank and those that it would join differ: {}; start it with "
+                                 "the same flags and data",
+                                 other));
+  }
+}
+
+} // namespace trainer

@@ -1,0 +1,43 @@
+// What the ranks of a run agree on before its first step, as their flags and data say.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/collectives/communicator.h"
+#include "trainer/data/loader.h"
+#include "trainer/optim/learning_rate.h"
+#include "trainer/options.h"
+
+namespace trainer {
+
+struct RunSettings {
+  std::int64_t batch_size; ///< A rank.
+  std::int64_t hidden;
+  std::int64_t steps; ///< In all, those before a resume counted.
+  std::uint64_t end;  ///< Of elastic ranks: the position in the stream to stop at, else 0.
+  std::int64_t log_every;
+  std::int64_t checkpoint_every;
+  std::uint64_t seed;
+  std::uint64_t samples;       ///< Of the training data,
+  std::uint64_t data;          ///< and a digest of all data; the caller's to set.
+  LearningRate learning_rate;  ///< Over samples.
+  std::int64_t split_by_speed; ///< 0 or 1; a bool would leave bytes of the struct unset.
+  std::int64_t timeline;
+  std::int64_t wire;     ///< A WireType.
+  std::int64_t one_pass; ///< The samples are a stream: it is the run's end, too.
+
+  bool operator==(const RunSettings&) const = default;
+};
+
+RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
+                              const AllSamples& samples);
+
+/// Collective. Where a rank's settings are not rank 0's, throws UsageError on every rank, naming
+/// both and the first thing that differs.
+void check_same_settings(const RunSettings& settings, Communicator& communicator);
+
+/// Collective, of elastic ranks that go on: each takes the length of rank `source`'s run, as it may
+/// know another number of ranks. Throws UsageError on a rank that differs in anything else.
+void join_settings(RunSettings& settings, int source, Communicator& communicator);
+
+} // namespace trainer
