@@ -5,6 +5,7 @@
 
 #include "submit/errors.h"
 #include "trainer/benchmark.h"
+#include "trainer/device/cpu/denormals.h"
 #include "trainer/errors.h"
 #include "trainer/evaluator.h"
 #include "trainer/forecast/print_forecast.h"
@@ -51,6 +52,7 @@ int fail(int code, const char* message) {
 } // namespace
 
 int main(int argc, char** argv) {
+  trainer::flush_denormals(); // Before any thread is started.
   try {
     run({argv + 1, argv + argc});
     return 0;

@@ -69,6 +69,11 @@ def sgemm_line(before, after):
         f"{shape} {before[shape]:.0f} → {after[shape]:.0f}" for shape in before)
 
 
+def denormals_line(flushes):
+    return "Denormals: " + ", ".join(f"{name} {'flushes' if does else 'keeps'} them"
+                                     for name, does in {"dtrain": True, **flushes}.items())
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
@@ -94,6 +99,8 @@ def main():
         rows += found
     sgemm = sgemm_line(before, measure.sgemm(bench))
     print(f"\n{sgemm}")
+    denormals = denormals_line(bench.flushes_denormals)
+    print(denormals)
     missing = ""
     if bench.missing:
         missing = f"Not found, so not measured: {'; '.join(bench.missing)}."
@@ -103,7 +110,7 @@ def main():
         RESULTS.write_text(
             f"# What `./dev bench` measured\n\n{today}. {title}. {len(chosen)} subjects, "
             f"{args.rounds} interleaved rounds, the best of each side.\n\n{markdown(rows)}\n\n"
-            f"{sgemm}\n" + (f"\n{missing}\n" if missing else ""))
+            f"{sgemm}\n\n{denormals}\n" + (f"\n{missing}\n" if missing else ""))
     missed = sum(row.met() is False for row in rows)
     print(f"{sum(row.met() is True for row in rows)} targets met, {missed} missed")
     return 0

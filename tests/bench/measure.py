@@ -60,6 +60,7 @@ class Bench:
         self.bin = pathlib.Path(build).resolve() / "bin"
         self.rounds = rounds
         self.missing = []    # peers that were not found, in words
+        self.flushes_denormals = {}  # peer that trains -> whether it does, as dtrain-trainer does
 
     def find(self, what, program):
         """`program`, or None with a note of what was not found."""

@@ -19,15 +19,16 @@ def trainer_speed(bench, batch, workers=1):
         return float(re.search(r"best (\d+) samples/s", run(command, env=env)).group(1))
 
 
-def peer_speed(command):
-    return max(json_lines(run(command, env=dict(os.environ, OMP_NUM_THREADS="1")))[0]
-               ["samples_per_second"])
+def peer_speed(bench, name, command):
+    result = json_lines(run(command, env=dict(os.environ, OMP_NUM_THREADS="1")))[0]
+    bench.flushes_denormals[name] = result["flushes_denormals"]
+    return max(result["samples_per_second"])
 
 
 def compare(bench, what, ours, peers):
     """Rows of `ours` against each of {name: (command or None, target)}."""
     measurements = {"dtrain": ours}
-    measurements |= {name: lambda command=command: peer_speed(command)
+    measurements |= {name: lambda name=name, command=command: peer_speed(bench, name, command)
                      for name, (command, _) in peers.items() if command}
     speeds = bench.interleaved(measurements)
     return [Row(what, "samples/s", max(speeds["dtrain"]), name,
