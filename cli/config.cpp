@@ -95,7 +95,7 @@ int run_view(Context& context, const NoOptions&) {
   return 0;
 }
 
-CommandTable list_table(NoOptions&) {
+CommandTable config_list_table(NoOptions&) {
   return {.name = "config list",
           .summary = "List the profiles",
           .description = "Lists the profiles; the current one has a star.",
@@ -103,7 +103,7 @@ CommandTable list_table(NoOptions&) {
           .options = {}};
 }
 
-int run_list(Context& context, const NoOptions&) {
+int run_config_list(Context& context, const NoOptions&) {
   const Settings settings = read_settings(context.config_file);
   if (settings.profiles.empty()) {
     context.note("No profiles. Make one with: dtrain config set --profile=NAME backend local");
@@ -129,7 +129,7 @@ int run_list(Context& context, const NoOptions&) {
   return 0;
 }
 
-CommandTable get_table(KeyOptions& options) {
+CommandTable config_get_table(KeyOptions& options) {
   return {.name = "config get",
           .summary = "Print one setting's value",
           .description = "Prints the value in force of one setting.",
@@ -137,7 +137,7 @@ CommandTable get_table(KeyOptions& options) {
           .options = {key_argument(options.key), profile_option(options.profile)}};
 }
 
-int run_get(Context& context, const KeyOptions& options) {
+int run_config_get(Context& context, const KeyOptions& options) {
   const Settings settings = read_settings(context.config_file);
   context.out.write(effective(settings, options.profile, options.key).value + "\n");
   return 0;
@@ -224,8 +224,8 @@ int run_path(Context& context, const NoOptions&) {
 } // namespace
 
 Invocation config_view_command() { return bind(view_table, run_view); }
-Invocation config_list_command() { return bind(list_table, run_list); }
-Invocation config_get_command() { return bind(get_table, run_get); }
+Invocation config_list_command() { return bind(config_list_table, run_config_list); }
+Invocation config_get_command() { return bind(config_get_table, run_config_get); }
 Invocation config_set_command() { return bind(set_table, run_set); }
 Invocation config_use_command() { return bind(use_table, run_use); }
 Invocation config_path_command() { return bind(path_table, run_path); }

@@ -34,7 +34,7 @@ struct LocationOptions {
   bool replace = false;
 };
 
-struct ListOptions {
+struct LocationListOptions {
   TargetOptions target; ///< Whose claims are listed beside named data.
 };
 
@@ -45,8 +45,8 @@ struct Kind {
   const std::vector<std::string>& (*keys)();
 };
 
-constexpr Kind k_data = {"data", &Settings::data, data_keys};
-constexpr Kind k_code = {"code", &Settings::code, code_keys};
+constexpr Kind k_data_kind = {"data", &Settings::data, data_keys};
+constexpr Kind k_code_kind = {"code", &Settings::code, code_keys};
 
 Option name_option(std::string& name, const char* help) {
   return {.flags = "NAME", .target = &name, .help = help, .required = true, .positional = true};
@@ -250,7 +250,7 @@ void add_claims(const std::vector<Claim>& claims, Table& table) {
   }
 }
 
-int run_list(Context& context, const ListOptions& options, const Kind& kind) {
+int run_location_list(Context& context, const LocationListOptions& options, const Kind& kind) {
   const Settings settings = read_settings(context.config_file);
   Table table({"NAME", "WHERE", "NOTES"});
   bool empty = true;
@@ -299,7 +299,7 @@ int run_list(Context& context, const ListOptions& options, const Kind& kind) {
   return 0;
 }
 
-int run_get(Context& context, const LocationOptions& options, const Kind& kind) {
+int run_location_get(Context& context, const LocationOptions& options, const Kind& kind) {
   const Settings settings = read_settings(context.config_file);
   const Locations all =
       kind.all == &Settings::data ? settings.data_of(options.profile) : settings.*kind.all;
@@ -309,7 +309,7 @@ int run_get(Context& context, const LocationOptions& options, const Kind& kind) 
   return 0;
 }
 
-int run_delete(Context& context, const LocationOptions& options, const Kind& kind) {
+int run_location_delete(Context& context, const LocationOptions& options, const Kind& kind) {
   Settings settings = read_settings(context.config_file);
   Locations& all = locations(settings, kind, options.profile);
   static_cast<void>(find_location(all, kind.word, options.name)); // Throws where there is none.
@@ -328,7 +328,7 @@ void add_profile(CommandTable& table, const Option& option) {
 }
 
 template <const Kind& kind>
-CommandTable list_table(ListOptions& options) {
+CommandTable location_list_table(LocationListOptions& options) {
   CommandTable table = {.name = fmt::format("{} list", kind.word),
                         .summary = fmt::format("List the {} that has a name", kind.word),
                         .examples = {fmt::format("dtrain {} list", kind.word)}};
@@ -343,7 +343,7 @@ CommandTable list_table(ListOptions& options) {
 }
 
 template <const Kind& kind>
-CommandTable get_table(LocationOptions& options) {
+CommandTable location_get_table(LocationOptions& options) {
   CommandTable table = {.name = fmt::format("{} get", kind.word),
                         .summary = fmt::format("Show where named {} is", kind.word),
                         .examples = {fmt::format("dtrain {} get NAME", kind.word)},
@@ -353,7 +353,7 @@ CommandTable get_table(LocationOptions& options) {
 }
 
 template <const Kind& kind>
-CommandTable delete_table(LocationOptions& options) {
+CommandTable location_delete_table(LocationOptions& options) {
   CommandTable table = {.name = fmt::format("{} delete", kind.word),
                         .summary =
                             fmt::format("Forget a name of {}, which stays where it is", kind.word),
@@ -368,27 +368,27 @@ int add_one(Context& context, const LocationOptions& options) {
   return run_add(context, options, kind);
 }
 template <const Kind& kind>
-int list_all(Context& context, const ListOptions& options) {
-  return run_list(context, options, kind);
+int list_all(Context& context, const LocationListOptions& options) {
+  return run_location_list(context, options, kind);
 }
 template <const Kind& kind>
 int get_one(Context& context, const LocationOptions& options) {
-  return run_get(context, options, kind);
+  return run_location_get(context, options, kind);
 }
 template <const Kind& kind>
 int delete_one(Context& context, const LocationOptions& options) {
-  return run_delete(context, options, kind);
+  return run_location_delete(context, options, kind);
 }
 
 } // namespace
 
-Invocation data_add_command() { return bind(data_add_table, add_one<k_data>); }
-Invocation data_list_command() { return bind(list_table<k_data>, list_all<k_data>); }
-Invocation data_get_command() { return bind(get_table<k_data>, get_one<k_data>); }
-Invocation data_delete_command() { return bind(delete_table<k_data>, delete_one<k_data>); }
-Invocation code_add_command() { return bind(code_add_table, add_one<k_code>); }
-Invocation code_list_command() { return bind(list_table<k_code>, list_all<k_code>); }
-Invocation code_get_command() { return bind(get_table<k_code>, get_one<k_code>); }
-Invocation code_delete_command() { return bind(delete_table<k_code>, delete_one<k_code>); }
+Invocation data_add_command() { return bind(data_add_table, add_one<k_data_kind>); }
+Invocation data_list_command() { return bind(location_list_table<k_data_kind>, list_all<k_data_kind>); }
+Invocation data_get_command() { return bind(location_get_table<k_data_kind>, get_one<k_data_kind>); }
+Invocation data_delete_command() { return bind(location_delete_table<k_data_kind>, delete_one<k_data_kind>); }
+Invocation code_add_command() { return bind(code_add_table, add_one<k_code_kind>); }
+Invocation code_list_command() { return bind(location_list_table<k_code_kind>, list_all<k_code_kind>); }
+Invocation code_get_command() { return bind(location_get_table<k_code_kind>, get_one<k_code_kind>); }
+Invocation code_delete_command() { return bind(location_delete_table<k_code_kind>, delete_one<k_code_kind>); }
 
 } // namespace dtrain

@@ -33,7 +33,7 @@ Option name_argument(std::string& name) {
           .positional = true};
 }
 
-CommandTable list_table(TemplateListOptions&) {
+CommandTable template_list_table(TemplateListOptions&) {
   return {.name = "template list",
           .summary = "List the templates that jobs are made from",
           .description = "Lists the templates built into dtrain, one folder a backend, and the "
@@ -81,7 +81,7 @@ CommandTable copy_table(TemplateOptions& options) {
                    .help = "In the place of what is there already"}}};
 }
 
-int run_list(Context& context, const TemplateListOptions&) {
+int run_template_list(Context& context, const TemplateListOptions&) {
   Table table({"NAME", "FROM"});
   for (const auto& builtin : builtin_templates()) {
     const fs::path own = context.template_folder() / builtin.name;
@@ -144,7 +144,7 @@ int run_copy(Context& context, const TemplateOptions& options) {
 
 } // namespace
 
-Invocation template_list_command() { return bind(list_table, run_list); }
+Invocation template_list_command() { return bind(template_list_table, run_template_list); }
 Invocation template_show_command() { return bind(show_table, run_show); }
 Invocation template_copy_command() { return bind(copy_table, run_copy); }
 

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr const char* k_watch_seconds = "300";
 constexpr int k_most_refusals = 3;
-constexpr std::chrono::milliseconds k_idle{60'000};
+constexpr std::chrono::milliseconds k_page_idle{60'000};
 
 void trim(json& object) {
   if (object.contains("metadata")) {
@@ -144,7 +144,7 @@ void Collection::tend() {
 
 std::chrono::milliseconds Collection::next_tend() const {
   if (open_) {
-    return k_idle;
+    return k_page_idle;
   }
   auto left = std::chrono::ceil<std::chrono::milliseconds>(retry_at_ - Clock::now());
   return std::max(left, std::chrono::milliseconds{0});

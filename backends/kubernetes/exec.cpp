@@ -61,7 +61,7 @@ constexpr const char* k_end_marked = R"(for process in /proc/[0-9]*; do
   done
 done 2>/dev/null)";
 
-constexpr std::size_t k_block = 32U << 10;
+constexpr std::size_t k_stdin_block = 32U << 10;
 constexpr std::size_t k_most_unsent = 256U << 10; // More is not read from our input until it went.
 
 /// A closed input, or /dev/null: the command need not have one.
@@ -149,7 +149,7 @@ class Session {
   }
 
   void read_input() {
-    std::array<char, k_block> block; // NOLINT(*-member-init): only what was read is used
+    std::array<char, k_stdin_block> block; // NOLINT(*-member-init): only what was read is used
     block[0] = k_input;
     const ssize_t count = read(STDIN_FILENO, &block[1], block.size() - 1);
     if (count > 0) {

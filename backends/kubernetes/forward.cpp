@@ -22,7 +22,7 @@ namespace {
 constexpr const char* k_protocol = "v4.channel.k8s.io";
 constexpr char k_data = 0;
 constexpr char k_error = 1;
-constexpr std::size_t k_block = 32U << 10;
+constexpr std::size_t k_forward_block = 32U << 10;
 constexpr std::size_t k_most_waiting = 1U << 20; // Bytes, each way: then the reader has its turn.
 constexpr int k_backlog = 64;
 
@@ -96,7 +96,7 @@ class Connection {
   }
 
   bool read_client() {
-    std::array<char, k_block> block; // NOLINT(*-member-init): only what was read is used
+    std::array<char, k_forward_block> block; // NOLINT(*-member-init): only what was read is used
     block[0] = k_data;
     const ssize_t count = recv(client_.get(), &block[1], block.size() - 1, MSG_DONTWAIT);
     if (count > 0) {

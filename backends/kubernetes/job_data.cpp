@@ -28,8 +28,8 @@ constexpr const char* k_index_failures =
 constexpr const char* k_set_restarts = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']";
 
 /// Whole seconds, rounded up: what the API counts in.
-int seconds(int milliseconds) {
-  return milliseconds / k_milliseconds + (milliseconds % k_milliseconds > 0 ? 1 : 0);
+int seconds(int duration_ms) {
+  return duration_ms / k_milliseconds + (duration_ms % k_milliseconds > 0 ? 1 : 0);
 }
 
 /// "chief=1,worker=3"

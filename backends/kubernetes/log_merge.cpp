@@ -9,7 +9,7 @@
 namespace dtrain::kubernetes {
 namespace {
 
-constexpr std::chrono::milliseconds k_idle{60'000};
+constexpr std::chrono::milliseconds k_merge_idle{60'000};
 constexpr Time k_far_behind = 1'000'000'000; // Nanoseconds.
 
 } // namespace
@@ -102,7 +102,7 @@ std::chrono::milliseconds LogMerge::next_flush(Clock::time_point now) const {
   bool holds = std::any_of(sources_.begin(), sources_.end(),
                            [](const auto& entry) { return !entry.second.lines.empty(); });
   if (!holds) {
-    return k_idle;
+    return k_merge_idle;
   }
   std::chrono::milliseconds wait{1};
   for (const auto& [key, source] : sources_) {

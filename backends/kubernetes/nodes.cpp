@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::string_view k_role_prefix = "node-role.kubernetes.io/";
 
-std::string role_of(const json& node) {
+std::string node_role_of(const json& node) {
   std::string roles;
   for (const auto& [key, value] : member(node, "metadata/labels").items()) {
     if (key.starts_with(k_role_prefix)) {
@@ -60,7 +60,7 @@ std::vector<NodeStatus> list_nodes(ApiClient& api) {
     NodeStatus status;
     status.name = text_at(node, "metadata/name");
     status.address = address_of(node);
-    status.role = role_of(node);
+    status.role = node_role_of(node);
     status.status = has_condition(node, "Ready") ? "Ready" : "NotReady";
     const json& cordoned = member(node, "spec/unschedulable");
     if (cordoned.is_boolean() && cordoned.get<bool>()) {

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int k_signal_base = 128; // A shell's and a container runtime's way to say "by signal".
+constexpr int k_signal_exit_base = 128; // A shell's and a container runtime's way to say "by signal".
 constexpr int k_last_signal = 64;
 
 /// Decided, but Pods are still being ended.
@@ -144,8 +144,8 @@ void read_exit(const json& pod, std::optional<int>& exit_code, std::optional<int
   }
   int code = static_cast<int>(number_at(ended, "exitCode"));
   int by_signal = static_cast<int>(number_at(ended, "signal"));
-  if (by_signal == 0 && code > k_signal_base && code <= k_signal_base + k_last_signal) {
-    by_signal = code - k_signal_base;
+  if (by_signal == 0 && code > k_signal_exit_base && code <= k_signal_exit_base + k_last_signal) {
+    by_signal = code - k_signal_exit_base;
   }
   if (by_signal != 0) {
     signal = by_signal;

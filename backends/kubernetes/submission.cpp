@@ -70,7 +70,7 @@ std::string collection_of(const json& object) {
                      escape_url(text_at(object, "metadata/namespace")), plural->second);
 }
 
-std::string path_of(const json& object) {
+std::string object_path(const json& object) {
   return collection_of(object) + "/" + escape_url(text_at(object, "metadata/name"));
 }
 
@@ -117,7 +117,7 @@ void adopt(json& object, const json& job, bool of_several_jobs) {
 }
 
 [[noreturn]] void throw_name_taken(ApiClient& api, const json& object, const JobSpec& job) {
-  ApiResult existing = api.call(api.request("GET", path_of(object)));
+  ApiResult existing = api.call(api.request("GET", object_path(object)));
   std::string kind = text_at(object, "kind");
   std::string object_name = text_at(object, "metadata/name");
   if (existing.ok() && is_ours(existing.body) && (kind == "JobSet" || kind == k_trainjob)) {
@@ -141,7 +141,7 @@ void adopt(json& object, const json& job, bool of_several_jobs) {
 /// A dependent of a deleted job that the garbage collector has not come to. That another kind owns
 /// it does not say that its owner is gone.
 bool remove_leftover(ApiClient& api, const json& object) {
-  ApiResult existing = api.call(api.request("GET", path_of(object)));
+  ApiResult existing = api.call(api.request("GET", object_path(object)));
   if (existing.status == k_not_found) {
     return true;
   }
@@ -151,7 +151,7 @@ bool remove_leftover(ApiClient& api, const json& object) {
                      text_at(existing.body, "metadata/ownerReferences/0/uid") !=
                          text_at(object, "metadata/ownerReferences/0/uid");
   return is_leftover &&
-         api.call(api.remove(path_of(object), text_at(existing.body, "metadata/uid"))).ok();
+         api.call(api.remove(object_path(object), text_at(existing.body, "metadata/uid"))).ok();
 }
 
 /// A TrainJob's runtime, which is there before it; null where the plan has none.
@@ -165,13 +165,13 @@ json make_runtime(ApiClient& api, const std::vector<json>& objects, const JobSpe
   ApiResult made = api.call(api.create(collection_of(*runtime), *runtime));
   if (made.status == k_conflict) {
     const JobRef ref = {job.namespace_name, job.name};
-    const ApiResult existing = api.call(api.request("GET", path_of(*runtime)));
+    const ApiResult existing = api.call(api.request("GET", object_path(*runtime)));
     if (api.call(api.request("GET", trainjob_path(ref))).status != k_not_found) {
       throw_name_taken(api, objects[0], job);
     }
     // Of a submission that was cut off, or of a job just deleted.
     if (!existing.ok() || !is_ours(existing.body) ||
-        !api.call(api.remove(path_of(*runtime), text_at(existing.body, "metadata/uid"))).ok()) {
+        !api.call(api.remove(object_path(*runtime), text_at(existing.body, "metadata/uid"))).ok()) {
       throw_name_taken(api, *runtime, job);
     }
     made = api.call(api.create(collection_of(*runtime), *runtime));
@@ -189,7 +189,7 @@ json make_owner(ApiClient& api, const json& owner, const json& runtime, const Jo
     return std::move(made.body);
   }
   if (!runtime.is_null()) {
-    api.call(api.remove(path_of(runtime), text_at(runtime, "metadata/uid")));
+    api.call(api.remove(object_path(runtime), text_at(runtime, "metadata/uid")));
   }
   if (made.status == k_conflict) {
     throw_name_taken(api, owner, job);
@@ -235,7 +235,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
     for (std::size_t i = 1; i < objects.size(); ++i) {
       if (text_at(objects[i], "kind") == k_training_runtime) {
         requests.push_back(
-            api.merge(path_of(runtime), {{"metadata", {{"ownerReferences", owned_by(job)}}}}));
+            api.merge(object_path(runtime), {{"metadata", {{"ownerReferences", owned_by(job)}}}}));
         continue;
       }
       adopt(objects[i], job, of_jobs > 1);
@@ -262,14 +262,14 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
       }
     }
     if (!queued) {
-      api.must(api.merge(path_of(job), {{"spec", {{"suspend", false}}}}));
+      api.must(api.merge(object_path(job), {{"spec", {{"suspend", false}}}}));
     }
     report(tell, {.step = SubmitStep::create,
                   .done = true,
                   .text = fmt::format("{} objects in namespace {}", objects.size(),
                                       plan.job.namespace_name)});
   } catch (const Error&) { // Nothing ran.
-    api.call(api.remove(path_of(job), text_at(job, "metadata/uid")));
+    api.call(api.remove(object_path(job), text_at(job, "metadata/uid")));
     throw;
   }
 }
@@ -299,7 +299,7 @@ std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
 
 void remove_objects(ApiClient& api, const JobRef& ref) {
   const json job = read_job(api, ref);
-  ApiResult removed = api.call(api.remove(path_of(job), text_at(job, "metadata/uid")));
+  ApiResult removed = api.call(api.remove(object_path(job), text_at(job, "metadata/uid")));
   if (removed.status == k_not_found) {
     throw_no_such_job(ref);
   }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr long k_hundred = 100;
 constexpr std::size_t k_key_bytes = 16;
-constexpr std::size_t k_block = 64U << 10;
+constexpr std::size_t k_frame_block = 64U << 10;
 constexpr int k_turns = 8;
 constexpr std::size_t k_longest_head = 64U << 10;
 constexpr std::size_t k_longest_refusal = 64U << 10;
@@ -51,12 +51,12 @@ std::string header_of(const std::string& head, std::string_view name) {
 
 /// "HTTP/1.1 403 Forbidden": 403; 0 where it is no such line.
 long status_of(const std::string& head) {
-  constexpr std::string_view k_version = "HTTP/1.1 ";
+  constexpr std::string_view k_http_version = "HTTP/1.1 ";
   constexpr std::size_t k_digits = 3;
-  if (!head.starts_with(k_version)) {
+  if (!head.starts_with(k_http_version)) {
     return 0;
   }
-  const std::string digits = head.substr(k_version.size(), k_digits);
+  const std::string digits = head.substr(k_http_version.size(), k_digits);
   const bool good = digits.size() == k_digits &&
                     std::all_of(digits.begin(), digits.end(),
                                 [](unsigned char c) { return std::isdigit(c) != 0; });
@@ -146,7 +146,7 @@ void WebSocket::flush() {
 std::string WebSocket::read_head(Clock::time_point deadline, std::string& rest) {
   constexpr std::string_view k_end = "\r\n\r\n";
   std::string bytes;
-  std::array<char, k_block> block; // NOLINT(*-member-init): only what was received is read
+  std::array<char, k_frame_block> block; // NOLINT(*-member-init): only what was received is read
   for (;;) {
     bool closed = false;
     const std::size_t count = receive(block.data(), block.size(), closed);
@@ -178,7 +178,7 @@ HttpResponse WebSocket::read_refusal(long status, const std::string& head, std::
     length = std::min<std::size_t>(std::stoul(length_text), k_longest_refusal);
   }
   const bool chunked = lower_case(header_of(head, "Transfer-Encoding")) == "chunked";
-  std::array<char, k_block> block; // NOLINT(*-member-init): only what was received is read
+  std::array<char, k_frame_block> block; // NOLINT(*-member-init): only what was received is read
   bool closed = false;
   while (!closed && body.size() < length && !(chunked && body.ends_with("0\r\n\r\n"))) {
     const std::size_t count = receive(block.data(), block.size(), closed);
@@ -257,7 +257,7 @@ void WebSocket::queue(Opcode opcode, std::string_view payload) {
 void WebSocket::send(std::string_view message) { queue(Opcode::binary, message); }
 
 void WebSocket::pump() {
-  std::array<char, k_block> block; // NOLINT(*-member-init): only what was received is read
+  std::array<char, k_frame_block> block; // NOLINT(*-member-init): only what was received is read
   bool closed = false;
   // All that TLS has ready, in turns: poll() knows only of what is still in the socket.
   has_more_ = false;

@@ -23,7 +23,7 @@ namespace dtrain {
 namespace {
 
 constexpr int k_signal_base = 128;
-constexpr int k_not_found = 127;
+constexpr int k_no_program = 127;
 
 /// Its mounts differ from ours where the job mounts data.
 bool has_other_mounts(int folder) {
@@ -65,7 +65,7 @@ void await_program(int folder) {
   environ = envp.data();
   execvp(argv[0], argv.data());
   std::fprintf(stderr, "dtrain: cannot run %s: %s\n", argv[0], errno_text().c_str());
-  _exit(k_not_found);
+  _exit(k_no_program);
 }
 
 } // namespace

@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* k_loopback = "127.0.0.1";
 constexpr const char* k_local_host = "localhost";
-constexpr int k_not_found = 127;    ///< As shells have it …
+constexpr int k_no_such_program = 127;    ///< As shells have it …
 constexpr int k_not_runnable = 126; ///< … for what cannot be run.
 
 struct Pipe {
@@ -64,7 +64,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
         std::string_view("\n")}) {
     write_all(STDERR_FILENO, part);
   }
-  _exit(error == ENOENT ? k_not_found : k_not_runnable);
+  _exit(error == ENOENT ? k_no_such_program : k_not_runnable);
 }
 
 } // namespace

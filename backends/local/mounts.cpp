@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t k_folder = 0755;
+constexpr mode_t k_mount_point_mode = 0755;
 constexpr mode_t k_file = 0644;
 
 [[noreturn]] void fail(const std::string& what) {
@@ -81,7 +81,7 @@ void show_entries(const Fd& folder, const std::string& base) {
       return;
     }
     if (S_ISDIR(info.st_mode)) {
-      mkdir(to.c_str(), k_folder);
+      mkdir(to.c_str(), k_mount_point_mode);
     } else {
       make_file(to);
     }

@@ -16,7 +16,7 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* k_self = "/proc/self/exe";
+constexpr const char* k_this_program = "/proc/self/exe";
 constexpr const char* k_default_path = "/bin:/usr/bin"; ///< execvp's, without PATH.
 
 bool is_runnable(const std::string& path) {
@@ -70,7 +70,7 @@ std::string find_trainer() {
     return std::filesystem::absolute(named).string();
   }
   std::error_code error;
-  const auto self = std::filesystem::read_symlink(k_self, error);
+  const auto self = std::filesystem::read_symlink(k_this_program, error);
   auto beside = (self.parent_path() / "dtrain-trainer").string();
   return !error && is_runnable(beside) ? beside : std::string();
 }

@@ -3,7 +3,7 @@
 namespace dtrain {
 namespace {
 
-constexpr const char* k_group = "Life cycle";
+constexpr const char* k_life_cycle_group = "Life cycle";
 
 } // namespace
 
@@ -14,7 +14,7 @@ std::vector<JobField> life_cycle_fields() {
        .member = member(&JobSpec::running_timeout_ms),
        .metavar = "TIME",
        .help = "End the job after this long (default: never)",
-       .group = k_group,
+       .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = INT32_MAX,
        .duration = true},
@@ -23,7 +23,7 @@ std::vector<JobField> life_cycle_fields() {
        .member = member(&JobSpec::starting_timeout_ms),
        .metavar = "TIME",
        .help = "Fail the job where not all of it has started after this long (default: never)",
-       .group = k_group,
+       .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = INT32_MAX,
        .duration = true,
@@ -34,7 +34,7 @@ std::vector<JobField> life_cycle_fields() {
        .member = member(&JobSpec::ttl_after_finished_ms),
        .metavar = "TIME",
        .help = "Delete the job so long after its end (default: never)",
-       .group = k_group,
+       .group = k_life_cycle_group,
        .minimum = -1,
        .maximum = INT32_MAX,
        .duration = true},
@@ -44,7 +44,7 @@ std::vector<JobField> life_cycle_fields() {
        .metavar = "POLICY",
        .help = "What is ended once the workers have succeeded: what is Running, All, or None "
                "(default: Running)",
-       .group = k_group,
+       .group = k_life_cycle_group,
        .choices = {"Running", "All", "None"},
        .engines = k_local | k_kubernetes},
       {.key = "minWorkers",
@@ -55,7 +55,7 @@ std::vector<JobField> life_cycle_fields() {
                "started "
                "anew, within --max-restarts, and beyond them the others go on without it; the "
                "bundled trainer goes on from memory; and the fewest that 'dtrain scale' may leave",
-       .group = k_group,
+       .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = k_max_workers},
       {.key = "maxWorkers",
@@ -63,7 +63,7 @@ std::vector<JobField> life_cycle_fields() {
        .member = member(&JobSpec::max_workers),
        .metavar = "N",
        .help = "Most workers that 'dtrain scale' may make",
-       .group = k_group,
+       .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = k_max_workers},
       {.key = "labels",
@@ -71,13 +71,13 @@ std::vector<JobField> life_cycle_fields() {
        .member = member(&JobSpec::labels),
        .metavar = "KEY=VALUE",
        .help = "Label of the job, for --selector of list and delete; may be repeated",
-       .group = k_group},
+       .group = k_life_cycle_group},
       {.key = "annotations",
        .flags = "-a,--annotation",
        .member = member(&JobSpec::annotations),
        .metavar = "KEY=VALUE",
        .help = "Annotation of the job's objects; may be repeated",
-       .group = k_group,
+       .group = k_life_cycle_group,
        .engines = k_kubernetes,
        .not_local = "has no objects to annotate"},
   };

@@ -6,7 +6,7 @@
 namespace dtrain {
 namespace {
 
-constexpr const char* k_group = "Roles";
+constexpr const char* k_roles_group = "Roles";
 constexpr int k_most_gpus = 64;
 constexpr int k_last_port = 65535;
 constexpr const char* k_own_ports = "gives every process a free port of its own";
@@ -29,7 +29,7 @@ JobField text_field(const RoleFlags& role, const char* key, const char* flag,
           .member = member(role.role, part),
           .metavar = metavar,
           .help = std::move(help),
-          .group = k_group,
+          .group = k_roles_group,
           .engines = k_kubernetes};
 }
 
@@ -40,7 +40,7 @@ JobField list_field(const RoleFlags& role, const char* key, const char* flag,
           .member = member(role.role, part),
           .metavar = "KEY=VALUE",
           .help = std::move(help) + "; may be repeated",
-          .group = k_group,
+          .group = k_roles_group,
           .engines = k_kubernetes};
 }
 
@@ -70,7 +70,7 @@ void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
          .member = member(role.role, &RoleOptions::port),
          .metavar = "PORT",
          .help = fmt::format("Port of {} in TF_CONFIG (default: a free one)", role.what),
-         .group = k_group,
+         .group = k_roles_group,
          .minimum = 0,
          .maximum = k_last_port,
          .engines = k_kubernetes,
@@ -97,7 +97,7 @@ std::vector<JobField> role_fields() {
        .member = member(&JobSpec::ps),
        .metavar = "N",
        .help = "Parameter servers besides the workers (default: 0)",
-       .group = k_group,
+       .group = k_roles_group,
        .minimum = 0,
        .maximum = k_max_workers,
        .engines = k_local | k_kubernetes},
@@ -106,7 +106,7 @@ std::vector<JobField> role_fields() {
        .member = member(&JobSpec::ps_gpus),
        .metavar = "N",
        .help = "GPUs of each parameter server (default: 0)",
-       .group = k_group,
+       .group = k_roles_group,
        .minimum = 0,
        .maximum = k_most_gpus,
        .engines = k_local | k_kubernetes},
@@ -115,14 +115,14 @@ std::vector<JobField> role_fields() {
        .member = member(&JobSpec::chief),
        .metavar = "",
        .help = "A chief besides the workers: TensorFlow's rank 0",
-       .group = k_group,
+       .group = k_roles_group,
        .engines = k_local | k_kubernetes},
       {.key = "evaluator",
        .flags = "--evaluator",
        .member = member(&JobSpec::evaluator),
        .metavar = "",
        .help = "A process outside the gang that scores the checkpoints",
-       .group = k_group,
+       .group = k_roles_group,
        .engines = k_local | k_kubernetes},
       {.key = "nprocPerNode",
        .flags = "--nproc-per-node",
@@ -130,14 +130,14 @@ std::vector<JobField> role_fields() {
        .metavar = "N",
        .help = "pytorchjob: what torchrun, the command of each worker, starts there: a number, "
                "auto, gpu or cpu",
-       .group = k_group,
+       .group = k_roles_group,
        .engines = k_local | k_kubernetes},
       {.key = "roleSequence",
        .flags = "--role-sequence",
        .member = member(&JobSpec::role_sequence),
        .metavar = "ROLES",
        .help = "Order in which roles are started: Worker,PS,Chief,Evaluator",
-       .group = k_group,
+       .group = k_roles_group,
        .engines = k_local | k_kubernetes},
       {.key = "successPolicy",
        .flags = "--success-policy",
@@ -145,7 +145,7 @@ std::vector<JobField> role_fields() {
        .metavar = "POLICY",
        .help = "Whose success is the job's: AllWorkers, or ChiefWorker for the chief's or worker "
                "0's (default: ChiefWorker for a tfjob, as with Arena; else AllWorkers)",
-       .group = k_group,
+       .group = k_roles_group,
        .choices = {"AllWorkers", "ChiefWorker"},
        .engines = k_local | k_kubernetes},
   };

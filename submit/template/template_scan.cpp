@@ -21,7 +21,7 @@ std::string_view trimmed(std::string_view text) {
   return end == std::string_view::npos ? std::string_view() : text.substr(begin, end + 1 - begin);
 }
 
-bool is_name(std::string_view text) {
+bool is_tag_name(std::string_view text) {
   return text == "." || (!text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                   c == '_';
@@ -87,7 +87,7 @@ std::vector<TemplateTag> scan_template(std::string_view name, std::string_view t
     const bool plain = tag.kind == TemplateTag::Kind::variable;
     if (tag.kind != TemplateTag::Kind::comment) {
       tag.name = trimmed(plain ? inside : inside.substr(1));
-      if (!is_name(tag.name)) {
+      if (!is_tag_name(tag.name)) {
         fail(name, line,
              fmt::format("{{{{{}}}}}: a name is letters, digits and '_', or '.'", shown));
       }

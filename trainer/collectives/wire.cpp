@@ -116,7 +116,7 @@ struct Portable {
 
 #define DTRAIN_AVX2 __attribute__((target("avx2,f16c")))
 
-constexpr std::size_t k_lanes = 8;
+constexpr std::size_t k_wire_lanes = 8;
 
 struct Bf16Avx2 {
   using Scalar = Bf16;
@@ -170,7 +170,7 @@ struct Vector {
 
   DTRAIN_AVX2 static void narrow(std::uint16_t* to, const float* from, std::size_t count) {
     std::size_t i = 0;
-    for (; i + k_lanes <= count; i += k_lanes) {
+    for (; i + k_wire_lanes <= count; i += k_wire_lanes) {
       store(to + i, Type::narrow(_mm256_loadu_ps(from + i)));
     }
     Tail::narrow(to + i, from + i, count - i);
@@ -178,7 +178,7 @@ struct Vector {
 
   DTRAIN_AVX2 static void widen(float* to, const std::uint16_t* from, std::size_t count) {
     std::size_t i = 0;
-    for (; i + k_lanes <= count; i += k_lanes) {
+    for (; i + k_wire_lanes <= count; i += k_wire_lanes) {
       _mm256_storeu_ps(to + i, Type::widen(load(from + i)));
     }
     Tail::widen(to + i, from + i, count - i);
@@ -187,7 +187,7 @@ struct Vector {
   DTRAIN_AVX2 static void add(std::uint16_t* to, const std::uint16_t* arrived, const float* own,
                               std::size_t count) {
     std::size_t i = 0;
-    for (; i + k_lanes <= count; i += k_lanes) {
+    for (; i + k_wire_lanes <= count; i += k_wire_lanes) {
       const __m256 sum = _mm256_add_ps(Type::widen(load(arrived + i)), _mm256_loadu_ps(own + i));
       store(to + i, Type::narrow(sum));
     }
@@ -197,7 +197,7 @@ struct Vector {
   DTRAIN_AVX2 static void sum_to_all(std::span<float* const> out, std::span<const float* const> in,
                                      std::size_t count) {
     std::size_t i = 0;
-    for (; i + k_lanes <= count; i += k_lanes) {
+    for (; i + k_wire_lanes <= count; i += k_wire_lanes) {
       __m256 sum = Type::widen(Type::narrow(_mm256_loadu_ps(in[0] + i)));
       for (std::size_t k = 1; k < in.size(); ++k) {
         sum = Type::widen(Type::narrow(_mm256_add_ps(sum, _mm256_loadu_ps(in[k] + i))));

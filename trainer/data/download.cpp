@@ -21,7 +21,7 @@ constexpr long k_connect_seconds = 15;
 constexpr long k_stall_seconds = 30;
 constexpr long k_redirects = 5;
 constexpr double k_mib = 1024.0 * 1024.0;
-constexpr double k_redraw_seconds = 0.1;
+constexpr double k_download_redraw_seconds = 0.1;
 
 struct Cleanup {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
@@ -52,7 +52,7 @@ std::size_t on_data(const char* data, std::size_t, std::size_t size, void* user)
 
 int on_progress(void* user, curl_off_t total, curl_off_t done, curl_off_t, curl_off_t) {
   Sink& sink = *static_cast<Sink*>(user);
-  if (sink.progress_bar && total > 0 && now() - sink.drawn_at > k_redraw_seconds) {
+  if (sink.progress_bar && total > 0 && now() - sink.drawn_at > k_download_redraw_seconds) {
     sink.drawn_at = now();
     fmt::print(stderr, "\r{}  {:5.1f} of {:.1f} MiB  {:3.0f} %\033[K", sink.name,
                static_cast<double>(done) / k_mib, static_cast<double>(total) / k_mib,

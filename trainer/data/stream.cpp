@@ -18,7 +18,7 @@
 namespace trainer {
 namespace {
 
-constexpr double k_slice_seconds = 0.1;
+constexpr double k_read_slice_seconds = 0.1;
 constexpr std::array<std::uint8_t, 2> k_gzip = {0x1f, 0x8b};
 constexpr std::size_t k_images = 0;
 constexpr std::size_t k_labels = 1;
@@ -27,7 +27,7 @@ constexpr std::size_t k_labels = 1;
   throw DataError(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
 }
 
-bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+bool read_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 } // namespace
 
@@ -45,7 +45,7 @@ SampleStream::SampleStream(const std::string& images, const std::string& labels,
   notice_ = after_seconds(k_notice_seconds);
   while (!has_header(part)) {
     pollfd polled = {part.file.get(), POLLIN, 0};
-    poll(&polled, 1, poll_timeout(after_seconds(k_slice_seconds)));
+    poll(&polled, 1, poll_timeout(after_seconds(k_read_slice_seconds)));
     if (polled.revents == 0 || !receive_header(part)) {
       note_waiting(part);
     }
@@ -89,7 +89,7 @@ bool SampleStream::receive_header(Part& part) {
   part.header.resize(size);
   const ssize_t got = ::read(part.file.get(), part.header.data() + have, size - have);
   part.header.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  if (got < 0 && !try_again(errno)) {
+  if (got < 0 && !read_again(errno)) {
     fail_read(part.path);
   }
   if (part.header.size() > 1 && std::equal(k_gzip.begin(), k_gzip.end(), part.header.begin())) {
@@ -140,7 +140,7 @@ void SampleStream::read(std::size_t reader, std::uint64_t first, std::span<std::
   const std::uint64_t end = first + labels.size();
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return ready_ >= end || failure_; };
-  while (!came_.wait_for(lock, std::chrono::duration<double>(k_slice_seconds), has_come)) {
+  while (!came_.wait_for(lock, std::chrono::duration<double>(k_read_slice_seconds), has_come)) {
     lock.unlock();
     while_waiting();
     lock.lock();
@@ -199,7 +199,7 @@ bool SampleStream::receive(Part& part, std::size_t room) {
   const std::size_t at = part.bytes % part.ring.size();
   const ssize_t got = ::read(part.file.get(), part.ring.data() + at, room);
   if (got < 0) {
-    if (try_again(errno)) {
+    if (read_again(errno)) {
       return false;
     }
     fail_read(part.path);
@@ -251,7 +251,7 @@ void SampleStream::fill() {
       return;
     }
     polled[2] = {wake_.get(), POLLIN, 0};
-    poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_slice_seconds)));
+    poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_read_slice_seconds)));
     if (polled[2].revents != 0) {
       eventfd_t wakes = 0;
       eventfd_read(wake_.get(), &wakes);

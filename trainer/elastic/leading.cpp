@@ -13,8 +13,8 @@ namespace {
 
 constexpr double k_ask_seconds = 0.5;      ///< For a door to answer while others wait.
 constexpr double k_agree_seconds = 3;      ///< For members to agree to a proposal.
-constexpr double k_slice_seconds = 0.02;   ///< Between looks at who has come.
-constexpr double k_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
+constexpr double k_leading_slice_seconds = 0.02;   ///< Between looks at who has come.
+constexpr double k_leading_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
 
 std::string rank_name(std::size_t rank, const Member& member) {
   return fmt::format("rank {} ({})", rank, member.name());
@@ -106,7 +106,7 @@ Membership::Outcome Membership::lead() {
     }
   };
   for (;;) {
-    for (auto& visitor : door_->take_visitors(k_slice_seconds)) {
+    for (auto& visitor : door_->take_visitors(k_leading_slice_seconds)) {
       std::erase_if(present, [&](const Door::Visitor& other) {
         return other.standing.self.id == visitor.standing.self.id;
       });
@@ -117,7 +117,7 @@ Membership::Outcome Membership::lead() {
       return {.kind = Outcome::Kind::moved, .to = *invitation};
     }
     if (Clock::now() >= next_reassurance) {
-      next_reassurance = after_seconds(k_reassure_seconds);
+      next_reassurance = after_seconds(k_leading_reassure_seconds);
       std::erase_if(present, [](const Door::Visitor& visitor) {
         try {
           send_letter(visitor.link, DoorMessage::waiting, {}, after_seconds(0));

@@ -9,7 +9,7 @@ namespace trainer {
 namespace {
 
 constexpr std::uint32_t k_most_members = 4096;
-constexpr std::uint32_t k_most_attempts = 64;
+constexpr std::uint32_t k_most_told_attempts = 64;
 
 class Writer {
  public:
@@ -32,9 +32,9 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-class Reader {
+class RosterReader {
  public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  explicit RosterReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   template <typename T>
   T get() {
@@ -138,21 +138,21 @@ std::vector<std::byte> to_bytes(const Proposal& proposal) {
 }
 
 Standing read_standing(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
+  RosterReader reader(bytes);
   Standing standing;
   standing.self = reader.member();
   standing.place = reader.get<std::int32_t>();
   standing.state_number = reader.get<std::uint64_t>();
   standing.step = reader.get<std::int64_t>();
   standing.formed = reader.roster();
-  for (auto left = reader.count(k_most_attempts); left > 0; --left) {
+  for (auto left = reader.count(k_most_told_attempts); left > 0; --left) {
     standing.attempts.push_back(reader.roster());
   }
   return standing;
 }
 
 Proposal read_proposal(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
+  RosterReader reader(bytes);
   Proposal proposal;
   proposal.roster = reader.roster();
   proposal.source = reader.get<std::int32_t>();

@@ -18,7 +18,7 @@ namespace trainer {
 namespace {
 
 constexpr int k_runs = 5;
-constexpr std::size_t k_samples = 10'000;
+constexpr std::size_t k_planned_samples = 10'000;
 constexpr std::int64_t k_steps_a_run = 50;
 constexpr std::size_t k_short_floats = 16;
 constexpr int k_short_rounds = 50;
@@ -80,7 +80,7 @@ Link measure_memory() {
 
 double measure_step_seconds(const MlpShape& shape, std::size_t batch_size,
                             const CpuKernels& kernels) {
-  const Dataset data = synthetic_dataset(k_samples, 0);
+  const Dataset data = synthetic_dataset(k_planned_samples, 0);
   const auto alone = connect(Cluster{}, {});
   Replica replica(shape, 1e-3, kernels, *alone);
   replica.model.initialize(0);

@@ -13,10 +13,10 @@
 namespace trainer {
 namespace {
 
-constexpr double k_slice_seconds = 0.05;
+constexpr double k_dial_slice_seconds = 0.05;
 constexpr double k_first_retry_seconds = 0.002;
 constexpr double k_longest_retry_seconds = 0.1;
-constexpr double k_bind_seconds = 5;
+constexpr double k_leader_bind_seconds = 5;
 constexpr double k_abort_seconds = 1;
 constexpr std::uint32_t k_frame_magic = 0x54445331;
 
@@ -67,7 +67,7 @@ Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patie
       }
     }
     deadline = deadline.value_or(after_seconds(patience));
-    sleep_seconds(k_slice_seconds);
+    sleep_seconds(k_dial_slice_seconds);
   } while (Clock::now() < *deadline);
   throw ClusterError(fmt::format("rank 0 cannot listen at {}: choose another MASTER_PORT", why));
 }
@@ -102,7 +102,7 @@ Star::Star(int rank, std::vector<Introduction> who, std::vector<Fd> links, doubl
 
 void Star::host(const Cluster& cluster, const CommOptions& options) {
   Fd listener =
-      listen_for_ranks(cluster, after_seconds(options.rendezvous_timeout), k_bind_seconds);
+      listen_for_ranks(cluster, after_seconds(options.rendezvous_timeout), k_leader_bind_seconds);
   own_address_ = hub_address_ = local_address(listener);
   std::vector<std::optional<Introduction>> arrived(static_cast<std::size_t>(world_size_));
   links_.resize(static_cast<std::size_t>(world_size_));
@@ -149,7 +149,7 @@ void Star::host(const Cluster& cluster, const CommOptions& options) {
                          world_size_, cluster.master_addr, cluster.master_port,
                          refusals.empty() ? "" : "; ", refusals);
     });
-    auto arrival = acceptor.next(std::min(deadline, after_seconds(k_slice_seconds)));
+    auto arrival = acceptor.next(std::min(deadline, after_seconds(k_dial_slice_seconds)));
     if (!fatal.empty()) {
       abort_all(fatal);
       throw ClusterError(fatal);

@@ -20,7 +20,7 @@ enum Sum : std::size_t {
   k_waiting,
   k_under_way,
   k_exposed,
-  k_sums
+  k_metric_sums
 };
 constexpr double k_held_back = 1.5; ///< Times the median.
 
@@ -30,7 +30,7 @@ Unlogged::Unlogged() : started(now()) {}
 
 Metrics::Metrics(Communicator& communicator, Unlogged& unlogged)
     : communicator_(communicator), unlogged_(unlogged),
-      sums_(communicator.allocate(k_sums + static_cast<std::size_t>(communicator.world_size()))) {}
+      sums_(communicator.allocate(k_metric_sums + static_cast<std::size_t>(communicator.world_size()))) {}
 
 void Metrics::add(const Score& score) {
   unlogged_.score.loss += score.loss;
@@ -50,7 +50,7 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
   put(k_waiting, (communicator_.seconds_waiting() - waiting_before_) / elapsed);
   put(k_under_way, seconds.under_way - before_.under_way);
   put(k_exposed, seconds.exposed - before_.exposed);
-  put(k_sums + static_cast<std::size_t>(communicator_.rank()),
+  put(k_metric_sums + static_cast<std::size_t>(communicator_.rank()),
       (seconds.input + seconds.computing - before_.input - before_.computing) /
           static_cast<double>(std::max<std::int64_t>(steps_, 1)));
   communicator_.all_reduce(sums_, "metrics");
@@ -71,7 +71,7 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
     line.overlap =
         std::clamp(1.0 - double{sums_[k_exposed]} / double{sums_[k_under_way]}, 0.0, 1.0);
   }
-  std::vector<double> paces(sums_.begin() + k_sums, sums_.end());
+  std::vector<double> paces(sums_.begin() + k_metric_sums, sums_.end());
   const auto slowest = std::max_element(paces.begin(), paces.end());
   line.slowest = static_cast<int>(slowest - paces.begin());
   std::sort(paces.begin(), paces.end());

@@ -18,7 +18,7 @@ namespace trainer {
 namespace {
 
 constexpr std::uint32_t k_mask_delta = 0xA282EAD8;
-constexpr mode_t k_mode = 0666;
+constexpr mode_t k_event_file_mode = 0666;
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -65,7 +65,7 @@ TensorBoard::TensorBoard(const std::string& folder) {
   path_ = (std::filesystem::path(folder) /
            fmt::format("events.out.tfevents.{:010.0f}.{}.{}.0", wall_time(), host.data(), getpid()))
               .string();
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, k_mode);
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, k_event_file_mode);
   if (file_ < 0) {
     throw Error(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
   }

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* k_parts = ".dtrain-parts"; ///< What is on its way, in the folder itself.
 constexpr std::size_t k_longest_name = 255;
-constexpr auto k_tick = std::chrono::milliseconds(100);
+constexpr auto k_copy_tick = std::chrono::milliseconds(100);
 
 std::string problem(const fs::path& path, const std::error_code& error) {
   return fmt::format("cannot write {}: {}", printable(path.string()), error.message());
@@ -51,7 +51,7 @@ class Copy {
     }
     // Another copy into this folder goes first.
     while (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      std::this_thread::sleep_for(k_tick);
+      std::this_thread::sleep_for(k_copy_tick);
       report();
     }
     remove_tree_at(lock_.get(), k_parts);

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t k_least_part_bytes = 256U << 10U;
 constexpr std::uint64_t k_cut_mask = ~0ULL << 46U; // Once in 256 KiB.
 constexpr auto k_interval = std::chrono::milliseconds(100);
-constexpr std::size_t k_block = 256U << 10U;
+constexpr std::size_t k_archive_block = 256U << 10U;
 
 /// Random numbers, the same ever since (splitmix64).
 constexpr std::array<std::uint64_t, 256> gear_table() {
@@ -140,7 +140,7 @@ class Tar {
   Fd errors_;
   Fd output_;
   pid_t pid_ = 0;
-  std::vector<char> block_ = std::vector<char>(k_block);
+  std::vector<char> block_ = std::vector<char>(k_archive_block);
 };
 
 /// `bytes` as a gzip member that says nothing of when and where it was made.

@@ -23,11 +23,11 @@ namespace {
 
 constexpr const char* k_ignore_file = ".dtrainignore";
 constexpr std::string_view k_heading = "dtrain code 1";
-constexpr std::int64_t k_second = 1'000'000'000;
+constexpr std::int64_t k_nanoseconds = 1'000'000'000;
 constexpr std::uint32_t k_permissions = 0777;
 constexpr std::size_t k_digest_characters = 64;
 
-std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * k_second + time.tv_nsec; }
+std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * k_nanoseconds + time.tv_nsec; }
 
 class Scan {
  public:
@@ -35,7 +35,7 @@ class Scan {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
     // A file may change again within one tick of its file system's clock, and look the same.
-    young_ = nanoseconds(now) - 2 * k_second;
+    young_ = nanoseconds(now) - 2 * k_nanoseconds;
   }
 
   CodeManifest run() {

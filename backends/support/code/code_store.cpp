@@ -33,11 +33,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t k_block = 1U << 18U;
+constexpr std::size_t k_copy_block = 1U << 18U;
 constexpr std::size_t k_prefix = 2; ///< Characters of a digest that name its folder.
 constexpr mode_t k_object_mode = 0400;
-constexpr mode_t k_folder_mode = 0755;
-constexpr auto k_interval = std::chrono::milliseconds(100);
+constexpr mode_t k_code_folder_mode = 0755;
+constexpr auto k_copy_interval = std::chrono::milliseconds(100);
 constexpr unsigned k_most_threads = 8;        ///< More wait for one another in the file system.
 constexpr const char* k_source = ".source";   ///< Ends the names of files with a manifest's folder.
 constexpr const char* k_partial = "partial."; ///< Begins the names of objects not yet whole.
@@ -109,7 +109,7 @@ class Store {
                        k_object_mode | S_IWUSR));
     Digest digest;
     std::vector<char> block(
-        std::min<std::size_t>(k_block, static_cast<std::size_t>(file.size) + 1));
+        std::min<std::size_t>(k_copy_block, static_cast<std::size_t>(file.size) + 1));
     std::int64_t size = 0;
     ssize_t count = 0;
     while (to && (count = read(from, block.data(), block.size())) > 0) {
@@ -195,7 +195,7 @@ bool copy_all(int from, int to, std::int64_t size) {
     errno = errno == 0 ? EIO : errno;
     return false;
   }
-  std::vector<char> block(k_block); // Other kinds of file systems on the two sides.
+  std::vector<char> block(k_copy_block); // Other kinds of file systems on the two sides.
   ssize_t count = 0;
   while ((count = read(from, block.data(), block.size())) > 0) {
     if (!write_all(to, {block.data(), static_cast<std::size_t>(count)})) {
@@ -250,7 +250,7 @@ class Work {
  private:
   void make_frame() const {
     for (const auto& folder : manifest_.folders) {
-      if (mkdirat(to_.get(), folder.c_str(), k_folder_mode) != 0) {
+      if (mkdirat(to_.get(), folder.c_str(), k_code_folder_mode) != 0) {
         fail("make", folder);
       }
     }
@@ -315,7 +315,7 @@ class Work {
 
   void watch(const CopySink& tell) {
     std::unique_lock lock(mutex_);
-    while (!ended_.wait_for(lock, k_interval, [&] { return working_ == 0; })) {
+    while (!ended_.wait_for(lock, k_copy_interval, [&] { return working_ == 0; })) {
       lock.unlock();
       if (tell) {
         tell(progress());

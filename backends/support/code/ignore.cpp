@@ -23,7 +23,7 @@ std::vector<std::string> split(std::string_view path) {
 }
 
 /// Without the blanks at its end, but for those behind a backslash.
-std::string_view trimmed(std::string_view line) {
+std::string_view trimmed_line(std::string_view line) {
   while (line.ends_with('\r') || line.ends_with('\t') ||
          (line.ends_with(' ') && !line.ends_with("\\ "))) {
     line.remove_suffix(1);
@@ -61,7 +61,7 @@ bool matches(const std::vector<std::string>& patterns, const std::vector<std::st
 void IgnoreRules::add(std::string_view folder, std::string_view text) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    std::string_view line = trimmed(text.substr(begin, end - begin));
+    std::string_view line = trimmed_line(text.substr(begin, end - begin));
     begin = end + 1;
     Rule rule;
     rule.folder = folder;

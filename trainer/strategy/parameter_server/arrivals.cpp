@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-constexpr double k_slice_seconds = 0.05;
+constexpr double k_arrival_slice_seconds = 0.05;
 
 }
 
@@ -50,7 +50,7 @@ void Arrivals::run(Fd listener, std::string token, LinkPurpose purpose) {
                     [](const Introduction&) -> std::optional<std::string> { return std::nullopt; });
   while (!stop_) {
     try {
-      auto arrival = acceptor.next(after_seconds(k_slice_seconds));
+      auto arrival = acceptor.next(after_seconds(k_arrival_slice_seconds));
       const std::lock_guard lock(mutex_);
       refusals_ = acceptor.refusals();
       if (arrival) {

@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::size_t k_most_parts = 16; ///< In one call to the kernel.
 constexpr double k_longest_beat_seconds = 1;
-constexpr int k_beats_a_timeout = 4;
+constexpr int k_channel_beats_a_timeout = 4;
 
 bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 } // namespace
 
 double beat_seconds(double peer_timeout) {
-  return std::min(k_longest_beat_seconds, peer_timeout / k_beats_a_timeout);
+  return std::min(k_longest_beat_seconds, peer_timeout / k_channel_beats_a_timeout);
 }
 
 void Channel::send(FrameHeader header, WriteParts parts) {

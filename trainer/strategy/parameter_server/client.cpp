@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-constexpr double k_slice_seconds = 0.1;
+constexpr double k_answer_slice_seconds = 0.1;
 
 [[noreturn]] void refuse_empty(const ParameterClient::Server& server) {
   throw PeerError(fmt::format("{} came back without the values that it held: --snapshot-dir and "
@@ -133,7 +133,7 @@ void ParameterClient::drive(const Done& is_done) {
     if (waited.empty()) {
       break;
     }
-    poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_slice_seconds)));
+    poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_answer_slice_seconds)));
     for (std::size_t i = 0; i < waited.size(); ++i) {
       waited[i]->advance(polled[i].revents, options_.peer_timeout);
     }

@@ -9,8 +9,8 @@
 namespace trainer {
 namespace {
 
-constexpr double k_first_retry_seconds = 0.01;
-constexpr double k_longest_retry_seconds = 0.2;
+constexpr double k_first_redial_seconds = 0.01;
+constexpr double k_longest_redial_seconds = 0.2;
 constexpr int k_most_port = 65535;
 
 } // namespace
@@ -51,7 +51,7 @@ std::optional<std::string> dial_until(const TaskAddress& address, const std::str
                                       const Introduction& self, Deadline deadline,
                                       const std::function<void(Fd)>& meet) {
   std::string why;
-  double pause = k_first_retry_seconds;
+  double pause = k_first_redial_seconds;
   do {
     for (const Address& one : resolve(address.host, address.port, deadline)) {
       try {
@@ -62,7 +62,7 @@ std::optional<std::string> dial_until(const TaskAddress& address, const std::str
       }
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-    pause = std::min(2 * pause, k_longest_retry_seconds);
+    pause = std::min(2 * pause, k_longest_redial_seconds);
   } while (Clock::now() < deadline);
   return why;
 }

@@ -22,7 +22,7 @@
 namespace trainer {
 namespace {
 
-constexpr int k_windows = 5;
+constexpr int k_server_windows = 5;
 constexpr std::int64_t k_benchmark_steps = 5000;
 constexpr std::size_t k_benchmark_samples = 60'000;
 
@@ -63,7 +63,7 @@ std::string update_text(const TrainerOptions& options) {
              : fmt::format("asynchronous, staleness at most {}", options.max_staleness);
 }
 
-OutputOptions output_options(const TrainerOptions& options) {
+OutputOptions server_output_options(const TrainerOptions& options) {
   return {.progress_bar = !options.no_progress,
           .logdir = options.logdir,
           .csv = options.csv,
@@ -91,7 +91,7 @@ void refuse_what_servers_lack(const TrainerOptions& options) {
 
 void coordinate(const PsTask& task, const TrainerOptions& options) {
   refuse_what_servers_lack(options);
-  Outputs outputs(output_options(options), true);
+  Outputs outputs(server_output_options(options), true);
   const auto workers = static_cast<double>(task.workers.size());
   std::optional<Journal> journal;
   std::int64_t logged = 0;
@@ -136,7 +136,7 @@ void train(const PsTask& task, const TrainerOptions& options) {
   refuse_what_servers_lack(options);
   const Device device = select_device(options.device);
   const bool first = task.index == 0;
-  OutputOptions output = output_options(options);
+  OutputOptions output = server_output_options(options);
   if (!task.chief.empty()) {
     output.csv.clear(); // The chief's to write.
   }
@@ -200,11 +200,11 @@ void benchmark(const PsTask& task, const TrainerOptions& options) {
   PsWorker worker(task, options, data, *device.kernels);
   const std::int64_t begin = worker.connect();
   const std::int64_t steps = options.steps > 0 ? options.steps : k_benchmark_steps;
-  const std::int64_t window = std::max<std::int64_t>(steps / (k_windows + 1), 1);
+  const std::int64_t window = std::max<std::int64_t>(steps / (k_server_windows + 1), 1);
   std::vector<double> rates;
   double since = now();
   std::int64_t counted = 0;
-  worker.train(begin, begin + window * (k_windows + 1),
+  worker.train(begin, begin + window * (k_server_windows + 1),
                [&](std::int64_t step, const Score& totals) {
                  if ((step - begin) % window == 0) {
                    rates.push_back(static_cast<double>(totals.count - counted) / (now() - since));

@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uint64_t k_longest_header = 100'000'000;
-constexpr const char* k_prefix = "step-";
-constexpr const char* k_suffix = ".snapshot";
+constexpr const char* k_snapshot_prefix = "step-";
+constexpr const char* k_snapshot_suffix = ".snapshot";
 
 fs::path file_of(const fs::path& folder, std::int64_t version) {
-  return folder / fmt::format("{}{}{}", k_prefix, version, k_suffix);
+  return folder / fmt::format("{}{}{}", k_snapshot_prefix, version, k_snapshot_suffix);
 }
 
 /// Versions in the folder, the newest first.
@@ -34,11 +34,11 @@ std::vector<std::int64_t> versions_in(const fs::path& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(k_prefix) || !name.ends_with(k_suffix)) {
+    if (!name.starts_with(k_snapshot_prefix) || !name.ends_with(k_snapshot_suffix)) {
       continue;
     }
-    const char* first = name.data() + std::string_view(k_prefix).size();
-    const char* last = name.data() + name.size() - std::string_view(k_suffix).size();
+    const char* first = name.data() + std::string_view(k_snapshot_prefix).size();
+    const char* last = name.data() + name.size() - std::string_view(k_snapshot_suffix).size();
     std::int64_t version = 0;
     const auto [stop, error] = std::from_chars(first, last, version);
     if (error == std::errc() && stop == last) {
