@@ -3,7 +3,7 @@
 namespace dtrain {
 namespace {
 
-constexpr const char* k_cluster_group = "Cluster";
+constexpr const char* k_placement_group = "Cluster";
 
 JobField sharing_field(const char* key, const char* flag, const char* alias, bool JobSpec::*flag_of,
                        const char* help) {
@@ -12,7 +12,7 @@ JobField sharing_field(const char* key, const char* flag, const char* alias, boo
           .member = member(flag_of),
           .metavar = "",
           .help = help,
-          .group = k_cluster_group,
+          .group = k_placement_group,
           .aliases = {alias},
           .engines = k_everywhere}; // This machine's processes share it anyway.
 }
@@ -26,7 +26,7 @@ std::vector<JobField> placement_fields() {
        .member = member(&JobSpec::scheduler),
        .metavar = "NAME",
        .help = "Scheduler that places the job (default: the cluster's)",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_kubernetes,
        .not_local = "has no scheduler"},
       {.key = "api",
@@ -37,7 +37,7 @@ std::vector<JobField> placement_fields() {
            "What the job is made of: Kubernetes' own Jobs (job, the default), a JobSet, which "
            "starts all ranks anew when one has failed (jobset), or Kubeflow Trainer's TrainJob, "
            "which makes such a JobSet (trainjob)",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .choices = {"job", "jobset", "trainjob"},
        .engines = k_kubernetes,
        .not_local = "has no objects"},
@@ -46,7 +46,7 @@ std::vector<JobField> placement_fields() {
        .member = member(&JobSpec::gpu_type),
        .metavar = "MODEL",
        .help = "Model that the GPUs must be of",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_kubernetes,
        .not_local = "does not tell models of GPUs apart"},
       {.key = "devices",
@@ -54,7 +54,7 @@ std::vector<JobField> placement_fields() {
        .member = member(&JobSpec::devices),
        .metavar = "RESOURCE=N",
        .help = "Other devices of each worker (amd.com/gpu=1); may be repeated",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_kubernetes,
        .not_local = "hands out no devices but NVIDIA's (--gpus)"},
       {.key = "nodeList",
@@ -62,7 +62,7 @@ std::vector<JobField> placement_fields() {
        .member = member(&JobSpec::node_list),
        .metavar = "NODE",
        .help = "Node that may be used, or several with commas between them; may be repeated",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .env = "DTRAIN_HOSTS",
        .engines = k_kubernetes,
        .not_local = "has one node only"},
@@ -73,7 +73,7 @@ std::vector<JobField> placement_fields() {
        .help = "Spread the workers evenly over the nodes' values of this label "
                "(topology.kubernetes.io/zone, kubernetes.io/hostname); with ':required' a worker "
                "waits rather than make it uneven; may be repeated",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_kubernetes,
        .not_local = "has one node only"},
       {.key = "binpack",
@@ -81,7 +81,7 @@ std::vector<JobField> placement_fields() {
        .member = member(&JobSpec::binpack),
        .metavar = "",
        .help = "Put the workers on as few nodes as can be",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_kubernetes,
        .not_local = "has one node only"},
       {.key = "gang",
@@ -90,7 +90,7 @@ std::vector<JobField> placement_fields() {
        .metavar = "",
        .help = "Start all instances or none: in a cluster, by Volcano, or by coscheduling with "
                "--scheduler=NAME",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_local | k_kubernetes}, // This machine never does otherwise.
       {.key = "rdma",
        .flags = "--rdma",
@@ -99,7 +99,7 @@ std::vector<JobField> placement_fields() {
        .help = "Give the ranks the node's InfiniBand or RoCE devices, which processes of this "
                "machine have anyway: in a cluster, rdma/hca (another name: --device=NAME=1) and "
                "the capability IPC_LOCK",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_local | k_kubernetes},
       {.key = "preemptible",
        .flags = "--preemptible",
@@ -108,7 +108,7 @@ std::vector<JobField> placement_fields() {
        .help =
            "Its ranks may be ended to make room for a job of higher priority (--priority), which "
            "counts as no failure",
-       .group = k_cluster_group,
+       .group = k_placement_group,
        .engines = k_kubernetes,
        .not_local = "never ends a job for another"},
       sharing_field("hostIPC", "--host-ipc", "--hostIPC", &JobSpec::host_ipc,

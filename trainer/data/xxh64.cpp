@@ -15,7 +15,7 @@ constexpr std::uint64_t k_prime_5 = 0x27D4EB2F165667C5;
 
 /// Little-endian, as the machines this runs on.
 template <typename Word>
-std::uint64_t read(const std::uint8_t* from) {
+std::uint64_t read_number(const std::uint8_t* from) {
   Word word = 0;
   std::memcpy(&word, from, sizeof word);
   return word;
@@ -36,7 +36,7 @@ std::uint64_t xxh64(std::span<const std::uint8_t> bytes, std::uint64_t seed) {
   if (left >= sizeof lanes) {
     for (; left >= sizeof lanes; left -= sizeof lanes) {
       for (std::uint64_t& lane : lanes) {
-        lane = round(lane, read<std::uint64_t>(at));
+        lane = round(lane, read_number<std::uint64_t>(at));
         at += sizeof lane;
       }
     }
@@ -48,10 +48,10 @@ std::uint64_t xxh64(std::span<const std::uint8_t> bytes, std::uint64_t seed) {
   }
   sum += bytes.size();
   for (; left >= 8; left -= 8, at += 8) {
-    sum = std::rotl(sum ^ round(0, read<std::uint64_t>(at)), 27) * k_prime_1 + k_prime_4;
+    sum = std::rotl(sum ^ round(0, read_number<std::uint64_t>(at)), 27) * k_prime_1 + k_prime_4;
   }
   if (left >= 4) {
-    sum = std::rotl(sum ^ (read<std::uint32_t>(at) * k_prime_1), 23) * k_prime_2 + k_prime_3;
+    sum = std::rotl(sum ^ (read_number<std::uint32_t>(at) * k_prime_1), 23) * k_prime_2 + k_prime_3;
     left -= 4;
     at += 4;
   }

@@ -32,7 +32,7 @@ std::string raw(Number number) {
 }
 
 // Protocol buffers: a field is its number and wire type, then the value.
-enum WireType : std::uint8_t { k_varint = 0, k_fixed64 = 1, k_bytes = 2, k_fixed32 = 5 };
+enum ProtoWireType : std::uint8_t { k_varint = 0, k_fixed64 = 1, k_bytes = 2, k_fixed32 = 5 };
 
 std::string varint(std::uint64_t value) {
   std::string bytes;
@@ -43,7 +43,7 @@ std::string varint(std::uint64_t value) {
   return bytes;
 }
 
-std::string field(unsigned number, WireType type, const std::string& content) {
+std::string field(unsigned number, ProtoWireType type, const std::string& content) {
   std::string bytes = varint(number << 3 | type);
   if (type == k_bytes) {
     bytes += varint(content.size());

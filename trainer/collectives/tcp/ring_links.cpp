@@ -14,7 +14,7 @@ constexpr int k_unread_within_host = 256 * 1024;
 constexpr int k_streams_between_hosts = 4;
 
 /// Where a rank listens for the one before it in the ring.
-struct Door {
+struct RingDoor {
   Address address;
   std::int32_t streams = 0; ///< That it would have; 0: it is no member.
 };
@@ -26,7 +26,7 @@ bool is_any(const Address& address) {
 }
 
 /// A rank on rank 0's host may know only loopback: from elsewhere it is where rank 0 is.
-Address reachable(const Star& star, const Door& door) {
+Address reachable(const Star& star, const RingDoor& door) {
   Address address = door.address;
   if (is_any(address) || (address.is_loopback() && !star.hub_address().is_loopback())) {
     address = star.hub_address();
@@ -75,7 +75,7 @@ std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
                                  const std::string& token, double peer_timeout, int streams) {
   const auto self = std::find(members.begin(), members.end(), star.rank());
   const bool takes_part = self != members.end() && members.size() > 1;
-  Door mine;
+  RingDoor mine;
   Fd listener;
   if (takes_part) {
     listener = open_door(star);
@@ -84,11 +84,11 @@ std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
     mine.address.set_port(port);
     mine.streams = streams > 0 ? streams : is_one_host(star) ? 1 : k_streams_between_hosts;
   }
-  const std::vector<Door> doors = star.exchange(mine);
+  const std::vector<RingDoor> doors = star.exchange(mine);
   if (!takes_part) {
     return std::vector<RingLinks>(1);
   }
-  for (const Door& door : doors) {
+  for (const RingDoor& door : doors) {
     mine.streams = door.streams > 0 ? std::min(mine.streams, door.streams) : mine.streams;
   }
   const std::size_t n = members.size();

@@ -26,11 +26,6 @@ constexpr int k_server_windows = 5;
 constexpr std::int64_t k_benchmark_steps = 5000;
 constexpr std::size_t k_benchmark_samples = 60'000;
 
-void say(const std::string& text) {
-  fmt::print("{}\n", text);
-  (void)std::fflush(stdout);
-}
-
 void serve(const PsTask& task, const TrainerOptions& options) {
   const std::string& address = task.servers[static_cast<std::size_t>(task.index)];
   const TaskAddress where = TaskAddress::parse(address, fmt::format("ps {}", task.index));

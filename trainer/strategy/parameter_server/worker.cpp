@@ -8,12 +8,13 @@
 #include "trainer/errors.h"
 
 namespace trainer {
-namespace {
 
 void say(const std::string& text) {
   fmt::print("{}\n", text);
   (void)std::fflush(stdout);
 }
+
+namespace {
 
 /// The model's parameters as runs of 16-float rows of its arena, in the arena's order.
 std::vector<Variable> variables_of(const MlpShape& shape, std::size_t parameter_count) {

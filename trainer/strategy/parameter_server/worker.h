@@ -14,6 +14,9 @@
 
 namespace trainer {
 
+/// A line on stdout, seen at once.
+void say(const std::string& text);
+
 class PsWorker {
  public:
   /// Connects nothing yet. `data` must outlive it.
