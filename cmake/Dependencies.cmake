@@ -6,27 +6,39 @@ find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
 find_package(CURL 7.88 REQUIRED)
-find_package(doctest 2.4 REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(doctest 2.4 QUIET) # of the tests alone
 
-# dtrain itself links no shared library but libc, each costs about a millisecond of every start:
-# fmt built from Debian's headers, yaml-cpp from its archive, libstdc++ statically.
-add_library(dtrain_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_library.cpp)
-find_library(DTRAIN_YAML_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
-add_library(dtrain_yaml STATIC IMPORTED)
-set_target_properties(dtrain_yaml PROPERTIES IMPORTED_LOCATION ${DTRAIN_YAML_ARCHIVE})
+# dtrain itself links no shared library but libc, each costs about a millisecond of every start.
+# static_library(TARGET NAME [LIBRARIES...]): an archive of the system's, and what it needs.
+function(static_library target name)
+  find_library(DTRAIN_ARCHIVE_${name} NAMES lib${name}.a REQUIRED)
+  add_library(${target} STATIC IMPORTED GLOBAL)
+  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${DTRAIN_ARCHIVE_${name}}
+    INTERFACE_LINK_LIBRARIES "${ARGN}")
+endfunction()
 
-find_library(DTRAIN_CRYPTO_ARCHIVE NAMES libcrypto.a REQUIRED)
-add_library(dtrain_crypto STATIC IMPORTED)
-set_target_properties(dtrain_crypto PROPERTIES IMPORTED_LOCATION ${DTRAIN_CRYPTO_ARCHIVE}
-  INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS}")
+static_library(dtrain_yaml yaml-cpp)
+static_library(dtrain_zlib z)
+static_library(dtrain_pugixml pugixml)
 
-find_library(DTRAIN_ZLIB_ARCHIVE NAMES libz.a REQUIRED)
-add_library(dtrain_zlib STATIC IMPORTED)
-set_target_properties(dtrain_zlib PROPERTIES IMPORTED_LOCATION ${DTRAIN_ZLIB_ARCHIVE})
+# OpenSSL's archive needs zlib and zstd where the distribution compiled it so.
+pkg_check_modules(CRYPTO REQUIRED libcrypto)
+list(REMOVE_ITEM CRYPTO_STATIC_LIBRARIES crypto dl pthread)
+foreach(name IN LISTS CRYPTO_STATIC_LIBRARIES)
+  find_library(DTRAIN_NEEDED_${name} NAMES lib${name}.a ${name} REQUIRED)
+  list(APPEND crypto_needs ${DTRAIN_NEEDED_${name}})
+endforeach()
+static_library(dtrain_crypto crypto ${crypto_needs} Threads::Threads ${CMAKE_DL_LIBS})
 
-find_library(DTRAIN_PUGIXML_ARCHIVE NAMES libpugixml.a REQUIRED)
-add_library(dtrain_pugixml STATIC IMPORTED)
-set_target_properties(dtrain_pugixml PROPERTIES IMPORTED_LOCATION ${DTRAIN_PUGIXML_ARCHIVE})
+# fmt: the package's archive, where it has one. Debian 12's has headers and a shared library only; the
+# headers alone cost 4 s of every file that formats.
+find_library(DTRAIN_ARCHIVE_fmt NAMES libfmt.a)
+if(DTRAIN_ARCHIVE_fmt)
+  static_library(dtrain_fmt fmt)
+else()
+  add_library(dtrain_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_library.cpp)
+endif()
 
 # Debian's oneDNN package asks for OpenCL's headers in its CMake file, which we have no use for.
 find_library(DTRAIN_DNNL_LIBRARY NAMES dnnl REQUIRED)

