@@ -1,7 +1,5 @@
 """What a rank is told, and that the field's own programs understand it unchanged."""
-import getpass
 import json
-import os
 import pathlib
 import shutil
 
@@ -111,82 +109,3 @@ def test_mpirun_reads_the_host_file_from_its_variable(home):
                 flags=["--workers=3"])
     home.dtrain("wait", "mpi")
     assert sorted(home.lines("mpi", "-i", "worker-0")) == ["0 of 3", "1 of 3", "2 of 3"]
-
-
-def peer_python(peer):
-    """The Python of a peer that `./dev peers` brought, or None."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = pathlib.Path(os.environ.get("DTRAIN_PEERS") or f"{cache}/dtrain/peers") / peer
-    return folder / "bin" / "python" if (folder / ".complete").exists() else None
-
-
-TORCH = """
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
-model(torch.ones(4, 2) * (dist.get_rank() + 1)).sum().backward()
-total = torch.ones(1) * dist.get_rank()
-dist.all_reduce(total)
-print("sum", int(total), "grad", model.module.weight.grad.tolist()[0][0])
-dist.destroy_process_group()
-"""
-
-TENSORFLOW = """
-import os
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-import tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-index = strategy.cluster_resolver.task_id
-@tf.function
-def total():
-    return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce(
-        tf.distribute.ReduceOp.SUM, tf.constant(float(index + 1))))
-print("replicas", strategy.num_replicas_in_sync, "sum", float(total()), flush=True)
-"""
-
-DEEPSPEED = """
-import deepspeed, torch
-deepspeed.init_distributed("gloo")
-total = torch.ones(1)
-deepspeed.comm.all_reduce(total)
-print("sum", int(total))
-torch.distributed.destroy_process_group()
-"""
-
-
-@pytest.fixture
-def peers_home(home):
-    """What a sanitizer could find in these tests, the shorter ones above let it find."""
-    if home.build.sanitizer:
-        pytest.skip("one build is enough to run other people's programs")
-    return home
-
-
-@pytest.mark.skipif(not peer_python("torch"), reason="PyTorch is not there: ./dev peers torch")
-def test_a_pytorch_ddp_program_runs_unchanged(peers_home):
-    peers_home.submit("ddp", str(peer_python("torch")), "-c", TORCH, flags=["--workers=3"])
-    peers_home.dtrain("wait", "ddp", seconds=120)
-    assert peers_home.lines("ddp", "-i", "worker-2") == ["sum 3 grad 8.0"]
-    # PyTorch's own temporary folder.
-    shutil.rmtree(peers_home.scratch / f"torchinductor_{getpass.getuser()}", ignore_errors=True)
-
-
-@pytest.mark.skipif(not peer_python("tensorflow"),
-                    reason="TensorFlow is not there: ./dev peers tensorflow")
-def test_a_tensorflow_multi_worker_program_runs_unchanged(peers_home):
-    peers_home.submit("mwms", str(peer_python("tensorflow")), "-c", TENSORFLOW,
-                      flags=["--workers=2"])
-    peers_home.dtrain("wait", "mwms", seconds=180)
-    assert "replicas 2 sum 3.0" in peers_home.lines("mwms", "-i", "worker-1")
-
-
-@pytest.mark.skipif(not peer_python("deepspeed"),
-                    reason="DeepSpeed is not there: ./dev peers deepspeed")
-def test_a_deepspeed_program_runs_unchanged(peers_home):
-    python = peer_python("deepspeed")
-    extensions = python.parents[1] / "extensions"  # compiled when the peer was set up
-    peers_home.submit("ds", str(python), "-c", DEEPSPEED, flags=["--workers=2"],
-                      env={"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(extensions),
-                           "PATH": f"{python.parent}:{peers_home.env['PATH']}"})
-    peers_home.dtrain("wait", "ds", seconds=180)
-    assert "sum 2" in peers_home.lines("ds", "-i", "worker-0")
