@@ -155,7 +155,7 @@ def test_the_trainer_takes_in_new_workers_and_goes_on_without_the_last(home, dat
     until(lambda: re.search(r"joined by rank 2 .*3 ranks go on", text()), "the third joins", 60)
     home.dtrain("scale", "train", "--workers=2")
     until(lambda: re.search(r"lost rank 2 .*2 ranks go on", text()), "two go on", 60)
-    home.dtrain("wait", "train", f"--timeout={90 * home.build.slowness}s")
+    home.dtrain("wait", "train", f"--timeout={90 * home.build.slowness}s", seconds=100)
     assert len(re.findall("held-out accuracy", text())) == 1
 
 
