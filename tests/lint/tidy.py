@@ -3,10 +3,12 @@
 
 usage: tidy.py BUILD CACHE
 
+BUILD is configured so that each file is compiled by itself; nothing of it need be built.
+
 A unit's key is the digest of everything that its result depends on: clang-tidy, its settings, the
-compile command and the bytes of each file that the compiler read (from ninja's record); not where
-the checkout lies. A unit that was clean leaves an empty file of that name in CACHE, and is not
-looked at again.
+compile command, the bytes of each file of ours that it includes, and the versions of the installed
+packages that bring headers; not where the checkout lies. A unit that was clean leaves an empty file
+of that name in CACHE, and is not looked at again.
 """
 import concurrent.futures
 import functools
@@ -14,24 +16,29 @@ import hashlib
 import json
 import os
 import pathlib
-import shlex
+import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def files_read(build):
-    """Object file -> the files that its compiler read."""
-    listing = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True,
-                             capture_output=True, text=True).stdout
-    read, current = {}, None
-    for line in listing.splitlines():
-        if line.startswith("    "):
-            read[current].append((build / line.strip()).resolve())
-        elif line:
-            current = line.split(": #deps")[0]
-            read[current] = []
+INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+@functools.cache
+def includes_of(path):
+    return [ROOT / name.decode() for name in INCLUDE.findall(path.read_bytes())]
+
+
+def files_read(source):
+    """The files of ours that a source is made of, itself first."""
+    read, queue = [], [source]
+    while queue:
+        path = queue.pop()
+        if path not in read and path.exists():
+            read.append(path)
+            queue.extend(includes_of(path))
     return read
 
 
@@ -70,18 +77,14 @@ def main():
     build, cache = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
     cache.mkdir(parents=True, exist_ok=True)
     version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True).stdout
-    common = version + (ROOT / ".clang-tidy").read_bytes()
-    read = files_read(build)
+    headers = subprocess.run(["dpkg-query", "-W", "*-dev"], check=True, capture_output=True).stdout
+    common = version + headers + (ROOT / ".clang-tidy").read_bytes()
     stale = []
     for unit in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(unit["file"])
         if build in source.parents:  # generated
             continue
-        words = shlex.split(unit["command"])
-        output = words[words.index("-o") + 1]
-        if output not in read:
-            sys.exit(f"tidy: {source.relative_to(ROOT)} is not built yet")
-        key = key_of(unit, read[output], common + settings_below(source.parent))
+        key = key_of(unit, files_read(source), common + settings_below(source.parent))
         if not (cache / key).exists():
             stale.append((source, key))
 
