@@ -21,14 +21,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
 @functools.cache
 def includes_of(path):
-    return [ROOT / name.decode() for name in INCLUDE.findall(path.read_bytes())]
+    names = [name.decode() for name in INCLUDE.findall(path.read_bytes())]
+    return [folder / name for name in names for folder in (path.parent, ROOT)]
 
 
 def files_read(source):
