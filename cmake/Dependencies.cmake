@@ -31,13 +31,17 @@ foreach(name IN LISTS CRYPTO_STATIC_LIBRARIES)
 endforeach()
 static_library(dtrain_crypto crypto ${crypto_needs} Threads::Threads ${CMAKE_DL_LIBS})
 
-# fmt: the package's archive, where it has one. Debian 12's has headers and a shared library only; the
-# headers alone cost 4 s of every file that formats.
+# fmt: the package's archive, where it has one. Debian's has headers and a shared library only; the
+# headers alone cost 4 s of every unit that formats, so fmt 9's are compiled once, here. fmt 10's headers
+# can't be.
 find_library(DTRAIN_ARCHIVE_fmt NAMES libfmt.a)
 if(DTRAIN_ARCHIVE_fmt)
   static_library(dtrain_fmt fmt)
-else()
+elseif(fmt_VERSION VERSION_LESS 10)
   add_library(dtrain_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_library.cpp)
+else()
+  add_library(dtrain_fmt INTERFACE)
+  target_link_libraries(dtrain_fmt INTERFACE fmt::fmt-header-only)
 endif()
 
 # Debian's oneDNN package asks for OpenCL's headers in its CMake file, which we have no use for.
