@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "submit/errors.h"
 #include "trainer/benchmark.h"
+#include "trainer/cluster/cluster.h"
 #include "trainer/device/cpu/denormals.h"
 #include "trainer/errors.h"
 #include "trainer/evaluator.h"
@@ -22,6 +24,9 @@ constexpr int k_help_width = 100;
 
 void run(const std::vector<std::string>& args) {
   trainer::TrainerOptions options = trainer::parse_trainer_options(args);
+  if (!options.token_file.empty()) {
+    setenv("DTRAIN_JOB_TOKEN", trainer::read_token_file(options.token_file).c_str(), 1);
+  }
   if (options.help) {
     fmt::print(
         "{}", dtrain::help_text("dtrain-trainer", trainer::trainer_command(options), k_help_width));
@@ -37,10 +42,9 @@ void run(const std::vector<std::string>& args) {
     trainer::run_parameter_server_task(*task, options);
   } else if (trainer::is_evaluator_task()) {
     trainer::run_evaluator(options);
-  } else if (options.benchmark > 0) {
-    trainer::benchmark_training(options);
   } else {
-    trainer::train(options);
+    trainer::refuse_server_options(options);
+    options.benchmark > 0 ? trainer::benchmark_training(options) : trainer::train(options);
   }
 }
 

@@ -250,6 +250,15 @@ std::vector<Option> machine_options(TrainerOptions& o) {
        .group = group,
        .minimum = 1,
        .maximum = k_max_workers},
+      {.flags = "--token-file",
+       .target = &o.token_file,
+       .metavar = "FILE",
+       .help =
+           "Where ranks are started by hand: a file, readable by you alone, whose first line is "
+           "the secret by which the job's ranks know each other [DTRAIN_JOB_TOKEN, else whoever "
+           "reaches their ports may join]",
+       .group = group,
+       .complete = Complete::file},
       {.flags = "--rendezvous-timeout",
        .target = &o.rendezvous_timeout,
        .metavar = "SECONDS",
@@ -463,6 +472,22 @@ CommOptions comm_options(const TrainerOptions& options) {
 Buckets bucket_options(const TrainerOptions& options) {
   return {options.bytes_per_pack == 0 ? SIZE_MAX : static_cast<std::size_t>(options.bytes_per_pack),
           parse_wire_type(options.communication_data_type).value()};
+}
+
+void refuse_server_options(const TrainerOptions& options) {
+  const TrainerOptions none;
+  const char* flag = options.update != none.update                   ? "--update"
+                     : options.backup_workers != none.backup_workers ? "--backup-workers"
+                     : options.max_staleness != none.max_staleness   ? "--max-staleness"
+                     : options.partitioner != none.partitioner       ? "--partitioner"
+                     : !options.snapshot_dir.empty()                 ? "--snapshot-dir"
+                     : options.snapshot_every != none.snapshot_every ? "--snapshot-every"
+                                                                     : nullptr;
+  if (flag != nullptr) {
+    throw UsageError(fmt::format("{}: is for jobs with parameter servers, and TF_CONFIG names no "
+                                 "cluster.ps; leave it out",
+                                 flag));
+  }
 }
 
 std::string trainer_version() { return DTRAIN_VERSION; }

@@ -42,6 +42,7 @@ struct TrainerOptions {
   double rendezvous_timeout = 60;
   double collective_timeout = 600;
   std::string collective_log;
+  std::string token_file;
   std::string logdir;
   std::string csv;
   std::string timeline;
@@ -71,6 +72,9 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args);
 
 CommOptions comm_options(const TrainerOptions& options);
 Buckets bucket_options(const TrainerOptions& options);
+
+/// Throws UsageError naming a flag that only a job with parameter servers knows.
+void refuse_server_options(const TrainerOptions& options);
 
 /// The program's version, "0.1.0".
 std::string trainer_version();

@@ -34,6 +34,10 @@ using GetEnv = std::function<std::optional<std::string>(const char*)>;
 Cluster cluster_from_env(const GetEnv& get);
 Cluster cluster_from_env();
 
+/// The job's token, for those who start ranks by hand: the file's first line. Throws UsageError
+/// where it is too short to keep anyone out, cannot be read, or can be by other users.
+std::string read_token_file(const std::string& path);
+
 struct TfConfig {
   struct Job {
     std::string type;                   ///< chief, worker, ps, evaluator

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <span>
@@ -10,25 +11,29 @@ namespace trainer {
 
 class Buffer {
  public:
+  /// Of zeros that take memory only as they are written.
   explicit Buffer(std::size_t count)
-      : data_(static_cast<float*>(::operator new[](count * sizeof(float), k_alignment))),
-        count_(count) {
-    for (float& value : span()) {
-      value = 0;
+      : memory_(std::calloc(count * sizeof(float) + k_alignment, 1)), count_(count) {
+    if (memory_ == nullptr) {
+      throw std::bad_alloc();
     }
+    void* at = memory_.get();
+    std::size_t space = count * sizeof(float) + k_alignment;
+    data_ = static_cast<float*>(std::align(k_alignment, count * sizeof(float), at, space));
   }
 
-  float* data() const { return data_.get(); }
+  float* data() const { return data_; }
   std::size_t size() const { return count_; }
-  std::span<float> span() const { return {data_.get(), count_}; }
+  std::span<float> span() const { return {data_, count_}; }
 
  private:
-  static constexpr std::align_val_t k_alignment{64};
+  static constexpr std::size_t k_alignment = 64;
   struct Free {
-    void operator()(float* data) const { ::operator delete[](data, k_alignment); }
+    void operator()(void* memory) const { std::free(memory); }
   };
-  std::unique_ptr<float[], Free> data_;
+  std::unique_ptr<void, Free> memory_;
   std::size_t count_;
+  float* data_;
 };
 
 } // namespace trainer

@@ -1,5 +1,6 @@
 #include "trainer/elastic/door.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 
@@ -8,6 +9,7 @@ namespace {
 
 constexpr std::uint32_t k_letter_magic = 0x5444454c;
 constexpr std::uint64_t k_longest_letter = 64 << 20;
+constexpr std::size_t k_letter_piece = 64 << 10;
 constexpr double k_slice_seconds = 0.05;
 constexpr double k_letter_seconds = 1;
 constexpr double k_reassure_seconds = 0.5;
@@ -48,8 +50,12 @@ Letter receive_letter(const Fd& link, Deadline deadline) {
   }
   Letter letter;
   letter.what = static_cast<DoorMessage>(envelope.what);
-  letter.body.resize(envelope.size);
-  receive_all(link, letter.body, deadline);
+  // Memory is taken as bytes come, not as they are announced.
+  while (letter.body.size() < envelope.size) {
+    const std::size_t had = letter.body.size();
+    letter.body.resize(std::min<std::size_t>(envelope.size, had + k_letter_piece));
+    receive_all(link, std::span(letter.body).subspan(had), deadline);
+  }
   return letter;
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "submit/errors.h"
 #include "trainer/collectives/connect.h"
 #include "trainer/collectives/single_rank.h"
 #include "trainer/elastic/membership_outcome.h"
@@ -62,6 +63,9 @@ Membership::Membership(const Cluster& cluster, const CommOptions& options,
     throw ClusterError(fmt::format("cannot listen at {}: {}", own.text(), error.what()));
   }
   standing_.self.door = local_address(listener);
+  if (cluster.job_token.empty() && cluster.rank == 0 && options.notice) {
+    options.notice(no_token_warning());
+  }
   door_ =
       std::make_unique<Door>(std::move(listener), cluster.job_token, standing_.self.id, master_);
 }
@@ -253,8 +257,8 @@ Membership::Outcome Membership::stay(Fd link, const std::function<void()>& on_le
     case DoorMessage::over:
       return {.kind = Outcome::Kind::over};
     case DoorMessage::failed:
-      throw Error(std::string(reinterpret_cast<const char*>(letter.body.data()),
-                              std::min<std::size_t>(letter.body.size(), 400)));
+      throw Error(dtrain::printable({reinterpret_cast<const char*>(letter.body.data()),
+                                     std::min<std::size_t>(letter.body.size(), 400)}));
     default:
       return {.kind = Outcome::Kind::busy};
     }

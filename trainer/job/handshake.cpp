@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "submit/errors.h"
 #include "trainer/entropy.h"
 
 namespace trainer {
@@ -20,7 +21,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 constexpr std::array<char, 8> k_magic = {'d', 't', 'r', 'a', 'i', 'n', '\r', '\n'};
-constexpr std::uint32_t k_version = 2;
+constexpr std::uint32_t k_version = 3;
 constexpr double k_handshake_seconds = 5;
 constexpr std::size_t k_most_pending = 256;
 
@@ -63,13 +64,9 @@ void put_text(std::array<char, N>& field, const std::string& text) {
   std::copy_n(text.data(), std::min(text.size(), N - 1), field.data());
 }
 
-/// Foreign bytes end up in messages: only printable ASCII is let through.
 template <std::size_t N>
 std::string get_text(const std::array<char, N>& field) {
-  std::string text(field.data(), strnlen(field.data(), N));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
+  return dtrain::printable({field.data(), strnlen(field.data(), N)});
 }
 
 Mac sign(const std::string& token, std::string_view role,
@@ -90,19 +87,26 @@ Mac sign(const std::string& token, std::string_view role,
 
 bool same(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
 
-Mac sign_hello(const std::string& token, const Nonce& a, Hello hello) {
+Mac sign_hello(const std::string& token, const Challenge& challenge, Hello hello) {
   hello.mac.fill(0);
-  return sign(token, "dialler", {bytes_of(a), bytes_of(hello)});
+  return sign(token, "dialler", {bytes_of(challenge), bytes_of(hello)});
 }
 
-Mac sign_welcome(const std::string& token, const Nonce& a, const Nonce& b, Welcome welcome) {
+Mac sign_welcome(const std::string& token, const Challenge& challenge, const Hello& hello,
+                 Welcome welcome) {
   welcome.mac.fill(0);
-  return sign(token, "acceptor", {bytes_of(a), bytes_of(b), bytes_of(welcome)});
+  return sign(token, "acceptor", {bytes_of(challenge), bytes_of(hello), bytes_of(welcome)});
 }
 
 constexpr const char* k_token_differs = "the job token differs";
 
 } // namespace
+
+std::string no_token_warning() {
+  return "this job has no token: whoever reaches its ports may join it or end it; give all its "
+         "ranks "
+         "the same --token-file or DTRAIN_JOB_TOKEN";
+}
 
 std::string Introduction::name() const {
   return fmt::format("rank {} ({}, pid {})", rank, host, pid);
@@ -137,7 +141,7 @@ Fd dial_authenticated(const Address& address, const std::string& token, const In
   hello.pid = self.pid;
   put_text(hello.host, self.host);
   hello.nonce = random_value<Nonce>();
-  hello.mac = sign_hello(token, challenge.nonce, hello);
+  hello.mac = sign_hello(token, challenge, hello);
   send_all(fd, bytes_of(hello), deadline);
 
   Welcome welcome;
@@ -145,7 +149,7 @@ Fd dial_authenticated(const Address& address, const std::string& token, const In
   if (welcome.magic != k_magic) {
     throw LinkError("what listens there is not a rank");
   }
-  if (!same(welcome.mac, sign_welcome(token, challenge.nonce, hello.nonce, welcome))) {
+  if (!same(welcome.mac, sign_welcome(token, challenge, hello, welcome))) {
     throw RefusedError(
         fmt::format("{} belongs to another job: {}", address.text(), k_token_differs));
   }
@@ -260,7 +264,7 @@ std::optional<Acceptor::Arrival> Acceptor::judge_hello(Pending& pending) {
            fmt::format("it speaks version {} of the protocol, not {}", hello.version, k_version));
     return std::nullopt;
   }
-  if (!same(hello.mac, sign_hello(token_, pending.challenge.nonce, hello))) {
+  if (!same(hello.mac, sign_hello(token_, pending.challenge, hello))) {
     refuse(pending, k_token_differs);
     return std::nullopt;
   }
@@ -276,7 +280,7 @@ std::optional<Acceptor::Arrival> Acceptor::judge_hello(Pending& pending) {
   }
   Welcome welcome;
   welcome.accepted = 1;
-  welcome.mac = sign_welcome(token_, pending.challenge.nonce, hello.nonce, welcome);
+  welcome.mac = sign_welcome(token_, pending.challenge, hello, welcome);
   pending.over = true;
   if (send(pending.link.get(), &welcome, sizeof welcome, MSG_NOSIGNAL) !=
       static_cast<ssize_t>(sizeof welcome)) {
@@ -291,7 +295,7 @@ void Acceptor::refuse(Pending& pending, const std::string& reason) {
   if (pending.received == sizeof(Hello)) {
     Welcome welcome;
     put_text(welcome.reason, reason);
-    welcome.mac = sign_welcome(token_, pending.challenge.nonce, pending.hello.nonce, welcome);
+    welcome.mac = sign_welcome(token_, pending.challenge, pending.hello, welcome);
     (void)send(pending.link.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
   }
   pending.over = true;

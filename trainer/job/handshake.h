@@ -3,12 +3,17 @@
 //
 //   acceptor -> dialler   Challenge  version, nonce A
 //   dialler  -> acceptor  Hello      version, rank, world size, host, pid, nonce B,
-//                                    HMAC-SHA256(token, "dialler" A hello)
+//                                    HMAC-SHA256(token, "dialler" challenge hello)
 //   acceptor -> dialler   Welcome    accepted or the reason of refusal,
-//                                    HMAC-SHA256(token, "acceptor" A B welcome)
+//                                    HMAC-SHA256(token, "acceptor" challenge hello welcome)
 //
 // All three have a fixed size. Without a token the HMAC proves only that both run this protocol:
 // version, world size and ranks are still checked.
+//
+// What follows the handshake is neither encrypted nor signed: at a hundred gigabits a second that
+// would cost more than it carries. The token keeps out who can only connect; who can also read and
+// change packets between the ranks can read and change what they train. Where such a one must be
+// feared the network itself has to be private (WireGuard, IPsec, a mesh with TLS).
 #pragma once
 
 #include <array>
@@ -29,6 +34,9 @@ enum class LinkPurpose : std::uint32_t {
   coordinator = 4,
   membership = 5
 };
+
+/// What one that listens says at its start where the job has no token.
+std::string no_token_warning();
 
 /// What a rank says of itself in a Hello.
 struct Introduction {

@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "submit/errors.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -40,7 +41,9 @@ struct Health::Note {
     text = {};
     std::copy_n(what.begin(), std::min(what.size(), text.size() - 1), text.begin());
   }
-  std::string text_string() const { return {text.data(), strnlen(text.data(), text.size())}; }
+  std::string text_string() const {
+    return dtrain::printable({text.data(), strnlen(text.data(), text.size())});
+  }
 };
 
 struct Health::Peer {

@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "submit/errors.h"
+
 namespace trainer {
 namespace {
 
@@ -87,8 +89,9 @@ Star::Star(const Cluster& cluster, const CommOptions& options)
   const std::vector<Card> cards = exchange(mine);
   for (int rank = 0; rank < world_size_; ++rank) {
     const Card& card = cards[static_cast<std::size_t>(rank)];
-    who_.push_back({LinkPurpose::rendezvous, rank, world_size_, card.pid,
-                    std::string(card.host.data(), strnlen(card.host.data(), card.host.size()))});
+    who_.push_back(
+        {LinkPurpose::rendezvous, rank, world_size_, card.pid,
+         dtrain::printable({card.host.data(), strnlen(card.host.data(), card.host.size())})});
   }
 }
 
@@ -104,6 +107,9 @@ void Star::host(const Cluster& cluster, const CommOptions& options) {
   Fd listener =
       listen_for_ranks(cluster, after_seconds(options.rendezvous_timeout), k_leader_bind_seconds);
   own_address_ = hub_address_ = local_address(listener);
+  if (cluster.job_token.empty() && options.notice) {
+    options.notice(no_token_warning());
+  }
   std::vector<std::optional<Introduction>> arrived(static_cast<std::size_t>(world_size_));
   links_.resize(static_cast<std::size_t>(world_size_));
   std::string fatal;
@@ -278,8 +284,8 @@ std::vector<std::byte> Star::exchange_bytes(std::span<const std::byte> mine) {
     if (frame.magic == k_frame_magic && frame.aborted == 1 && frame.size == sizeof(Abort)) {
       Abort abort;
       receive_all(links_[0], writable_bytes_of(abort), deadline);
-      abort.text.back() = '\0';
-      throw PeerError(abort.text.data());
+      throw PeerError(
+          dtrain::printable({abort.text.data(), strnlen(abort.text.data(), abort.text.size())}));
     }
     if (frame.magic != k_frame_magic || frame.aborted != 0 || frame.size != all.size()) {
       throw LinkError("it sent something else than expected");

@@ -21,8 +21,9 @@ constexpr const char* k_name = "dtrain-comm";
 
 SharedFile SharedFile::create() {
   SharedFile file;
-  file.fd_ = Fd(memfd_create(k_name, MFD_CLOEXEC));
-  if (!file.fd_) {
+  file.fd_ = Fd(memfd_create(k_name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // It never gets shorter, so that those who have mapped it may rely on its length.
+  if (!file.fd_ || fcntl(file.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
     throw Error("shared memory: memfd_create: " + error_text(errno));
   }
   file.grow(k_shared_page);
@@ -48,7 +49,8 @@ SharedFile SharedFile::open(const Ticket& ticket) {
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-      status.st_size < static_cast<off_t>(k_shared_page)) {
+      status.st_size < static_cast<off_t>(k_shared_page) ||
+      (fcntl(fd.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0) {
     return file;
   }
   Nonce found{};
@@ -72,6 +74,12 @@ void SharedFile::grow(std::size_t size) const {
 }
 
 SharedFile::Mapping SharedFile::map(std::size_t offset, std::size_t size) const {
+  // What lies past its end would be a SIGBUS to whoever reads it.
+  struct stat status {};
+  if (fstat(fd_.get(), &status) != 0 || static_cast<std::size_t>(status.st_size) < offset + size) {
+    throw Error(fmt::format("shared memory: a peer's file has {} bytes, not {}", status.st_size,
+                            offset + size));
+  }
   void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(),
                   static_cast<off_t>(offset));
   if (at == MAP_FAILED) {

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/uio.h>
 
+#include "submit/errors.h"
 #include "trainer/collectives/reduce.h"
 
 namespace trainer {
@@ -34,7 +35,7 @@ std::string CollectiveHeader::text() const {
   shown.kind = kind;
   shown.root = root;
   shown.wire = wire;
-  shown.name.assign(name.data(), strnlen(name.data(), name.size()));
+  shown.name = dtrain::printable({name.data(), strnlen(name.data(), name.size())});
   shown.bytes = {static_cast<std::byte*>(nullptr), bytes};
   return fmt::format("{} (collective {})", shown.text(), number);
 }
@@ -211,20 +212,17 @@ void StepRunner::compare(const CollectiveHeader& theirs) {
     health_.fail(fmt::format("rank {} received something else than a collective from {}",
                              rank_at(0), health_.name(rank_at(-1))));
   }
-  CollectiveHeader printable = theirs;
-  std::replace_if(
-      printable.name.begin(), printable.name.end(),
-      [](char c) { return c != '\0' && (c < ' ' || c > '~'); }, '?');
   health_.fail(fmt::format("the ranks' collectives differ: {} is at {}, {} at {}",
-                           health_.name(rank_at(-1)), printable.text(), health_.name(rank_at(0)),
+                           health_.name(rank_at(-1)), theirs.text(), health_.name(rank_at(0)),
                            header_.text()));
 }
 
 void StepRunner::await(bool may_send, bool may_receive) {
-  std::array<pollfd, 2> polled = {
-      pollfd{links_.previous.get(), static_cast<short>(may_receive ? POLLIN : 0), 0},
-      pollfd{links_.next.get(), static_cast<short>(may_send ? POLLOUT : 0), 0}};
-  if (poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_check_seconds))) == 0) {
+  // A link that nothing is wanted of is left out, -1: of one that broke, poll() would tell at once
+  // and for ever, and the heartbeat's verdict go unread.
+  std::array<pollfd, 2> polled = {pollfd{may_receive ? links_.previous.get() : -1, POLLIN, 0},
+                                  pollfd{may_send ? links_.next.get() : -1, POLLOUT, 0}};
+  if (poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_check_seconds))) <= 0) {
     health_.check();
   }
 }

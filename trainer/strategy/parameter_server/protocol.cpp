@@ -2,7 +2,10 @@
 
 #include "submit/options/json_number.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace trainer {
 namespace {
@@ -10,7 +13,14 @@ namespace {
 using dtrain::whole_number;
 using nlohmann::json;
 
-constexpr std::size_t k_most_floats = std::size_t{1} << 40;
+constexpr std::size_t k_floats_a_parameter = 4; ///< It, its gradient and two moments.
+
+/// A model that this machine could hold: no memory is taken for a larger one.
+std::size_t most_floats() {
+  const auto pages = static_cast<std::size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) /
+         (k_floats_a_parameter * sizeof(float));
+}
 
 json policy_json(const PsPolicy& policy) {
   return {{"update", policy.sync ? "sync" : "async"},
@@ -40,13 +50,15 @@ void check(bool ok, const char* what) {
 
 std::vector<Shard> parse_shards(const json& all, std::size_t arena) {
   std::vector<Shard> shards;
+  std::size_t left = arena; // Each float is in one shard, at most.
   for (const json& one : all) {
     Shard shard{one.at(0).get<std::string>(),         whole_number<std::size_t>(one.at(1)),
                 whole_number<std::size_t>(one.at(2)), whole_number<std::size_t>(one.at(3)),
                 whole_number<std::size_t>(one.at(4)), one.at(5).get<bool>()};
     check(shard.row_length >= 1 && shard.rows <= arena / shard.row_length &&
-              shard.offset <= arena - shard.count(),
+              shard.offset <= arena - shard.count() && shard.count() <= left,
           "shard");
+    left -= shard.count();
     shards.push_back(std::move(shard));
   }
   return shards;
@@ -89,7 +101,7 @@ WorkerHello parse_hello(const std::string& text) {
           "policy");
     hello.job = all.at("job");
     hello.arena = whole_number<std::size_t>(all.at("arena"));
-    check(hello.arena <= k_most_floats, "arena");
+    check(hello.arena <= most_floats(), "arena");
     hello.shards = parse_shards(all.at("shards"), hello.arena);
     const json& memory = all.at("memory");
     hello.memory.pid = whole_number<std::int64_t>(memory.at(0));

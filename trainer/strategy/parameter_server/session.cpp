@@ -29,7 +29,13 @@ std::string Session::name() const {
 void Session::accept(WorkerHello hello, const ShardStore& store) {
   hello_ = std::move(hello);
   if (const SharedFile file = SharedFile::open(hello_->memory)) {
-    arenas_ = file.map(0, SharedLayout(hello_->arena).size);
+    try {
+      arenas_ = file.map(0, SharedLayout(hello_->arena).size);
+    } catch (const LinkError&) {
+      throw;
+    } catch (const Error& error) {
+      throw LinkError(error.what());
+    }
   } else {
     gradients_.resize(store.dense_count());
     halves_.resize(wire() == WireType::fp32 ? 0 : store.dense_count());

@@ -105,6 +105,39 @@ TEST_CASE("a stopped rank is named on every other rank after the time-out") {
   }
 }
 
+TEST_CASE("a killed rank is named at once by one that waits for a stopped rank, over TCP") {
+  // Rank 0 receives from rank 2, which says nothing, and has nothing left to send to rank 1.
+  CommOptions options = options_for(Transport::tcp);
+  options.peer_timeout = 60;
+  const auto ended =
+      run_processes(3, options,
+                    [](Communicator& communicator) {
+                      communicator.barrier("begin");
+                      if (communicator.rank() != 0) {
+                        raise(SIGSTOP);
+                      }
+                      const std::string name = communicator.name(1); // "rank 1 (host, pid 123)"
+                      const pid_t pid = std::stoi(name.substr(name.find("pid ") + 4));
+                      std::thread killer([pid] {
+                        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                        kill(pid, SIGKILL);
+                      });
+                      std::vector<float> buffer(1000);
+                      try {
+                        communicator.all_reduce(buffer, "gradient");
+                      } catch (...) {
+                        killer.join();
+                        throw;
+                      }
+                      killer.join();
+                    },
+                    {1, 2});
+  CAPTURE(ended[0].thrown);
+  CHECK(contains(ended[0].thrown, "rank 1 ("));
+  CHECK(contains(ended[0].thrown, "died or was cut off"));
+  CHECK(ended[0].seconds < k_limit);
+}
+
 TEST_CASE("a rank that ends on an error of its own is named with its step") {
   for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
     for (const int victim : {0, 2}) {

@@ -144,18 +144,24 @@ TEST_CASE("a rank that is there twice ends the meeting with both named") {
   }
 }
 
-TEST_CASE("ranks meet without a token, and by the name localhost") {
+TEST_CASE("ranks meet without a token, of which rank 0 warns, and by the name localhost") {
   const HeldPort port;
+  std::vector<std::string> warnings; // Rank 0's.
+  CommOptions options = waiting(20);
+  options.notice_after = 20;
+  options.notice = [&](const std::string& text) { warnings.push_back(text); };
   std::vector<std::function<void()>> bodies;
   for (int rank = 0; rank < 2; ++rank) {
     Cluster cluster = cluster_of(rank, 2, port.number());
     cluster.job_token.clear();
     cluster.master_addr = "localhost";
-    bodies.push_back(joins(cluster, waiting(20)));
+    bodies.push_back(joins(cluster, rank == 0 ? options : waiting(20)));
   }
   for (const std::string& text : run_threads(bodies)) {
     CHECK(text == "");
   }
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], "this job has no token"));
 }
 
 TEST_CASE("a world without a master address is a usage error") {

@@ -58,3 +58,10 @@ TEST_CASE("a shard larger than the parameters is refused, also where its size ov
         "its hello has an impossible shard");
   CHECK(refused("/shards/1/4", "13") == "its hello has an impossible shard");
 }
+
+TEST_CASE("a hello that asks for more than the machine has, or a float twice, is refused") {
+  CHECK(refused("/arena", "1099511627776") == "its hello has an impossible arena");
+  CHECK(refused("/shards/1", R"(["embedding", 0, 5, 3, 11, true])") == "accepted");
+  CHECK(refused("/shards/1", R"(["embedding", 0, 6, 3, 9, true])") ==
+        "its hello has an impossible shard");
+}
