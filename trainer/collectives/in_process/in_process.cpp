@@ -1,6 +1,7 @@
 #include "trainer/collectives/in_process/in_process.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <list>
 #include <mutex>
@@ -10,7 +11,6 @@
 
 #include "trainer/clock.h"
 #include "trainer/collectives/memory.h"
-#include "trainer/collectives/reduce.h"
 #include "trainer/collectives/transport.h"
 #include "trainer/errors.h"
 
@@ -35,10 +35,15 @@ struct InProcessGroup::State {
       : replicas(replicas_), ops(ops_), published(static_cast<std::size_t>(replicas_)),
         bytes(static_cast<std::size_t>(replicas_)) {}
 
+  struct Part {
+    std::span<float> buffer;
+    WireType wire;
+  };
+
   const int replicas;
   const CrossDeviceOps ops;
   /// What each replica brings to the collectives under way; written before a meeting.
-  std::vector<std::vector<std::span<float>>> published;
+  std::vector<std::vector<Part>> published;
   std::vector<std::span<std::byte>> bytes;
 
   std::atomic<int> arrived{0};
@@ -56,8 +61,9 @@ struct InProcessGroup::State {
 
   /// Returns when all replicas are here; what they wrote before is seen after.
   void meet() {
-    check();
+    // Before the check: a failure between the two has then moved the phase that is waited for.
     const std::uint32_t current = phase.load(std::memory_order_acquire);
+    check();
     if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == replicas) {
       arrived.store(0, std::memory_order_relaxed);
       phase.fetch_add(1, std::memory_order_acq_rel);
@@ -99,8 +105,8 @@ class InProcessGroup::Member final : public Communicator {
     wait(start_all_reduce(buffer, name, WireType::fp32));
   }
 
-  Ticket start_all_reduce(std::span<float> buffer, std::string_view, WireType) override {
-    started_.push_back(buffer);
+  Ticket start_all_reduce(std::span<float> buffer, std::string_view, WireType wire) override {
+    started_.push_back({buffer, wire});
     return next_ticket_++;
   }
 
@@ -115,7 +121,7 @@ class InProcessGroup::Member final : public Communicator {
     meet();
     for (std::size_t i = 0; i < state_.published[index()].size(); ++i) {
       gather(i);
-      reduce();
+      reduce(state_.published[index()][i].wire);
     }
     meet();
     done_ = next_ticket_;
@@ -148,26 +154,26 @@ class InProcessGroup::Member final : public Communicator {
   void gather(std::size_t i) {
     buffers_.clear();
     for (const auto& published : state_.published) {
-      if (published.size() <= i || published[i].size() != state_.published[index()][i].size()) {
+      const State::Part& own = state_.published[index()][i];
+      if (published.size() <= i || published[i].buffer.size() != own.buffer.size() ||
+          published[i].wire != own.wire) {
         throw PeerError("the replicas' collectives differ");
       }
-      buffers_.push_back(published[i]);
+      buffers_.push_back(published[i].buffer);
     }
   }
 
-  void reduce() {
+  void reduce(WireType wire) {
     const std::size_t count = buffers_[index()].size();
     switch (state_.ops) {
     case CrossDeviceOps::shares: {
       const Chunks chunks(count, state_.replicas);
-      sum_to_all_of(chunks.begin(rank_), chunks.size(rank_));
+      sum_to(buffers_, buffers_, chunks.begin(rank_), chunks.size(rank_), wire);
       break;
     }
     case CrossDeviceOps::reduction_to_one:
       if (rank_ == 0) {
-        for (std::size_t other = 1; other < buffers_.size(); ++other) {
-          add_into(buffers_[0].data(), buffers_[other].data(), count);
-        }
+        sum_to(std::span(buffers_).first(1), buffers_, 0, count, wire);
       }
       meet();
       if (rank_ != 0) {
@@ -175,27 +181,31 @@ class InProcessGroup::Member final : public Communicator {
       }
       break;
     case CrossDeviceOps::hierarchical_copy:
-      reduce_in_tree(count);
+      reduce_in_tree(count, wire);
       break;
     }
   }
 
-  void sum_to_all_of(std::size_t begin, std::size_t size) {
-    std::vector<const float*> in;
-    std::vector<float*> out;
-    for (const auto& buffer : buffers_) {
-      in.push_back(buffer.data() + begin);
-      out.push_back(buffer.data() + begin);
-    }
-    sum_to_all(out, in, size);
+  using Buffers = std::span<const std::span<float>>;
+
+  /// As wire.h says of sums, in the order of `from`.
+  void sum_to(Buffers to, Buffers from, std::size_t begin, std::size_t size, WireType wire) {
+    const auto at_begin = [&](const std::span<float>& buffer) { return buffer.data() + begin; };
+    in_.resize(from.size());
+    out_.resize(to.size());
+    std::transform(from.begin(), from.end(), in_.begin(), at_begin);
+    std::transform(to.begin(), to.end(), out_.begin(), at_begin);
+    sum_to_all(wire, out_, in_, size);
   }
 
-  void reduce_in_tree(std::size_t count) {
+  void reduce_in_tree(std::size_t count, WireType wire) {
     int distance = 1;
     for (; distance < state_.replicas; distance *= 2) {
       const int other = rank_ + distance;
       if (rank_ % (2 * distance) == 0 && other < state_.replicas) {
-        add_into(buffers_[index()].data(), buffers_[static_cast<std::size_t>(other)].data(), count);
+        const std::span<float> own = buffers_[index()];
+        const std::array pair = {buffers_[static_cast<std::size_t>(other)], own};
+        sum_to({&own, 1}, pair, 0, count, wire);
       }
       meet();
     }
@@ -211,8 +221,10 @@ class InProcessGroup::Member final : public Communicator {
   State& state_;
   int rank_;
   std::list<PrivateMemory> memory_;
-  std::vector<std::span<float>> started_;
+  std::vector<State::Part> started_;
   std::vector<std::span<float>> buffers_;
+  std::vector<const float*> in_;
+  std::vector<float*> out_;
   Ticket next_ticket_ = 0;
   Ticket done_ = 0;
   double seconds_waiting_ = 0;

@@ -21,8 +21,11 @@ struct WorkerGroup::State {
   /// A sum under way.
   struct Sum {
     std::vector<std::span<float>> parts; ///< A replica's each, once it has started.
+    std::string name;
+    WireType wire = WireType::fp32;
     int started = 0;
-    Communicator::Ticket ticket = 0; ///< Between the workers, once all have started.
+    bool added_up = false;
+    Communicator::Ticket ticket = 0; ///< Between the workers, once it is under way.
     bool done = false;
     int left = 0; ///< Replicas that have waited for it.
   };
@@ -30,6 +33,19 @@ struct WorkerGroup::State {
   void check() const {
     if (!failure.empty()) {
       throw PeerError(failure);
+    }
+  }
+
+  Sum& at(Communicator::Ticket number) { return sums[static_cast<std::size_t>(number - retired)]; }
+
+  /// Starts those that can be, in order. Not while a replica waits between the workers, which then
+  /// does it itself: `between` is for one thread at a time, and a computing replica must not wait.
+  void start_between() {
+    for (; !is_waiting && under_way < retired + sums.size() && at(under_way).added_up;
+         ++under_way) {
+      Sum& sum = at(under_way);
+      sum.ticket = between.start_all_reduce(sum.parts.front(), sum.name, sum.wire);
+      changed.notify_all();
     }
   }
 
@@ -41,6 +57,8 @@ struct WorkerGroup::State {
   Communicator& between;
   std::deque<Sum> sums; ///< From number `retired` on.
   Communicator::Ticket retired = 0;
+  Communicator::Ticket under_way = 0; ///< All before it have been started between the workers.
+  bool is_waiting = false;            ///< In between.wait(), without the mutex.
   std::string failure;
 };
 
@@ -78,18 +96,22 @@ class WorkerGroup::Member final : public Communicator {
   }
 
   Ticket start_all_reduce(std::span<float> buffer, std::string_view name, WireType wire) override {
-    const std::lock_guard lock(state_.mutex);
+    std::unique_lock lock(state_.mutex);
     state_.check();
-    const auto index = static_cast<std::size_t>(next_ - state_.retired);
-    if (index == state_.sums.size()) {
-      state_.sums.emplace_back().parts.resize(static_cast<std::size_t>(state_.replicas));
+    if (next_ == state_.retired + state_.sums.size()) {
+      State::Sum& first = state_.sums.emplace_back();
+      first.parts.resize(static_cast<std::size_t>(state_.replicas));
+      first.name = name;
+      first.wire = wire;
     }
-    State::Sum& sum = state_.sums[index];
+    State::Sum& sum = state_.at(next_);
     sum.parts[static_cast<std::size_t>(replica_)] = buffer;
     if (++sum.started == state_.replicas) {
-      add_up(sum);
-      sum.ticket = state_.between.start_all_reduce(sum.parts.front(), name, wire);
-      state_.changed.notify_all();
+      lock.unlock();
+      add_up(sum); // It stays where it is: nobody retires it before.
+      lock.lock();
+      sum.added_up = true;
+      state_.start_between();
     }
     return next_++;
   }
@@ -127,7 +149,9 @@ class WorkerGroup::Member final : public Communicator {
   void check() override {
     const std::lock_guard lock(state_.mutex);
     state_.check();
-    state_.between.check();
+    if (!state_.is_waiting) { // Else that one finds out.
+      state_.between.check();
+    }
   }
 
   void set_step(std::int64_t step) noexcept override {
@@ -150,16 +174,14 @@ class WorkerGroup::Member final : public Communicator {
       in.push_back(part.data());
     }
     float* const to = sum.parts.front().data();
-    sum_to_all({&to, 1}, in, count);
+    sum_to_all(sum.wire, {&to, 1}, in, count);
   }
 
   void finish(Ticket number, std::unique_lock<std::mutex>& lock) {
-    const auto sum = [&]() -> State::Sum& {
-      return state_.sums[static_cast<std::size_t>(number - state_.retired)];
-    };
+    const auto sum = [&]() -> State::Sum& { return state_.at(number); };
     if (replica_ == 0) {
-      await(lock, [&] { return sum().started == state_.replicas; });
-      state_.between.wait(sum().ticket);
+      await(lock, [&] { return state_.under_way > number; });
+      wait_between(sum().ticket, lock);
       const std::span<float> total = sum().parts.front();
       for (std::size_t other = 1; other < sum().parts.size(); ++other) {
         copy(sum().parts[other].data(), total.data(), total.size());
@@ -174,6 +196,24 @@ class WorkerGroup::Member final : public Communicator {
       state_.sums.pop_front();
       ++state_.retired;
     }
+  }
+
+  /// The other replicas go on meanwhile.
+  void wait_between(Ticket ticket, std::unique_lock<std::mutex>& lock) {
+    state_.is_waiting = true;
+    lock.unlock();
+    const auto lock_again = [&] {
+      lock.lock();
+      state_.is_waiting = false;
+    };
+    try {
+      state_.between.wait(ticket);
+    } catch (...) {
+      lock_again();
+      throw;
+    }
+    lock_again();
+    state_.start_between();
   }
 
   template <typename Ready>

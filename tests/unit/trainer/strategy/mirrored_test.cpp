@@ -2,11 +2,15 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <memory>
+#include <thread>
 
 #include <doctest/doctest.h>
 
 #include "../collectives/ranks.h"
+#include "trainer/collectives/in_process/in_process.h"
 #include "trainer/data/loader.h"
 #include "trainer/errors.h"
 #include "trainer/job/agreement.h"
@@ -172,6 +176,145 @@ TEST_CASE("a replica that fails takes the others with it, and its error is the o
                          "the disk is on fire", DataError);
     CHECK(gave_up == 2);
   }
+}
+
+TEST_CASE("a replica that fails just as another arrives leaves none waiting") {
+  // The moment is a few instructions long: many attempts, with the failure a little later each.
+  constexpr int k_attempts = 30'000;
+  std::atomic<int> arriving = -1;
+  std::atomic<int> attempts = 0;
+  std::vector<std::unique_ptr<InProcessGroup>> groups(k_attempts);
+  for (auto& group : groups) {
+    group = std::make_unique<InProcessGroup>(2, CrossDeviceOps::shares);
+  }
+  std::thread failing([&] {
+    for (int i = 0; i < k_attempts; ++i) {
+      while (arriving < i) {
+      }
+      for (volatile int later = 0; later < i % 40; later = later + 1) {
+      }
+      groups[static_cast<std::size_t>(i)]->fail(1, "the disk is on fire");
+    }
+  });
+  std::thread waiting([&] {
+    for (int i = 0; i < k_attempts; ++i) {
+      arriving = i;
+      CHECK_THROWS_AS(groups[static_cast<std::size_t>(i)]->communicator(0).barrier("step"),
+                      PeerError);
+      attempts = i + 1;
+    }
+  });
+  int before = -1;
+  for (int now = attempts; now < k_attempts; now = attempts) {
+    std::this_thread::sleep_for(std::chrono::seconds(now == before ? 20 : 1));
+    if (now == before && attempts == now) { // For 20 s.
+      FAIL("replica 0 sleeps for ever at attempt ", now);
+    }
+    before = now;
+  }
+  waiting.join();
+  failing.join();
+}
+
+TEST_CASE("replicas' sums of 16 bits are rounded as those between ranks") {
+  constexpr std::size_t k_replicas = 3;
+  constexpr std::size_t k_count = 100;
+  std::vector<std::vector<float>> given(k_replicas, std::vector<float>(k_count));
+  for (std::size_t r = 0; r < k_replicas; ++r) {
+    for (std::size_t i = 0; i < k_count; ++i) {
+      given[r][i] = std::sin(static_cast<float>(r * k_count + i));
+    }
+  }
+  for (const WireType wire : {WireType::bf16, WireType::fp16}) {
+    std::vector<float> expected(k_count);
+    float* const to = expected.data();
+    const std::array<const float*, k_replicas> from = {given[0].data(), given[1].data(),
+                                                       given[2].data()};
+    portable_wire_kernels(wire).sum_to_all({&to, 1}, from, k_count);
+    for (const CrossDeviceOps ops : k_all) {
+      CAPTURE(static_cast<int>(ops));
+      std::vector<std::vector<float>> got(k_replicas);
+      run_replicas(k_replicas, ops, [&](Communicator& communicator) {
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        got[rank] = given[rank];
+        communicator.wait(communicator.start_all_reduce(got[rank], "gradient", wire));
+      });
+      std::vector<float> rounded(k_count);
+      std::vector<std::uint16_t> halves(k_count);
+      portable_wire_kernels(wire).narrow(halves.data(), got[0].data(), k_count);
+      portable_wire_kernels(wire).widen(rounded.data(), halves.data(), k_count);
+      CHECK(got[0] == rounded);
+      CHECK(got[1] == got[0]);
+      CHECK(got[2] == got[0]);
+      if (ops != CrossDeviceOps::hierarchical_copy) { // Which adds in an order of its own.
+        CHECK(got[0] == expected);
+      }
+    }
+  }
+}
+
+/// Workers of whom this one waits in the network until it is let go.
+class SlowNetwork final : public Communicator {
+ public:
+  std::atomic<bool> is_waiting = false;
+  std::atomic<bool> may_go = false;
+  std::atomic<int> started = 0;
+  bool waited_in_vain = false;
+
+  int rank() const noexcept override { return 0; }
+  int world_size() const noexcept override { return 2; }
+  std::string name(int) const override { return "a worker"; }
+  std::string describe() const override { return "slow"; }
+  Route route(std::size_t, WireType) const override { return {}; }
+  std::span<float> allocate(std::size_t count) override {
+    memory_.resize(count);
+    return memory_;
+  }
+  void all_reduce(std::span<float> buffer, std::string_view name) override {
+    wait(start_all_reduce(buffer, name));
+  }
+  Ticket start_all_reduce(std::span<float>, std::string_view, WireType) override {
+    return static_cast<Ticket>(started++);
+  }
+  void wait(Ticket ticket) override {
+    is_waiting = true;
+    const Deadline deadline = after_seconds(20);
+    while (ticket == 0 && !may_go && !waited_in_vain) {
+      waited_in_vain = Clock::now() >= deadline;
+    }
+  }
+  void broadcast(std::span<std::byte>, int, std::string_view) override {}
+  void barrier(std::string_view) override {}
+  void set_step(std::int64_t) noexcept override {}
+  double seconds_waiting() const noexcept override { return 0; }
+
+ private:
+  std::vector<float> memory_;
+};
+
+TEST_CASE("a replica that waits for the network keeps none from starting the next sum") {
+  SlowNetwork network;
+  run_replicas(2, network, [&](Communicator& communicator) {
+    std::vector<float> first(10, 1);
+    std::vector<float> second(10, 2);
+    if (communicator.rank() == 1) {
+      communicator.start_all_reduce(first, "first");
+      while (!network.is_waiting) {
+        std::this_thread::yield();
+      }
+      const auto ticket = communicator.start_all_reduce(second, "second");
+      network.may_go = true;
+      communicator.wait(ticket);
+    } else {
+      const auto a = communicator.start_all_reduce(first, "first");
+      const auto b = communicator.start_all_reduce(second, "second");
+      communicator.wait(a);
+      communicator.wait(b);
+    }
+    CHECK(second[0] == 4);
+  });
+  CHECK(!network.waited_in_vain);
+  CHECK(network.started == 2);
 }
 
 TEST_CASE("devices are parsed, and what is none is refused") {
