@@ -49,7 +49,7 @@ struct FrameHeader {
   double loss = 0;   ///< A push's own sum; of parameters: all workers' since the job's start.
   std::int64_t correct = 0;
   std::int64_t count = 0;
-  std::int64_t extra = 0;
+  std::int64_t extra = 0;   ///< Of parameters: the first worker that is there or done.
   std::int64_t request = 0; ///< Of a push or pull, and of the parameters that answer it.
 };
 static_assert(sizeof(FrameHeader) == 72);

@@ -367,6 +367,16 @@ ParameterClient::Values ParameterClient::recover(std::int64_t pushed,
   }
 }
 
+bool ParameterClient::is_first() {
+  const std::lock_guard lock(mutex_);
+  try {
+    pull_all();
+  } catch (const ServerLost& lost) {
+    notice_(lost.what()); // As it was when last heard of.
+  }
+  return servers_.front().first_worker() == options_.worker;
+}
+
 void ParameterClient::goodbye() {
   const std::lock_guard lock(mutex_);
   for (Server& server : servers_) {

@@ -75,6 +75,9 @@ class ParameterClient {
   void push_rows(const std::string& variable, std::span<const std::uint64_t> rows,
                  std::span<const float> gradients);
 
+  /// Whether this worker is the first of those that are there or done: it says how the job went.
+  bool is_first();
+
   /// Done with training.
   void goodbye();
 

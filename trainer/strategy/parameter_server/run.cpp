@@ -26,6 +26,12 @@ constexpr int k_server_windows = 5;
 constexpr std::int64_t k_benchmark_steps = 5000;
 constexpr std::size_t k_benchmark_samples = 60'000;
 
+void warn_without_token(const PsTask& task) {
+  if (task.token.empty()) {
+    say(no_token_warning());
+  }
+}
+
 void serve(const PsTask& task, const TrainerOptions& options) {
   const std::string& address = task.servers[static_cast<std::size_t>(task.index)];
   const TaskAddress where = TaskAddress::parse(address, fmt::format("ps {}", task.index));
@@ -44,6 +50,7 @@ void serve(const PsTask& task, const TrainerOptions& options) {
   ParameterServer running(server, *device.kernels, say);
   say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index, address,
                   task.workers.size(), device.description));
+  warn_without_token(task);
   running.run();
 }
 
@@ -65,8 +72,9 @@ OutputOptions server_output_options(const TrainerOptions& options) {
           .epochs = static_cast<double>(options.epochs)};
 }
 
-/// What a job with servers cannot do is refused, not ignored.
-void refuse_what_servers_lack(const TrainerOptions& options) {
+/// What a job with servers cannot do is refused, not ignored; by all its tasks, as none would come
+/// to the others.
+void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options) {
   const auto refuse = [](bool given, const char* flag, const char* instead) {
     if (given) {
       throw UsageError(fmt::format("{}: not in a job with parameter servers{}", flag, instead));
@@ -82,10 +90,21 @@ void refuse_what_servers_lack(const TrainerOptions& options) {
   refuse(options.communication == "mpi", "--communication=mpi", "");
   refuse(options.batch_split != "equal", "--batch-split=speed",
          "; with a chief in TF_CONFIG, fast workers take more batches");
+  refuse(options.min_workers > 0 || options.max_workers > 0, "--min-workers or --max-workers",
+         ", where workers may come and go as it is");
+  const bool sync = options.update == "sync";
+  if (sync ? options.max_staleness >= 0 : options.backup_workers > 0) {
+    throw UsageError(fmt::format("{} goes with --update={} only",
+                                 sync ? "--max-staleness" : "--backup-workers",
+                                 sync ? "async" : "sync"));
+  }
+  if (options.backup_workers >= static_cast<std::int64_t>(task.workers.size())) {
+    throw UsageError(fmt::format("--backup-workers={}: must be fewer than the {} workers",
+                                 options.backup_workers, task.workers.size()));
+  }
 }
 
 void coordinate(const PsTask& task, const TrainerOptions& options) {
-  refuse_what_servers_lack(options);
   Outputs outputs(server_output_options(options), true);
   const auto workers = static_cast<double>(task.workers.size());
   std::optional<Journal> journal;
@@ -122,13 +141,13 @@ void coordinate(const PsTask& task, const TrainerOptions& options) {
   coordinator.rendezvous_timeout = options.rendezvous_timeout;
   Coordinator running(
       std::move(coordinator), [&](const std::string& text) { outputs.say(text); }, on_progress);
+  warn_without_token(task);
   outputs.say(fmt::format("chief: hands out batches of {} samples to {} workers from {}",
                           options.batch_size, task.workers.size(), task.chief));
   running.run();
 }
 
 void train(const PsTask& task, const TrainerOptions& options) {
-  refuse_what_servers_lack(options);
   const Device device = select_device(options.device);
   const bool first = task.index == 0;
   OutputOptions output = server_output_options(options);
@@ -179,12 +198,15 @@ void train(const PsTask& task, const TrainerOptions& options) {
       }
     });
   }
+  const bool reports = worker.client().is_first();
   worker.client().goodbye();
-  if (first) {
+  if (reports) {
     const auto alone = connect(Cluster{}, {});
-    outputs.held_out(evaluate(worker.model(), data.test, *device.kernels,
-                              static_cast<std::size_t>(options.batch_size), *alone),
-                     last);
+    std::optional<Outputs> instead; // Of those before this one, which were lost.
+    (first ? outputs : instead.emplace(output, true))
+        .held_out(evaluate(worker.model(), data.test, *device.kernels,
+                           static_cast<std::size_t>(options.batch_size), *alone),
+                  last);
   }
 }
 
@@ -266,6 +288,7 @@ std::optional<PsTask> parameter_server_task() {
 }
 
 void run_parameter_server_task(const PsTask& task, const TrainerOptions& options) {
+  refuse_what_servers_lack(task, options);
   switch (task.role) {
   case PsTask::Role::server:
     serve(task, options);

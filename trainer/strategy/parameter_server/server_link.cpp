@@ -19,6 +19,11 @@ std::string ParameterClient::Server::name() const {
   return fmt::format("ps {} ({})", index_, address_);
 }
 
+Score ParameterClient::Server::totals() const noexcept {
+  return {totals_before_.loss + totals_.loss, totals_before_.correct + totals_.correct,
+          totals_before_.count + totals_.count};
+}
+
 std::string ParameterClient::Server::went_back() const {
   return fmt::format("{} went back to step {}", name(), version_);
 }
@@ -254,7 +259,11 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
   };
   switch (header.type) {
   case FrameType::welcome:
-    welcome_ = parse_welcome(text());
+    if (ServerWelcome welcome = parse_welcome(text());
+        welcome.incarnation != std::exchange(welcome_, welcome).incarnation) {
+      totals_before_ = totals();
+      totals_ = {};
+    }
     version_ = welcome_.version;
     welcomed_ = true;
     break;
@@ -267,6 +276,7 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     }
     version_ = header.step;
     totals_ = {header.loss, header.correct, header.count};
+    first_worker_ = header.extra;
     welcome_.resumed = false;
     answered_ = true;
     break;

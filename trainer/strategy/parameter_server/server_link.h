@@ -31,7 +31,10 @@ class ParameterClient::Server final : public FrameHandler {
   bool is_open() const noexcept { return channel_.has_value(); }
   std::int64_t version() const noexcept { return version_; }
   const ServerWelcome& welcome() const noexcept { return welcome_; }
-  const Score& totals() const noexcept { return totals_; }
+  /// Of all workers' pushes, those before it came back counted as far as this worker heard of them.
+  Score totals() const noexcept;
+  /// The first of the workers that are there, or have done all they had to.
+  std::int64_t first_worker() const noexcept { return first_worker_; }
   const WorkerHello& hello() const noexcept { return hello_; }
 
   /// Connects and reads the welcome, trying again until the deadline. Throws PeerError then,
@@ -85,7 +88,9 @@ class ParameterClient::Server final : public FrameHandler {
   std::optional<Channel> channel_;
   ServerWelcome welcome_;
   std::int64_t version_ = 0;
-  Score totals_;
+  Score totals_;        ///< As this incarnation counts,
+  Score totals_before_; ///< and those before it did.
+  std::int64_t first_worker_ = 0;
   bool welcomed_ = false;
   bool answered_ = true;
   bool pushed_ = false; ///< What was asked last was a push.

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trainer/optim/learning_rate.h"
 #include "trainer/options.h"
 
 namespace trainer {
@@ -21,6 +22,9 @@ struct PsTask {
 
 /// What must be alike on workers and chief, whatever the data.
 nlohmann::json job_settings(const PsTask& task, const TrainerOptions& options);
+
+/// Of an update. The same as workers without servers have after as many samples.
+LearningRate learning_rate(const PsTask& task, const TrainerOptions& options, std::size_t samples);
 
 /// Of one worker, to see `samples` so often as options.epochs says; whole steps.
 std::int64_t steps_of_epochs(const PsTask& task, const TrainerOptions& options,

@@ -100,6 +100,12 @@ void ParameterServer::Impl::after_update() {
 FrameHeader ParameterServer::Impl::values_header() const {
   FrameHeader header = totals_;
   header.step = version();
+  header.extra = done_.empty() ? settings_->workers : *done_.begin();
+  for (const Session& session : sessions_) {
+    if (session.worker() >= 0 && !session.over) {
+      header.extra = std::min<std::int64_t>(header.extra, session.worker());
+    }
+  }
   return header;
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/strategy/parameter_server/worker.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -51,10 +52,7 @@ ClientOptions client_options(const PsTask& task, const TrainerOptions& options, 
   client.policy.sync = options.update == "sync";
   client.policy.backup_workers = static_cast<int>(options.backup_workers);
   client.policy.max_staleness = options.max_staleness;
-  const std::int64_t steps = std::max(steps_of_epochs(task, options, split.count), options.steps) *
-                             (client.policy.sync ? 1 : client.workers);
-  client.policy.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
-                                 static_cast<double>(steps)};
+  client.policy.learning_rate = learning_rate(task, options, split.count);
   client.policy.snapshot_every = options.snapshot_every;
   client.policy.gradients = bucket_options(options).wire;
   client.job = job_settings(task, options);
@@ -64,15 +62,6 @@ ClientOptions client_options(const PsTask& task, const TrainerOptions& options, 
   client.shared_memory = options.transport != "tcp";
   client.peer_timeout = options.peer_timeout;
   client.rendezvous_timeout = options.rendezvous_timeout;
-  if (client.policy.sync ? options.max_staleness >= 0 : options.backup_workers > 0) {
-    throw UsageError(fmt::format("{} goes with --update={} only",
-                                 client.policy.sync ? "--max-staleness" : "--backup-workers",
-                                 client.policy.sync ? "async" : "sync"));
-  }
-  if (client.policy.backup_workers >= client.workers) {
-    throw UsageError(fmt::format("--backup-workers={}: must be fewer than the {} workers",
-                                 options.backup_workers, client.workers));
-  }
   return client;
 }
 
@@ -93,6 +82,19 @@ PsWorker::PsWorker(const PsTask& task, const TrainerOptions& options, const Data
   model_.initialize(static_cast<std::uint64_t>(options.seed));
 }
 
+Score PsWorker::compute(const Batch& batch, std::int64_t step) {
+  const float scale = 1.0F / static_cast<float>(batch.rows);
+  const Score score =
+      model_.forward_backward(batch, scale, client_.gradients().size(), [](std::size_t) {});
+  if (!std::isfinite(score.loss)) {
+    throw Error(
+        fmt::format("worker {}: the loss of step {} is {}: the values that the servers hold "
+                    "are lost; start anew with a smaller --learning-rate",
+                    index_, step, score.loss));
+  }
+  return score;
+}
+
 void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
   const auto batch_size = static_cast<std::size_t>(options_.batch_size);
   Loader loader(data_.train, kernels_,
@@ -103,9 +105,7 @@ void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
     const double input = loader.seconds();
     const double waiting = client_.seconds_waiting() + chief.seconds_waiting();
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
-    const float scale = 1.0F / static_cast<float>(batch.rows);
-    const Score score =
-        model_.forward_backward(batch, scale, client_.gradients().size(), [](std::size_t) {});
+    const Score score = compute(batch, report.version);
     const ParameterClient::Values values = client_.step(report.version, score);
     report.went_back = values.step <= report.version ? 1 : 0;
     report.version = values.step;

@@ -41,9 +41,7 @@ class PsWorker {
            static_cast<std::uint64_t>(step) * batch_size * static_cast<std::uint64_t>(workers_),
            last - step});
       for (const Batch& batch : loader) {
-        const float scale = 1.0F / static_cast<float>(batch.rows);
-        const Score score =
-            model_.forward_backward(batch, scale, client_.gradients().size(), [](std::size_t) {});
+        const Score score = compute(batch, step);
         const std::int64_t expected = step + 1;
         const ParameterClient::Values values = client_.step(step, score);
         step = values.step;
@@ -63,6 +61,9 @@ class PsWorker {
   double input_seconds() const { return input_seconds_; }
 
  private:
+  /// The batch's gradients and score. Throws Error where its loss is no number.
+  Score compute(const Batch& batch, std::int64_t step);
+
   const TrainerOptions& options_;
   const Dataset& data_;
   const CpuKernels& kernels_;

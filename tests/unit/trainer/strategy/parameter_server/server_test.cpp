@@ -157,6 +157,66 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("a server that comes back goes on counting samples where it was") {
+  const TempFolder snapshots;
+  auto server = std::make_unique<Running>(0, 0, snapshots.path());
+  ClientOptions options = options_for({server->address()}, 0, 1);
+  options.policy.snapshot_every = 1;
+  ParameterClient client(options, k_count, [](const std::string&) {});
+  std::int64_t step = client.connect();
+  for (const std::int64_t expected : {1, 2, 3, 4, 5, 6}) {
+    if (expected == 4) {
+      const int port = server->port();
+      server.reset();
+      server = std::make_unique<Running>(0, port, snapshots.path());
+    }
+    const ParameterClient::Values values = client.step(step, {0.5, 1, 1});
+    step = values.step;
+    CHECK(step == expected);
+    CHECK(values.totals.count == expected);
+    CHECK(values.totals.loss == 0.5 * static_cast<double>(expected));
+  }
+}
+
+TEST_CASE("the first worker that is there, or is done, is the one to tell how the job went") {
+  Running server(0);
+  const auto client_of = [&](int worker) {
+    return std::make_unique<ParameterClient>(options_for({server.address()}, worker, 3), k_count,
+                                             [](const std::string&) {});
+  };
+  std::vector<std::unique_ptr<ParameterClient>> clients;
+  std::vector<std::future<std::int64_t>> steps;
+  for (int worker = 0; worker < 3; ++worker) {
+    clients.push_back(client_of(worker));
+    steps.push_back(std::async(std::launch::async, [&, worker] {
+      return clients[static_cast<std::size_t>(worker)]->connect();
+    }));
+  }
+  for (auto& step : steps) {
+    CHECK(step.get() == 0);
+  }
+  CHECK(clients[0]->is_first());
+  CHECK(!clients[1]->is_first());
+  clients[0].reset(); // Without a goodbye.
+  wait_until([&] { return server.has_said("lost worker 0 ("); });
+  CHECK(clients[1]->is_first());
+  clients[1]->goodbye();
+  CHECK(!clients[2]->is_first());
+  clients[2]->goodbye();
+  CHECK(server.finish() == "");
+}
+
+TEST_CASE("a worker whose shared memory is shorter than its parameters is turned away") {
+  Running server(0);
+  const SharedFile file = SharedFile::create(); // One page.
+  WorkerHello hello = RawWorker::hello(0, 1);
+  hello.memory = file.ticket();
+  RawWorker worker(server, hello);
+  CHECK_THROWS_AS(worker.read_until(FrameType::welcome), LinkError);
+  RawWorker another(server, RawWorker::hello(0, 1));
+  another.read_until(FrameType::welcome);
+}
+
 TEST_CASE("a server that comes back a step ahead of what a worker saw waits for the others") {
   const TempFolder folder;
   const auto folder_of = [&](int i) { return folder / std::to_string(i); };
