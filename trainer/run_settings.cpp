@@ -73,6 +73,8 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
   compare("the number of steps", mine.steps, first.steps);
   compare("--log-every", mine.log_every, first.log_every);
   compare("--checkpoint-every", mine.checkpoint_every, first.checkpoint_every);
+  compare("DTRAIN_CPU_KERNELS, or what the machines can,", std::string_view(mine.kernels.data()),
+          std::string_view(first.kernels.data()));
   compare("the learning rate", mine.learning_rate.text(), first.learning_rate.text());
   if (found.empty() && !(mine == first)) {
     found = "--batch-split, --timeline or --communication-data-type";

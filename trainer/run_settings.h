@@ -1,6 +1,7 @@
 // What the ranks of a run agree on before its first step, as their flags and data say.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "trainer/collectives/communicator.h"
@@ -23,11 +24,14 @@ struct RunSettings {
   LearningRate learning_rate;  ///< Over samples.
   std::int64_t split_by_speed; ///< 0 or 1; a bool would leave bytes of the struct unset.
   std::int64_t timeline;
-  std::int64_t wire;     ///< A WireType.
-  std::int64_t one_pass; ///< The samples are a stream: it is the run's end, too.
+  std::int64_t wire;            ///< A WireType.
+  std::int64_t one_pass;        ///< The samples are a stream: it is the run's end, too.
+  std::array<char, 16> kernels; ///< Their name: others would round otherwise.
 
   bool operator==(const RunSettings&) const = default;
 };
+
+static_assert(sizeof(RunSettings) == 18 * 8, "it is broadcast, and has no unset bytes between");
 
 RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples);

@@ -228,7 +228,14 @@ void train(const TrainerOptions& options) {
   const auto replicas = static_cast<int>(parse_devices(options.devices).size());
   const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
   const ElasticLimits limits = elastic_limits(options, cluster);
+  if (options.max_workers > 0 && limits.min_workers == 0) {
+    throw UsageError("--max-workers: goes with --min-workers, and does nothing without");
+  }
   if (limits.min_workers > 0 && cluster.source != "none") {
+    if (options.batch_split == "speed") {
+      throw UsageError("--batch-split=speed: elastic workers have equal shares, which those that "
+                       "come and go take over; leave one of --min-workers and it out");
+    }
     if (replicas > 1) {
       throw UsageError(
           fmt::format("--devices={}: an elastic worker has one device", options.devices));

@@ -31,6 +31,8 @@ TrainingRun::TrainingRun(const TrainerOptions& options, const Device& device, co
     : options_(options), kernels_(*device.kernels), data_(data),
       settings_(make_run_settings(options, ranks, is_elastic, samples)) {
   settings_.data = digest(data);
+  const std::string_view kernels = kernels_.name;
+  kernels.copy(settings_.kernels.data(), settings_.kernels.size() - 1);
   progress_.seed = settings_.seed;
   progress_.samples = settings_.samples;
 }

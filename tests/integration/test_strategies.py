@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness import EXIT_OK, EXIT_USAGE, until
+from harness import EXIT_ERROR, EXIT_OK, EXIT_USAGE, until
 
 
 def free_ports(count):
@@ -167,6 +167,15 @@ def test_a_worker_that_is_lost_is_named_and_the_others_go_on(home, job, loss):
     assert "2 of 3 workers left" in struck.text("ps", 0)
 
 
+@pytest.mark.parametrize("chief", [False, True])
+def test_a_job_with_servers_ends_where_its_loss_is_no_number(home, job, chief):
+    diverged = job(1, 1, "--learning-rate=1e18", *STEPS, chief=chief)
+    code = diverged.tasks["worker", 0].wait(timeout=60 * home.build.slowness)
+    assert code == EXIT_ERROR, diverged.text("worker", 0)
+    assert re.search(r"the loss of step \d+ is -?(nan|inf).*--learning-rate",
+                     diverged.text("worker", 0))
+
+
 def test_asynchronous_workers_finish(job):
     served = job(1, 2, "--update=async", "--max-staleness=4", *STEPS)
     served.wait()
@@ -213,7 +222,9 @@ def test_mistakes_in_a_job_with_servers_are_one_line(home, data):
     worker = {"type": "worker", "index": 0}
     assert "--print-plan" in alone_with(home, data, both, worker, "--print-plan")
     assert "--backup-workers=1" in alone_with(home, data, both, worker, "--backup-workers=1")
-    assert "--max-staleness" in alone_with(home, data, both, worker, "--max-staleness=1")
+    for task in [worker, {"type": "ps", "index": 0}]:  # none waits for the other
+        assert "--max-staleness" in alone_with(home, data, both, task, "--max-staleness=1")
+        assert "--min-workers" in alone_with(home, data, both, task, "--min-workers=1")
     for flag, named in [("--checkpoint-dir=x", "--snapshot-dir"), ("--timeline=x", "--timeline"),
                         ("--devices=cpu:0", "--devices"), ("--batch-split=speed", "chief")]:
         assert named in alone_with(home, data, both, worker, flag)
@@ -221,6 +232,49 @@ def test_mistakes_in_a_job_with_servers_are_one_line(home, data):
     with socket.create_server(("127.0.0.1", port)):
         error = alone_with(home, data, both, {"type": "ps", "index": 0})
         assert here in error and "in use" in error
+
+
+@pytest.mark.parametrize("flag", ["--update=async", "--backup-workers=1", "--max-staleness=1",
+                                  "--partitioner=none", "--snapshot-dir=x", "--snapshot-every=7",
+                                  "--max-workers=2"])
+def test_a_flag_that_would_do_nothing_is_refused(home, data, flag):
+    result = home.trainer(f"--data={data}", flag, expect=EXIT_USAGE)
+    assert flag.split("=")[0] in result.err and result.err.count("\n") == 1
+
+
+def test_elastic_workers_have_equal_shares(home, data):
+    env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    result = home.trainer(f"--data={data}", "--min-workers=1", "--batch-split=speed", env=env,
+                          expect=EXIT_USAGE)
+    assert "--batch-split=speed" in result.err and result.err.count("\n") == 1
+
+
+def test_ranks_with_unlike_kernels_are_told_so(home, data):
+    port, = free_ports(1)
+    ranks = [home.start([home.trainer_path, f"--data={data}", *STEPS],
+                        env={"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                             "MASTER_PORT": str(port), "DTRAIN_JOB_TOKEN": "secret",
+                             "DTRAIN_CPU_KERNELS": kernels})
+             for rank, kernels in enumerate(["portable", "avx2"])]
+    for rank in ranks:
+        err = rank.communicate(timeout=60 * home.build.slowness)[1].decode()
+        if "no AVX2" in err:
+            pytest.skip("this machine has one set of kernels")
+        assert rank.returncode == EXIT_USAGE
+        assert "DTRAIN_CPU_KERNELS" in err and "avx2 and portable" in err
+
+
+def test_ranks_started_by_hand_share_a_token_file(home, data):
+    token = home.folder / "token"
+    token.write_text("0123456789abcdef0123\n")
+    token.chmod(0o600)
+    port, = free_ports(1)
+    ranks = [home.start([home.trainer_path, f"--data={data}", f"--token-file={token}", *STEPS],
+                        env={"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                             "MASTER_PORT": str(port), "DTRAIN_JOB_TOKEN": str(rank)})
+             for rank in range(2)]
+    for rank in ranks:
+        assert rank.wait(timeout=60 * home.build.slowness) == EXIT_OK
 
 
 def test_an_evaluator_scores_checkpoints_beside_the_workers(home, data):

@@ -4,12 +4,13 @@
 // also by another number of ranks, goes on as if it had not stopped.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace trainer {
 
 struct LearningRate {
-  enum class Schedule { constant, linear, cosine };
+  enum class Schedule : std::int64_t { constant, linear, cosine };
 
   double peak = 1e-3;
   Schedule schedule = Schedule::constant;
