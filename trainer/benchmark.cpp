@@ -7,9 +7,9 @@
 #include <ctime>
 
 #include "trainer/clock.h"
+#include "trainer/collectives/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
-#include "trainer/job/agreement.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"

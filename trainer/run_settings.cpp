@@ -3,19 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 
+#include "trainer/collectives/agreement.h"
+#include "trainer/collectives/records.h"
 #include "trainer/errors.h"
-#include "trainer/job/agreement.h"
 
 namespace trainer {
-namespace {
-
-constexpr std::size_t k_longest_difference = 256;
-
-} // namespace
-
 RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples) {
   const auto global_batch =
@@ -85,25 +79,15 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
 } // namespace
 
 void check_same_settings(const RunSettings& settings, Communicator& communicator) {
-  RunSettings first = settings;
-  communicator.broadcast(std::as_writable_bytes(std::span(&first, 1)), 0, "settings");
-  const std::string own = difference(settings, first);
-  std::vector<float> differs(static_cast<std::size_t>(communicator.world_size()));
-  differs[static_cast<std::size_t>(communicator.rank())] = own.empty() ? 0.0F : 1.0F;
-  communicator.all_reduce(differs, "plans that differ");
-  const auto other = std::find(differs.begin(), differs.end(), 1.0F);
-  if (other == differs.end()) {
-    return;
+  const std::vector<RunSettings> all = all_gather(communicator, settings, "settings");
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (const std::string differs = difference(all[rank], all.front()); !differs.empty()) {
+      throw_on_all_ranks(
+          communicator,
+          fmt::format("{} and {} differ: {}; start all ranks with the same flags and data",
+                      communicator.name(static_cast<int>(rank)), communicator.name(0), differs));
+    }
   }
-  const auto rank = static_cast<int>(other - differs.begin());
-  std::array<char, k_longest_difference> text{};
-  own.copy(text.data(), text.size() - 1);
-  communicator.broadcast(std::as_writable_bytes(std::span(text)), rank, "difference");
-  text.back() = '\0';
-  throw_on_all_ranks(
-      communicator,
-      fmt::format("{} and {} differ: {}; start all ranks with the same flags and data",
-                  communicator.name(rank), communicator.name(0), text.data()));
 }
 
 void join_settings(RunSettings& settings, int source, Communicator& communicator) {

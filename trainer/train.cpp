@@ -6,13 +6,13 @@
 
 #include <memory>
 
+#include "trainer/collectives/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
 #include "trainer/elastic/membership.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
-#include "trainer/job/agreement.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/training_run.h"

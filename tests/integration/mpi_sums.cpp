@@ -51,7 +51,14 @@ int main() {
         for (std::size_t i = 0; i < count; ++i) {
           sums[i] = value(communicator->rank(), i);
         }
+        std::vector<float> halves = sums;
         communicator->wait(communicator->start_all_reduce(sums, "sums", wire));
+        for (const auto half : {Collective::Kind::reduce_scatter, Collective::Kind::all_gather}) {
+          communicator->wait(communicator->start(half, halves, "halves", wire));
+        }
+        if (halves != sums) {
+          throw Error(fmt::format("the two halves of a sum of {} differ from it", count));
+        }
         const std::span bytes(reinterpret_cast<const std::uint8_t*>(sums.data()),
                               count * sizeof(float));
         fmt::print("{} {} {:016x} {:.6f}\n", wire_type_name(wire), count, xxh64(bytes, 0),

@@ -30,7 +30,7 @@
 #include <string_view>
 
 #include "trainer/cluster/cluster.h"
-#include "trainer/collectives/wire.h"
+#include "trainer/collectives/collective.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -55,17 +55,23 @@ class Communicator {
   /// A collective: every rank calls it with the same count.
   virtual std::span<float> allocate(std::size_t count) = 0;
 
-  /// Sum over ranks, in place.
-  virtual void all_reduce(std::span<float> buffer, std::string_view name) = 0;
-
-  /// The same, started here and finished by wait(): other work may go on in between. `buffer` must
-  /// not be touched or freed before wait() returns; registered memory is safe even where an
-  /// exception comes between. Tickets are waited for in the order they were started. With a 16-bit
-  /// `wire` ranks get the sum as wire.h says.
+  /// An all_reduce, reduce_scatter or all_gather in place, started here and finished by wait():
+  /// other work may go on in between. `buffer` must not be touched or freed before wait() returns;
+  /// registered memory is safe even where an exception comes between. Tickets are waited for in the
+  /// order they were started. With a 16-bit `wire` values are rounded as wire.h says.
   using Ticket = std::uint64_t;
-  virtual Ticket start_all_reduce(std::span<float> buffer, std::string_view name,
-                                  WireType wire = WireType::fp32) = 0;
+  virtual Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
+                       WireType wire = WireType::fp32) = 0;
   virtual void wait(Ticket ticket) = 0;
+
+  Ticket start_all_reduce(std::span<float> buffer, std::string_view name,
+                          WireType wire = WireType::fp32) {
+    return start(Collective::Kind::all_reduce, buffer, name, wire);
+  }
+  /// Sum over ranks, in place.
+  virtual void all_reduce(std::span<float> buffer, std::string_view name) {
+    wait(start_all_reduce(buffer, name));
+  }
 
   /// Copies root's bytes to every rank.
   virtual void broadcast(std::span<std::byte> bytes, int root, std::string_view name) = 0;

@@ -12,7 +12,7 @@ namespace {
 class Hosts final : public Carrier {
  public:
   Hosts(HostGroup group, std::vector<RingLinks> links, int rank, Health& health)
-      : members_(group.members), leaders_(group.leaders), host_of_(group.leader_of) {
+      : rank_(rank), members_(group.members), leaders_(group.leaders), host_of_(group.leader_of) {
     if (rank == members_.front()) {
       between_ = make_ring(std::move(links), health);
     }
@@ -48,6 +48,16 @@ class Hosts final : public Carrier {
     if (collective.kind == Collective::Kind::broadcast) {
       broadcast(collective);
       return;
+    }
+    if (collective.kind == Collective::Kind::all_gather) {
+      for (const Collective& part :
+           gather_by_broadcasts(collective, rank_, static_cast<int>(host_of_.size()))) {
+        broadcast(part);
+      }
+      return;
+    }
+    if (collective.kind == Collective::Kind::reduce_scatter) {
+      collective.kind = Collective::Kind::all_reduce; // The leader has every chunk of it anyway.
     }
     const Collective result{collective.kind == Collective::Kind::all_reduce
                                 ? Collective::Kind::broadcast
@@ -88,6 +98,7 @@ class Hosts final : public Carrier {
     }
   }
 
+  int rank_;
   std::vector<int> members_;
   std::vector<int> leaders_;
   std::vector<int> host_of_;          ///< The leader of every rank.

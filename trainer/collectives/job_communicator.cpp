@@ -47,9 +47,9 @@ class JobCommunicator final : public Communicator {
                WireType::fp32});
   }
 
-  Ticket start_all_reduce(std::span<float> buffer, std::string_view name, WireType wire) override {
-    Collective collective{Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0,
-                          std::string(name), wire};
+  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
+               WireType wire) override {
+    Collective collective{kind, std::as_writable_bytes(buffer), 0, std::string(name), wire};
     begin(collective);
     const Ticket ticket = transport_->start(std::move(collective));
     under_way_.emplace_back(ticket, begun_);

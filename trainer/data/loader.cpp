@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trainer/clock.h"
+#include "trainer/collectives/records.h"
 
 namespace trainer {
 namespace {
@@ -37,30 +38,19 @@ AllSamples all_samples(const Dataset& data, Communicator& communicator) {
   if (data.streams == 1) {
     return {data.train.count, data.train.stream != nullptr};
   }
-  // Every rank's count, in parts that float32 holds exactly, and whether it is a stream's.
-  constexpr int k_part_bits = 12;
-  constexpr std::uint64_t k_part = std::uint64_t{1} << k_part_bits;
-  constexpr std::size_t k_parts = 4;
-  constexpr std::size_t k_fields = k_parts + 1;
-  const auto ranks = static_cast<std::size_t>(communicator.world_size());
-  std::vector<float> fields(k_fields * ranks);
-  float* const own = fields.data() + k_fields * static_cast<std::size_t>(communicator.rank());
-  for (std::size_t i = 0; i < k_parts; ++i) {
-    own[i] = static_cast<float>(data.train.count >> (k_part_bits * i) & (k_part - 1));
-  }
-  own[k_parts] = data.train.stream ? 1.0F : 0.0F;
-  communicator.all_reduce(fields, "samples");
+  struct Samples {
+    std::uint64_t count;
+    std::uint64_t one_pass;
+  };
   AllSamples all;
   std::uint64_t fewest = UINT64_MAX;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    std::uint64_t count = 0;
-    for (std::size_t i = 0; i < k_parts; ++i) {
-      count += static_cast<std::uint64_t>(fields[k_fields * rank + i]) << (k_part_bits * i);
-    }
-    all.count += count;
-    all.one_pass = all.one_pass || fields[k_fields * rank + k_parts] > 0;
-    fewest = std::min(fewest, count);
+  const Samples own = {data.train.count, data.train.stream ? 1U : 0U};
+  for (const Samples& samples : all_gather(communicator, own, "samples")) {
+    all.count += samples.count;
+    all.one_pass = all.one_pass || samples.one_pass != 0;
+    fewest = std::min(fewest, samples.count);
   }
+  const auto ranks = static_cast<std::uint64_t>(communicator.world_size());
   const auto streams = static_cast<std::uint64_t>(data.streams);
   all.count = all.one_pass ? fewest * streams : all.count * streams / ranks;
   return all;

@@ -4,10 +4,10 @@
 
 #include <numeric>
 
+#include "trainer/collectives/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
-#include "trainer/job/agreement.h"
 #include "trainer/monitor/console.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/mirrored.h"

@@ -12,20 +12,6 @@
 namespace trainer {
 namespace {
 
-const char* kind_name(Collective::Kind kind) {
-  switch (kind) {
-  case Collective::Kind::all_reduce:
-    return "all_reduce";
-  case Collective::Kind::broadcast:
-    return "broadcast";
-  case Collective::Kind::allocate:
-    return "allocate";
-  case Collective::Kind::barrier:
-    break;
-  }
-  return "barrier";
-}
-
 /// "2026-11-21T13:05:07.123456Z"
 std::string utc(Clock::time_point time) {
   const auto since = (std::chrono::system_clock::now() - (Clock::now() - time)).time_since_epoch();

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/collectives/transport.h"
+#include "trainer/collectives/collective.h"
 #include "trainer/job/socket.h"
 
 namespace trainer {

@@ -36,6 +36,7 @@ struct InProcessGroup::State {
         bytes(static_cast<std::size_t>(replicas_)) {}
 
   struct Part {
+    Collective::Kind kind;
     std::span<float> buffer;
     WireType wire;
   };
@@ -101,12 +102,9 @@ class InProcessGroup::Member final : public Communicator {
     return memory_.emplace_back(count).floats();
   }
 
-  void all_reduce(std::span<float> buffer, std::string_view name) override {
-    wait(start_all_reduce(buffer, name, WireType::fp32));
-  }
-
-  Ticket start_all_reduce(std::span<float> buffer, std::string_view, WireType wire) override {
-    started_.push_back({buffer, wire});
+  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view,
+               WireType wire) override {
+    started_.push_back({kind, buffer, wire});
     return next_ticket_++;
   }
 
@@ -121,7 +119,7 @@ class InProcessGroup::Member final : public Communicator {
     meet();
     for (std::size_t i = 0; i < state_.published[index()].size(); ++i) {
       gather(i);
-      reduce(state_.published[index()][i].wire);
+      carry_out(state_.published[index()][i]);
     }
     meet();
     done_ = next_ticket_;
@@ -156,15 +154,21 @@ class InProcessGroup::Member final : public Communicator {
     for (const auto& published : state_.published) {
       const State::Part& own = state_.published[index()][i];
       if (published.size() <= i || published[i].buffer.size() != own.buffer.size() ||
-          published[i].wire != own.wire) {
+          published[i].wire != own.wire || published[i].kind != own.kind) {
         throw PeerError("the replicas' collectives differ");
       }
       buffers_.push_back(published[i].buffer);
     }
   }
 
-  void reduce(WireType wire) {
-    const std::size_t count = buffers_[index()].size();
+  void carry_out(const State::Part& part) {
+    const std::size_t count = part.buffer.size();
+    const WireType wire = part.wire;
+    if (part.kind == Collective::Kind::all_gather) {
+      const Chunks chunks(count, state_.replicas);
+      sum_to(buffers_, {&part.buffer, 1}, chunks.begin(rank_), chunks.size(rank_), wire);
+      return;
+    }
     switch (state_.ops) {
     case CrossDeviceOps::shares: {
       const Chunks chunks(count, state_.replicas);

@@ -91,11 +91,16 @@ class WorkerGroup::Member final : public Communicator {
     return state_.between.allocate(count);
   }
 
-  void all_reduce(std::span<float> buffer, std::string_view name) override {
-    wait(start_all_reduce(buffer, name, WireType::fp32));
-  }
-
-  Ticket start_all_reduce(std::span<float> buffer, std::string_view name, WireType wire) override {
+  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
+               WireType wire) override {
+    if (kind == Collective::Kind::all_gather) {
+      wait(next_); // So that all that was started goes first, between the workers too.
+      const Collective gather{kind, std::as_writable_bytes(buffer), 0, std::string(name), wire};
+      for (const Collective& part : gather_by_broadcasts(gather, rank(), world_size())) {
+        broadcast(part.bytes, part.root, name);
+      }
+      return next_;
+    }
     std::unique_lock lock(state_.mutex);
     state_.check();
     if (next_ == state_.retired + state_.sums.size()) {
@@ -113,13 +118,13 @@ class WorkerGroup::Member final : public Communicator {
       sum.added_up = true;
       state_.start_between();
     }
-    return next_++;
+    return ++next_;
   }
 
   void wait(Ticket ticket) override {
     const double began = now();
     std::unique_lock lock(state_.mutex);
-    for (; waited_ <= ticket; ++waited_) {
+    for (; waited_ < ticket; ++waited_) {
       finish(waited_, lock);
     }
     seconds_waiting_ += now() - began;
@@ -225,8 +230,8 @@ class WorkerGroup::Member final : public Communicator {
   State& state_;
   int replica_;
   Communicator& within_;
-  Ticket next_ = 0;
-  Ticket waited_ = 0;
+  Ticket next_ = 0;   ///< How many sums have been started here,
+  Ticket waited_ = 0; ///< and waited for. A ticket is how many to wait for.
   double seconds_waiting_ = 0;
 };
 

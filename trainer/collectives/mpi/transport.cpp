@@ -40,8 +40,16 @@ class MpiTransport final : public Transport {
       mpi_->check(arguments(&operation.requests.emplace_back(nullptr))..., operation.what);
     };
     const DtrainMpi& mpi = mpi_->table();
+    const auto broadcast = [&](const Collective& part) {
+      in_pieces(part.bytes.size(), [&](std::size_t first, std::size_t count) {
+        begin([&](void** request) {
+          return mpi.broadcast(part.bytes.data() + first, count, part.root, request);
+        });
+      });
+    };
     switch (collective.kind) {
-    case Collective::Kind::all_reduce: {
+    case Collective::Kind::all_reduce:
+    case Collective::Kind::reduce_scatter: { // The same here, of which a rank uses its chunk.
       operation.floats = {reinterpret_cast<float*>(collective.bytes.data()),
                           collective.bytes.size() / sizeof(float)};
       float* const floats = operation.floats.data();
@@ -62,12 +70,14 @@ class MpiTransport final : public Transport {
       });
       break;
     }
+    case Collective::Kind::all_gather:
+      for (const Collective& part :
+           gather_by_broadcasts(collective, mpi_->rank(), mpi_->world_size())) {
+        broadcast(part);
+      }
+      break;
     case Collective::Kind::broadcast:
-      in_pieces(collective.bytes.size(), [&](std::size_t first, std::size_t count) {
-        begin([&](void** request) {
-          return mpi.broadcast(collective.bytes.data() + first, count, collective.root, request);
-        });
-      });
+      broadcast(collective);
       break;
     case Collective::Kind::barrier:
     case Collective::Kind::allocate:

@@ -105,8 +105,8 @@ class SharedMemory final : public Transport {
   };
 
   static bool moves_data(const Pending& pending) {
-    return pending.collective.kind == Collective::Kind::all_reduce ||
-           pending.collective.kind == Collective::Kind::broadcast;
+    return pending.collective.kind != Collective::Kind::barrier &&
+           pending.collective.kind != Collective::Kind::allocate;
   }
 
   Posted describe(const Collective& collective) const {
@@ -243,23 +243,31 @@ class SharedMemory final : public Transport {
     }
     const std::size_t first = begin / sizeof(float);
     const std::size_t count = size / sizeof(float);
-    sum_range(Chunks(count, n_), first, std::min(k_block_floats, count - first), 0);
+    sum_range(Chunks(count, n_), first, std::min(k_block_floats, count - first), 0,
+              pending.collective.kind);
   }
 
   /// Sums floats [first, first + count) of in_ (by position) into all of out_, each chunk in the
-  /// ring's order; the arrays begin at float `origin` of the buffer.
-  void sum_range(const Chunks& chunks, std::size_t first, std::size_t count, std::size_t origin) {
-    ordered_in_.resize(in_.size());
-    shifted_out_.resize(out_.size());
+  /// ring's order; the arrays begin at float `origin` of the buffer. To gather only the chunk's
+  /// owner is read, to scatter only it is written.
+  void sum_range(const Chunks& chunks, std::size_t first, std::size_t count, std::size_t origin,
+                 Collective::Kind kind = Collective::Kind::all_reduce) {
     while (count > 0) {
       const int chunk = static_cast<int>(first / chunks.length);
+      const auto owner = static_cast<std::size_t>(chunk);
       const std::size_t part = std::min(count, chunks.begin(chunk + 1) - first);
-      for (int k = 0; k < n_; ++k) {
-        ordered_in_[static_cast<std::size_t>(k)] =
-            in_[static_cast<std::size_t>((chunk + 1 + k) % n_)] + (first - origin);
+      const std::size_t at = first - origin;
+      ordered_in_.clear();
+      shifted_out_.clear();
+      for (int k = kind == Collective::Kind::all_gather ? n_ - 1 : 0; k < n_; ++k) {
+        ordered_in_.push_back(in_[static_cast<std::size_t>((chunk + 1 + k) % n_)] + at);
       }
-      for (std::size_t k = 0; k < out_.size(); ++k) {
-        shifted_out_[k] = out_[k] + (first - origin);
+      if (kind == Collective::Kind::reduce_scatter) {
+        shifted_out_.push_back(out_[owner] + at);
+      } else {
+        for (float* const to : out_) {
+          shifted_out_.push_back(to + at);
+        }
       }
       sum_to_all(wire_, shifted_out_, ordered_in_, part);
       first += part;
@@ -267,7 +275,7 @@ class SharedMemory final : public Transport {
     }
   }
 
-  // Ordinary buffers.
+  // Ordinary buffers. Of these a reduce_scatter is an all_reduce: they are copied in whole anyway.
 
   void carry_out_staged(const Pending& pending) {
     const std::uint64_t number = retired_;
@@ -276,6 +284,12 @@ class SharedMemory final : public Transport {
       post(number);
       agree(number);
       broadcast_pieces(bytes, pending.collective.root);
+    } else if (pending.collective.kind == Collective::Kind::all_gather) {
+      post(number);
+      agree(number);
+      for (const Collective& part : gather_by_broadcasts(pending.collective, self_, n_)) {
+        broadcast_pieces(part.bytes, part.root);
+      }
     } else if (copies_whole(bytes.size())) {
       reduce_whole(number, bytes);
     } else {

@@ -59,7 +59,9 @@ class Ring final : public Carrier {
     header_ = CollectiveHeader(collective, done_);
     switch (collective.kind) {
     case Collective::Kind::all_reduce:
-      all_reduce(collective.bytes, collective.wire);
+    case Collective::Kind::reduce_scatter:
+    case Collective::Kind::all_gather:
+      carry_out_floats(collective);
       break;
     case Collective::Kind::broadcast:
       broadcast(collective.bytes, collective.root);
@@ -81,18 +83,31 @@ class Ring final : public Carrier {
 
   std::size_t streams_for(std::size_t bytes) const { return bytes < k_long ? 1 : runners_.size(); }
 
-  void all_reduce(std::span<std::byte> bytes, WireType wire) {
-    if (goes_round_whole(bytes.size())) {
+  void carry_out_floats(const Collective& collective) {
+    const std::span<std::byte> bytes = collective.bytes;
+    if (collective.kind == Collective::Kind::all_reduce && goes_round_whole(bytes.size())) {
       go_round(bytes);
-      add_up(bytes, wire);
-    } else if (wire == WireType::fp32) {
-      reduce_and_gather(bytes);
+      add_up(bytes, collective.wire);
+      return;
+    }
+    const Halves halves = {collective.kind == Collective::Kind::all_gather ? n_ - 1 : 0,
+                           collective.kind == Collective::Kind::reduce_scatter ? n_ - 1
+                                                                               : 2 * (n_ - 1)};
+    if (collective.wire == WireType::fp32) {
+      go_halves(halves, bytes);
     } else {
-      reduce_and_gather(bytes, wire_kernels(wire));
+      go_halves(halves, bytes, wire_kernels(collective.wire));
     }
   }
 
-  void reduce_and_gather(std::span<std::byte> bytes) {
+  /// Steps [first, last) of the ring's 2(n-1): those before n-1 reduce and scatter, the others
+  /// gather.
+  struct Halves {
+    int first;
+    int last;
+  };
+
+  void go_halves(const Halves& halves, std::span<std::byte> bytes) {
     auto* floats = reinterpret_cast<float*>(bytes.data());
     const Chunks chunks(bytes.size() / sizeof(float), n_);
     const auto chunk = [&](int position) {
@@ -100,7 +115,7 @@ class Ring final : public Carrier {
       return std::as_writable_bytes(std::span(floats + chunks.begin(c), chunks.size(c)));
     };
     run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
-      return steps_of(chunks.length * sizeof(float), chunk, stream, streams,
+      return steps_of(halves, chunks.length * sizeof(float), chunk, stream, streams,
                       [&](Step& step, int s) {
                         step.action = s < n_ - 1 ? Step::Action::add : Step::Action::store;
                       });
@@ -108,7 +123,7 @@ class Ring final : public Carrier {
   }
 
   /// The same with 16-bit values on their way, which have a place of their own.
-  void reduce_and_gather(std::span<std::byte> bytes, const WireKernels& kernels) {
+  void go_halves(const Halves& halves, std::span<std::byte> bytes, const WireKernels& kernels) {
     auto* floats = reinterpret_cast<float*>(bytes.data());
     const Chunks chunks(bytes.size() / sizeof(float), n_);
     halves_.resize(std::max(halves_.size(), chunks.count));
@@ -116,16 +131,18 @@ class Ring final : public Carrier {
       const int c = wrap(position);
       return std::as_writable_bytes(std::span(halves_).subspan(chunks.begin(c), chunks.size(c)));
     };
-    const int first = wrap(position_ - 1);
+    const int first = wrap(position_ - 1 - halves.first); // The chunk that this rank sends first.
     kernels.narrow(halves_.data() + chunks.begin(first), floats + chunks.begin(first),
                    chunks.size(first));
     run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
-      return steps_of(
-          chunks.length * sizeof(std::uint16_t), chunk, stream, streams, [&](Step& step, int s) {
-            const auto* halves = reinterpret_cast<const std::uint16_t*>(step.receive.data());
-            step.floats = floats + (halves - halves_.data());
-            step.action = s < n_ - 1 ? Step::Action::add_wire : Step::Action::widen_wire;
-          });
+      return steps_of(halves, chunks.length * sizeof(std::uint16_t), chunk, stream, streams,
+                      [&](Step& step, int s) {
+                        const auto* received =
+                            reinterpret_cast<const std::uint16_t*>(step.receive.data());
+                        step.floats = floats + (received - halves_.data());
+                        step.action =
+                            s < n_ - 1 ? Step::Action::add_wire : Step::Action::widen_wire;
+                      });
     });
     const std::size_t own = chunks.begin(position_);
     kernels.widen(floats + own, halves_.data() + own, chunks.size(position_));
@@ -158,11 +175,10 @@ class Ring final : public Carrier {
     }
   }
 
-  /// Reduce-scatter, then all-gather, of one stream's slices of chunks at most `longest` bytes
-  /// long.
+  /// Of one stream's slices of chunks at most `longest` bytes long.
   template <typename Chunk, typename Complete>
-  std::vector<Step> steps_of(std::size_t longest, const Chunk& chunk, std::size_t stream,
-                             std::size_t streams, const Complete& complete) {
+  std::vector<Step> steps_of(const Halves& halves, std::size_t longest, const Chunk& chunk,
+                             std::size_t stream, std::size_t streams, const Complete& complete) {
     std::vector<Step> steps;
     std::vector<std::size_t> slices;
     for (std::size_t i = stream; i < (longest + k_slice - 1) / k_slice; i += streams) {
@@ -171,12 +187,12 @@ class Ring final : public Carrier {
     steps.reserve(slices.size() * 2 * static_cast<std::size_t>(n_));
     for (std::size_t first = 0; first < slices.size(); first += k_slices_at_once) {
       const std::size_t group = std::min(k_slices_at_once, slices.size() - first);
-      for (int s = 0; s < 2 * (n_ - 1); ++s) {
+      for (int s = halves.first; s < halves.last; ++s) {
         for (std::size_t i = first; i < first + group; ++i) {
           Step& step = steps.emplace_back();
           step.send = slice(chunk(position_ - 1 - s), slices[i]);
           step.receive = slice(chunk(position_ - 2 - s), slices[i]);
-          step.forwards = s == 0 ? Step::k_at_once : steps.size() - 1 - group;
+          step.forwards = s == halves.first ? Step::k_at_once : steps.size() - 1 - group;
           complete(step, s);
         }
       }

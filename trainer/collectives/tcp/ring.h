@@ -9,6 +9,8 @@
 // sent, and its place overwritten, while it is still in the cache.
 // Each rank sends 2(n-1)/n S bytes and adds (n-1)/n S.
 //
+// reduce_scatter and all_gather are the two halves of it alone: n-1 steps, (n-1)/n S bytes sent.
+//
 // A core copies to and from one connection slower than a fast network carries: between hosts,
 // slices of long buffers are dealt out to several streams, connections with a thread each. Which
 // rank adds what in which order stays the same, and so do the bits.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "halves.h"
 #include "ranks.h"
 #include "trainer/errors.h"
 
@@ -257,6 +258,19 @@ TEST_CASE("started all-reduces finish in order while others wait, by shared memo
 }
 TEST_CASE("a broadcast carries every byte from any root, by shared memory") {
   check_broadcast(Transport::shared_memory);
+}
+
+TEST_CASE("an all-reduce's two halves have its bits") {
+  for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
+    for (const int ranks : {2, 3, 4}) {
+      CAPTURE(ranks);
+      run_ranks_cleanly(ranks, options_for(transport), [](Communicator& communicator) {
+        if (const std::string wrong = wrong_halves(communicator); !wrong.empty()) {
+          throw Error(wrong);
+        }
+      });
+    }
+  }
 }
 
 TEST_CASE("a barrier lets nobody through before all have come") {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "halves.h"
 #include "ranks.h"
 #include "trainer/errors.h"
 
@@ -90,6 +91,16 @@ TEST_CASE("a 16-bit sum over several hosts has the same bits on every rank, and 
   // Of sums up to 18,500, each rounded once a rank: half of the last of 8 and of 11 bits.
   check_sum_over_hosts(WireType::bf16, 5 * 32);
   check_sum_over_hosts(WireType::fp16, 5 * 4);
+}
+
+TEST_CASE("an all-reduce's two halves have its bits over several hosts") {
+  for (const auto& hosts : k_layouts) {
+    check_clean(run_on_hosts(hosts, patient(), [](Communicator& communicator) {
+      if (const std::string wrong = wrong_halves(communicator); !wrong.empty()) {
+        throw Error(wrong);
+      }
+    }));
+  }
 }
 
 TEST_CASE("a broadcast reaches every rank of every host, from any root") {

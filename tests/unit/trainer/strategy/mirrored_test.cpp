@@ -9,11 +9,12 @@
 
 #include <doctest/doctest.h>
 
+#include "../collectives/halves.h"
 #include "../collectives/ranks.h"
+#include "trainer/collectives/agreement.h"
 #include "trainer/collectives/in_process/in_process.h"
 #include "trainer/data/loader.h"
 #include "trainer/errors.h"
-#include "trainer/job/agreement.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
@@ -131,6 +132,20 @@ TEST_CASE("sums over replicas of several workers are the same bits on all") {
   for (const auto& one : got) {
     CHECK(one == got[0]);
   }
+}
+
+TEST_CASE("an all-reduce's two halves have its bits between replicas, of several workers too") {
+  const auto check = [](Communicator& communicator) {
+    if (const std::string wrong = test::wrong_halves(communicator); !wrong.empty()) {
+      throw Error(wrong);
+    }
+  };
+  for (const CrossDeviceOps ops : k_all) {
+    for (const int replicas : {2, 3}) {
+      run_replicas(replicas, ops, check);
+    }
+  }
+  CHECK(run_workers(2, {2, 2}, check) == std::vector<std::string>(2));
 }
 
 TEST_CASE("workers with unlike numbers of replicas are both named, on all of them") {
@@ -270,10 +285,7 @@ class SlowNetwork final : public Communicator {
     memory_.resize(count);
     return memory_;
   }
-  void all_reduce(std::span<float> buffer, std::string_view name) override {
-    wait(start_all_reduce(buffer, name));
-  }
-  Ticket start_all_reduce(std::span<float>, std::string_view, WireType) override {
+  Ticket start(Collective::Kind, std::span<float>, std::string_view, WireType) override {
     return static_cast<Ticket>(started++);
   }
   void wait(Ticket ticket) override {

@@ -1,10 +1,11 @@
-#include "trainer/job/agreement.h"
+#include "trainer/collectives/agreement.h"
 
 #include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "trainer/collectives/records.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -19,14 +20,12 @@ void throw_on_all_ranks(Communicator& communicator, const std::string& text) {
 }
 
 void check_equal_replicas(int replicas, Communicator& between) {
-  std::vector<float> counts(static_cast<std::size_t>(between.world_size()));
-  counts[static_cast<std::size_t>(between.rank())] = static_cast<float>(replicas);
-  between.all_reduce(counts, "devices");
+  const std::vector<int> counts = all_gather(between, replicas, "devices");
   const auto other = std::find_if(counts.begin(), counts.end(),
-                                  [&](float count) { return count != counts.front(); });
+                                  [&](int count) { return count != counts.front(); });
   if (other != counts.end()) {
     throw_on_all_ranks(between,
-                       fmt::format("--devices: {} has {:g}, {} has {:g}; give every worker as many",
+                       fmt::format("--devices: {} has {}, {} has {}; give every worker as many",
                                    between.name(0), counts.front(),
                                    between.name(static_cast<int>(other - counts.begin())), *other));
   }
