@@ -25,9 +25,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "trainer/cluster/cluster.h"
 #include "trainer/collectives/collective.h"
@@ -91,9 +94,29 @@ class Communicator {
   virtual double seconds_waiting() const noexcept = 0;
 };
 
-/// When all peers were last heard of by a rank that was not itself stopped meanwhile: until then
-/// none of them can have counted it out. It outlives a communicator.
-using LastContact = std::atomic<std::chrono::steady_clock::time_point>;
+/// What a rank knows of its peers once a communicator is gone.
+struct LastContact {
+  explicit LastContact(std::chrono::steady_clock::time_point when) : heard(when) {}
+
+  /// When all peers were last heard of by a rank that was not itself stopped meanwhile: until then
+  /// none of them can have counted it out.
+  std::atomic<std::chrono::steady_clock::time_point> heard;
+
+  /// This rank's machine closed its connection in due form and without a goodbye, as it does for a
+  /// process that ends. What cuts ranks off can only let packets vanish, or answer with a reset.
+  void note_closed(int rank) {
+    const std::lock_guard lock(mutex_);
+    closed_.insert(rank);
+  }
+  std::set<int> take_closed() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(closed_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<int> closed_;
+};
 
 struct CommOptions {
   /// What carries collectives. Automatic: NCCL where every rank has a GPU, else the ring.

@@ -198,8 +198,9 @@ std::optional<Membership::Outcome> Membership::ask(const Member& member) {
                 (lead.number == newest().number && precedes(newest(), member, standing_.self)))) {
       return Outcome{.kind = Outcome::Kind::moved, .to = member.door};
     }
-  } catch (const NobodyListensError&) {
-    note_ended(member);
+  } catch (const NobodyListensError& error) {
+    why_ = fmt::format("{}: {}", member.door.text(), error.what());
+    note_refused(member);
   } catch (const Error& error) {
     why_ = fmt::format("{}: {}", member.door.text(), error.what());
   }
@@ -273,7 +274,7 @@ std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor
     return std::nullopt;
   }
 
-  contact_->store(Clock::now());
+  contact_->heard.store(Clock::now());
   Outcome outcome{.kind = Outcome::Kind::formed, .proposal = proposal};
   outcome.links.emplace_back(); // Its own place.
   for (std::size_t i = 0; i < taken; ++i) {

@@ -78,6 +78,11 @@ Epoch Membership::meet(const Holding& holding) {
   standing_.step = holding.step;
   is_complete_ = holding.is_complete;
   door_->be_busy(newest().number);
+  for (const int rank : contact_->take_closed()) {
+    if (static_cast<std::size_t>(rank) < standing_.formed.members.size()) {
+      closed_.insert(standing_.formed.members[static_cast<std::size_t>(rank)].id);
+    }
+  }
   WaitNotice notice(options_);
   for (;;) {
     notice.look([&] {
@@ -160,12 +165,20 @@ Membership::Outcome Membership::look_around() {
   return {};
 }
 
+/// Its door's address answered that nobody listens there: its machine, or a firewall between. That
+/// of this machine's own can only be the first, and so is that of one whose connection was closed.
+void Membership::note_refused(const Member& member) {
+  if (closed_.contains(member.id) || is_of_this_machine(member.door)) {
+    note_ended(member);
+  }
+}
+
 /// Nobody listens at its door any more.
 void Membership::note_ended(const Member& member) {
   ended_.insert(member.id);
   const auto seen = seen_.find(member.id);
   const Clock::time_point last =
-      std::max(contact_->load(), seen == seen_.end() ? Clock::time_point() : seen->second);
+      std::max(contact_->heard.load(), seen == seen_.end() ? Clock::time_point() : seen->second);
   if (std::chrono::duration<double>(Clock::now() - last).count() < patience()) {
     witnessed_.insert(member.id);
   }
@@ -209,7 +222,7 @@ Membership::Outcome Membership::join(const Address& address) {
   } catch (const LinkError& error) {
     why_ = fmt::format("{}: {}", address.text(), error.what());
     if (dynamic_cast<const NobodyListensError*>(&error) != nullptr) {
-      of_address([&](const Member& member) { note_ended(member); });
+      of_address([&](const Member& member) { note_refused(member); });
     }
     return {.kind = Outcome::Kind::silent};
   }
@@ -240,7 +253,7 @@ Membership::Outcome Membership::stay(Fd link, const std::function<void()>& on_le
       }
       standing_.attempts.push_back(proposal.roster);
       agreed = std::move(proposal);
-      contact_->store(Clock::now());
+      contact_->heard.store(Clock::now());
       send_letter(link, DoorMessage::agree, {}, after_seconds(k_call_seconds));
       break;
     }

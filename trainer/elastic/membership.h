@@ -90,6 +90,7 @@ class Membership {
   bool may_go_on(const std::vector<Door::Visitor>& present) const;
   bool are_all_here(const std::vector<Door::Visitor>& present,
                     const std::vector<Member>& absent) const;
+  void note_refused(const Member& member);
   void note_ended(const Member& member);
   double patience() const { return options_.peer_timeout / 2; }
   Epoch enter(Outcome outcome);
@@ -102,6 +103,7 @@ class Membership {
   ElasticLimits limits_;
   std::vector<Address> master_;
   Standing standing_;
+  MemberIds closed_;    ///< Members whose machine has closed a connection of theirs.
   MemberIds ended_;     ///< Known to have.
   MemberIds witnessed_; ///< Of those, the ones that cannot have gone on without this member.
   std::shared_ptr<LastContact> contact_ = std::make_shared<LastContact>(Clock::now());

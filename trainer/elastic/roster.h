@@ -12,10 +12,12 @@
 //   - with more than half of its members;
 //   - with exactly half, the first of them included;
 //   - with any at all, where every other one was seen to end: its machine answers that nobody
-//     listens at its address, and a member listens there as long as it lives; and this so soon
-//     after the last contact with it that it cannot have gone on without this group, which it
-//     would have waited for. A member that was stopped, and finds the others gone as it wakes,
-//     does not know what they have done meanwhile, and leaves it at that.
+//     listens at its address, and a member listens there as long as it lives; a firewall can answer
+//     so too, and is believed only of this machine's own addresses, or where the member's machine
+//     has closed its connection besides; and this so soon after the last contact with it that it
+//     cannot have gone on without this group, which it would have waited for. A member that was
+//     stopped, and finds the others gone as it wakes, does not know what they have done meanwhile,
+//     and leaves it at that.
 //
 // Two groups that each hold a majority of one roster share a member, and that one has agreed to the
 // earlier of the two new rosters, so the later one's leader knows of it and needs its majority as

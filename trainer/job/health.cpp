@@ -254,6 +254,9 @@ void Health::read(Peer& peer) {
     }
     if (received <= 0) {
       peer.heard = Clock::now();
+      if (received == 0 && contact_ && !peer.left && !peer.acknowledged) {
+        contact_->note_closed(peer.rank);
+      }
       lost(peer, received == 0 ? "connection closed" : error_text(errno));
       return;
     }
@@ -335,7 +338,7 @@ void Health::note_contact() {
   }
   const auto longest_silent = std::min_element(
       peers_.begin(), peers_.end(), [](const Peer& a, const Peer& b) { return a.heard < b.heard; });
-  contact_->store(longest_silent->heard, std::memory_order_relaxed);
+  contact_->heard.store(longest_silent->heard, std::memory_order_relaxed);
 }
 
 /// On rank 0, which hears from all.

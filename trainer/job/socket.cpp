@@ -179,6 +179,12 @@ Address remote_address(const Fd& fd) {
   return address;
 }
 
+bool is_of_this_machine(Address address) {
+  address.set_port(0);
+  const Fd fd = open_socket(address);
+  return bind(fd.get(), raw(address), address.length) == 0;
+}
+
 Fd listen_at(const Address& address) {
   Fd fd = open_socket(address);
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);

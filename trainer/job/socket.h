@@ -79,6 +79,9 @@ Address any_address(int family, int port);
 Address local_address(const Fd& fd);
 Address remote_address(const Fd& fd);
 
+/// Whether packets to it stay on this machine.
+bool is_of_this_machine(Address address);
+
 /// Binds with SO_REUSEADDR and listens. Throws LinkError.
 Fd listen_at(const Address& address);
 /// The next connection, or none now; never throws: a connection that failed is only gone.
