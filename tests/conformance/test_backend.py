@@ -16,7 +16,7 @@ HOSTILE = [
     b"`id`", b"$(id)", b"#5", b"a # b", b"{{name}}", b"{{{x}}}", b"a: b", b"- x", b"*", b"\\n",
     b"!!binary x", b"&a", b"%d %s", b"~", b"null", b"yes", b"0x10", b"1e3", b";", b"|", b"&&",
     b"\x01\x7f", b"caf\xc3\xa9", b"\xff\xfe\x80", b"\xed\xa0\x80", b"--", b"-", b"--name=x",
-    "\u2028\u0085\ufeff".encode(),
+    "\u2028\u0085\ufeff".encode(), b"~/x", b"~root", b"a=~/b", b"-n", b"+x", b"%1", b"^", b"!!",
 ]
 
 
