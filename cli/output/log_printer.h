@@ -2,7 +2,8 @@
 //
 // A line whose end has not come yet (a progress bar, a prompt) never mixes with another's: on a
 // terminal at most one of them stands at the bottom and moves out of the way of whole lines;
-// in a file or pipe it waits for its end.
+// in a file or pipe it waits for its end, unless nobody else's could come between. A line of more
+// than 1 MiB is broken there, so that memory is bounded whatever is printed.
 #pragma once
 
 #include "backends/backend.h"
@@ -37,7 +38,9 @@ class LogPrinter {
     std::string text;
   };
 
-  std::string prefix(std::string_view instance, Time time) const;
+  std::string instance_prefix(std::string_view instance, Style style) const;
+  void write_prefix(std::string_view instance, Time time);
+  void print_part(const LogLine& line);
   void whole_line(std::string_view instance, Time time, std::string_view text);
   void hide_live();
   void show_live();
@@ -45,9 +48,11 @@ class LogPrinter {
   Stream& out_;
   Format format_;
   std::size_t width_ = 0;
-  std::map<std::string, Style, std::less<>> styles_;
+  std::map<std::string, std::string, std::less<>> prefixes_;
   std::map<std::string, Open, std::less<>> open_;
-  std::string live_; ///< Whose unfinished line is on the screen; empty: nobody's.
+  bool streams_parts_;   ///< One instance alone, into a file or pipe.
+  bool in_line_ = false; ///< Of which a line's end is still to come.
+  std::string live_;     ///< Whose unfinished line is on the screen; empty: nobody's.
 };
 
 } // namespace dtrain

@@ -9,8 +9,8 @@ namespace {
 constexpr std::string_view k_stdout = " stdout ";
 constexpr std::string_view k_stderr = " stderr ";
 constexpr std::size_t k_tag_at = k_time_text_size + k_stdout.size();
-constexpr std::size_t k_text_at = k_tag_at + 2; // "F "
 static_assert(k_stdout.size() == k_stderr.size());
+static_assert(k_log_entry_head == k_tag_at + 2); // "F "
 
 } // namespace
 
@@ -26,21 +26,36 @@ void append_log_entry(std::string& out, Time time, bool is_stderr, bool complete
 }
 
 std::optional<LogLine> parse_log_entry(std::string_view line) {
-  if (line.size() < k_text_at) {
+  return LogEntryParser().parse(line);
+}
+
+std::optional<LogLine> LogEntryParser::parse(std::string_view line) {
+  if (line.size() < k_log_entry_head) {
     return std::nullopt;
   }
-  const auto time = parse_time_text(line.substr(0, k_time_text_size));
   const auto stream = line.substr(k_time_text_size, k_stdout.size());
   const char tag = line[k_tag_at];
-  if (!time || (stream != k_stdout && stream != k_stderr) || (tag != 'F' && tag != 'P') ||
+  if ((stream != k_stdout && stream != k_stderr) || (tag != 'F' && tag != 'P') ||
       line[k_tag_at + 1] != ' ') {
     return std::nullopt;
   }
+  std::optional<Time> nanoseconds;
+  if (line.starts_with(std::string_view(second_.data(), second_.size()))) {
+    nanoseconds = parse_fraction_text(line.substr(k_second_size, k_time_text_size - k_second_size));
+  } else if (const auto time = parse_time_text(line.substr(0, k_time_text_size))) {
+    constexpr Time k_second = 1'000'000'000;
+    line.copy(second_.data(), second_.size());
+    nanoseconds = *time % k_second;
+    second_time_ = *time - *nanoseconds;
+  }
+  if (!nanoseconds) {
+    return std::nullopt;
+  }
   LogLine entry;
-  entry.time = *time;
+  entry.time = second_time_ + *nanoseconds;
   entry.is_stderr = stream == k_stderr;
   entry.complete = tag == 'F';
-  entry.text = line.substr(k_text_at);
+  entry.text = line.substr(k_log_entry_head);
   return entry;
 }
 

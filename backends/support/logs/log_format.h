@@ -9,6 +9,7 @@
 
 #include "backends/backend.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,8 +20,23 @@ namespace dtrain {
 void append_log_entry(std::string& out, Time time, bool is_stderr, bool complete,
                       std::string_view text);
 
+/// Of an entry: all but its text.
+inline constexpr std::size_t k_log_entry_head = 40;
+
 /// From one line of a file, without its newline; `instance` is left empty and `text` views into
 /// `line`. Empty where the line is damaged.
 std::optional<LogLine> parse_log_entry(std::string_view line);
+
+/// The same for one line after another: most have the second of the one before, which is not read
+/// again.
+class LogEntryParser {
+ public:
+  std::optional<LogLine> parse(std::string_view line);
+
+ private:
+  static constexpr std::size_t k_second_size = 20; ///< "2026-11-21T03:24:00."
+  std::array<char, k_second_size> second_{};
+  Time second_time_ = 0;
+};
 
 } // namespace dtrain

@@ -1,95 +1,138 @@
 #include "backends/support/logs/log_reader.h"
 
-#include "backends/support/logs/log_format.h"
+#include "backends/support/progress.h"
 
+#include <fmt/format.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <queue>
 
 namespace dtrain {
 
 namespace {
 
-constexpr std::size_t k_block_bytes = 16384;
+constexpr std::size_t k_block_bytes = 65536;
+
+/// What a file holds without a newline beyond this is none of LogFile's entries.
+constexpr std::size_t k_longest_entry = std::size_t{1} << 20U;
 
 } // namespace
 
-void LogReader::skip_to_tail(std::int64_t lines) {
-  // Backwards, block by block, until one line more than wanted has its end in `tail`.
-  const auto size = lseek(file_.get(), 0, SEEK_END);
-  std::string tail;
-  auto start = size;
-  std::int64_t found = 0;
-  auto end = std::string::npos; // Of the entry being looked at: its newline.
-  while (true) {
-    auto newline =
-        end == 0 ? std::string::npos : tail.rfind('\n', end - (end == std::string::npos ? 0 : 1));
-    if (newline == std::string::npos && start > 0) {
-      const auto block = std::min<off_t>(start, k_block_bytes);
-      start -= block;
-      std::string more(static_cast<std::size_t>(block), '\0');
-      const auto count = pread(file_.get(), more.data(), more.size(), start);
-      if (count != block) {
-        break;
-      }
-      if (end != std::string::npos) {
-        end += more.size();
-      }
-      tail.insert(0, more);
-      continue;
-    }
-    const auto begin = newline == std::string::npos ? 0 : newline + 1;
-    if (end != std::string::npos) {
-      const auto entry = parse_log_entry(std::string_view(tail).substr(begin, end - begin));
-      if (entry && entry->complete && ++found > lines) {
-        start += static_cast<off_t>(end) + 1;
-        break;
-      }
-    }
-    if (newline == std::string::npos) {
-      break; // The whole file.
-    }
-    end = newline;
+LogReader::LogReader(Fd file, std::string instance)
+    : file_(std::move(file)), instance_(std::move(instance)) {
+  if (const auto dropped = begin(); dropped > 0) {
+    note_ =
+        fmt::format("dtrain: the first {} of this log are gone (--log-limit)", bytes_text(dropped));
+    lseek(file_.get(), dropped - 1, SEEK_SET); // What comes is the rest of an entry, if not whole.
   }
-  lseek(file_.get(), start, SEEK_SET);
+}
+
+/// Where the file's bytes begin: those before were dropped.
+off_t LogReader::begin() const {
+  const auto data = lseek(file_.get(), 0, SEEK_DATA);
+  lseek(file_.get(), 0, SEEK_SET);
+  return std::max<off_t>(data, 0);
+}
+
+void LogReader::skip_to_tail(std::int64_t lines) {
+  // Backwards, block by block, until one line more than wanted has its end behind it. Of an entry
+  // only the head matters, which may reach into the block after its own.
+  std::string block;
+  std::string next_head; // Of the block that was read before.
+  const auto first = this->begin();
+  auto begin = lseek(file_.get(), 0, SEEK_END);
+  auto entry_end = off_t{-1}; // The last newline found: of the entry that is being looked for.
+  std::int64_t found = 0;
+  const auto is_line = [&](std::string_view text, off_t entry_at) {
+    const auto size = static_cast<std::size_t>(entry_end - entry_at);
+    const auto entry = parse_log_entry(text.substr(0, std::min(size, k_log_entry_head)));
+    return entry && entry->complete;
+  };
+  while (begin > first) {
+    const auto size = static_cast<std::size_t>(std::min<off_t>(begin - first, k_block_bytes));
+    begin -= static_cast<off_t>(size);
+    block.resize(size);
+    if (pread(file_.get(), block.data(), size, begin) != static_cast<ssize_t>(size)) {
+      break;
+    }
+    block += next_head;
+    for (auto newline = block.rfind('\n', size - 1); newline != std::string::npos;
+         newline = newline == 0 ? std::string::npos : block.rfind('\n', newline - 1)) {
+      const auto at = begin + static_cast<off_t>(newline);
+      if (entry_end >= 0 && is_line(std::string_view(block).substr(newline + 1), at + 1) &&
+          ++found > lines) {
+        note_.clear(); // Those asked for are there.
+        lseek(file_.get(), entry_end + 1, SEEK_SET);
+        return;
+      }
+      entry_end = at;
+    }
+    next_head = block.substr(0, k_log_entry_head);
+  }
+  const bool first_too =
+      begin == first && first == 0 && entry_end >= 0 && is_line(next_head, 0) && ++found > lines;
+  lseek(file_.get(), first_too ? entry_end + 1 : std::max<off_t>(begin - 1, 0), SEEK_SET);
 }
 
 bool LogReader::fill() {
-  buffer_.erase(0, at_);
-  at_ = 0;
-  const auto size = buffer_.size();
-  buffer_.resize(size + k_block_bytes);
-  const auto count = read(file_.get(), buffer_.data() + size, k_block_bytes);
-  buffer_.resize(size + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  if (at_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + at_, end_ - at_);
+    end_ -= at_;
+    at_ = 0;
+  }
+  if (buffer_.size() < end_ + k_block_bytes) {
+    buffer_.resize(end_ + k_block_bytes);
+  }
+  const auto count = read(file_.get(), buffer_.data() + end_, buffer_.size() - end_);
+  end_ += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
   return count > 0;
 }
 
 const LogLine* LogReader::peek() {
   std::size_t searched = 0;
   while (!has_line_) {
-    const auto newline = buffer_.find('\n', at_ + searched);
-    if (newline == std::string::npos) {
-      searched = buffer_.size() - at_;
+    const char* const entry = buffer_.data() + at_;
+    const auto size = end_ - at_;
+    const void* const newline =
+        size > searched ? std::memchr(entry + searched, '\n', size - searched) : nullptr;
+    if (newline == nullptr) {
+      searched = size;
+      if (size > k_longest_entry) {
+        skips_ = true;
+        at_ = end_;
+        searched = 0;
+      }
       if (!fill()) {
         return nullptr;
       }
       continue;
     }
     searched = 0;
-    const auto entry = parse_log_entry(std::string_view(buffer_).substr(at_, newline - at_));
-    at_ = newline + 1;
-    if (entry) {
-      line_ = *entry;
+    const auto length = static_cast<std::size_t>(static_cast<const char*>(newline) - entry);
+    at_ += length + 1;
+    if (skips_) {
+      skips_ = false;
+    } else if (const auto parsed = parser_.parse({entry, length})) {
+      line_ = *parsed;
       line_.instance = instance_;
       has_line_ = true;
+      if (!note_.empty()) {
+        at_ -= length + 1; // Once more, after the note.
+        line_.is_stderr = line_.complete = true;
+        line_.text = note_;
+      }
     }
   }
   return &line_;
 }
 
-void LogReader::next() { has_line_ = false; }
+void LogReader::next() {
+  has_line_ = false;
+  note_.clear();
+}
 
 bool merge_logs(std::deque<LogReader>& readers, Time since, Time horizon, const LogSink& sink,
                 bool& held) {
@@ -117,10 +160,16 @@ bool merge_logs(std::deque<LogReader>& readers, Time since, Time horizon, const 
   while (!queue.empty()) {
     const auto index = queue.top().second;
     queue.pop();
-    if (!sink(*readers[index].peek())) {
-      return false;
+    // As long as it is the first: most often the next line is the same instance's.
+    const auto until = queue.empty() ? Entry{horizon, readers.size()} : queue.top();
+    const auto* line = readers[index].peek();
+    while (line != nullptr && Entry{line->time, index} < until) {
+      if (!sink(*line)) {
+        return false;
+      }
+      readers[index].next();
+      line = readers[index].peek();
     }
-    readers[index].next();
     push(index);
   }
   return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/support/logs/log_format.h"
 #include "backends/support/os/fd.h"
 
 #include <deque>
@@ -14,10 +15,9 @@ namespace dtrain {
 /// One instance's file, which may still grow.
 class LogReader {
  public:
-  LogReader(Fd file, std::string instance)
-      : file_(std::move(file)), instance_(std::move(instance)) {}
+  LogReader(Fd file, std::string instance);
 
-  /// Leaves out all but the last `lines` lines there are now.
+  /// Leaves out all but the last `lines` lines there are now. A line without its end comes along.
   void skip_to_tail(std::int64_t lines);
 
   /// The next entry, valid until next(); null where the file has no more now. Damaged ones are left
@@ -27,11 +27,16 @@ class LogReader {
 
  private:
   bool fill();
+  off_t begin() const;
 
   Fd file_;
   std::string instance_;
-  std::string buffer_;
-  std::size_t at_ = 0; ///< Of the entry after the one peeked at.
+  LogEntryParser parser_;
+  std::vector<char> buffer_; ///< Grows to an entry and a block, whatever the file holds.
+  std::size_t at_ = 0;       ///< Of the entry after the one peeked at …
+  std::size_t end_ = 0;      ///< … and of what was read.
+  bool skips_ = false;       ///< What comes next is the rest of what is no entry.
+  std::string note_;         ///< That the oldest lines are gone; not said yet.
   LogLine line_;
   bool has_line_ = false;
 };

@@ -90,4 +90,19 @@ std::optional<Time> parse_time_text(std::string_view text) {
          read_digits(text, 20, 9);
 }
 
+std::optional<Time> parse_fraction_text(std::string_view text) {
+  constexpr std::size_t k_digits = 9;
+  if (text.size() != k_digits + 1 || text.back() != 'Z') {
+    return std::nullopt;
+  }
+  Time value = 0;
+  for (const char c : text.substr(0, k_digits)) {
+    if (c < '0' || c > '9') {
+      return std::nullopt;
+    }
+    value = value * 10 + (c - '0');
+  }
+  return value;
+}
+
 } // namespace dtrain

@@ -22,4 +22,7 @@ std::string time_text(Time time);
 /// 0 for an empty text; empty for one that is no time of this form.
 std::optional<Time> parse_time_text(std::string_view text);
 
+/// The end of such a text, "123456789Z".
+std::optional<Time> parse_fraction_text(std::string_view text);
+
 } // namespace dtrain

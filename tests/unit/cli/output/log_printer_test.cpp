@@ -10,8 +10,9 @@ struct Printed {
   Stream stream;
   LogPrinter printer;
 
-  explicit Printed(LogPrinter::Format format, Terminal terminal = {})
-      : printer((stream.set_terminal(terminal), stream), {"w-0", "worker-1"}, format) {}
+  explicit Printed(LogPrinter::Format format, Terminal terminal = {},
+                   const std::vector<std::string>& instances = {"w-0", "worker-1"})
+      : printer((stream.set_terminal(terminal), stream), instances, format) {}
 
   void line(const char* instance, const char* text) {
     printer.print({0, instance, false, true, text});
@@ -64,4 +65,39 @@ TEST_CASE("an unfinished line is cut at the screen's edge, not inside a characte
   Printed printed({.prefix = false, .flush_lines = true}, {.is_terminal = true, .width = 6});
   printed.part("w-0", "abcdé and more");
   CHECK(printed.stream.text() == "\r\x1b[Kabcd");
+}
+
+TEST_CASE("one instance's parts are written as they come, where no other's line could mix in") {
+  Printed printed({.prefix = false}, {}, {"w-0"});
+  printed.part("w-0", "10%\r");
+  printed.part("w-0", "20%");
+  CHECK(printed.stream.text() == "10%\r20%");
+  printed.line("w-0", " done");
+  printed.part("w-0", "no end");
+  printed.printer.finish();
+  CHECK(printed.stream.text() == "10%\r20% done\nno end\n");
+}
+
+TEST_CASE("a line without end is broken after a MiB, not held whole") {
+  const std::string part(16384, 'x');
+  for (const bool is_terminal : {false, true}) {
+    Printed printed({.prefix = true, .flush_lines = false}, {.is_terminal = is_terminal});
+    for (int i = 0; i < 65; ++i) {
+      printed.part("w-0", part.c_str());
+    }
+    const std::string& text = printed.stream.text();
+    CHECK(text.size() == std::string("w-0      | \n").size() + 65 * part.size());
+    printed.printer.finish();
+    CHECK(printed.stream.text().size() == text.size());
+  }
+}
+
+TEST_CASE("a progress bar without end is held only as far as it is seen") {
+  Printed printed({.prefix = false, .flush_lines = false}, {.is_terminal = true});
+  for (int i = 0; i < 300; ++i) {
+    printed.part("w-0", ("\r" + std::string(9999, 'x')).c_str());
+  }
+  CHECK(printed.stream.text().empty());
+  printed.line("w-0", "\rdone");
+  CHECK(printed.stream.text() == "done\n");
 }

@@ -109,5 +109,76 @@ TEST_CASE("tail finds the last lines, in files small and large") {
   }
 }
 
+TEST_CASE("tail of a line without its end is the line, read in one pass and in bounded memory") {
+  const test::TemporaryFolder folder;
+  std::string text = entries({{1, "first"}, {2, "second"}});
+  const std::string part(16384, 'x');
+  constexpr int k_parts = 4000;
+  for (int i = 0; i < k_parts; ++i) {
+    append_log_entry(text, 3 + i, false, false, part);
+  }
+  const auto path = folder.write("a", text);
+  for (const int tail : {0, 1, 2, 3}) {
+    std::deque<LogReader> readers;
+    readers.push_back(reader(path, "w"));
+    readers.back().skip_to_tail(tail);
+    int whole = 0;
+    int parts = 0;
+    bool held = false;
+    merge_logs(
+        readers, 0, k_no_horizon,
+        [&](const LogLine& line) {
+          ++(line.complete ? whole : parts);
+          return true;
+        },
+        held);
+    CHECK(whole == std::min(tail, 2));
+    CHECK(parts == k_parts);
+  }
+}
+
+TEST_CASE("tail finds entries whose head lies across two blocks") {
+  const test::TemporaryFolder folder;
+  const std::string last = entries({{9, "last"}});
+  // Every way in which a block's edge can cut an entry's head.
+  for (std::size_t cut = 0; cut < 60; ++cut) {
+    std::string text = entries({{1, "first"}, {2, "second"}});
+    append_log_entry(text, 3, false, true, std::string(65536 - last.size() - cut, 'y'));
+    const auto path = folder.write("a", text + last);
+    std::deque<LogReader> readers;
+    readers.push_back(reader(path, "w"));
+    readers.back().skip_to_tail(2);
+    const auto found = merged(readers);
+    REQUIRE(found.size() == 2);
+    CHECK(found.back() == "w:last");
+  }
+}
+
+TEST_CASE("what has no newline for a MiB is left out, and what follows is read") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.write("a", entries({{1, "a"}}) + std::string(3 << 20, 'x') + "\n" +
+                                          entries({{2, "b"}}));
+  std::deque<LogReader> readers;
+  readers.push_back(reader(path, "w"));
+  CHECK(merged(readers) == Lines{"w:a", "w:b"});
+}
+
+TEST_CASE("a second that was read before is known again, and a damaged time is not") {
+  LogEntryParser parser;
+  std::string text;
+  append_log_entry(text, 1'795'231'440'000'000'001, false, true, "x");
+  const auto line = std::string_view(text).substr(0, text.size() - 1);
+  CHECK(parser.parse(line)->time == 1'795'231'440'000'000'001);
+  CHECK(parser.parse(line)->time == 1'795'231'440'000'000'001);
+  text.replace(20, 10, "999999999Z");
+  CHECK(parser.parse(line)->time == 1'795'231'440'999'999'999);
+  text.replace(20, 10, "99999999:Z");
+  CHECK(!parser.parse(line));
+  text.replace(20, 10, "9999999999");
+  CHECK(!parser.parse(line));
+  text.replace(18, 12, "1.000000000Z");
+  CHECK(parser.parse(line)->time == 1'795'231'441'000'000'000);
+}
+
 } // namespace
 } // namespace dtrain
