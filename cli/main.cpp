@@ -1,4 +1,5 @@
 #include "backends/local/supervise.h"
+#include "backends/support/os/process.h"
 #include "cli/program.h"
 #include "cli/settings.h"
 
@@ -18,6 +19,7 @@ dtrain::Time now() {
 } // namespace
 
 int main(int argc, char** argv) {
+  dtrain::reset_signals();
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   if (!words.empty() && words[0] == "supervise") {
     return dtrain::supervise_main({words.begin() + 1, words.end()});

@@ -4,6 +4,8 @@
 #include "submit/fields/job_fields.h"
 #include "submit/job_roles.h"
 #include "submit/options/duration.h"
+#include "submit/template/quote.h"
+#include "submit/text/quantity.h"
 #include "submit/text/url.h"
 
 #include <fmt/format.h>
@@ -19,6 +21,7 @@ namespace {
 
 constexpr std::size_t k_max_label = 63;      ///< RFC 1123.
 constexpr std::size_t k_max_subdomain = 253; ///< RFC 1123.
+constexpr double k_least_log = 65536;        ///< Some of a log's blocks.
 constexpr std::size_t k_max_word = 131'071;  ///< Linux: MAX_ARG_STRLEN less the final NUL.
 
 bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
@@ -201,6 +204,11 @@ void check_quantities(const JobSpec& job) {
   check_quantity("--cpu", job.cpu);
   check_quantity("--memory", job.memory);
   check_quantity("--share-memory", job.share_memory);
+  check_quantity("--log-limit", job.log_limit);
+  if (!job.log_limit.empty() && quantity_of(job.log_limit).value_or(0) < k_least_log) {
+    throw UsageError(
+        fmt::format("--log-limit={}: must be at least 64Ki", shortened(job.log_limit)));
+  }
   for (const auto& [name, role] :
        {std::pair("chief", &job.chief_role), std::pair("ps", &job.ps_role),
         std::pair("worker", &job.worker_role), std::pair("evaluator", &job.evaluator_role)}) {
@@ -235,6 +243,9 @@ void check_pairs(const JobSpec& job) {
       const auto equals = text.find('=');
       if (equals == std::string::npos || equals == 0) {
         throw UsageError(fmt::format("{}={}: must be KEY=VALUE", flag, shortened(text)));
+      }
+      if (!is_utf8(text)) {
+        throw UsageError(fmt::format("{}={}: must be UTF-8", flag, shortened(text)));
       }
     }
   };
@@ -319,17 +330,6 @@ void check_code_and_data(const JobSpec& job) {
     throw UsageError("--sync-source: holds a password, which a command line gives away: say "
                      "--sync-user=NAME, and the token by DTRAIN_GIT_TOKEN or --sync-token-file");
   }
-}
-
-bool is_quantity(std::string_view text) {
-  static constexpr std::array<std::string_view, 15> k_suffixes = {
-      "", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "u"};
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::string_view number = text.substr(0, digits);
-  const bool some = number.find_first_of("123456789") != std::string_view::npos;
-  return some && std::count(number.begin(), number.end(), '.') <= 1 && number.front() != '.' &&
-         number.back() != '.' &&
-         std::find(k_suffixes.begin(), k_suffixes.end(), text.substr(digits)) != k_suffixes.end();
 }
 
 JobSpec resolve(JobSpec job) {

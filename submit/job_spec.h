@@ -60,6 +60,7 @@ struct JobSpec {
   // When it starts and ends.
   int running_timeout_ms = 0;     ///< The job is ended after this long; 0: never.
   int starting_timeout_ms = 0;    ///< It fails where not all have started by then; 0: never.
+  std::string log_limit;          ///< Of each instance's log: "1Gi"; empty: none.
   int ttl_after_finished_ms = -1; ///< The engine forgets it so long after; -1: never.
   std::string clean_task_policy;  ///< Running (default), All or None: what ends with the ranks.
   int min_workers = 0;            ///< Bounds of `scale`; 0: none.
@@ -133,9 +134,6 @@ struct MountText {
 
 /// Throws UsageError naming the flag where the text is neither.
 MountText parse_mount(const std::string& flag, const std::string& text);
-
-/// As Kubernetes writes amounts: "500m" CPUs, "16Gi" of memory. True for a positive one.
-bool is_quantity(std::string_view text);
 
 /// Fills in what was left open (name, namespace, backend) and validates the rest; of an environment
 /// variable given twice the later value stays. Throws UsageError naming flag and fix.

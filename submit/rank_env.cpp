@@ -1,11 +1,12 @@
 #include "submit/rank_env.h"
 
 #include "submit/job_roles.h"
+#include "submit/template/quote.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 
 namespace dtrain {
 namespace {
@@ -28,7 +29,7 @@ NodePlace node_place(const GangPlace& gang, int rank) {
   NodePlace place;
   const std::string& mine = gang.ranks[static_cast<std::size_t>(rank)].host;
   const std::string* previous = nullptr;
-  for (int i = 0; i < world_size(gang); ++i) {
+  for (int i = 0, ranks = world_size(gang); i < ranks; ++i) {
     const std::string& host = gang.ranks[static_cast<std::size_t>(i)].host;
     place.nodes += previous == nullptr || *previous != host ? 1 : 0;
     if (i == rank) {
@@ -60,16 +61,21 @@ std::string tf_config(const GangPlace& gang, int rank) {
   const auto type_of = [](const RankPlace& place) {
     return place.role == k_master ? std::string(k_chief) : place.role;
   };
-  nlohmann::json cluster = nlohmann::json::object();
+  // By hand: every rank has one, and it names them all.
+  std::map<std::string, std::string> cluster;
   for (const RankPlace& place : gang.ranks) {
     if (place.role == k_ps || is_ranked_role(place.role)) {
-      cluster[type_of(place)].push_back(address(place));
+      std::string& addresses = cluster[type_of(place)];
+      addresses += (addresses.empty() ? "" : ",") + quote_json(address(place));
     }
   }
+  std::string types;
+  for (const auto& [type, addresses] : cluster) {
+    types += fmt::format("{}{}:[{}]", types.empty() ? "" : ",", quote_json(type), addresses);
+  }
   const RankPlace& self = gang.ranks[static_cast<std::size_t>(rank)];
-  const nlohmann::json config = {{"cluster", cluster},
-                                 {"task", {{"type", type_of(self)}, {"index", self.index}}}};
-  return config.dump();
+  return fmt::format(R"({{"cluster":{{{}}},"task":{{"index":{},"type":{}}}}})", types, self.index,
+                     quote_json(type_of(self)));
 }
 
 std::string hostfile_text(const GangPlace& gang) {

@@ -4,13 +4,11 @@
 #include "backends/kubernetes/read_job.h"
 #include "backends/kubernetes/status.h"
 #include "submit/errors.h"
+#include "submit/text/quantity.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -18,23 +16,6 @@ namespace dtrain::kubernetes {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::array<std::pair<std::string_view, double>, 16> k_suffixes = {{{"", 1},
-                                                                             {"n", 1e-9},
-                                                                             {"u", 1e-6},
-                                                                             {"m", 1e-3},
-                                                                             {"k", 1e3},
-                                                                             {"M", 1e6},
-                                                                             {"G", 1e9},
-                                                                             {"T", 1e12},
-                                                                             {"P", 1e15},
-                                                                             {"E", 1e18},
-                                                                             {"Ki", 0x1p10},
-                                                                             {"Mi", 0x1p20},
-                                                                             {"Gi", 0x1p30},
-                                                                             {"Ti", 0x1p40},
-                                                                             {"Pi", 0x1p50},
-                                                                             {"Ei", 0x1p60}}};
 
 constexpr double k_most_memory = 0x1p62;
 
@@ -48,21 +29,6 @@ double sum_of(const json& metrics, std::string_view path) {
 }
 
 } // namespace
-
-std::optional<double> quantity_of(std::string_view text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !std::isfinite(number)) {
-    return std::nullopt;
-  }
-  const std::string_view rest = text.substr(static_cast<std::size_t>(end - text.data()));
-  for (const auto& [suffix, factor] : k_suffixes) {
-    if (rest == suffix) {
-      return number * factor;
-    }
-  }
-  return std::nullopt;
-}
 
 std::vector<InstanceUsage> instance_usage(ApiClient& api, const JobRef& job) {
   const JobObjects objects = read_objects(api, job);

@@ -15,7 +15,4 @@ namespace dtrain::kubernetes {
 /// NotFound where there is no such job, EngineError where the cluster has no such API.
 std::vector<InstanceUsage> instance_usage(ApiClient& api, const JobRef& job);
 
-/// "250m", "12345n", "64Ki", "1.5G", "2e3" as a number; empty for what is none.
-std::optional<double> quantity_of(std::string_view text);
-
 } // namespace dtrain::kubernetes

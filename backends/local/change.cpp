@@ -7,6 +7,7 @@
 #include "backends/supervised/gang.h"
 #include "backends/supervised/saved_environment.h"
 #include "backends/supervised/stop.h"
+#include "backends/support/os/cgroup.h"
 #include "backends/support/os/process.h"
 #include "backends/support/os/split_at_nul.h"
 #include "backends/support/user/template_files.h"
@@ -36,9 +37,9 @@ JobRecord LocalBackend::record_here(const JobFolder& folder, const JobRef& job) 
     throw NotFound(fmt::format("job {} was deleted", text_of(job)));
   }
   require_alive(record->status);
-  if (!viewer_.is_ours(record->owner) && needs_supervisor(record->status.phase)) {
-    throw EngineError(fmt::format("job {} runs on {}: change it there", text_of(job),
-                                  printable(record->owner.host)));
+  if (!is_within_reach(record->owner) && needs_supervisor(record->status.phase)) {
+    throw EngineError(
+        fmt::format("job {} runs {}: change it there", text_of(job), place_text(record->owner)));
   }
   return std::move(*record);
 }
@@ -128,14 +129,19 @@ void LocalBackend::remove(const JobRef& job) {
     const FolderLock lock(folder); // Nobody resumes it meanwhile.
     // The record as written, not as seen: one that is final was written when no process was left.
     if (const auto record = folder.record(); record && needs_supervisor(record->status.phase)) {
-      if (!viewer_.is_ours(record->owner)) {
-        throw EngineError(fmt::format("job {} runs on {}: delete it there, or remove {}",
-                                      text_of(job), printable(record->owner.host),
+      if (!is_within_reach(record->owner)) {
+        throw EngineError(fmt::format("job {} runs {}: delete it there, or, where that is gone for "
+                                      "good, remove {}",
+                                      text_of(job), place_text(record->owner),
                                       printable(folder.path())));
       }
-      if (viewer_.is_of_this_boot(record->owner)) {
+      if (whereabouts(record->owner.machine) == Whereabouts::here) {
         stop_job(*record);
       }
+    }
+    const auto group = folder.record().value_or(JobRecord()).owner;
+    if (!group.cgroup.empty() && whereabouts(group.machine) == Whereabouts::here) {
+      Cgroup(group.cgroup).remove(); // The guard does so, unless it was killed.
     }
     if (store_.remove(folder, job)) {
       return;

@@ -60,6 +60,7 @@ void await_program(int folder) {
     }
   }
   static_cast<void>(fchdir(cwd.get()));
+  signal(SIGXFSZ, SIG_DFL); // As everywhere but in us.
   auto envp = argv_of(env);
   auto argv = argv_of(command);
   environ = envp.data();

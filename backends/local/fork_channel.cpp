@@ -1,6 +1,5 @@
 #include "backends/local/fork_channel.h"
 
-#include "backends/local/gpu_claims.h"
 #include "backends/local/local_plan.h"
 #include "backends/local/mounts.h"
 #include "backends/supervised/job_view.h"
@@ -27,8 +26,8 @@ namespace {
 
 constexpr const char* k_loopback = "127.0.0.1";
 constexpr const char* k_local_host = "localhost";
-constexpr int k_no_such_program = 127;    ///< As shells have it …
-constexpr int k_not_runnable = 126; ///< … for what cannot be run.
+constexpr int k_no_such_program = 127; ///< As shells have it …
+constexpr int k_not_runnable = 126;    ///< … for what cannot be run.
 
 struct Pipe {
   Fd read_end;
@@ -89,13 +88,19 @@ std::vector<std::string> merge_environment(const char* const* base, const EnvVar
   return merged;
 }
 
-ForkChannel::ForkChannel(const rlimit& file_limit, std::string root)
-    : file_limit_(file_limit), root_(std::move(root)), host_(host_name()) {}
+ForkChannel::ForkChannel(const rlimit& file_limit, std::string root, GpuUser user)
+    : file_limit_(file_limit), root_(std::move(root)), user_(std::move(user)), host_(host_name()) {}
+
+ForkChannel::~ForkChannel() {
+  for (const auto& claim : claims_) {
+    forget_user(claim.second);
+  }
+}
 
 bool ForkChannel::claim_devices(const GangPlan& plan) {
   const auto devices = devices_of(plan);
   const auto free = unclaimed_gpus(root_, devices);
-  auto claims = claim_gpus(root_, free);
+  auto claims = claim_gpus(root_, free, user_);
   if (!claims || claims->size() + plan.gpus_shared < devices.size()) {
     return false;
   }
@@ -108,11 +113,15 @@ bool ForkChannel::claim_devices(const GangPlan& plan) {
 void ForkChannel::hold_devices(const GangPlan& plan) {
   const auto devices = devices_of(plan);
   std::erase_if(claims_, [&](const auto& claim) {
-    return std::find(devices.begin(), devices.end(), claim.first) == devices.end();
+    const bool is_over = std::find(devices.begin(), devices.end(), claim.first) == devices.end();
+    if (is_over) {
+      forget_user(claim.second);
+    }
+    return is_over;
   });
   for (const auto& device : devices) {
     if (!claims_.contains(device)) {
-      if (auto claim = claim_gpus(root_, {device})) { // Else another job's too.
+      if (auto claim = claim_gpus(root_, {device}, user_)) { // Else another job's too.
         claims_[device] = std::move(claim->front());
       }
     }
@@ -194,6 +203,26 @@ void ForkChannel::signal_rank(pid_t rank, int signal) {
     if (process.group != rank) {
       signal_process(process.id, signal);
     }
+  }
+}
+
+/// What stayed in its session, and what left that but kept the instance's name in its environment.
+void ForkChannel::end_leftovers(pid_t rank, const std::string& instance) {
+  constexpr int k_rounds = 200; // For what forks while it is being killed, or takes long to end.
+  constexpr timespec k_pause{0, 2'000'000};
+  const auto mark = fmt::format("{}={}", k_instance_variable, instance);
+  for (int round = 0; round < k_rounds; ++round) {
+    bool left = false;
+    for (const auto& process : descendants(getpid())) {
+      if (process.session == rank || has_variable(process.id.pid, mark)) {
+        left = true;
+        signal_process(process.id, SIGKILL);
+      }
+    }
+    if (!left) {
+      return;
+    }
+    nanosleep(&k_pause, nullptr);
   }
 }
 

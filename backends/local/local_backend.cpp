@@ -223,6 +223,8 @@ std::string LocalBackend::start_supervisor(const JobRef& job, const std::string&
   }
   if (pid == 0) {
     setsid(); // Ctrl-C and the terminal's end are not for it.
+    unsetenv(
+        k_git_token_variable); // Before exec: a rank could read what a process was started with.
     fcntl(write_end.get(), F_SETFD, 0);
     supervise_({store_.job_path(job), folder, std::to_string(write_end.get())});
     _exit(EXIT_FAILURE);
@@ -281,9 +283,9 @@ JobSpec LocalBackend::spec(const JobRef& job) {
 int LocalBackend::exec(const JobRef& job, const std::string& instance,
                        const std::vector<std::string>& command) {
   const auto record = viewer_.record(open(job), job);
-  if (record && !viewer_.is_ours(record->owner)) {
-    throw EngineError(fmt::format("job {} runs on {}: run the command there", text_of(job),
-                                  printable(record->owner.host)));
+  if (record && !is_within_reach(record->owner)) {
+    throw EngineError(fmt::format("job {} runs {}: run the command there", text_of(job),
+                                  place_text(record->owner)));
   }
   for (const auto& each : record ? record->status.instances : std::vector<InstanceStatus>()) {
     if (each.name == instance && each.phase == Phase::running) {

@@ -5,6 +5,7 @@
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/template/templates.h"
+#include "submit/text/quantity.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -151,6 +152,12 @@ int assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<
   return 0;
 }
 
+/// 0: none.
+std::int64_t log_limit_bytes(const JobSpec& job) {
+  constexpr double k_most = 0x1p62;
+  return static_cast<std::int64_t>(std::min(quantity_of(job.log_limit).value_or(0), k_most));
+}
+
 /// A user's template may have made what the supervisor could not read.
 void require_readable(const Plan& plan) {
   const auto own = plan.templates.own.find(k_template);
@@ -215,6 +222,7 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
                          {"gpus_shared", shared},
                          {"running_timeout_ms", job.running_timeout_ms},
                          {"ttl_ms", job.ttl_after_finished_ms},
+                         {"log_limit", log_limit_bytes(job)},
                          {"labels", job.labels},
                          {"clean_tasks", job.clean_task_policy != "None"},
                          {"working_dir", working_dir(job, machine)},
@@ -256,6 +264,7 @@ GangPlan read_local_plan(const std::string& text) {
     plan.gpus_shared = get(root, "gpusShared").as<std::size_t>();
     plan.running_timeout_ms = get(root, "runningTimeoutMilliseconds").as<int>();
     plan.ttl_ms = get(root, "keptMilliseconds").as<int>();
+    plan.log_limit = get(root, "logLimitBytes").as<std::int64_t>();
     for (const auto& label : get(root, "labels")) {
       plan.labels.push_back(read_string(label));
     }

@@ -7,6 +7,7 @@
 #include "backends/supervised/job_view.h"
 #include "backends/supervised/saved_environment.h"
 #include "backends/support/logs/time_text.h"
+#include "backends/support/os/cgroup.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
 #include "backends/support/os/random.h"
@@ -85,26 +86,28 @@ bool take_over(const JobStore& store, const JobFolder& folder, const JobRef& job
 
 /// Takes the job and runs it to its end. Throws where it cannot take it.
 void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimit& limit,
-                    ProcessId guard) {
+                    ProcessId guard, const std::string& cgroup) {
   Fd guard_end = open_process(guard);
   if (!guard_end || getppid() != guard.pid) {
     throw EngineError("the job's guard process was killed");
   }
   const auto plan = read_plan(staged);
   const auto root = store_root(assignment.job_path);
-  ForkChannel channel(limit, root);
+  const auto before = staged.record(); // Of one that is resumed.
+  const auto uid = before ? before->status.uid : random_hex(k_uid_bytes);
+  ForkChannel channel(limit, root, {uid, cgroup});
   if (!channel.claim_devices(plan)) {
     write_all(assignment.answer.get(), k_gpus_taken);
     return;
   }
   JobRecord record;
   record.status = Gang::initial_status(plan, channel);
-  record.status.uid = random_hex(k_uid_bytes);
-  record.owner.host = host_name();
-  record.owner.boot = boot_id();
+  record.status.uid = uid;
+  record.owner.machine = this_machine();
   record.owner.guard = guard;
   record.owner.supervisor = this_process();
   record.owner.grace_period_ms = plan.grace_period_ms;
+  record.owner.cgroup = cgroup;
   JobFolder folder(Fd(fcntl(staged.fd(), F_DUPFD_CLOEXEC, 0)), staged.path());
   Gang gang(
       plan, [&] { return read_plan(folder); }, channel, folder, record, std::move(guard_end));
@@ -125,9 +128,9 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
 }
 
 int supervisor(Assignment& assignment, const JobFolder& staged, const rlimit& limit,
-               ProcessId guard) {
+               ProcessId guard, const std::string& cgroup) {
   try {
-    run_supervisor(assignment, staged, limit, guard);
+    run_supervisor(assignment, staged, limit, guard, cgroup);
     return k_finished;
   } catch (const std::exception& error) {
     write_all(assignment.answer.get(), error.what());
@@ -235,24 +238,29 @@ int supervise_main(const std::vector<std::string>& args) {
     set_environment(*text);
   }
 
-  unsetenv("DTRAIN_GIT_TOKEN"); // Not the ranks' to know.
+  reset_signals();
   const auto set = gang_signals();
   sigprocmask(SIG_SETMASK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
   const auto limit = raise_file_limit(); // Four descriptors a rank.
 
   const auto self = this_process();
-  const pid_t pid = fork();
+  const auto cgroup = Cgroup::make(fmt::format("dtrain-{}-{}", self.pid, self.start_time));
+  const pid_t pid = cgroup ? cgroup->fork() : fork();
   if (pid == 0) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    _exit(supervisor(assignment, folder, limit, self));
+    _exit(supervisor(assignment, folder, limit, self, cgroup ? cgroup->path() : ""));
   }
   if (pid < 0) {
     write_all(answer, fmt::format("cannot start a process: {}", errno_text()));
     return k_gave_up;
   }
   assignment.answer.reset();
-  return guard(pid, folder, assignment.job_path);
+  const int status = guard(pid, folder, assignment.job_path);
+  if (cgroup) {
+    cgroup->remove();
+  }
+  return status;
 }
 
 } // namespace dtrain

@@ -7,6 +7,9 @@
 //    └ supervisor  runs the gang (supervised/gang.h); ends it where the guard dies
 //        └ ranks     die with the supervisor (PR_SET_PDEATHSIG)
 //
+// Supervisor and ranks are in a control group of the job's own where the machine lets us have one:
+// should both of those be killed at once, what daemons are left can still be ended.
+//
 // Both are child subreapers: a rank's daemons cannot get away. Signals to the guard are for the
 // gang: SIGTERM ends the job, SIGTSTP suspends it, SIGHUP has its plan read again.
 //

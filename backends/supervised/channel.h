@@ -52,6 +52,9 @@ class Channel {
   /// and whatever other ranks left behind.
   virtual void signal(const std::vector<pid_t>& running, int signal) = 0;
 
+  /// Kills what a rank that has been waited for left running: a GPU or a port is another's now.
+  virtual void end_leftovers(pid_t rank, const std::string& instance) = 0;
+
   /// Signals one rank, not yet waited for, and all below it.
   virtual void signal_rank(pid_t rank, int signal) = 0;
 };

@@ -99,9 +99,17 @@ void Gang::run() {
     timeout_ = Clock::now() + milliseconds(plan_.running_timeout_ms);
   }
   bool succeeded = run_once();
-  while (!succeeded && !stopping_ && !suspending_ && status.restarts + anew_ < plan_.max_restarts) {
+  while (!succeeded && !stopping_ && !suspending_ && status.restarts + anew_ < plan_.max_restarts &&
+         await_restart()) {
+    auto before = status;
     ++status.restarts;
     succeeded = run_once();
+    if (!has_run_) { // A full disk: why the job failed, and its logs, are those of the run before.
+      before.cause->message += "; it was not restarted: " + status.cause->message;
+      before.reason = before.cause->message;
+      status = std::move(before);
+      break;
+    }
   }
   const bool may_go_on = !status.cause || status.restarts + anew_ < plan_.max_restarts;
   if (suspending_ && !stopping_ && !succeeded && may_go_on) {
@@ -120,10 +128,37 @@ void Gang::run() {
   folder_.set_last_record(record_);
 }
 
+/// Before a restart: a job that fails at its start must not spin. False where it is not restarted
+/// after all.
+bool Gang::await_restart() {
+  auto& status = record_.status;
+  const auto pause = backoff_.pause_after(run_began_);
+  if (pause == milliseconds::zero()) {
+    return true;
+  }
+  const auto deadline = Clock::now() + pause;
+  status.reason = fmt::format("{}; restart {} of {} in {}", status.reason, status.restarts + 1,
+                              plan_.max_restarts, format_duration(pause));
+  status.phase = Phase::pending;
+  write_record();
+  pausing_ = true;
+  while (!stopping_ && !suspending_ && Clock::now() < deadline) {
+    loop_.wait(std::min(deadline, timeout_));
+    if (Clock::now() >= timeout_) {
+      status.cause.reset(); // That time is up is what ends the job.
+      advance();
+    }
+  }
+  pausing_ = false;
+  return !stopping_ && !suspending_;
+}
+
 /// True where every rank exited with 0 and nobody asked for the end.
 bool Gang::run_once() {
   auto& status = record_.status;
   state_ = State::running;
+  has_run_ = false;
+  run_began_ = Clock::now();
   winding_down_ = false;
   end_deadline_ = partial_deadline_ = write_deadline_ = Clock::time_point::max();
   status.cause.reset();
@@ -177,10 +212,9 @@ void Gang::start_ranks() {
     instance.signal.reset();
   }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    ranks_[i].output = std::make_unique<RankOutput>(
-        loop_, block_, folder_.create_log(plan_.ranks[i].instance, status.restarts),
-        [this] { expect_partial(); });
+    ranks_[i].output = make_output(plan_.ranks[i]);
   }
+  has_run_ = true;
   for (const auto rank : start_order()) {
     start_rank(rank, place);
   }
@@ -190,9 +224,17 @@ void Gang::start_ranks() {
   }
 }
 
+std::unique_ptr<RankOutput> Gang::make_output(const GangRank& planned) {
+  return std::make_unique<RankOutput>(
+      loop_, block_,
+      LogFile(folder_.create_log(planned.instance, record_.status.restarts), plan_.log_limit),
+      [this] { expect_partial(); });
+}
+
 void Gang::start_rank(std::size_t rank, const GangPlace& place) {
   const auto& planned = plan_.ranks[rank];
   auto env = rank_env(place, static_cast<int>(rank));
+  env.emplace_back(k_instance_variable, planned.instance);
   if (planned.devices) {
     env.emplace_back(k_visible_devices, *planned.devices);
   }
@@ -209,7 +251,8 @@ void Gang::start_rank(std::size_t rank, const GangPlace& place) {
   const auto workspace = fmt::format("{}/{}", folder_.path(), k_workspace);
   auto process = channel_.start(static_cast<int>(rank),
                                 {command, env, plan_.working_dir, plan_.mounts, workspace});
-  ranks_[rank].pid = process.pid;
+  ranks_[rank].pid = ranks_[rank].last_pid = process.pid;
+  ranks_[rank].began = Clock::now();
   ranks_[rank].output->attach(std::move(process.out), std::move(process.err));
   auto& instance = record_.status.instances[rank];
   instance.pid = process.pid;
@@ -317,7 +360,7 @@ void Gang::wind_down() {
 
 bool Gang::deciders_ended() const {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].pid != 0 && plan_.ranks[i].decides) {
+    if (ranks_[i].is_wanted() && plan_.ranks[i].decides) {
       return false;
     }
   }
@@ -378,7 +421,7 @@ void Gang::stop(const std::string& reason) {
 
 /// Not where all that decide have succeeded: the job is as good as over.
 void Gang::suspend() {
-  if (winding_down_ || state_ == State::ended) {
+  if (winding_down_ || (state_ == State::ended && !pausing_)) {
     return;
   }
   suspending_ = true;
@@ -408,6 +451,10 @@ void Gang::record_suspended() {
 
 void Gang::end(State state) {
   state_ = state;
+  anew_deadline_ = Clock::time_point::max();
+  for (auto& rank : ranks_) {
+    rank.anew = Clock::time_point::max();
+  }
   const bool kill = state == State::killing;
   end_deadline_ = Clock::now() + (kill ? k_kill_interval : milliseconds(plan_.grace_period_ms));
   channel_.signal(running_pids(), kill ? SIGKILL : SIGTERM);
@@ -429,6 +476,9 @@ void Gang::advance() {
     // Those that outlast the ranks are asked first.
     end(state_ == State::running ? State::terminating : State::killing);
     reap();
+  }
+  if (now >= anew_deadline_) {
+    start_those_due();
   }
   if (now >= leave_deadline_) {
     leave_deadline_ = now + k_kill_interval;
@@ -498,7 +548,8 @@ std::vector<pid_t> Gang::running_pids() const {
 }
 
 Clock::time_point Gang::next_deadline() const {
-  return std::min({timeout_, end_deadline_, leave_deadline_, write_deadline_, partial_deadline_});
+  return std::min({timeout_, end_deadline_, anew_deadline_, leave_deadline_, write_deadline_,
+                   partial_deadline_});
 }
 
 } // namespace dtrain

@@ -8,7 +8,9 @@
 //             the grace period
 //   elastic   with min_workers a worker that fails is started anew by itself, within max_restarts;
 //             beyond them the others go on without it while they are enough
-//   restart   the whole gang, up to max_restarts times, with new ports and new log files
+//   restart   the whole gang, up to max_restarts times, with new ports and new log files; what
+//   fails
+//             at its start again and again waits longer each time
 //   suspend   every rank is ended as in a failure, and the record says QUEUING: suspended. Another
 //             supervisor goes on with it, or none ever does
 //   scale     the plan is read again: new workers are started beside those that run, the last are
@@ -21,6 +23,7 @@
 // Signals: SIGTERM or SIGINT ends the job, SIGTSTP suspends it, SIGHUP has the plan read again.
 #pragma once
 
+#include "backends/supervised/backoff.h"
 #include "backends/supervised/channel.h"
 #include "backends/supervised/gang_plan.h"
 #include "backends/supervised/job_store.h"
@@ -63,11 +66,21 @@ class Gang {
 
   struct Rank {
     pid_t pid = 0; ///< 0: not started, or waited for.
-    std::unique_ptr<RankOutput> output;
+    std::unique_ptr<RankOutput> output = {};
+    pid_t last_pid = 0;
+    std::string instance = {}; ///< Of one that leaves.
+    Backoff backoff = {};
+    PollLoop::Clock::time_point began = {};
+    PollLoop::Clock::time_point anew = PollLoop::Clock::time_point::max(); ///< When it is to start.
+
+    /// It runs, or will.
+    bool is_wanted() const { return pid != 0 || anew != PollLoop::Clock::time_point::max(); }
   };
 
   bool run_once();
+  bool await_restart();
   void start_ranks();
+  std::unique_ptr<RankOutput> make_output(const GangRank& planned);
   void start_rank(std::size_t rank, const GangPlace& place);
   std::vector<std::size_t> start_order() const;
   bool deciders_ended() const;
@@ -77,6 +90,10 @@ class Gang {
   void rank_ended(std::size_t rank, int wait_status);
   bool goes_on_without(std::size_t rank, const std::string& ending);
   bool starts_anew(std::size_t rank, const std::string& ending);
+  bool start_again(std::size_t rank);
+  bool has_succeeded_peer(std::size_t rank) const;
+  int wanted_workers() const;
+  void start_those_due();
   void apply_plan();
   void follow_plan();
   void add_rank(std::size_t position, const GangRank& planned);
@@ -107,18 +124,23 @@ class Gang {
   std::vector<Rank> leavers_; ///< Of workers that were scaled away and have not ended.
   GangPlace place_;           ///< Of the run that is on.
   int anew_ = 0;              ///< Workers that were started anew by themselves.
+  Backoff backoff_;
+  bool has_run_ = false; ///< The last run got as far as to start ranks.
+  PollLoop::Clock::time_point run_began_;
   std::string token_;
   std::vector<char> block_;
   State state_ = State::running;
   bool winding_down_ = false; ///< All that decide have succeeded.
   bool evaluating_ = false;   ///< Winding down waits for an evaluator.
   bool stopping_ = false;     ///< Asked to end: no restart, no cause.
+  bool pausing_ = false;      ///< Between two runs.
   bool suspending_ = false;   ///< Asked to end and to be kept.
   bool plan_changed_ = false; ///< And was not yet read again.
   bool dirty_ = false;        ///< The record differs from what is written.
   int log_error_ = 0;
   PollLoop::Clock::time_point timeout_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();
+  PollLoop::Clock::time_point anew_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point leave_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point write_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point partial_deadline_ = PollLoop::Clock::time_point::max();

@@ -3,10 +3,19 @@
 #include "backends/support/logs/time_text.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
+#include "submit/options/duration.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace dtrain {
+
+namespace {
+
+using Clock = PollLoop::Clock;
+
+} // namespace
 
 /// Of a worker that has failed in an elastic job: it comes back, or is not needed.
 bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
@@ -14,18 +23,13 @@ bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
       state_ != State::running) {
     return false;
   }
-  int running = 0;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (is_ranked_role(plan_.ranks[i].role)) {
-      running += ranks_[i].pid != 0 ? 1 : 0;
-      if (i != rank && record_.status.instances[i].phase == Phase::succeeded) {
-        return true; // The job is done: it was only late.
-      }
-    }
+  if (has_succeeded_peer(rank)) {
+    return true; // The job is done: it was only late.
   }
   if (record_.status.restarts + anew_ < plan_.max_restarts && starts_anew(rank, ending)) {
     return true;
   }
+  const int running = wanted_workers();
   if (running < plan_.min_workers) {
     return false;
   }
@@ -33,8 +37,47 @@ bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
   return true;
 }
 
+bool Gang::has_succeeded_peer(std::size_t rank) const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (i != rank && is_ranked_role(plan_.ranks[i].role) &&
+        record_.status.instances[i].phase == Phase::succeeded) {
+      return true;
+    }
+  }
+  return false;
+}
+
+int Gang::wanted_workers() const {
+  int count = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    count += is_ranked_role(plan_.ranks[i].role) && ranks_[i].is_wanted() ? 1 : 0;
+  }
+  return count;
+}
+
 bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
   ++anew_;
+  auto& worker = ranks_[rank];
+  channel_.end_leftovers(worker.last_pid, plan_.ranks[rank].instance);
+  const auto pause = worker.backoff.pause_after(worker.began);
+  if (pause == Backoff::Pause::zero()) {
+    if (!start_again(rank)) {
+      return false;
+    }
+  } else {
+    worker.anew = Clock::now() + pause;
+    anew_deadline_ = std::min(anew_deadline_, worker.anew);
+  }
+  const auto text =
+      fmt::format("{}: started anew{} ({} of {})", ending,
+                  pause == Backoff::Pause::zero() ? "" : " in " + format_duration(pause),
+                  record_.status.restarts + anew_, plan_.max_restarts);
+  worker.output->log().write(Stream::err, fmt::format("dtrain: {}\n", text), time_now());
+  record_.status.reason = text;
+  return true;
+}
+
+bool Gang::start_again(std::size_t rank) {
   auto& instance = record_.status.instances[rank];
   const auto failed = instance;
   instance.exit_code.reset();
@@ -48,11 +91,29 @@ bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
     instance = failed;
     return false;
   }
-  const auto text = fmt::format("{}: started anew ({} of {})", ending,
-                                record_.status.restarts + anew_, plan_.max_restarts);
-  ranks_[rank].output->log().write(Stream::err, fmt::format("dtrain: {}\n", text), time_now());
-  record_.status.reason = text;
   return true;
+}
+
+void Gang::start_those_due() {
+  const auto now = Clock::now();
+  anew_deadline_ = Clock::time_point::max();
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    auto& worker = ranks_[i];
+    if (worker.anew > now) {
+      anew_deadline_ = std::min(anew_deadline_, worker.anew);
+      continue;
+    }
+    worker.anew = Clock::time_point::max();
+    if (!has_succeeded_peer(i) && !start_again(i) && wanted_workers() < plan_.min_workers) {
+      auto& status = record_.status;
+      status.cause = job_failure(status.node, status.reason + ", which failed");
+      status.reason = status.cause->message;
+      end(State::terminating);
+      return;
+    }
+  }
+  write_record();
+  reap(); // None may be left to wait for.
 }
 
 } // namespace dtrain

@@ -17,6 +17,9 @@ struct Mount {
   bool read_only = false;
 };
 
+/// Of a rank's environment: its instance's name, by which what it leaves running is known.
+inline constexpr const char* k_instance_variable = "DTRAIN_INSTANCE";
+
 struct GangRank {
   std::string instance;               ///< "worker-0"
   std::string role = "worker";        ///< submit/job_roles.h
@@ -48,6 +51,7 @@ struct GangPlan {
   int grace_period_ms = 0;
   std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
   int running_timeout_ms = 0;  ///< 0: none.
+  std::int64_t log_limit = 0;  ///< Of each instance's log, in bytes; 0: none.
   int ttl_ms = -1;             ///< For which the record is kept; -1: for ever.
   std::vector<std::string> labels;
 };

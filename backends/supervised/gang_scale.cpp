@@ -78,12 +78,10 @@ void Gang::follow_plan() {
 }
 
 void Gang::add_rank(std::size_t position, const GangRank& planned) {
-  auto output = std::make_unique<RankOutput>(
-      loop_, block_, folder_.create_log(planned.instance, record_.status.restarts),
-      [this] { expect_partial(); });
+  auto output = make_output(planned);
   place_.ranks.insert(at(place_.ranks, position), channel_.place_one(planned));
   plan_.ranks.insert(at(plan_.ranks, position), planned);
-  ranks_.insert(at(ranks_, position), Rank{0, std::move(output)});
+  ranks_.insert(at(ranks_, position), Rank{.output = std::move(output)});
   record_.status.instances.insert(
       at(record_.status.instances, position),
       pending_instance(planned, false, channel_.node(static_cast<int>(position))));
@@ -92,9 +90,11 @@ void Gang::add_rank(std::size_t position, const GangRank& planned) {
 void Gang::remove_rank(std::size_t position) {
   if (ranks_[position].pid != 0) {
     channel_.signal_rank(ranks_[position].pid, SIGTERM);
+    ranks_[position].instance = plan_.ranks[position].instance;
     leavers_.push_back(std::move(ranks_[position]));
     leave_deadline_ = Clock::now() + std::chrono::milliseconds(plan_.grace_period_ms);
   } else if (ranks_[position].output) {
+    channel_.end_leftovers(ranks_[position].last_pid, plan_.ranks[position].instance);
     ranks_[position].output->finish();
   }
   ranks_.erase(at(ranks_, position));
@@ -105,6 +105,7 @@ void Gang::remove_rank(std::size_t position) {
 
 /// Its exit is no failure: it was asked to go.
 void Gang::left(std::size_t leaver) {
+  channel_.end_leftovers(leavers_[leaver].last_pid, leavers_[leaver].instance);
   leavers_[leaver].output->finish();
   leavers_.erase(at(leavers_, leaver));
   if (leavers_.empty()) {

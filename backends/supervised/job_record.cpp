@@ -8,8 +8,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace dtrain {
 
@@ -51,95 +55,148 @@ Time read_time(const Json& json) {
   return *time;
 }
 
-/// Fills the head key by key and stops the parser where the head ends.
-class HeadReader : public nlohmann::json_sax<Json> {
+/// The few forms of JSON that a record's head has, read in one pass: `list` reads thousands.
+class HeadText {
  public:
-  explicit HeadReader(bool with_owner) : with_owner_(with_owner) {}
+  explicit HeadText(std::string_view text) : text_(text) {}
 
-  JobRecordHead head;
-  bool ok = true;
+  bool take(char wanted) {
+    skip_space();
+    const bool found = text_.starts_with(wanted);
+    text_.remove_prefix(found ? 1 : 0);
+    return found;
+  }
 
-  bool key(std::string& name) override {
-    key_ = name;
-    const bool left_out = key_ == k_host && !with_owner_ && is_final(head.summary.phase);
-    return key_ != k_instances && !left_out;
-  }
-  bool string(std::string& value) override {
-    auto& job = head.summary;
-    if (key_ == "name") {
-      job.name = value;
-    } else if (key_ == "namespace") {
-      job.namespace_name = value;
-    } else if (key_ == "trainer") {
-      job.trainer = value;
-    } else if (key_ == "priority") {
-      job.priority = value;
-    } else if (key_ == "node") {
-      job.node = value;
-    } else if (key_ == k_host) {
-      head.owner.host = value;
-    } else if (key_ == "boot") {
-      head.owner.boot = value;
-    } else if (key_ == "phase") {
-      const auto phase = parse_phase(value);
-      ok = ok && phase;
-      job.phase = phase.value_or(Phase::failed);
-    } else if (key_ == "created") {
-      job.created = time(value);
-    } else if (key_ == "started") {
-      job.started = time(value);
-    } else if (key_ == "ended") {
-      job.ended = time(value);
-    } else if (key_ == "expires") {
-      job.expires = time(value);
-    } else if (key_ == "labels") {
-      job.labels.push_back(value);
+  std::optional<std::string> string() {
+    if (!take('"')) {
+      return std::nullopt;
     }
-    return true;
-  }
-  bool number_unsigned(number_unsigned_t value) override {
-    const auto small = static_cast<int>(value);
-    if (key_ == "gpus_requested") {
-      head.summary.gpus_requested = small;
-    } else if (key_ == "gpus_allocated") {
-      head.summary.gpus_allocated = small;
-    } else if (key_ == "guard_pid") {
-      head.owner.guard.pid = small;
-    } else if (key_ == "guard_start_time") {
-      head.owner.guard.start_time = value;
-    } else if (key_ == "supervisor_pid") {
-      head.owner.supervisor.pid = small;
-    } else if (key_ == "supervisor_start_time") {
-      head.owner.supervisor.start_time = value;
-    } else if (key_ == "grace_period_ms") {
-      head.owner.grace_period_ms = small;
+    bool escaped = false;
+    std::size_t end = 0;
+    for (; end < text_.size() && text_[end] != '"'; ++end) {
+      if (text_[end] == '\\') {
+        escaped = true;
+        ++end;
+      }
     }
-    return true;
+    if (end >= text_.size()) {
+      return std::nullopt;
+    }
+    const auto inner = text_.substr(0, end);
+    text_.remove_prefix(end + 1);
+    if (escaped) {
+      const auto whole = Json::parse(fmt::format("\"{}\"", inner), nullptr, false);
+      return whole.is_string() ? std::optional(whole.get<std::string>()) : std::nullopt;
+    }
+    return is_utf8(inner) ? std::optional(std::string(inner)) : std::nullopt;
   }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_float(number_float_t, const std::string&) override { return true; }
-  bool binary(Json::binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
-    ok = false;
-    return false;
+
+  std::optional<std::uint64_t> number() {
+    skip_space();
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
+    if (error != std::errc() || end == text_.data() + text_.size()) {
+      return std::nullopt; // It may go on behind the text's end.
+    }
+    text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
+    return value;
+  }
+
+  bool is_at(char wanted) {
+    skip_space();
+    return text_.starts_with(wanted);
   }
 
  private:
-  Time time(const std::string& text) {
-    const auto value = parse_time_text(text);
-    ok = ok && value;
-    return value.value_or(0);
+  void skip_space() {
+    text_.remove_prefix(std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
   }
 
-  std::string key_;
-  bool with_owner_;
+  std::string_view text_;
 };
+
+bool set_text(JobRecordHead& head, std::string_view key, std::string&& value) {
+  auto& job = head.summary;
+  auto& owner = head.owner;
+  const auto set_time = [&](Time& time) {
+    const auto parsed = parse_time_text(value);
+    time = parsed.value_or(0);
+    return parsed.has_value();
+  };
+  if (key == "phase") {
+    const auto phase = parse_phase(value);
+    job.phase = phase.value_or(Phase::failed);
+    return phase.has_value();
+  }
+  if (key == "created") {
+    return set_time(job.created);
+  }
+  if (key == "started") {
+    return set_time(job.started);
+  }
+  if (key == "ended") {
+    return set_time(job.ended);
+  }
+  if (key == "expires") {
+    return set_time(job.expires);
+  }
+  for (const auto& [name, text] :
+       {std::pair("name", &job.name), std::pair("namespace", &job.namespace_name),
+        std::pair("trainer", &job.trainer), std::pair("priority", &job.priority),
+        std::pair("node", &job.node), std::pair(k_host, &owner.machine.host),
+        std::pair("machine_id", &owner.machine.id), std::pair("boot", &owner.machine.boot),
+        std::pair("cgroup", &owner.cgroup)}) {
+    if (key == name) {
+      *text = std::move(value);
+    }
+  }
+  return true;
+}
+
+void set_number(JobRecordHead& head, std::string_view key, std::uint64_t value) {
+  auto& owner = head.owner;
+  for (const auto& [name, number] : {std::pair("gpus_requested", &head.summary.gpus_requested),
+                                     std::pair("gpus_allocated", &head.summary.gpus_allocated),
+                                     std::pair("guard_pid", &owner.guard.pid),
+                                     std::pair("supervisor_pid", &owner.supervisor.pid),
+                                     std::pair("grace_period_ms", &owner.grace_period_ms)}) {
+    if (key == name) {
+      *number = static_cast<int>(value);
+    }
+  }
+  for (const auto& [name, number] :
+       {std::pair("pid_namespace", &owner.machine.pid_namespace),
+        std::pair("guard_start_time", &owner.guard.start_time),
+        std::pair("supervisor_start_time", &owner.supervisor.start_time)}) {
+    if (key == name) {
+      *number = value;
+    }
+  }
+}
+
+/// A string, a number or a list of labels. False where it is none.
+bool read_value(JobRecordHead& head, std::string_view key, HeadText& text) {
+  if (text.is_at('"')) {
+    auto value = text.string();
+    return value && set_text(head, key, std::move(*value));
+  }
+  if (!text.take('[')) {
+    const auto value = text.number();
+    set_number(head, key, value.value_or(0));
+    return value.has_value();
+  }
+  if (text.take(']')) {
+    return true;
+  }
+  do {
+    auto value = text.string();
+    if (!value) {
+      return false;
+    }
+    head.summary.labels.push_back(std::move(*value));
+  } while (text.take(','));
+  return text.take(']');
+}
 
 Json instance_json(const InstanceStatus& instance) {
   return {{"name", instance.name},
@@ -229,13 +286,16 @@ std::string write_job_record(const JobRecord& record) {
                {"gpus_requested", job.gpus_requested},
                {"gpus_allocated", job.gpus_allocated},
                {"node", job.node},
-               {k_host, owner.host},
-               {"boot", owner.boot},
+               {k_host, owner.machine.host},
+               {"machine_id", owner.machine.id},
+               {"boot", owner.machine.boot},
+               {"pid_namespace", owner.machine.pid_namespace},
                {"guard_pid", owner.guard.pid},
                {"guard_start_time", owner.guard.start_time},
                {"supervisor_pid", owner.supervisor.pid},
                {"supervisor_start_time", owner.supervisor.start_time},
-               {"grace_period_ms", owner.grace_period_ms}};
+               {"grace_period_ms", owner.grace_period_ms},
+               {"cgroup", owner.cgroup}};
   auto& instances = json[k_instances] = Json::array();
   for (const auto& instance : job.instances) {
     instances.push_back(instance_json(instance));
@@ -250,14 +310,27 @@ std::string write_job_record(const JobRecord& record) {
 
 namespace {
 
-std::optional<JobRecordHead> read_head(std::string_view text, bool with_owner) {
-  HeadReader reader(with_owner);
-  const bool whole = Json::sax_parse(text.begin(), text.end(), &reader);
-  static_cast<void>(whole); // False where the reader stopped, as it should.
-  if (!reader.ok || reader.head.summary.name.empty()) {
+/// Key by key, to where the head ends.
+std::optional<JobRecordHead> read_head(std::string_view record, bool with_owner) {
+  JobRecordHead head;
+  HeadText text(record);
+  if (!text.take('{')) {
     return std::nullopt;
   }
-  return std::move(reader.head);
+  do {
+    const auto key = text.string();
+    if (!key || !text.take(':')) {
+      return std::nullopt;
+    }
+    const bool left_out = *key == k_host && !with_owner && is_final(head.summary.phase);
+    if (*key == k_instances || left_out) {
+      break;
+    }
+    if (!read_value(head, *key, text)) {
+      return std::nullopt;
+    }
+  } while (text.take(','));
+  return head.summary.name.empty() ? std::nullopt : std::optional(std::move(head));
 }
 
 } // namespace

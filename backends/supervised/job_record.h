@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
 
 #include <optional>
@@ -14,11 +15,11 @@ namespace dtrain {
 
 /// Who looks after the job, to tell a running one from one whose supervisor is gone.
 struct JobOwner {
-  std::string host; ///< Its processes are this machine's …
-  std::string boot; ///< … since this boot (/proc/sys/kernel/random/boot_id).
+  Machine machine; ///< Where its processes are.
   ProcessId guard;
   ProcessId supervisor;
   int grace_period_ms = 0;
+  std::string cgroup; ///< Its folder; empty: the machine gave none (cgroup.h).
 
   bool operator==(const JobOwner&) const = default;
 };

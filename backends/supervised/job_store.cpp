@@ -1,6 +1,7 @@
 #include "backends/supervised/job_store.h"
 
 #include "backends/support/os/files.h"
+#include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
 
@@ -10,11 +11,15 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 namespace dtrain {
 
@@ -33,20 +38,39 @@ bool is_plain_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-/// "PID.START.N": a staged folder belongs to a process, and is waste once that has ended.
-std::string staging_name(ProcessId owner, int attempt) {
-  return fmt::format("{}.{}.{}", owner.pid, owner.start_time, attempt);
+/// "PID.START.N.BOOT.NAMESPACE.MACHINE.HOST": a staged folder belongs to a process, and is waste
+/// once that has ended.
+std::string staging_name(int attempt) {
+  const auto self = this_process();
+  const auto& machine = this_machine();
+  return fmt::format("{}.{}.{}.{}.{}.{}.{}", self.pid, self.start_time, attempt, machine.boot,
+                     machine.pid_namespace, machine.id, machine.host);
 }
 
-std::optional<ProcessId> staging_owner(const char* name) {
-  ProcessId owner;
-  const char* end = name + std::strlen(name);
-  const auto pid = std::from_chars(name, end, owner.pid);
-  if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '.') {
-    return std::nullopt;
+/// True where its process has ended for certain: what only another machine can know is let be.
+bool is_waste(std::string_view name) {
+  constexpr std::size_t k_fields = 6; // The host's name, behind them, may hold dots.
+  std::array<std::string_view, k_fields> fields;
+  for (auto& field : fields) {
+    const auto dot = name.find('.');
+    if (dot == std::string_view::npos) {
+      return true; // Nothing of ours.
+    }
+    field = name.substr(0, dot);
+    name.remove_prefix(dot + 1);
   }
-  const auto start = std::from_chars(pid.ptr + 1, end, owner.start_time);
-  return start.ec == std::errc() ? std::optional(owner) : std::nullopt;
+  const auto number = [](std::string_view text, auto& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size();
+  };
+  ProcessId owner;
+  Machine machine{std::string(name), std::string(fields[5]), std::string(fields[3]), 0};
+  if (!number(fields[0], owner.pid) || !number(fields[1], owner.start_time) ||
+      !number(fields[4], machine.pid_namespace)) {
+    return true;
+  }
+  const auto place = whereabouts(machine);
+  return place == Whereabouts::restarted || (place == Whereabouts::here && !is_running(owner));
 }
 
 std::string last_component(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -61,7 +85,7 @@ bool same_file(int folder, const std::string& name, int fd) {
 std::optional<JobRecordHead> read_head(int jobs, const char* name) {
   const Fd file(
       openat(jobs, fmt::format("{}/{}", name, k_status_file).c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, k_head_bytes> text{};
+  std::array<char, k_head_bytes> text;
   const auto count = file ? ::read(file.get(), text.data(), text.size()) : -1;
   if (count <= 0) {
     return std::nullopt;
@@ -160,14 +184,12 @@ Fd JobStore::open_folder(const char* name, bool create) const {
 JobFolder JobStore::stage() const {
   const Fd staging = open_folder(k_staging, true);
   for_each_entry(staging.get(), [&](const char* name) {
-    const auto owner = staging_owner(name);
-    if (!owner || !is_running(*owner)) {
+    if (is_waste(name)) {
       remove_tree_at(staging.get(), name);
     }
   });
-  const auto self = this_process();
   for (int attempt = 0;; ++attempt) {
-    const auto name = staging_name(self, attempt);
+    const auto name = staging_name(attempt);
     if (mkdirat(staging.get(), name.c_str(), 0700) != 0) {
       if (errno == EEXIST) {
         continue;
@@ -247,9 +269,8 @@ bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
   }
   const auto name = fmt::format("{}/{}", job.namespace_name, job.name);
   const Fd staging = open_folder(k_staging, true);
-  const auto self = this_process();
   for (int attempt = 0;; ++attempt) {
-    const auto target = staging_name(self, attempt);
+    const auto target = staging_name(attempt);
     if (renameat(jobs.get(), name.c_str(), staging.get(), target.c_str()) == 0) {
       remove_tree_at(staging.get(), target);
       return true;
@@ -261,9 +282,42 @@ bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
 }
 
 void JobStore::for_each(std::string_view namespace_name, const Visit& visit) const {
-  for_each_name(namespace_name, [&](int space, const JobRef& job) {
-    visit(job, read_head(space, job.name.c_str()));
+  struct Entry {
+    std::string path; ///< NAMESPACE/NAME
+    JobRef job;
+    std::optional<JobRecordHead> head = {};
+  };
+  std::vector<Entry> entries;
+  for_each_name(namespace_name, [&](int, const JobRef& job) {
+    entries.push_back({fmt::format("{}/{}", job.namespace_name, job.name), job});
   });
+  const Fd jobs = open_folder(k_jobs, false);
+  // Two thirds of the time is the kernel's, for a file each: many are read by several threads.
+  constexpr std::size_t k_for_a_thread = 500;
+  constexpr std::size_t k_most_threads = 4;
+  const std::size_t threads = std::clamp<std::size_t>(
+      entries.size() / k_for_a_thread, 1,
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, k_most_threads));
+  std::atomic<std::size_t> next = 0;
+  const auto read_some = [&] {
+    constexpr std::size_t k_batch = 64;
+    for (auto begin = next.fetch_add(k_batch); begin < entries.size();
+         begin = next.fetch_add(k_batch)) {
+      for (auto i = begin; i < std::min(begin + k_batch, entries.size()); ++i) {
+        entries[i].head = read_head(jobs.get(), entries[i].path.c_str());
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < threads; ++i) {
+      others.emplace_back(read_some);
+    }
+    read_some();
+  }
+  for (auto& entry : entries) {
+    visit(entry.job, std::move(entry.head));
+  }
 }
 
 void JobStore::for_each_name(std::string_view namespace_name, const VisitName& visit) const {

@@ -1,13 +1,11 @@
 #include "backends/supervised/job_view.h"
 
 #include "backends/support/os/process.h"
+#include "submit/errors.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
 
 namespace dtrain {
 
@@ -21,17 +19,17 @@ Time last_known(const JobSummary& job) { return std::max(job.created, job.starte
 
 } // namespace
 
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
+std::string place_text(const JobOwner& owner) {
+  const auto& machine = owner.machine;
+  return machine.boot == this_machine().boot && machine.host == this_machine().host
+             ? fmt::format("on {}, in another container", printable(machine.host))
+             : fmt::format("on {}", printable(machine.host));
 }
 
-JobViewer::JobViewer(const JobStore& store) : store_(store), host_(host_name()), boot_(boot_id()) {}
-
-bool JobViewer::is_abandoned(const JobOwner& owner) const {
-  return is_ours(owner) &&
-         (!is_of_this_boot(owner) || (!is_running(owner.guard) && !is_running(owner.supervisor)));
+bool JobViewer::is_abandoned(const JobOwner& owner) {
+  const auto place = whereabouts(owner.machine);
+  return place == Whereabouts::restarted ||
+         (place == Whereabouts::here && !is_running(owner.guard) && !is_running(owner.supervisor));
 }
 
 std::vector<JobSummary> JobViewer::list(std::string_view namespace_name) const {
@@ -69,6 +67,11 @@ std::optional<JobRecord> JobViewer::record(const JobFolder& folder, const JobRef
       }
     }
   }
+  if (record && record->status.reason.empty() && needs_supervisor(record->status.phase) &&
+      !is_within_reach(record->owner)) {
+    record->status.reason =
+        fmt::format("runs {}: this is what it last wrote down", place_text(record->owner));
+  }
   if (!record && folder.read(k_plan_file)) {
     record.emplace();
     record->status.name = job.name;
@@ -76,7 +79,7 @@ std::optional<JobRecord> JobViewer::record(const JobFolder& folder, const JobRef
     record->status.phase = Phase::failed;
     record->status.reason = k_damaged;
     record->status.cause = job_failure({}, k_damaged);
-    record->owner.host = host_;
+    record->owner.machine = this_machine();
   }
   return record;
 }

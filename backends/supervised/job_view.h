@@ -11,7 +11,7 @@ namespace dtrain {
 
 class JobViewer {
  public:
-  explicit JobViewer(const JobStore& store);
+  explicit JobViewer(const JobStore& store) : store_(store) {}
 
   std::vector<JobSummary> list(std::string_view namespace_name) const;
 
@@ -19,22 +19,21 @@ class JobViewer {
   std::optional<JobRecord> record(const JobFolder& folder, const JobRef& job) const;
 
   /// True where the job's processes are of this machine, and none that looks after it is left.
-  bool is_abandoned(const JobOwner& owner) const;
-
-  /// True where the job's processes are, or were, of this machine.
-  bool is_ours(const JobOwner& owner) const { return owner.host == host_; }
-  bool is_of_this_boot(const JobOwner& owner) const { return owner.boot == boot_; }
+  static bool is_abandoned(const JobOwner& owner);
 
  private:
   const JobStore& store_;
-  std::string host_;
-  std::string boot_;
 };
 
 /// False of a job that has ended or is suspended: it has no process.
 constexpr bool needs_supervisor(Phase phase) { return !is_final(phase) && phase != Phase::queuing; }
 
-/// This machine's name.
-std::string host_name();
+/// False of a job that runs where only its own machine can see and end it.
+inline bool is_within_reach(const JobOwner& owner) {
+  return whereabouts(owner.machine) != Whereabouts::elsewhere;
+}
+
+/// "on node1": of a job elsewhere, for people.
+std::string place_text(const JobOwner& owner);
 
 } // namespace dtrain

@@ -1,5 +1,7 @@
 #include "backends/supervised/job_watch.h"
 
+#include "backends/supervised/job_view.h"
+
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/inotify.h>
@@ -21,11 +23,14 @@ JobWatch::JobWatch(const JobFolder& folder, bool with_logs)
   if (!watching) {
     inotify_.reset();
   }
+  polls_ = !watching;
 }
 
 void JobWatch::follow(const JobOwner& owner) {
-  guard_ = open_process(owner.guard);
-  supervisor_ = open_process(owner.supervisor);
+  const bool is_here = whereabouts(owner.machine) == Whereabouts::here;
+  guard_ = is_here ? open_process(owner.guard) : Fd();
+  supervisor_ = is_here ? open_process(owner.supervisor) : Fd();
+  polls_ = !inotify_ || !is_within_reach(owner);
 }
 
 void JobWatch::wait() {
@@ -33,7 +38,7 @@ void JobWatch::wait() {
   std::array<pollfd, 3> descriptors{pollfd{inotify_.get(), POLLIN, 0},
                                     pollfd{guard_.get(), POLLIN, 0},
                                     pollfd{supervisor_.get(), POLLIN, 0}};
-  poll(descriptors.data(), descriptors.size(), inotify_ ? -1 : k_fallback_ms);
+  poll(descriptors.data(), descriptors.size(), polls_ ? k_fallback_ms : -1);
   if (descriptors[1].revents != 0) {
     guard_.reset();
   }

@@ -11,7 +11,7 @@ class JobWatch {
   /// watches to give, wait() returns every k_fallback_ms instead.
   JobWatch(const JobFolder& folder, bool with_logs);
 
-  /// Notices the end of these too.
+  /// Notices the end of these too. What is written elsewhere is looked for every k_fallback_ms.
   void follow(const JobOwner& owner);
 
   void wait();
@@ -20,6 +20,7 @@ class JobWatch {
   static constexpr int k_fallback_ms = 100;
 
   Fd inotify_;
+  bool polls_;
   Fd guard_;
   Fd supervisor_;
 };

@@ -9,9 +9,9 @@
 
 namespace dtrain {
 
-RankOutput::RankOutput(PollLoop& loop, std::vector<char>& block, Fd file,
+RankOutput::RankOutput(PollLoop& loop, std::vector<char>& block, LogFile log,
                        std::function<void()> on_partial)
-    : loop_(loop), block_(block), log_(std::move(file)), on_partial_(std::move(on_partial)) {}
+    : loop_(loop), block_(block), log_(std::move(log)), on_partial_(std::move(on_partial)) {}
 
 void RankOutput::attach(Fd out, Fd err) {
   close_pipes();

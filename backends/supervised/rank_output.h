@@ -17,7 +17,8 @@ class RankOutput {
 
   /// `block`: k_block_bytes that the outputs of a gang share. `on_partial` is called after a read
   /// that leaves a line without its end.
-  RankOutput(PollLoop& loop, std::vector<char>& block, Fd file, std::function<void()> on_partial);
+  RankOutput(PollLoop& loop, std::vector<char>& block, LogFile log,
+             std::function<void()> on_partial);
   ~RankOutput() { close_pipes(); }
 
   RankOutput(const RankOutput&) = delete;

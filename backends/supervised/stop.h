@@ -3,12 +3,19 @@
 
 #include "backends/supervised/job_record.h"
 
+#include <string>
+#include <vector>
+
 namespace dtrain {
 
 /// Asks those who look after the job to end it and waits until they have. Where they do not answer
-/// within the grace period and a little more, they and all processes of the job are killed: by pid
-/// and start time, found by the job's own id in their environment.
+/// within the grace period and a little more, they and all processes of the job are killed: those
+/// below them, in the job's control group, and with the job's own id in their environment. Throws
+/// EngineError where one does not end even so.
 void stop_job(const JobRecord& record);
+
+/// Kills what is left of a job whose supervisor and guard are gone, and gives what does not end.
+std::vector<ProcessId> end_leftovers(const std::string& uid, const std::string& cgroup);
 
 /// Has the supervisor end the ranks in its own way, and waits until it has gone, as long as that
 /// takes beyond the grace period.

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from harness import EXIT_ENGINE, EXIT_ERROR, EXIT_USAGE, Home, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_ERROR, EXIT_USAGE, Home, until
 
 NAME_LIMIT = 63
 
@@ -62,6 +62,7 @@ USAGE = {
     "a variable without a value": (["submit", "--env=NOVALUE", "--", "true"], ["NOVALUE"]),
     "a variable without a name": (["submit", "--env==x", "--", "true"], ["=x"]),
     "a label without a value": (["submit", "--label=team", "--", "true"], ["--label=team", "KEY=VALUE"]),
+    "a label of bad bytes": (["submit", "-l", b"a=\xff", "--", "true"], ["--label=a=\\xff", "UTF-8"]),
     "a working folder that is not there": (
         ["submit", "--working-dir=/no/such", "--", "true"], ["/no/such"]),
     "a profile that is not there": (["list", "--profile=nobody"], ["nobody"]),
@@ -215,6 +216,21 @@ def test_a_disk_that_fills_up_under_a_job_costs_lines_and_not_the_job(small_disk
     assert 5_000 < len(numbers) < 1_000_000
     assert numbers == sorted(set(numbers)), "whole lines, in order"
     small_disk.dtrain("delete", "chatty")
+    assert small_disk.leftovers() == []
+
+
+def test_a_full_disk_at_a_restart_hides_neither_the_cause_nor_its_logs(small_disk):
+    small_disk.submit("again", "sh", "-c",
+                      "echo no such layer >&2; logs=$(dirname $DTRAIN_HOSTFILE)/logs; "
+                      "until grep -q layer $logs/worker-0.0.log; do sleep 0.02; done; "
+                      "cat /dev/zero > filler 2>/dev/null; exit 5",
+                      flags=["--max-restarts=3"])
+    job = small_disk.wait_for_end("again", expect=EXIT_JOB_FAILED)
+    cause = job["cause"]
+    assert cause["exitCode"] == 5 and cause["lastStderr"] == ["no such layer"], cause
+    assert "not restarted" in cause["message"] and "space" in cause["message"]
+    assert small_disk.lines("again") == ["no such layer"]
+    small_disk.dtrain("delete", "again")
     assert small_disk.leftovers() == []
 
 

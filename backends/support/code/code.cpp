@@ -19,15 +19,9 @@
 
 namespace dtrain {
 
-namespace {
-
-constexpr const char* k_token = "DTRAIN_GIT_TOKEN";
-
-} // namespace
-
 std::string git_token(const JobSpec& job) {
   if (job.sync_token_file.empty()) {
-    const char* token = std::getenv(k_token);
+    const char* token = std::getenv(k_git_token_variable);
     return token == nullptr ? "" : token;
   }
   struct stat info {};
@@ -107,7 +101,7 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
     setenv("GIT_HTTP_LOW_SPEED_TIME", "60", 0);
     setenv("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30", 0);
     setenv(k_user, user.empty() ? "git" : user.c_str(), 1);
-    setenv(k_token, token.c_str(), 1);
+    setenv(k_git_token_variable, token.c_str(), 1);
     if (chdir(folder.c_str()) == 0) {
       execvp("git", argv.data());
     }

@@ -6,14 +6,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
 
 namespace dtrain {
 
-LogFile::LogFile(Fd file) : file_(std::move(file)) {
+LogFile::LogFile(Fd file, std::int64_t limit) : file_(std::move(file)), limit_(limit) {
   const auto end = file_ ? lseek(file_.get(), 0, SEEK_END) : 0;
   size_ = whole_size_ = std::max<std::int64_t>(end, 0);
+  const auto data = limit_ > 0 ? lseek(file_.get(), 0, SEEK_DATA) : 0;
+  dropped_ = std::max<std::int64_t>(data, 0);
 }
 
 void LogFile::write(Stream stream, std::string_view bytes, Time now) {
@@ -138,6 +142,25 @@ void LogFile::flush(Time now) {
   buffer_.clear();
   buffered_whole_ = 0;
   buffered_lines_ = 0;
+  drop_oldest();
+}
+
+void LogFile::drop_oldest() {
+  constexpr std::int64_t k_block = 4096;
+  if (limit_ == 0 || size_ - dropped_ <= limit_) {
+    return;
+  }
+  // Some more than must be, so that not every write has to.
+  const auto end = (size_ - limit_ + limit_ / 8) / k_block * k_block;
+  if (fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, end) == 0) {
+    dropped_ = end;
+    return;
+  }
+  limit_ = 0; // Once is enough to say so.
+  append(Stream::err, true,
+         fmt::format("dtrain: this log grows beyond --log-limit: the file system cannot give back "
+                     "a file's begin: {}",
+                     errno_text()));
 }
 
 } // namespace dtrain

@@ -4,6 +4,9 @@
 // part after k_partial_delay, or at once where it is longer than k_longest_part. A full disk loses
 // lines and never the job: the file keeps whole lines only, what was written of one whose rest did
 // not fit is taken back, and it says how many lines it lacks once there is room again.
+//
+// A file with a limit is given back from its begin, block by block: it becomes a hole, and offsets
+// stay what they were for those who read it meanwhile (log_reader.h).
 #pragma once
 
 #include "backends/backend.h"
@@ -28,7 +31,8 @@ class LogFile {
   static constexpr std::size_t k_longest_last_line = 2048;
 
   /// Takes a file of whole entries, opened for appending; without one, lines are only kept.
-  explicit LogFile(Fd file);
+  /// `limit`: of the file's bytes; 0: none. Beyond it the oldest entries go.
+  explicit LogFile(Fd file, std::int64_t limit = 0);
 
   void write(Stream stream, std::string_view bytes, Time now);
 
@@ -49,8 +53,10 @@ class LogFile {
   void append(Stream stream, bool complete, std::string_view text);
   void keep_last(std::string_view text, bool complete);
   void flush(Time now);
+  void drop_oldest();
 
   Fd file_;
+  std::int64_t limit_;
   std::string buffer_;                 ///< Entries not yet written to the file.
   std::array<std::string, 2> partial_; ///< Of each stream, since the last newline or part.
   std::array<bool, 2> in_line_{};      ///< Parts were written, the line's end was not.
@@ -59,6 +65,7 @@ class LogFile {
   bool last_is_open_ = false;
   Time time_ = 0;
   std::int64_t size_ = 0;          ///< Of the whole entries in the file …
+  std::int64_t dropped_ = 0;       ///< Of its begin.
   std::int64_t whole_size_ = 0;    ///< … up to the last that ends a line.
   std::size_t buffered_whole_ = 0; ///< The same of the buffer; 0: it has none.
   std::int64_t buffered_lines_ = 0;

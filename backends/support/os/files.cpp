@@ -40,9 +40,14 @@ void make_parents(const std::string& path) {
   for (auto slash = path.find('/', 1); slash != std::string::npos;
        slash = path.find('/', slash + 1)) {
     const auto parent = path.substr(0, slash);
-    if (mkdir(parent.c_str(), k_folder_mode) != 0 && errno != EEXIST && errno != EROFS &&
-        errno != EACCES) {
-      throw Error(fmt::format("cannot make folder {}: {}", printable(parent), errno_text()));
+    if (mkdir(parent.c_str(), k_folder_mode) == 0 || errno == EEXIST) {
+      continue;
+    }
+    const int error = errno;
+    if (struct stat info{}; stat(parent.c_str(), &info) != 0) {
+      throw Error(fmt::format("cannot make folder {}: {}: set XDG_STATE_HOME to a folder of your "
+                              "own",
+                              printable(parent), errno_text(error)));
     }
   }
 }

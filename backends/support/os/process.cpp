@@ -115,6 +115,7 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   info.zombie = line[at] == 'Z' || line[at] == 'X';
   constexpr int k_parent = 4;
   constexpr int k_group = 5;
+  constexpr int k_session = 6;
   constexpr int k_start_time = 22;
   for (int field = 3; field < k_start_time; ++field) {
     at = line.find(' ', at);
@@ -128,6 +129,8 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
       std::from_chars(from, to, info.parent);
     } else if (field + 1 == k_group) {
       std::from_chars(from, to, info.group);
+    } else if (field + 1 == k_session) {
+      std::from_chars(from, to, info.session);
     } else if (field + 1 == k_start_time) {
       std::from_chars(from, to, info.id.start_time);
     }
@@ -180,9 +183,13 @@ std::vector<ProcessInfo> descendants(pid_t root) {
   return found;
 }
 
-std::string boot_id() {
-  const auto text = read_file_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id").value_or("");
-  return text.substr(0, text.find('\n'));
+void reset_signals() {
+  signal(SIGCHLD, SIG_DFL);
+  signal(SIGALRM, SIG_DFL);
+  signal(SIGXFSZ, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 rlimit raise_file_limit() {
@@ -191,6 +198,19 @@ rlimit raise_file_limit() {
   const rlimit raised{limit.rlim_max, limit.rlim_max};
   setrlimit(RLIMIT_NOFILE, &raised);
   return limit;
+}
+
+bool has_variable(pid_t pid, std::string_view entry) {
+  std::optional<std::string> environment;
+  try {
+    environment = read_file_at(AT_FDCWD, fmt::format("/proc/{}/environ", pid));
+  } catch (const std::exception&) {
+    return false; // Ended, or not ours to read.
+  }
+  const auto at = environment ? environment->find(entry) : std::string::npos;
+  const bool starts = at == 0 || (at != std::string::npos && (*environment)[at - 1] == '\0');
+  const auto end = at + entry.size();
+  return starts && (end == environment->size() || (*environment)[end] == '\0');
 }
 
 std::vector<ProcessId> processes_with_environment(std::string_view entry) {
@@ -204,20 +224,7 @@ std::vector<ProcessId> processes_with_environment(std::string_view entry) {
       return;
     }
     const auto process = read_process(*pid);
-    if (!process || process->zombie) {
-      return;
-    }
-    std::optional<std::string> environment;
-    try {
-      environment = read_file_at(proc.get(), fmt::format("{}/environ", name));
-    } catch (const std::exception&) {
-      return; // Ended, or not ours to read.
-    }
-    const auto at = environment ? environment->find(entry) : std::string::npos;
-    const bool starts = at == 0 || (at != std::string::npos && (*environment)[at - 1] == '\0');
-    const auto end = at + entry.size();
-    if (at != std::string::npos && starts &&
-        (end == environment->size() || (*environment)[end] == '\0')) {
+    if (process && !process->zombie && has_variable(*pid, entry)) {
       found.push_back(process->id);
     }
   });

@@ -26,6 +26,7 @@ struct ProcessInfo {
   ProcessId id;
   pid_t parent = 0;
   pid_t group = 0;
+  pid_t session = 0;
   bool zombie = false;
 };
 
@@ -47,11 +48,16 @@ bool signal_process(ProcessId process, int signal);
 /// caller who wants none left repeats until it has no children any more.
 std::vector<ProcessInfo> descendants(pid_t root);
 
-/// Of this start of the machine; empty where the kernel does not say.
-std::string boot_id();
+/// Signals as this program needs them, whatever its parent ignored or blocked: children are waited
+/// for, deadlines ring, and a file past its size limit is write()'s error. What keeps a program
+/// alive behind a closed terminal (nohup) stays ignored.
+void reset_signals();
 
 /// Raises this process's limit of open files to what it may have; gives the old one.
 rlimit raise_file_limit();
+
+/// True where the process was started with `entry` ("KEY=VALUE") in its environment.
+bool has_variable(pid_t pid, std::string_view entry);
 
 /// This user's processes with `entry` ("KEY=VALUE") in the environment they were started with.
 std::vector<ProcessId> processes_with_environment(std::string_view entry);

@@ -287,15 +287,3 @@ TEST_CASE("a JobSet decides when its job has failed, and how often it began anew
   CHECK(status.phase == Phase::failed);
   CHECK(status.reason == "ReachedMaxRestarts: too often");
 }
-
-TEST_CASE("quantities are read as the API writes them") {
-  CHECK(quantity_of("250m") == doctest::Approx(0.25));
-  CHECK(quantity_of("1250000000n") == doctest::Approx(1.25));
-  CHECK(quantity_of("64Ki") == doctest::Approx(65536));
-  CHECK(quantity_of("1.5G") == doctest::Approx(1.5e9));
-  CHECK(quantity_of("2e3") == doctest::Approx(2000));
-  CHECK(quantity_of("7") == doctest::Approx(7));
-  for (const char* bad : {"", "Ki", "1Kib", "x1", "1 ", "inf", "nan"}) {
-    CHECK_FALSE(quantity_of(bad).has_value());
-  }
-}

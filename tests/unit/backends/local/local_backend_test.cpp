@@ -4,6 +4,7 @@
 
 #include "../temporary_folder.h"
 #include "backends/local/supervise.h"
+#include "backends/supervised/backoff.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
@@ -254,15 +255,82 @@ TEST_CASE_FIXTURE(Fixture, "a program that goes missing later ends with 127, as 
         Lines{"dtrain: cannot run " + program + ": No such file or directory"});
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "a job that fails at its start again and again waits before it is restarted") {
+  spec.max_restarts = 4;
+  const auto start = Clock::now();
+  submit("exit 3");
+  const auto status = wait();
+  CHECK(status.restarts == 4);
+  CHECK(status.cause->exit_code == 3);
+  CHECK(Clock::now() - start > std::chrono::milliseconds(100 + 200 + 400));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a job that waits to be restarted can be suspended, resumed and deleted") {
+  spec.max_restarts = 1000;
+  submit("exit 3");
+  const auto wait_for_pause = [&] {
+    backend.watch(job, [&](const JobStatus& status) {
+      return status.phase != Phase::pending ||
+             status.reason.find("; restart ") == std::string::npos ||
+             status.reason.find(" in 100ms") != std::string::npos;
+    });
+  };
+  wait_for_pause();
+  CHECK(backend.status(job).reason.starts_with("worker-0 (rank 0) on "));
+  backend.suspend(job);
+  CHECK(backend.status(job).phase == Phase::queuing);
+  backend.resume(job);
+  wait_for_pause();
+  const auto uid = record().status.uid;
+  backend.remove(job);
+  CHECK(processes_left(uid) == 0);
+}
+
 TEST_CASE_FIXTURE(Fixture, "a job of another machine is shown as recorded, and left alone") {
   submit("true");
   wait();
   auto elsewhere = record();
-  elsewhere.owner.host = "another-host";
+  std::string place = "runs on another-host";
+  SUBCASE("another host") { elsewhere.owner.machine = {"another-host", "", "boot", 1}; }
+  SUBCASE("a container of this one that shares its name") {
+    elsewhere.owner.machine.pid_namespace += 1;
+    place = "runs on " + host_name() + ", in another container";
+  }
+  SUBCASE("a container with a name of its own") {
+    elsewhere.owner.machine.pid_namespace += 1;
+    elsewhere.owner.machine.host = "another-host";
+  }
+  SUBCASE("another host that shares this one's name") {
+    elsewhere.owner.machine.id += "x";
+    elsewhere.owner.machine.boot = "boot";
+    place = "runs on " + host_name();
+  }
   elsewhere.status.phase = Phase::running;
   store.open(job)->set_record(elsewhere);
   CHECK(backend.status(job).phase == Phase::running);
-  CHECK_THROWS_WITH_AS(backend.remove(job), doctest::Contains("another-host"), EngineError);
+  CHECK(backend.status(job).reason == place + ": this is what it last wrote down");
+  CHECK(backend.list({})[0].phase == Phase::running);
+  CHECK_THROWS_WITH_AS(backend.remove(job), doctest::Contains(place.c_str()), EngineError);
+  CHECK_THROWS_WITH_AS(backend.suspend(job), doctest::Contains(place.c_str()), EngineError);
+  CHECK_THROWS_WITH_AS(backend.exec(job, "worker-0", {"true"}), doctest::Contains(place.c_str()),
+                       EngineError);
+  CHECK(store.open(job));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a job from before the machine's last start has failed") {
+  submit("true");
+  wait();
+  auto before = record();
+  before.owner.machine.boot = "boot";
+  before.owner.machine.pid_namespace = 1;
+  before.status.phase = Phase::running;
+  store.open(job)->set_record(before);
+  CHECK(backend.status(job).phase == Phase::failed);
+  CHECK(backend.list({})[0].phase == Phase::failed);
+  backend.remove(job);
+  CHECK(!store.open(job));
 }
 
 TEST_CASE_FIXTURE(Fixture, "a rank that prints without end starves nobody") {
@@ -307,6 +375,53 @@ TEST_CASE_FIXTURE(Fixture, "an elastic job with fewer workers than it needs has 
   CHECK(status.phase == Phase::failed);
   REQUIRE(status.cause);
   CHECK(status.cause->exit_code == 3);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a worker is started anew once nothing runs that the failed one left") {
+  spec.min_workers = 1;
+  spec.max_restarts = 1;
+  const auto lock = folder / "lock"; // A GPU, say.
+  submit(fmt::format("[ $RANK = 0 ] && exec sleep 1; "
+                     "[ $DTRAIN_RESTART_COUNT = 1 ] && {{ flock -n {0} echo free || echo taken; "
+                     "exit; }}; "
+                     "( flock 9; sleep 1000 & setsid sleep 1000 & ) 9> {0}; kill -KILL $$",
+                     lock),
+         2);
+  CHECK(wait().phase == Phase::succeeded);
+  CHECK(lines({.instance = "worker-1"}).back() == "worker-1 free");
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a worker that fails at its start again and again is started later each time") {
+  spec.min_workers = 1;
+  spec.max_restarts = 4;
+  const auto start = Clock::now();
+  submit("[ $RANK = 1 ] && exit 3; until [ -e over ]; do sleep 0.02; done", 2);
+  backend.watch(job, [&](const JobStatus& status) {
+    return status.reason.find("1 go on") == std::string::npos;
+  });
+  CHECK(Clock::now() - start > std::chrono::milliseconds(100 + 200 + 400));
+  const auto found = lines({.instance = "worker-1"});
+  REQUIRE(found.size() == 4);
+  CHECK(found[0].find("started anew (1 of 4)") != std::string::npos);
+  CHECK(found[3].find("started anew in 400ms (4 of 4)") != std::string::npos);
+  CHECK(backend.status(job).phase == Phase::running);
+  backend.remove(job);
+}
+
+TEST_CASE("a restart waits twice as long each time, until a run has worked for a while") {
+  Backoff backoff;
+  const Backoff::Clock::time_point began{};
+  const auto quick = began + std::chrono::milliseconds(9999);
+  std::vector<Backoff::Pause::rep> pauses;
+  for (int i = 0; i < 12; ++i) {
+    pauses.push_back(backoff.pause_after(began, quick).count());
+  }
+  CHECK(pauses == std::vector<Backoff::Pause::rep>{0, 100, 200, 400, 800, 1600, 3200, 6400, 12800,
+                                                   25600, 51200, 60000});
+  CHECK(backoff.pause_after(began, began + std::chrono::seconds(10)).count() == 0);
+  CHECK(backoff.pause_after(began, quick).count() == 0);
+  CHECK(backoff.pause_after(began, quick).count() == 100);
 }
 
 } // namespace dtrain

@@ -47,11 +47,14 @@ TEST_CASE("a plan has the job's settings") {
   job.max_restarts = 3;
   job.grace_period_ms = 250;
   job.priority = "high";
+  job.log_limit = "1.5Gi";
   const auto plan = carried_out(job);
   CHECK(plan.job.name == "train");
   CHECK(plan.job.namespace_name == "default");
   CHECK(plan.max_restarts == 3);
   CHECK(plan.grace_period_ms == 250);
+  CHECK(plan.log_limit == 1'610'612'736);
+  CHECK(carried_out(example_job()).log_limit == 0);
   CHECK(plan.priority == "high");
   CHECK(plan.working_dir == "/work");
   REQUIRE(plan.ranks.size() == 2);

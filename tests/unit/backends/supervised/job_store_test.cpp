@@ -5,10 +5,16 @@
 #include "submit/errors.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <linux/capability.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
 
 namespace dtrain {
 namespace {
@@ -40,7 +46,8 @@ JobRecord example_record() {
   job.instances.push_back(instance);
   job.cause = job_failure("host", "worker-1 ended");
   job.cause->last_stderr = {"plain", "\xff\x01 odd"};
-  record.owner = {"host", "boot", {10, 1'000'000'000'000}, {11, 12}, 500};
+  record.owner = {
+      {"host", "machine", "boot", 4'026'531'836}, {10, 1'000'000'000'000}, {11, 12}, 500, "/sys/x"};
   return record;
 }
 
@@ -123,6 +130,29 @@ TEST_CASE("what a crashed submission left is cleared by the next, what one at wo
   CHECK(std::filesystem::exists(mine.path()));
 }
 
+TEST_CASE(
+    "what another machine or container stages is left alone, what an earlier start did is not") {
+  const test::TemporaryFolder temporary;
+  const JobStore store(temporary / "dtrain");
+  store.discard(store.stage());
+  const auto& here = this_machine();
+  const auto staged = [&](const Machine& machine) {
+    const auto path = fmt::format("{}/staging/999999999.1.0.{}.{}.{}.{}", temporary / "dtrain",
+                                  machine.boot, machine.pid_namespace, machine.id, machine.host);
+    std::filesystem::create_directories(path + "/logs");
+    return path;
+  };
+  const auto other_host = staged({"node.example.org", "id", "boot", 1});
+  const auto container = staged({"container", here.id, here.boot, here.pid_namespace + 1});
+  const auto ended = staged(here);
+  const auto restarted = staged({here.host, here.id, "boot", 1});
+  store.discard(store.stage());
+  CHECK(std::filesystem::exists(other_host));
+  CHECK(std::filesystem::exists(container));
+  CHECK(!std::filesystem::exists(ended));
+  CHECK(!std::filesystem::exists(restarted));
+}
+
 TEST_CASE("a state folder that is not ours is refused with what to do") {
   const test::TemporaryFolder temporary;
   const auto root = temporary / "dtrain";
@@ -181,6 +211,27 @@ TEST_CASE("listing gives the heads of a namespace or of all, damaged ones as suc
   CHECK(heads == 3);
   store.for_each("none", count);
   CHECK(heads == 3);
+}
+
+TEST_CASE("a home that cannot be written to is named with the reason") {
+  const test::TemporaryFolder temporary;
+  chmod(temporary.path().c_str(), 0500);
+  // Root may write all the same, unless it lays that right down.
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> mine{};
+  REQUIRE(syscall(SYS_capget, &header, mine.data()) == 0);
+  auto fewer = mine;
+  fewer[0].effective &= ~(1U << CAP_DAC_OVERRIDE);
+  REQUIRE(syscall(SYS_capset, &header, fewer.data()) == 0);
+  std::string text;
+  try {
+    JobStore(temporary / ".local/state/dtrain").stage();
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  REQUIRE(syscall(SYS_capset, &header, mine.data()) == 0);
+  CHECK(text == "cannot make folder " + temporary / ".local" +
+                    ": Permission denied: set XDG_STATE_HOME to a folder of your own");
 }
 
 TEST_CASE("a record that cannot be written leaves the old one, and nothing else") {

@@ -1,12 +1,15 @@
 #include "backends/support/logs/log_file.h"
 
 #include "../../temporary_folder.h"
+#include "backends/support/logs/log_reader.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 namespace dtrain {
 namespace {
@@ -111,6 +114,71 @@ TEST_CASE_FIXTURE(LogFixture, "a full disk takes back the begin of a line whose 
   log.write(Stream::out, " to come\nnext\n", k_second);
   CHECK(text().find("to come") == std::string::npos);
   CHECK(text().ends_with("stdout F next\n"));
+}
+
+TEST_CASE("a log with a limit drops its oldest lines, and says so to who reads it") {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "log";
+  constexpr std::int64_t k_limit = 256 * 1024;
+  LogFile log(Fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)), k_limit);
+  LogReader early(Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)), "w");
+  const auto write = [&](int from, int to) {
+    for (int i = from; i < to; ++i) {
+      log.write(Stream::out, fmt::format("{}\n", i), k_second + i);
+    }
+  };
+  write(0, 10);
+  CHECK(early.peek()->text == "0");
+  write(10, 50'000);
+  struct stat info {};
+  stat(path.c_str(), &info);
+  CHECK(info.st_blocks * 512 <= k_limit + 8192);
+  CHECK(info.st_blocks * 512 > k_limit / 2);
+  CHECK(info.st_size > 2'000'000);
+
+  const auto read_all = [](LogReader& reader) {
+    std::vector<std::string> lines;
+    for (const auto* line = reader.peek(); line != nullptr; line = reader.peek()) {
+      lines.emplace_back(line->text);
+      reader.next();
+    }
+    return lines;
+  };
+  LogReader late(Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)), "w");
+  auto lines = read_all(late);
+  CHECK(lines.front().starts_with("dtrain: the first 2."));
+  CHECK(lines.front().ends_with(" MB of this log are gone (--log-limit)"));
+  lines.erase(lines.begin());
+  REQUIRE(lines.size() > 1000);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    REQUIRE(lines[i] == std::to_string(50'000 - lines.size() + i)); // Whole lines, none twice.
+  }
+  // Who was reading meanwhile goes on behind the hole.
+  auto seen = read_all(early);
+  CHECK(seen.front() == "0");
+  CHECK(seen.back() == "49999");
+  // Those asked for are there: nothing to say.
+  LogReader tail(Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)), "w");
+  tail.skip_to_tail(3);
+  CHECK(read_all(tail) == std::vector<std::string>{"49997", "49998", "49999"});
+  LogReader most(Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)), "w");
+  most.skip_to_tail(40'000);
+  CHECK(read_all(most).size() == lines.size() + 1);
+}
+
+TEST_CASE("a log that is gone on with keeps to its limit") {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "log";
+  constexpr std::int64_t k_limit = 65536;
+  for (int run = 0; run < 5; ++run) {
+    LogFile log(Fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)), k_limit);
+    for (int i = 0; i < 1500; ++i) {
+      log.write(Stream::out, "some line\n", k_second);
+    }
+    struct stat info {};
+    stat(path.c_str(), &info);
+    CHECK(info.st_blocks * 512 <= k_limit + 8192);
+  }
 }
 
 } // namespace

@@ -1,0 +1,34 @@
+// Which machine this is, which start of it and which PID namespace: a process id means something
+// there only, and a home may be shared by several machines and by their containers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dtrain {
+
+struct Machine {
+  std::string host; ///< Its name, as people know it.
+  std::string id;   ///< /etc/machine-id; empty where there is none, as in most containers.
+  std::string boot; ///< /proc/sys/kernel/random/boot_id: one start of one kernel.
+  std::uint64_t pid_namespace = 0; ///< 0: not known.
+
+  bool operator==(const Machine&) const = default;
+};
+
+/// As seen from another machine.
+enum class Whereabouts {
+  here,      ///< Its process ids are ours.
+  restarted, ///< It is ours, before its last start: none of its processes is left.
+  elsewhere, ///< Another machine, or another container of this one.
+};
+
+/// This process's.
+const Machine& this_machine();
+
+Whereabouts whereabouts(const Machine& machine, const Machine& seen_from = this_machine());
+
+/// This machine's name.
+std::string host_name();
+
+} // namespace dtrain

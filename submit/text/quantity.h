@@ -1,0 +1,15 @@
+// Amounts as Kubernetes writes them: "500m" CPUs, "16Gi" of memory.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace dtrain {
+
+/// True for a positive one as people write it.
+bool is_quantity(std::string_view text);
+
+/// "250m", "12345n", "64Ki", "1.5G", "2e3" as a number; empty for what is none.
+std::optional<double> quantity_of(std::string_view text);
+
+} // namespace dtrain

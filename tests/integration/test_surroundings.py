@@ -1,0 +1,144 @@
+"""What a job is started in: signals that the parent ignores, limits, secrets in the environment."""
+import json
+import os
+import signal
+
+import pytest
+
+from harness import EXIT_JOB_FAILED, EXIT_USAGE, command_of, until
+
+
+def ignoring(*signals):
+    return lambda: [signal.signal(each, signal.SIG_IGN) for each in signals]
+
+
+def test_a_parent_that_ignores_the_end_of_children_does_not_keep_a_job_running(home):
+    submit = home.start([home.dtrain_path, "submit", "--name=deaf", "--wait", "--", "sh", "-c", "exit 3"],
+                        preexec_fn=ignoring(signal.SIGCHLD))
+    assert submit.wait(timeout=20 * home.build.slowness) == EXIT_JOB_FAILED
+    assert home.get("deaf")["cause"]["exitCode"] == 3
+
+
+def test_exec_gives_its_commands_code_whatever_the_parent_ignores(home):
+    home.submit("beside", "sleep", "600")
+    home.running("beside")
+    run = home.start([home.dtrain_path, "exec", "beside", "--", "sh", "-c", "exit 5"],
+                     preexec_fn=ignoring(signal.SIGCHLD))
+    assert run.wait(timeout=20 * home.build.slowness) == 5
+    home.dtrain("delete", "beside")
+
+
+def test_a_timeout_rings_whatever_the_parent_ignores(home):
+    home.submit("long", "sleep", "600")
+    run = home.start([home.dtrain_path, "wait", "--timeout=100ms", "long"],
+                     preexec_fn=ignoring(signal.SIGALRM))
+    assert run.wait(timeout=20 * home.build.slowness) != 0
+    home.dtrain("delete", "long")
+
+
+def test_a_limit_of_file_size_costs_lines_and_not_the_job(home):
+    home.run(["sh", "-c", 'ulimit -f 4000; exec "$@"', "sh", home.dtrain_path, "submit",
+              "--name=small-files", "--", "sh", "-c", "seq 100000; grep SigIgn /proc/$$/status; exit 5"])
+    job = home.wait_for_end("small-files", expect=EXIT_JOB_FAILED)
+    assert job["cause"]["exitCode"] == 5, job["cause"]
+    lines = home.lines("small-files", "-i", "worker-0")
+    assert 1000 < len(lines) < 100_000
+
+
+def test_ranks_cannot_read_the_git_token_where_their_supervisors_keep_the_environment(home):
+    look = ("pid=$$; for i in 1 2 3; do tr '\\0' '\\n' < /proc/$pid/environ; "
+            "pid=$(awk '/^PPid/ {print $2}' /proc/$pid/status); done")
+    home.submit("nosy", "sh", "-c", look, env={"DTRAIN_GIT_TOKEN": "s3cret", "MARK": "is read"})
+    home.dtrain("wait", "nosy")
+    lines = home.lines("nosy")
+    assert lines.count("MARK=is read") == 3
+    assert not any("s3cret" in line for line in lines)
+
+
+# A daemon that leaves its session and forgets the job's environment, all but what says whose it is.
+DAEMON = 'env -i XDG_STATE_HOME="$XDG_STATE_HOME" setsid sleep 600 &'
+
+
+def guard_and_supervisor(home, name):
+    owner = json.loads((home.state / f"dtrain/jobs/default/{name}/status.json").read_text())
+    return owner["guard_pid"], owner["supervisor_pid"]
+
+
+def pids_of(home, program):
+    return [pid for pid in home.processes() if command_of(pid).startswith(program)]
+
+
+@pytest.mark.parametrize("stopped", [[0], [1], [0, 1]], ids=["guard", "supervisor", "both"])
+@pytest.mark.parametrize("groups", ["", "v1", "none"])
+def test_delete_ends_a_job_whose_supervisors_do_not_answer(home, stopped, groups):
+    home.submit("frozen", "sh", "-c", f"for i in 1 2 3; do {DAEMON} done; exec sleep 601",
+                flags=["--workers=3", "--grace-period=100ms"], env={"DTRAIN_CGROUPS": groups})
+    home.running("frozen")
+    until(lambda: len(pids_of(home, "sleep 600")) == 9, "the daemons are up")
+    owners = guard_and_supervisor(home, "frozen")
+    for which in stopped:
+        os.kill(owners[which], signal.SIGSTOP)
+    home.dtrain("delete", "frozen")
+    assert home.processes() == []
+
+
+@pytest.mark.parametrize("groups", ["", "v1"])
+def test_delete_ends_what_outlived_both_that_look_after_a_job(home, groups):
+    # Where there is no group, it is found by the environment.
+    mark = "" if control_groups(groups) else "DTRAIN_JOB_UID=$DTRAIN_JOB_UID"
+    home.submit("orphans", "sh", "-c", DAEMON.replace("env -i", f"env -i {mark}") + " exec sleep 601",
+                flags=["--workers=2"], env={"DTRAIN_CGROUPS": groups})
+    home.running("orphans")
+    until(lambda: len(pids_of(home, "sleep 600")) == 2, "the daemons are up")
+    for how in signal.SIGSTOP, signal.SIGKILL:  # So that neither sees the other's end.
+        for pid in guard_and_supervisor(home, "orphans"):
+            os.kill(pid, how)
+    until(lambda: not pids_of(home, "sleep 601"), "the ranks died with their supervisor")
+    assert len(pids_of(home, "sleep 600")) == 2
+    home.dtrain("delete", "orphans")
+    assert home.processes() == []
+
+
+def control_groups(version):
+    """True where this machine lets us make one; the test is then of it, else of the way around."""
+    roots = {"": ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]}.get(version, []) + [
+        "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd"]
+    return any(os.path.exists(f"{root}/cgroup.procs") and os.access(root, os.W_OK) for root in roots)
+
+
+def test_a_log_with_a_limit_keeps_its_end_and_says_what_is_gone(home):
+    home.submit("chatty", "seq", "300000", flags=["--log-limit=1Mi"])
+    home.dtrain("wait", "chatty")
+    lines = home.lines("chatty")
+    assert "--log-limit" in lines[0] and "gone" in lines[0]
+    assert lines[1:] == [str(number) for number in range(300_001 - len(lines) + 1, 300_001)]
+    log = home.state / "dtrain/jobs/default/chatty/logs/worker-0.0.log"
+    assert 512 * log.stat().st_blocks <= (1 << 20) + 8192
+    assert home.lines("chatty", "--tail=2") == ["299999", "300000"]
+    home.submit("small", "true", flags=["--log-limit=1"], expect=EXIT_USAGE)
+
+
+def test_what_a_scaled_away_worker_leaves_running_ends_with_it(home):
+    home.submit("shrinks", "sh", "-c", "setsid sleep 600 & exec sleep 601",
+                flags=["--workers=2", "--min-workers=1", "--max-workers=2"])
+    home.running("shrinks")
+    until(lambda: len(pids_of(home, "sleep 600")) == 2, "the daemons are up")
+    home.dtrain("scale", "shrinks", "--workers=1")
+    until(lambda: len(pids_of(home, "sleep 600")) == 1, "the worker's daemon has ended")
+    assert home.status("shrinks") == "RUNNING"
+    home.dtrain("delete", "shrinks")
+
+
+def test_a_gpu_is_not_given_away_before_what_its_last_job_left_there_has_ended(home):
+    gpu = {"DTRAIN_LOCAL_GPUS": "1"}
+    home.submit("lost", "sh", "-c", "setsid sleep 600 & exec sleep 601", flags=["--gpus=1"], env=gpu)
+    home.running("lost")
+    until(lambda: pids_of(home, "sleep 600"), "the daemon is up")
+    for how in signal.SIGSTOP, signal.SIGKILL:
+        for pid in guard_and_supervisor(home, "lost"):
+            os.kill(pid, how)
+    until(lambda: not pids_of(home, "sleep 601"), "the rank died with its supervisor")
+    assert pids_of(home, "sleep 600")
+    home.submit("next", "sleep", "602", flags=["--gpus=1"], env=gpu)
+    assert not pids_of(home, "sleep 600")
+    home.dtrain("delete", "next", "lost")
