@@ -1,6 +1,7 @@
 #include "trainer/evaluate.h"
 
 #include <algorithm>
+#include <array>
 
 #include "trainer/monitor/metrics.h"
 
@@ -26,7 +27,8 @@ Score evaluate(Mlp& model, const Split& split, const CpuKernels& kernels, std::s
     total.correct += score.correct;
     total.count += score.count;
   }
-  return sum_over_ranks(total, communicator, communicator.allocate(k_sums));
+  std::array<float, k_sums> sums{}; // Not registered: what is lives as long as the communicator.
+  return sum_over_ranks(total, communicator, sums);
 }
 
 } // namespace trainer

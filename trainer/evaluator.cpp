@@ -63,7 +63,12 @@ void run_evaluator(const TrainerOptions& options) {
                           device.description));
   std::string done;
   for (;;) {
-    const auto newest = newest_checkpoint(options.checkpoint_dir);
+    if (newest_checkpoint(options.checkpoint_dir) == std::optional(done)) {
+      std::this_thread::sleep_for(k_look_every);
+      continue;
+    }
+    const auto newest =
+        newest_whole_checkpoint(options.checkpoint_dir, [](const std::string& /*not finished*/) {});
     if (!newest || *newest == done) {
       std::this_thread::sleep_for(k_look_every);
       continue;

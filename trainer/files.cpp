@@ -14,11 +14,18 @@
 namespace trainer {
 namespace {
 constexpr mode_t k_mode = 0666; // less the umask
+
+/// A file of this process alone: what lies there is removed, and no link is followed.
+int open_anew(const std::string& path) {
+  unlink(path.c_str());
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, k_mode);
 }
+
+} // namespace
 
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)), temporary_(fmt::format("{}.tmp.{}", path_, getpid())),
-      file_(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, k_mode)) {
+      file_(open_anew(temporary_)) {
   if (file_ < 0) {
     fail(errno);
   }

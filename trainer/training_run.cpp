@@ -66,16 +66,23 @@ void TrainingRun::start_or_resume(Outputs& outputs) {
   if (options_.checkpoint_dir.empty()) {
     return;
   }
-  const auto newest = newest_checkpoint(options_.checkpoint_dir);
-  if (newest && !options_.resume) {
+  remove_unfinished(options_.checkpoint_dir);
+  if (!options_.resume && newest_checkpoint(options_.checkpoint_dir)) {
     throw UsageError(fmt::format("--checkpoint-dir={}: holds a checkpoint already; continue it "
                                  "with --resume, or give another folder",
                                  options_.checkpoint_dir));
   }
+  const auto newest = newest_whole_checkpoint(options_.checkpoint_dir,
+                                              [&](const std::string& text) { outputs.say(text); });
   if (newest) {
     progress_ = load_checkpoint(*newest, *replica_, progress_);
     saved_at_ = progress_.step;
+    outputs.resume_after(progress_.step);
     outputs.say(fmt::format("resumed from {} at step {}", *newest, progress_.step));
+  } else if (const auto damaged = newest_checkpoint(options_.checkpoint_dir)) {
+    throw DataError(fmt::format("{}: damaged, and there is no whole one before it; take it away, "
+                                "or give another --checkpoint-dir",
+                                *damaged));
   } else if (options_.resume) {
     outputs.say(fmt::format("no checkpoint in {} yet: starting anew", options_.checkpoint_dir));
   }

@@ -294,6 +294,20 @@ def test_a_damaged_checkpoint_is_refused_by_name(home, train, change):
     assert "safetensors" in result.err
 
 
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_logs_no_step_twice(home, train):
+    folder, log = home.folder / "ckpt", home.folder / "log.csv"
+    flags = [f"--checkpoint-dir={folder}", "--checkpoint-every=10", f"--csv={log}", "--log-every=5"]
+    train("--steps=20", *flags)
+    newest = checkpoints(folder)[-1]
+    raw = bytearray(newest.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    newest.write_bytes(raw)
+    out = train("--steps=30", "--resume", *flags).out
+    assert f"{newest}: damaged" in out and re.search(r"resumed from \S*10.safetensors at step 10", out)
+    steps = [int(line.split(",")[0]) for line in log.read_text().splitlines()[1:]]
+    assert steps == [5, 10, 15, 20, 25, 30]
+
+
 def test_a_full_disk_leaves_the_last_good_checkpoint(home, data, train):
     """A file size limit stands for the disk: writing the next checkpoint fails half-way."""
     folder = home.folder / "ckpt"

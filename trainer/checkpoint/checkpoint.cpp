@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/data/xxh64.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
 
@@ -75,6 +80,31 @@ std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& all,
   return tensors;
 }
 
+std::string manifest_path(const std::string& path) {
+  return fs::path(path).replace_extension(".json").string();
+}
+
+/// Length and digest of a file as it lies there.
+nlohmann::json manifest_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<std::uint8_t> bytes((std::istreambuf_iterator<char>(file)),
+                                        std::istreambuf_iterator<char>());
+  return {{"format", k_format},
+          {"file", fs::path(path).filename().string()},
+          {"bytes", bytes.size()},
+          {"xxh64", fmt::format("{:016x}", xxh64(bytes, 0))}};
+}
+
+/// Empty where the file is as it was saved.
+std::string what_is_wrong(const std::string& path) {
+  std::ifstream file(manifest_path(path));
+  const auto manifest = nlohmann::json::parse(file, nullptr, false);
+  if (!manifest.is_object()) {
+    return "was not finished: its manifest is missing or damaged";
+  }
+  return manifest == manifest_of(path) ? "" : "damaged: it does not fit its manifest";
+}
+
 template <typename Number>
 Number metadata(const SafeTensors& content, const char* key, const std::string& path) {
   const auto it = content.metadata.find(key);
@@ -100,8 +130,36 @@ void check_same_run(const std::string& path, const Progress& saved, const Progre
 } // namespace
 
 std::optional<std::string> newest_checkpoint(const std::string& folder) {
-  const auto found = checkpoints(folder);
-  return found.empty() ? std::nullopt : std::optional(found.front().path);
+  for (const Found& found : checkpoints(folder)) {
+    std::error_code error;
+    if (fs::exists(manifest_path(found.path), error)) {
+      return found.path;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string>
+newest_whole_checkpoint(const std::string& folder,
+                        const std::function<void(const std::string&)>& say) {
+  for (const Found& found : checkpoints(folder)) {
+    const std::string wrong = what_is_wrong(found.path);
+    if (wrong.empty()) {
+      return found.path;
+    }
+    say(fmt::format("{}: {}; trying the one before", found.path, wrong));
+  }
+  return std::nullopt;
+}
+
+void remove_unfinished(const std::string& folder) {
+  std::error_code ignored; // What stays does no harm.
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with(k_prefix) && file.find(".tmp.") != std::string::npos) {
+      fs::remove(entry.path(), ignored);
+    }
+  }
 }
 
 void save_checkpoint(const std::string& folder, const Replica& replica, const Progress& progress) {
@@ -116,13 +174,26 @@ void save_checkpoint(const std::string& folder, const Replica& replica, const Pr
   add(content.tensors, model.export_arena(replica.parameters.span()), "");
   add(content.tensors, model.export_arena(replica.optimizer.first_moments()), k_first_moments);
   add(content.tensors, model.export_arena(replica.optimizer.second_moments()), k_second_moments);
-  write_safetensors(
-      (fs::path(folder) / fmt::format("{}{:09}{}", k_prefix, progress.step, k_suffix)).string(),
-      content);
+  for (const NamedTensor& tensor : content.tensors) {
+    if (!std::all_of(tensor.values.begin(), tensor.values.end(),
+                     [](float value) { return std::isfinite(value); })) {
+      throw Error(fmt::format("step {}: {} holds what is no finite number, and no checkpoint is "
+                              "written; try a smaller --learning-rate",
+                              progress.step, tensor.name));
+    }
+  }
+  const std::string path =
+      (fs::path(folder) / fmt::format("{}{:09}{}", k_prefix, progress.step, k_suffix)).string();
+  write_safetensors(path, content);
+  const std::string text = manifest_of(path).dump() + "\n";
+  AtomicFile manifest(manifest_path(path));
+  manifest.write(std::as_bytes(std::span(text)));
+  manifest.commit();
   const auto found = checkpoints(folder);
   for (std::size_t i = k_kept; i < found.size(); ++i) {
     std::error_code ignored; // an old one that stays does no harm
     fs::remove(found[i].path, ignored);
+    fs::remove(manifest_path(found[i].path), ignored);
   }
 }
 

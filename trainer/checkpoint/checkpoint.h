@@ -4,9 +4,14 @@
 // adam.m.NAME and adam.v.NAME, and in its metadata the step, the position in the sample stream, the
 // seed and the number of training samples. The number of ranks is not in it: any may continue.
 // Rank 0 saves and loads; broadcasting what it loaded is the caller's part.
+//
+// Beside it, written last, lies its manifest, step-000001500.json: the file's length and digest. A
+// checkpoint without one was not finished, one that does not fit it has been damaged since; the one
+// before it is used then.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -22,8 +27,17 @@ struct Progress {
   std::uint64_t samples = 0; ///< Of the training data.
 };
 
-/// The checkpoint of the highest step in `folder`; none where it has none or does not exist.
+/// The checkpoint of the highest step in `folder` that was finished; none where it has none or does
+/// not exist.
 std::optional<std::string> newest_checkpoint(const std::string& folder);
+
+/// The same of those that are whole; `say` is told why a newer one is not used.
+std::optional<std::string>
+newest_whole_checkpoint(const std::string& folder,
+                        const std::function<void(const std::string&)>& say);
+
+/// Removes what a process that was killed had begun to write. Of the one that saves there alone.
+void remove_unfinished(const std::string& folder);
 
 /// Saves and then removes all but the newest two. Throws Error; what was there before stays.
 void save_checkpoint(const std::string& folder, const Replica& replica, const Progress& progress);

@@ -36,7 +36,7 @@ class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder)
       : path_((folder / ".lock").string()),
-        file_(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, k_lock_mode)) {
+        file_(open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, k_lock_mode)) {
     if (file_ < 0 || flock(file_, LOCK_EX) != 0) {
       const int error = errno;
       release();
@@ -91,9 +91,9 @@ DataPlaces data_places_from_env() {
   DataPlaces places;
   std::string cache = text("XDG_CACHE_HOME");
   if (!cache.starts_with('/')) {
-    cache = text("HOME").empty() ? "/tmp" : text("HOME") + "/.cache";
+    cache = text("HOME").starts_with('/') ? text("HOME") + "/.cache" : "";
   }
-  places.cache = cache + "/dtrain/datasets";
+  places.cache = cache.empty() ? "" : cache + "/dtrain/datasets"; // A shared folder is no place.
   places.url = text("DTRAIN_DATA_URL");
   while (places.url.ends_with('/')) {
     places.url.pop_back();
@@ -147,11 +147,17 @@ std::string locate_dataset(const std::string& data, const DataPlaces& places,
     return data;
   }
   const fs::path package = fs::path(places.packages) / dataset->name;
+  if (has_all_files(package, *dataset)) {
+    return package.string();
+  }
+  if (places.cache.empty()) {
+    throw Error(fmt::format("--data={}: not installed, and neither HOME nor XDG_CACHE_HOME says "
+                            "where a download may be kept; {}",
+                            data, how_to_get(*dataset)));
+  }
   const fs::path cache = fs::path(places.cache) / dataset->name;
-  for (const fs::path& folder : {package, cache}) {
-    if (has_all_files(folder, *dataset)) {
-      return folder.string();
-    }
+  if (has_all_files(cache, *dataset)) {
+    return cache.string();
   }
   try {
     download_missing(*dataset, places, cache);

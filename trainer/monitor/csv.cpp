@@ -38,6 +38,26 @@ void CsvLog::line(const LogLine& line) {
                     line.waiting, line.overlap ? fmt::format("{:.4f}", *line.overlap) : ""));
 }
 
+void CsvLog::forget_after(std::int64_t step) const {
+  const off_t size = lseek(file_, 0, SEEK_END);
+  std::string text(static_cast<std::size_t>(std::max<off_t>(size, 0)), '\0');
+  if (pread(file_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    throw Error(fmt::format("--csv={}: cannot be read: {}", path_, std::strerror(errno)));
+  }
+  for (std::size_t at = text.find('\n'); at < text.size();) { // The first line names the columns.
+    const std::size_t line = at + 1;
+    std::int64_t its_step = -1;
+    std::from_chars(text.data() + line, text.data() + text.size(), its_step);
+    if (its_step > step) {
+      if (ftruncate(file_, static_cast<off_t>(line)) != 0) {
+        throw Error(fmt::format("--csv={}: cannot be cut: {}", path_, std::strerror(errno)));
+      }
+      return;
+    }
+    at = text.find('\n', line);
+  }
+}
+
 std::int64_t CsvLog::last_step() const {
   std::array<char, 1024> tail{}; // Longer than a line.
   const off_t end = lseek(file_, 0, SEEK_END);

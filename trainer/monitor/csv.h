@@ -19,6 +19,9 @@ class CsvLog {
   /// Written at once, whole. Throws Error where the disk is full.
   void line(const LogLine& line);
 
+  /// Takes out the lines of later steps, which are done again.
+  void forget_after(std::int64_t step) const;
+
   /// Of the last line, which another process may have written; -1: there is none.
   std::int64_t last_step() const;
 

@@ -19,6 +19,15 @@ void Outputs::choices(const std::vector<std::pair<std::string, std::string>>& ch
   console_.choices(choices);
 }
 
+void Outputs::resume_after(std::int64_t step) {
+  if (csv_) {
+    csv_->forget_after(step);
+  }
+  if (board_) {
+    board_->forget_after(step);
+  }
+}
+
 void Outputs::line_once(const LogLine& line) {
   if ((csv_ ? csv_->last_step() : last_step_) < line.step) {
     this->line(line);

@@ -31,6 +31,8 @@ class Outputs {
   void choices(const std::vector<std::pair<std::string, std::string>>& choices);
   void say(const std::string& text) { console_.say(text); }
   void progress(std::int64_t step, std::int64_t steps) { console_.progress(step, steps); }
+  /// A run goes on behind `step`: what there is of later ones is of steps that are done again.
+  void resume_after(std::int64_t step);
   void line(const LogLine& line);
   /// The same, unless the step has a line: in the CSV file, where there is one.
   void line_once(const LogLine& line);

@@ -101,4 +101,11 @@ void TensorBoard::scalars(std::int64_t step,
          field(2, k_varint, varint(static_cast<std::uint64_t>(step))) + field(5, k_bytes, summary));
 }
 
+void TensorBoard::forget_after(std::int64_t step) {
+  // session_log (7), whose status (1) is START (1): TensorBoard drops events from `step` on.
+  record(field(1, k_fixed64, raw(wall_time())) +
+         field(2, k_varint, varint(static_cast<std::uint64_t>(step + 1))) +
+         field(7, k_bytes, field(1, k_varint, varint(1))));
+}
+
 } // namespace trainer

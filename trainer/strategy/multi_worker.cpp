@@ -74,12 +74,14 @@ Score MultiWorker::step(Mlp& model, const Batch& batch) {
   if (at_once) {
     optimizer_.begin_step();
   }
+  double network_free = 0; // Buckets travel one after the other, and so lie their spans.
   for (const Bucket& bucket : buckets_) {
     communicator_.wait(bucket.ticket);
     const double done = now();
     seconds_exposed_ += done - at;
     note(Timeline::What::wait, at, done);
-    note(Timeline::What::all_reduce, bucket.started, done);
+    note(Timeline::What::all_reduce, std::max(bucket.started, network_free), done);
+    network_free = done;
     if (&bucket == &buckets_.back()) {
       seconds_under_way_ += done - buckets_.front().started;
     }

@@ -94,11 +94,11 @@ void gemm(const Gemm& g) {
 // Widths here are whole panels, so no loop below has a remainder but the flat ones.
 
 void bias_relu(std::size_t rows, std::size_t width, const float* bias, float* y) {
-  const __m256 zero = _mm256_setzero_ps();
+  const __m256 zero = _mm256_setzero_ps(); // First: the second operand is what is left of a NaN.
   for (std::size_t row = 0; row < rows; ++row, y += width) {
     for (std::size_t j = 0; j < width; j += 8) {
       const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(y + j), _mm256_loadu_ps(bias + j));
-      _mm256_storeu_ps(y + j, _mm256_max_ps(sum, zero));
+      _mm256_storeu_ps(y + j, _mm256_max_ps(zero, sum));
     }
   }
 }

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <fstream>
+
 #include "tests/unit/trainer/temp_folder.h"
 #include "trainer/cluster/cluster.h"
 #include "trainer/data/dataset.h"
@@ -74,6 +77,55 @@ TEST_CASE("the newest two checkpoints are kept, and nothing else is touched") {
   CHECK(read_file(folder / "notes.txt") == "mine");
 }
 
+TEST_CASE(
+    "a newest checkpoint that is cut off, flipped or unfinished is told, and the one before used") {
+  Run run;
+  const auto damaged_by = [&](const auto& damage) {
+    const TempFolder folder;
+    run.steps(1);
+    save_checkpoint(folder.path(), run.replica, run.progress);
+    const std::string older = newest_checkpoint(folder.path()).value();
+    run.steps(1);
+    save_checkpoint(folder.path(), run.replica, run.progress);
+    const std::string newest = newest_checkpoint(folder.path()).value();
+    std::string told;
+    const auto say = [&](const std::string& text) { told += text; };
+    CHECK(newest_whole_checkpoint(folder.path(), say) == newest);
+    CHECK(told.empty());
+    damage(newest);
+    CHECK(newest_whole_checkpoint(folder.path(), say) == older);
+    CHECK(contains(told, newest));
+    return told;
+  };
+  const auto flip = [](const std::string& path, std::size_t at) {
+    std::string bytes = read_file(path);
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    std::ofstream(path, std::ios::binary) << bytes;
+  };
+  CHECK(contains(damaged_by([](const auto& path) {
+                   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+                 }),
+                 "damaged"));
+  for (const std::size_t at : {std::size_t{0}, std::size_t{40}, std::size_t{5000}}) {
+    CHECK(contains(damaged_by([&](const auto& path) { flip(path, at); }), "damaged"));
+  }
+  CHECK(contains(damaged_by([](const auto& path) {
+                   std::filesystem::remove(std::filesystem::path(path).replace_extension(".json"));
+                 }),
+                 "not finished"));
+}
+
+TEST_CASE("what a killed process had begun to write is removed, and nothing else") {
+  const TempFolder folder;
+  folder.write("step-000000012.safetensors.tmp.99", "x");
+  folder.write("step-000000012.json.tmp.99", "x");
+  folder.write("notes.tmp.99", "mine");
+  remove_unfinished(folder.path());
+  const std::filesystem::directory_iterator files(folder.path());
+  CHECK(std::distance(begin(files), end(files)) == 1);
+  CHECK(read_file(folder / "notes.tmp.99") == "mine");
+}
+
 TEST_CASE("a checkpoint of another seed or other data is refused") {
   const TempFolder folder;
   Run run;
@@ -95,4 +147,14 @@ TEST_CASE("a folder without checkpoints has no newest") {
   folder.write("step-12.safetensors.tmp.99", "");
   CHECK(!newest_checkpoint(folder.path()));
   CHECK(!newest_checkpoint(folder / "missing"));
+}
+
+TEST_CASE("no checkpoint is written of what is no number, and its tensor is named") {
+  const TempFolder folder;
+  Run run;
+  run.replica.parameters.data()[0] = NAN;
+  CHECK(contains(
+      message_of<Error>([&] { save_checkpoint(folder.path(), run.replica, run.progress); }),
+      "output.bias"));
+  CHECK(!newest_checkpoint(folder.path()));
 }

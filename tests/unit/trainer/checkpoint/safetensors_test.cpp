@@ -51,6 +51,12 @@ TEST_CASE("a checkpoint cut off anywhere is refused") {
 }
 
 TEST_CASE("headers that lie are refused") {
+  for (const std::uint64_t past : {1, 7, 8}) { // Its end would lie so far behind the file's.
+    std::string file = with_header("{}      ", 0);
+    const std::uint64_t length = 8 + past;
+    std::memcpy(file.data(), &length, sizeof(length));
+    CHECK(contains(error_of(file), "a header of " + std::to_string(length) + " bytes in a file"));
+  }
   CHECK(contains(error_of(with_header("[]", 0)), "no JSON object"));
   CHECK(contains(error_of(with_header("{", 0)), "not JSON"));
   CHECK(contains(

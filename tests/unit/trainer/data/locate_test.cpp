@@ -48,6 +48,14 @@ TEST_CASE("a download with the wrong checksum leaves no file and says how to get
   }
 }
 
+TEST_CASE("without a home there is no folder that others share to download to") {
+  Site site;
+  site.publish("hello\n");
+  site.places.cache.clear();
+  CHECK(contains(message_of<Error>([&] { locate_dataset("toy", site.places, site.known); }),
+                 "neither HOME nor XDG_CACHE_HOME"));
+}
+
 TEST_CASE("the package's folder comes before the cache and the network") {
   const Site site;
   std::filesystem::create_directories(site.folder / "packages/toy");

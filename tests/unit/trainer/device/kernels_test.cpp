@@ -103,6 +103,16 @@ TEST_CASE("the vectorised activations, loss and conversion equal the plain ones"
   }
 }
 
+TEST_CASE("what is no number stays none behind an activation") {
+  for (const CpuKernels* kernels : {&portable_kernels(), &best_kernels()}) {
+    std::vector<float> y(k_panel, 1.0F);
+    y[3] = NAN;
+    kernels->bias_relu(1, k_panel, std::vector<float>(k_panel).data(), y.data());
+    CHECK(std::isnan(y[3]));
+    CHECK(y[4] == 1.0F);
+  }
+}
+
 TEST_CASE("bytes become floats from 0 to 1") {
   const std::uint8_t bytes[] = {0, 51, 255};
   float floats[3];

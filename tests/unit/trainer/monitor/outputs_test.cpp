@@ -70,3 +70,27 @@ TEST_CASE("a line is made up for where the CSV file lacks it, whoever wrote the 
   outputs.line_once(LogLine{.step = 13});
   CHECK(lines() == 4);
 }
+
+TEST_CASE("a run that goes on behind a step takes later lines out of the CSV file") {
+  const TempFolder folder;
+  const std::string csv = folder / "log.csv";
+  const trainer::OutputOptions options{.progress_bar = false, .logdir = "", .csv = csv};
+  {
+    Outputs outputs(options, true);
+    for (const std::int64_t step : {100, 200, 300}) {
+      outputs.line(LogLine{.step = step});
+    }
+  }
+  const std::string before = read_file(csv);
+  Outputs outputs(options, true);
+  outputs.resume_after(300);
+  CHECK(read_file(csv) == before);
+  outputs.resume_after(150);
+  CHECK(std::count(before.begin(), before.end(), '\n') == 4);
+  const std::string after = read_file(csv);
+  CHECK(before.starts_with(after));
+  CHECK(std::count(after.begin(), after.end(), '\n') == 2);
+  outputs.resume_after(0);
+  outputs.line(LogLine{.step = 100});
+  CHECK(read_file(csv) == after);
+}

@@ -42,6 +42,20 @@ std::vector<std::string> records(const std::string& file) {
 
 TEST_CASE("CRC-32C has its known check value") { CHECK(crc32c("123456789") == 0xE3069283); }
 
+TEST_CASE("a record's CRC is rotated right by 15 bits and offset, as TensorFlow's is") {
+  CHECK(masked_crc32c("123456789") == 0xC78AB0E5);
+}
+
+TEST_CASE("a run that goes on behind a step has TensorBoard drop what comes later") {
+  const TempFolder folder;
+  TensorBoard board(folder / "logs");
+  board.forget_after(299);
+  const auto all = records(read_file(board.path()));
+  REQUIRE(all.size() == 2);
+  // field 2, varint 300; field 7, session_log: field 1, status START
+  CHECK(all[1].ends_with(std::string("\x10\xAC\x02\x3A\x02\x08\x01", 7)));
+}
+
 TEST_CASE("an event file is framed records: the version, then scalars by tag and step") {
   const TempFolder folder;
   TensorBoard board(folder / "logs");
