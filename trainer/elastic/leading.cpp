@@ -11,8 +11,8 @@
 namespace trainer {
 namespace {
 
-constexpr double k_ask_seconds = 0.5;      ///< For a door to answer while others wait.
-constexpr double k_agree_seconds = 3;      ///< For members to agree to a proposal.
+constexpr double k_ask_seconds = 0.5;              ///< For a door to answer while others wait.
+constexpr double k_agree_seconds = 3;              ///< For members to agree to a proposal.
 constexpr double k_leading_slice_seconds = 0.02;   ///< Between looks at who has come.
 constexpr double k_leading_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
 
