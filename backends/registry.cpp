@@ -1,5 +1,5 @@
 #include "backends/backend.h"
-#include "backends/kubernetes/kubeconfig.h"
+#include "backends/kubernetes/api/kubeconfig.h"
 #include "backends/kubernetes/kubernetes_backend.h"
 #include "backends/local/local_backend.h"
 #include "submit/errors.h"

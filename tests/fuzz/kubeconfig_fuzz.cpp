@@ -1,5 +1,5 @@
 // Any bytes as a kubeconfig: a context is found in it, or one line says why not.
-#include "backends/kubernetes/kubeconfig.h"
+#include "backends/kubernetes/api/kubeconfig.h"
 #include "submit/errors.h"
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The server's bytes, in two pieces: frames or a refusal, never more memory than a message may
 // have.
-#include "backends/kubernetes/web_socket_frames.h"
+#include "backends/kubernetes/api/web_socket_frames.h"
 #include "submit/errors.h"
 
 #include <cstddef>

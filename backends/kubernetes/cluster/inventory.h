@@ -1,0 +1,19 @@
+// What the cluster has: nodes, the GPUs that Pods on them asked for, and a namespace's claims.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/claims.h"
+#include "backends/kubernetes/api/api_client.h"
+
+namespace dtrain::kubernetes {
+
+/// By name. Two requests; EngineError where nodes may not be listed.
+std::vector<NodeStatus> list_nodes(ApiClient& api);
+
+/// GPUs of `node` that Pods may have.
+int allocatable_gpus(const nlohmann::json& node);
+
+/// The PersistentVolumeClaims of a namespace, by name.
+std::vector<Claim> list_claims(ApiClient& api, const std::string& namespace_name);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,29 @@
+// A command in a container, on this terminal.
+//
+// Over a WebSocket, whose binary messages begin with the byte of a channel: 0 input, 1 output,
+// 2 errors, 3 how it ended (a Status), 4 the terminal's size; 255 (v5.channel.k8s.io) says which
+// channel has ended.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/kubernetes/api/api_client.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain::kubernetes {
+
+/// Runs `command` beside a running instance, with the variables that the instance's own has, and
+/// our input, output and errors; as a terminal's, in raw mode and with its size, where input and
+/// output are one. Its exit code; 128 + signal where a signal ended us, or SIGPIPE would have: then
+/// the command and what it started get a TERM, which the API would leave running. The terminal is
+/// put back whatever happens. Throws NotFound where there is no such job, EngineError where the
+/// instance does not run, the command cannot be started, or the connection breaks.
+int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
+                const std::vector<std::string>& command);
+
+/// The exit code in the Status that ends a command. Throws EngineError with its message where the
+/// command was not run.
+int exit_code_of(const nlohmann::json& status);
+
+} // namespace dtrain::kubernetes

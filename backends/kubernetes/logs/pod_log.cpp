@@ -1,0 +1,194 @@
+#include "backends/kubernetes/logs/pod_log.h"
+
+#include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/status/status.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::milliseconds k_retry_pause{300};
+constexpr std::chrono::milliseconds k_grace_when_gone{2000};
+constexpr int k_most_failures = 5;
+constexpr std::chrono::milliseconds k_idle{60'000};
+constexpr Time k_second = 1'000'000'000;
+
+/// RFC 3339 of the second that `time` lies in.
+std::string second_text(Time time) {
+  auto seconds = static_cast<std::time_t>(time / k_second);
+  std::tm tm{};
+  gmtime_r(&seconds, &tm);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", tm.tm_year + 1900, tm.tm_mon + 1,
+                     tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+}
+
+} // namespace
+
+PodLog::PodLog(ApiClient& api, LogMerge& merge, const json& pod, PodLogQuery query)
+    : api_(api), merge_(merge), query_(query),
+      path_(fmt::format("{}/{}/log", pods_path(text_at(pod, "metadata/namespace")),
+                        text_at(pod, "metadata/name"))),
+      key_(text_at(pod, "metadata/uid")), instance_(instance_of(pod)) {
+  merge_.open(key_, instance_, LogMerge::Clock::now());
+  update(pod);
+}
+
+PodLog::~PodLog() {
+  if (streaming_) {
+    api_.http().close(stream_);
+  }
+}
+
+void PodLog::update(const json& pod) {
+  container_ = telling_container(pod);
+  for (const char* list : {"status/initContainerStatuses", "status/containerStatuses"}) {
+    for (const json& status : member(pod, list)) {
+      if (text_at(status, "name") == container_) {
+        const json& state = member(status, "state");
+        started_ = started_ || state.contains("running") || state.contains("terminated");
+        ended_ = ended_ || state.contains("terminated");
+      }
+    }
+  }
+  std::string phase = text_at(pod, "status/phase");
+  ended_ = ended_ || phase == "Succeeded" || phase == "Failed";
+}
+
+void PodLog::pod_is_gone() {
+  if (!give_up_at_) {
+    ended_ = true;
+    give_up_at_ = LogMerge::Clock::now() + k_grace_when_gone;
+  }
+}
+
+void PodLog::finish(std::string lost) {
+  lost_ = std::move(lost);
+  done_ = true;
+  if (streaming_) {
+    api_.http().close(stream_);
+    streaming_ = false;
+  }
+  merge_.close(key_);
+}
+
+void PodLog::open() {
+  Query query = {{"container", container_}, {"timestamps", "true"}};
+  if (query_.follow && !ended_) {
+    query.emplace_back("follow", "true");
+  }
+  if (last_time_ != 0) {
+    query.emplace_back("sinceTime", second_text(last_time_));
+    skip_at_last_time_ = given_at_last_time_;
+  } else {
+    if (query_.tail >= 0) {
+      query.emplace_back("tailLines", std::to_string(query_.tail));
+    }
+    if (query_.since != 0) {
+      query.emplace_back("sinceTime", second_text(query_.since));
+    }
+  }
+  partial_line_.clear();
+  read_after_end_ = ended_;
+  streaming_ = true;
+  HttpRequest request = api_.request("GET", path_, query);
+  request.accept = "*/*";
+  stream_ = api_.http().open(request, {[this](std::string_view bytes) { return on_bytes(bytes); },
+                                       [this](const HttpResponse& response) { on_end(response); }});
+}
+
+bool PodLog::on_bytes(std::string_view bytes) {
+  // Only what has no end yet is kept: of a thousand Pods, buffers would add up.
+  for (std::size_t end = 0; (end = bytes.find('\n')) != std::string_view::npos;
+       bytes.remove_prefix(end + 1)) {
+    const std::string_view rest = bytes.substr(0, end);
+    if (partial_line_.empty()) {
+      on_line(rest);
+    } else {
+      on_line(std::exchange(partial_line_, {}).append(rest));
+    }
+  }
+  partial_line_ += bytes;
+  return true;
+}
+
+void PodLog::on_line(std::string_view line) {
+  std::size_t space = std::min(line.find(' '), line.size());
+  Time time = parse_time(line.substr(0, space));
+  if (time == 0) { // The API's own words in the stream, or a line that has no time.
+    time = last_time_;
+    space = static_cast<std::size_t>(-1);
+  }
+  // A stream that was opened again begins with what was given before.
+  if (time < last_time_ || (query_.since != 0 && time < query_.since)) {
+    return;
+  }
+  if (time == last_time_ && skip_at_last_time_ > 0) {
+    --skip_at_last_time_;
+    return;
+  }
+  given_at_last_time_ = time == last_time_ ? given_at_last_time_ + 1 : 1;
+  skip_at_last_time_ = time == last_time_ ? skip_at_last_time_ : 0;
+  last_time_ = time;
+  std::string text(line.substr(std::min(space + 1, line.size())));
+  merge_.add(key_, time, std::move(text), LogMerge::Clock::now());
+}
+
+void PodLog::on_end(const HttpResponse& response) {
+  streaming_ = false;
+  ApiResult result{response.status, json::parse(response.body, nullptr, false)};
+  bool in_order = response.status == k_ok && response.error.empty();
+  if (in_order && (read_after_end_ || !query_.follow)) {
+    if (!partial_line_.empty()) {
+      on_line(std::exchange(partial_line_, {}));
+    }
+    finish();
+  } else if (response.status == k_not_found) {
+    finish();
+  } else if (response.status == k_forbidden) {
+    refused_ = result.message();
+    finish();
+  } else if (!in_order && (ended_ || !query_.follow) && ++failures_ >= k_most_failures) {
+    finish(fmt::format("the log of {} cannot be read: {}", instance_,
+                       response.status == 0 ? printable(response.error) : result.message()));
+  } else {
+    // Broken off, the server restarts, or the container has ended and its status is on the way:
+    // wait for that, then read the rest.
+    retry_at_ = LogMerge::Clock::now() + k_retry_pause;
+  }
+}
+
+void PodLog::tend() {
+  if (!refused_.empty()) {
+    throw EngineError(fmt::format("{}: {} (to read logs, `get` on pods/log is needed)",
+                                  api_.access().server.url, refused_));
+  }
+  if (done_) {
+    return;
+  }
+  const bool is_late = give_up_at_ && LogMerge::Clock::now() >= *give_up_at_;
+  const bool never_ran = !streaming_ && !started_ && (ended_ || !query_.follow);
+  if (is_late || never_ran) {
+    finish();
+  } else if (!streaming_ && started_ && LogMerge::Clock::now() >= retry_at_) {
+    open();
+  }
+}
+
+std::chrono::milliseconds PodLog::next_tend() const {
+  if (done_ || (!give_up_at_ && (streaming_ || !started_))) {
+    return k_idle;
+  }
+  auto next = give_up_at_ && streaming_ ? *give_up_at_ : retry_at_;
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(next - LogMerge::Clock::now());
+  return std::max(left, std::chrono::milliseconds{0});
+}
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,74 @@
+// One Pod's log as a stream of the API, cut into lines, continued where it broke.
+#pragma once
+
+#include "backends/kubernetes/api/api_client.h"
+#include "backends/kubernetes/logs/log_merge.h"
+
+#include <optional>
+#include <string>
+
+namespace dtrain::kubernetes {
+
+/// What is asked of each Pod's log.
+struct PodLogQuery {
+  bool follow = false;
+  std::int64_t tail = -1;
+  Time since = 0;
+};
+
+class PodLog {
+ public:
+  /// `pod` as the API gives it. Its lines go to `merge` under the Pod's uid.
+  PodLog(ApiClient& api, LogMerge& merge, const nlohmann::json& pod, PodLogQuery query);
+  ~PodLog();
+  PodLog(const PodLog&) = delete;
+  PodLog& operator=(const PodLog&) = delete;
+
+  /// The Pod as it is now: its container runs, has ended, or the Pod is gone.
+  void update(const nlohmann::json& pod);
+  void pod_is_gone();
+
+  /// Opens the stream when there is something to read, and again after it broke. To be called
+  /// after each HttpClient::run_once(). Throws EngineError where the API refuses the log.
+  void tend();
+
+  /// All that there will be has been given.
+  bool done() const { return done_; }
+
+  /// Why some of it could not be had (a lost node); empty: all was.
+  const std::string& lost() const { return lost_; }
+
+  std::chrono::milliseconds next_tend() const;
+
+ private:
+  void open();
+  void finish(std::string lost = {});
+  bool on_bytes(std::string_view bytes);
+  void on_line(std::string_view line);
+  void on_end(const HttpResponse& response);
+
+  ApiClient& api_;
+  LogMerge& merge_;
+  PodLogQuery query_;
+  std::string path_;
+  std::string container_;
+  std::string key_;
+  std::string partial_line_;
+  HttpClient::StreamId stream_ = 0;
+  Time last_time_ = 0; // Of the last line given; a reopened stream starts within its second.
+  int given_at_last_time_ = 0;
+  int skip_at_last_time_ = 0;
+  bool streaming_ = false;
+  bool started_ = false;        // The container runs or has run.
+  bool ended_ = false;          // It has ended.
+  bool read_after_end_ = false; // The open stream was opened when it had ended: it is complete.
+  bool done_ = false;
+  std::string instance_;
+  std::string refused_;
+  std::string lost_;
+  int failures_ = 0;                                      // In a row.
+  std::optional<LogMerge::Clock::time_point> give_up_at_; // The Pod is gone: its stream may hang.
+  LogMerge::Clock::time_point retry_at_;
+};
+
+} // namespace dtrain::kubernetes

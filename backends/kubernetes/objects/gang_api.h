@@ -1,0 +1,35 @@
+// By which of a cluster's APIs a job starts whole, and waits in a queue.
+//
+//   --queue=Q                            Kueue admits the job: label kueue.x-k8s.io/queue-name, and
+//                                        the job is made suspended, for Kueue to resume
+//   --scheduler=volcano [--gang]         Volcano: a PodGroup of scheduling.volcano.sh/v1beta1, in
+//         [--queue=Q]                    its queue Q
+//   --scheduler=OTHER --gang             coscheduling (scheduler-plugins): a PodGroup of
+//                                        scheduling.x-k8s.io/v1alpha1
+//   --gang                               Volcano, where the cluster has it
+//
+// What an object is made of is known from the job alone; that the cluster has its API is asked
+// before anything is created.
+#pragma once
+
+#include "submit/job_spec.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain::kubernetes {
+
+inline constexpr const char* k_volcano = "volcano";
+
+enum class GangApi { none, volcano, coscheduling };
+
+/// Whose PodGroup the job has.
+GangApi gang_api(const JobSpec& job);
+
+/// Kueue's, and not Volcano's.
+bool in_kueue(const JobSpec& job);
+
+/// --gang says nothing of by whom: the cluster is asked.
+bool chooses_scheduler(const JobSpec& job);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,30 @@
+// What only a job's Secret may hold: variables, files and keys.
+#pragma once
+
+#include "backends/backend.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dtrain::kubernetes {
+
+/// Variables of --env-file and --secret, and the names of those secrets that the cluster keeps,
+/// since this machine does not.
+struct JobSecrets {
+  std::vector<std::string> env; ///< KEY=VALUE
+  std::vector<std::string> of_cluster;
+};
+
+/// Reads this machine's files. Throws UsageError naming flag, file and line.
+JobSecrets read_secrets(const JobSpec& job);
+
+/// The Secret's contents by key: `environment` as a shell's exports, `git-token`, the keys of
+/// buckets, and the files of --config-file. Reads this machine's files; throws UsageError naming
+/// the flag.
+std::map<std::string, std::string> secret_contents(const Plan& plan);
+
+/// The same with *** for every content, for the plan.
+std::map<std::string, std::string> shown_contents(const JobSpec& job, const JobSecrets& secrets);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,28 @@
+// From a job to the objects that submit() creates. Pure.
+//
+// What the plan cannot hold, since it is known only once the API has answered, submit() adds: the
+// other objects' ownerReferences to the Job, and the Secret's random token.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/kubernetes/render/job_secrets.h"
+
+#include <string>
+
+namespace dtrain::kubernetes {
+
+/// Names of the Plan's documents; job.yaml comes first, as the others' owner.
+inline constexpr const char* k_job_document = "job.yaml";
+inline constexpr const char* k_config_document = "configmap.yaml";
+inline constexpr const char* k_secret_document = "secret.yaml";
+inline constexpr const char* k_group_document = "podgroup.yaml";
+
+/// The ConfigMap's key of the job itself, as a job file.
+inline constexpr const char* k_spec_key = "job.yaml";
+
+/// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,
+/// a toleration or mount that cannot be read, an environment variable without a name.
+Plan render_plan(const JobSpec& job, const Templates& templates = {},
+                 const JobSecrets& secrets = {});
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,222 @@
+#include "backends/kubernetes/render/scripts.h"
+
+#include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/render/job_data.h"
+#include "backends/kubernetes/render/template_data.h"
+#include "backends/kubernetes/render/volumes.h"
+#include "backends/support/code/code.h"
+#include "submit/bucket.h"
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
+#include "submit/text/base64.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_trainer_program = "dtrain-trainer";
+
+/// Variables that the script derives from the Pod, not from the job.
+const std::set<std::string, std::less<>> k_own_variables = {
+    "RANK",           "NODE_RANK",        "GROUP_RANK",          "ROLE_RANK",
+    "TF_CONFIG",      "PET_NODE_RANK",    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN", "DTRAIN_RESTART_COUNT"};
+
+std::vector<std::string> program_of(const JobSpec& job) {
+  std::vector<std::string> program = job.command;
+  if (job.runs_bundled_trainer()) {
+    program.insert(program.begin(), k_trainer_program);
+  }
+  return program;
+}
+
+std::string worker_script(const JobSpec& job, const Templates& templates) {
+  return render_document(templates, "worker.sh",
+                         {{"launcher_host", gang_of(job).ranks.at(0).host},
+                          {"user_environment", user_environment(job)}});
+}
+
+/// For the workers alone: other hosts are reached as ever.
+std::string ssh_config(const JobSpec& job) {
+  return fmt::format("Host {}-*\n"
+                     "  Port 2222\n"
+                     "  IdentityFile /etc/dtrain-ssh/key\n"
+                     "  IdentitiesOnly yes\n"
+                     "  UserKnownHostsFile /etc/dtrain-ssh/known-hosts\n"
+                     "  GlobalKnownHostsFile /dev/null\n"
+                     "  StrictHostKeyChecking yes\n"
+                     "  BatchMode yes\n"
+                     "  LogLevel ERROR\n"
+                     "  ServerAliveInterval 15\n",
+                     role_job_name(job.name, k_worker_role));
+}
+
+/// How many ranks are in the Jobs before this group's.
+int ranks_before(const GangPlace& gang, const RoleGroup& group) {
+  const auto first = std::find_if(gang.ranks.begin(), gang.ranks.end(), [&](const auto& rank) {
+    return rank.role == group.roles[0].name;
+  });
+  return static_cast<int>(first - gang.ranks.begin());
+}
+
+/// The roles that --role-sequence starts before this one.
+std::vector<std::string> roles_before(const JobSpec& job, const std::string& role) {
+  if (job.role_sequence.empty()) {
+    return {};
+  }
+  std::vector<std::string> order = role_start_order(job);
+  order.erase(std::find(order.begin(), order.end(), role), order.end());
+  return order;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+} // namespace
+
+GangPlace gang_of(const JobSpec& job) {
+  GangPlace gang;
+  gang.job_name = job.name;
+  gang.namespace_name = job.namespace_name;
+  gang.hostfile_path = k_hostfile_path;
+  gang.max_restarts = job.max_restarts;
+  gang.master_port = k_master_port;
+  const bool launched = has_launcher(job);
+  for (const RoleGroup& group : role_groups(job)) {
+    const std::string owner = pod_owner_name(job, group.name);
+    int place = 0;
+    for (const Role& role : group.roles) {
+      for (int index = 0; index < role.replicas; ++index, ++place) {
+        std::string host = fmt::format("{}-{}.{}", owner, place, job.name);
+        if (!role.runs_command) {
+          gang.launcher_hosts.push_back(std::move(host));
+          continue;
+        }
+        gang.ranks.push_back({.role = role.name,
+                              .index = index,
+                              .host = std::move(host),
+                              .port = role.port == 0 ? k_tf_port : role.port});
+      }
+    }
+  }
+  gang.torchrun_nproc = job.nproc_per_node;
+  gang.launcher_slots = launched ? slots_per_worker(job) : 0;
+  gang.master_addr = launched ? gang.launcher_hosts.at(0) : gang.ranks.at(0).host;
+  return gang;
+}
+
+std::string start_script(const JobSpec& job, const RoleGroup& group, const Templates& templates) {
+  GangPlace gang = gang_of(job);
+  json data;
+  data["roles"] = json::array();
+  const int before = ranks_before(gang, group);
+  int first = before;
+  for (const Role& role : group.roles) {
+    json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
+    own["before_rank_0"] = contains(roles_before(job, gang.ranks.at(0).role), role.name);
+    own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
+    own["environment"] = json::array();
+    for (const auto& [name, value] : rank_env(gang, first)) {
+      if (!k_own_variables.contains(name)) {
+        own["environment"].push_back({{"name", name}, {"value", value}});
+      }
+    }
+    // The TF_CONFIGs of a role differ in the task's index alone.
+    std::string config = tf_config(gang, first);
+    constexpr std::string_view k_index = "\"index\":0";
+    std::size_t after = config.rfind(k_index) + k_index.size();
+    own["tf_config"] = section(role.name != k_launcher, {{"head", config.substr(0, after - 1)},
+                                                         {"tail", config.substr(after)}});
+    data["roles"].push_back(std::move(own));
+    first += role.replicas;
+  }
+
+  data["user_environment"] = user_environment(job);
+  data["has_launcher"] = has_launcher(job);
+  data["watched"] = json::array(); // The ranks, by roles that have a Job without any.
+  for (auto rank = gang.ranks.begin(); rank != gang.ranks.begin() + before; ++rank) {
+    if (is_ranked_role(rank->role)) {
+      data["watched"].push_back({{"host", rank->host}});
+    }
+  }
+  data["before"] = before;
+  data["has_watched"] = !group.roles[0].ranked && !has_launcher(job);
+  data["command"] = json::array();
+  for (const std::string& word : program_of(job)) {
+    data["command"].push_back({{"word", word}});
+  }
+  return render_document(templates, "start.sh", data);
+}
+
+std::string sequence_script(const JobSpec& job, const RoleGroup& group,
+                            const Templates& templates) {
+  const GangPlace gang = gang_of(job);
+  int first = ranks_before(gang, group);
+  json data = {{"before", first}, {"roles", json::array()}};
+  for (const Role& role : group.roles) {
+    const std::vector<std::string> before = roles_before(job, role.name);
+    json own = {{"first", first}, {"end", first + role.replicas}, {"earlier", json::array()}};
+    for (const auto& rank : gang.ranks) {
+      if (contains(before, rank.role)) {
+        own["earlier"].push_back({{"host", rank.host}});
+      }
+    }
+    data["roles"].push_back(std::move(own));
+    first += role.replicas;
+  }
+  return render_document(templates, "sequence.sh", data);
+}
+
+json config_data(const JobSpec& job, const Templates& templates) {
+  json data = {{"name", job.name},
+               {"namespace", job.namespace_name},
+               {"job", write_job_yaml(job)},
+               {"hostfile", hostfile_text(gang_of(job))},
+               {"texts", json::array()},
+               {"binaries", json::array()},
+               {"launcher", has_launcher(job)}};
+  const auto add = [&](const std::string& key, const std::string& script) {
+    if (is_utf8(script)) {
+      data["texts"].push_back({{"key", key}, {"text", script}});
+    } else {
+      data["binaries"].push_back({{"key", key}, {"base64", base64_encode(script)}});
+    }
+  };
+  for (const RoleGroup& group : role_groups(job)) {
+    if (group.roles[0].runs_command) { // Others run worker.sh.
+      add(script_name(group), start_script(job, group, templates));
+    }
+    if (!job.role_sequence.empty()) {
+      add(sequence_script_name(group), sequence_script(job, group, templates));
+    }
+  }
+  if (job.sync_mode == "git") {
+    const auto [url, ref] = split_ref(job.sync_source);
+    add("code.sh", render_document(templates, "code.sh",
+                                   {{"folder", code_folder(job)}, {"url", url}, {"ref", ref}}));
+  } else if (job.sync_mode == "local") {
+    add("code.sh", render_document(templates, "unpack.sh", {{"folder", code_folder(job)}}));
+  }
+  if (!buckets_of(job).empty()) {
+    add("data.sh", render_document(templates, "data.sh", json::object()));
+  }
+  if (has_launcher(job)) {
+    add("worker.sh", worker_script(job, templates));
+    data["launcher_script"] =
+        render_document(templates, "launcher.sh", {{"max_restarts", job.max_restarts}});
+    data["ssh_config"] = ssh_config(job);
+    data["deepspeed"] = builtin_template("local/deepspeed.sh").text;
+  }
+  data["has_binaries"] = !data["binaries"].empty();
+  return data;
+}
+
+} // namespace dtrain::kubernetes

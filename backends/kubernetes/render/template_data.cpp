@@ -1,0 +1,50 @@
+#include "backends/kubernetes/render/template_data.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace dtrain::kubernetes {
+
+using nlohmann::json;
+
+json section(bool shown, const json& content) {
+  auto list = json::array();
+  if (shown) {
+    list.push_back(content);
+  }
+  return list;
+}
+
+std::pair<std::string, std::string> key_value(const std::string& text, const char* flag) {
+  std::size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) {
+    throw UsageError(fmt::format("{}={}: KEY=VALUE is expected", flag, printable(text)));
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+json pairs(const std::vector<std::string>& texts, const char* flag) {
+  auto list = json::array();
+  for (const std::string& text : texts) {
+    auto [key, value] = key_value(text, flag);
+    list.push_back({{"key", key}, {"value", value}});
+  }
+  return list;
+}
+
+json user_environment(const JobSpec& job) {
+  auto variables = json::array();
+  for (const std::string& variable : job.env) {
+    auto [name, value] = key_value(variable, "--env");
+    variables.push_back({{"name", name}, {"value", value}});
+  }
+  return variables;
+}
+
+std::string render_document(const Templates& templates, const std::string& name, const json& data) {
+  return fill_template(templates, "kubernetes/" + name, data);
+}
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,29 @@
+// A job's objects as the cluster has them now.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/kubernetes/api/api_client.h"
+#include "backends/kubernetes/status/status.h"
+
+namespace dtrain::kubernetes {
+
+[[noreturn]] void throw_no_such_job(const JobRef& ref);
+
+/// dtrain's, not another tool's.
+bool is_ours(const nlohmann::json& object);
+
+/// The Job. NotFound where there is none.
+nlohmann::json read_job(ApiClient& api, const JobRef& ref);
+
+/// The JobSet of that name, or the one that a TrainJob will have; null where there is neither, or
+/// no such API, or it is not for us.
+nlohmann::json read_set(ApiClient& api, const JobRef& ref);
+
+/// The Jobs, their Pods, and the events about them where these could say why it waits: 2 requests
+/// at once, or 3. NotFound where there is no such job.
+JobObjects read_objects(ApiClient& api, const JobRef& ref);
+
+/// The failed rank's last lines, into the status of a failed job.
+void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status);
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,244 @@
+#include "backends/kubernetes/status/reasons.h"
+
+#include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/objects/trainjob.h"
+#include "backends/kubernetes/status/kueue.h"
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+// The scheduler's words, from 1.33 on: a node that would do if nothing else were on it has no
+// victims for this Pod; one that would not do even then makes preemption no help.
+constexpr std::string_view k_taken = "No preemption victims found";
+constexpr std::string_view k_unfit = "Preemption is not helpful";
+constexpr std::string_view k_claims = " no new claims to deallocate";
+constexpr std::string_view k_preemption = " preemption: ";
+// Volcano's, of a Pod that would fit while its gang does not, and of one that does not.
+constexpr std::string_view k_fits = "Schedulable";
+constexpr std::string_view k_gang = "pod group is not ready";
+constexpr const char* k_sequence = "sequence"; ///< The init container of job.yaml.
+
+/// Waiting reasons that pass by themselves.
+bool is_ordinary_wait(const std::string& reason) {
+  return reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing";
+}
+
+/// `what` of the first rank, and how many others say the same.
+std::string about(const json& pod, std::size_t others, const std::string& what) {
+  return others == 0 ? fmt::format("{}: {}", instance_of(pod), what)
+                     : fmt::format("{} and {} more: {}", instance_of(pod), others, what);
+}
+
+/// The first Pod for which `say` gives words, with the number of others that say anything.
+template <typename Say>
+std::string first_of(const JobObjects& objects, Say say) {
+  const json* first = nullptr;
+  std::string words;
+  std::size_t others = 0;
+  for (const json* pod : latest_pods(objects)) {
+    std::string text = pod == nullptr ? std::string() : say(*pod);
+    if (text.empty()) {
+      continue;
+    }
+    if (first == nullptr) {
+      first = pod;
+      words = text;
+    } else {
+      ++others;
+    }
+  }
+  return first == nullptr ? std::string() : about(*first, others, words);
+}
+
+bool is_about_image(const std::string& reason) {
+  return reason == "InvalidImageName" || reason == "RegistryUnavailable" ||
+         reason.find("ImagePull") != std::string::npos ||
+         reason.find("ErrImage") != std::string::npos ||
+         reason.find("ImageInspect") != std::string::npos;
+}
+
+std::string container_wait(const json& pod) {
+  for (const char* list : {"status/initContainerStatuses", "status/containerStatuses"}) {
+    for (const json& status : member(pod, list)) {
+      std::string reason = text_at(status, "state/waiting/reason");
+      if (!is_ordinary_wait(reason)) {
+        std::string message = text_at(status, "state/waiting/message");
+        return (is_about_image(reason) ? "the image cannot be had: " : "") +
+               (message.empty() ? reason : fmt::format("{}: {}", reason, message));
+      }
+    }
+  }
+  return {};
+}
+
+/// Init containers that end by themselves say why in their logs; this one waits for other Pods.
+std::string sequence_wait(const json& pod) {
+  for (const json& status : member(pod, "status/initContainerStatuses")) {
+    if (text_at(status, "name") == k_sequence && member(status, "state").contains("running")) {
+      return "it waits for the roles that --role-sequence starts before it";
+    }
+  }
+  return {};
+}
+
+std::string unschedulable(const json& pod) {
+  const json& scheduled = condition(pod, "PodScheduled");
+  if (text_at(scheduled, "status") != "False") {
+    return {};
+  }
+  const std::string message = text_at(scheduled, "message");
+  constexpr const char* k_no_gang = "the gang does not fit whole yet";
+  if (text_at(scheduled, "reason") == k_fits) {
+    return k_no_gang;
+  }
+  if (message.starts_with(k_gang)) {
+    return fmt::format("{}: {}", k_no_gang, message);
+  }
+  const char* kind = "";
+  if (text_at(scheduled, "reason") != "Unschedulable") {
+    kind = "it is held back: "; // SchedulingGated, or another scheduler's words
+  } else if (message.find("ersistentvolumeclaim") != std::string::npos ||
+             message.find("PersistentVolumeClaim") != std::string::npos) {
+    kind = "a volume is not there: ";
+  } else if (message.find(k_taken) != std::string::npos) {
+    kind = "the cluster is busy: ";
+  } else if (message.find(k_unfit) != std::string::npos) {
+    kind = "no node matches: ";
+  }
+  // What the scheduler tried besides is no reason.
+  const std::size_t end = std::min(message.find(k_claims), message.find(k_preemption));
+  return kind + fmt::format("{}: {}", text_at(scheduled, "reason"), message.substr(0, end));
+}
+
+/// Kubernetes' own scheduler looks at every Pod at once.
+std::string unseen(const json& pod) {
+  const std::string scheduler = text_at(pod, "spec/schedulerName");
+  const bool waits = text_at(pod, "status/phase") == "Pending" &&
+                     text_at(pod, "spec/nodeName").empty() &&
+                     condition(pod, "PodScheduled").is_null() && !scheduler.empty() &&
+                     scheduler != "default-scheduler";
+  return waits ? fmt::format("scheduler {} has not looked at it yet (is it running?)", scheduler)
+               : std::string();
+}
+
+std::string lost_node(const json& pod) {
+  const json& ready = condition(pod, "Ready");
+  bool unreachable =
+      text_at(ready, "reason") == "NodeStatusUnknown" ||
+      text_at(pod, "status/reason") == "NodeLost" || text_at(pod, "status/phase") == "Unknown" ||
+      text_at(condition(pod, "DisruptionTarget"), "reason") == "DeletionByTaintManager";
+  return unreachable ? fmt::format("node {} is lost", text_at(pod, "spec/nodeName"))
+                     : std::string();
+}
+
+/// The message of the latest event about one of `uids` with one of `reasons`, seen `at_least`
+/// times.
+std::string latest_event(const JobObjects& objects, const std::set<std::string>& uids,
+                         const std::set<std::string>& reasons, int at_least = 1) {
+  const json* latest = nullptr;
+  std::string latest_time;
+  for (const ObjectPtr& shared : objects.events) {
+    const json& event = *shared;
+    if (!uids.contains(text_at(event, "involvedObject/uid")) ||
+        !reasons.contains(text_at(event, "reason")) || number_at(event, "count", 1) < at_least) {
+      continue;
+    }
+    std::string time = text_at(event, "lastTimestamp");
+    if (time.empty()) {
+      time = text_at(event, "metadata/creationTimestamp");
+    }
+    if (latest == nullptr || time >= latest_time) {
+      latest = &event;
+      latest_time = time;
+    }
+  }
+  return latest == nullptr
+             ? std::string()
+             : fmt::format("{}: {}", text_at(*latest, "reason"), text_at(*latest, "message"));
+}
+
+} // namespace
+
+std::string why_pending(const JobObjects& objects) {
+  std::string reason =
+      is_suspended(objects.job) || is_suspended(objects.lead) ? why_suspended(objects) : "";
+  if (reason.empty() && is_to_be(objects.set)) {
+    reason = latest_event(objects, {text_at(objects.set, "metadata/uid")},
+                          {"TrainJobResourcesCreationFailed"});
+    if (reason.empty()) {
+      reason =
+          "Kubeflow Trainer has made no JobSet of its TrainJob yet: is its controller running?";
+    }
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, container_wait);
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, unschedulable);
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, unseen);
+  }
+  if (reason.empty()) {
+    auto pods = latest_pods(objects);
+    if (std::find(pods.begin(), pods.end(), nullptr) != pods.end()) {
+      std::set<std::string> uids;
+      for (const json* job : jobs_of(objects)) {
+        uids.insert(text_at(*job, "metadata/uid"));
+      }
+      reason = latest_event(objects, uids, {"FailedCreate"});
+      if (reason.find("exceeded quota") != std::string::npos) {
+        reason = "the namespace's quota is used up: " + reason;
+      } else if (reason.find("failed quota") != std::string::npos) {
+        reason = "the namespace's quota demands that requests and limits be given: " + reason;
+      }
+    }
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, [&](const json& pod) {
+      // The kubelet tries again within a second: the first failure is often the last.
+      constexpr int k_tries = 2;
+      bool waits = text_at(pod, "status/phase") == "Pending";
+      const std::string event =
+          waits ? latest_event(objects, {text_at(pod, "metadata/uid")},
+                               {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"},
+                               k_tries)
+                : std::string();
+      return (event.starts_with("FailedMount") || event.starts_with("FailedAttachVolume")
+                  ? "a volume cannot be mounted: "
+                  : "") +
+             event;
+    });
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, lost_node);
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, sequence_wait);
+  }
+  return printable(reason);
+}
+
+std::string why_failed(const JobObjects& objects) {
+  for (const json* job : jobs_of(objects)) {
+    for (const char* type : {"Failed", "FailureTarget"}) {
+      const json& failed = condition(*job, type);
+      if (text_at(failed, "status") == "True") {
+        return printable(
+            fmt::format("{}: {}", text_at(failed, "reason"), text_at(failed, "message")));
+      }
+    }
+  }
+  return {};
+}
+
+} // namespace dtrain::kubernetes

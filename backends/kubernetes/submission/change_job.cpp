@@ -1,0 +1,166 @@
+#include "backends/kubernetes/submission/change_job.h"
+
+#include "backends/kubernetes/objects/gang_api.h"
+#include "backends/kubernetes/objects/jobset.h"
+#include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/objects/trainjob.h"
+#include "backends/kubernetes/objects/yaml_json.h"
+#include "backends/kubernetes/render/render.h"
+#include "backends/kubernetes/status/kueue.h"
+#include "backends/kubernetes/status/read_job.h"
+#include "backends/kubernetes/status/status.h"
+#include "backends/support/user/template_files.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+
+#include <fmt/format.h>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_suspend_manager = "dtrain-suspend";
+constexpr const char* k_scale_manager = "dtrain-scale";
+
+/// The job, which must not have ended.
+JobObjects living_job(ApiClient& api, const JobRef& ref) {
+  JobObjects objects = read_objects(api, ref);
+  const JobSummary summary = summarize(objects);
+  if (is_final(summary.phase)) {
+    throw UsageError(fmt::format("job {} has ended ({}): there is nothing to change", ref.name,
+                                 phase_name(summary.phase)));
+  }
+  return objects;
+}
+
+/// `object`'s identity with nothing else. The uid makes the apply fail where it was deleted
+/// meanwhile, instead of making it anew.
+json identity_of(const json& object, const std::string& version, const char* kind) {
+  return {{"apiVersion", version},
+          {"kind", kind},
+          {"metadata",
+           {{"name", object["metadata"]["name"]},
+            {"namespace", object["metadata"]["namespace"]},
+            {"uid", object["metadata"]["uid"]}}}};
+}
+
+std::string path_of(const json& job) {
+  return fmt::format("{}/{}", jobs_path(text_at(job, "metadata/namespace")),
+                     escape_url(text_at(job, "metadata/name")));
+}
+
+std::string config_path_of(const JobRef& ref) {
+  return fmt::format("/api/v1/namespaces/{}/configmaps/{}", escape_url(ref.namespace_name),
+                     escape_url(ref.name));
+}
+
+JobSpec spec_in(const json& config, const JobRef& ref, const char* verb) {
+  const std::string text = text_at(config, "data/" + std::string(k_spec_key));
+  if (text.empty()) {
+    throw UsageError(fmt::format("job {} keeps no description of itself: it was submitted by an "
+                                 "older dtrain and cannot be {}",
+                                 ref.name, verb));
+  }
+  return read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
+}
+
+json document_of(const Plan& plan, std::string_view name) {
+  for (const Plan::Document& document : plan.documents) {
+    if (document.name == name) {
+      return yaml_documents(document.text, document.name).at(0);
+    }
+  }
+  throw Error(fmt::format("the plan has no {}", name));
+}
+
+/// How many of the job's Pods start together.
+void change_group(ApiClient& api, const json& group) {
+  const std::string path =
+      fmt::format("/apis/{}/namespaces/{}/podgroups/{}", text_at(group, "apiVersion"),
+                  escape_url(text_at(group, "metadata/namespace")),
+                  escape_url(text_at(group, "metadata/name")));
+  api.must(api.merge(path, {{"spec", {{"minMember", group["spec"]["minMember"]}}}}));
+}
+
+} // namespace
+
+void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
+  const JobObjects objects = living_job(api, ref);
+  if (!queue_of(objects).empty()) {
+    set_active(api, objects, !suspended);
+    return;
+  }
+  if (is_of_trainjob(objects.set)) { // Whose controller would undo a change of the JobSet's.
+    api.must(api.merge(trainjob_path(ref), {{"spec", {{"suspend", suspended}}}}));
+    return;
+  }
+  if (!objects.set.is_null()) {
+    json change =
+        identity_of(objects.set, fmt::format("{}/{}", k_jobset_group, k_jobset_version), "JobSet");
+    change["spec"] = {{"suspend", suspended}};
+    api.must(api.apply(jobset_path(ref), change, k_suspend_manager));
+    return;
+  }
+  for (const json* job : jobs_of(objects)) {
+    json change = identity_of(*job, "batch/v1", "Job");
+    change["spec"] = {{"suspend", suspended}};
+    api.must(api.apply(path_of(*job), change, k_suspend_manager));
+  }
+}
+
+void end_jobs(ApiClient& api, const JobList& jobs) {
+  for (const json* job : jobs) {
+    api.call(api.merge(path_of(*job), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
+  }
+}
+
+void end_left_over(ApiClient& api, const JobObjects& objects) {
+  if (objects.set.is_null()) {
+    end_jobs(api, left_over(objects));
+  }
+}
+
+void scale_job(ApiClient& api, const JobRef& ref, int workers) {
+  const JobObjects objects = living_job(api, ref);
+  if (!objects.set.is_null()) {
+    throw UsageError(fmt::format("job {} is a JobSet, whose Jobs keep their size: it cannot be "
+                                 "scaled",
+                                 ref.name));
+  }
+  const json& job = objects.job;
+  const std::string config_path = config_path_of(ref);
+  const json config = api.must(api.request("GET", config_path));
+  JobSpec spec = spec_in(config, ref, "scaled");
+  if (job_roles(spec).back().name != k_worker) {
+    throw UsageError(fmt::format("job {} has other roles behind its workers, whose places would "
+                                 "move: it cannot be scaled",
+                                 ref.name));
+  }
+  spec.workers = workers;
+  const Plan plan = render_plan(resolve(spec), read_templates(spec, template_folder()));
+  const json rendered = document_of(plan, k_config_document);
+  json change = identity_of(config, "v1", "ConfigMap");
+  for (const char* key : {"data", "binaryData"}) {
+    if (rendered.contains(key)) {
+      change[key] = rendered[key];
+    }
+  }
+  // More ranks must find the new environment; fewer may leave the old one a moment longer.
+  api.must(api.apply(config_path, change, k_scale_manager));
+  if (gang_api(spec) != GangApi::none) {
+    change_group(api, document_of(plan, k_group_document));
+  }
+  change = identity_of(job, "batch/v1", "Job");
+  const json counts = document_of(plan, k_job_document);
+  change["spec"] = {{"completions", counts["spec"]["completions"]},
+                    {"parallelism", counts["spec"]["parallelism"]}};
+  api.must(api.apply(job_path(ref), change, k_scale_manager));
+}
+
+JobSpec submitted_spec(ApiClient& api, const JobRef& ref) {
+  read_job(api, ref); // Whose absence is told in a job's words.
+  return spec_in(api.must(api.request("GET", config_path_of(ref))), ref, "cloned");
+}
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,311 @@
+#include "backends/kubernetes/submission/submission.h"
+
+#include "backends/kubernetes/objects/jobset.h"
+#include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/objects/trainjob.h"
+#include "backends/kubernetes/objects/yaml_json.h"
+#include "backends/kubernetes/render/job_secrets.h"
+#include "backends/kubernetes/render/render.h"
+#include "backends/kubernetes/status/read_job.h"
+#include "backends/kubernetes/submission/code_parts.h"
+#include "backends/kubernetes/submission/prerequisites.h"
+#include "backends/kubernetes/submission/ssh_key.h"
+#include "backends/support/os/random.h"
+#include "backends/support/report.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+#include "submit/text/base64.h"
+#include "submit/text/lower_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace dtrain::kubernetes {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t k_token_bytes = 32;
+
+/// What nobody knew before: the ranks' token, and by which keys a launcher and its workers know one
+/// another.
+void add_secrets(json& secrets, bool has_launcher) {
+  secrets["token"] = random_hex(k_token_bytes);
+  if (has_launcher) {
+    const SshKey own = make_ssh_key();
+    const SshKey host = make_ssh_key();
+    secrets["ssh-key"] = own.private_text;
+    secrets["ssh-authorized-keys"] = own.public_text + "\n";
+    secrets["ssh-host-key"] = host.private_text;
+    secrets["ssh-known-hosts"] = "* " + host.public_text + "\n";
+  }
+}
+
+/// The collection that an object is created in.
+std::string collection_of(const json& object) {
+  static const std::map<std::string, std::string> k_plurals = {
+      {"Job", "jobs"},
+      {"JobSet", "jobsets"},
+      {"Service", "services"},
+      {"ConfigMap", "configmaps"},
+      {"Secret", "secrets"},
+      {"Deployment", "deployments"},
+      {"PodGroup", "podgroups"},
+      {k_trainjob, "trainjobs"},
+      {k_training_runtime, "trainingruntimes"}};
+  std::string kind = text_at(object, "kind");
+  std::string version = text_at(object, "apiVersion");
+  auto plural = k_plurals.find(kind);
+  if (plural == k_plurals.end()) {
+    throw UsageError(fmt::format(
+        "a template makes an object of kind {}, which dtrain does not "
+        "know: Job, JobSet, Service, ConfigMap, Secret, Deployment and PodGroup are known",
+        printable(kind)));
+  }
+  return fmt::format("{}/{}/namespaces/{}/{}",
+                     version.find('/') == std::string::npos ? "/api" : "/apis", version,
+                     escape_url(text_at(object, "metadata/namespace")), plural->second);
+}
+
+std::string object_path(const json& object) {
+  return collection_of(object) + "/" + escape_url(text_at(object, "metadata/name"));
+}
+
+/// The plan's documents as objects, the one that owns the others first.
+std::vector<json> objects_of(const Plan& plan) {
+  std::vector<json> objects;
+  for (const Plan::Document& document : plan.documents) {
+    for (json& object : yaml_documents(document.text, document.name)) {
+      objects.push_back(std::move(object));
+    }
+  }
+  const std::string root = objects.empty() ? "" : text_at(objects[0], "kind");
+  if (root != "Job" && root != "JobSet" && root != k_trainjob) {
+    throw UsageError("the templates' first object must be the Job, which owns the others");
+  }
+  return objects;
+}
+
+json owned_by(const json& job) {
+  return json::array({{{"apiVersion", job["apiVersion"]},
+                       {"kind", job["kind"]},
+                       {"name", job["metadata"]["name"]},
+                       {"uid", job["metadata"]["uid"]},
+                       {"controller", false},
+                       {"blockOwnerDeletion", false}}});
+}
+
+/// What is known only when the owner is there.
+void adopt(json& object, const json& job, bool of_several_jobs) {
+  object["metadata"]["ownerReferences"] = owned_by(job);
+  if (text_at(object, "kind") != "Service" || !object["spec"]["selector"].contains(k_job_label)) {
+    return;
+  }
+  if (text_at(job, "kind") == k_trainjob) {
+    return; // Whose JobSet's uid is not known yet.
+  }
+  if (text_at(job, "kind") == "JobSet") {
+    object["spec"]["selector"][k_jobset_uid_label] = job["metadata"]["uid"];
+  } else if (!of_several_jobs) {
+    // A job of the same name that was just deleted may have Pods that are still ending. Those of
+    // several Jobs have several owners.
+    object["spec"]["selector"][k_owner_uid_label] = job["metadata"]["uid"];
+  }
+}
+
+[[noreturn]] void throw_name_taken(ApiClient& api, const json& object, const JobSpec& job) {
+  ApiResult existing = api.call(api.request("GET", object_path(object)));
+  std::string kind = text_at(object, "kind");
+  std::string object_name = text_at(object, "metadata/name");
+  if (existing.ok() && is_ours(existing.body) && (kind == "JobSet" || kind == k_trainjob)) {
+    if (kind == k_trainjob) {
+      existing.body = read_set(api, {job.namespace_name, job.name});
+    }
+    existing.body = job_in_set(existing.body, k_worker_role, {});
+    kind = "Job";
+  }
+  if (existing.ok() && is_ours(existing.body) && kind == "Job") {
+    throw UsageError(fmt::format("job {} exists in namespace {} ({}): choose another name, or "
+                                 "`dtrain delete {}` first",
+                                 job.name, job.namespace_name,
+                                 phase_name(summarize(existing.body).phase), job.name));
+  }
+  throw UsageError(fmt::format("{} {} exists in namespace {} and is not dtrain's: choose another "
+                               "name",
+                               kind, object_name, job.namespace_name));
+}
+
+/// A dependent of a deleted job that the garbage collector has not come to. That another kind owns
+/// it does not say that its owner is gone.
+bool remove_leftover(ApiClient& api, const json& object) {
+  ApiResult existing = api.call(api.request("GET", object_path(object)));
+  if (existing.status == k_not_found) {
+    return true;
+  }
+  constexpr const char* k_kind = "metadata/ownerReferences/0/kind";
+  bool is_leftover = existing.ok() && is_ours(existing.body) &&
+                     text_at(existing.body, k_kind) == text_at(object, k_kind) &&
+                     text_at(existing.body, "metadata/ownerReferences/0/uid") !=
+                         text_at(object, "metadata/ownerReferences/0/uid");
+  return is_leftover &&
+         api.call(api.remove(object_path(object), text_at(existing.body, "metadata/uid"))).ok();
+}
+
+/// A TrainJob's runtime, which is there before it; null where the plan has none.
+json make_runtime(ApiClient& api, const std::vector<json>& objects, const JobSpec& job) {
+  const auto runtime = std::find_if(objects.begin(), objects.end(), [](const json& object) {
+    return text_at(object, "kind") == k_training_runtime;
+  });
+  if (runtime == objects.end()) {
+    return {};
+  }
+  ApiResult made = api.call(api.create(collection_of(*runtime), *runtime));
+  if (made.status == k_conflict) {
+    const JobRef ref = {job.namespace_name, job.name};
+    const ApiResult existing = api.call(api.request("GET", object_path(*runtime)));
+    if (api.call(api.request("GET", trainjob_path(ref))).status != k_not_found) {
+      throw_name_taken(api, objects[0], job);
+    }
+    // Of a submission that was cut off, or of a job just deleted.
+    if (!existing.ok() || !is_ours(existing.body) ||
+        !api.call(api.remove(object_path(*runtime), text_at(existing.body, "metadata/uid"))).ok()) {
+      throw_name_taken(api, *runtime, job);
+    }
+    made = api.call(api.create(collection_of(*runtime), *runtime));
+  }
+  if (!made.ok()) {
+    api.fail(made);
+  }
+  return std::move(made.body);
+}
+
+/// What owns all others, suspended.
+json make_owner(ApiClient& api, const json& owner, const json& runtime, const JobSpec& job) {
+  ApiResult made = api.call(api.create(collection_of(owner), owner));
+  if (made.ok()) {
+    return std::move(made.body);
+  }
+  if (!runtime.is_null()) {
+    api.call(api.remove(object_path(runtime), text_at(runtime, "metadata/uid")));
+  }
+  if (made.status == k_conflict) {
+    throw_name_taken(api, owner, job);
+  }
+  api.fail(made);
+}
+
+} // namespace
+
+void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
+  report(tell, {.step = SubmitStep::check});
+  std::vector<json> objects = objects_of(plan);
+  const bool has_launcher = find_job_type(plan.job.type)->has_launcher;
+  const auto of_jobs = std::count_if(objects.begin(), objects.end(), [](const json& object) {
+    return text_at(object, "kind") == "Job";
+  });
+  const std::map<std::string, std::string> contents = secret_contents(plan);
+  const bool needs = require_objects(api, plan);
+  require_apis(api, plan.job);
+  report(tell, {.step = SubmitStep::check,
+                .done = true,
+                .text = fmt::format("{} objects for {}{}", objects.size(), api.access().server.url,
+                                    needs ? ", what they need is there" : "")});
+  const bool sends_code = plan.job.sync_mode == "local";
+  report(tell, {.step = sends_code ? SubmitStep::upload : SubmitStep::create});
+  CodeArchive code;
+  if (sends_code) {
+    code = pack_code(plan.job, tell);
+    mount_parts(objects, code);
+  }
+  const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
+  objects[0]["spec"]["suspend"] = true;
+  const json runtime = make_runtime(api, objects, plan.job);
+  const json job = make_owner(api, objects[0], runtime, plan.job);
+  try {
+    if (sends_code) {
+      report(tell, {.step = SubmitStep::upload,
+                    .done = true,
+                    .text = store_parts(api, plan.job, code, owned_by(job).at(0), tell)});
+      report(tell, {.step = SubmitStep::create});
+    }
+    std::vector<HttpRequest> requests;
+    for (std::size_t i = 1; i < objects.size(); ++i) {
+      if (text_at(objects[i], "kind") == k_training_runtime) {
+        requests.push_back(
+            api.merge(object_path(runtime), {{"metadata", {{"ownerReferences", owned_by(job)}}}}));
+        continue;
+      }
+      adopt(objects[i], job, of_jobs > 1);
+      if (text_at(objects[i], "kind") == "Secret") {
+        objects[i].erase("stringData"); // What the plan shows.
+        for (const auto& [key, content] : contents) {
+          objects[i]["data"][key] = base64_encode(content);
+        }
+        add_secrets(objects[i]["stringData"], has_launcher);
+      }
+      requests.push_back(api.create(collection_of(objects[i]), objects[i]));
+    }
+    std::vector<ApiResult> results = api.call_all(std::move(requests));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const json& object = objects[i + 1];
+      if (results[i].status == k_conflict && remove_leftover(api, object)) {
+        results[i] = api.call(api.create(collection_of(object), object));
+      }
+      if (results[i].status == k_conflict) {
+        throw_name_taken(api, object, plan.job);
+      }
+      if (!results[i].ok()) {
+        api.fail(results[i]);
+      }
+    }
+    if (!queued) {
+      api.must(api.merge(object_path(job), {{"spec", {{"suspend", false}}}}));
+    }
+    report(tell, {.step = SubmitStep::create,
+                  .done = true,
+                  .text = fmt::format("{} objects in namespace {}", objects.size(),
+                                      plan.job.namespace_name)});
+  } catch (const Error&) { // Nothing ran.
+    api.call(api.remove(object_path(job), text_at(job, "metadata/uid")));
+    throw;
+  }
+}
+
+std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
+  secret_contents(plan); // Throws where a file is not there.
+  require_objects(api, plan);
+  require_apis(api, plan.job);
+  std::vector<Plan::Document> stored;
+  for (const json& object : objects_of(plan)) {
+    if (text_at(object, "kind") == k_trainjob) { // Refused while its runtime is not there.
+      stored.push_back({"trainjob.json", object.dump(2) + "\n"});
+      continue;
+    }
+    ApiResult result = api.call(api.create(collection_of(object), object, true));
+    if (result.status == k_conflict) {
+      throw_name_taken(api, object, plan.job);
+    }
+    if (!result.ok()) {
+      api.fail(result);
+    }
+    result.body["metadata"].erase("managedFields");
+    stored.push_back({lower_case(text_at(object, "kind")) + ".json", result.body.dump(2) + "\n"});
+  }
+  return stored;
+}
+
+void remove_objects(ApiClient& api, const JobRef& ref) {
+  const json job = read_job(api, ref);
+  ApiResult removed = api.call(api.remove(object_path(job), text_at(job, "metadata/uid")));
+  if (removed.status == k_not_found) {
+    throw_no_such_job(ref);
+  }
+  if (!removed.ok()) {
+    api.fail(removed);
+  }
+}
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,289 @@
+#include "backends/kubernetes/objects/jobset.h"
+#include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/status/status.h"
+#include "backends/kubernetes/status/usage.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <vector>
+
+using namespace dtrain;
+using namespace dtrain::kubernetes;
+using nlohmann::json;
+
+namespace {
+
+json job_object(int completions) {
+  return {{"metadata",
+           {{"name", "j-worker"},
+            {"namespace", "n"},
+            {"uid", "u"},
+            {"labels", {{k_manager_label, k_manager}, {k_job_label, "j"}}}}},
+          {"spec", {{"completions", completions}}},
+          {"status", json::object()}};
+}
+
+std::shared_ptr<json> pod_object(int index, const std::string& phase, json state) {
+  return std::make_shared<json>(json{
+      {"metadata",
+       {{"uid", "p" + std::to_string(index)},
+        {"creationTimestamp", "2026-01-01T00:00:00Z"},
+        {"labels", {{k_index_label, std::to_string(index)}}}}},
+      {"spec", {{"nodeName", "node1"}}},
+      {"status",
+       {{"phase", phase},
+        {"containerStatuses", json::array({{{"name", "main"}, {"state", std::move(state)}}})}}}});
+}
+
+json running() { return {{"running", {{"startedAt", "2026-01-01T00:00:01Z"}}}}; }
+
+/// A Pod of the Job with the uid `owner`.
+ObjectPtr pod(int index, const std::string& owner, const std::string& roles, json state) {
+  auto made = pod_object(index, state.contains("running") ? "Running" : "Failed", state);
+  (*made)["metadata"]["uid"] = owner + std::to_string(index);
+  (*made)["metadata"]["labels"][k_owner_uid_label] = owner;
+  (*made)["metadata"]["annotations"][k_roles_annotation] = roles;
+  return made;
+}
+
+json exited(int code, const std::string& at, const std::string& reason = "Error") {
+  return {{"terminated", {{"exitCode", code}, {"finishedAt", at}, {"reason", reason}}}};
+}
+
+void add_condition(json& object, const std::string& type, const std::string& reason,
+                   const std::string& message, const std::string& status = "True") {
+  object["status"]["conditions"].push_back(
+      {{"type", type}, {"status", status}, {"reason", reason}, {"message", message}});
+}
+
+} // namespace
+
+TEST_CASE("a job runs when each rank's Pod runs, and waits while one does not") {
+  JobObjects objects{job_object(2), {pod_object(0, "Running", running())}, {}};
+  CHECK(status_of(objects).phase == Phase::pending);
+  CHECK(status_of(objects).instances[1].name == "worker-1");
+  objects.pods.push_back(pod_object(1, "Running", running()));
+  CHECK(status_of(objects).phase == Phase::running);
+}
+
+TEST_CASE("a job has the labels that its user gave it, by which list and delete choose") {
+  json job = job_object(1);
+  job["metadata"]["labels"]["team"] = "vision";
+  CHECK(summarize(job).labels == std::vector<std::string>{"team=vision"});
+}
+
+TEST_CASE("the first rank to fail is the cause, not those that the Job ended after it") {
+  JobObjects objects{job_object(2),
+                     {pod_object(0, "Failed", exited(143, "2026-01-01T00:00:09Z")),
+                      pod_object(1, "Failed", exited(3, "2026-01-01T00:00:09Z"))},
+                     {}};
+  (*objects.pods[0])["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:08Z";
+  add_condition(objects.job, "Failed", "PodFailurePolicy", "…");
+  JobStatus status = status_of(objects);
+  CHECK(status.phase == Phase::failed);
+  REQUIRE(status.cause);
+  CHECK(status.cause->rank == 1);
+  CHECK(status.cause->exit_code == 3);
+  CHECK(status.reason == "worker-1 exited with code 3");
+  CHECK(status.instances[0].signal == 15);
+}
+
+TEST_CASE("a container killed for memory says so") {
+  JobObjects objects{job_object(1),
+                     {pod_object(0, "Failed", exited(137, "2026-01-01T00:00:09Z", "OOMKilled"))},
+                     {}};
+  add_condition(objects.job, "Failed", "x", "y");
+  CHECK(status_of(objects).reason.find("out of memory") != std::string::npos);
+}
+
+TEST_CASE("a deadline is the cause also where a rank saw its TERM signal") {
+  JobObjects objects{
+      job_object(1), {pod_object(0, "Failed", exited(143, "2026-01-01T00:00:09Z"))}, {}};
+  add_condition(objects.job, "Failed", "DeadlineExceeded", "too long");
+  CHECK(status_of(objects).reason == "DeadlineExceeded: too long");
+  CHECK(status_of(objects).cause->rank == -1);
+}
+
+TEST_CASE("a deadline is the cause where no rank failed") {
+  JobObjects objects{job_object(1), {}, {}};
+  add_condition(objects.job, "Failed", "DeadlineExceeded", "Job was active too long");
+  CHECK(status_of(objects).reason == "DeadlineExceeded: Job was active too long");
+}
+
+TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are told apart") {
+  json waiting = {{"waiting", {{"reason", "ErrImagePull"}, {"message", "no such image"}}}};
+  JobObjects objects{job_object(1), {pod_object(0, "Pending", waiting)}, {}};
+  CHECK(status_of(objects).reason ==
+        "worker-0: the image cannot be had: ErrImagePull: no such image");
+
+  objects.pods[0] = pod_object(0, "Pending", json::object());
+  add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", "0/2 nodes", "False");
+  CHECK(status_of(objects).reason == "worker-0: Unschedulable: 0/2 nodes");
+  const std::string tried = " preemption: 0/2 nodes are available: ";
+  for (const auto& [message, words] : std::map<std::string, std::string>{
+           {"2 no GPU." + tried + "2 No preemption victims found for incoming pod.",
+            "the cluster is busy: Unschedulable: 2 no GPU."},
+           {"2 no GPU. no new claims to deallocate," + tried + "2 Preemption is not helpful",
+            "no node matches: Unschedulable: 2 no GPU."},
+           {"persistentvolumeclaim \"x\" not found." + tried + "2 Preemption is not helpful",
+            "a volume is not there: Unschedulable: persistentvolumeclaim \"x\" not found."}}) {
+    (*objects.pods[0])["status"]["conditions"].clear();
+    add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", message.c_str(), "False");
+    CHECK(status_of(objects).reason == "worker-0: " + words);
+  }
+
+  for (const auto& [reason, message, words] : std::vector<std::array<const char*, 3>>{
+           {"Schedulable",
+            "Pod a can possibly be assigned to node1, once minAvailable is satisfied",
+            "the gang does not fit whole yet"},
+           {"Unschedulable", "pod group is not ready, 3 Pending",
+            "the gang does not fit whole yet: pod group is not ready, 3 Pending"}}) {
+    (*objects.pods[0])["status"]["conditions"].clear();
+    add_condition(*objects.pods[0], "PodScheduled", reason, message, "False");
+    CHECK(status_of(objects).reason == std::string("worker-0: ") + words);
+  }
+  (*objects.pods[0])["status"]["conditions"].clear();
+  CHECK(status_of(objects).reason.empty());
+  (*objects.pods[0])["spec"].erase("nodeName");
+  (*objects.pods[0])["spec"]["schedulerName"] = "default-scheduler";
+  CHECK(status_of(objects).reason.empty());
+  (*objects.pods[0])["spec"]["schedulerName"] = "volcano";
+  CHECK(status_of(objects).reason.find("scheduler volcano has not looked at it") !=
+        std::string::npos);
+
+  objects.pods.clear();
+  CHECK(wants_events(objects));
+  objects.events.push_back(std::make_shared<json>(json{{"reason", "FailedCreate"},
+                                                       {"message", "exceeded quota: q"},
+                                                       {"involvedObject", {{"uid", "u"}}}}));
+  CHECK(status_of(objects).reason ==
+        "the namespace's quota is used up: FailedCreate: exceeded quota: q");
+}
+
+TEST_CASE("a suspended job queues") {
+  JobObjects objects{job_object(1), {}, {}};
+  objects.job["spec"]["suspend"] = true;
+  CHECK(status_of(objects).phase == Phase::queuing);
+  CHECK(status_of(objects).reason == "suspended");
+}
+
+TEST_CASE("a replaced rank shows its latest Pod and how often it failed") {
+  JobObjects objects{job_object(1),
+                     {pod_object(0, "Failed", exited(1, "2026-01-01T00:00:09Z")),
+                      pod_object(0, "Running", running())},
+                     {}};
+  (*objects.pods[1])["metadata"]["creationTimestamp"] = "2026-01-01T00:00:20Z";
+  (*objects.pods[1])["metadata"]["annotations"] = {{k_failure_count_annotation, "1"}};
+  JobStatus status = status_of(objects);
+  CHECK(status.phase == Phase::running);
+  CHECK(status.restarts == 1);
+}
+
+TEST_CASE("API times are read with and without a fraction, and nonsense is zero") {
+  CHECK(parse_time("1970-01-01T00:00:01Z") == 1'000'000'000);
+  CHECK(parse_time("1970-01-01T00:00:01.5Z") == 1'500'000'000);
+  CHECK(parse_time("1970-01-01T00:00:01.000000007Z") == 1'000'000'007);
+  CHECK(parse_time("yesterday") == 0);
+  CHECK(parse_time("") == 0);
+}
+
+TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
+  json launcher = job_object(1);
+  launcher["metadata"]["name"] = "j-launcher";
+  launcher["metadata"]["uid"] = "l";
+  launcher["metadata"]["labels"][k_role_label] = "launcher";
+  launcher["metadata"]["annotations"][k_roles_annotation] = "launcher=1";
+  launcher["metadata"]["ownerReferences"] = json::array({{{"uid", "u"}}});
+  json job = job_object(2);
+  const auto objects_with = [&](json state) {
+    return job_objects("j", {std::make_shared<json>(job), std::make_shared<json>(launcher)},
+                       {pod(0, "u", "worker=2", running()), pod(1, "u", "worker=2", running()),
+                        pod(0, "l", "launcher=1", std::move(state)),
+                        pod(0, "old", "worker=2", running())});
+  };
+  JobStatus status = status_of(objects_with(running()));
+  CHECK(status.phase == Phase::running);
+  REQUIRE(status.instances.size() == 3);
+  CHECK(status.instances[0].name == "launcher-0");
+  CHECK(status.instances[0].is_chief);
+  CHECK(status.instances[2].name == "worker-1");
+
+  SUBCASE("its failure is the job's, with its exit code") {
+    add_condition(launcher, "Failed", "FailedIndexes", "");
+    status = status_of(objects_with(exited(5, "2026-01-01T00:00:09Z")));
+    CHECK(status.phase == Phase::failed);
+    CHECK(status.cause->instance == "launcher-0");
+    CHECK(status.cause->rank == -1);
+    CHECK(status.cause->exit_code == 5);
+  }
+  SUBCASE("workers that have ended alone are not") {
+    add_condition(job, "Complete", "", "");
+    CHECK(summarize(job, launcher).phase != Phase::succeeded);
+    add_condition(launcher, "Complete", "", "");
+    CHECK(summarize(job, launcher).phase == Phase::succeeded);
+  }
+  SUBCASE("a worker that fails fails the job") {
+    add_condition(job, "Failed", "FailedIndexes", "");
+    CHECK(summarize(job, launcher).phase == Phase::failed);
+  }
+}
+
+TEST_CASE("parameter servers and an evaluator may have a Job each, in that order") {
+  const auto part = [](const char* role) {
+    json job = job_object(1);
+    job["metadata"]["name"] = std::string("j-") + role;
+    job["metadata"]["uid"] = role;
+    job["metadata"]["labels"][k_role_label] = role;
+    job["metadata"]["ownerReferences"] = json::array({{{"uid", "u"}}});
+    job["metadata"]["annotations"][k_roles_annotation] = role + std::string("=1");
+    return std::make_shared<json>(job);
+  };
+  const ObjectPtr servers = part("ps");
+  const ObjectPtr evaluator = part("evaluator");
+  const auto status = [&] {
+    return status_of(
+        job_objects("j", {evaluator, std::make_shared<json>(job_object(1)), servers},
+                    {pod(0, "u", "worker=1", running()), pod(0, "ps", "ps=1", running()),
+                     pod(0, "evaluator", "evaluator=1", running())}));
+  };
+  REQUIRE(status().instances.size() == 3);
+  CHECK(status().instances[1].name == "ps-0");
+  CHECK(status().instances[2].name == "evaluator-0");
+  add_condition(*evaluator, "Failed", "FailedIndexes", "it fell");
+  CHECK(status().phase == Phase::failed);
+  CHECK(status().reason.find("it fell") != std::string::npos);
+}
+
+TEST_CASE("a JobSet decides when its job has failed, and how often it began anew") {
+  json child = job_object(1);
+  child["metadata"]["name"] = "j-worker-0";
+  child["metadata"]["labels"][k_jobset_uid_label] = "s";
+  child["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "worker";
+  add_condition(child, "Failed", "FailedIndexes", "a rank failed");
+  json set = {
+      {"metadata",
+       {{"name", "j"},
+        {"namespace", "n"},
+        {"uid", "s"},
+        {"labels", {{k_manager_label, k_manager}, {k_job_label, "j"}}}}},
+      {"spec",
+       {{"replicatedJobs", json::array({{{"name", "worker"}, {"template", job_object(1)}}})}}},
+      {"status", {{"restarts", 2}}}};
+  const auto read = [&](const std::vector<ObjectPtr>& jobs) {
+    return status_of(job_objects("j", jobs, {}, {std::make_shared<json>(set)}));
+  };
+  CHECK(may_be_set("j", {std::make_shared<json>(child)}));
+  JobStatus status = read({std::make_shared<json>(child)});
+  CHECK(status.name == "j");
+  CHECK(status.phase == Phase::pending); // It may have another attempt.
+  CHECK(status.restarts == 2);
+  CHECK(read({}).instances.size() == 1); // Between two attempts there is no Job.
+  set["spec"]["suspend"] = true;
+  CHECK(read({}).phase == Phase::queuing);
+  set["spec"]["suspend"] = false;
+  add_condition(set, "Failed", "ReachedMaxRestarts", "too often");
+  status = read({std::make_shared<json>(child)});
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.reason == "ReachedMaxRestarts: too often");
+}
