@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "backends/claims.h"
+#include "backends/claim_source.h"
 #include "backends/kubernetes/api/api_client.h"
 
 namespace dtrain::kubernetes {

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr std::chrono::milliseconds k_retry_pause{300};
 constexpr std::chrono::milliseconds k_grace_when_gone{2000};
 constexpr int k_most_failures = 5;
-constexpr std::chrono::milliseconds k_idle{60'000};
+constexpr std::chrono::milliseconds k_no_news{60'000};
 constexpr Time k_second = 1'000'000'000;
 
 /// RFC 3339 of the second that `time` lies in.
@@ -184,7 +184,7 @@ void PodLog::tend() {
 
 std::chrono::milliseconds PodLog::next_tend() const {
   if (done_ || (!give_up_at_ && (streaming_ || !started_))) {
-    return k_idle;
+    return k_no_news;
   }
   auto next = give_up_at_ && streaming_ ? *give_up_at_ : retry_at_;
   auto left = std::chrono::ceil<std::chrono::milliseconds>(next - LogMerge::Clock::now());

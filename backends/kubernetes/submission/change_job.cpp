@@ -45,7 +45,7 @@ json identity_of(const json& object, const std::string& version, const char* kin
             {"uid", object["metadata"]["uid"]}}}};
 }
 
-std::string path_of(const json& job) {
+std::string object_path(const json& job) {
   return fmt::format("{}/{}", jobs_path(text_at(job, "metadata/namespace")),
                      escape_url(text_at(job, "metadata/name")));
 }
@@ -105,13 +105,14 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
   for (const json* job : jobs_of(objects)) {
     json change = identity_of(*job, "batch/v1", "Job");
     change["spec"] = {{"suspend", suspended}};
-    api.must(api.apply(path_of(*job), change, k_suspend_manager));
+    api.must(api.apply(object_path(*job), change, k_suspend_manager));
   }
 }
 
 void end_jobs(ApiClient& api, const JobList& jobs) {
   for (const json* job : jobs) {
-    api.call(api.merge(path_of(*job), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
+    api.call(
+        api.merge(object_path(*job), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
   }
 }
 

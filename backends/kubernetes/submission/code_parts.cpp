@@ -1,8 +1,7 @@
 #include "backends/kubernetes/submission/code_parts.h"
 
 #include "backends/kubernetes/objects/objects.h"
-#include "backends/support/bytes_text.h"
-#include "backends/support/report.h"
+#include "backends/support/progress.h"
 #include "submit/errors.h"
 #include "submit/text/base64.h"
 

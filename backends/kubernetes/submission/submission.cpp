@@ -11,7 +11,7 @@
 #include "backends/kubernetes/submission/prerequisites.h"
 #include "backends/kubernetes/submission/ssh_key.h"
 #include "backends/support/os/random.h"
-#include "backends/support/report.h"
+#include "backends/support/progress.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/text/base64.h"

@@ -1,5 +1,5 @@
-#include "../temporary_folder.h"
 #include "backends/kubernetes/submission/ssh_key.h"
+#include "tests/unit/backends/temporary_folder.h"
 
 #include <doctest/doctest.h>
 
