@@ -161,6 +161,7 @@ struct NodeStatus {
   double cpus_used = 0;
   std::int64_t memory = 0; ///< Bytes.
   std::int64_t memory_used = 0;
+  std::string unseen = {}; ///< What we may not see of it, and by which right we could; one line.
   int gpus_free() const { return gpus > gpus_requested ? gpus - gpus_requested : 0; }
 };
 

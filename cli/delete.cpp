@@ -90,8 +90,10 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
     }
   }
   target.backend->logs(target.job(name), {}, [&](const LogLine& line) {
-    auto& file = files.find(line.instance)->second;
-    file << line.text << (line.complete ? "\n" : "");
+    const auto file = files.find(line.instance);
+    if (file != files.end()) { // One that a `scale` has added meanwhile has none.
+      file->second << line.text << (line.complete ? "\n" : "");
+    }
     return true;
   });
   for (auto& [instance, file] : files) {

@@ -19,12 +19,6 @@ class DetachOnInterrupt {
   DetachOnInterrupt& operator=(const DetachOnInterrupt&) = delete;
 };
 
-/// A signal ended what a command was about: exit 128 + signal.
-struct Interrupted : Error {
-  Interrupted(const std::string& message, int number) : Error(message), signal(number) {}
-  int signal;
-};
-
 /// While it lives, SIGINT and SIGTERM are only noted, so that work can be undone first. At most one
 /// at a time, and none beside a DetachOnInterrupt.
 class NoteInterrupt {

@@ -8,10 +8,21 @@
 namespace dtrain {
 namespace {
 
+/// Of all namespaces, or of those that we may see: a hint is worth no error of its own.
+std::vector<JobSummary> jobs_for_hint(Backend& backend, const std::string& namespace_name) {
+  for (const ListQuery& query : {ListQuery{}, ListQuery{namespace_name}}) {
+    try {
+      return backend.list(query);
+    } catch (const EngineError&) {
+    }
+  }
+  return {};
+}
+
 [[noreturn]] void throw_no_job(Backend& backend, const JobRef& job) {
   std::vector<std::string> names;
   std::string elsewhere;
-  for (const auto& other : backend.list({})) {
+  for (const auto& other : jobs_for_hint(backend, job.namespace_name)) {
     if (other.namespace_name == job.namespace_name) {
       names.push_back(other.name);
     } else if (other.name == job.name) {

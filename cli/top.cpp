@@ -71,6 +71,9 @@ int run_top_node(Context& context, const TopOptions& options) {
     requested += node.gpus_requested;
   }
   table.print(context.out);
+  if (!nodes.empty() && !nodes.front().unseen.empty()) {
+    context.note(fmt::format("{}: {}", context.program, nodes.front().unseen));
+  }
   context.out.write(fmt::format("Requested/Total GPUs of nodes in cluster: {}/{}{}\n", requested,
                                 total,
                                 total == 0 ? "" : fmt::format(" ({}%)", 100 * requested / total)));

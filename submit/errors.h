@@ -35,6 +35,12 @@ struct JobFailed : Error {
   using Error::Error;
 };
 
+/// A signal ended what a command was about: exit 128 + signal.
+struct Interrupted : Error {
+  Interrupted(const std::string& message, int number) : Error(message), signal(number) {}
+  int signal;
+};
+
 /// `text` with control characters and bytes that are not UTF-8 written as \n, \t or \xHH.
 std::string printable(std::string_view text);
 

@@ -79,10 +79,10 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
       }
     }
     std::vector<JobSummary> summaries;
-    std::vector<ObjectPtr> parts; // Of JobSets.
+    std::map<std::string, std::vector<ObjectPtr>> parts; // By the uid of their JobSet.
     for (const json& job : listings[0].items) {
-      if (!label(job, k_jobset_uid_label).empty()) {
-        parts.push_back(std::make_shared<json>(job));
+      if (const std::string set = label(job, k_jobset_uid_label); !set.empty()) {
+        parts[set].push_back(std::make_shared<json>(job));
         continue;
       }
       if (!label(job, k_role_label).empty()) {
@@ -98,9 +98,10 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
     for (const json& set : list_sets(query.namespace_name)) {
-      const json lead = job_in_set(set, lead_role(set), parts);
-      const json job = job_in_set(set, k_worker_role, parts);
-      const std::vector<json> unranked = unranked_in_set(set, parts);
+      const std::vector<ObjectPtr>& own = parts[text_at(set, "metadata/uid")];
+      const json lead = job_in_set(set, lead_role(set), own);
+      const json job = job_in_set(set, k_worker_role, own);
+      const std::vector<json> unranked = unranked_in_set(set, own);
       summaries.push_back(summarize(job, lead, pointers(unranked)));
       const auto node = nodes.find(text_at(lead.is_null() ? job : lead, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;

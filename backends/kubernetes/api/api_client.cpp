@@ -173,7 +173,11 @@ void ApiClient::fail(const ApiResult& result) const {
   if (result.status == k_not_found) {
     throw NotFound(text);
   }
-  throw EngineError(fmt::format("{}: {}", access_.server.url, text));
+  text = fmt::format("{}: {}", access_.server.url, text);
+  if (result.status == k_forbidden) {
+    throw Forbidden(text);
+  }
+  throw EngineError(text);
 }
 
 ApiClient::Listing ApiClient::list(const std::string& path, Query query) {

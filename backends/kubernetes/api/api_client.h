@@ -5,6 +5,7 @@
 #include "backends/kubernetes/api/http_client.h"
 #include "backends/kubernetes/api/kubeconfig.h"
 #include "backends/kubernetes/api/web_socket.h"
+#include "submit/errors.h"
 #include "submit/text/url.h"
 
 #include <nlohmann/json.hpp>
@@ -18,6 +19,11 @@ namespace dtrain::kubernetes {
 
 /// Who changed a field, in an object's managedFields.
 inline constexpr const char* k_field_manager = "dtrain";
+
+/// The server knows us and refuses: a right is missing.
+struct Forbidden : EngineError {
+  using EngineError::EngineError;
+};
 
 /// An answer that is not an error of transport or identity.
 struct ApiResult {
@@ -85,7 +91,8 @@ class ApiClient {
   /// Several, page by page.
   std::vector<Listing> list_all(const std::vector<std::pair<std::string, Query>>& collections);
 
-  /// Throws what `result`'s error is: NotFound for 404, EngineError for the rest.
+  /// Throws what `result`'s error is: NotFound for 404, Forbidden for 403, EngineError for the
+  /// rest.
   [[noreturn]] void fail(const ApiResult& result) const;
 
   /// Where the server is and how we came to it, for messages.

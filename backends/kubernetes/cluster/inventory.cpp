@@ -35,6 +35,27 @@ std::string address_of(const json& node) {
   return {};
 }
 
+/// By node. Who may not look at all Pods sees those of its own namespace, which `unseen` then says.
+std::map<std::string, int> requested_gpus(ApiClient& api, std::string& unseen) {
+  const Query running = {
+      {"fieldSelector", "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="}};
+  std::vector<json> pods;
+  try {
+    pods = api.list(pods_path(""), running).items;
+  } catch (const Forbidden&) {
+    const std::string& own = api.access().namespace_name;
+    unseen = fmt::format("Pods of all namespaces may not be listed (`list` on pods is needed): "
+                         "the GPUs that those of namespace {} asked for are counted",
+                         own);
+    pods = api.list(pods_path(own), running).items;
+  }
+  std::map<std::string, int> requested;
+  for (const json& pod : pods) {
+    requested[text_at(pod, "spec/nodeName")] += gpus_of(member(pod, "spec"));
+  }
+  return requested;
+}
+
 } // namespace
 
 int allocatable_gpus(const json& node) {
@@ -48,15 +69,30 @@ int allocatable_gpus(const json& node) {
 }
 
 std::vector<NodeStatus> list_nodes(ApiClient& api) {
-  std::map<std::string, int> requested;
-  for (const json& pod :
-       api.list(pods_path(""), {{"fieldSelector", "status.phase!=Succeeded,status.phase!=Failed,"
-                                                  "spec.nodeName!="}})
-           .items) {
-    requested[text_at(pod, "spec/nodeName")] += gpus_of(member(pod, "spec"));
-  }
+  std::string unseen;
+  const std::map<std::string, int> requested = requested_gpus(api, unseen);
+  const auto requested_of = [&](const std::string& name) {
+    const auto found = requested.find(name);
+    return found == requested.end() ? 0 : found->second;
+  };
   std::vector<NodeStatus> nodes;
-  for (const json& node : api.list("/api/v1/nodes").items) {
+  std::vector<json> found;
+  try {
+    found = api.list("/api/v1/nodes").items;
+  } catch (const Forbidden&) {
+    if (requested.empty()) {
+      throw;
+    }
+    for (const auto& [name, gpus] : requested) {
+      NodeStatus& node = nodes.emplace_back();
+      node.name = name;
+      node.status = "Unknown";
+      node.gpus_requested = gpus;
+      node.unseen = "nodes and their GPUs may not be listed (`list` on nodes is needed): "
+                    "these are the nodes of the Pods that may";
+    }
+  }
+  for (const json& node : found) {
     NodeStatus status;
     status.name = text_at(node, "metadata/name");
     status.address = address_of(node);
@@ -67,7 +103,8 @@ std::vector<NodeStatus> list_nodes(ApiClient& api) {
       status.status += ",SchedulingDisabled";
     }
     status.gpus = allocatable_gpus(node);
-    status.gpus_requested = requested[status.name];
+    status.gpus_requested = requested_of(status.name);
+    status.unseen = unseen;
     nodes.push_back(std::move(status));
   }
   std::sort(nodes.begin(), nodes.end(),

@@ -7,7 +7,8 @@
 
 namespace dtrain::kubernetes {
 
-/// By name. Two requests; EngineError where nodes may not be listed.
+/// By name, two requests. Who may not list nodes, or all Pods, gets what those of its own namespace
+/// say.
 std::vector<NodeStatus> list_nodes(ApiClient& api);
 
 /// GPUs of `node` that Pods may have.

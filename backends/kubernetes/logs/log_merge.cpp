@@ -35,9 +35,10 @@ std::size_t LogMerge::size_of(const Line& line) {
   return sizeof line + (room > k_within ? room + k_block : 0);
 }
 
-void LogMerge::add(const std::string& key, Time time, std::string text, Clock::time_point now) {
+void LogMerge::add(const std::string& key, Time time, std::string text, Clock::time_point now,
+                   bool complete) {
   Source& source = sources_[key];
-  source.lines.push_back({time, std::move(text)});
+  source.lines.push_back({time, std::move(text), complete});
   held_ += size_of(source.lines.back());
   source.last_heard = now;
   source.last_time = time;
@@ -73,7 +74,7 @@ bool LogMerge::give(bool everything, Clock::time_point now) {
     const Line line = std::move(source.lines.front());
     source.lines.pop_front();
     given_ = std::max(given_, line.time);
-    if (!sink_({line.time, source.instance, false, true, line.text})) {
+    if (!sink_({line.time, source.instance, false, line.complete, line.text})) {
       return false;
     }
     enter(source);

@@ -35,7 +35,9 @@ class LogMerge {
   /// No more lines from it.
   void close(const std::string& key);
 
-  void add(const std::string& key, Time time, std::string text, Clock::time_point now);
+  /// `complete`: false where more of the line follows, as in LogLine.
+  void add(const std::string& key, Time time, std::string text, Clock::time_point now,
+           bool complete = true);
 
   /// Gives the sink what may go out. False where the sink wants no more.
   bool flush(Clock::time_point now);
@@ -50,6 +52,7 @@ class LogMerge {
   struct Line {
     Time time;
     std::string text;
+    bool complete = true;
   };
   struct Source {
     std::string instance;

@@ -96,6 +96,8 @@ void PodLog::open() {
     }
   }
   partial_line_.clear();
+  in_line_ = false;
+  skip_of_line_ = given_of_line_;
   read_after_end_ = ended_;
   streaming_ = true;
   HttpRequest request = api_.request("GET", path_, query);
@@ -116,10 +118,35 @@ bool PodLog::on_bytes(std::string_view bytes) {
     }
   }
   partial_line_ += bytes;
+  // A progress bar's line is shown while it grows.
+  if (partial_line_.size() >= k_longest_line || partial_line_.find('\r') != std::string::npos) {
+    on_line(std::exchange(partial_line_, {}), false);
+  }
   return true;
 }
 
-void PodLog::on_line(std::string_view line) {
+void PodLog::on_line(std::string_view line, bool complete) {
+  const bool begins = !std::exchange(in_line_, !complete);
+  if (begins) { // Only a line's first piece has a time.
+    drops_line_ = !takes_line(line);
+  }
+  if (drops_line_) {
+    return;
+  }
+  const std::size_t again = std::min(skip_of_line_, line.size());
+  line.remove_prefix(again);
+  skip_of_line_ -= again;
+  given_of_line_ += line.size();
+  if (complete) { // What has an end is counted; of what has none, a reopened stream skips as much.
+    ++given_at_last_time_;
+    given_of_line_ = 0;
+    skip_of_line_ = 0;
+  }
+  merge_.add(key_, last_time_, std::string(line), LogMerge::Clock::now(), complete);
+}
+
+/// Takes the time off a line. False where the line was given before, or is too old.
+bool PodLog::takes_line(std::string_view& line) {
   std::size_t space = std::min(line.find(' '), line.size());
   Time time = parse_time(line.substr(0, space));
   if (time == 0) { // The API's own words in the stream, or a line that has no time.
@@ -128,17 +155,20 @@ void PodLog::on_line(std::string_view line) {
   }
   // A stream that was opened again begins with what was given before.
   if (time < last_time_ || (query_.since != 0 && time < query_.since)) {
-    return;
+    return false;
   }
   if (time == last_time_ && skip_at_last_time_ > 0) {
     --skip_at_last_time_;
-    return;
+    return false;
   }
-  given_at_last_time_ = time == last_time_ ? given_at_last_time_ + 1 : 1;
-  skip_at_last_time_ = time == last_time_ ? skip_at_last_time_ : 0;
-  last_time_ = time;
-  std::string text(line.substr(std::min(space + 1, line.size())));
-  merge_.add(key_, time, std::move(text), LogMerge::Clock::now());
+  if (time != last_time_) {
+    given_at_last_time_ = 0;
+    skip_at_last_time_ = 0;
+    skip_of_line_ = 0;
+    last_time_ = time;
+  }
+  line.remove_prefix(std::min(space + 1, line.size()));
+  return true;
 }
 
 void PodLog::on_end(const HttpResponse& response) {

@@ -18,6 +18,10 @@ struct PodLogQuery {
 
 class PodLog {
  public:
+  /// A longer line (a progress bar's, which has no end) is given in pieces, as container runtimes
+  /// keep it.
+  static constexpr std::size_t k_longest_line = 16U << 10U;
+
   /// `pod` as the API gives it. Its lines go to `merge` under the Pod's uid.
   PodLog(ApiClient& api, LogMerge& merge, const nlohmann::json& pod, PodLogQuery query);
   ~PodLog();
@@ -44,7 +48,8 @@ class PodLog {
   void open();
   void finish(std::string lost = {});
   bool on_bytes(std::string_view bytes);
-  void on_line(std::string_view line);
+  void on_line(std::string_view line, bool complete = true);
+  bool takes_line(std::string_view& line);
   void on_end(const HttpResponse& response);
 
   ApiClient& api_;
@@ -54,6 +59,10 @@ class PodLog {
   std::string container_;
   std::string key_;
   std::string partial_line_;
+  std::size_t given_of_line_ = 0; // Bytes of an unfinished line's text that were given.
+  std::size_t skip_of_line_ = 0;  // Of these, what the reopened stream gives again.
+  bool in_line_ = false;          // The stream stands behind a piece of a line.
+  bool drops_line_ = false;       // Which was given before.
   HttpClient::StreamId stream_ = 0;
   Time last_time_ = 0; // Of the last line given; a reopened stream starts within its second.
   int given_at_last_time_ = 0;

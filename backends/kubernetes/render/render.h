@@ -8,6 +8,7 @@
 #include "backends/kubernetes/render/job_secrets.h"
 
 #include <string>
+#include <string_view>
 
 namespace dtrain::kubernetes {
 
@@ -19,6 +20,9 @@ inline constexpr const char* k_group_document = "podgroup.yaml";
 
 /// The ConfigMap's key of the job itself, as a job file.
 inline constexpr const char* k_spec_key = "job.yaml";
+
+/// Of a template of the user's that the job is made from: this and its file's name.
+inline constexpr std::string_view k_template_key = "template.";
 
 /// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,
 /// a toleration or mount that cannot be read, an environment variable without a name.

@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/render/job_data.h"
+#include "backends/kubernetes/render/render.h"
 #include "backends/kubernetes/render/template_data.h"
 #include "backends/kubernetes/render/volumes.h"
 #include "backends/support/code/code.h"
@@ -214,6 +215,11 @@ json config_data(const JobSpec& job, const Templates& templates) {
         render_document(templates, "launcher.sh", {{"max_restarts", job.max_restarts}});
     data["ssh_config"] = ssh_config(job);
     data["deepspeed"] = builtin_template("local/deepspeed.sh").text;
+  }
+  for (const auto& [name, own] : templates.own) { // By which the job is changed, wherever that is.
+    if (own.text != builtin_template(name).text) {
+      add(std::string(k_template_key) + name.substr(name.find('/') + 1), own.text);
+    }
   }
   data["has_binaries"] = !data["binaries"].empty();
   return data;

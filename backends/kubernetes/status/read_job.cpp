@@ -17,6 +17,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int k_last_lines = 20;
+constexpr int k_last_bytes = 256 << 10; ///< A progress bar's line may be as long as the log.
 
 } // namespace
 
@@ -110,7 +111,9 @@ void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status
   HttpRequest request = api.request(
       "GET",
       fmt::format("{}/{}/log", pods_path(status.namespace_name), text_at(*pod, "metadata/name")),
-      {{"container", telling_container(*pod)}, {"tailLines", std::to_string(k_last_lines)}});
+      {{"container", telling_container(*pod)},
+       {"tailLines", std::to_string(k_last_lines)},
+       {"limitBytes", std::to_string(k_last_bytes)}});
   request.accept = "*/*";
   HttpResponse log = api.http().call(request);
   if (log.status != k_ok) { // The Pod's node is gone, or its log: the cause stands without it.

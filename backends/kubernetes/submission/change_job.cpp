@@ -9,7 +9,6 @@
 #include "backends/kubernetes/status/kueue.h"
 #include "backends/kubernetes/status/read_job.h"
 #include "backends/kubernetes/status/status.h"
-#include "backends/support/user/template_files.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
@@ -45,7 +44,7 @@ json identity_of(const json& object, const std::string& version, const char* kin
             {"uid", object["metadata"]["uid"]}}}};
 }
 
-std::string object_path(const json& job) {
+std::string changed_path(const json& job) {
   return fmt::format("{}/{}", jobs_path(text_at(job, "metadata/namespace")),
                      escape_url(text_at(job, "metadata/name")));
 }
@@ -63,6 +62,20 @@ JobSpec spec_in(const json& config, const JobRef& ref, const char* verb) {
                                  ref.name, verb));
   }
   return read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
+}
+
+/// Those that the job is made from, not those that lie here now.
+Templates templates_in(const json& config, const JobSpec& spec) {
+  Templates templates;
+  templates.values = spec.template_values;
+  for (const auto& [key, text] : member(config, "data").items()) {
+    if (key.starts_with(k_template_key) && text.is_string()) {
+      const std::string name = "kubernetes/" + key.substr(k_template_key.size());
+      templates.own[name] = {fmt::format("template {} of job {}", name, spec.name),
+                             text.get<std::string>()};
+    }
+  }
+  return templates;
 }
 
 json document_of(const Plan& plan, std::string_view name) {
@@ -105,14 +118,14 @@ void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
   for (const json* job : jobs_of(objects)) {
     json change = identity_of(*job, "batch/v1", "Job");
     change["spec"] = {{"suspend", suspended}};
-    api.must(api.apply(object_path(*job), change, k_suspend_manager));
+    api.must(api.apply(changed_path(*job), change, k_suspend_manager));
   }
 }
 
 void end_jobs(ApiClient& api, const JobList& jobs) {
   for (const json* job : jobs) {
     api.call(
-        api.merge(object_path(*job), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
+        api.merge(changed_path(*job), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
   }
 }
 
@@ -139,7 +152,7 @@ void scale_job(ApiClient& api, const JobRef& ref, int workers) {
                                  ref.name));
   }
   spec.workers = workers;
-  const Plan plan = render_plan(resolve(spec), read_templates(spec, template_folder()));
+  const Plan plan = render_plan(resolve(spec), templates_in(config, spec));
   const json rendered = document_of(plan, k_config_document);
   json change = identity_of(config, "v1", "ConfigMap");
   for (const char* key : {"data", "binaryData"}) {

@@ -11,6 +11,7 @@
 #include "backends/kubernetes/submission/prerequisites.h"
 #include "backends/kubernetes/submission/ssh_key.h"
 #include "backends/support/os/random.h"
+#include "backends/support/os/signal_fd.h"
 #include "backends/support/progress.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -20,6 +21,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <map>
 
@@ -133,24 +135,41 @@ void adopt(json& object, const json& job, bool of_several_jobs) {
                                  job.name, job.namespace_name,
                                  phase_name(summarize(existing.body).phase), job.name));
   }
+  if (existing.ok() && is_ours(existing.body)) {
+    throw UsageError(
+        fmt::format("{} {} exists in namespace {} and is job {}'s: choose another name", kind,
+                    object_name, job.namespace_name, printable(label(existing.body, k_job_label))));
+  }
   throw UsageError(fmt::format("{} {} exists in namespace {} and is not dtrain's: choose another "
                                "name",
                                kind, object_name, job.namespace_name));
 }
 
-/// A dependent of a deleted job that the garbage collector has not come to. That another kind owns
-/// it does not say that its owner is gone.
+/// Whether the first of an object's owners is no more: there is none of its name, or it is another.
+bool is_owner_gone(ApiClient& api, const json& object) {
+  const json& owners = member(object, "metadata/ownerReferences");
+  if (!owners.is_array() || owners.empty()) {
+    return false;
+  }
+  json owner = owners[0];
+  const std::string kind = text_at(owner, "kind");
+  if (kind != "Job" && kind != "JobSet" && kind != k_trainjob) {
+    return false;
+  }
+  owner["metadata"] = {{"name", text_at(owner, "name")},
+                       {"namespace", text_at(object, "metadata/namespace")}};
+  const ApiResult found = api.call(api.request("GET", object_path(owner)));
+  return found.status == k_not_found ||
+         (found.ok() && text_at(found.body, "metadata/uid") != text_at(owner, "uid"));
+}
+
+/// A dependent of a deleted job that the garbage collector has not come to.
 bool remove_leftover(ApiClient& api, const json& object) {
   ApiResult existing = api.call(api.request("GET", object_path(object)));
   if (existing.status == k_not_found) {
     return true;
   }
-  constexpr const char* k_kind = "metadata/ownerReferences/0/kind";
-  bool is_leftover = existing.ok() && is_ours(existing.body) &&
-                     text_at(existing.body, k_kind) == text_at(object, k_kind) &&
-                     text_at(existing.body, "metadata/ownerReferences/0/uid") !=
-                         text_at(object, "metadata/ownerReferences/0/uid");
-  return is_leftover &&
+  return existing.ok() && is_ours(existing.body) && is_owner_gone(api, existing.body) &&
          api.call(api.remove(object_path(object), text_at(existing.body, "metadata/uid"))).ok();
 }
 
@@ -197,6 +216,24 @@ json make_owner(ApiClient& api, const json& owner, const json& runtime, const Jo
   api.fail(made);
 }
 
+/// Takes back what `job` owns, since nothing of it ran. Adds to `error`, which is why, where that
+/// cannot be done.
+[[noreturn]] void take_back(ApiClient& api, const json& job, const Error& error) {
+  std::string problem;
+  try {
+    const ApiResult removed = api.call(api.remove(object_path(job), text_at(job, "metadata/uid")));
+    problem = removed.ok() || removed.status == k_not_found ? "" : removed.message();
+  } catch (const Error& second) {
+    problem = second.what();
+  }
+  if (problem.empty()) {
+    throw; // `error`, as it was.
+  }
+  throw EngineError(fmt::format("{}; the job is left suspended, since it cannot be deleted ({}): "
+                                "`dtrain delete {}`",
+                                error.what(), problem, label(job, k_job_label)));
+}
+
 } // namespace
 
 void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
@@ -222,13 +259,24 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
   }
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
+  // From here to the last request a signal waits, so that what is made can be taken back.
+  const SignalFd signals({SIGINT, SIGTERM, SIGHUP});
+  const auto require_wanted = [&signals] {
+    if (const int signal = signals.take(); signal != 0) {
+      throw Interrupted("interrupted: nothing was submitted", signal);
+    }
+  };
+  const SubmitSink tell_wanted = [&](const SubmitProgress& progress) {
+    require_wanted();
+    report(tell, progress);
+  };
   const json runtime = make_runtime(api, objects, plan.job);
   const json job = make_owner(api, objects[0], runtime, plan.job);
   try {
     if (sends_code) {
       report(tell, {.step = SubmitStep::upload,
                     .done = true,
-                    .text = store_parts(api, plan.job, code, owned_by(job).at(0), tell)});
+                    .text = store_parts(api, plan.job, code, owned_by(job).at(0), tell_wanted)});
       report(tell, {.step = SubmitStep::create});
     }
     std::vector<HttpRequest> requests;
@@ -261,6 +309,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
         api.fail(results[i]);
       }
     }
+    require_wanted();
     if (!queued) {
       api.must(api.merge(object_path(job), {{"spec", {{"suspend", false}}}}));
     }
@@ -268,9 +317,8 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
                   .done = true,
                   .text = fmt::format("{} objects in namespace {}", objects.size(),
                                       plan.job.namespace_name)});
-  } catch (const Error&) { // Nothing ran.
-    api.call(api.remove(object_path(job), text_at(job, "metadata/uid")));
-    throw;
+  } catch (const Error& error) {
+    take_back(api, job, error);
   }
 }
 

@@ -1,0 +1,148 @@
+"""The Kubernetes backend against an API server that does what real ones do at the worst moment."""
+import signal
+import threading
+
+import pytest
+import yaml
+
+from fake_cluster import FakeCluster, status
+from harness import EXIT_NOT_FOUND, EXIT_USAGE, EXIT_ENGINE
+
+SUBMIT = ["submit", "--name=a", "--image=x"]
+
+
+@pytest.fixture
+def cluster(home):
+    cluster = FakeCluster(home)
+    yield cluster
+    cluster.close()
+
+
+def forbid(cluster, *paths):
+    def answer(method, path):
+        return status(403, "Forbidden", f"{path} is forbidden at the cluster scope") \
+            if path in paths else None
+    cluster.on_request = answer
+
+
+def test_another_jobs_service_is_left_alone_and_a_deleted_jobs_is_replaced(cluster):
+    labels = {"dtrain/job": "a-tensorboard"}
+    other = cluster.put("Job", "a-tensorboard-worker", labels=labels)
+    service = cluster.put("Service", "a-tensorboard", owner=other, labels=labels)
+    words = [*SUBMIT, "--tensorboard", "--logdir=/logs", "--data=logs:/logs", "--", "true"]
+    cluster.objects["/api/v1/namespaces/default/persistentvolumeclaims/logs"] = {"metadata": {}}
+    result = cluster.dtrain(*words, expect=EXIT_USAGE)
+    assert "Service a-tensorboard" in result.err and "job a-tensorboard's" in result.err
+    path = "/api/v1/namespaces/default/services/a-tensorboard"
+    assert cluster.objects[path] == service
+    assert cluster.named("jobs") == ["a-tensorboard-worker"], "what was made is taken back"
+    del cluster.objects["/apis/batch/v1/namespaces/default/jobs/a-tensorboard-worker"]
+    cluster.dtrain(*words)
+    assert cluster.objects[path]["metadata"]["labels"]["dtrain/job"] == "a"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_signal_between_the_first_object_and_the_last_leaves_nothing(cluster, number):
+    reached, told = threading.Event(), threading.Event()
+
+    def answer(method, path):
+        if method == "POST" and path.endswith("/configmaps"):
+            reached.set()
+            told.wait(20)
+    cluster.on_request = answer
+    process = cluster.home.start([cluster.home.dtrain_path, *SUBMIT, "-b", "kubernetes", "--",
+                                  "true"], env=cluster.env)
+    assert reached.wait(20)
+    process.send_signal(number)
+    told.set()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 128 + number, err
+    assert cluster.objects == {}
+
+
+def test_a_cleaning_up_that_fails_hides_no_error_and_says_what_is_left(cluster):
+    def answer(method, path):
+        if method == "POST" and path.endswith("/configmaps"):
+            return status(403, "Forbidden", "no configmaps for you")
+        if method == "DELETE":
+            raise ConnectionError
+        return None
+    cluster.on_request = answer
+    result = cluster.dtrain(*SUBMIT, "--", "true", expect=EXIT_ENGINE)
+    assert "no configmaps for you" in result.err and "dtrain delete a" in result.err
+
+
+def test_a_job_that_is_not_there_is_said_to_one_who_may_see_one_namespace(cluster):
+    forbid(cluster, "/apis/batch/v1/jobs", "/api/v1/pods")
+    for words in ["explain", "nosuch"], ["get", "nosuch"], ["delete", "nosuch"]:
+        result = cluster.dtrain(*words, expect=None)
+        assert "no job 'nosuch' in namespace 'default'" in result.err, result
+        assert "forbidden" not in result.err
+        assert result.code == (0 if words[0] == "delete" else EXIT_NOT_FOUND)
+
+
+def test_top_node_shows_what_may_be_seen_and_names_the_missing_right(cluster):
+    cluster.put("Pod", "a-worker-0", spec={"nodeName": "n1", "containers": [
+        {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]})
+    cluster.objects["/api/v1/nodes/n1"] = {"metadata": {"name": "n1", "namespace": ""}, "status": {
+        "allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready",
+                                                                "status": "True"}]}}
+    forbid(cluster, "/api/v1/pods")
+    result = cluster.dtrain("top", "node")
+    assert result.out.splitlines()[1].split()[-3:] == ["8", "2", "6"]
+    assert "`list` on pods" in result.err and result.err.count("\n") == 1
+    forbid(cluster, "/api/v1/pods", "/api/v1/nodes")
+    result = cluster.dtrain("top", "node")
+    assert result.out.splitlines()[1].split()[0] == "n1"
+    assert "`list` on nodes" in result.err and result.err.count("\n") == 1
+
+
+def test_scale_makes_the_job_from_its_own_templates_not_from_those_that_lie_here(cluster):
+    home = cluster.home
+    home.dtrain("template", "copy", "kubernetes/start", "mine")
+    file = home.folder / "mine/kubernetes/start.sh"
+    file.write_text(file.read_text().replace("\n", "\n: {{team}} was here\n", 1))
+    cluster.dtrain(*SUBMIT, "--template=mine", "--set=team=vision", "--", "true")
+    file.unlink()
+    other = home.folder / "config/dtrain/templates/kubernetes/start.sh"
+    other.parent.mkdir(parents=True)
+    other.write_text("#!/bin/sh\n")
+    cluster.dtrain("scale", "a", "--workers=3")
+    data = cluster.objects["/api/v1/namespaces/default/configmaps/a"]["data"]
+    assert "\n: 'vision' was here\n" in data["start.sh"]
+    assert len(data["hostfile"].splitlines()) == 3
+    assert cluster.objects["/apis/batch/v1/namespaces/default/jobs/a-worker"]["spec"][
+        "completions"] == 3
+
+
+def test_a_logs_line_without_end_is_saved_to_the_byte(cluster):
+    labels = {"dtrain/job": "a"}
+    job = cluster.put("Job", "a-worker", labels=labels, spec={"completions": 1},
+                      status={"conditions": [{"type": "Complete", "status": "True"}]})
+    job["metadata"]["annotations"] = {"dtrain/roles": "worker=1"}
+    pod = cluster.put("Pod", "a-worker-0", owner=job, labels={
+        **labels, "batch.kubernetes.io/job-completion-index": "0",
+        "batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}, status={
+            "phase": "Succeeded", "containerStatuses": [
+                {"name": "main", "state": {"terminated": {"exitCode": 0}}}]})
+    pod["metadata"]["annotations"] = {"dtrain/roles": "worker=1"}
+    bar = "".join(f"\r{i} of 40000" for i in range(40000))
+    log = f"2026-01-01T00:00:01Z first\n2026-01-01T00:00:02Z {bar}\n2026-01-01T00:00:03Z end\n"
+    cluster.on_request = lambda method, path: \
+        (200, log.encode()) if path.endswith("/log") else None
+    cluster.dtrain("delete", "a", "--save-logs=saved")
+    saved = cluster.home.folder / "saved/a/worker-0.log"
+    assert saved.read_bytes() == f"first\n{bar}\nend\n".encode()
+
+
+@pytest.mark.parametrize("flags", [[], ["--api=jobset"], ["--tensorboard", "--logdir=/l"]], ids=str)
+def test_a_dry_run_is_one_stream_of_yaml_with_scripts_to_read(home, flags):
+    result = home.dtrain("submit", "-b", "kubernetes", "--name=a", "--image=x", "--dry-run", *flags,
+                         "--", "sh", "-c", "echo $RANK")
+    kinds = [each["kind"] for each in yaml.safe_load_all(result.out)]
+    assert kinds[0] in ("Job", "JobSet") and kinds[1:4] == ["Service", "ConfigMap", "Secret"]
+    assert result.out.startswith("---\n# job")
+    assert "\n  start.sh: |\n    #" in result.out
+    secret = next(each for each in yaml.safe_load_all(result.out) if each["kind"] == "Secret")
+    assert secret["stringData"]["token"] == "***" and "data" not in secret
+    assert "==>" not in result.err
