@@ -282,10 +282,11 @@ std::string where_flags(const Target& target, const SubmitOptions& options) {
   return flags;
 }
 
+/// One as it is; several as one YAML stream, which the engine's own tool takes.
 void print_documents(Context& context, const std::vector<Plan::Document>& documents) {
   for (const auto& document : documents) {
     if (documents.size() > 1) {
-      context.note(fmt::format("==> {} <==", document.name));
+      context.out.write(fmt::format("---\n# {}\n", document.name));
     }
     context.out.write(document.text);
   }

@@ -66,7 +66,9 @@ CommandTable copy_table(TemplateOptions& options) {
           "list; {{^x}} … {{/x}} where it is not. Variables of yours get their values from "
           "--set=KEY=VALUE: whole numbers, true and false as such, text quoted as \"8\" or any "
           "other as text. What dtrain finds a job by, its name and labels named dtrain/, must "
-          "stay.",
+          "stay. {{>FILE}} on a line of its own is the template FILE of the same folder, as deep "
+          "as "
+          "it stands there: copy the one that you change.",
       .examples = {"dtrain template copy kubernetes/job mine", "$EDITOR mine/kubernetes/job.yaml",
                    "dtrain submit --template=mine --set=team=vision --dry-run"},
       .options = {name_argument(options.name),

@@ -91,6 +91,38 @@ std::string quote_yaml(std::string_view text) {
   return out + "\"";
 }
 
+std::optional<std::string> literal_yaml(std::string_view text, std::size_t indent) {
+  const bool ended = text.ends_with('\n');
+  const std::string_view lines = text.substr(0, text.size() - (ended ? 1 : 0));
+  if (lines.find('\n') == std::string_view::npos || !is_utf8(lines)) {
+    return std::nullopt;
+  }
+  for (std::string_view rest = lines; !rest.empty();) {
+    const Utf8Char next = decode_utf8(rest);
+    if (next.code != '\n' && next.code != '\t' && needs_yaml_escape(next.code)) {
+      return std::nullopt;
+    }
+    rest.remove_prefix(next.length);
+  }
+  std::string out = ended ? "|" : "|-";
+  for (std::size_t begin = 0; begin <= lines.size();) {
+    const std::size_t end = std::min(lines.find('\n', begin), lines.size());
+    const std::string_view line = lines.substr(begin, end - begin);
+    const bool at_end = begin == 0 || end == lines.size();
+    if (line.empty() ? at_end
+                     : line.find_first_not_of(" \t") == std::string_view::npos ||
+                           (begin == 0 && (line[0] == ' ' || line[0] == '\t'))) {
+      return std::nullopt;
+    }
+    out += '\n';
+    if (!line.empty()) {
+      out.append(indent, ' ').append(line);
+    }
+    begin = end + 1;
+  }
+  return out;
+}
+
 std::string quote_json(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {

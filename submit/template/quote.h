@@ -2,6 +2,8 @@
 // last step; this is the last step.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +18,11 @@ std::string quote_sh(std::string_view text);
 /// A YAML 1.2 flow scalar that every parser reads back as this string: double-quoted, or
 /// `!!binary "…"` where the bytes are not UTF-8.
 std::string quote_yaml(std::string_view text);
+
+/// The same as a block literal, to stand behind "key:" or "-" at the end of a line, its lines
+/// indented by `indent`: what is written in lines is read in lines. None for text of one line, and
+/// where a parser might read it otherwise (line breaks or blanks at its ends, controls).
+std::optional<std::string> literal_yaml(std::string_view text, std::size_t indent);
 
 /// A JSON string. Throws UsageError where the bytes are not UTF-8.
 std::string quote_json(std::string_view text);

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
+#include <unordered_map>
 
 namespace dtrain {
 namespace {
@@ -58,13 +60,33 @@ mustache::data to_data(TemplateKind kind, const nlohmann::json& json) {
   }
 }
 
+/// Texts of several lines by how they are quoted: where there is room, they are written in lines.
+using Literals = std::unordered_map<std::string, std::string>;
+
+Literals literals_of(TemplateKind kind, const nlohmann::json& json) {
+  Literals literals;
+  if (kind != TemplateKind::yaml) {
+    return literals;
+  }
+  if (json.is_structured()) {
+    for (const auto& value : json) {
+      literals.merge(literals_of(kind, value));
+    }
+  } else if (json.is_string() && literal_yaml(json.get_ref<const std::string&>(), 0)) {
+    const auto& text = json.get_ref<const std::string&>();
+    literals.emplace(quote(kind, text), text);
+  }
+  return literals;
+}
+
 /// Looks names up for kainjow, which itself takes an unknown one for an empty value. A tag's name
 /// comes as its index in the scan, so that an error can say where.
 class Lookup : public mustache::context<std::string> {
  public:
-  Lookup(const mustache::data& data, std::string_view name, TemplateKind kind,
-         const std::vector<TemplateTag>& tags)
-      : context(&data), name_(name), empty_(quote(kind, "")), tags_(tags) {}
+  Lookup(const mustache::data& data, const TemplateSource& source, TemplateKind kind,
+         const std::vector<TemplateTag>& tags, const Literals& literals)
+      : context(&data), source_(source), empty_(quote(kind, "")), tags_(tags), literals_(literals) {
+  }
 
   const mustache::data* get(const std::string& index) const override {
     std::size_t i = 0;
@@ -84,17 +106,26 @@ class Lookup : public mustache::context<std::string> {
       refuse(tag, fmt::format("is a list or a map; go through it with {{{{#{0}}}}} … {{{{/{0}}}}}",
                               tag.name));
     }
+    if (tag.literal_indent > 0) {
+      const auto text = literals_.find(found->string_value());
+      if (text != literals_.end()) {
+        written_.emplace_back(*literal_yaml(text->second, tag.literal_indent));
+        return &written_.back();
+      }
+    }
     return found;
   }
 
  private:
   [[noreturn]] void refuse(const TemplateTag& tag, std::string_view why) const {
-    throw UsageError(fmt::format("{}:{}: {} {}", printable(name_), tag.line, tag.text(), why));
+    throw UsageError(fmt::format("{}: {} {}", source_.where(tag.line), tag.text(), why));
   }
 
-  std::string_view name_;
+  const TemplateSource& source_;
   std::string empty_; ///< The quoted empty string, false as a section.
   const std::vector<TemplateTag>& tags_;
+  const Literals& literals_;
+  mutable std::deque<mustache::data> written_;
   mustache::data no_{false};
   mustache::data true_{"true"};
   mustache::data false_{"false"};
@@ -152,16 +183,22 @@ TemplateKind template_kind(std::string_view name) {
 
 std::string render_template(std::string_view name, std::string_view text,
                             const nlohmann::json& data) {
-  const TemplateKind kind = template_kind(name);
-  const std::vector<TemplateTag> tags = scan_template(name, text);
-  check_tag_places(name, kind, text, tags);
+  return render_template({.name = std::string(name), .text = std::string(text)}, data);
+}
+
+std::string render_template(const TemplateSource& source, const nlohmann::json& data) {
+  const TemplateKind kind = template_kind(source.name);
+  std::vector<TemplateTag> tags = scan_template(source);
+  check_tag_places(source, kind, tags);
   const mustache::data values = to_data(kind, data);
-  Lookup lookup(values, name, kind, tags);
-  mustache::mustache engine(indexed(text, tags));
+  const Literals literals = literals_of(kind, data);
+  Lookup lookup(values, source, kind, tags, literals);
+  mustache::mustache engine(indexed(source.text, tags));
   engine.set_custom_escape([](const std::string& quoted) { return quoted; });
   std::string out = engine.render(lookup);
   if (!engine.is_valid()) {
-    throw UsageError(fmt::format("{}: {}", printable(name), printable(engine.error_message())));
+    throw UsageError(
+        fmt::format("{}: {}", printable(source.name), printable(engine.error_message())));
   }
   return out;
 }

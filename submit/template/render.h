@@ -22,6 +22,11 @@ TemplateKind template_kind(std::string_view name);
 std::string render_template(std::string_view name, std::string_view text,
                             const nlohmann::json& data);
 
+struct TemplateSource;
+
+/// The same of a template whose partials were put in (partials.h).
+std::string render_template(const TemplateSource& source, const nlohmann::json& data);
+
 struct BuiltinTemplate {
   std::string_view name; ///< "local/job.yaml"
   std::string_view text;

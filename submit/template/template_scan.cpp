@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::size_t k_deepest_sections = 32;
 
-[[noreturn]] void fail(std::string_view name, std::size_t line, std::string_view message) {
-  throw UsageError(fmt::format("{}:{}: {}", printable(name), line, message));
+[[noreturn]] void fail_at(const TemplateSource& source, std::size_t line,
+                          std::string_view message) {
+  throw UsageError(fmt::format("{}: {}", source.where(line), message));
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -39,7 +40,14 @@ std::string TemplateTag::text() const {
   return fmt::format("{{{{{}{}}}}}", sigil, name);
 }
 
-std::vector<TemplateTag> scan_template(std::string_view name, std::string_view text) {
+std::string TemplateSource::where(std::size_t line) const {
+  const auto& [file, number] =
+      line >= 1 && line <= lines.size() ? lines[line - 1] : std::pair(name, line);
+  return fmt::format("{}:{}", printable(file), number);
+}
+
+std::vector<TemplateTag> scan_template(const TemplateSource& source) {
+  const std::string_view text = source.text;
   std::vector<TemplateTag> tags;
   std::vector<std::size_t> open;
   std::size_t line = 1;
@@ -51,7 +59,7 @@ std::vector<TemplateTag> scan_template(std::string_view name, std::string_view t
     counted = at;
     const std::size_t close = text.find("}}", at + 2);
     if (close == std::string_view::npos) {
-      fail(name, line, "{{ is not closed by }}");
+      fail_at(source, line, "{{ is not closed by }}");
     }
     const std::string_view inside = trimmed(text.substr(at + 2, close - at - 2));
     TemplateTag tag;
@@ -63,12 +71,15 @@ std::vector<TemplateTag> scan_template(std::string_view name, std::string_view t
     switch (sigil) {
     case '{':
     case '&':
-      fail(name, line,
-           fmt::format("{{{{{}}}}} would put a value in unquoted; write {{{{x}}}}", shown));
+      fail_at(source, line,
+              fmt::format("{{{{{}}}}} would put a value in unquoted; write {{{{x}}}}", shown));
     case '>':
     case '=':
-      fail(name, line,
-           fmt::format("{{{{{}}}}}: partials and other delimiters are not supported", shown));
+      fail_at(
+          source, line,
+          fmt::format("{{{{{}}}}}: partials stand on a line of their own, as {{{{>FILE}}}}, and "
+                      "other delimiters are not supported",
+                      shown));
     case '#':
       tag.kind = TemplateTag::Kind::section;
       break;
@@ -88,19 +99,19 @@ std::vector<TemplateTag> scan_template(std::string_view name, std::string_view t
     if (tag.kind != TemplateTag::Kind::comment) {
       tag.name = trimmed(plain ? inside : inside.substr(1));
       if (!is_tag_name(tag.name)) {
-        fail(name, line,
-             fmt::format("{{{{{}}}}}: a name is letters, digits and '_', or '.'", shown));
+        fail_at(source, line,
+                fmt::format("{{{{{}}}}}: a name is letters, digits and '_', or '.'", shown));
       }
     }
     if (tag.kind == TemplateTag::Kind::section || tag.kind == TemplateTag::Kind::inverted) {
       open.push_back(tags.size());
       if (open.size() > k_deepest_sections) {
-        fail(name, line,
-             fmt::format("{}: sections nest deeper than {}", tag.text(), k_deepest_sections));
+        fail_at(source, line,
+                fmt::format("{}: sections nest deeper than {}", tag.text(), k_deepest_sections));
       }
     } else if (tag.kind == TemplateTag::Kind::close) {
       if (open.empty() || tags[open.back()].name != tag.name) {
-        fail(name, line, fmt::format("{} closes no section that is open here", tag.text()));
+        fail_at(source, line, fmt::format("{} closes no section that is open here", tag.text()));
       }
       tag.open = open.back();
       open.pop_back();
@@ -110,7 +121,7 @@ std::vector<TemplateTag> scan_template(std::string_view name, std::string_view t
   }
   if (!open.empty()) {
     const TemplateTag& tag = tags[open.back()];
-    fail(name, tag.line, fmt::format("{} is not closed by {{{{/{}}}}}", tag.text(), tag.name));
+    fail_at(source, tag.line, fmt::format("{} is not closed by {{{{/{}}}}}", tag.text(), tag.name));
   }
   return tags;
 }
@@ -131,8 +142,8 @@ struct Place {
 /// Walks text and tags together; the kinds of template differ in step() and complaint().
 class Walker {
  public:
-  Walker(std::string_view name, std::string_view text, const std::vector<TemplateTag>& tags)
-      : text_(text), name_(name), tags_(tags) {}
+  Walker(const TemplateSource& source, std::vector<TemplateTag>& tags)
+      : text_(source.text), source_(source), tags_(tags) {}
   virtual ~Walker() = default;
 
   void walk() {
@@ -146,15 +157,15 @@ class Walker {
       const auto index = static_cast<std::size_t>(tag - tags_.begin());
       at_open[index] = place_;
       if (tag->kind == TemplateTag::Kind::close && !(at_open[tag->open] == place_)) {
-        fail(name_, tag->line,
-             fmt::format("{} ends a section that opens or closes a quote, "
-                         "bracket or comment; it must do both or neither",
-                         tag->text()));
+        fail_at(source_, tag->line,
+                fmt::format("{} ends a section that opens or closes a quote, "
+                            "bracket or comment; it must do both or neither",
+                            tag->text()));
       }
       if (tag->kind == TemplateTag::Kind::variable) {
         const std::string problem = complaint(*tag);
         if (!problem.empty()) {
-          fail(name_, tag->line, fmt::format("{} {}", tag->text(), problem));
+          fail_at(source_, tag->line, fmt::format("{} {}", tag->text(), problem));
         }
         significant_ = k_value;
       }
@@ -167,7 +178,7 @@ class Walker {
   /// Takes in the character at `i`, and those after it that belong to it, below `end`.
   virtual std::size_t step(std::size_t i, std::size_t end) = 0;
   /// Why a variable must not stand here; empty: it may.
-  virtual std::string complaint(const TemplateTag& tag) = 0;
+  virtual std::string complaint(TemplateTag& tag) = 0;
 
   char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\n'; }
   static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -177,8 +188,8 @@ class Walker {
   char significant_ = k_line; ///< The last character that is not blank, k_value or k_line.
 
  private:
-  std::string_view name_;
-  const std::vector<TemplateTag>& tags_;
+  const TemplateSource& source_;
+  std::vector<TemplateTag>& tags_;
 };
 
 class YamlWalker : public Walker {
@@ -306,7 +317,7 @@ class YamlWalker : public Walker {
     leave(column(first));
   }
 
-  std::string complaint(const TemplateTag& tag) override {
+  std::string complaint(TemplateTag& tag) override {
     if (place_.comment) {
       return {};
     }
@@ -328,10 +339,34 @@ class YamlWalker : public Walker {
         at(next) == '\n' || is_key || text_.substr(next, 2) == "{{" ||
         (at(next) == '#' && next > tag.end) ||
         (place_.brackets > 0 && (at(next) == ',' || at(next) == ']' || at(next) == '}'));
+    constexpr std::ptrdiff_t k_deeper = 2;
+    if ((significant_ == ':' || significant_ == '-') && place_.brackets == 0 && !parents_.empty() &&
+        text_.substr(tag.end, 1) == "\n") {
+      const auto indent = static_cast<std::size_t>(parents_.back() + k_deeper);
+      tag.literal_indent = has_comment(tag.end + 1, indent) ? 0 : indent;
+    }
     begin_scalar(tag.begin);
     return starts_scalar && ends_scalar
                ? std::string()
                : "must be a whole scalar of its own, as in 'key: {{x}}' or '- {{x}}'";
+  }
+
+  /// Whether a comment behind `begin` stands so deep that a block literal would take it in.
+  bool has_comment(std::size_t begin, std::size_t indent) const {
+    while (begin < text_.size()) {
+      const std::size_t end = std::min(text_.find('\n', begin), text_.size());
+      std::string line(text_.substr(begin, end - begin));
+      for (std::size_t open = 0; (open = line.find("{{")) != std::string::npos;) {
+        const std::size_t close = line.find("}}", open);
+        line.erase(open, close == std::string::npos ? close : close + 2 - open);
+      }
+      const std::size_t first = line.find_first_not_of(" \t\r");
+      if (first != std::string::npos && line[first] == '#' && first >= indent) {
+        return true;
+      }
+      begin = end + 1;
+    }
+    return false;
   }
 
   std::size_t line_begin_ = 0;
@@ -366,7 +401,7 @@ class ShWalker : public Walker {
     } else if (text_.substr(i, 2) == "))" && place_.brackets > 0) {
       --place_.brackets;
       return std::min(i + 2, end);
-    } else if (text_.substr(i, 2) == "<<") {
+    } else if (text_.substr(i, 2) == "<<" && place_.brackets == 0) {
       here_document_ = true;
     }
     return i + 1;
@@ -376,7 +411,7 @@ class ShWalker : public Walker {
     return i == 0 || std::string_view(" \t\n;&|<>()").find(text_[i - 1]) != std::string_view::npos;
   }
 
-  std::string complaint(const TemplateTag&) override {
+  std::string complaint(TemplateTag&) override {
     return place_.comment    ? "stands in a comment, which a value's newline would end"
            : place_.quote    ? "stands inside quotes; take them away, it brings its own"
            : place_.brackets ? "stands inside $(( )), where a value would be computed"
@@ -403,7 +438,7 @@ class JsonWalker : public Walker {
     return i + 1;
   }
 
-  std::string complaint(const TemplateTag&) override {
+  std::string complaint(TemplateTag&) override {
     return place_.quote != '\0' ? "stands inside a string; take the quotes away, it brings its own"
                                 : "";
   }
@@ -411,15 +446,15 @@ class JsonWalker : public Walker {
 
 } // namespace
 
-void check_tag_places(std::string_view name, TemplateKind kind, std::string_view text,
-                      const std::vector<TemplateTag>& tags) {
+void check_tag_places(const TemplateSource& source, TemplateKind kind,
+                      std::vector<TemplateTag>& tags) {
   switch (kind) {
   case TemplateKind::yaml:
-    return YamlWalker(name, text, tags).walk();
+    return YamlWalker(source, tags).walk();
   case TemplateKind::sh:
-    return ShWalker(name, text, tags).walk();
+    return ShWalker(source, tags).walk();
   case TemplateKind::json:
-    return JsonWalker(name, text, tags).walk();
+    return JsonWalker(source, tags).walk();
   }
 }
 

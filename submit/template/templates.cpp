@@ -2,6 +2,7 @@
 
 #include "submit/errors.h"
 #include "submit/options/option_table.h"
+#include "submit/template/partials.h"
 #include "submit/template/render.h"
 #include "submit/template/template_scan.h"
 
@@ -50,8 +51,8 @@ json value_of(const std::string& text) {
   return text;
 }
 
-[[noreturn]] void fail(const UserTemplate& own, const std::string& message) {
-  throw UsageError(fmt::format("{}: {}", printable(own.path), message));
+[[noreturn]] void refuse_file(const std::string& path, const std::string& message) {
+  throw UsageError(fmt::format("{}: {}", printable(path), message));
 }
 
 /// True for what dtrain finds the job by: `key` of the map at `path`.
@@ -68,7 +69,7 @@ bool is_identity(const std::string& path, const std::string& key) {
 std::string scalar(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
 
 /// What `built_in` says of whose the job is, `own` must say too.
-void require_identity(const UserTemplate& file, const YAML::Node& built_in, const YAML::Node& own,
+void require_identity(const std::string& file, const YAML::Node& built_in, const YAML::Node& own,
                       const std::string& path) {
   for (const auto& entry : built_in) {
     const std::string key = scalar(entry.first);
@@ -76,15 +77,15 @@ void require_identity(const UserTemplate& file, const YAML::Node& built_in, cons
     const YAML::Node other = own.IsMap() ? own[key] : YAML::Node();
     const std::string wanted = scalar(entry.second);
     if (!wanted.empty() && is_identity(path, key) && (!other || scalar(other) != wanted)) {
-      fail(file, fmt::format("{} must stay '{}': dtrain finds the job by it", printable(at),
-                             printable(wanted)));
+      refuse_file(file, fmt::format("{} must stay '{}': dtrain finds the job by it", printable(at),
+                                    printable(wanted)));
     }
     if (entry.second.IsMap()) {
       require_identity(file, entry.second, other ? other : YAML::Node(), at);
     }
     if (at == k_ranks) {
       if (!other || !other.IsSequence() || other.size() != entry.second.size()) {
-        fail(file, fmt::format("{} must stay the list of all {}", at, entry.second.size()));
+        refuse_file(file, fmt::format("{} must stay the list of all {}", at, entry.second.size()));
       }
       for (std::size_t i = 0; i < other.size(); ++i) {
         require_identity(file, entry.second[i], other[i], fmt::format("{}[{}]", at, i));
@@ -108,27 +109,26 @@ void add_names(const json& data, std::vector<std::string>& names) {
 
 /// Of a section that this job does not enter, no tag is looked up: there a name must at least be
 /// one that some job has, which are those of the built-in template.
-void require_known_names(const UserTemplate& own, const BuiltinTemplate& built_in,
+void require_known_names(const TemplateSource& own, const TemplateSource& built_in,
                          const json& data) {
   std::vector<std::string> known = {"."};
   add_names(data, known);
-  for (const TemplateTag& tag : scan_template(built_in.name, built_in.text)) {
+  for (const TemplateTag& tag : scan_template(built_in)) {
     known.push_back(tag.name);
   }
-  for (const TemplateTag& tag : scan_template(own.path, own.text)) {
+  for (const TemplateTag& tag : scan_template(own)) {
     const bool has_name =
         tag.kind != TemplateTag::Kind::comment && tag.kind != TemplateTag::Kind::close;
     if (has_name && std::find(known.begin(), known.end(), tag.name) == known.end()) {
       const auto near = nearest(tag.name, known);
-      throw UsageError(fmt::format("{}:{}: {} has no value here; {}", printable(own.path), tag.line,
-                                   tag.text(),
+      throw UsageError(fmt::format("{}: {} has no value here; {}", own.where(tag.line), tag.text(),
                                    near ? fmt::format("did you mean {{{{{}}}}}?", *near)
                                         : fmt::format("--set={}=VALUE gives it one", tag.name)));
     }
   }
 }
 
-YAML::Node load(const UserTemplate& file, const std::string& text) {
+YAML::Node load(const std::string& file, const std::string& text) {
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
@@ -140,8 +140,8 @@ YAML::Node load(const UserTemplate& file, const std::string& text) {
     }
     const std::string row =
         begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
-    fail(file, fmt::format("what it becomes is no YAML: {} at '{}'", printable(error.msg),
-                           printable(row)));
+    refuse_file(file, fmt::format("what it becomes is no YAML: {} at '{}'", printable(error.msg),
+                                  printable(row)));
   }
 }
 
@@ -163,12 +163,11 @@ json template_values(const std::vector<std::string>& texts) {
 }
 
 std::string fill_template(const Templates& templates, const std::string& name, const json& data) {
-  const BuiltinTemplate& built_in = builtin_template(name);
-  const auto found = templates.own.find(name);
-  if (found == templates.own.end()) {
-    return render_template(name, built_in.text, data);
+  const auto [own, has_own] = put_together(templates, name);
+  if (!has_own) {
+    return render_template(own, data);
   }
-  const UserTemplate& own = found->second;
+  const TemplateSource built_in = put_together({}, name).source;
   json all = template_values(templates.values);
   for (const auto& [key, value] : all.items()) {
     if (data.contains(key)) {
@@ -179,10 +178,10 @@ std::string fill_template(const Templates& templates, const std::string& name, c
   }
   all.update(data);
   require_known_names(own, built_in, all);
-  std::string text = render_template(own.path, own.text, all);
+  std::string text = render_template(own, all);
   if (template_kind(name) == TemplateKind::yaml) {
-    const YAML::Node root = load(own, text);
-    require_identity(own, YAML::Load(render_template(name, built_in.text, data)), root, "");
+    const YAML::Node root = load(own.name, text);
+    require_identity(own.name, YAML::Load(render_template(built_in, data)), root, "");
   }
   return text;
 }
@@ -190,7 +189,7 @@ std::string fill_template(const Templates& templates, const std::string& name, c
 void require_values_used(const Templates& templates) {
   std::vector<std::string> known;
   for (const auto& [name, own] : templates.own) {
-    for (const TemplateTag& tag : scan_template(own.path, own.text)) {
+    for (const TemplateTag& tag : scan_template(put_together(templates, name).source)) {
       known.push_back(tag.name);
     }
   }

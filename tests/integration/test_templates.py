@@ -1,4 +1,6 @@
 """Templates that a user copies, changes and uses."""
+import re
+
 import yaml
 
 import pytest
@@ -28,7 +30,17 @@ def test_a_copy_as_it_is_changes_nothing(home):
         home.dtrain("template", "copy", backend, "all")
         after = home.dtrain(*words[:-2], "--template=all", "--", "true").out
         # The ConfigMap keeps what was submitted, the flag too.
-        assert after.replace(f"templates:\\n  - {home.folder}/all\\n", "") == before
+        assert re.sub(rf"\n *templates:\n *- {home.folder}/all(?=\n)", "", after) == before
+
+
+def test_a_partial_is_one_small_file_to_change(home):
+    home.dtrain("template", "copy", "kubernetes/container", "mine")
+    change(home.folder / "mine/kubernetes/container.yaml", "- name: main\n",
+           "- name: main\n  tty: {{tty}}\n")
+    out = home.dtrain(*KUBERNETES, "--template=mine", "--set=tty=true", "--", "true").out
+    job = next(yaml.safe_load_all(out))
+    assert job["spec"]["template"]["spec"]["containers"][0]["tty"] is True
+    assert "kubernetes/container.yaml" in home.dtrain("template", "list").out
 
 
 def test_a_changed_template_is_what_runs(home, mine):

@@ -18,7 +18,6 @@ namespace {
 
 constexpr const char* k_environment = "environment";
 constexpr const char* k_git_token = "git-token";
-constexpr const char* k_hidden = "***";
 
 std::string read_file(const std::string& text) {
   const std::string path = parse_mount("--config-file", text).source;

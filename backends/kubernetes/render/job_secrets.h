@@ -9,6 +9,9 @@
 
 namespace dtrain::kubernetes {
 
+/// Stands in a plan for what is not shown.
+inline constexpr const char* k_hidden = "***";
+
 /// Variables of --env-file and --secret, and the names of those secrets that the cluster keeps,
 /// since this machine does not.
 struct JobSecrets {

@@ -41,13 +41,15 @@ void check_names(const JobSpec& job, const RoleGroup& group) {
   }
 }
 
-json secret_data(const json& names, const std::map<std::string, std::string>& shown) {
+json secret_data(const JobSpec& job, const json& names,
+                 const std::map<std::string, std::string>& shown) {
   json data = names;
+  data["hidden"] = k_hidden;
+  data["launcher"] = has_launcher(job);
   data["secrets"] = json::array();
   for (const auto& [key, text] : shown) {
     data["secrets"].push_back({{"key", key}, {"shown", text}});
   }
-  data["has_secrets"] = !shown.empty();
   return data;
 }
 
@@ -132,7 +134,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   }
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
-  add(k_secret_document, secret_data(names, shown_contents(job, secrets)));
+  add(k_secret_document, secret_data(job, names, shown_contents(job, secrets)));
   if (gang_api(job) != GangApi::none) {
     add(k_group_document, group_data(job, names, instances));
   }

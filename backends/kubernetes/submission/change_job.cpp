@@ -71,8 +71,7 @@ Templates templates_in(const json& config, const JobSpec& spec) {
   for (const auto& [key, text] : member(config, "data").items()) {
     if (key.starts_with(k_template_key) && text.is_string()) {
       const std::string name = "kubernetes/" + key.substr(k_template_key.size());
-      templates.own[name] = {fmt::format("template {} of job {}", name, spec.name),
-                             text.get<std::string>()};
+      templates.own[name] = {fmt::format("job {}'s {}", spec.name, name), text.get<std::string>()};
     }
   }
   return templates;

@@ -11,6 +11,17 @@ from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, un
 
 
 
+def test_kubectl_starts_a_job_from_a_dry_run_and_dtrain_knows_it(kube, cluster):
+    plan = kube.dtrain("submit", "--name=applied", BUSYBOX, "--workers=2", "--dry-run", "--", "sh",
+                       "-c", "echo I am $RANK of $WORLD_SIZE").out
+    cluster.kubectl("apply", "-f", "-", stdin=plan)
+    kube.wait_for_end("applied", 0)
+    assert sorted(kube.lines("applied")) == ["I am 0 of 2", "I am 1 of 2"]
+    assert [each["name"] for each in kube.get("applied")["instances"]] == ["worker-0", "worker-1"]
+    cluster.kubectl("delete", "-f", "-", stdin=plan)
+    kube.dtrain("get", "applied", expect=EXIT_NOT_FOUND)
+
+
 def test_ranks_on_two_nodes_find_each_other(kube):
     # busybox's nslookup does not use the search list: the name in full.
     kube.submit("ring", "sh", "-c", "echo $RANK of $WORLD_SIZE; for i in 0 1 2; do until nslookup "

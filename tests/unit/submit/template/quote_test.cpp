@@ -165,6 +165,33 @@ TEST_CASE("a scalar quoted for YAML is read back as the same string") {
   }
 }
 
+TEST_CASE("text of several lines is a block literal that reads back, or none") {
+  const std::string odd[] = {"a\n  b\n\n\tc\nd", "#!/bin/sh\n# no\n- x: {{y}}\n...\n---\n",
+                             "a\n\nb\n"};
+  for (const std::string& text : odd) {
+    CAPTURE(text);
+    for (const std::size_t indent : {2U, 7U}) {
+      const auto literal = literal_yaml(text, indent);
+      REQUIRE(literal);
+      for (const char* after : {"b: c\n", "", "# a comment\n"}) {
+        const YAML::Node tree = YAML::Load(fmt::format("a: {}\n{}", *literal, after));
+        CHECK(tree["a"].Scalar() == text);
+        CHECK(tree["a"].Tag() == "!");
+      }
+    }
+  }
+  for (const std::string& text : hostile()) {
+    const auto literal = literal_yaml(text, 4);
+    CHECK((!literal || YAML::Load(fmt::format("- a: {}\n", *literal))[0]["a"].Scalar() == text));
+  }
+  for (const char* text :
+       {"", "one line", "one line\n", " a\nb", "\ta\nb", "\na\nb", "a\n\n", "a\n \nb", "a\nb\n ",
+        "a\r\nb", "a\n\x1b", "a\n\xff", "a\n\xe2\x80\xa8"}) {
+    CAPTURE(text);
+    CHECK_FALSE(literal_yaml(text, 2));
+  }
+}
+
 TEST_CASE("bytes that are not UTF-8 go through YAML as !!binary") {
   for (const std::string text : {"\xff", "a\xfe", "ab\xfd", "abc\x80z"}) {
     const YAML::Node node = YAML::Load(quote_yaml(text));

@@ -162,6 +162,22 @@ TEST_CASE("in YAML a value must be a whole scalar") {
   }
 }
 
+TEST_CASE("in YAML text of several lines is written in lines, where there is room for it") {
+  const json data = {{"x", "a\n- b: c\n"}, {"q", true}};
+  CHECK(render_template("a.yaml", "k:\n  - a: {{x}}\n    b: 1\n", data) ==
+        "k:\n  - a: |\n      a\n      - b: c\n    b: 1\n");
+  CHECK(render_template("a.yaml", "- {{x}}\n{{#q}}\n- b\n{{/q}}\n", data) ==
+        "- |\n  a\n  - b: c\n- b\n");
+  for (const std::string quoted :
+       {"a: [\n{ b: {{x}}\n} ]\n", "a: {{x}} # why\n", "a: {{x}}\r\n", "a: {{x}}", "a: {{x}} \n",
+        "a: {{x}}\n   # a comment that is none of its text\n",
+        "a: {{x}}\n{{#q}}   # nor this\n{{/q}}\n", "{{x}}: b\n"}) {
+    CAPTURE(quoted);
+    const std::string out = render_template("a.yaml", quoted, data);
+    CHECK(out.find("\"a\\n- b: c\\n\"") != std::string::npos);
+  }
+}
+
 TEST_CASE("in sh a value is one word wherever it may stand") {
   const json data = {
       {"x", "a'; echo foo\n$(id)"}, {"n", 3}, {"args", {"if", "A=1", "7", "--lr=1"}}};
@@ -178,7 +194,7 @@ TEST_CASE("in sh a value is one word wherever it may stand") {
   }
   for (const std::string good :
        {"# don't\necho {{x}}\n", "echo \"a\\\"b\" {{x}}\n", "a=$(b {{x}})\n", "echo a#b {{x}}\n",
-        "n=$(( 1 + 2 ))\necho {{x}}\n"}) {
+        "n=$(( 1 + 2 ))\necho {{x}}\n", "n=$((1<<2))\necho {{x}}\n"}) {
     CAPTURE(good);
     CHECK(refused(good, data, "run.sh").starts_with("rendered: "));
   }

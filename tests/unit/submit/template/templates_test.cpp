@@ -1,6 +1,7 @@
 #include "submit/template/templates.h"
 
 #include "submit/errors.h"
+#include "submit/template/partials.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -87,6 +88,33 @@ TEST_CASE("what is wrong with a user's template is said with its file and line")
             .starts_with("--set=name: name is a variable of kubernetes/service.yaml already"));
   CHECK(refused(own_service(std::string(k_service) + "  - a\n b: [\n", {"team=a"}))
             .starts_with("/mine/service.yaml: what it becomes is no YAML: "));
+}
+
+TEST_CASE("a partial is put in as deep as its tag stands, a user's own in the built-in's place") {
+  Templates templates;
+  templates.own["kubernetes/service.yaml"] = {"/mine/service.yaml",
+                                              "a:\n  {{> secret.yaml }}\nb: {{n}}\n"};
+  templates.own["kubernetes/secret.yaml"] = {"/mine/secret.yaml", "c: 1\n\nd: {{x}}"};
+  const WholeTemplate whole = put_together(templates, "kubernetes/service.yaml");
+  CHECK(whole.has_own);
+  CHECK(whole.source.text == "a:\n  c: 1\n\n  d: {{x}}\nb: {{n}}\n");
+  CHECK(whole.source.where(4) == "/mine/secret.yaml:3");
+  CHECK(whole.source.where(5) == "/mine/service.yaml:3");
+  CHECK(put_together({}, "kubernetes/job.yaml").source.text.find("{{>") == std::string::npos);
+  CHECK_FALSE(put_together({}, "kubernetes/job.yaml").has_own);
+  templates.own.erase("kubernetes/service.yaml");
+  CHECK_FALSE(put_together(templates, "kubernetes/service.yaml").has_own);
+}
+
+TEST_CASE("a partial that is not there, is of itself or shares its line is refused with its line") {
+  CHECK(refused(own_service("a: 1\n{{>secrets.yaml}}\n", {})) ==
+        "/mine/service.yaml:2: {{>secrets.yaml}}: there is no such template; did you mean "
+        "{{>secret.yaml}}?");
+  CHECK(refused(own_service("{{>service.yaml}}\n", {})).find("nest deeper") != std::string::npos);
+  CHECK(refused(own_service("a: {{>secret.yaml}}\n", {})).find("a line of their own") !=
+        std::string::npos);
+  CHECK(refused(own_service("{{>../local/job.yaml}}\n", {})).find("no such template") !=
+        std::string::npos);
 }
 
 TEST_CASE("a user's template that loses what dtrain finds the job by is refused") {

@@ -1,0 +1,109 @@
+#include "submit/template/partials.h"
+
+#include "submit/errors.h"
+#include "submit/options/option_table.h"
+#include "submit/template/render.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+namespace {
+
+constexpr int k_deepest_partials = 8;
+
+struct PartialTag {
+  std::string indent;
+  std::string file;
+};
+
+/// The tag of a line that is nothing else.
+std::optional<PartialTag> partial_tag(std::string_view line) {
+  constexpr const char* k_blank = " \t\r";
+  const std::size_t begin = std::min(line.find_first_not_of(k_blank), line.size());
+  const std::size_t end = line.find_last_not_of(k_blank);
+  std::string_view tag = line.substr(begin, end == std::string_view::npos ? 0 : end + 1 - begin);
+  if (!tag.starts_with("{{>") || !tag.ends_with("}}") || tag.size() < 5) {
+    return std::nullopt;
+  }
+  tag = tag.substr(3, tag.size() - 5);
+  const std::size_t first = std::min(tag.find_first_not_of(k_blank), tag.size());
+  const std::size_t last = tag.find_last_not_of(k_blank);
+  tag = tag.substr(first, last == std::string_view::npos ? 0 : last + 1 - first);
+  if (tag.find_first_of(" {}") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  return PartialTag{std::string(line.substr(0, begin)), std::string(tag)};
+}
+
+class Builder {
+ public:
+  Builder(const Templates& templates, WholeTemplate& whole)
+      : templates_(templates), whole_(whole) {}
+
+  void add(const std::string& name, const std::string& indent, int depth) {
+    const auto own = templates_.own.find(name);
+    const bool is_own = own != templates_.own.end();
+    const std::string file = is_own ? own->second.path : name;
+    const std::string_view text = is_own ? own->second.text : builtin_template(name).text;
+    if (is_own && !whole_.has_own) {
+      whole_.has_own = true;
+      whole_.source.name = file;
+    }
+    std::size_t number = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      const std::string_view line = text.substr(begin, end - begin);
+      ++number;
+      if (const auto tag = partial_tag(line)) {
+        add_partial(name, *tag, indent, depth, fmt::format("{}:{}", printable(file), number));
+      } else {
+        whole_.source.lines.emplace_back(file, number);
+        whole_.source.text.append(line.empty() ? "" : indent).append(line);
+        whole_.source.text.append(end < text.size() || depth > 0 ? "\n" : "");
+      }
+      begin = end + 1;
+    }
+  }
+
+ private:
+  void add_partial(const std::string& name, const PartialTag& tag, const std::string& indent,
+                   int depth, const std::string& where) {
+    const std::string folder = name.substr(0, name.find('/') + 1);
+    std::vector<std::string> known;
+    for (const BuiltinTemplate& each : builtin_templates()) {
+      if (each.name.starts_with(folder)) {
+        known.emplace_back(each.name.substr(folder.size()));
+      }
+    }
+    if (std::find(known.begin(), known.end(), tag.file) == known.end()) {
+      const auto near = nearest(tag.file, known);
+      throw UsageError(fmt::format("{}: {{{{>{}}}}}: there is no such template{}", where,
+                                   printable(tag.file),
+                                   near ? fmt::format("; did you mean {{{{>{}}}}}?", *near) : ""));
+    }
+    if (depth == k_deepest_partials) {
+      throw UsageError(fmt::format("{}: {{{{>{}}}}}: partials nest deeper than {}", where, tag.file,
+                                   k_deepest_partials));
+    }
+    add(folder + tag.file, indent + tag.indent, depth + 1);
+  }
+
+  const Templates& templates_;
+  WholeTemplate& whole_;
+};
+
+} // namespace
+
+WholeTemplate put_together(const Templates& templates, const std::string& name) {
+  WholeTemplate whole;
+  whole.source.name = name;
+  Builder(templates, whole).add(name, "", 0);
+  return whole;
+}
+
+} // namespace dtrain

@@ -1,0 +1,22 @@
+// Partials: `{{>FILE}}` on a line of its own stands for the template FILE of the same folder, each
+// line of which is indented as the tag is. They are put in before anything else is done, so that
+// all rules hold for the whole; messages name the file and line that a line comes from.
+#pragma once
+
+#include "submit/template/template_scan.h"
+#include "submit/template/templates.h"
+
+#include <string>
+
+namespace dtrain {
+
+struct WholeTemplate {
+  TemplateSource source;
+  bool has_own = false; ///< Some of it is a user's.
+};
+
+/// The template of that name, "kubernetes/job.yaml", a user's where there is one, and likewise its
+/// partials. Throws UsageError naming file and line for a partial that is not there, or of itself.
+WholeTemplate put_together(const Templates& templates, const std::string& name);
+
+} // namespace dtrain
