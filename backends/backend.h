@@ -1,5 +1,6 @@
-// The seam between jobs and engines. A backend is one folder that implements this interface, one
-// folder of templates, and one line in registry.cpp; the conformance suite says when it is done.
+// The seam between jobs and engines. A backend is one folder that implements this interface and
+// says in a table what it takes (engine.h), one folder of templates, and one line in registry.cpp;
+// the conformance suite says when it is done.
 //
 // render() is pure. Every side effect is in the other calls, and each either happens whole or
 // throws with nothing left behind.
@@ -239,20 +240,5 @@ class Backend {
   /// "the slurm backend cannot suspend jobs".
   [[noreturn]] void refuse(std::string_view what) const;
 };
-
-/// Which engine, where a backend can reach several: --kubeconfig, --context.
-struct EngineAccess {
-  std::string kubeconfig; ///< Empty: as the environment says.
-  std::string context;    ///< Empty: the current one.
-};
-
-/// The names that `--backend` takes.
-std::vector<std::string> backend_names();
-
-/// Throws UsageError with the known names for any other.
-std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access = {});
-
-/// The names that `--context` takes.
-std::vector<std::string> context_names(const EngineAccess& access);
 
 } // namespace dtrain

@@ -8,6 +8,8 @@
 #include "submit/options/completion.h"
 #include "submit/template/render.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace dtrain {
@@ -91,17 +93,21 @@ std::vector<Candidate> profile_names(const Context& context) {
   return names;
 }
 
-std::vector<Candidate> contexts(const EngineAccess& access) {
+std::vector<Candidate> engine_values(const Option& option, const EngineAccess& access) {
   std::vector<Candidate> names;
-  for (auto& name : context_names(access)) {
-    names.push_back({std::move(name), ""});
+  for (const AccessFlag& flag : access_flags()) {
+    if (flag.values != nullptr && option.long_flag() == fmt::format("--{}", flag.name)) {
+      for (auto& value : flag.values(access)) {
+        names.push_back({std::move(value), ""});
+      }
+    }
   }
   return names;
 }
 
-std::vector<Candidate> names_of(const Context& context, Complete kind,
+std::vector<Candidate> names_of(const Context& context, const Option& option,
                                 const std::vector<std::string>& args) {
-  switch (kind) {
+  switch (option.complete) {
   case Complete::job:
     return job_names(context, read_typed(args));
   case Complete::instance:
@@ -110,8 +116,8 @@ std::vector<Candidate> names_of(const Context& context, Complete kind,
     return template_names();
   case Complete::profile:
     return profile_names(context);
-  case Complete::context:
-    return contexts(read_typed(args).target.access);
+  case Complete::engine:
+    return engine_values(option, read_typed(args).target.access);
   case Complete::job_type:
     return job_type_names();
   default:
@@ -138,8 +144,8 @@ int run_complete(Context& context, const std::vector<std::string>& args) {
       tables.push_back(alive.back().table);
     }
     const auto completions =
-        complete(tables, words, [&](Complete kind, const std::vector<std::string>& typed) {
-          return names_of(context, kind, typed);
+        complete(tables, words, [&](const Option& option, const std::vector<std::string>& typed) {
+          return names_of(context, option, typed);
         });
     context.out.write(completion_text(completions));
     context.out.flush();

@@ -32,8 +32,8 @@ struct Effective {
   std::string from;
 };
 
-const char* default_of(std::string_view key) {
-  return key == "backend" ? k_default_backend : key == "namespace" ? k_default_namespace : "";
+std::string default_of(std::string_view key) {
+  return key == "backend" ? default_backend() : key == "namespace" ? k_default_namespace : "";
 }
 
 std::string variable_of(std::string_view key) {

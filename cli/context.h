@@ -1,7 +1,7 @@
 // What a command is given besides its options, so that tests can give it something else.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/engine.h"
 #include "cli/output/stream.h"
 
 #include <filesystem>

@@ -1,6 +1,5 @@
 #include "cli/locations.h"
 
-#include "backends/local/shares.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 
@@ -68,16 +67,6 @@ Values location_of(const std::string& source) {
                                printable(source)));
 }
 
-/// What this machine must be given before its jobs can have what is not a folder of it.
-std::string how_to_mount(const Values& location) {
-  if (const auto share = location.find("nfs"); share != location.end()) {
-    return fmt::format("{} is not mounted on this machine: mount it (mount -t nfs {} DIR)",
-                       printable(share->second), printable(share->second));
-  }
-  return fmt::format("a {} is Kubernetes' to mount: have the data here",
-                     location.contains("csi") ? "CSI volume" : "claim");
-}
-
 void apply_data(const Locations& known, JobSpec& job) {
   std::vector<std::string> claims;
   for (const std::string& text : job.data) {
@@ -93,8 +82,7 @@ void apply_data(const Locations& known, JobSpec& job) {
     const auto rest = fmt::format(":{}{}", mount.target, read_only ? ":ro" : "");
     if (const auto path = location.find("path"); path != location.end()) {
       job.data_dirs.push_back(path->second + rest);
-    } else if (const auto claim = location.find("claim");
-               claim != location.end() && job.backend == "kubernetes") {
+    } else if (const auto claim = location.find("claim"); claim != location.end()) {
       claims.push_back(claim->second + rest);
     } else if (location.contains("bucket")) {
       if (!read_only) {
@@ -103,29 +91,19 @@ void apply_data(const Locations& known, JobSpec& job) {
                                      printable(text), printable(text)));
       }
       claims.push_back(completed("--data", bucket_at("--data", location)).text() + rest);
-    } else if (const auto csi = location.find("csi");
-               csi != location.end() && job.backend == "kubernetes") {
+    } else if (const auto csi = location.find("csi"); csi != location.end()) {
       claims.push_back(fmt::format("csi://{}{}", csi->second, rest));
-    } else if (const auto share = location.find("nfs");
-               share != location.end() && job.backend == "kubernetes") {
+    } else if (const auto share = location.find("nfs"); share != location.end()) {
       const std::size_t colon =
           std::min(share->second.find(":/"), share->second.size()); // SERVER:/PATH
       claims.push_back(fmt::format("nfs://{}/{}{}", share->second.substr(0, colon),
                                    share->second.substr(std::min(colon + 2, share->second.size())),
                                    rest));
-    } else if (const auto mounted = location.find("nfs"); mounted != location.end() &&
-                                                          !find_share(mounted->second).empty() &&
-                                                          job.backend == k_default_backend) {
-      job.data_dirs.push_back(find_share(mounted->second) + rest);
-    } else if (job.backend == k_default_backend) {
-      throw UsageError(fmt::format("--data={}: {}, and name its folder: dtrain data add NAME "
-                                   "--path=DIR",
-                                   printable(text), how_to_mount(location)));
     } else {
       throw UsageError(
-          fmt::format("--data={}: the {} backend cannot mount a {}: make a claim for it "
-                      "and name that: dtrain data add NAME --claim=CLAIM",
-                      printable(text), job.backend, location.begin()->first));
+          fmt::format("--data={}: the settings do not say where {} is: dtrain data add "
+                      "{} --replace",
+                      printable(text), printable(mount.source), printable(mount.source)));
     }
   }
   job.data = claims;

@@ -17,9 +17,10 @@ const Values& find_location(const Locations& all, const char* word, const std::s
 Bucket bucket_at(const std::string& flag, const Values& location);
 
 /// Puts in the place of the names that the profile knows what they stand for: a folder becomes one
-/// of data_dirs, a claim or a bucket one of data; `code` (empty: none) becomes sync_mode and what
-/// goes with it. A name that is not kept stays: on Kubernetes it is a claim's. Throws UsageError
-/// for what the job's backend cannot mount, and for code of no such name.
+/// of data_dirs, all else one of data: a claim's name, a bucket's URL, nfs://SERVER/PATH or
+/// csi://DRIVER?ATTRIBUTES; `code` (empty: none) becomes sync_mode and what goes with it. A name
+/// that is not kept stays: it may be a claim's. Which of these can be mounted is the engine's to
+/// say. Throws UsageError for what is none of them, and for code of no such name.
 void apply_locations(const Settings& settings, const std::string& profile, const std::string& code,
                      JobSpec& job);
 

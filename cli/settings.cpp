@@ -1,5 +1,7 @@
 #include "cli/settings.h"
 
+#include "backends/engine.h"
+
 #include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 #include "submit/options/option_table.h"
@@ -205,15 +207,24 @@ const Profile& Settings::profile(std::string_view name) const {
   }
   if (known.empty()) {
     throw UsageError(fmt::format("no profile '{}'; make it with 'dtrain config set --profile={} "
-                                 "backend local'",
-                                 printable(name), printable(name)));
+                                 "backend {}'",
+                                 printable(name), printable(name), backend_names().front()));
   }
   throw UsageError(
       fmt::format("no profile '{}'; there is: {}", printable(name), fmt::join(known, ", ")));
 }
 
 const std::vector<std::string>& profile_keys() {
-  static const std::vector<std::string> all = {"backend", "namespace", "context", "image", "hosts"};
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> keys = {"backend", "namespace"};
+    for (const AccessFlag& flag : access_flags()) {
+      if (flag.in_profile) {
+        keys.emplace_back(flag.name);
+      }
+    }
+    keys.insert(keys.end(), {"image", "hosts"});
+    return keys;
+  }();
   return all;
 }
 

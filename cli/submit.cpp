@@ -13,7 +13,6 @@
 #include "submit/fields/arena.h"
 #include "submit/fields/job_fields.h"
 #include "submit/job_roles.h"
-#include "submit/template/quote.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -215,16 +214,14 @@ void apply_words(SubmitOptions& options) {
 }
 
 /// What is still open once file, environment and flags have been read. Image and hosts are for
-/// engines that run jobs elsewhere; this machine's would refuse them, or say that it has no use.
+/// engines that take them; others would refuse them, or say that they have no use.
 void apply_profile(const Settings& settings, const std::string& profile, JobSpec& job) {
-  if (job.backend == k_default_backend) {
-    return;
-  }
-  if (job.image.empty()) {
+  const Engine& engine = find_engine(job.backend);
+  if (job.image.empty() && engine.takes("image")) {
     job.image = profile_value(settings, profile, "image").value_or("");
   }
   const std::string hosts = profile_value(settings, profile, "hosts").value_or("");
-  if (job.node_list.empty() && !hosts.empty()) {
+  if (job.node_list.empty() && !hosts.empty() && engine.takes("nodeList")) {
     job.node_list = {hosts};
   }
 }
@@ -270,16 +267,10 @@ std::string where_flags(const Target& target, const SubmitOptions& options) {
   if (target.namespace_name != target.backend->default_namespace()) {
     flags += fmt::format(" -n {}", target.namespace_name);
   }
-  if (options.job.backend != k_default_backend) {
+  if (options.job.backend != default_backend()) {
     flags += fmt::format(" -b {}", options.job.backend);
   }
-  if (!options.access.context.empty()) {
-    flags += fmt::format(" --context={}", quote_sh(options.access.context));
-  }
-  if (!options.access.kubeconfig.empty()) {
-    flags += fmt::format(" --kubeconfig={}", quote_sh(options.access.kubeconfig));
-  }
-  return flags;
+  return flags + options.access.flags();
 }
 
 /// One as it is; several as one YAML stream, which the engine's own tool takes.
@@ -431,6 +422,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
       }
     }
   };
+  tell(check_fields(job));
   tell(target.backend->settle(job));
   const Templates templates = read_templates(job, context.template_folder());
   const Plan plan = target.backend->render(job, templates);

@@ -41,6 +41,8 @@ std::vector<JobSummary> jobs_for_hint(Backend& backend, const std::string& names
 
 } // namespace
 
+std::string default_backend() { return backend_names().front(); }
+
 Option profile_option(std::string& profile) {
   return {.flags = "--profile",
           .target = &profile,
@@ -52,20 +54,20 @@ Option profile_option(std::string& profile) {
 }
 
 std::vector<Option> access_options(EngineAccess& access) {
-  return {{.flags = "--context",
-           .target = &access.context,
-           .metavar = "NAME",
-           .help = "Context of the kubeconfig: cluster, user, namespace (default: its current one)",
-           .group = "Where",
-           .complete = Complete::context,
-           .env = "DTRAIN_CONTEXT"},
-          {.flags = "--kubeconfig",
-           .target = &access.kubeconfig,
-           .metavar = "FILE",
-           .help = "Kubeconfig (default: those of KUBECONFIG, or ~/.kube/config)",
-           .group = "Where",
-           .complete = Complete::file,
-           .aliases = {"--config"}}};
+  std::vector<Option> options;
+  for (const AccessFlag& flag : access_flags()) {
+    options.push_back({.flags = fmt::format("--{}", flag.name),
+                       .target = &access[flag.name],
+                       .metavar = std::string(flag.metavar),
+                       .help = std::string(flag.help),
+                       .group = "Where",
+                       .complete = flag.complete,
+                       .env = std::string(flag.env)});
+    if (!flag.alias.empty()) {
+      options.back().aliases.emplace_back(flag.alias);
+    }
+  }
+  return options;
 }
 
 std::vector<Option> target_options(TargetOptions& target) {
@@ -79,7 +81,7 @@ std::vector<Option> target_options(TargetOptions& target) {
       {.flags = "-b,--backend",
        .target = &target.backend,
        .metavar = "NAME",
-       .help = "Engine that runs the job (default: local)",
+       .help = fmt::format("Engine that runs the job (default: {})", default_backend()),
        .group = "Where",
        .complete = Complete::choices,
        .choices = backend_names(),
@@ -118,14 +120,18 @@ Option jobs_argument(std::vector<std::string>& names, const char* help) {
 
 TargetOptions resolve_target(const Context& context, TargetOptions target) {
   const Settings settings = read_settings(context.config_file);
-  const auto fill = [&](std::string& value, std::string_view key, const char* otherwise) {
+  const auto fill = [&](std::string& value, std::string_view key, const std::string& otherwise) {
     if (value.empty()) {
       value = profile_value(settings, target.profile, key).value_or(otherwise);
     }
   };
-  fill(target.backend, "backend", k_default_backend);
+  fill(target.backend, "backend", default_backend());
   fill(target.namespace_name, "namespace", "");
-  fill(target.access.context, "context", "");
+  for (const AccessFlag& flag : access_flags()) {
+    if (flag.in_profile) {
+      fill(target.access[flag.name], flag.name, "");
+    }
+  }
   return target;
 }
 

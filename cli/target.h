@@ -13,8 +13,9 @@
 
 namespace dtrain {
 
-inline constexpr const char* k_default_backend = "local";
 inline constexpr const char* k_default_namespace = "default";
+
+std::string default_backend();
 
 /// The flags that every command with a job has.
 struct TargetOptions {
@@ -37,7 +38,7 @@ Option jobs_argument(std::vector<std::string>& names, const char* help = "A job"
 /// --profile alone.
 Option profile_option(std::string& profile);
 
-/// --context and --kubeconfig.
+/// The engines' own, with which one is chosen among several.
 std::vector<Option> access_options(EngineAccess& access);
 
 /// With the profile's values; the namespace stays empty where it is the backend's to say.

@@ -1,4 +1,5 @@
 // Writes the pages of section 1 from the option tables: make_man FOLDER VERSION DATE.
+#include "backends/engine.h"
 #include "cli/commands.h"
 #include "submit/fields/arena.h"
 #include "submit/options/man_page.h"
@@ -51,7 +52,9 @@ void write_cli_pages(const Pages& pages) {
                   dtrain::man_page(context, tables.back()));
     }
   }
-  pages.write("dtrain-arena", dtrain::man_arena(context, dtrain::submit_command().table), '7');
+  const auto arena =
+      dtrain::man_arena(context, dtrain::submit_command().table, dtrain::engines_that_take);
+  pages.write("dtrain-arena", arena, '7');
   pages.write(context.program,
               dtrain::man_overview(
                   context, "submit distributed training jobs, and train",

@@ -340,15 +340,11 @@ JobSpec resolve(JobSpec job) {
   if (job.namespace_name.empty()) {
     job.namespace_name = defaults.namespace_name;
   }
-  if (job.backend.empty()) {
-    job.backend = defaults.backend;
-  }
   check_dns_label("--name", job.name);
   check_dns_label("--namespace", job.namespace_name);
   check_priority(job.priority);
   check_numbers(job);
   check_roles(job);
-  require_engine(job);
   check_quantities(job);
   check_pairs(job);
   check_code_and_data(job);

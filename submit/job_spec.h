@@ -31,7 +31,7 @@ struct JobSpec {
   std::string type; ///< "tfjob", "etjob" …; empty: the bundled trainer or a plain command.
   std::string name; ///< DNS label; resolve() makes one up where it is empty.
   std::string namespace_name = "default";
-  std::string backend = "local";
+  std::string backend;       ///< Empty: the default one.
   std::string priority;      ///< Priority class; empty: none.
   int workers = 1;           ///< Ranks of the gang, 1 … k_max_workers.
   int gpus = 0;              ///< Devices a worker.
@@ -135,7 +135,7 @@ struct MountText {
 /// Throws UsageError naming the flag where the text is neither.
 MountText parse_mount(const std::string& flag, const std::string& text);
 
-/// Fills in what was left open (name, namespace, backend) and validates the rest; of an environment
+/// Fills in what was left open (name, namespace) and validates the rest; of an environment
 /// variable given twice the later value stays. Throws UsageError naming flag and fix.
 JobSpec resolve(JobSpec job);
 

@@ -38,7 +38,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
 
   std::string default_namespace() override {
     return api_ ? api_->access().namespace_name
-                : context_namespace({access_.kubeconfig, access_.context});
+                : context_namespace({access_.get("kubeconfig"), access_.get("context")});
   }
 
   std::vector<std::string> settle(JobSpec& job) override {
@@ -178,7 +178,8 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
 
   ApiClient& api() {
     if (!api_) {
-      api_ = std::make_unique<ApiClient>(find_cluster({access_.kubeconfig, access_.context}));
+      api_ = std::make_unique<ApiClient>(
+          find_cluster({access_.get("kubeconfig"), access_.get("context")}));
     }
     return *api_;
   }

@@ -12,7 +12,7 @@
 // The cluster is the record: nothing is kept here, and `get` on another machine sees the same job.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/engine.h"
 
 #include <memory>
 

@@ -1,6 +1,7 @@
 #include "backends/local/local_plan.h"
 
 #include "backends/local/gpus.h"
+#include "backends/local/shares.h"
 #include "backends/support/bucket/bucket_copy.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -61,19 +62,42 @@ std::string working_dir(const JobSpec& job, const LocalMachine& machine) {
                                           : machine.code_dir + "/" + job.working_dir;
 }
 
+/// The folder of this machine that shows what --data names. Throws UsageError where none does.
+std::string folder_of(const std::string& text, const std::string& source) {
+  constexpr std::string_view k_share = "nfs://";
+  if (is_bucket(source)) {
+    return bucket_folder(parse_bucket("--data", source)).string();
+  }
+  if (source.starts_with(k_share)) {
+    std::string share = source.substr(k_share.size()); // SERVER/PATH
+    share.insert(std::min(share.find('/'), share.size()), ":");
+    if (auto folder = find_share(share); !folder.empty()) {
+      return folder;
+    }
+    throw UsageError(
+        fmt::format("--data={}: {} is not mounted on this machine: mount it (mount -t "
+                    "nfs {} DIR), and name its folder: dtrain data add NAME --path=DIR",
+                    printable(text), printable(share), printable(share)));
+  }
+  if (source.find("://") != std::string::npos) {
+    throw UsageError(
+        fmt::format("--data={}: the local backend mounts no such volume: have the data "
+                    "here, and name its folder: dtrain data add NAME --path=DIR",
+                    printable(text)));
+  }
+  throw UsageError(fmt::format("--data={}: no data of that name here, and a claim is a cluster's: "
+                               "'dtrain data list' shows those there are, 'dtrain data add NAME "
+                               "--path=DIR' makes one",
+                               printable(text)));
+}
+
 nlohmann::json mounts_of(const JobSpec& job) {
   auto mounts = nlohmann::json::array();
   for (const std::string& text : job.data) {
     const MountText mount = parse_mount("--data", text);
-    if (!is_bucket(mount.source)) {
-      throw UsageError(
-          fmt::format("--data={}: no data of that name: 'dtrain data list' shows those "
-                      "there are, 'dtrain data add NAME --path=DIR' makes one",
-                      printable(text)));
-    }
-    mounts.push_back({{"source", bucket_folder(parse_bucket("--data", mount.source))},
+    mounts.push_back({{"source", folder_of(text, mount.source)},
                       {"target", mount.target},
-                      {"read_only", true}});
+                      {"read_only", mount.read_only || is_bucket(mount.source)}});
   }
   for (const auto& [flag, texts] :
        {std::pair("--data-dir", &job.data_dirs), std::pair("--config-file", &job.config_files)}) {
@@ -181,11 +205,6 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
   const JobType& type = *find_job_type(job.type);
   auto planned = planned_ranks(job);
   const int shared = assign_devices(job, machine, planned, plan);
-  if (!job.image.empty()) {
-    plan.notices.push_back(fmt::format("--image={}: not used: the local backend runs this "
-                                       "machine's own programs",
-                                       printable(job.image)));
-  }
   if (job.tensorboard && machine.tensorboard.empty()) {
     plan.notices.emplace_back("--tensorboard: TensorBoard is not in PATH: the job runs without it "
                               "(pip install tensorboard)");

@@ -22,7 +22,7 @@ void write_launcher_tools(const JobFolder& folder) {
   const Fd tools =
       open_private_folder_at(folder.fd(), k_tools, folder.path() + "/" + k_tools, true);
   for (const auto* name : {"deepspeed", "ssh"}) {
-    write_file_at(tools.get(), name, builtin_template(fmt::format("local/{}.sh", name)).text);
+    write_file_at(tools.get(), name, builtin_template(fmt::format("launchers/{}.sh", name)).text);
     if (fchmodat(tools.get(), name, S_IRWXU, 0) != 0) {
       throw EngineError(fmt::format("cannot write {}/{}: {}", k_tools, name, errno_text()));
     }

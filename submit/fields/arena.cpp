@@ -43,19 +43,12 @@ const std::vector<Refused>& refused_flags() {
 constexpr const char* k_mounts_on_launcher = "--mounts-on-launcher";
 constexpr const char* k_always = "a launcher always has its workers' mounts";
 
-/// "local, kubernetes"; empty for a flag that is no field of a job.
-std::string engines_of(const Option& option) {
+/// "Backends: a, b."; empty for a flag that is no field of a job.
+std::string backends_line(const Option& option, const FieldBackends& backends) {
   for (const JobField& field : job_fields()) {
     if (field.flags == option.flags) {
-      std::string names;
-      for (const auto& [bit, name] :
-           {std::pair(k_local, "local"), std::pair(k_kubernetes, "kubernetes")}) {
-        if ((field.engines & bit) != 0) {
-          names += names.empty() ? "" : ", ";
-          names += name;
-        }
-      }
-      return names.empty() ? "no backend yet" : names;
+      const std::string names = backends(field.key);
+      return fmt::format("Backends: {}.\n", names.empty() ? "none yet" : names);
     }
   }
   return "";
@@ -182,7 +175,8 @@ const std::vector<std::string>& arena_flags() {
   return all;
 }
 
-std::string man_arena(const ManContext& context, const CommandTable& table) {
+std::string man_arena(const ManContext& context, const CommandTable& table,
+                      const FieldBackends& backends) {
   std::string out = fmt::format(
       ".\\\" Made from the option tables; edits here are lost.\n"
       ".Dd {}\n.Dt DTRAIN-ARENA 7\n.Os dtrain {}\n"
@@ -213,9 +207,7 @@ std::string man_arena(const ManContext& context, const CommandTable& table) {
       out += fmt::format("The same as\n.Fl {} .\n", man_text(option->long_flag().substr(1)));
     }
     out += man_text(option->help) + ".\n";
-    if (const std::string engines = engines_of(*option); !engines.empty()) {
-      out += fmt::format("Backends: {}.\n", engines);
-    }
+    out += backends_line(*option, backends);
   }
   return out + ".El\n.Sh EXAMPLES\n.Bd -literal\n"
                "dtrain submit etjob \\-\\-name=bert \\-\\-gpus=1 \\-\\-workers=3 \\e\n"

@@ -5,6 +5,7 @@
 #include "submit/options/man_page.h"
 #include "submit/options/option_table.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,11 @@ std::vector<Option> arena_options();
 /// The flags of Arena v0.15.5's six job types, "-a --annotation" as "--annotation".
 const std::vector<std::string>& arena_flags();
 
+/// The names of the backends that take the field of this key: "a, b".
+using FieldBackends = std::function<std::string(const std::string& key)>;
+
 /// dtrain-arena(7): each of those flags with what `table`, submit's, makes of it.
-std::string man_arena(const ManContext& context, const CommandTable& table);
+std::string man_arena(const ManContext& context, const CommandTable& table,
+                      const FieldBackends& backends);
 
 } // namespace dtrain

@@ -1,6 +1,5 @@
 #include "submit/fields/job_fields.h"
 
-#include "submit/errors.h"
 #include "submit/fields/job_field_groups.h"
 
 #include <fmt/format.h>
@@ -96,7 +95,7 @@ const std::vector<JobField>& first_fields() {
        .flags = "-b,--backend",
        .member = member(&JobSpec::backend),
        .metavar = "NAME",
-       .help = "Engine that runs the job (default: local)",
+       .help = "Engine that runs the job",
        .group = "Where",
        .complete = Complete::choices,
        .env = "DTRAIN_BACKEND"},
@@ -130,57 +129,43 @@ const std::vector<JobField>& container_fields() {
        .member = member(&JobSpec::image_pull_policy),
        .metavar = "POLICY",
        .help = "When to pull it: Always, IfNotPresent, Never (default: the cluster's)",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "runs no containers"},
+       .group = k_cluster_group},
       {.key = "imagePullSecrets",
        .flags = "--image-pull-secret",
        .member = member(&JobSpec::image_pull_secrets),
        .metavar = "NAME",
        .help = "Secret to pull it with; may be repeated",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "runs no containers"},
+       .group = k_cluster_group},
       {.key = "cpu",
        .flags = "--cpu",
        .member = member(&JobSpec::cpu),
        .metavar = "N",
        .help = "CPUs of each worker, as Kubernetes writes them (4, 500m)",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "sets no CPUs apart"},
+       .group = k_cluster_group},
       {.key = "memory",
        .flags = "--memory",
        .member = member(&JobSpec::memory),
        .metavar = "SIZE",
        .help = "Memory of each worker (16Gi)",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "sets no memory apart"},
+       .group = k_cluster_group},
       {.key = "shareMemory",
        .flags = "--share-memory",
        .member = member(&JobSpec::share_memory),
        .metavar = "SIZE",
        .help = "Size of /dev/shm (default: 2Gi)",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "gives ranks this machine's own /dev/shm"},
+       .group = k_cluster_group},
       {.key = "selectors",
        .flags = "--selector",
        .member = member(&JobSpec::selectors),
        .metavar = "KEY=VALUE",
        .help = "Label that the node must have; may be repeated",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "has one node only"},
+       .group = k_cluster_group},
       {.key = "tolerations",
        .flags = "--toleration",
        .member = member(&JobSpec::tolerations),
        .metavar = "KEY[=VALUE][:EFFECT]|all",
        .help = "Taint that the node may have; may be repeated",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "has one node only"},
+       .group = k_cluster_group},
       {.key = "data",
        .flags = "-d,--data",
        .member = member(&JobSpec::data),
@@ -190,24 +175,20 @@ const std::vector<JobField>& container_fields() {
            "is: nas://SERVER/PATH, oss://BUCKET/PREFIX:/PATH:ro, s3://BUCKET/PREFIX:/PATH:ro, "
            "csi://DRIVER?KEY=VALUE&…; may be repeated (a bucket is copied before the job starts, "
            "as 'dtrain data copy' does)",
-       .group = k_cluster_group,
-       .engines = k_local | k_kubernetes},
+       .group = k_cluster_group},
       {.key = "dataDirs",
        .flags = "--data-dir",
        .member = member(&JobSpec::data_dirs),
        .metavar = "/NODE/PATH[:/PATH[:ro]]",
        .help = "Folder of the node to mount, at the same path or another; may be repeated",
-       .group = k_cluster_group,
-       .engines = k_local | k_kubernetes},
+       .group = k_cluster_group},
       {.key = "queue",
        .flags = "--queue",
        .member = member(&JobSpec::queue),
        .metavar = "NAME",
        .help = "Kueue's LocalQueue that admits the job, and in which get says why it waits and its "
                "position; with --scheduler=volcano, Volcano's queue",
-       .group = k_cluster_group,
-       .engines = k_kubernetes,
-       .not_local = "has no queues"},
+       .group = k_cluster_group},
       {.key = "runAsUser",
        .flags = "--run-as-user",
        .member = member(&JobSpec::run_as_user),
@@ -216,9 +197,7 @@ const std::vector<JobField>& container_fields() {
                "(default: 1000)",
        .group = k_cluster_group,
        .minimum = 0,
-       .maximum = INT32_MAX,
-       .engines = k_kubernetes,
-       .not_local = "runs jobs as you"},
+       .maximum = INT32_MAX},
   };
   return all;
 }
@@ -249,28 +228,6 @@ bool is_in_job_file(const JobSpec& job, const JobField& field) {
   return always || !is_default(job, field);
 }
 
-void require_engine(const JobSpec& job) {
-  const bool is_local = job.backend == "local";
-  const unsigned engine = is_local                      ? k_local
-                          : job.backend == "kubernetes" ? k_kubernetes
-                                                        : k_everywhere;
-  for (const JobField& field : job_fields()) {
-    if ((field.engines & engine) != 0 || is_default(job, field)) {
-      continue;
-    }
-    const bool elsewhere = (field.engines & k_kubernetes) != 0;
-    const std::string flag = field.flags.substr(field.flags.find("--"));
-    if (!is_local) {
-      throw UsageError(
-          fmt::format("{}: the {} backend {}: leave it out", flag, job.backend,
-                      *field.not_kubernetes != '\0' ? field.not_kubernetes : "cannot do that yet"));
-    }
-    throw UsageError(fmt::format("{}: the local backend {}: leave it out{}", flag,
-                                 *field.not_local != '\0' ? field.not_local : "runs no containers",
-                                 elsewhere ? ", or choose --backend=kubernetes" : ""));
-  }
-}
-
 std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends) {
   std::vector<Option> options;
   for (const JobField& field : job_fields()) {
@@ -293,6 +250,7 @@ std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& ba
                        .aliases = field.aliases});
     if (field.key == "backend") {
       options.back().choices = backends;
+      options.back().help += backends.empty() ? "" : fmt::format(" (default: {})", backends[0]);
     }
   }
   return options;

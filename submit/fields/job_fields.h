@@ -1,6 +1,7 @@
 // Every field of JobSpec, once: its flag, its key in a job file, its limits and its help. The
 // flags of `dtrain submit`, the job file's reader and writer, the man page and Tab completion are
-// made from this table.
+// made from this table. Which engine takes which of them is the engine's to say
+// (backends/engine.h).
 //
 // `submit -f job.yaml --workers=5` layers them, least first:
 //
@@ -48,9 +49,6 @@ JobMember member(RoleOptions JobSpec::*role, Value RoleOptions::*of_role) {
   return Member<Value>{nullptr, role, of_role};
 }
 
-/// Where a field does what it says; any other engine refuses it by name.
-enum Engines : unsigned { k_nowhere = 0, k_local = 1, k_kubernetes = 2, k_everywhere = ~0U };
-
 struct JobField {
   std::string key;   ///< In a job file: "maxRestarts".
   std::string flags; ///< "--max-restarts"; "": the field has no flag (the command, after --).
@@ -65,9 +63,6 @@ struct JobField {
   const char* env = "";
   std::vector<std::string> choices = {};
   std::vector<std::string> aliases = {}; ///< What other programs call the flag.
-  unsigned engines = k_everywhere;
-  const char* not_local = "";      ///< Why the local backend refuses it.
-  const char* not_kubernetes = ""; ///< Why the kubernetes backend does.
 };
 
 /// In the order in which help and job files show them.
@@ -79,11 +74,8 @@ bool is_default(const JobSpec& job, const JobField& field);
 /// True where a job file has the field: the few of the first groups always, others where set.
 bool is_in_job_file(const JobSpec& job, const JobField& field);
 
-/// Throws UsageError naming flag and engine for what the job's backend cannot do.
-void require_engine(const JobSpec& job);
-
-/// The flags of `dtrain submit` that set `job`. `backends` are the choices of --backend; empty:
-/// anything.
+/// The flags of `dtrain submit` that set `job`. `backends` are the choices of --backend, the
+/// default first; empty: anything.
 std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends = {});
 
 } // namespace dtrain

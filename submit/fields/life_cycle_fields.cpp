@@ -26,9 +26,7 @@ std::vector<JobField> life_cycle_fields() {
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = INT32_MAX,
-       .duration = true,
-       .engines = k_local, // Which starts all at once or fails.
-       .not_kubernetes = "has no such time (--running-timeout counts the wait for nodes too)"},
+       .duration = true},
       {.key = "ttlAfterFinished",
        .flags = "--ttl-after-finished",
        .member = member(&JobSpec::ttl_after_finished_ms),
@@ -54,8 +52,7 @@ std::vector<JobField> life_cycle_fields() {
        .help = "What is ended once the workers have succeeded: what is Running, All, or None "
                "(default: Running)",
        .group = k_life_cycle_group,
-       .choices = {"Running", "All", "None"},
-       .engines = k_local | k_kubernetes},
+       .choices = {"Running", "All", "None"}},
       {.key = "minWorkers",
        .flags = "--min-workers",
        .member = member(&JobSpec::min_workers),
@@ -86,9 +83,7 @@ std::vector<JobField> life_cycle_fields() {
        .member = member(&JobSpec::annotations),
        .metavar = "KEY=VALUE",
        .help = "Annotation of the job's objects; may be repeated",
-       .group = k_life_cycle_group,
-       .engines = k_kubernetes,
-       .not_local = "has no objects to annotate"},
+       .group = k_life_cycle_group},
   };
 }
 

@@ -9,7 +9,6 @@ namespace {
 constexpr const char* k_roles_group = "Roles";
 constexpr int k_most_gpus = 64;
 constexpr int k_last_port = 65535;
-constexpr const char* k_own_ports = "gives every process a free port of its own";
 
 struct RoleFlags {
   const char* name; ///< "ps", of --ps-cpu.
@@ -29,8 +28,7 @@ JobField text_field(const RoleFlags& role, const char* key, const char* flag,
           .member = member(role.role, part),
           .metavar = metavar,
           .help = std::move(help),
-          .group = k_roles_group,
-          .engines = k_kubernetes};
+          .group = k_roles_group};
 }
 
 JobField list_field(const RoleFlags& role, const char* key, const char* flag,
@@ -40,15 +38,13 @@ JobField list_field(const RoleFlags& role, const char* key, const char* flag,
           .member = member(role.role, part),
           .metavar = "KEY=VALUE",
           .help = std::move(help) + "; may be repeated",
-          .group = k_roles_group,
-          .engines = k_kubernetes};
+          .group = k_roles_group};
 }
 
 void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
   if (role.image) {
     fields.push_back(text_field(role, "Image", "image", &RoleOptions::image, "IMAGE",
                                 fmt::format("Container image of {}", role.what)));
-    fields.back().engines = k_everywhere; // This machine needs none.
   }
   if (role.resources) {
     fields.push_back(text_field(role, "Cpu", "cpu", &RoleOptions::cpu, "N",
@@ -59,9 +55,6 @@ void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
                                 fmt::format("Memory of {}", role.what)));
     fields.push_back(text_field(role, "MemoryLimit", "memory-limit", &RoleOptions::memory_limit,
                                 "SIZE", fmt::format("Memory that {} may use at most", role.what)));
-    for (auto field = fields.end() - 4; field != fields.end(); ++field) {
-      field->not_local = "sets no limits of CPU and memory";
-    }
   }
   if (role.port) {
     fields.push_back(
@@ -72,19 +65,15 @@ void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
          .help = fmt::format("Port of {} in TF_CONFIG (default: a free one)", role.what),
          .group = k_roles_group,
          .minimum = 0,
-         .maximum = k_last_port,
-         .engines = k_kubernetes,
-         .not_local = k_own_ports});
+         .maximum = k_last_port});
   }
   if (role.selector) {
     fields.push_back(list_field(role, "Selectors", "selector", &RoleOptions::selectors,
                                 fmt::format("Label that the node of {} must have", role.what)));
-    fields.back().not_local = "has one node only";
   }
   if (role.annotation) {
     fields.push_back(list_field(role, "Annotations", "annotation", &RoleOptions::annotations,
                                 fmt::format("Annotation of {}", role.what)));
-    fields.back().not_local = "has no objects to annotate";
   }
 }
 
@@ -99,8 +88,7 @@ std::vector<JobField> role_fields() {
        .help = "Parameter servers besides the workers (default: 0)",
        .group = k_roles_group,
        .minimum = 0,
-       .maximum = k_max_workers,
-       .engines = k_local | k_kubernetes},
+       .maximum = k_max_workers},
       {.key = "psGpus",
        .flags = "--ps-gpus",
        .member = member(&JobSpec::ps_gpus),
@@ -108,37 +96,32 @@ std::vector<JobField> role_fields() {
        .help = "GPUs of each parameter server (default: 0)",
        .group = k_roles_group,
        .minimum = 0,
-       .maximum = k_most_gpus,
-       .engines = k_local | k_kubernetes},
+       .maximum = k_most_gpus},
       {.key = "chief",
        .flags = "--chief",
        .member = member(&JobSpec::chief),
        .metavar = "",
        .help = "A chief besides the workers: TensorFlow's rank 0",
-       .group = k_roles_group,
-       .engines = k_local | k_kubernetes},
+       .group = k_roles_group},
       {.key = "evaluator",
        .flags = "--evaluator",
        .member = member(&JobSpec::evaluator),
        .metavar = "",
        .help = "A process outside the gang that scores the checkpoints",
-       .group = k_roles_group,
-       .engines = k_local | k_kubernetes},
+       .group = k_roles_group},
       {.key = "nprocPerNode",
        .flags = "--nproc-per-node",
        .member = member(&JobSpec::nproc_per_node),
        .metavar = "N",
        .help = "pytorchjob: what torchrun, the command of each worker, starts there: a number, "
                "auto, gpu or cpu",
-       .group = k_roles_group,
-       .engines = k_local | k_kubernetes},
+       .group = k_roles_group},
       {.key = "roleSequence",
        .flags = "--role-sequence",
        .member = member(&JobSpec::role_sequence),
        .metavar = "ROLES",
        .help = "Order in which roles are started: Worker,PS,Chief,Evaluator",
-       .group = k_roles_group,
-       .engines = k_local | k_kubernetes},
+       .group = k_roles_group},
       {.key = "successPolicy",
        .flags = "--success-policy",
        .member = member(&JobSpec::success_policy),
@@ -146,8 +129,7 @@ std::vector<JobField> role_fields() {
        .help = "Whose success is the job's: AllWorkers, or ChiefWorker for the chief's or worker "
                "0's (default: ChiefWorker for a tfjob, as with Arena; else AllWorkers)",
        .group = k_roles_group,
-       .choices = {"AllWorkers", "ChiefWorker"},
-       .engines = k_local | k_kubernetes},
+       .choices = {"AllWorkers", "ChiefWorker"}},
   };
   add_role(fields,
            {.name = "chief", .what = "the chief", .role = &JobSpec::chief_role, .port = true});

@@ -53,7 +53,7 @@ class Offer {
       result_.directories = true;
       break;
     default:
-      add_names(option.complete, prefix, args);
+      add_names(option, prefix, args);
       break;
     }
     if (option.is_switch()) {
@@ -73,9 +73,9 @@ class Offer {
   void offer_files() { result_.files = true; }
 
  private:
-  void add_names(Complete kind, const std::string& prefix, const Strings& args) {
+  void add_names(const Option& option, const std::string& prefix, const Strings& args) {
     try {
-      for (const Candidate& name : names_ ? names_(kind, args) : std::vector<Candidate>()) {
+      for (const Candidate& name : names_ ? names_(option, args) : std::vector<Candidate>()) {
         // Unlike flags, names come once each: looking for doubles would cost their square.
         if (std::string word = prefix + name.word; word.starts_with(typed_)) {
           result_.candidates.push_back({std::move(word), name.description});

@@ -27,8 +27,8 @@ struct Completions {
 /// Names that only a look at the world gives: jobs, instances, templates, profiles. `args` are the
 /// words between the command and the one being typed, for --namespace or the job. Asked only when
 /// needed; whatever it throws is as if it had no names.
-using NameSource =
-    std::function<std::vector<Candidate>(Complete kind, const std::vector<std::string>& args)>;
+using NameSource = std::function<std::vector<Candidate>(const Option& option,
+                                                        const std::vector<std::string>& args)>;
 
 /// What may stand in place of the last of `words` (those after the program's name; the last is
 /// being typed, perhaps empty).

@@ -22,7 +22,7 @@ enum class Complete {
   instance,
   template_name,
   profile,
-  context, ///< Of a kubeconfig.
+  engine, ///< What the option's engine says.
   command_name,
   job_type
 };

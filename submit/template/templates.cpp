@@ -209,8 +209,6 @@ void require_values_used(const Templates& templates) {
   }
 }
 
-bool is_fillable(std::string_view name) {
-  return name != "local/ssh.sh" && name != "local/deepspeed.sh";
-}
+bool is_fillable(std::string_view name) { return !name.starts_with("launchers/"); }
 
 } // namespace dtrain

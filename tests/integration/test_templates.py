@@ -98,7 +98,7 @@ def test_a_copy_overwrites_nothing_unless_told(home, mine):
     home.dtrain("template", "copy", "local", "mine", "--replace")
     assert "{{name}}" in (mine / "local" / "job.yaml").read_text()
     home.dtrain("template", "copy", "no/such", "mine", expect=EXIT_NOT_FOUND)
-    home.dtrain("template", "copy", "local/ssh.sh", "mine", expect=EXIT_USAGE)
+    home.dtrain("template", "copy", "launchers/ssh.sh", "mine", expect=EXIT_USAGE)
 
 
 def test_labels_that_list_and_delete_go_by_cannot_be_lost(home):

@@ -214,7 +214,7 @@ json config_data(const JobSpec& job, const Templates& templates) {
     data["launcher_script"] =
         render_document(templates, "launcher.sh", {{"max_restarts", job.max_restarts}});
     data["ssh_config"] = ssh_config(job);
-    data["deepspeed"] = builtin_template("local/deepspeed.sh").text;
+    data["deepspeed"] = builtin_template("launchers/deepspeed.sh").text;
   }
   for (const auto& [name, own] : templates.own) { // By which the job is changed, wherever that is.
     if (own.text != builtin_template(name).text) {

@@ -36,7 +36,8 @@ class FakeBackend : public Backend {
   std::string_view name() const override { return "fake"; }
 
   std::string default_namespace() override {
-    return engine_.access.context.empty() ? "default" : "of-" + engine_.access.context;
+    return engine_.access.get("context").empty() ? "default"
+                                                 : "of-" + engine_.access.get("context");
   }
 
   Plan render(const JobSpec& job, const Templates& templates) const override {

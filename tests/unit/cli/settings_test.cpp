@@ -71,10 +71,10 @@ TEST_CASE("config set makes a profile, use changes to it, view says what gave a 
   CHECK(has(session.run({"config", "view"}).out, "namespace  mine     profile default"));
   session.run({"config", "set", "context", "team"});
   session.run({"list"});
-  CHECK(session.engine.access.context == "team");
+  CHECK(session.engine.access.get("context") == "team");
   session.run({"list", "--context=flag", "--kubeconfig=/k"});
-  CHECK(session.engine.access.context == "flag");
-  CHECK(session.engine.access.kubeconfig == "/k");
+  CHECK(session.engine.access.get("context") == "flag");
+  CHECK(session.engine.access.get("kubeconfig") == "/k");
   session.run({"config", "set", "context", ""});
   session.run({"config", "set", "--profile=b", "namespace", "other"});
   CHECK(session.run({"config", "get", "namespace"}).out == "mine\n");

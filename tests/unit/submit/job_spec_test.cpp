@@ -41,10 +41,8 @@ TEST_CASE("a job without a name gets one that is short, a DNS label and its own"
 TEST_CASE("a resolved job resolves to itself, and what was left open is filled in") {
   JobSpec job;
   job.namespace_name = "";
-  job.backend = "";
   job = resolve(job);
   CHECK(job.namespace_name == "default");
-  CHECK(job.backend == "local");
   CHECK(resolve(job) == job);
 }
 

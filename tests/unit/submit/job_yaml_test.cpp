@@ -93,6 +93,7 @@ TEST_CASE("arguments arrive byte for byte through a written and read job file") 
 TEST_CASE("a written job file reads well") {
   JobSpec job;
   job.name = "mnist";
+  job.backend = "an-engine";
   job.workers = 3;
   job.command = {"python", "train.py", "--epochs=2"};
   CHECK(write_job_yaml(job) == R"(name: mnist
@@ -102,7 +103,7 @@ requireGpus: false
 maxRestarts: 0
 gracePeriod: 1s
 namespace: default
-backend: local
+backend: an-engine
 command:
   - python
   - train.py

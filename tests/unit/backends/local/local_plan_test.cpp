@@ -98,16 +98,6 @@ TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where
   CHECK_THROWS_AS(render_local_plan(job, k_machine), EngineError);
 }
 
-TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
-  JobSpec job;
-  job.command = {"true"};
-  job.memory = "16Gi";
-  CHECK_THROWS_WITH_AS(resolve(job),
-                       "--memory: the local backend sets no memory apart: leave it out, or choose "
-                       "--backend=kubernetes",
-                       UsageError);
-}
-
 TEST_CASE("a tfjob's roles are instances of their own, ranks first, and the chief decides") {
   auto job = example_job();
   job.type = "tfjob";

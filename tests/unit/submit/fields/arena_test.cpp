@@ -27,8 +27,11 @@ TEST_CASE("a refused flag is named with its reason, and shown nowhere") {
 
 TEST_CASE("the page on Arena says of each flag what becomes of it") {
   const auto submit = submit_command();
-  const std::string page = man_arena(
-      {.program = "dtrain", .version = "1", .date = "today", .see_also = {}}, submit.table);
+  const auto backends = [](const std::string& key) { return key == "rdma" ? "a, b" : ""; };
+  const std::string page =
+      man_arena({.program = "dtrain", .version = "1", .date = "today", .see_also = {}},
+                submit.table, backends);
+  CHECK(page.find("IPC_LOCK.\nBackends: a, b.\n") != std::string::npos);
   CHECK(page.find(".It Fl \\-helm\\-binary\nRefused: ") != std::string::npos);
   CHECK(page.find(".It Fl \\-retry\nThe same as\n.Fl \\-max\\-restarts .") != std::string::npos);
 }

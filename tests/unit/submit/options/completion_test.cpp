@@ -66,12 +66,12 @@ struct Fixture {
   }
 
   Completions run(const Strings& words) {
-    return complete(commands, words, [&](Complete kind, const Strings& args) {
+    return complete(commands, words, [&](const Option& option, const Strings& args) {
       seen_args = args;
-      if (kind == Complete::job) {
+      if (option.complete == Complete::job) {
         return std::vector<Candidate>{{"mnist", "RUNNING"}, {"bert:1", "FAILED"}};
       }
-      if (kind == Complete::instance) {
+      if (option.complete == Complete::instance) {
         return std::vector<Candidate>{{"worker-0", ""}, {"worker-1", ""}};
       }
       throw std::runtime_error("no such names");

@@ -1,0 +1,45 @@
+#include "backends/backend.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace dtrain {
+
+std::string_view phase_name(Phase phase) {
+  constexpr std::array<std::string_view, 5> k_names{"QUEUING", "PENDING", "RUNNING", "SUCCEEDED",
+                                                    "FAILED"};
+  return k_names.at(static_cast<std::size_t>(phase));
+}
+
+std::vector<std::string> Backend::names(const ListQuery& query) {
+  std::vector<std::string> names;
+  std::vector<JobSummary> jobs = list(query);
+  names.reserve(jobs.size());
+  for (auto& job : jobs) {
+    names.push_back(std::move(job.name));
+  }
+  return names;
+}
+
+void Backend::refuse(std::string_view what) const {
+  throw UsageError(fmt::format("the {} backend cannot {}", name(), what));
+}
+
+std::vector<std::string> Backend::settle(JobSpec&) { return {}; }
+std::vector<Plan::Document> Backend::try_plan(const Plan&) {
+  refuse("check a plan on a server (--dry-run=server)");
+}
+void Backend::suspend(const JobRef&) { refuse("suspend jobs"); }
+void Backend::resume(const JobRef&) { refuse("resume jobs"); }
+void Backend::scale(const JobRef&, int) { refuse("scale jobs"); }
+std::vector<NodeStatus> Backend::nodes() { refuse("show its nodes"); }
+JobSpec Backend::spec(const JobRef&) { refuse("clone jobs"); }
+int Backend::exec(const JobRef&, const std::string&, const std::vector<std::string>&) {
+  refuse("run commands beside a job");
+}
+std::vector<InstanceUsage> Backend::usage(const JobRef&) { refuse("show what a job uses"); }
+
+} // namespace dtrain

@@ -1,0 +1,152 @@
+#include "backends/engine.h"
+
+#include "submit/errors.h"
+#include "submit/fields/job_fields.h"
+#include "submit/template/quote.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace dtrain {
+
+namespace {
+
+constexpr std::string_view k_backend = "backend"; ///< The field that chooses the engine.
+
+std::vector<std::string_view> takers(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const Engine* engine : engines()) {
+    if (engine->takes(key)) {
+      names.push_back(engine->name);
+    }
+  }
+  return names;
+}
+
+/// "--max-restarts"; of what has no flag its key.
+std::string flag_of(const JobField& field) {
+  const std::size_t dashes = field.flags.find("--");
+  return dashes == std::string::npos ? field.key : field.flags.substr(dashes);
+}
+
+} // namespace
+
+EngineAccess& EngineAccess::operator=(const EngineAccess& other) {
+  if (this == &other) {
+    return *this;
+  }
+  for (auto& [name, value] : values_) {
+    value = other.get(name);
+  }
+  for (const auto& [name, value] : other.values_) {
+    (*this)[name] = value;
+  }
+  return *this;
+}
+
+std::string EngineAccess::get(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? "" : found->second;
+}
+
+std::string& EngineAccess::operator[](std::string_view name) {
+  return values_.try_emplace(std::string(name)).first->second;
+}
+
+std::string EngineAccess::flags() const {
+  std::string flags;
+  for (const auto& [name, value] : values_) {
+    flags += value.empty() ? "" : fmt::format(" --{}={}", name, quote_sh(value));
+  }
+  return flags;
+}
+
+std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
+                                  const std::vector<FieldExcuse>& unused,
+                                  const std::vector<FieldExcuse>& refused) {
+  std::vector<FieldUse> table;
+  for (const auto key : taken) {
+    table.push_back({FieldUse::Kind::taken, key});
+  }
+  for (const auto& [kind, excuses] :
+       {std::pair(FieldUse::Kind::unused, &unused), std::pair(FieldUse::Kind::refused, &refused)}) {
+    for (const FieldExcuse& excuse : *excuses) {
+      for (const auto key : excuse.keys) {
+        table.push_back({kind, key, excuse.why});
+      }
+    }
+  }
+  return table;
+}
+
+FieldUse Engine::use_of(std::string_view key) const {
+  const auto found = std::find_if(fields.begin(), fields.end(),
+                                  [&](const FieldUse& field) { return field.key == key; });
+  return found == fields.end() ? FieldUse{FieldUse::Kind::refused, key, "has nothing like it"}
+                               : *found;
+}
+
+const Engine& find_engine(std::string_view name) {
+  for (const Engine* engine : engines()) {
+    if (engine->name == name) {
+      return *engine;
+    }
+  }
+  throw UsageError(fmt::format("no backend {}: this dtrain has {}", printable(name),
+                               fmt::join(backend_names(), ", ")));
+}
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const Engine* engine : engines()) {
+    names.emplace_back(engine->name);
+  }
+  return names;
+}
+
+std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access) {
+  return find_engine(name).make(access);
+}
+
+std::vector<AccessFlag> access_flags() {
+  std::vector<AccessFlag> all;
+  for (const Engine* engine : engines()) {
+    for (const AccessFlag& flag : engine->access) {
+      if (std::none_of(all.begin(), all.end(),
+                       [&](const AccessFlag& other) { return other.name == flag.name; })) {
+        all.push_back(flag);
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> check_fields(const JobSpec& job) {
+  const Engine& engine = find_engine(job.backend);
+  std::vector<std::string> notices;
+  for (const JobField& field : job_fields()) {
+    if (field.key == k_backend || is_default(job, field)) {
+      continue;
+    }
+    const FieldUse use = engine.use_of(field.key);
+    if (use.kind == FieldUse::Kind::unused) {
+      notices.push_back(
+          fmt::format("{}: not used: the {} backend {}", flag_of(field), engine.name, use.why));
+    } else if (use.kind == FieldUse::Kind::refused) {
+      const auto others = takers(field.key);
+      throw UsageError(fmt::format(
+          "{}: the {} backend {}: leave it out{}", flag_of(field), engine.name, use.why,
+          others.empty() ? ""
+                         : fmt::format(", or choose --backend={}", fmt::join(others, " or "))));
+    }
+  }
+  return notices;
+}
+
+std::string engines_that_take(std::string_view key) {
+  return fmt::format("{}", fmt::join(takers(key), ", "));
+}
+
+} // namespace dtrain

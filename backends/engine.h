@@ -1,0 +1,100 @@
+// What an engine says of itself: a table in its own folder. --help, the man pages, Tab, profiles
+// and every refusal are made from these tables, so that no other room names an engine.
+#pragma once
+
+#include "backends/backend.h"
+#include "submit/options/option_table.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+/// The values of the flags that choose among several engines of a kind (--kubeconfig, --context),
+/// by their names. Options point to the values, so assigning keeps them where they are.
+class EngineAccess {
+ public:
+  EngineAccess() = default;
+  EngineAccess(const EngineAccess&) = default;
+  EngineAccess& operator=(const EngineAccess& other);
+  ~EngineAccess() = default;
+
+  /// Empty: not said.
+  std::string get(std::string_view name) const;
+  std::string& operator[](std::string_view name);
+
+  /// " --context=x", as a shell reads it; of what was said.
+  std::string flags() const;
+
+ private:
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+/// A flag of every command that has a job, which this engine brings.
+struct AccessFlag {
+  std::string_view name; ///< "context", of --context.
+  std::string_view metavar;
+  std::string_view help;
+  Complete complete = Complete::nothing;
+  std::string_view env = "";
+  std::string_view alias = "";
+  bool in_profile = false; ///< A profile may give it.
+  /// With Complete::engine, what Tab offers.
+  std::vector<std::string> (*values)(const EngineAccess&) = nullptr;
+};
+
+/// What an engine does with one field of job_fields().
+struct FieldUse {
+  enum class Kind { taken, unused, refused } kind;
+  std::string_view key;
+  std::string_view why = ""; ///< "runs no containers", of what is not taken.
+};
+
+/// Keys with the reason that they share.
+struct FieldExcuse {
+  std::string_view why; ///< "runs no containers"
+  std::vector<std::string_view> keys;
+};
+
+std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
+                                  const std::vector<FieldExcuse>& unused,
+                                  const std::vector<FieldExcuse>& refused);
+
+struct Engine {
+  std::string_view name;
+  std::unique_ptr<Backend> (*make)(const EngineAccess&);
+  /// A field that is not among them is refused: an engine takes nothing that it does not know of.
+  std::vector<FieldUse> fields;
+  std::vector<AccessFlag> access = {};
+
+  /// Of a key; refused where the engine says nothing.
+  FieldUse use_of(std::string_view key) const;
+  bool takes(std::string_view key) const { return use_of(key).kind == FieldUse::Kind::taken; }
+};
+
+/// All, the first of which is the default. registry.cpp is this list and nothing else.
+const std::vector<const Engine*>& engines();
+
+/// Throws UsageError with the known names for any other.
+const Engine& find_engine(std::string_view name);
+
+/// The names that `--backend` takes, the default first.
+std::vector<std::string> backend_names();
+
+std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access = {});
+
+/// All engines' access flags, one of each name.
+std::vector<AccessFlag> access_flags();
+
+/// Throws UsageError naming flag and engine for what the job asks for and its engine refuses. Gives
+/// a line for each field that it has no use for.
+std::vector<std::string> check_fields(const JobSpec& job);
+
+/// "local, kubernetes": those that take the field of that key.
+std::string engines_that_take(std::string_view key);
+
+} // namespace dtrain

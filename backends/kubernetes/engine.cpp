@@ -1,0 +1,140 @@
+#include "backends/kubernetes/engine.h"
+
+#include "backends/kubernetes/api/kubeconfig.h"
+#include "backends/kubernetes/kubernetes_backend.h"
+
+namespace dtrain::kubernetes {
+namespace {
+
+std::vector<FieldUse> field_uses() {
+  return field_table({"type",
+                      "name",
+                      "namespace",
+                      "priority",
+                      "workers",
+                      "gpus",
+                      "requireGpus",
+                      "command",
+                      "env",
+                      "workingDir",
+                      "maxRestarts",
+                      "gracePeriod",
+                      "ps",
+                      "psGpus",
+                      "chief",
+                      "evaluator",
+                      "nprocPerNode",
+                      "roleSequence",
+                      "successPolicy",
+                      "runningTimeout",
+                      "ttlAfterFinished",
+                      "cleanTaskPolicy",
+                      "minWorkers",
+                      "maxWorkers",
+                      "labels",
+                      "syncMode",
+                      "syncSource",
+                      "syncUser",
+                      "syncTokenFile",
+                      "configFiles",
+                      "envFiles",
+                      "secrets",
+                      "tensorboard",
+                      "logdir",
+                      "templates",
+                      "templateValues",
+                      "data",
+                      "dataDirs",
+                      "gang",
+                      "rdma",
+                      "hostIPC",
+                      "hostNetwork",
+                      "hostPID",
+                      "image",
+                      "psImage",
+                      "workerImage",
+                      "syncImage",
+                      "tensorboardImage",
+                      "imagePullPolicy",
+                      "imagePullSecrets",
+                      "cpu",
+                      "memory",
+                      "shareMemory",
+                      "chiefCpu",
+                      "chiefCpuLimit",
+                      "chiefMemory",
+                      "chiefMemoryLimit",
+                      "psCpu",
+                      "psCpuLimit",
+                      "psMemory",
+                      "psMemoryLimit",
+                      "workerCpu",
+                      "workerCpuLimit",
+                      "workerMemory",
+                      "workerMemoryLimit",
+                      "evaluatorCpu",
+                      "evaluatorCpuLimit",
+                      "evaluatorMemory",
+                      "evaluatorMemoryLimit",
+                      "chiefPort",
+                      "psPort",
+                      "workerPort",
+                      "selectors",
+                      "tolerations",
+                      "nodeList",
+                      "topologySpread",
+                      "binpack",
+                      "chiefSelectors",
+                      "psSelectors",
+                      "workerSelectors",
+                      "evaluatorSelectors",
+                      "launcherSelectors",
+                      "queue",
+                      "scheduler",
+                      "api",
+                      "annotations",
+                      "workerAnnotations",
+                      "launcherAnnotations",
+                      "gpuType",
+                      "devices",
+                      "preemptible",
+                      "runAsUser"},
+                     {},
+                     {
+                         {"has no such time (--running-timeout counts the wait for nodes too)",
+                          {"startingTimeout"}},
+                     });
+}
+
+std::vector<std::string> contexts(const EngineAccess& access) {
+  return context_names({access.get("kubeconfig"), access.get("context")});
+}
+
+} // namespace
+
+const Engine& engine() {
+  static const Engine all = {
+      .name = "kubernetes",
+      .make = make_kubernetes_backend,
+      .fields = field_uses(),
+      .access =
+          {
+              {.name = "context",
+               .metavar = "NAME",
+               .help = "Context of the kubeconfig: cluster, user, namespace (default: its current "
+                       "one)",
+               .complete = Complete::engine,
+               .env = "DTRAIN_CONTEXT",
+               .in_profile = true,
+               .values = contexts},
+              {.name = "kubeconfig",
+               .metavar = "FILE",
+               .help = "Kubeconfig (default: those of KUBECONFIG, or ~/.kube/config)",
+               .complete = Complete::file,
+               .alias = "--config"},
+          },
+  };
+  return all;
+}
+
+} // namespace dtrain::kubernetes

@@ -1,0 +1,133 @@
+// What a new engine needs: a folder and a line in the registry. All else follows from its table.
+#include "backends/engine.h"
+#include "cli/commands.h"
+#include "submit/errors.h"
+#include "submit/fields/job_fields.h"
+#include "submit/options/man_page.h"
+#include "tests/unit/cli/fake_backend.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+using namespace dtrain;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// dtrain with its own registry.
+struct Program {
+  test::TempFolder folder;
+  int status = -1;
+  std::string out;
+  std::string err;
+
+  Program& run(const std::vector<std::string>& words) {
+    Stream out_stream;
+    Stream err_stream;
+    Context context{out_stream, err_stream, make_backend, [] { return test::k_now; },
+                    folder.path / "config.yaml"};
+    status = run_program(context, words);
+    out = out_stream.text();
+    err = err_stream.text();
+    return *this;
+  }
+};
+
+} // namespace
+
+TEST_CASE("an engine's flags and name are in --help, Tab, the man page and profiles") {
+  Program program;
+  for (const char* command : {"submit", "list", "check"}) {
+    CAPTURE(command);
+    CHECK(has(program.run({command, "--help"}).out, "--toy-box=BOX"));
+    CHECK(has(program.run({"__complete", "bash", command, "--toy-"}).out, "--toy-box="));
+    CHECK(has(program.run({"__complete", "bash", command, "--backend="}).out, "--backend=toy"));
+  }
+  CHECK(program.run({"__complete", "bash", "list", "--toy-box", ""}).out == "\nblue\t\nred\t\n");
+  const auto submit = submit_command();
+  const std::string page = man_page(
+      {.program = "dtrain", .version = "1", .date = "today", .see_also = {}}, submit.table);
+  CHECK(has(page, "toy\\-box"));
+  CHECK(program.run({"config", "set", "toy-box", "red"}).status == 0);
+  CHECK(has(program.run({"check", "-b", "toy"}).out, "Toy box  at red"));
+  CHECK(has(program.run({"check", "-b", "toy", "--toy-box=blue"}).out, "Toy box  at blue"));
+}
+
+TEST_CASE("an engine refuses what its table does not take, with its own reason") {
+  Program program;
+  const auto refusal = [&](const std::string& flag) {
+    program.run({"submit", "-b", "toy", flag, "--dry-run", "--", "true"});
+    CHECK(program.status == 2);
+    return program.err;
+  };
+  CHECK(refusal("--ps=1") == "dtrain submit: --ps: the toy backend plays alone: leave it out, or "
+                             "choose --backend=local or kubernetes\n");
+  CHECK(has(refusal("--queue=q"), "--queue: the toy backend has nothing like it: leave it out, or "
+                                  "choose --backend=kubernetes"));
+  CHECK(program.run({"submit", "-b", "toy", "--workers=2", "--dry-run", "--", "true"}).err == "");
+  program.run({"submit", "-b", "toy", "--image=x", "--dry-run", "--", "true"});
+  CHECK(program.status == 0);
+  CHECK(program.err == "dtrain submit: --image: not used: the toy backend has no pictures\n");
+  CHECK(has(program.run({"submit", "-b", "top", "--", "true"}).err, "did you mean toy?"));
+}
+
+TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
+  JobSpec job;
+  job.backend = "local";
+  job.memory = "16Gi";
+  CHECK_THROWS_WITH_AS(check_fields(job),
+                       "--memory: the local backend sets no memory apart: leave it out, or choose "
+                       "--backend=kubernetes",
+                       UsageError);
+  job.backend = "kubernetes";
+  CHECK(check_fields(job).empty());
+  job.starting_timeout_ms = 1;
+  CHECK_THROWS_AS(check_fields(job), UsageError);
+}
+
+TEST_CASE("engines' tables name fields that there are, each once") {
+  std::set<std::string_view> known;
+  for (const JobField& field : job_fields()) {
+    known.insert(field.key);
+  }
+  for (const Engine* engine : engines()) {
+    std::set<std::string_view> seen;
+    for (const FieldUse& field : engine->fields) {
+      CAPTURE(field.key);
+      CHECK(known.contains(field.key));
+      CHECK(seen.insert(field.key).second);
+      CHECK(field.why.empty() == (field.kind == FieldUse::Kind::taken));
+    }
+  }
+}
+
+TEST_CASE("the engines that ship say of every field what they do with it") {
+  for (const Engine* engine : {&find_engine("local"), &find_engine("kubernetes")}) {
+    std::set<std::string_view> said;
+    for (const FieldUse& field : engine->fields) {
+      said.insert(field.key);
+    }
+    for (const JobField& field : job_fields()) {
+      CAPTURE(field.key);
+      CHECK((said.contains(field.key) || field.key == "backend"));
+    }
+  }
+}
+
+TEST_CASE("options keep pointing at their values when a choice of engines is assigned") {
+  EngineAccess access;
+  std::string& value = access["toy-box"];
+  value = "red";
+  CHECK(access.flags() == " --toy-box=red");
+  access = EngineAccess();
+  CHECK(value.empty());
+  EngineAccess other;
+  other["toy-box"] = "two words";
+  access = other;
+  CHECK(value == "two words");
+  CHECK(access.flags() == " --toy-box='two words'");
+}

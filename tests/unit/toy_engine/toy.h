@@ -1,0 +1,10 @@
+// An engine that does nothing: a folder, and a line in the registry.
+#pragma once
+
+#include "backends/engine.h"
+
+namespace dtrain::toy {
+
+const Engine& engine();
+
+} // namespace dtrain::toy
