@@ -5,6 +5,7 @@
 #include "backends/supervised/job_view.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
+#include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
@@ -18,7 +19,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <unordered_map>
 
 namespace dtrain {
 
@@ -67,26 +67,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }
 
 } // namespace
-
-std::vector<std::string> merge_environment(const char* const* base, const EnvVars& changes) {
-  std::unordered_map<std::string_view, std::string_view> last;
-  for (const auto& [key, value] : changes) {
-    last[key] = value;
-  }
-  std::vector<std::string> merged;
-  for (; *base != nullptr; ++base) {
-    const std::string_view entry(*base);
-    if (!last.contains(entry.substr(0, entry.find('=')))) {
-      merged.emplace_back(entry);
-    }
-  }
-  for (const auto& change : changes) {
-    if (const auto found = last.extract(change.first)) {
-      merged.push_back(fmt::format("{}={}", found.key(), found.mapped()));
-    }
-  }
-  return merged;
-}
 
 ForkChannel::ForkChannel(const rlimit& file_limit, std::string root, GpuUser user)
     : file_limit_(file_limit), root_(std::move(root)), user_(std::move(user)), host_(host_name()) {}

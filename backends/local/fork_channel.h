@@ -43,7 +43,4 @@ class ForkChannel : public Channel {
   std::map<std::string, Fd> claims_; ///< Of devices.
 };
 
-/// `base` ("KEY=VALUE" each) with `changes` on top, the last of a key winning.
-std::vector<std::string> merge_environment(const char* const* base, const EnvVars& changes);
-
 } // namespace dtrain

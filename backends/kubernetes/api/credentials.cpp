@@ -1,98 +1,40 @@
 #include "backends/kubernetes/api/credentials.h"
 
-#include "backends/support/os/argv.h"
+#include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <fstream>
 #include <iterator>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace dtrain::kubernetes {
 namespace {
 
 using nlohmann::json;
 
-std::string read_all(int fd) {
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (;;) {
-    ssize_t count = read(fd, buffer.data(), buffer.size());
-    if (count > 0) {
-      text.append(buffer.data(), static_cast<std::size_t>(count));
-    } else if (count == 0 || errno != EINTR) {
-      return text;
-    }
-  }
-}
-
-/// Our environment with the plug-in's variables in place of those of the same name.
-std::vector<std::string> environment(const ExecPlugin& plugin, const std::string& info) {
-  std::vector<std::string> env;
-  auto extra = plugin.env;
-  extra.emplace_back("KUBERNETES_EXEC_INFO", info);
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::string_view variable = *entry;
-    std::string_view name = variable.substr(0, variable.find('='));
-    bool replaced = false;
-    for (const auto& [key, value] : extra) {
-      replaced = replaced || key == name;
-    }
-    if (!replaced) {
-      env.emplace_back(variable);
-    }
-  }
-  for (const auto& [key, value] : extra) {
-    env.push_back(fmt::format("{}={}", key, value));
-  }
-  return env;
-}
-
-/// Runs `argv` and returns its standard output.
+/// What it prints. Its stderr is ours: it may have something to say to the user.
 std::string output_of(const ExecPlugin& plugin, const std::string& info) {
-  std::vector<std::string> argv = {plugin.command};
-  argv.insert(argv.end(), plugin.args.begin(), plugin.args.end());
-  std::vector<std::string> env = environment(plugin, info);
-  std::array<int, 2> pipe_fds{};
-  if (pipe2(pipe_fds.data(), O_CLOEXEC) != 0) {
-    throw EngineError(fmt::format("{}: cannot make a pipe: {}", plugin.command, strerror(errno)));
+  Command command = {.argv = {plugin.command}, .env = plugin.env, .shows_errors = true};
+  command.argv.insert(command.argv.end(), plugin.args.begin(), plugin.args.end());
+  command.env.emplace_back("KUBERNETES_EXEC_INFO", info);
+  CommandResult result;
+  try {
+    result = run_command(command);
+  } catch (const EngineError& error) {
+    throw EngineError(fmt::format("credential plug-in {}{}{}", error.what(),
+                                  plugin.install_hint.empty() ? "" : "; ",
+                                  printable(plugin.install_hint)));
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDOUT_FILENO);
-  pid_t pid = 0;
-  int failed = posix_spawnp(&pid, plugin.command.c_str(), &actions, nullptr, argv_of(argv).data(),
-                            argv_of(env).data());
-  posix_spawn_file_actions_destroy(&actions);
-  close(pipe_fds[1]);
-  if (failed != 0) {
-    close(pipe_fds[0]);
-    throw EngineError(fmt::format(
-        "credential plug-in {} cannot be run: {}{}{}", printable(plugin.command), strerror(failed),
-        plugin.install_hint.empty() ? "" : "; ", printable(plugin.install_hint)));
-  }
-  std::string text = read_all(pipe_fds[0]);
-  close(pipe_fds[0]);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw EngineError(WIFEXITED(status)
+  if (!result.ending.good()) {
+    throw EngineError(result.ending.signal == 0
                           ? fmt::format("credential plug-in {} failed with exit code {}",
-                                        printable(plugin.command), WEXITSTATUS(status))
+                                        printable(plugin.command), result.ending.exit_code)
                           : fmt::format("credential plug-in {} was ended by signal {}",
-                                        printable(plugin.command), WTERMSIG(status)));
+                                        printable(plugin.command), result.ending.signal));
   }
-  return text;
+  return result.out;
 }
 
 } // namespace

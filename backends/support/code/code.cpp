@@ -1,15 +1,11 @@
 #include "backends/support/code/code.h"
 
 #include "backends/support/code/code_store.h"
-#include "backends/support/os/argv.h"
-#include "backends/support/os/fd.h"
-#include "backends/support/os/files.h"
+#include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <array>
 #include <cstdlib>
@@ -59,6 +55,11 @@ constexpr const char* k_user = "DTRAIN_GIT_USER";
 constexpr const char* k_helper = "credential.helper=!f() { echo \"username=$DTRAIN_GIT_USER\"; "
                                  "echo \"password=$DTRAIN_GIT_TOKEN\"; }; f";
 
+/// Where the user says nothing else. A server that says nothing for a minute is none.
+constexpr std::array k_git_defaults = {
+    std::pair("GIT_HTTP_LOW_SPEED_LIMIT", "1"), std::pair("GIT_HTTP_LOW_SPEED_TIME", "60"),
+    std::pair("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30")};
+
 /// The line of what git wrote that says most: its first "fatal:", but for the one that every
 /// transport's failure ends with, whose reason comes before it.
 std::string reason_of(const std::string& text) {
@@ -82,43 +83,27 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
   if (!token.empty()) { // The user's own helpers, which may keep what they hear, are left out.
     args.insert(args.begin() + 1, {"-c", "credential.helper=", "-c", k_helper});
   }
-  const std::vector<char*> argv = argv_of(args);
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw Error(fmt::format("cannot make a pipe: {}", errno_text()));
-  }
-  const Fd output(ends[0]);
-  Fd input(ends[1]);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    dup2(input.get(), STDERR_FILENO);
-    const Fd null(open("/dev/null", O_RDWR));
-    dup2(null.get(), STDIN_FILENO);
-    dup2(null.get(), STDOUT_FILENO);
-    setenv("GIT_TERMINAL_PROMPT", "0", 1);
-    setenv("LC_ALL", "C", 1);
-    setenv("GIT_HTTP_LOW_SPEED_LIMIT", "1", 0); // A server that says nothing for a minute is none.
-    setenv("GIT_HTTP_LOW_SPEED_TIME", "60", 0);
-    setenv("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30", 0);
-    setenv(k_user, user.empty() ? "git" : user.c_str(), 1);
-    setenv(k_git_token_variable, token.c_str(), 1);
-    if (chdir(folder.c_str()) == 0) {
-      execvp("git", argv.data());
+  Command command = {.argv = std::move(args),
+                     .env = {{"GIT_TERMINAL_PROMPT", "0"},
+                             {"LC_ALL", "C"},
+                             {k_user, user.empty() ? "git" : user},
+                             {k_git_token_variable, token}},
+                     .folder = folder};
+  for (const auto& [name, value] : k_git_defaults) {
+    if (std::getenv(name) == nullptr) {
+      command.env.emplace_back(name, value);
     }
-    dprintf(STDERR_FILENO, "git cannot be run: install it\n");
-    _exit(EXIT_FAILURE);
   }
-  input.reset();
-  std::string text;
-  std::array<char, 4096> block{};
-  for (ssize_t count = 0; (count = read(output.get(), block.data(), block.size())) > 0;) {
-    text.append(block.data(), static_cast<std::size_t>(count));
+  CommandResult result;
+  try {
+    result = run_command(command);
+  } catch (const EngineError& error) {
+    return fmt::format("{}; install it", error.what());
   }
-  int status = 0;
-  waitpid(pid, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+  if (result.ending.good()) {
     return "";
   }
+  std::string text = result.errors;
   while (text.ends_with('\n')) {
     text.pop_back();
   }

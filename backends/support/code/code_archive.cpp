@@ -1,26 +1,17 @@
 #include "backends/support/code/code_archive.h"
 
 #include "backends/support/code/code_manifest.h"
-#include "backends/support/os/argv.h"
 #include "backends/support/os/digest.h"
-#include "backends/support/os/fd.h"
-#include "backends/support/os/files.h"
+#include "backends/support/os/subprocess.h"
 #include "backends/support/progress.h"
 #include "submit/errors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <numeric>
 #include <string_view>
 
@@ -32,7 +23,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t k_least_part_bytes = 256U << 10U;
 constexpr std::uint64_t k_cut_mask = ~0ULL << 46U; // Once in 256 KiB.
 constexpr auto k_interval = std::chrono::milliseconds(100);
-constexpr std::size_t k_archive_block = 256U << 10U;
 
 /// Random numbers, the same ever since (splitmix64).
 constexpr std::array<std::uint64_t, 256> gear_table() {
@@ -49,99 +39,25 @@ constexpr std::array<std::uint64_t, 256> gear_table() {
 
 constexpr std::array<std::uint64_t, 256> k_gear = gear_table();
 
-/// A file in memory alone.
-Fd memory_file(const char* name, std::string_view text) {
-  Fd file(memfd_create(name, MFD_CLOEXEC));
-  if (!file || !write_all(file.get(), text) || lseek(file.get(), 0, SEEK_SET) != 0) {
-    throw Error(fmt::format("cannot make a file in memory: {}", errno_text()));
-  }
-  return file;
+/// The tar program, whose output is an archive of what `names` lists, each ended by a NUL.
+Command tar_of(const std::string& folder, const std::string& names) {
+  return {.argv = {"tar", "--create", "--file=-", "--format=gnu", "--owner=0", "--group=0",
+                   "--numeric-owner", "--hard-dereference", "--no-recursion",
+                   "--directory=" + folder, "--null", "--no-unquote", "--verbatim-files-from",
+                   "--files-from=-"},
+          .input = names};
 }
 
-/// The tar program, whose output is an archive of what `names` lists, each ended by a NUL.
-class Tar {
- public:
-  Tar(const std::string& folder, const std::string& names)
-      : names_(memory_file("names", names)), errors_(memory_file("errors", "")) {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-      throw Error(fmt::format("cannot make a pipe: {}", errno_text()));
-    }
-    output_ = Fd(ends[0]);
-    const Fd write_end(ends[1]);
-    std::vector<std::string> words = {"tar",
-                                      "--create",
-                                      "--file=-",
-                                      "--format=gnu",
-                                      "--owner=0",
-                                      "--group=0",
-                                      "--numeric-owner",
-                                      "--hard-dereference",
-                                      "--no-recursion",
-                                      "--directory=" + folder,
-                                      "--null",
-                                      "--no-unquote",
-                                      "--verbatim-files-from",
-                                      "--files-from=-"};
-    const std::vector<char*> argv = argv_of(words);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, names_.get(), STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, errors_.get(), STDERR_FILENO);
-    const int failed = posix_spawnp(&pid_, "tar", &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) {
-      throw Error(fmt::format("tar, which packs the code, cannot be run: {}", errno_text(failed)));
-    }
+/// Why it failed, in its own words; empty where it did not.
+std::string why_failed(Subprocess& tar) {
+  constexpr int k_some_changed = 1; // Files that were written meanwhile: their copy is as good.
+  const Ending ending = tar.wait();
+  if (ending.signal == 0 && ending.exit_code >= 0 && ending.exit_code <= k_some_changed) {
+    return "";
   }
-
-  ~Tar() {
-    if (pid_ != 0) {
-      kill(pid_, SIGKILL);
-      wait();
-    }
-  }
-  Tar(const Tar&) = delete;
-  Tar& operator=(const Tar&) = delete;
-
-  /// Some of its output; none where it has ended.
-  std::string_view read_some() {
-    ssize_t count = 0;
-    while ((count = read(output_.get(), block_.data(), block_.size())) < 0 && errno == EINTR) {
-    }
-    return {block_.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
-  }
-
-  /// Why it failed, in its own words; empty where it did not.
-  std::string end() {
-    constexpr int k_some_changed = 1; // Files that were written meanwhile: their copy is as good.
-    const int status = wait();
-    if (WIFEXITED(status) && WEXITSTATUS(status) <= k_some_changed) {
-      return "";
-    }
-    std::array<char, 512> text{};
-    const ssize_t count = pread(errors_.get(), text.data(), text.size(), 0);
-    const std::string all(text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    const std::string line = all.substr(0, all.find('\n'));
-    return line.empty() ? "tar failed" : line;
-  }
-
- private:
-  int wait() {
-    int status = 0;
-    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid_ = 0;
-    return status;
-  }
-
-  Fd names_;
-  Fd errors_;
-  Fd output_;
-  pid_t pid_ = 0;
-  std::vector<char> block_ = std::vector<char>(k_archive_block);
-};
+  const std::string line = tar.errors().substr(0, tar.errors().find('\n'));
+  return line.empty() ? "tar failed" : line;
+}
 
 /// `bytes` as a gzip member that says nothing of when and where it was made.
 std::string gzip(std::string_view bytes) {
@@ -231,7 +147,7 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, cons
   archive.bytes =
       std::accumulate(manifest.files.begin(), manifest.files.end(), std::int64_t{0},
                       [](std::int64_t sum, const CodeFile& file) { return sum + file.size; });
-  Tar tar(source, names_of(manifest));
+  Subprocess tar(tar_of(source, names_of(manifest)));
   Cutter cutter(archive);
   CopyProgress progress;
   progress.files_total = archive.files;
@@ -258,7 +174,7 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, cons
   }
   cutter.end_part();
   require_room();
-  if (const std::string why = tar.end(); !why.empty()) {
+  if (const std::string why = why_failed(tar); !why.empty()) {
     throw UsageError(
         fmt::format("--sync-source={}: cannot be packed: {}", printable(source), printable(why)));
   }

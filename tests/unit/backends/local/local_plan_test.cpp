@@ -1,6 +1,5 @@
 #include "backends/local/local_plan.h"
 
-#include "backends/local/fork_channel.h"
 #include "submit/errors.h"
 
 #include <doctest/doctest.h>
@@ -184,12 +183,6 @@ TEST_CASE("a plan that is none is refused") {
   CHECK_THROWS_AS(read_local_plan(""), EngineError);
   CHECK_THROWS_AS(read_local_plan("name: [\n"), EngineError);
   CHECK_THROWS_WITH_AS(read_local_plan("name: x\n"), doctest::Contains("namespace"), EngineError);
-}
-
-TEST_CASE("what is inherited stays, what is set wins, and the last setting of all") {
-  const std::array<const char*, 4> base{"PATH=/bin", "RANK=7", "odd", nullptr};
-  CHECK(merge_environment(base.data(), {{"RANK", "0"}, {"X", "1"}, {"X", "2"}}) ==
-        std::vector<std::string>{"PATH=/bin", "odd", "RANK=0", "X=2"});
 }
 
 } // namespace

@@ -1,0 +1,238 @@
+#include "backends/support/os/subprocess.h"
+
+#include "backends/support/os/argv.h"
+#include "backends/support/os/files.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern "C" { // glibc 2.36's header forgets it.
+#include <sys/pidfd.h>
+}
+
+#include <array>
+#include <cerrno>
+#include <unordered_map>
+
+namespace dtrain {
+
+namespace {
+
+constexpr std::size_t k_block_bytes = 65536; ///< A pipe's capacity.
+
+struct Ends {
+  Fd ours;
+  Fd its;
+};
+
+Ends output_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
+  }
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+/// A file of those bytes, at its beginning: nobody need feed it, nor hear of a reader that is gone.
+Fd input_file(const std::string& bytes) {
+  Fd file(memfd_create("stdin", MFD_CLOEXEC));
+  if (!file || !write_all(file.get(), bytes) || lseek(file.get(), 0, SEEK_SET) != 0) {
+    throw EngineError(fmt::format("no room for a program's input: {}", errno_text()));
+  }
+  return file;
+}
+
+/// posix_spawn's two descriptions, gone with it.
+struct SpawnPlan {
+  posix_spawn_file_actions_t actions{};
+  posix_spawnattr_t attributes{};
+
+  SpawnPlan() {
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+  }
+  ~SpawnPlan() {
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+};
+
+/// True where more may come.
+bool read_block(Fd& pipe, std::vector<char>& block, std::string_view& bytes) {
+  const auto count = read(pipe.get(), block.data(), block.size());
+  if (count > 0) {
+    bytes = {block.data(), static_cast<std::size_t>(count)};
+  }
+  return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+} // namespace
+
+std::vector<std::string>
+merge_environment(const char* const* base,
+                  const std::vector<std::pair<std::string, std::string>>& changes) {
+  std::unordered_map<std::string_view, std::string_view> last;
+  for (const auto& [key, value] : changes) {
+    last[key] = value;
+  }
+  std::vector<std::string> merged;
+  for (; *base != nullptr; ++base) {
+    const std::string_view entry(*base);
+    if (!last.contains(entry.substr(0, entry.find('=')))) {
+      merged.emplace_back(entry);
+    }
+  }
+  for (const auto& change : changes) {
+    if (const auto found = last.extract(change.first)) {
+      merged.push_back(fmt::format("{}={}", change.first, found.mapped()));
+    }
+  }
+  return merged;
+}
+
+Subprocess::Subprocess(const Command& command)
+    : leads_group_(command.limit.has_value()), block_(k_block_bytes) {
+  auto out = output_pipe();
+  auto err = command.shows_errors ? Ends() : output_pipe();
+  const Fd input = command.input.empty() ? Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))
+                                         : input_file(command.input);
+  SpawnPlan plan;
+  posix_spawn_file_actions_adddup2(&plan.actions, input.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&plan.actions, out.its.get(), STDOUT_FILENO);
+  if (err.its) {
+    posix_spawn_file_actions_adddup2(&plan.actions, err.its.get(), STDERR_FILENO);
+  }
+  if (!command.folder.empty()) {
+    posix_spawn_file_actions_addchdir_np(&plan.actions, command.folder.c_str());
+  }
+  // What we block or ignore for ourselves is not for it.
+  sigset_t signals;
+  sigemptyset(&signals);
+  posix_spawnattr_setsigmask(&plan.attributes, &signals);
+  sigaddset(&signals, SIGPIPE);
+  sigaddset(&signals, SIGCHLD);
+  posix_spawnattr_setsigdefault(&plan.attributes, &signals);
+  posix_spawnattr_setpgroup(&plan.attributes, 0);
+  const int flags =
+      POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | (leads_group_ ? POSIX_SPAWN_SETPGROUP : 0);
+  posix_spawnattr_setflags(&plan.attributes, static_cast<short>(flags));
+  auto words = command.argv;
+  auto variables = merge_environment(environ, command.env);
+  const int failed = posix_spawnp(&pid_, words.at(0).c_str(), &plan.actions, &plan.attributes,
+                                  argv_of(words).data(), argv_of(variables).data());
+  if (failed != 0) {
+    throw EngineError(fmt::format("{} cannot be run: {}", printable(words[0]), errno_text(failed)));
+  }
+  if (command.limit) {
+    deadline_ = PollLoop::Clock::now() + *command.limit;
+  }
+  out_ = std::move(out.ours);
+  err_ = std::move(err.ours);
+  end_ = Fd(pidfd_open(pid_, 0));
+  loop_.add(out_.get(), [this] { read_output(); });
+  if (err_) {
+    loop_.add(err_.get(), [this] { read_errors(); });
+  }
+  loop_.add(end_.get(), [this] { reap(); });
+}
+
+Subprocess::~Subprocess() {
+  if (pid_ != 0) {
+    kill_all();
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+std::string_view Subprocess::read_some() {
+  pending_ = {};
+  while (pending_.empty() && out_) {
+    if (pid_ != 0) {
+      step();
+    } else { // What is in the pipe yet; what it left behind may hold it open.
+      read_output();
+      if (pending_.empty()) {
+        out_.reset();
+      }
+    }
+  }
+  return pending_;
+}
+
+Ending Subprocess::wait() {
+  while (!read_some().empty()) {
+  }
+  while (pid_ != 0) {
+    step();
+  }
+  if (err_) {
+    read_errors();
+  }
+  return ending_;
+}
+
+void Subprocess::step() {
+  loop_.wait(deadline_);
+  if (pid_ != 0 && PollLoop::Clock::now() >= deadline_) {
+    deadline_ = PollLoop::Clock::time_point::max();
+    ending_.late = true;
+    kill_all();
+  }
+}
+
+void Subprocess::read_output() {
+  if (!read_block(out_, block_, pending_)) {
+    loop_.remove(out_.get());
+    out_.reset();
+  }
+}
+
+void Subprocess::read_errors() {
+  std::vector<char> block(k_block_bytes);
+  std::string_view bytes;
+  if (!read_block(err_, block, bytes)) {
+    loop_.remove(err_.get());
+    err_.reset();
+  }
+  errors_ += bytes;
+  if (errors_.size() > k_errors_kept) {
+    errors_.erase(0, errors_.size() - k_errors_kept);
+  }
+}
+
+void Subprocess::reap() {
+  constexpr int k_unknown = -1; // Somebody else has waited for it.
+  int status = 0;
+  const pid_t reaped = waitpid(pid_, &status, WNOHANG);
+  if (reaped == 0) {
+    return;
+  }
+  pid_ = 0;
+  loop_.remove(end_.get());
+  ending_.signal = reaped > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  ending_.exit_code = reaped < 0 ? k_unknown : WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+void Subprocess::kill_all() const { kill(leads_group_ ? -pid_ : pid_, SIGKILL); }
+
+CommandResult run_command(const Command& command) {
+  Subprocess process(command);
+  CommandResult result;
+  for (auto bytes = process.read_some(); !bytes.empty(); bytes = process.read_some()) {
+    result.out += bytes;
+  }
+  result.ending = process.wait();
+  result.errors = process.errors();
+  return result;
+}
+
+} // namespace dtrain

@@ -1,0 +1,96 @@
+// A program that is run and waited for: git, tar, a credential plug-in, ssh.
+//
+// One poll loop reads both of its outputs, watches for its end and keeps its time, so that no pipe
+// fills up while another is waited for, and a daemon that it leaves behind is not waited for.
+#pragma once
+
+#include "backends/support/os/fd.h"
+#include "backends/support/os/poll_loop.h"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtrain {
+
+struct Command {
+  std::vector<std::string> argv; ///< The program is looked for in PATH; no shell reads them.
+  std::vector<std::pair<std::string, std::string>> env = {}; ///< On top of ours.
+  std::string folder = {};                                   ///< Where it starts; empty: here.
+  std::string input = {};                                    ///< Its stdin, any bytes.
+  bool shows_errors = false;                                 ///< Its stderr is ours, and not kept.
+  /// It is killed after this long, with its process group, which is its own then: the terminal's
+  /// signals are not for it.
+  std::optional<std::chrono::milliseconds> limit = {};
+};
+
+struct Ending {
+  int exit_code = 0;
+  int signal = 0;    ///< That ended it; 0: none did.
+  bool late = false; ///< It was killed at its limit.
+
+  bool good() const { return exit_code == 0 && signal == 0 && !late; }
+};
+
+class Subprocess {
+ public:
+  static constexpr std::size_t k_errors_kept = 65536;
+
+  /// Throws EngineError: "git cannot be run: No such file or directory".
+  explicit Subprocess(const Command& command);
+
+  /// Kills what still runs.
+  ~Subprocess();
+
+  Subprocess(const Subprocess&) = delete;
+  Subprocess& operator=(const Subprocess&) = delete;
+
+  /// Some of its stdout, once there is some; empty at its end. Valid until the next call.
+  std::string_view read_some();
+
+  /// Waits for its end; what is left of its stdout is thrown away.
+  Ending wait();
+
+  /// The last k_errors_kept of its stderr, so far.
+  const std::string& errors() const { return errors_; }
+
+ private:
+  void step();
+  void read_output();
+  void read_errors();
+  void reap();
+  void kill_all() const;
+
+  PollLoop loop_;
+  PollLoop::Clock::time_point deadline_ = PollLoop::Clock::time_point::max();
+  bool leads_group_;
+  pid_t pid_ = 0; ///< 0: waited for.
+  Fd end_;        ///< Its pidfd.
+  Fd out_;
+  Fd err_;
+  std::vector<char> block_;
+  std::string_view pending_; ///< In the block, not yet given away.
+  std::string errors_;
+  Ending ending_;
+};
+
+struct CommandResult {
+  Ending ending;
+  std::string out;
+  std::string errors;
+};
+
+/// Runs it to its end. Throws as Subprocess does.
+CommandResult run_command(const Command& command);
+
+/// `base` ("KEY=VALUE" each) with `changes` on top, the last of a key winning.
+std::vector<std::string>
+merge_environment(const char* const* base,
+                  const std::vector<std::pair<std::string, std::string>>& changes);
+
+} // namespace dtrain
