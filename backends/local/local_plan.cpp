@@ -66,7 +66,7 @@ std::string working_dir(const JobSpec& job, const LocalMachine& machine) {
 std::string folder_of(const std::string& text, const std::string& source) {
   constexpr std::string_view k_share = "nfs://";
   if (is_bucket(source)) {
-    return bucket_folder(parse_bucket("--data", source)).string();
+    return bucket_folder(parse_bucket("--data", source));
   }
   if (source.starts_with(k_share)) {
     std::string share = source.substr(k_share.size()); // SERVER/PATH
