@@ -49,7 +49,7 @@ Command tar_of(const std::string& folder, const std::string& names) {
 }
 
 /// Why it failed, in its own words; empty where it did not.
-std::string why_failed(Subprocess& tar) {
+std::string tar_failure(Subprocess& tar) {
   constexpr int k_some_changed = 1; // Files that were written meanwhile: their copy is as good.
   const Ending ending = tar.wait();
   if (ending.signal == 0 && ending.exit_code >= 0 && ending.exit_code <= k_some_changed) {
@@ -174,7 +174,7 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, cons
   }
   cutter.end_part();
   require_room();
-  if (const std::string why = why_failed(tar); !why.empty()) {
+  if (const std::string why = tar_failure(tar); !why.empty()) {
     throw UsageError(
         fmt::format("--sync-source={}: cannot be packed: {}", printable(source), printable(why)));
   }

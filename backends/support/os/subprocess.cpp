@@ -24,7 +24,7 @@ namespace dtrain {
 
 namespace {
 
-constexpr std::size_t k_block_bytes = 65536; ///< A pipe's capacity.
+constexpr std::size_t k_pipe_bytes = 65536; ///< A pipe's capacity.
 
 struct Ends {
   Fd ours;
@@ -100,7 +100,7 @@ merge_environment(const char* const* base,
 }
 
 Subprocess::Subprocess(const Command& command)
-    : leads_group_(command.limit.has_value()), block_(k_block_bytes) {
+    : leads_group_(command.limit.has_value()), block_(k_pipe_bytes) {
   auto out = output_pipe();
   auto err = command.shows_errors ? Ends() : output_pipe();
   const Fd input = command.input.empty() ? Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))
@@ -197,7 +197,7 @@ void Subprocess::read_output() {
 }
 
 void Subprocess::read_errors() {
-  std::vector<char> block(k_block_bytes);
+  std::vector<char> block(k_pipe_bytes);
   std::string_view bytes;
   if (!read_block(err_, block, bytes)) {
     loop_.remove(err_.get());
