@@ -122,7 +122,7 @@ TEST_CASE("options keep pointing at their values when a choice of engines is ass
   EngineAccess access;
   std::string& value = access["toy-box"];
   value = "red";
-  CHECK(access.flags() == " --toy-box=red");
+  CHECK(access.flags() == " --toy-box='red'");
   access = EngineAccess();
   CHECK(value.empty());
   EngineAccess other;
