@@ -50,7 +50,8 @@ std::vector<FieldUse> field_uses() {
        "hostIPC",
        "hostNetwork",
        "hostPID",
-       "startingTimeout"},
+       "startingTimeout",
+       "logLimit"},
       {
           {"runs this machine's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},

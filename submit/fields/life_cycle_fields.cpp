@@ -42,9 +42,7 @@ std::vector<JobField> life_cycle_fields() {
        .metavar = "SIZE",
        .help = "Keep at most this much of each instance's log, such as 1Gi; the oldest lines go "
                "first (default: all of it)",
-       .group = k_life_cycle_group,
-       .engines = k_local,
-       .not_kubernetes = "leaves that to the cluster's nodes (the kubelet's containerLogMaxSize)"},
+       .group = k_life_cycle_group},
       {.key = "cleanTaskPolicy",
        .flags = "--clean-task-policy",
        .member = member(&JobSpec::clean_task_policy),
