@@ -30,7 +30,9 @@ std::set<int> closed_after(bool with_reset) {
   options.contact = std::make_shared<LastContact>(Clock::now());
   std::vector<Fd> links(2);
   links[1] = std::move(own);
-  Health health(0, {Introduction{}, Introduction{.rank = 1}}, std::move(links), options);
+  std::vector<Introduction> who(2);
+  who[1].rank = 1;
+  Health health(0, who, std::move(links), options);
   std::array<std::byte, 16> beat{};
   receive_all(peers, beat, after_seconds(20));
   if (with_reset) {

@@ -206,7 +206,7 @@ TEST_CASE("a replica that fails just as another arrives leaves none waiting") {
     for (int i = 0; i < k_attempts; ++i) {
       while (arriving < i) {
       }
-      for (volatile int later = 0; later < i % 40; later = later + 1) {
+      for (std::atomic<int> later = 0; later < i % 40; ++later) {
       }
       groups[static_cast<std::size_t>(i)]->fail(1, "the disk is on fire");
     }
