@@ -9,8 +9,8 @@
 namespace dtrain {
 
 std::string_view phase_name(Phase phase) {
-  constexpr std::array<std::string_view, 5> k_names{"QUEUING", "PENDING", "RUNNING", "SUCCEEDED",
-                                                    "FAILED"};
+  constexpr std::array<std::string_view, 7> k_names{
+      "QUEUING", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "SUSPENDED", "TERMINATED"};
   return k_names.at(static_cast<std::size_t>(phase));
 }
 
@@ -32,8 +32,8 @@ std::vector<std::string> Backend::settle(JobSpec&) { return {}; }
 std::vector<Plan::Document> Backend::try_plan(const Plan&) {
   refuse("check a plan on a server (--dry-run=server)");
 }
-void Backend::suspend(const JobRef&) { refuse("suspend jobs"); }
-void Backend::resume(const JobRef&) { refuse("resume jobs"); }
+bool Backend::suspend(const JobRef&) { refuse("suspend jobs"); }
+bool Backend::resume(const JobRef&) { refuse("resume jobs"); }
 void Backend::scale(const JobRef&, int) { refuse("scale jobs"); }
 std::vector<NodeStatus> Backend::nodes() { refuse("show its nodes"); }
 JobSpec Backend::spec(const JobRef&) { refuse("clone jobs"); }

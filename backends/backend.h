@@ -48,11 +48,18 @@ struct SubmitProgress {
 /// One that throws ends the submission, with nothing left behind.
 using SubmitSink = std::function<void(const SubmitProgress&)>;
 
-/// Arena's states.
-enum class Phase { queuing, pending, running, succeeded, failed };
+/// Arena's states, and: a job that waits for `dtrain resume`; an instance that was ended for the
+/// job's sake, as the others are when one has failed.
+enum class Phase { queuing, pending, running, succeeded, failed, suspended, terminated };
 
 std::string_view phase_name(Phase phase); ///< "RUNNING"
-constexpr bool is_final(Phase phase) { return phase == Phase::succeeded || phase == Phase::failed; }
+constexpr bool is_final(Phase phase) {
+  return phase == Phase::succeeded || phase == Phase::failed || phase == Phase::terminated;
+}
+/// Neither starts nor holds anything by itself.
+constexpr bool is_held_back(Phase phase) {
+  return phase == Phase::queuing || phase == Phase::suspended;
+}
 
 /// Nanoseconds since the Unix epoch; 0 is "not yet".
 using Time = std::int64_t;
@@ -216,10 +223,10 @@ class Backend {
   /// The plan as the engine would store it, by its own validation; nothing is stored.
   virtual std::vector<Plan::Document> try_plan(const Plan& plan);
 
-  /// Ends the ranks, with the grace period, and keeps the job as QUEUING; resume starts them anew.
-  /// UsageError for a job that has ended; nothing is done to one that is as it should be.
-  virtual void suspend(const JobRef& job);
-  virtual void resume(const JobRef& job);
+  /// Ends the ranks, with the grace period, and keeps the job as SUSPENDED; resume starts them
+  /// anew. UsageError for a job that has ended; false where the job is as it should be already.
+  virtual bool suspend(const JobRef& job);
+  virtual bool resume(const JobRef& job);
 
   /// Changes the number of workers while the job runs: the others run on.
   virtual void scale(const JobRef& job, int workers);

@@ -1,5 +1,7 @@
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/target.h"
+#include "submit/errors.h"
 #include "submit/job_spec.h"
 
 #include <fmt/format.h>
@@ -21,13 +23,12 @@ struct ScaleOptions {
 CommandTable suspend_table(ChangeOptions& options) {
   CommandTable table = {
       .name = "suspend",
-      .summary = "End the ranks of jobs, and keep the jobs",
-      .description = "Ends every rank of the jobs named and keeps the jobs, so that others can "
-                     "have their GPUs: a suspended job is QUEUING, holds nothing, and outlives a "
-                     "restart of the machine. 'dtrain resume' starts the ranks anew; what they go "
-                     "on from is their last checkpoint (the bundled trainer with --resume). The "
-                     "ranks are sent SIGTERM, and SIGKILL "
-                     "after --grace-period.",
+      .summary = "Stop jobs, keeping them to resume later",
+      .description = "Stops every rank of the jobs named and keeps the jobs, so that others can "
+                     "have their GPUs. A suspended job holds nothing and survives a reboot. "
+                     "'dtrain resume' starts its ranks again; they go on from their last "
+                     "checkpoint (the bundled trainer with --resume). The ranks are sent SIGTERM, "
+                     "and SIGKILL after --grace-period.",
       .examples = {"dtrain suspend mnist", "dtrain suspend mnist -b kubernetes"},
       .options = {jobs_argument(options.names)}};
   add_target(table, options.target);
@@ -38,7 +39,7 @@ CommandTable resume_table(ChangeOptions& options) {
   CommandTable table = {.name = "resume",
                         .summary = "Start suspended jobs again",
                         .description =
-                            "Starts the ranks of suspended jobs anew, with the environment that "
+                            "Starts the ranks of suspended jobs again, with the environment that "
                             "they were submitted in and GPUs that are free now. Their logs go on. "
                             "--running-timeout counts from here.",
                         .examples = {"dtrain resume mnist"},
@@ -69,36 +70,113 @@ CommandTable scale_table(ScaleOptions& options) {
   return table;
 }
 
-int change(Context& context, const ChangeOptions& options, void (Backend::*verb)(const JobRef&),
-           std::string_view done) {
+int change(Context& context, const ChangeOptions& options, bool (Backend::*verb)(const JobRef&),
+           std::string_view done, std::string_view already) {
   const Target target = open_target(context, options.target);
+  int status = k_exit_ok;
   for (const auto& name : options.names) {
-    (target.backend.get()->*verb)(target.job(name));
-    context.out.write(fmt::format("job/{} {}\n", name, done));
+    try {
+      target.status(name); // Throws NotFound with a suggestion.
+      if ((target.backend.get()->*verb)(target.job(name))) {
+        context.out.write(fmt::format("job/{} {}\n", name, done));
+      } else {
+        context.note(fmt::format("job/{} is {} already", name, already));
+      }
+    } catch (const Error& error) {
+      // The others are still to be changed.
+      context.complain(error.what());
+      status = exit_code(error);
+    }
   }
-  return 0;
+  return status;
 }
 
 int run_suspend(Context& context, const ChangeOptions& options) {
-  return change(context, options, &Backend::suspend, "suspended");
+  return change(context, options, &Backend::suspend, "suspended", "suspended");
 }
 
 int run_resume(Context& context, const ChangeOptions& options) {
-  return change(context, options, &Backend::resume, "resumed");
+  return change(context, options, &Backend::resume, "resumed", "running or waiting to");
+}
+
+/// Arena's: `scaleout etjob --name=x --count=1` adds to what there is.
+struct ScaleByOptions {
+  std::string type;
+  std::string name;
+  int count = 1;
+  std::string ignored;
+  std::vector<std::string> env;
+  TargetOptions target;
+};
+
+template <bool out>
+CommandTable scale_by_table(ScaleByOptions& options) {
+  CommandTable table = {
+      .name = out ? "scaleout" : "scalein",
+      .summary = out ? "Add workers to a running job" : "Take workers away from a running job",
+      .description = "Arena's form of 'dtrain scale': changes the number of workers by --count.",
+      .examples = {out ? "dtrain scaleout etjob --name=mnist --count=1"
+                       : "dtrain scalein etjob --name=mnist --count=1"},
+      .options = {{.flags = "TYPE",
+                   .target = &options.type,
+                   .help = "The job's type, which its name tells too",
+                   .complete = Complete::job_type,
+                   .positional = true},
+                  {.flags = "--name",
+                   .target = &options.name,
+                   .metavar = "NAME",
+                   .help = "The job's name",
+                   .complete = Complete::job,
+                   .required = true,
+                   .read = read_job_name},
+                  {.flags = "--count",
+                   .target = &options.count,
+                   .metavar = "N",
+                   .help = "By how many (default: 1)",
+                   .minimum = 1,
+                   .maximum = k_max_workers}}};
+  for (const char* flag : {"--retry", "-t,--timeout", "--script", "-e,--env"}) {
+    table.options.push_back({.flags = flag,
+                             .target = &options.ignored,
+                             .help = "not needed: no script is called",
+                             .notice = "not needed: no script is called"});
+  }
+  add_target(table, options.target);
+  return table;
+}
+
+int scale_to(Context& context, const Target& target, const std::string& name, int workers) {
+  target.backend->scale(target.job(name), workers);
+  context.out.write(
+      fmt::format("job/{} scaled to {} worker{}\n", name, workers, workers == 1 ? "" : "s"));
+  return k_exit_ok;
+}
+
+template <bool out>
+int run_scale_by(Context& context, const ScaleByOptions& options) {
+  const Target target = open_target(context, options.target);
+  target.status(options.name); // Throws NotFound with a suggestion.
+  const int workers = target.backend->spec(target.job(options.name)).workers +
+                      (out ? options.count : -options.count);
+  if (workers < 1) {
+    throw UsageError(fmt::format("--count={}: would leave {} workers, and a job has one at least",
+                                 options.count, workers));
+  }
+  return scale_to(context, target, options.name, workers);
 }
 
 int run_scale(Context& context, const ScaleOptions& options) {
   const Target target = open_target(context, options.target);
-  target.backend->scale(target.job(options.name), options.workers);
-  context.out.write(fmt::format("job/{} scaled to {} worker{}\n", options.name, options.workers,
-                                options.workers == 1 ? "" : "s"));
-  return 0;
+  target.status(options.name); // Throws NotFound with a suggestion.
+  return scale_to(context, target, options.name, options.workers);
 }
 
 } // namespace
 
 Invocation suspend_command() { return bind(suspend_table, run_suspend); }
 Invocation resume_command() { return bind(resume_table, run_resume); }
+Invocation scaleout_command() { return bind(scale_by_table<true>, run_scale_by<true>); }
+Invocation scalein_command() { return bind(scale_by_table<false>, run_scale_by<false>); }
 Invocation scale_command() { return bind(scale_table, run_scale); }
 
 } // namespace dtrain

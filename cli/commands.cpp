@@ -30,6 +30,9 @@ std::string suggestion(const std::string& word) {
 }
 
 [[noreturn]] void throw_unknown_command(const std::string& word) {
+  if (word == "serve") {
+    throw UsageError("serve: dtrain trains and serves no models; use Arena, or KServe");
+  }
   const std::string near = suggestion(word);
   throw UsageError(
       near.empty()
@@ -78,7 +81,9 @@ const std::vector<CommandEntry>& commands() {
       {"wait", "Jobs", wait_command, {"watch"}},
       {"suspend", "Jobs", suspend_command, {"pause", "hold", "stop"}},
       {"resume", "Jobs", resume_command, {"unsuspend", "continue", "release"}},
-      {"scale", "Jobs", scale_command, {"scaleout", "scalein", "resize"}},
+      {"scale", "Jobs", scale_command, {"resize"}},
+      {"scaleout", "", scaleout_command},
+      {"scalein", "", scalein_command},
       {"clone", "Jobs", clone_command, {"resubmit", "rerun", "copy"}},
       {"delete", "Jobs", delete_command, {"rm", "cancel", "kill", "scancel", "down"}},
       {"prune", "Jobs", prune_command, {"clean", "gc"}},
@@ -103,6 +108,7 @@ const std::vector<CommandEntry>& commands() {
       {"config get", "Set-up", config_get_command},
       {"config set", "Set-up", config_set_command},
       {"config use", "Set-up", config_use_command},
+      {"config delete", "Set-up", config_delete_command},
       {"config path", "Set-up", config_path_command},
       {"template list", "Set-up", template_list_command},
       {"template show", "Set-up", template_show_command},

@@ -7,6 +7,7 @@
 #include "submit/job_roles.h"
 #include "submit/options/completion.h"
 #include "submit/template/render.h"
+#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 
@@ -85,14 +86,6 @@ std::vector<Candidate> job_type_names() {
   return names;
 }
 
-std::vector<Candidate> profile_names(const Context& context) {
-  std::vector<Candidate> names;
-  for (const auto& profile : read_settings(context.config_file).profiles) {
-    names.push_back({profile.first, ""});
-  }
-  return names;
-}
-
 std::vector<Candidate> engine_values(const Option& option, const EngineAccess& access) {
   std::vector<Candidate> names;
   for (const AccessFlag& flag : access_flags()) {
@@ -101,6 +94,66 @@ std::vector<Candidate> engine_values(const Option& option, const EngineAccess& a
         names.push_back({std::move(value), ""});
       }
     }
+  }
+  return names;
+}
+
+/// The first word of every command, or what may stand behind a group's.
+std::vector<Candidate> command_words(const std::vector<std::string>& args) {
+  const std::string group = args.empty() ? "" : args[0] + " ";
+  std::vector<Candidate> words;
+  for (const auto& entry : commands()) {
+    if (entry.group.empty() || !entry.name.starts_with(group)) {
+      continue;
+    }
+    const std::string_view rest = entry.name.substr(group.size());
+    const bool whole = rest.find(' ') == std::string_view::npos;
+    Candidate word = {std::string(rest.substr(0, rest.find(' '))),
+                      whole ? entry.make().table.summary : ""};
+    for (const auto& known : command_groups()) {
+      word.description =
+          !whole && known.name == word.word ? std::string(known.summary) : word.description;
+    }
+    if (words.empty() || words.back().word != word.word) {
+      words.push_back(std::move(word));
+    }
+  }
+  return words;
+}
+
+std::vector<Candidate> status_names() {
+  std::vector<Candidate> names;
+  for (const auto phase : {Phase::queuing, Phase::suspended, Phase::pending, Phase::running,
+                           Phase::succeeded, Phase::failed}) {
+    names.push_back({lower_case(phase_name(phase)), ""});
+  }
+  return names;
+}
+
+/// `behind`: what follows each name.
+std::vector<Candidate> location_names(const Locations& all, const char* behind) {
+  std::vector<Candidate> names;
+  for (const auto& [name, location] : all) {
+    names.push_back({name + behind, ""});
+  }
+  return names;
+}
+
+std::vector<Candidate> setting_values(const std::vector<std::string>& args) {
+  const Typed typed = read_typed(args);
+  std::vector<Candidate> values;
+  if (typed.job == "backend") { // The first word that is no flag.
+    for (auto& name : backend_names()) {
+      values.push_back({std::move(name), ""});
+    }
+  }
+  return values;
+}
+
+std::vector<Candidate> profile_names(const Context& context) {
+  std::vector<Candidate> names;
+  for (const auto& profile : read_settings(context.config_file).profiles) {
+    names.push_back({profile.first, ""});
   }
   return names;
 }
@@ -120,6 +173,19 @@ std::vector<Candidate> names_of(const Context& context, const Option& option,
     return engine_values(option, read_typed(args).target.access);
   case Complete::job_type:
     return job_type_names();
+  case Complete::command_name:
+    return command_words(args);
+  case Complete::job_status:
+    return status_names();
+  case Complete::data_name:
+  case Complete::data_mount:
+    return location_names(
+        read_settings(context.config_file).data_of(read_typed(args).target.profile),
+        option.complete == Complete::data_mount ? ":" : "");
+  case Complete::code_name:
+    return location_names(read_settings(context.config_file).code, "");
+  case Complete::setting_value:
+    return setting_values(args);
   default:
     return {};
   }
@@ -140,13 +206,22 @@ int run_complete(Context& context, const std::vector<std::string>& args) {
     std::vector<Invocation> alive;
     std::vector<CommandTable> tables;
     for (const auto& entry : commands()) {
+      if (entry.group.empty()) {
+        continue;
+      }
       alive.push_back(entry.make());
       tables.push_back(alive.back().table);
     }
-    const auto completions =
-        complete(tables, words, [&](const Option& option, const std::vector<std::string>& typed) {
+    std::vector<Candidate> groups;
+    for (const auto& group : command_groups()) {
+      groups.push_back({std::string(group.name), std::string(group.summary)});
+    }
+    const auto completions = complete(
+        tables, words,
+        [&](const Option& option, const std::vector<std::string>& typed) {
           return names_of(context, option, typed);
-        });
+        },
+        groups);
     context.out.write(completion_text(completions));
     context.out.flush();
     return k_exit_ok;

@@ -1,8 +1,10 @@
 #include "cli/commands.h"
-#include "cli/output/table.h"
+#include "cli/output/records.h"
+#include "cli/output_option.h"
 #include "cli/settings.h"
 #include "cli/target.h"
 #include "submit/errors.h"
+#include "submit/job_spec.h"
 
 #include <fmt/format.h>
 
@@ -24,6 +26,10 @@ struct KeyOptions {
 
 struct UseOptions {
   std::string profile;
+};
+
+struct OutputOptions {
+  std::string output;
 };
 
 /// A setting in force, and what gave it.
@@ -69,63 +75,69 @@ Option key_argument(std::string& key) {
           .positional = true};
 }
 
-CommandTable view_table(NoOptions&) {
+Option profile_argument(std::string& profile) {
+  return {.flags = "PROFILE",
+          .target = &profile,
+          .help = "The profile",
+          .complete = Complete::profile,
+          .required = true,
+          .positional = true};
+}
+
+CommandTable view_table(OutputOptions& options) {
   return {.name = "config view",
           .summary = "Show the settings in force, and what gave them",
           .description = "Shows each setting with its value and what gave it. A flag wins over "
                          "the environment, that over the profile, that over the default.",
           .examples = {"dtrain config view"},
-          .options = {}};
+          .options = {output_option(options.output, {"json", "yaml"})}};
 }
 
-int run_view(Context& context, const NoOptions&) {
+int run_view(Context& context, const OutputOptions& options) {
   const Settings settings = read_settings(context.config_file);
   std::string profile = env_value("DTRAIN_PROFILE");
-  Table table({"KEY", "VALUE", "FROM"});
+  std::vector<Record> rows;
+  const auto add = [&](const std::string& key, const Effective& setting) {
+    rows.push_back({{"key", key}, {"value", setting.value}, {"from", setting.from}});
+  };
   if (!profile.empty()) {
-    table.add({{"profile"}, {profile}, {"$DTRAIN_PROFILE"}});
+    add("profile", {profile, "$DTRAIN_PROFILE"});
   } else if (!settings.current_profile.empty()) {
-    table.add({{"profile"}, {settings.current_profile}, {context.config_file.string()}});
+    add("profile", {settings.current_profile, context.config_file.string()});
   }
   for (const auto& key : profile_keys()) {
-    const Effective setting = effective(settings, profile, key);
-    table.add({{key}, {printable(setting.value)}, {printable(setting.from)}});
+    add(key, effective(settings, profile, key));
   }
-  table.print(context.out);
+  print_records(context.out, {"key", "value", "from"}, rows, options.output);
   return 0;
 }
 
-CommandTable config_list_table(NoOptions&) {
+CommandTable config_list_table(OutputOptions& options) {
   return {.name = "config list",
           .summary = "List the profiles",
           .description = "Lists the profiles; the current one has a star.",
           .examples = {"dtrain config list"},
-          .options = {}};
+          .options = {output_option(options.output, {"json", "yaml"})}};
 }
 
-int run_config_list(Context& context, const NoOptions&) {
+int run_config_list(Context& context, const OutputOptions& options) {
   const Settings settings = read_settings(context.config_file);
-  if (settings.profiles.empty()) {
+  if (settings.profiles.empty() && options.output.empty()) {
     context.note("No profiles. Make one with: dtrain config set --profile=NAME backend local");
     return 0;
   }
-  std::vector<std::string> headers = {"NAME", "CURRENT"};
-  for (const auto& key : profile_keys()) {
-    std::string header = key;
-    std::transform(header.begin(), header.end(), header.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    headers.push_back(header);
-  }
-  Table table(headers);
+  std::vector<std::string> keys = {"name", "current"};
+  keys.insert(keys.end(), profile_keys().begin(), profile_keys().end());
+  std::vector<Record> rows;
   for (const auto& [name, profile] : settings.profiles) {
-    std::vector<Cell> row = {{printable(name)}, {name == settings.current_profile ? "*" : ""}};
+    Record& row = rows.emplace_back();
+    row = {{"name", name}, {"current", name == settings.current_profile ? "*" : ""}};
     for (const auto& key : profile_keys()) {
       const auto value = profile.values.find(key);
-      row.push_back({value == profile.values.end() ? "" : printable(value->second)});
+      row.emplace_back(key, value == profile.values.end() ? "" : value->second);
     }
-    table.add(std::move(row));
   }
-  table.print(context.out);
+  print_records(context.out, keys, rows, options.output);
   return 0;
 }
 
@@ -147,17 +159,19 @@ CommandTable set_table(KeyOptions& options) {
   return {.name = "config set",
           .summary = "Set a profile's setting",
           .description =
-              "Sets a key of the profile named, or of the current one, and makes the profile "
-              "where there is none of that name. image and hosts, a comma between them, are for "
-              "backends that run jobs on other machines than this. The file is written anew: "
-              "comments that you added by hand are not kept.",
+              "Sets a key of the profile named, or of the current one, and makes the profile if "
+              "there is none of that name. A profile made by --profile becomes the current one "
+              "only by 'dtrain config use'. image and hosts (a comma between them) are for "
+              "backends that run jobs on other machines. The file is rewritten: comments that you "
+              "added by hand are lost.",
           .examples = {"dtrain config set namespace team-a",
                        "dtrain config set --profile=laptop backend local",
                        "dtrain config set --profile=cluster image registry.example.org/train:1"},
           .options = {key_argument(options.key),
                       {.flags = "VALUE",
                        .target = &options.value,
-                       .help = "Its new value; empty takes the key away",
+                       .help = "Its new value; an empty one removes the key",
+                       .complete = Complete::setting_value,
                        .required = true,
                        .positional = true},
                       profile_option(options.profile)}};
@@ -166,6 +180,9 @@ CommandTable set_table(KeyOptions& options) {
 int run_set(Context& context, const KeyOptions& options) {
   if (options.key == "backend" && !options.value.empty()) {
     context.make_backend(options.value, {}); // Throws where there is none of that name.
+  }
+  if (options.key == "namespace" && !options.value.empty()) {
+    require_dns_label("namespace", options.value);
   }
   Settings settings = read_settings(context.config_file);
   std::string name = options.profile.empty() ? settings.current_profile : options.profile;
@@ -178,11 +195,36 @@ int run_set(Context& context, const KeyOptions& options) {
   } else {
     profile.values[options.key] = options.value;
   }
-  if (settings.current_profile.empty()) {
+  if (settings.current_profile.empty() && options.profile.empty()) {
     settings.current_profile = name;
   }
   write_settings(context.config_file, settings);
   context.out.write(fmt::format("profile/{} configured\n", printable(name)));
+  if (settings.current_profile.empty()) {
+    context.note(fmt::format("Use it with --profile={0}, or always: dtrain config use {0}",
+                             printable(name)));
+  }
+  return 0;
+}
+
+CommandTable config_delete_table(UseOptions& options) {
+  return {.name = "config delete",
+          .summary = "Delete a profile",
+          .description = "Deletes a profile and the data that it alone names. If it was the "
+                         "current one, there is none until 'dtrain config use'.",
+          .examples = {"dtrain config delete laptop"},
+          .options = {profile_argument(options.profile)}};
+}
+
+int run_config_delete(Context& context, const UseOptions& options) {
+  Settings settings = read_settings(context.config_file);
+  static_cast<void>(settings.profile(options.profile)); // Throws where there is none.
+  settings.profiles.erase(options.profile);
+  if (settings.current_profile == options.profile) {
+    settings.current_profile.clear();
+  }
+  write_settings(context.config_file, settings);
+  context.out.write(fmt::format("profile/{} deleted\n", printable(options.profile)));
   return 0;
 }
 
@@ -191,12 +233,7 @@ CommandTable use_table(UseOptions& options) {
           .summary = "Make a profile the current one",
           .description = "Makes a profile the one that commands use unless told otherwise.",
           .examples = {"dtrain config use cluster"},
-          .options = {{.flags = "PROFILE",
-                       .target = &options.profile,
-                       .help = "The profile",
-                       .complete = Complete::profile,
-                       .required = true,
-                       .positional = true}}};
+          .options = {profile_argument(options.profile)}};
 }
 
 int run_use(Context& context, const UseOptions& options) {
@@ -228,6 +265,7 @@ Invocation config_list_command() { return bind(config_list_table, run_config_lis
 Invocation config_get_command() { return bind(config_get_table, run_config_get); }
 Invocation config_set_command() { return bind(set_table, run_set); }
 Invocation config_use_command() { return bind(use_table, run_use); }
+Invocation config_delete_command() { return bind(config_delete_table, run_config_delete); }
 Invocation config_path_command() { return bind(path_table, run_path); }
 
 } // namespace dtrain

@@ -26,12 +26,11 @@ CommandTable data_copy_table(DataCopyOptions& options) {
       .summary = "Copy a bucket into a folder",
       .description =
           "Copies what a bucket (Amazon S3, Alibaba Cloud OSS, or a store that speaks S3) holds "
-          "into a folder. A file that is there with an object's size and time is not brought "
-          "again; files that the bucket does not have stay. A job whose --data is a bucket "
-          "has this done before it starts: on this machine into a copy of its own below "
-          "~/.cache/dtrain/data, on Kubernetes by an init container, which runs dtrain of the "
-          "job's "
-          "image or of --sync-image. Keys come from the file that 'dtrain data add' "
+          "into a folder. A file that is there with an object's size and time is not copied "
+          "again; files that the bucket does not have stay. For a job whose --data is a bucket "
+          "this happens before it starts: on this machine into ~/.cache/dtrain/data, on Kubernetes "
+          "in an init container that runs dtrain from the job's image or --sync-image. Keys come "
+          "from the file that 'dtrain data add' "
           "named, or from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (OSS_ACCESS_KEY_ID and "
           "OSS_ACCESS_KEY_SECRET of an oss:// bucket), or ~/.aws/credentials; without any, "
           "public buckets can be read.",
@@ -46,11 +45,11 @@ CommandTable data_copy_table(DataCopyOptions& options) {
            .positional = true},
           {.flags = "DIR",
            .target = &options.folder,
-           .help = "Where to; it is made",
+           .help = "Destination folder; it is created",
            .complete = Complete::directory,
            .required = true,
            .positional = true},
-          {.flags = "-q,--quiet", .target = &options.quiet, .help = "Say nothing but errors"},
+          {.flags = "-q,--quiet", .target = &options.quiet, .help = "Print nothing but errors"},
           profile_option(options.profile)}};
 }
 
@@ -62,7 +61,7 @@ Bucket bucket_of(const Context& context, const DataCopyOptions& options) {
   const Locations all = settings.data_of(options.profile);
   const Values& location = find_location(all, "data", options.source);
   if (!location.contains("bucket")) {
-    throw UsageError(fmt::format("data '{}' is no bucket, but a {}: what is mounted is not copied",
+    throw UsageError(fmt::format("data '{}' is a {}, not a bucket: it is mounted, not copied",
                                  printable(options.source), location.begin()->first));
   }
   return completed("SOURCE", bucket_at("SOURCE", location));
@@ -70,7 +69,8 @@ Bucket bucket_of(const Context& context, const DataCopyOptions& options) {
 
 int run_data_copy(Context& context, const DataCopyOptions& options) {
   const Bucket bucket = bucket_of(context, options);
-  Steps steps(context.err, options.quiet);
+  const bool shown = context.err.terminal().is_terminal;
+  Steps steps(context.err, options.quiet || !shown);
   const NoteInterrupt interrupt;
   const SubmitSink tell = [&](const SubmitProgress& progress) {
     if (interrupt.signal() != 0) {
@@ -82,11 +82,13 @@ int run_data_copy(Context& context, const DataCopyOptions& options) {
     const CopyProgress done = copy_bucket(bucket, bucket_keys(bucket), options.folder, Others::keep,
                                           as_step(SubmitStep::copy, tell));
     steps.tell({.step = SubmitStep::copy, .done = true, .text = copied_text(done)});
+    if (!options.quiet && !shown) {
+      context.note(fmt::format("copy: {}", copied_text(done)));
+    }
   } catch (const Error&) {
     steps.fail();
     throw;
   }
-  steps.finish();
   return 0;
 }
 

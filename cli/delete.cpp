@@ -27,28 +27,28 @@ struct DeleteOptions {
 CommandTable delete_table(DeleteOptions& options) {
   CommandTable table = {
       .name = "delete",
-      .summary = "End jobs and forget them",
+      .summary = "End jobs and remove them",
       .description =
-          "Ends every process of the jobs named and removes their records and logs. It may "
-          "be repeated: a job that is not there is said, and is no error. Where one cannot be "
-          "deleted, the others are all the same.",
+          "Ends every process of the jobs named and removes their records and logs. If one cannot "
+          "be deleted, the others still are.",
       .examples = {"dtrain delete mnist", "# All of a team's",
                    "dtrain delete -l team=vision --save-logs=old"},
       .options = {{.flags = "NAME",
                    .target = &options.names,
                    .help = "A job to delete",
                    .complete = Complete::job,
-                   .positional = true},
+                   .positional = true,
+                   .read = read_job_name},
                   {.flags = "--all", .target = &options.all, .help = "Every job of the namespace"},
                   selector_option(options.selectors),
                   {.flags = "--ignore-not-found",
                    .target = &options.ignore_not_found,
-                   .help = "Say nothing of a job that is not there"},
+                   .help = "Missing jobs are reported, not errors"},
                   {.flags = "--save-logs",
                    .target = &options.save_logs,
                    .metavar = "DIR",
                    .help = "Copy the logs to DIR/NAME/INSTANCE.log first; a job whose logs cannot "
-                           "be had is kept",
+                           "be copied is kept",
                    .complete = Complete::directory,
                    .env = "DTRAIN_SAVE_LOGS"}}};
   add_target(table, options.target);
@@ -61,17 +61,9 @@ std::vector<std::string> names_to_delete(const Target& target, const DeleteOptio
     throw UsageError(many ? "--all and --selector take no names"
                           : "name the jobs to delete, or give --selector or --all");
   }
-  if (!many) {
-    return options.names;
-  }
-  auto jobs = target.backend->list({target.namespace_name});
-  filter_jobs(jobs, options.selectors, {});
-  std::vector<std::string> names;
-  names.reserve(jobs.size());
-  for (const auto& job : jobs) {
-    names.push_back(job.name);
-  }
-  return names;
+  return options.all && options.selectors.empty()
+             ? target.backend->names({target.namespace_name})
+             : names_of(target, options.names, options.selectors);
 }
 
 /// Writes every instance's log to a file of its own. Throws Error where one cannot be written.
@@ -106,11 +98,11 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
 }
 
 /// With the name that may have been meant. That somebody just made one of it is all the same.
-void note_missing(const Context& context, const Target& target, const std::string& name) {
+void complain_of_missing(const Context& context, const Target& target, const std::string& name) {
   try {
     target.status(name);
   } catch (const NotFound& error) {
-    context.note(fmt::format("{}: nothing to delete: {}", context.program, error.what()));
+    context.complain(error.what());
   }
 }
 
@@ -129,8 +121,9 @@ int run_delete(Context& context, const DeleteOptions& options) {
         }
         target.backend->remove(target.job(name));
       } catch (const NotFound&) {
-        if (!options.ignore_not_found) {
-          note_missing(context, target, name);
+        complain_of_missing(context, target, name);
+        if (!options.ignore_not_found && status == k_exit_ok) {
+          status = k_exit_not_found;
         }
         continue;
       }

@@ -4,23 +4,31 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace dtrain {
 namespace {
 
 struct ExecOptions {
   std::string name;
-  std::string instance;
+  std::vector<std::string> instances; ///< One at most.
   std::vector<std::string> command;
+  std::vector<std::string> words; ///< Arena's form of it, without --.
+  bool tty = false;               ///< Said, and always so.
   TargetOptions target;
 };
 
 CommandTable exec_options(ExecOptions& options, CommandTable table) {
   table.options = {job_argument(options.name),
                    {.flags = "-i,--instance",
-                    .target = &options.instance,
+                    .target = &options.instances,
                     .metavar = "NAME",
                     .help = "The instance (default: the chief)",
-                    .complete = Complete::instance}};
+                    .complete = Complete::instance},
+                   {.flags = "-t,--tty",
+                    .target = &options.tty,
+                    .help = "As with kubectl; a terminal is used where there is one",
+                    .hidden = true}};
   add_target(table, options.target);
   table.takes_command = true;
   table.rest = &options.command;
@@ -32,18 +40,25 @@ CommandTable exec_table(ExecOptions& options) {
       options,
       {.name = "exec",
        .summary = "Run a command beside an instance",
-       .description = "Runs CMD where an instance of a running job runs, with its variables and "
-                      "in its folder, and exits with CMD's exit code.",
+       .description =
+           "Runs COMMAND where an instance of a running job runs, with its variables and "
+           "in its folder, on this terminal, and exits with COMMAND's exit code. -it is "
+           "taken, as kubectl has it.",
        .examples = {"dtrain exec mnist -- nvidia-smi", "dtrain exec mnist -i worker-1 -- env"}});
 }
 
 CommandTable attach_table(ExecOptions& options) {
-  return exec_options(
+  CommandTable table = exec_options(
       options, {.name = "attach",
                 .summary = "Open a shell beside an instance",
-                .description = "Opens a shell, or runs CMD, where an instance of a running job "
+                .description = "Opens a shell, or runs COMMAND, where an instance of a running job "
                                "runs: with its variables, in its folder.",
                 .examples = {"dtrain attach mnist", "dtrain attach mnist -i ps-0 -- bash"}});
+  table.options.insert(table.options.begin() + 1, {.flags = "COMMAND",
+                                                   .target = &options.words,
+                                                   .help = "What to run instead of a shell",
+                                                   .positional = true});
+  return table;
 }
 
 int run_exec(Context& context, const ExecOptions& options) {
@@ -56,8 +71,11 @@ int run_exec(Context& context, const ExecOptions& options) {
   for (const auto& each : job.instances) {
     instance = instance.empty() && each.is_chief ? each.name : instance;
   }
-  if (!options.instance.empty()) {
-    instance = instance_named(job, options.instance);
+  if (options.instances.size() > 1) {
+    throw UsageError("-i is given twice: name one instance");
+  }
+  if (!options.instances.empty()) {
+    instance = instance_named(job, options.instances[0]);
   }
   context.out.flush();
   return target.backend->exec(target.job(options.name), instance, options.command);
@@ -66,14 +84,28 @@ int run_exec(Context& context, const ExecOptions& options) {
 int run_attach(Context& context, const ExecOptions& options) {
   ExecOptions shell = options;
   if (shell.command.empty()) {
-    shell.command = {"sh"};
+    shell.command = shell.words.empty() ? std::vector<std::string>{"sh"} : shell.words;
   }
   return run_exec(context, shell);
 }
 
+/// kubectl's -it, whose -i is not ours.
+Invocation takes_it(Invocation invocation) {
+  invocation.parse = [table = invocation.table](const Context&, std::vector<std::string> args) {
+    const auto end = std::find(args.begin(), args.end(), "--");
+    args.erase(std::remove_if(args.begin(), end,
+                              [](const std::string& arg) {
+                                return arg == "-it" || arg == "-ti" || arg == "--stdin";
+                              }),
+               end);
+    return parse_options(table, args);
+  };
+  return invocation;
+}
+
 } // namespace
 
-Invocation exec_command() { return bind(exec_table, run_exec); }
-Invocation attach_command() { return bind(attach_table, run_attach); }
+Invocation exec_command() { return takes_it(bind(exec_table, run_exec)); }
+Invocation attach_command() { return takes_it(bind(attach_table, run_attach)); }
 
 } // namespace dtrain

@@ -13,6 +13,7 @@ enum ExitCode {
   k_exit_not_found = 3,
   k_exit_engine = 4,
   k_exit_job_failed = 100,
+  k_exit_timeout = 124,     ///< As timeout(1) has it.
   k_exit_interrupted = 130, ///< 128 + SIGINT
   k_exit_pipe = 141,        ///< 128 + SIGPIPE
   k_exit_terminated = 143,  ///< 128 + SIGTERM

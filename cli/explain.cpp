@@ -1,36 +1,51 @@
 #include "cli/commands.h"
+#include "cli/output/data.h"
 #include "cli/output/job_text.h"
 #include "cli/output/time.h"
+#include "cli/output_option.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace dtrain {
 namespace {
 
 struct ExplainOptions {
   std::string name;
+  std::string output;
   TargetOptions target;
 };
 
 CommandTable explain_table(ExplainOptions& options) {
   CommandTable table = {
       .name = "explain",
-      .summary = "Say why a job waits, failed or is where it is",
-      .description = "Says in a few lines what the job's state is and why, in the engine's own "
+      .summary = "Say why a job waits or failed",
+      .description = "Says in a few lines what state the job is in and why, in the engine's own "
                      "words, and what can be done.",
       .examples = {"dtrain explain mnist"},
-      .options = {job_argument(options.name)}};
+      .options = {job_argument(options.name), output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);
   return table;
 }
+
+/// What `explain` says, for people and for programs.
+struct Explanation {
+  std::string state;              ///< "has been running for 5m"
+  std::string why;                ///< Empty: nothing more is known.
+  std::vector<std::string> hints; ///< What can be done, a line each.
+};
 
 std::string state_line(const JobStatus& job, Time now) {
   const auto since = [&](Time time) { return human_duration(now - time); };
   switch (job.phase) {
   case Phase::queuing:
     return fmt::format("has waited in a queue for {}", since(job.created));
+  case Phase::suspended:
+    return "is suspended";
   case Phase::pending:
     return fmt::format("has waited to start for {}", since(job.created));
   case Phase::running:
@@ -39,13 +54,14 @@ std::string state_line(const JobStatus& job, Time now) {
     return fmt::format("succeeded {} ago, after {}", since(job.ended),
                        human_duration(age(job, now)));
   case Phase::failed:
+  case Phase::terminated:
     return fmt::format("failed {} ago, after {}", since(job.ended), human_duration(age(job, now)));
   }
   return "";
 }
 
-/// Instances that are not where the job is: those that hold it up.
-void print_stragglers(Stream& out, const JobStatus& job) {
+/// Instances that are not where the job is: those that hold it up. Empty: none.
+std::string stragglers(const JobStatus& job) {
   constexpr std::size_t k_most = 8;
   std::vector<std::string> names;
   for (const auto& instance : job.instances) {
@@ -53,35 +69,58 @@ void print_stragglers(Stream& out, const JobStatus& job) {
       names.push_back(instance.name);
     }
   }
-  if (names.empty()) {
-    return;
+  if (names.empty() || job.phase == Phase::suspended) {
+    return "";
   }
-  std::string text = names[0];
-  for (std::size_t i = 1; i < std::min(names.size(), k_most); ++i) {
-    text += ", " + names[i];
+  const std::size_t count = names.size();
+  names.resize(std::min(count, k_most));
+  return fmt::format("{} of {} instances have not started: {}{}", count, job.instances.size(),
+                     fmt::join(names, ", "), count > k_most ? ", …" : "");
+}
+
+Explanation explain(const JobStatus& job, Time now) {
+  Explanation text = {.state = state_line(job, now), .why = {}, .hints = {}};
+  if (job.cause) {
+    text.why = cause_line(*job.cause);
+  } else if (job.phase != Phase::suspended) {
+    text.why = printable(job.reason);
   }
-  out.write(fmt::format("  {} of {} instances have not started: {}{}\n", names.size(),
-                        job.instances.size(), text, names.size() > k_most ? ", …" : ""));
+  if (job.phase == Phase::suspended) {
+    text.hints.push_back(fmt::format("start it again: dtrain resume {}", job.name));
+  }
+  if (const std::string late = stragglers(job); !late.empty()) {
+    text.hints.push_back(late);
+  }
+  if (job.restarts > 0) {
+    text.hints.push_back(
+        fmt::format("restarted {} time{}; the run before: dtrain logs {} --previous", job.restarts,
+                    job.restarts == 1 ? "" : "s", job.name));
+  }
+  if (job.phase == Phase::failed && job.cause && !job.cause->instance.empty()) {
+    text.hints.push_back(
+        fmt::format("all it wrote: dtrain logs {} -i {}", job.name, job.cause->instance));
+  }
+  return text;
 }
 
 int run_explain(Context& context, const ExplainOptions& options) {
   const Target target = open_target(context, options.target);
   const JobStatus job = target.status(options.name);
+  const Explanation text = explain(job, context.now());
+  if (const auto format = data_format(options.output)) {
+    context.out.write(explanation_data(job, text.state, text.why, text.hints, *format));
+    return 0;
+  }
   Stream& out = context.out;
-  out.write(fmt::format("job/{} {}\n", job.name, state_line(job, context.now())));
+  out.write(fmt::format("job/{} {}\n", job.name, text.state));
+  if (!text.why.empty()) {
+    out.write(fmt::format("  {}\n", text.why));
+  }
   if (job.cause) {
-    out.write(fmt::format("  {}\n", cause_line(*job.cause)));
     print_last_stderr(out, *job.cause, "    ");
-  } else if (!job.reason.empty()) {
-    out.write(fmt::format("  {}\n", printable(job.reason)));
   }
-  print_stragglers(out, job);
-  if (job.restarts > 0) {
-    out.write(fmt::format("  started anew {} times: 'dtrain logs {} --prev' has the run before\n",
-                          job.restarts, job.name));
-  }
-  if (job.phase == Phase::failed && job.cause && !job.cause->instance.empty()) {
-    out.write(fmt::format("  all it wrote: dtrain logs {} -i {}\n", job.name, job.cause->instance));
+  for (const std::string& hint : text.hints) {
+    out.write(fmt::format("  {}\n", hint));
   }
   return 0;
 }

@@ -1,6 +1,9 @@
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/interrupt.h"
+#include "cli/job_filter.h"
 #include "cli/job_list.h"
+#include "cli/output/data.h"
 #include "cli/output/job_text.h"
 #include "cli/output/redraw.h"
 #include "cli/output/time.h"
@@ -11,12 +14,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace dtrain {
 namespace {
 
 struct GetOptions {
-  std::string name;
+  std::vector<std::string> names;
+  std::vector<std::string> selectors;
   std::string output;
   bool watch = false;
   TargetOptions target;
@@ -25,18 +30,22 @@ struct GetOptions {
 CommandTable get_table(GetOptions& options) {
   CommandTable table = {
       .name = "get",
-      .summary = "Show one job and its instances",
+      .summary = "Show jobs and their instances",
       .description =
-          "Shows a job's status, its instances and, where it failed, why: the first rank that "
-          "failed, its exit code or signal and the last lines of its stderr. Without a name, "
-          "lists all jobs of the namespace.",
+          "Shows a job's status, its instances and, if it failed, why: the first rank that "
+          "failed, its exit code or signal and the last lines of its stderr. -o wide adds the "
+          "command, the image and the environment; -o yaml and -o json hold the whole job as it "
+          "was submitted. Without a name, lists the jobs of the namespace.",
       .examples = {"dtrain get mnist", "# Follow it until it ends", "dtrain get mnist -w",
-                   "# What failed, for a script", "dtrain get mnist -o json | jq .cause"},
+                   "# What failed, for a script", "dtrain get mnist -o json | jq .cause",
+                   "# Each of a team's jobs", "dtrain get -l team=vision"},
       .options = {{.flags = "NAME",
-                   .target = &options.name,
-                   .help = "The job's name",
+                   .target = &options.names,
+                   .help = "A job to show",
                    .complete = Complete::job,
-                   .positional = true},
+                   .positional = true,
+                   .read = read_job_name},
+                  selector_option(options.selectors),
                   {.flags = "-w,--watch",
                    .target = &options.watch,
                    .help = "Show every change until the job ends",
@@ -46,13 +55,35 @@ CommandTable get_table(GetOptions& options) {
   return table;
 }
 
-void print_status(Stream& out, const JobStatus& job, Time now, const std::string& output) {
-  if (const auto format = data_format(output)) {
-    out.write(job_data(job, now, *format));
-  } else if (output == "name") {
-    out.write(fmt::format("job/{}\n", job.name));
-  } else {
-    print_job(out, job, now, output == "wide");
+/// As it was submitted; nothing where the engine keeps no such thing of this job.
+std::optional<JobSpec> spec_of(const Target& target, const std::string& name) {
+  try {
+    return target.backend->spec(target.job(name));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void print_jobs_whole(Stream& out, const Target& target, std::vector<JobStatus> jobs, Time now,
+                      const std::string& output) {
+  const auto format = data_format(output);
+  std::vector<WholeJob> whole;
+  for (auto& job : jobs) {
+    const bool wants_spec = format || output == "wide";
+    auto spec = wants_spec ? spec_of(target, job.name) : std::nullopt;
+    whole.push_back({std::move(job), std::move(spec)});
+  }
+  if (format) {
+    out.write(whole_jobs_data(whole, now, *format));
+    return;
+  }
+  for (const WholeJob& job : whole) {
+    if (output == "name") {
+      out.write(fmt::format("job/{}\n", job.status.name));
+      continue;
+    }
+    out.write(&job == whole.data() ? "" : "\n");
+    print_job(out, job.status, now, output == "wide", job.spec);
   }
 }
 
@@ -71,21 +102,22 @@ void append_row(Stream& out, const JobStatus& job, Time now, bool first) {
   out.flush();
 }
 
-void watch_job(Context& context, const Target& target, const GetOptions& options) {
+void watch_job(Context& context, const Target& target, const std::string& name,
+               const std::string& output) {
   const DetachOnInterrupt detach("dtrain get: stopped watching; the job goes on");
   Redraw redraw(context.out);
   bool first = true;
-  target.backend->watch(target.job(options.name), [&](const JobStatus& job) {
+  target.backend->watch(target.job(name), [&](const JobStatus& job) {
     const Time now = context.now();
-    if (context.out.terminal().is_terminal && options.output != "json") {
+    if (context.out.terminal().is_terminal && output != "json") {
       Stream picture;
       picture.set_terminal(context.out.terminal());
-      print_status(picture, job, now, options.output);
+      print_jobs_whole(picture, target, {job}, now, output);
       redraw.draw(picture.text());
-    } else if (options.output.empty() || options.output == "wide") {
+    } else if (output.empty() || output == "wide") {
       append_row(context.out, job, now, first);
     } else {
-      print_status(context.out, job, now, options.output);
+      print_jobs_whole(context.out, target, {job}, now, output);
       context.out.flush();
     }
     first = false;
@@ -95,23 +127,35 @@ void watch_job(Context& context, const Target& target, const GetOptions& options
 
 int run_get(Context& context, const GetOptions& options) {
   const Target target = open_target(context, options.target);
-  if (options.name.empty()) {
-    if (options.watch) {
-      throw UsageError(
-          "--watch needs a job's name: dtrain get NAME --watch, or dtrain list --watch");
-    }
+  if (options.watch && (options.names.size() != 1 || !options.selectors.empty())) {
+    throw UsageError("--watch takes one job: dtrain get NAME --watch; dtrain list --watch shows "
+                     "them all");
+  }
+  if (options.names.empty() && options.selectors.empty()) {
     ListStyle style;
     style.output = options.output;
     print_list(context, target, style);
     return 0;
   }
-  const JobStatus job = target.status(options.name);
-  if (options.watch) {
-    watch_job(context, target, options);
-  } else {
-    print_status(context.out, job, context.now(), options.output);
+  int status = k_exit_ok;
+  std::vector<JobStatus> jobs;
+  for (const auto& name : names_of(target, options.names, options.selectors)) {
+    try {
+      jobs.push_back(target.status(name));
+    } catch (const NotFound& error) {
+      // The others are shown.
+      context.complain(error.what());
+      status = k_exit_not_found;
+    }
   }
-  return 0;
+  if (options.watch && !jobs.empty()) {
+    watch_job(context, target, jobs[0].name, options.output);
+  } else if (!jobs.empty()) {
+    print_jobs_whole(context.out, target, std::move(jobs), context.now(), options.output);
+  } else if (status == k_exit_ok) {
+    context.note("No such jobs.");
+  }
+  return status;
 }
 
 } // namespace

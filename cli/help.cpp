@@ -75,6 +75,9 @@ void print_overview(Stream& out) {
             "\nUsage: dtrain COMMAND [flags]\n");
   std::vector<Line> lines;
   for (const auto& entry : commands()) {
+    if (entry.group.empty()) {
+      continue;
+    }
     const CommandGroup* group = group_of(entry.name);
     if (group == nullptr) {
       lines.push_back({entry.group, entry.name, entry.make().table.summary});

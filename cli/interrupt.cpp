@@ -29,7 +29,7 @@ volatile std::sig_atomic_t g_noted = 0; // NOLINT: see above
 
 void on_noted(int signal) { g_noted = g_noted == 0 ? signal : g_noted; }
 
-void on_deadline(int) { leave(g_deadline, k_exit_error); }
+void on_deadline(int) { leave(g_deadline, k_exit_timeout); }
 
 void handle(int signal, void (*handler)(int)) {
   struct sigaction old = {};

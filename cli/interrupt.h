@@ -32,7 +32,7 @@ class NoteInterrupt {
   int signal() const;
 };
 
-/// While it lives, the passing of `after` writes `message` and exits with 1. None for 0.
+/// While it lives, the passing of `after` writes `message` and exits with 124. None for 0.
 class Deadline {
  public:
   Deadline(std::chrono::nanoseconds after, std::string message);

@@ -1,6 +1,7 @@
 #include "cli/job_filter.h"
 
 #include "submit/errors.h"
+#include "submit/job_spec.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -38,6 +39,7 @@ Requirement parse_requirement(const std::string& text) {
     throw UsageError(
         fmt::format("--selector={}: must be KEY=VALUE, KEY!=VALUE or KEY", printable(text)));
   }
+  require_label("--selector", equals == std::string::npos ? key : key + text.substr(equals));
   if (equals == std::string::npos) {
     return {key, false, true};
   }
@@ -54,8 +56,8 @@ bool meets(const JobSummary& job, const Requirement& requirement) {
 }
 
 Phase parse_status(const std::string& text) {
-  constexpr std::array k_phases = {Phase::queuing, Phase::pending, Phase::running, Phase::succeeded,
-                                   Phase::failed};
+  constexpr std::array k_phases = {Phase::queuing, Phase::suspended, Phase::pending,
+                                   Phase::running, Phase::succeeded, Phase::failed};
   std::string upper = text;
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
@@ -83,8 +85,10 @@ Option status_option(std::vector<std::string>& statuses) {
   return {.flags = "--status",
           .target = &statuses,
           .metavar = "STATUS",
-          .help = "Only jobs that are QUEUING, PENDING, RUNNING, SUCCEEDED or FAILED; may be "
-                  "repeated"};
+          .help =
+              "Only jobs that are queuing, suspended, pending, running, succeeded or failed; may "
+              "be repeated",
+          .complete = Complete::job_status};
 }
 
 void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& selectors,
@@ -103,6 +107,24 @@ void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& 
     return !in_phase || !std::all_of(requirements.begin(), requirements.end(),
                                      [&](const auto& each) { return meets(job, each); });
   });
+}
+
+std::vector<std::string> names_of(const Target& target, const std::vector<std::string>& names,
+                                  const std::vector<std::string>& selectors) {
+  if (selectors.empty()) {
+    return names;
+  }
+  if (!names.empty()) {
+    throw UsageError("--selector takes no names: give one or the other");
+  }
+  auto jobs = target.backend->list({target.namespace_name});
+  filter_jobs(jobs, selectors, {});
+  std::vector<std::string> found;
+  found.reserve(jobs.size());
+  for (auto& job : jobs) {
+    found.push_back(std::move(job.name));
+  }
+  return found;
 }
 
 } // namespace dtrain

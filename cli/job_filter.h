@@ -1,7 +1,8 @@
-// Which jobs `list`, `delete` and `prune` mean: by label and by status.
+// Which jobs a command means: by name, by label and by status.
 #pragma once
 
 #include "backends/backend.h"
+#include "cli/target.h"
 #include "submit/options/option_table.h"
 
 #include <string>
@@ -19,5 +20,9 @@ Option status_option(std::vector<std::string>& statuses);
 /// for a selector or status that is none.
 void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& selectors,
                  const std::vector<std::string>& statuses);
+
+/// `names`, or those of the jobs with these labels. Throws UsageError where both are given.
+std::vector<std::string> names_of(const Target& target, const std::vector<std::string>& names,
+                                  const std::vector<std::string>& selectors);
 
 } // namespace dtrain

@@ -14,6 +14,10 @@ namespace dtrain {
 JobStatus wait_for_end(const Target& target, const std::string& name,
                        const std::function<void(const std::string&)>& on_wait);
 
+/// The same, or, `until_running`, once all its instances run.
+JobStatus wait_for_state(const Target& target, const std::string& name, bool until_running,
+                         const std::function<void(const std::string&)>& on_wait);
+
 /// Throws JobFailed, whose message names the cause, where the job failed.
 void require_success(const JobStatus& job);
 

@@ -28,8 +28,8 @@ CommandTable list_table(ListOptions& options) {
   CommandTable table = {
       .name = "list",
       .summary = "List jobs, newest first",
-      .description = "Lists the jobs of a namespace, newest first. With -w the list is drawn "
-                     "anew, or on a pipe printed anew, whenever it has changed.",
+      .description = "Lists the jobs of a namespace, newest first. With -w the list is redrawn, "
+                     "or printed again on a pipe, whenever it changes.",
       .examples = {"dtrain list", "# Those that failed, in every namespace",
                    "dtrain list -A --status=failed", "# A team's, the longest first",
                    "dtrain list -l team=vision --sort=duration"},

@@ -1,7 +1,8 @@
 #include "backends/claim_source.h"
 #include "cli/commands.h"
 #include "cli/locations.h"
-#include "cli/output/table.h"
+#include "cli/output/records.h"
+#include "cli/output_option.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 #include "submit/text/url.h"
@@ -29,12 +30,14 @@ struct LocationOptions {
   std::string git;
   std::string user;
   std::string token_file;
+  std::string output;
   std::string profile; ///< Empty: of all profiles.
   bool read_only = false;
   bool replace = false;
 };
 
 struct LocationListOptions {
+  std::string output;
   TargetOptions target; ///< Whose claims are listed beside named data.
 };
 
@@ -48,8 +51,17 @@ struct Kind {
 constexpr Kind k_data_kind = {"data", &Settings::data, data_keys};
 constexpr Kind k_code_kind = {"code", &Settings::code, code_keys};
 
-Option name_option(std::string& name, const char* help) {
-  return {.flags = "NAME", .target = &name, .help = help, .required = true, .positional = true};
+Option new_name_option(std::string& name) {
+  return {
+      .flags = "NAME", .target = &name, .help = "Its name", .required = true, .positional = true};
+}
+
+/// Of what is there.
+template <const Kind& kind>
+Option name_option(std::string& name) {
+  Option option = new_name_option(name);
+  option.complete = kind.all == &Settings::data ? Complete::data_name : Complete::code_name;
+  return option;
 }
 
 Option of_profile_option(std::string& profile) {
@@ -62,69 +74,69 @@ Option of_profile_option(std::string& profile) {
 }
 
 CommandTable data_add_table(LocationOptions& options) {
-  return {.name = "data add",
-          .summary = "Give data a name",
-          .description = "Keeps where data is under a name, for --data=NAME:/path of submit.",
-          .examples = {"dtrain data add training-data --path=/mnt/training",
-                       "dtrain data add shared --claim=training-pvc --read-only",
-                       "dtrain data add images --bucket=s3://images/train --region=eu-west-1"},
-          .options = {name_option(options.name, "Its name"),
-                      {.flags = "--path",
-                       .target = &options.path,
-                       .metavar = "DIR",
-                       .help = "A folder of the node",
-                       .complete = Complete::directory},
-                      {.flags = "--claim",
-                       .target = &options.claim,
-                       .metavar = "NAME",
-                       .help = "A persistent volume claim of Kubernetes"},
-                      {.flags = "--nfs",
-                       .target = &options.nfs,
-                       .metavar = "SERVER:/PATH",
-                       .help = "A share of a file server (NFS, NAS)"},
-                      {.flags = "--bucket",
-                       .target = &options.bucket,
-                       .metavar = "URL",
-                       .help = "A bucket, s3://BUCKET/PREFIX or oss://BUCKET/PREFIX: of Amazon S3, "
-                               "Alibaba Cloud OSS, or a store that speaks S3 (MinIO, Ceph)"},
-                      {.flags = "--endpoint",
-                       .target = &options.endpoint,
-                       .metavar = "URL",
-                       .help = "Where the bucket's store is (AWS_ENDPOINT_URL_S3 otherwise, or the "
-                               "cloud's own)"},
-                      {.flags = "--region",
-                       .target = &options.region,
-                       .metavar = "NAME",
-                       .help = "The bucket's region (AWS_REGION otherwise, or us-east-1)"},
-                      {.flags = "--credentials-file",
-                       .target = &options.credentials_file,
-                       .metavar = "FILE",
-                       .help = "The bucket's keys, as in ~/.aws/credentials (AWS_ACCESS_KEY_ID and "
-                               "AWS_SECRET_ACCESS_KEY otherwise)",
-                       .complete = Complete::file},
-                      {.flags = "--csi",
-                       .target = &options.csi,
-                       .metavar = "DRIVER[?KEY=VALUE&…]",
-                       .help = "A volume that a CSI driver of Kubernetes makes for each Pod: its "
-                               "attributes, and fsType and nodePublishSecretRef where it needs "
-                               "them"},
-                      {.flags = "--read-only",
-                       .target = &options.read_only,
-                       .help = "Jobs may not write to it"},
-                      {.flags = "--replace",
-                       .target = &options.replace,
-                       .help = "In the place of what has the name already"},
-                      of_profile_option(options.profile)}};
+  return {
+      .name = "data add",
+      .summary = "Name a place where data is",
+      .description = "Keeps where data is under a name, for --data=NAME:/path of submit.",
+      .examples = {"dtrain data add training-data --path=/mnt/training",
+                   "dtrain data add shared --claim=training-pvc --read-only",
+                   "dtrain data add images --bucket=s3://images/train --region=eu-west-1"},
+      .options = {
+          new_name_option(options.name),
+          {.flags = "--path",
+           .target = &options.path,
+           .metavar = "DIR",
+           .help = "A folder of the node",
+           .complete = Complete::directory},
+          {.flags = "--claim",
+           .target = &options.claim,
+           .metavar = "NAME",
+           .help = "A persistent volume claim of Kubernetes"},
+          {.flags = "--nfs",
+           .target = &options.nfs,
+           .metavar = "SERVER:/PATH",
+           .help = "A share of a file server (NFS, NAS)"},
+          {.flags = "--bucket",
+           .target = &options.bucket,
+           .metavar = "URL",
+           .help = "A bucket, s3://BUCKET/PREFIX or oss://BUCKET/PREFIX: of Amazon S3, "
+                   "Alibaba Cloud OSS, or a store that speaks S3 (MinIO, Ceph)"},
+          {.flags = "--endpoint",
+           .target = &options.endpoint,
+           .metavar = "URL",
+           .help = "Where the bucket's store is (AWS_ENDPOINT_URL_S3 otherwise, or the "
+                   "cloud's own)"},
+          {.flags = "--region",
+           .target = &options.region,
+           .metavar = "NAME",
+           .help = "The bucket's region (AWS_REGION otherwise, or us-east-1)"},
+          {.flags = "--credentials-file",
+           .target = &options.credentials_file,
+           .metavar = "FILE",
+           .help = "The bucket's keys, as in ~/.aws/credentials (AWS_ACCESS_KEY_ID and "
+                   "AWS_SECRET_ACCESS_KEY otherwise)",
+           .complete = Complete::file},
+          {.flags = "--csi",
+           .target = &options.csi,
+           .metavar = "DRIVER[?KEY=VALUE&…]",
+           .help = "A volume that a CSI driver of Kubernetes makes for each Pod: its "
+                   "attributes, and fsType and nodePublishSecretRef where it needs "
+                   "them"},
+          {.flags = "--read-only",
+           .target = &options.read_only,
+           .help = "Jobs may not write to it"},
+          {.flags = "--replace", .target = &options.replace, .help = "Overwrite an existing entry"},
+          of_profile_option(options.profile)}};
 }
 
 CommandTable code_add_table(LocationOptions& options) {
   return {.name = "code add",
-          .summary = "Give code a name",
+          .summary = "Name a place where code is",
           .description = "Keeps where code is under a name, for --code=NAME of submit. A token is "
                          "kept by the name of its file alone.",
           .examples = {"dtrain code add bert --git=https://example.org/bert.git@main",
                        "dtrain code add mine --path=."},
-          .options = {name_option(options.name, "Its name"),
+          .options = {new_name_option(options.name),
                       {.flags = "--git",
                        .target = &options.git,
                        .metavar = "URL[@REF]",
@@ -145,7 +157,7 @@ CommandTable code_add_table(LocationOptions& options) {
                        .complete = Complete::file},
                       {.flags = "--replace",
                        .target = &options.replace,
-                       .help = "In the place of what has the name already"}}};
+                       .help = "Overwrite an existing entry"}}};
 }
 
 /// What was said of the location, by key.
@@ -209,8 +221,9 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
   Settings settings = read_settings(context.config_file);
   Locations& all = locations(settings, kind, options.profile);
   if (all.contains(options.name) && !options.replace) {
-    throw UsageError(fmt::format("there is {} '{}' already: say --replace, or choose another name",
-                                 kind.word, printable(options.name)));
+    throw UsageError(
+        fmt::format("{} '{}' exists: overwrite it with --replace, or choose another name",
+                    kind.word, printable(options.name)));
   }
   all[options.name] = said(options);
   write_settings(context.config_file, settings);
@@ -222,79 +235,89 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
 const std::set<std::string, std::less<>> k_details = {"user", "token-file", "endpoint", "region",
                                                       "credentials-file"};
 
-/// WHERE and NOTES of `list`.
-std::vector<Cell> cells_of(const Values& location) {
+/// A row of `list`: where it is and NOTES for people, each key by itself for programs.
+Record row_of(const std::string& name, const Values& location, const std::string& profile,
+              bool for_people) {
+  Record row = {{"name", name}};
+  if (!for_people) {
+    row.insert(row.end(), location.begin(), location.end());
+    if (!profile.empty()) {
+      row.emplace_back("profile", profile);
+    }
+    return row;
+  }
   std::string where;
   std::vector<std::string> notes;
   for (const auto& [key, value] : location) {
     if (key == "read-only") {
       notes.emplace_back("read-only");
     } else if (k_details.contains(key)) {
-      notes.push_back(fmt::format("{} {}", key, printable(value)));
+      notes.push_back(fmt::format("{} {}", key, value));
     } else {
-      where = fmt::format("{} {}", key, printable(value));
+      where = fmt::format("{} {}", key, value);
     }
   }
-  return {{where}, {fmt::format("{}", fmt::join(notes, ", "))}};
+  if (!profile.empty()) {
+    notes.push_back("profile " + profile);
+  }
+  row.emplace_back("where", where);
+  row.emplace_back("notes", fmt::format("{}", fmt::join(notes, ", ")));
+  return row;
 }
 
 /// The engine's own, which need no name of ours.
-void add_claims(const std::vector<Claim>& claims, Table& table) {
-  for (const Claim& claim : claims) {
-    std::vector<std::string> notes = {claim.status, claim.size};
-    notes.insert(notes.end(), claim.access_modes.begin(), claim.access_modes.end());
-    std::erase(notes, "");
-    table.add({{printable(claim.name)},
-               {"the cluster's claim"},
-               {printable(fmt::format("{}", fmt::join(notes, ", ")))}});
+Record row_of(const Claim& claim, bool for_people) {
+  if (!for_people) {
+    return {{"name", claim.name},
+            {"claim", claim.name},
+            {"status", claim.status},
+            {"size", claim.size},
+            {"access-modes", fmt::format("{}", fmt::join(claim.access_modes, ","))}};
   }
+  std::vector<std::string> notes = {claim.status, claim.size};
+  notes.insert(notes.end(), claim.access_modes.begin(), claim.access_modes.end());
+  std::erase(notes, "");
+  return {{"name", claim.name},
+          {"where", "the cluster's claim"},
+          {"notes", fmt::format("{}", fmt::join(notes, ", "))}};
 }
 
 int run_location_list(Context& context, const LocationListOptions& options, const Kind& kind) {
   const Settings settings = read_settings(context.config_file);
-  Table table({"NAME", "WHERE", "NOTES"});
-  bool empty = true;
+  const bool is_data = kind.all == &Settings::data;
+  const bool for_people = options.output.empty();
+  std::vector<Record> rows;
   const auto add = [&](const Locations& all, const std::string& profile) {
     for (const auto& [name, location] : all) {
-      std::vector<Cell> row = cells_of(location);
-      row.insert(row.begin(), {printable(name)});
-      if (!profile.empty()) {
-        row.back().text += (row.back().text.empty() ? "profile " : ", profile ") + profile;
-      }
-      table.add(std::move(row));
-      empty = false;
+      rows.push_back(row_of(name, location, profile, for_people));
     }
   };
   add(settings.*kind.all, "");
-  if (kind.all == &Settings::data) {
-    for (const auto& [name, profile] : settings.profiles) {
-      add(profile.data, printable(name));
-    }
-  }
   std::optional<EngineError> unreachable; // What is named here is shown all the same.
-  if (kind.all == &Settings::data) {
+  if (is_data) {
+    for (const auto& [name, profile] : settings.profiles) {
+      add(profile.data, name);
+    }
     const Target target = open_target(context, options.target);
     if (auto* source = dynamic_cast<ClaimSource*>(target.backend.get())) {
       try {
-        const auto claims = source->claims(target.namespace_name);
-        add_claims(claims, table);
-        empty = empty && claims.empty();
+        for (const Claim& claim : source->claims(target.namespace_name)) {
+          rows.push_back(row_of(claim, for_people));
+        }
       } catch (const EngineError& error) {
         unreachable = error;
       }
     }
   }
-  if (empty && unreachable) {
-    throw *unreachable;
+  if (!rows.empty() || !for_people) {
+    print_records(context.out, {"name", "where", "notes"}, rows, options.output);
   }
-  if (empty) {
-    context.note(fmt::format("No {}. Give some a name with: dtrain {} add NAME --path=DIR",
-                             kind.word, kind.word));
-    return 0;
-  }
-  table.print(context.out);
   if (unreachable) {
     throw *unreachable;
+  }
+  if (rows.empty()) {
+    context.note(fmt::format("No {}. Give some a name with: dtrain {} add NAME --path=DIR",
+                             kind.word, kind.word));
   }
   return 0;
 }
@@ -303,7 +326,12 @@ int run_location_get(Context& context, const LocationOptions& options, const Kin
   const Settings settings = read_settings(context.config_file);
   const Locations all =
       kind.all == &Settings::data ? settings.data_of(options.profile) : settings.*kind.all;
-  for (const auto& [key, value] : find_location(all, kind.word, options.name)) {
+  const Values& location = find_location(all, kind.word, options.name);
+  if (const auto format = data_format(options.output)) {
+    context.out.write(record_data(row_of(options.name, location, "", false), *format));
+    return 0;
+  }
+  for (const auto& [key, value] : location) {
     context.out.write(fmt::format("{}: {}\n", key, printable(value)));
   }
   return 0;
@@ -330,8 +358,9 @@ void add_profile(CommandTable& table, const Option& option) {
 template <const Kind& kind>
 CommandTable location_list_table(LocationListOptions& options) {
   CommandTable table = {.name = fmt::format("{} list", kind.word),
-                        .summary = fmt::format("List the {} that has a name", kind.word),
-                        .examples = {fmt::format("dtrain {} list", kind.word)}};
+                        .summary = fmt::format("List named {}", kind.word),
+                        .examples = {fmt::format("dtrain {} list", kind.word)},
+                        .options = {output_option(options.output, {"json", "yaml"})}};
   if (kind.all == &Settings::data) {
     table.description = "Lists the data that has a name for --data=NAME:/path of submit: what "
                         "'dtrain data add' named, of all profiles, and on Kubernetes the "
@@ -347,7 +376,8 @@ CommandTable location_get_table(LocationOptions& options) {
   CommandTable table = {.name = fmt::format("{} get", kind.word),
                         .summary = fmt::format("Show where named {} is", kind.word),
                         .examples = {fmt::format("dtrain {} get NAME", kind.word)},
-                        .options = {name_option(options.name, "Its name")}};
+                        .options = {name_option<kind>(options.name),
+                                    output_option(options.output, {"json", "yaml"})}};
   add_profile<kind>(table, profile_option(options.profile));
   return table;
 }
@@ -355,10 +385,9 @@ CommandTable location_get_table(LocationOptions& options) {
 template <const Kind& kind>
 CommandTable location_delete_table(LocationOptions& options) {
   CommandTable table = {.name = fmt::format("{} delete", kind.word),
-                        .summary =
-                            fmt::format("Forget a name of {}, which stays where it is", kind.word),
+                        .summary = fmt::format("Forget a name; the {} itself stays", kind.word),
                         .examples = {fmt::format("dtrain {} delete NAME", kind.word)},
-                        .options = {name_option(options.name, "Its name")}};
+                        .options = {name_option<kind>(options.name)}};
   add_profile<kind>(table, of_profile_option(options.profile));
   return table;
 }
@@ -383,12 +412,24 @@ int delete_one(Context& context, const LocationOptions& options) {
 } // namespace
 
 Invocation data_add_command() { return bind(data_add_table, add_one<k_data_kind>); }
-Invocation data_list_command() { return bind(location_list_table<k_data_kind>, list_all<k_data_kind>); }
-Invocation data_get_command() { return bind(location_get_table<k_data_kind>, get_one<k_data_kind>); }
-Invocation data_delete_command() { return bind(location_delete_table<k_data_kind>, delete_one<k_data_kind>); }
+Invocation data_list_command() {
+  return bind(location_list_table<k_data_kind>, list_all<k_data_kind>);
+}
+Invocation data_get_command() {
+  return bind(location_get_table<k_data_kind>, get_one<k_data_kind>);
+}
+Invocation data_delete_command() {
+  return bind(location_delete_table<k_data_kind>, delete_one<k_data_kind>);
+}
 Invocation code_add_command() { return bind(code_add_table, add_one<k_code_kind>); }
-Invocation code_list_command() { return bind(location_list_table<k_code_kind>, list_all<k_code_kind>); }
-Invocation code_get_command() { return bind(location_get_table<k_code_kind>, get_one<k_code_kind>); }
-Invocation code_delete_command() { return bind(location_delete_table<k_code_kind>, delete_one<k_code_kind>); }
+Invocation code_list_command() {
+  return bind(location_list_table<k_code_kind>, list_all<k_code_kind>);
+}
+Invocation code_get_command() {
+  return bind(location_get_table<k_code_kind>, get_one<k_code_kind>);
+}
+Invocation code_delete_command() {
+  return bind(location_delete_table<k_code_kind>, delete_one<k_code_kind>);
+}
 
 } // namespace dtrain

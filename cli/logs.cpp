@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/job_filter.h"
 #include "cli/job_logs.h"
 #include "cli/output/log_printer.h"
 #include "cli/output/time.h"
@@ -8,11 +9,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
 namespace dtrain {
 namespace {
 
 struct LogsOptions {
-  std::string name;
+  std::vector<std::string> names;
+  std::vector<std::string> selectors;
+  std::vector<std::string> instances;
   std::string since;
   bool timestamps = false;
   LogQuery query;
@@ -26,20 +35,27 @@ CommandTable logs_table(LogsOptions& options) {
       .description =
           "Prints the output of all instances in order of time, each line with its instance's "
           "name, or of one with -i. With -f it waits for the job to start and ends when the job "
-          "does; Ctrl-C stops only the printing.",
+          "does; Ctrl-C stops only the printing. Of several jobs, each line has the job's name "
+          "too.",
       .examples = {"dtrain logs mnist -f", "# The last ten lines of one worker",
                    "dtrain logs mnist -i worker-1 --tail=10", "# The run before the last restart",
-                   "dtrain logs mnist --prev"},
-      .options = {job_argument(options.name),
+                   "dtrain logs mnist --previous"},
+      .options = {{.flags = "NAME",
+                   .target = &options.names,
+                   .help = "A job",
+                   .complete = Complete::job,
+                   .positional = true,
+                   .read = read_job_name},
+                  selector_option(options.selectors),
                   {.flags = "-i,--instance",
-                   .target = &options.query.instance,
+                   .target = &options.instances,
                    .metavar = "NAME",
-                   .help = "Only this instance, without its name before each line",
+                   .help = "Only this instance, without its name before each line; may be repeated",
                    .complete = Complete::instance},
                   {.flags = "-f,--follow",
                    .target = &options.query.follow,
                    .help = "Go on until the job ends"},
-                  {.flags = "--tail",
+                  {.flags = "-t,--tail",
                    .target = &options.query.tail,
                    .metavar = "N",
                    .help = "Only the last N lines of each instance (default: all)",
@@ -47,41 +63,141 @@ CommandTable logs_table(LogsOptions& options) {
                   {.flags = "--since",
                    .target = &options.since,
                    .metavar = "TIME",
-                   .help = "Only lines newer than 5m, 1h30m, or 2026-01-31T18:00:00Z"},
+                   .help = "Only lines newer than 5m, 1h30m, or 2026-01-31T18:00:00Z",
+                   .aliases = {"--since-time"}},
                   {.flags = "--timestamps",
                    .target = &options.timestamps,
                    .help = "Begin each line with its time"},
-                  {.flags = "--prev",
+                  {.flags = "-p,--previous",
                    .target = &options.query.previous,
-                   .help = "The run before the last restart"}}};
+                   .help = "The run before the last restart",
+                   .aliases = {"--prev"}}}};
   add_target(table, options.target);
   return table;
 }
 
+/// One job whose lines are wanted.
+struct LogSource {
+  Target target; ///< A backend of its own: several are followed at once.
+  JobStatus job;
+  LogQuery query;
+  std::vector<std::string> instances; ///< Those wanted.
+};
+
+LogSource log_source(const Context& context, const LogsOptions& options, const std::string& name,
+                     Time since) {
+  LogSource source = {open_target(context, options.target), {}, options.query, {}};
+  source.job = source.target.status(name);
+  source.query.since = since;
+  for (const std::string& instance : options.instances) {
+    source.instances.push_back(instance_named(source.job, instance));
+  }
+  if (source.instances.size() == 1) {
+    source.query.instance = source.instances[0];
+  }
+  if (source.query.previous && source.job.restarts == 0) {
+    throw NotFound(fmt::format("--previous: job '{}' has not been restarted; it has one run only",
+                               source.job.name));
+  }
+  return source;
+}
+
+/// `prefix` stands before each instance's name: "mnist/" where there are several jobs.
+void print_source(LogSource& source, LogPrinter& printer, const std::string& prefix,
+                  std::mutex& printing) {
+  source.target.backend->logs({source.job.namespace_name, source.job.name}, source.query,
+                              [&](const LogLine& line) {
+                                const auto& wanted = source.instances;
+                                if (wanted.empty() || std::find(wanted.begin(), wanted.end(),
+                                                                line.instance) != wanted.end()) {
+                                  const std::lock_guard lock(printing);
+                                  const std::string name = prefix + std::string(line.instance);
+                                  LogLine named = line;
+                                  named.instance = name;
+                                  printer.print(named);
+                                }
+                                return true;
+                              });
+}
+
+std::vector<std::string> prefixed_names(const LogSource& source, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const auto& instance : source.job.instances) {
+    names.push_back(prefix + instance.name);
+  }
+  return names;
+}
+
+/// A thread each where they are followed, so that each line comes as it is written.
+void print_sources(Context& context, std::vector<LogSource>& sources, bool timestamps) {
+  const bool many = sources.size() > 1;
+  const auto prefix = [&](const LogSource& source) { return many ? source.job.name + "/" : ""; };
+  std::vector<std::string> names;
+  for (const LogSource& source : sources) {
+    const auto more = prefixed_names(source, prefix(source));
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  const bool follow = sources[0].query.follow;
+  LogPrinter printer(context.out, names,
+                     {.prefix = many || (sources[0].query.instance.empty() && names.size() > 1),
+                      .timestamps = timestamps,
+                      .flush_lines = follow});
+  std::mutex printing;
+  if (many && follow) {
+    std::vector<std::exception_ptr> errors(sources.size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 0; i < sources.size(); ++i) {
+        threads.emplace_back([&, i] {
+          try {
+            print_source(sources[i], printer, prefix(sources[i]), printing);
+          } catch (...) {
+            errors[i] = std::current_exception();
+          }
+        });
+      }
+    }
+    for (const auto& error : errors) {
+      if (error) {
+        std::rethrow_exception(error);
+      }
+    }
+  } else {
+    for (LogSource& source : sources) {
+      print_source(source, printer, prefix(source), printing);
+    }
+  }
+  printer.finish();
+}
+
 int run_logs(Context& context, const LogsOptions& options) {
-  LogQuery query = options.query;
-  if (!options.since.empty()) {
-    query.since = parse_since("--since", options.since, context.now());
-  }
+  const Time since = options.since.empty() ? options.query.since
+                                           : parse_since("--since", options.since, context.now());
   const Target target = open_target(context, options.target);
-  const JobStatus job = target.status(options.name);
-  if (!query.instance.empty()) {
-    query.instance = instance_named(job, query.instance);
+  const auto names = names_of(target, options.names, options.selectors);
+  if (names.empty() && options.selectors.empty()) {
+    throw UsageError("name a job, or give --selector: dtrain logs NAME");
   }
-  if (query.previous && job.restarts == 0) {
-    throw NotFound(
-        fmt::format("--prev: job '{}' has not been restarted; it has one run only", job.name));
+  std::vector<LogSource> sources;
+  for (const auto& name : names) {
+    sources.push_back(log_source(context, options, name, since));
+    const std::string shown = sources.back().job.name;
+    sources.back().query.on_wait = [&context, shown](const std::string& why) {
+      context.note(fmt::format("job/{} waits: {}", shown, why));
+    };
   }
-  if (!query.follow) {
-    print_logs(context, target, job, query, options.timestamps);
+  if (sources.empty()) {
+    context.note("No such jobs.");
     return 0;
   }
-  query.on_wait = [&](const std::string& why) {
-    context.note(fmt::format("job/{} waits: {}", job.name, why));
-  };
-  const DetachOnInterrupt detach(
-      fmt::format("dtrain logs: stopped following; job/{} goes on", job.name));
-  print_logs(context, target, job, query, options.timestamps);
+  std::optional<DetachOnInterrupt> detach;
+  if (options.query.follow) {
+    detach.emplace(
+        sources.size() == 1
+            ? fmt::format("dtrain logs: stopped following; job/{} goes on", sources[0].job.name)
+            : "dtrain logs: stopped following; the jobs go on");
+  }
+  print_sources(context, sources, options.timestamps);
   return 0;
 }
 

@@ -6,7 +6,7 @@ Option output_option(std::string& output, std::vector<std::string> formats) {
   return {.flags = "-o,--output",
           .target = &output,
           .metavar = "FORMAT",
-          .help = "Print for a program, or more for people",
+          .help = "Output format",
           .group = "Output",
           .complete = Complete::choices,
           .choices = std::move(formats)};

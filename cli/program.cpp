@@ -8,6 +8,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 namespace dtrain {
 namespace {
 
@@ -16,6 +20,16 @@ bool is_help(const std::string& word) { return word == "--help" || word == "-h";
 int run_command(Context& context, const Selection& selection) {
   context.program = fmt::format("dtrain {}", selection.entry->name);
   Invocation invocation = selection.entry->make();
+  constexpr std::string_view k_help_of = "--help=";
+  const auto end = std::find(selection.args.begin(), selection.args.end(), "--");
+  const auto help = std::find_if(selection.args.begin(), end, [&](const std::string& arg) {
+    return arg.starts_with(k_help_of);
+  });
+  if (help != end) {
+    context.out.write(help_text("dtrain", invocation.table, context.out.terminal().width,
+                                help->substr(k_help_of.size())));
+    return k_exit_ok;
+  }
   const bool run = invocation.parse ? invocation.parse(context, selection.args)
                                     : parse_options(invocation.table, selection.args);
   if (!run) {
@@ -25,7 +39,37 @@ int run_command(Context& context, const Selection& selection) {
   return invocation.run(context);
 }
 
-int run_words(Context& context, const std::vector<std::string>& words) {
+/// Flags that Arena and kubectl take before the command: behind it, where ours are.
+std::vector<std::string> with_command_first(const std::vector<std::string>& words) {
+  static constexpr std::array<std::string_view, 9> k_valued = {
+      "--loglevel", "--arena-namespace", "--config", "--kubeconfig", "--context", "--namespace",
+      "-n",         "--backend",         "-b"};
+  static constexpr std::array<std::string_view, 2> k_switches = {"--trace", "--pprof"};
+  const auto is_in = [](const auto& flags, const std::string& word) {
+    return std::find(flags.begin(), flags.end(), word.substr(0, word.find('='))) != flags.end();
+  };
+  auto command = words.begin();
+  while (command != words.end() && (is_in(k_valued, *command) || is_in(k_switches, *command))) {
+    const bool takes_next = is_in(k_valued, *command) && command->find('=') == std::string::npos;
+    command += takes_next && command + 1 != words.end() ? 2 : 1;
+  }
+  if (command == words.begin() || command == words.end() || command->starts_with('-')) {
+    return words;
+  }
+  const auto has_two = [&] {
+    return std::any_of(commands().begin(), commands().end(), [&](const CommandEntry& entry) {
+      return entry.name.starts_with(*command + " ");
+    });
+  };
+  auto flags_at = command + (has_two() && command + 1 != words.end() ? 2 : 1);
+  std::vector<std::string> ordered(command, flags_at);
+  ordered.insert(ordered.end(), words.begin(), command);
+  ordered.insert(ordered.end(), flags_at, words.end());
+  return ordered;
+}
+
+int run_words(Context& context, const std::vector<std::string>& given) {
+  const std::vector<std::string> words = with_command_first(given);
   if (words.empty() || is_help(words[0])) {
     print_overview(context.out);
     return k_exit_ok;

@@ -21,14 +21,13 @@ struct PruneOptions {
 CommandTable prune_table(PruneOptions& options) {
   CommandTable table = {
       .name = "prune",
-      .summary = "Delete the jobs that ended long ago",
-      .description = "Deletes the jobs that have ended, and did so longer ago than --since says. "
-                     "Jobs that run stay.",
+      .summary = "Delete jobs that ended long ago",
+      .description = "Deletes the jobs that ended longer ago than --since. Jobs that run stay.",
       .examples = {"dtrain prune --since=7d", "dtrain prune --since=1h -A --dry-run"},
       .options = {{.flags = "-s,--since",
                    .target = &options.since,
                    .metavar = "TIME",
-                   .help = "How long ago they ended at least: 90s, 1h30m, 7d",
+                   .help = "Least time since the job ended: 90s, 1h30m, 7d",
                    .required = true},
                   selector_option(options.selectors),
                   {.flags = "-A,--all-namespaces",

@@ -206,11 +206,11 @@ const Profile& Settings::profile(std::string_view name) const {
     known.push_back(printable(entry.first));
   }
   if (known.empty()) {
-    throw UsageError(fmt::format("no profile '{}'; make it with 'dtrain config set --profile={} "
-                                 "backend {}'",
-                                 printable(name), printable(name), backend_names().front()));
+    throw NotFound(fmt::format("no profile '{}'; make it with 'dtrain config set --profile={} "
+                               "backend {}'",
+                               printable(name), printable(name), backend_names().front()));
   }
-  throw UsageError(
+  throw NotFound(
       fmt::format("no profile '{}'; there is: {}", printable(name), fmt::join(known, ", ")));
 }
 

@@ -31,6 +31,8 @@ namespace {
 
 struct SubmitOptions {
   JobSpec job;
+  ArenaFlags arena;
+  std::vector<std::string> notices; ///< Of flags that were given and do nothing.
   std::string type;
   std::vector<std::string> command_words; ///< Arena's form of the command: one string for a shell.
   std::string shell;
@@ -46,19 +48,48 @@ struct SubmitOptions {
   bool quiet = false;
 };
 
+/// The first word is a job's type; a command without -- is told apart before its flags are.
+void check_submit_words(const std::vector<std::string>& words) {
+  if (words.empty() || words[0].starts_with('-')) {
+    return; // An unknown flag, if any.
+  }
+  if (words[0].empty()) {
+    throw UsageError("TYPE: the job's type is empty; leave it out to run a command on every rank");
+  }
+  if (const JobType* type = find_job_type(words[0]); type != nullptr && !type->name.empty()) {
+    return;
+  }
+  for (const auto& [other, why] : refused_job_types()) {
+    if (words[0] == other) {
+      throw UsageError(fmt::format("{}: {}", other, why));
+    }
+  }
+  std::vector<std::string> types;
+  for (const JobType& type : job_types()) {
+    types.push_back(type.name);
+  }
+  const auto near = words.size() == 1 ? nearest(words[0], types) : std::nullopt;
+  throw UsageError(
+      near ? fmt::format("'{}' is not a job type: did you mean {}?", printable(words[0]), *near)
+           : fmt::format("'{}' is not a job type; a command goes after --: dtrain "
+                         "submit -- {}",
+                         printable(words[0]), shell_words(words)));
+}
+
 CommandTable submit_table(SubmitOptions& options) {
   CommandTable table = {
       .name = "submit",
-      .summary = "Start a job: a program of yours, or the bundled trainer",
+      .summary = "Run a program, or the bundled trainer, as a job",
       .description =
-          "Starts CMD as the ranks of a job. A command that begins with a flag is the bundled "
-          "trainer's; none is the bundled trainer with its defaults. Every rank finds who it is "
-          "in its environment: RANK, WORLD_SIZE, MASTER_ADDR, TF_CONFIG and their like.\n"
+          "Runs COMMAND as every rank of a job. Without COMMAND, or where it begins with a flag, "
+          "the bundled trainer runs. Every rank finds out who it is from its environment: RANK, "
+          "WORLD_SIZE, MASTER_ADDR, TF_CONFIG and so on.\n"
           "\n"
-          "A TYPE says what starts. tfjob: workers, with --ps, --chief and --evaluator besides. "
-          "pytorchjob: the first worker is the master. mpijob, horovodjob, etjob and "
-          "deepspeedjob: a launcher runs CMD, which finds the workers in a host file, and its "
-          "exit code is the job's. Lines written for Arena run as they are: dtrain-arena(7).",
+          "TYPE says what starts. tfjob: workers, plus --ps, --chief and --evaluator. pytorchjob: "
+          "the first worker is the master. mpijob, horovodjob, etjob, deepspeedjob: a launcher "
+          "runs COMMAND, which finds the workers in a host file, and its exit code is the job's. "
+          "rayjob: the first worker runs COMMAND beside Ray's head, which the others join. Lines "
+          "written for Arena run as they are: dtrain-arena(7).",
       .examples = {"# Three workers train the bundled model on Fashion-MNIST",
                    "dtrain submit --workers=3 --wait", "dtrain submit --workers=3 -- --epochs=2",
                    "# Two parameter servers", "dtrain submit --ps=2 --workers=4",
@@ -73,8 +104,8 @@ CommandTable submit_table(SubmitOptions& options) {
   std::vector<Option> own = {
       {.flags = "TYPE",
        .target = &options.type,
-       .help = "tfjob, pytorchjob, mpijob, horovodjob, etjob or deepspeedjob (default: CMD is "
-               "every rank's)",
+       .help = "tfjob, pytorchjob, mpijob, horovodjob, etjob, deepspeedjob or rayjob (default: "
+               "every rank runs COMMAND)",
        .complete = Complete::job_type,
        .positional = true},
       {.flags = "STRING",
@@ -96,15 +127,16 @@ CommandTable submit_table(SubmitOptions& options) {
        .target = &options.code,
        .metavar = "NAME",
        .help = "Bring this code: a name of 'dtrain code list'",
-       .group = "Code, data and secrets"},
+       .group = "Code, data and secrets",
+       .complete = Complete::code_name},
       {.flags = "--wait",
        .target = &options.wait,
-       .help = "Print its logs until it ends; exit with 100 where it failed"},
+       .help = "Print the logs until the job ends; exit with 100 if it failed"},
       {.flags = "--dry-run",
        .target = &options.dry_run,
        .metavar = "WHERE",
-       .help = "Print what would be submitted; with -o yaml, the job as a file; with =server, as "
-               "the engine's own checks would have it stored",
+       .help = "Print what would be submitted; with -o yaml, the job as a file; with =server, what "
+               "the engine would store, after its own checks",
        .complete = Complete::choices,
        .choices = {"client", "server"},
        .implied = "client"},
@@ -118,13 +150,20 @@ CommandTable submit_table(SubmitOptions& options) {
   for (auto& option : access_options(options.access)) {
     own.push_back(std::move(option));
   }
-  std::vector<Option> arena = arena_options();
+  std::vector<Option> arena = arena_options(options.arena);
   for (auto* more : {&own, &arena}) {
     table.options.insert(table.options.end(), std::make_move_iterator(more->begin()),
                          std::make_move_iterator(more->end()));
   }
+  table.common = {"--name",    "--workers",   "--gpus",        "--env",          "--image",
+                  "--cpu",     "--memory",    "--working-dir", "--sync-mode",    "--sync-source",
+                  "--code",    "--data",      "--data-dir",    "--max-restarts", "--tensorboard",
+                  "--logdir",  "--file",      "--wait",        "--dry-run",      "--output",
+                  "--backend", "--namespace", "--quiet"};
   table.takes_command = true;
   table.rest = &options.job.command;
+  table.check_words = check_submit_words;
+  table.notices = &options.notices;
   return table;
 }
 
@@ -133,16 +172,16 @@ CommandTable clone_table(SubmitOptions& options) {
   table.name = "clone";
   table.summary = "Submit a job again, with changes";
   table.description =
-      "Submits a job as it was submitted before, under a name of its own, with the changes that "
-      "the "
-      "flags say. Flags that may be repeated add to what the job has; a command after -- takes the "
-      "place of its own.";
+      "Submits a job again as it was submitted before, under a new name, with the changes that the "
+      "flags make. Flags that may be repeated add to what the job has; a command after -- replaces "
+      "its own.";
   table.examples = {"dtrain clone mnist --name=mnist-2",
                     "dtrain clone mnist --workers=8 -e LR=0.1"};
   std::erase_if(table.options, [](const Option& option) {
     return option.positional || option.flags == "-f,--file" || option.flags == "--shell";
   });
   table.options.insert(table.options.begin(), job_argument(options.cloned));
+  table.check_words = nullptr;
   return table;
 }
 
@@ -180,6 +219,14 @@ void make_absolute(JobSpec& job) {
   std::for_each(job.env_files.begin(), job.env_files.end(), absolute);
   std::for_each(job.templates.begin(), job.templates.end(), absolute);
   absolute(job.sync_token_file);
+  for (std::string& text : job.config_files) {
+    const MountText mount = parse_mount("--config-file", text);
+    if (!mount.source.starts_with('/')) {
+      std::string source = mount.source;
+      absolute(source);
+      text = fmt::format("{}:{}{}", source, mount.target, mount.read_only ? ":ro" : "");
+    }
+  }
   if (job.sync_mode == "local") {
     job.sync_source = job.sync_source.empty() ? "." : job.sync_source;
     absolute(job.sync_source);
@@ -190,17 +237,6 @@ void make_absolute(JobSpec& job) {
 void apply_words(SubmitOptions& options) {
   if (options.type.empty()) {
     return;
-  }
-  if (find_job_type(options.type) == nullptr) {
-    std::vector<std::string> types;
-    for (const JobType& type : job_types()) {
-      types.push_back(type.name);
-    }
-    const auto near = nearest(options.type, types);
-    throw UsageError(
-        near ? fmt::format("no type of job '{}': did you mean {}?", printable(options.type), *near)
-             : fmt::format("'{0}' is no type of job; a command goes after --, as in -- {0}",
-                           printable(options.type)));
   }
   options.job.type = options.type;
   if (options.command_words.empty()) {
@@ -254,6 +290,8 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
   }
   options.has_rest = std::find(args.begin(), args.end(), "--") != args.end();
   apply_words(options);
+  const auto notices = apply_arena(options.arena, options.job);
+  options.notices.insert(options.notices.end(), notices.begin(), notices.end());
   make_absolute(options.job);
   const Settings settings = read_settings(context.config_file);
   apply_profile(settings, profile, options.job);
@@ -283,9 +321,14 @@ void print_documents(Context& context, const std::vector<Plan::Document>& docume
   }
 }
 
-void print_plan(Context& context, const Plan& plan, const std::string& output) {
+/// What was made up for this submission alone is no part of a job file: `asked` left it open.
+void print_plan(Context& context, const Plan& plan, const JobSpec& asked,
+                const std::string& output) {
   if (const auto format = data_format(output)) {
-    context.out.write(spec_data(plan.job, *format));
+    JobSpec job = plan.job;
+    job.name = asked.name.empty() ? "" : job.name;
+    job.working_dir = asked.working_dir.empty() ? "" : job.working_dir;
+    context.out.write(spec_data(job, *format));
   } else if (output == "name") {
     context.out.write(fmt::format("job/{}\n", plan.job.name));
   } else {
@@ -357,6 +400,8 @@ bool parse_clone(const Context& context, SubmitOptions& options, const CommandTa
   options.job = std::move(job);
   options.access = target.access;
   parse_options(table, args, ParsePass::flags);
+  const auto notices = apply_arena(options.arena, options.job);
+  options.notices.insert(options.notices.end(), notices.begin(), notices.end());
   make_absolute(options.job);
   apply_locations(read_settings(context.config_file), profile, options.code, options.job);
   return true;
@@ -403,7 +448,6 @@ void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool 
     require_wanted(); // A signal to all of the terminal's processes ends git too.
     throw;
   }
-  steps.finish();
 }
 
 int run_submit(Context& context, const SubmitOptions& options) {
@@ -422,6 +466,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
       }
     }
   };
+  tell(options.notices);
   tell(check_fields(job));
   tell(target.backend->settle(job));
   const Templates templates = read_templates(job, context.template_folder());
@@ -432,7 +477,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
     return 0;
   }
   if (!options.dry_run.empty()) {
-    print_plan(context, plan, options.output);
+    print_plan(context, plan, options.job, options.output);
     return 0;
   }
   submit_in_steps(context, *target.backend, plan, options.quiet || !options.output.empty());

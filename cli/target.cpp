@@ -1,6 +1,7 @@
 #include "cli/target.h"
 
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -39,6 +40,11 @@ std::vector<JobSummary> jobs_for_hint(Backend& backend, const std::string& names
                              printable(job.namespace_name), hint));
 }
 
+std::string read_namespace(std::string_view flag, const std::string& text) {
+  require_dns_label(flag, text);
+  return text;
+}
+
 } // namespace
 
 std::string default_backend() { return backend_names().front(); }
@@ -47,7 +53,7 @@ Option profile_option(std::string& profile) {
   return {.flags = "--profile",
           .target = &profile,
           .metavar = "NAME",
-          .help = "Profile that gives what no flag does (default: the current one)",
+          .help = "Profile to take defaults from (default: the current one)",
           .group = "Where",
           .complete = Complete::profile,
           .env = "DTRAIN_PROFILE"};
@@ -77,7 +83,8 @@ std::vector<Option> target_options(TargetOptions& target) {
        .metavar = "NAME",
        .help = "Namespace of the job (default: the context's, or default)",
        .group = "Where",
-       .env = "DTRAIN_NAMESPACE"},
+       .env = "DTRAIN_NAMESPACE",
+       .read = read_namespace},
       {.flags = "-b,--backend",
        .target = &target.backend,
        .metavar = "NAME",
@@ -98,6 +105,30 @@ void add_target(CommandTable& table, TargetOptions& target) {
   for (auto& option : target_options(target)) {
     table.options.push_back(std::move(option));
   }
+  for (auto& option : arena_global_options(target.arena)) {
+    table.options.push_back(std::move(option));
+  }
+  table.options.push_back({.flags = "-T,--type",
+                           .target = &target.arena_type,
+                           .metavar = "TYPE",
+                           .help = "Not needed: a job's name is enough",
+                           .hidden = true});
+}
+
+std::string read_job_name(std::string_view what, const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const std::string type = text.substr(0, slash == std::string::npos ? 0 : slash);
+  const bool known = slash == std::string::npos || type == "job" || type == "jobs" ||
+                     (!type.empty() && find_job_type(type) != nullptr);
+  const std::string name = known ? text.substr(type.empty() ? 0 : slash + 1) : "";
+  if (!known || name.empty() || name.find('/') != std::string::npos) {
+    throw UsageError(text.empty()
+                         ? fmt::format("{}: the job's name is empty", what)
+                         : fmt::format("{} '{}': must be a job's name, or job/NAME as -o name "
+                                       "prints it",
+                                       what, printable(text)));
+  }
+  return name;
 }
 
 Option job_argument(std::string& name) {
@@ -106,7 +137,8 @@ Option job_argument(std::string& name) {
           .help = "The job's name",
           .complete = Complete::job,
           .required = true,
-          .positional = true};
+          .positional = true,
+          .read = read_job_name};
 }
 
 Option jobs_argument(std::vector<std::string>& names, const char* help) {
@@ -115,7 +147,8 @@ Option jobs_argument(std::vector<std::string>& names, const char* help) {
           .help = help,
           .complete = Complete::job,
           .required = true,
-          .positional = true};
+          .positional = true,
+          .read = read_job_name};
 }
 
 TargetOptions resolve_target(const Context& context, TargetOptions target) {

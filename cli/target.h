@@ -4,6 +4,7 @@
 
 #include "cli/context.h"
 #include "cli/settings.h"
+#include "submit/fields/arena.h"
 #include "submit/options/option_table.h"
 
 #include <memory>
@@ -23,6 +24,8 @@ struct TargetOptions {
   std::string namespace_name; ///< Empty: not said.
   std::string profile;        ///< Empty: the current one.
   EngineAccess access;
+  ArenaFlags arena; ///< What all of Arena's commands take.
+  std::string arena_type;
 };
 
 /// -b, -n, --profile and access_options().
@@ -30,6 +33,9 @@ std::vector<Option> target_options(TargetOptions& target);
 
 /// Gives the command those flags.
 void add_target(CommandTable& table, TargetOptions& target);
+
+/// NAME of "NAME" or "TYPE/NAME", as -o name prints it. Throws UsageError for anything else.
+std::string read_job_name(std::string_view what, const std::string& text);
 
 /// The positional NAME of a job that the command needs, or of several.
 Option job_argument(std::string& name);

@@ -1,6 +1,7 @@
 #include "backends/support/user/template_files.h"
 #include "cli/commands.h"
-#include "cli/output/table.h"
+#include "cli/output/records.h"
+#include "cli/output_option.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -16,7 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct TemplateListOptions {};
+struct TemplateListOptions {
+  std::string output;
+};
 
 struct TemplateOptions {
   std::string name;
@@ -33,14 +36,14 @@ Option name_argument(std::string& name) {
           .positional = true};
 }
 
-CommandTable template_list_table(TemplateListOptions&) {
+CommandTable template_list_table(TemplateListOptions& options) {
   return {.name = "template list",
           .summary = "List the templates that jobs are made from",
           .description = "Lists the templates built into dtrain, one folder a backend, and the "
                          "files of yours that stand in their place: those in the folder "
                          "templates beside the settings.",
           .examples = {"dtrain template list"},
-          .options = {}};
+          .options = {output_option(options.output, {"json", "yaml"})}};
 }
 
 CommandTable show_table(TemplateOptions& options) {
@@ -71,28 +74,27 @@ CommandTable copy_table(TemplateOptions& options) {
           "it stands there: copy the one that you change.",
       .examples = {"dtrain template copy kubernetes/job mine", "$EDITOR mine/kubernetes/job.yaml",
                    "dtrain submit --template=mine --set=team=vision --dry-run"},
-      .options = {name_argument(options.name),
-                  {.flags = "DIR",
-                   .target = &options.folder,
-                   .help = "Folder to copy to, which is made",
-                   .complete = Complete::directory,
-                   .required = true,
-                   .positional = true},
-                  {.flags = "--replace",
-                   .target = &options.replace,
-                   .help = "In the place of what is there already"}}};
+      .options = {
+          name_argument(options.name),
+          {.flags = "DIR",
+           .target = &options.folder,
+           .help = "Folder to copy to; it is created",
+           .complete = Complete::directory,
+           .required = true,
+           .positional = true},
+          {.flags = "--replace", .target = &options.replace, .help = "Overwrite existing files"}}};
 }
 
-int run_template_list(Context& context, const TemplateListOptions&) {
-  Table table({"NAME", "FROM"});
+int run_template_list(Context& context, const TemplateListOptions& options) {
+  std::vector<Record> rows;
   for (const auto& builtin : builtin_templates()) {
     const fs::path own = context.template_folder() / builtin.name;
     std::error_code error;
-    table.add({{std::string(builtin.name)},
-               {is_fillable(builtin.name) && fs::exists(own, error) ? printable(own.string())
-                                                                    : "built in"}});
+    const bool is_own = is_fillable(builtin.name) && fs::exists(own, error);
+    rows.push_back({{"name", std::string(builtin.name)},
+                    {"from", is_own ? own.string() : std::string("built in")}});
   }
-  table.print(context.out);
+  print_records(context.out, {"name", "from"}, rows, options.output);
   return 0;
 }
 
@@ -108,7 +110,7 @@ void write_new(const fs::path& path, std::string_view text, bool replace) {
   const int fd =
       open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (replace ? O_TRUNC : O_EXCL), k_mode);
   if (fd < 0 && errno == EEXIST) {
-    throw UsageError(fmt::format("{} is there already: say --replace, or choose another folder",
+    throw UsageError(fmt::format("{} exists: overwrite it with --replace, or choose another folder",
                                  printable(path.string())));
   }
   const bool good =

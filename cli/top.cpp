@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace dtrain {
 namespace {
 
@@ -15,6 +17,9 @@ constexpr double k_gibibyte = 1024.0 * k_mebibyte;
 
 struct TopOptions {
   std::string name;
+  std::vector<std::string> nodes; ///< Those wanted; empty: all.
+  bool all_namespaces = false;
+  bool details = false; ///< Said, and always so.
   std::string output;
   TargetOptions target;
 };
@@ -27,7 +32,15 @@ CommandTable top_node_table(TopOptions& options) {
                      "and those that are free; and its CPUs and memory in use where the engine "
                      "says them.",
       .examples = {"dtrain top node", "dtrain top node -b kubernetes"},
-      .options = {output_option(options.output, {"json", "yaml"})}};
+      .options = {{.flags = "NODE",
+                   .target = &options.nodes,
+                   .help = "A node (default: all)",
+                   .positional = true},
+                  {.flags = "-d,--details",
+                   .target = &options.details,
+                   .help = "All of it is shown",
+                   .hidden = true},
+                  output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);
   return table;
 }
@@ -39,7 +52,17 @@ std::string memory_text(std::int64_t bytes) {
 }
 
 int run_top_node(Context& context, const TopOptions& options) {
-  const auto nodes = open_target(context, options.target).backend->nodes();
+  auto nodes = open_target(context, options.target).backend->nodes();
+  for (const std::string& wanted : options.nodes) {
+    if (std::none_of(nodes.begin(), nodes.end(),
+                     [&](const NodeStatus& node) { return node.name == wanted; })) {
+      throw NotFound(fmt::format("no node '{}'; 'dtrain top node' shows all", printable(wanted)));
+    }
+  }
+  std::erase_if(nodes, [&](const NodeStatus& node) {
+    return !options.nodes.empty() &&
+           std::find(options.nodes.begin(), options.nodes.end(), node.name) == options.nodes.end();
+  });
   if (const auto format = data_format(options.output)) {
     context.out.write(nodes_data(nodes, *format));
     return 0;
@@ -92,25 +115,30 @@ CommandTable top_job_table(TopOptions& options) {
                    .target = &options.name,
                    .help = "The job (default: all that run)",
                    .complete = Complete::job,
-                   .positional = true},
+                   .positional = true,
+                   .read = read_job_name},
+                  {.flags = "-A,--all-namespaces",
+                   .target = &options.all_namespaces,
+                   .help = "The jobs of every namespace",
+                   .group = "Where"},
                   output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);
   return table;
 }
 
 /// Of the job named, or of all that run.
-std::vector<JobUsage> usage_of(const Target& target, const std::string& name) {
+std::vector<JobUsage> usage_of(const Target& target, const std::string& name, bool all_namespaces) {
   if (!name.empty()) {
     target.status(name); // Throws with a suggestion.
     return {{name, target.backend->usage(target.job(name))}};
   }
   std::vector<JobUsage> all;
-  for (const auto& job : target.backend->list({target.namespace_name})) {
+  for (const auto& job : target.backend->list({all_namespaces ? "" : target.namespace_name})) {
     if (job.phase != Phase::running) {
       continue;
     }
     try {
-      all.push_back({job.name, target.backend->usage(target.job(job.name))});
+      all.push_back({job.name, target.backend->usage({job.namespace_name, job.name})});
     } catch (const NotFound&) { // Deleted meanwhile.
       continue;
     }
@@ -119,7 +147,8 @@ std::vector<JobUsage> usage_of(const Target& target, const std::string& name) {
 }
 
 int run_top_job(Context& context, const TopOptions& options) {
-  const auto jobs = usage_of(open_target(context, options.target), options.name);
+  const auto jobs =
+      usage_of(open_target(context, options.target), options.name, options.all_namespaces);
   if (const auto format = data_format(options.output)) {
     context.out.write(usage_data(jobs, *format));
     return 0;

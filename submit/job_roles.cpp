@@ -48,9 +48,13 @@ const std::vector<JobType>& job_types() {
       {.name = "tfjob", .trainer = "TFJOB", .alias = "tf"},
       {.name = "pytorchjob", .trainer = "PYTORCHJOB", .alias = "pytorch", .has_master = true},
       {.name = "mpijob", .trainer = "MPIJOB", .alias = "mpi", .has_launcher = true},
-      {.name = "horovodjob", .trainer = "HOROVODJOB", .alias = "", .has_launcher = true},
+      {.name = "horovodjob", .trainer = "HOROVODJOB", .alias = "horovod", .has_launcher = true},
       {.name = "etjob", .trainer = "ETJOB", .alias = "et", .has_launcher = true},
-      {.name = "deepspeedjob", .trainer = "DEEPSPEEDJOB", .alias = "", .has_launcher = true},
+      {.name = "deepspeedjob",
+       .trainer = "DEEPSPEEDJOB",
+       .alias = "deepspeed",
+       .has_launcher = true},
+      {.name = "rayjob", .trainer = "RAYJOB", .alias = "ray", .has_ray = true},
       {.name = "", .trainer = "DTRAINJOB", .alias = ""},
   };
   return all;
@@ -61,6 +65,16 @@ const JobType* find_job_type(std::string_view word) {
     return type.name == word || (!type.alias.empty() && type.alias == word);
   });
   return found == job_types().end() ? nullptr : &*found;
+}
+
+const std::vector<std::pair<std::string_view, std::string_view>>& refused_job_types() {
+  static const std::vector<std::pair<std::string_view, std::string_view>> all = {
+      {"sparkjob", "Spark schedules its own executors; use spark-submit, or Arena"},
+      {"spark", "Spark schedules its own executors; use spark-submit, or Arena"},
+      {"volcanojob",
+       "its tasks are separate programs, not ranks of one job; use Arena, or kubectl"},
+  };
+  return all;
 }
 
 bool is_ranked_role(std::string_view role) {

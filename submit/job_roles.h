@@ -2,6 +2,7 @@
 //
 //   tfjob, none     chief (with --chief), workers, ps, evaluator (with --evaluator)
 //   pytorchjob      a master and workers - 1 workers
+//   rayjob          workers: Ray's head runs beside the first, which runs the command
 //   mpijob, horovodjob, etjob, deepspeedjob
 //                   a launcher, which runs the command, and workers, which hold the slots of its
 //                   host file and run what the launcher starts there
@@ -14,6 +15,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrain {
@@ -32,6 +34,7 @@ struct JobType {
   std::string alias;   ///< Arena's short form: "tf"; empty: none.
   bool has_launcher = false;
   bool has_master = false;
+  bool has_ray = false;
 };
 
 /// The types that submit takes; the empty name is the bundled trainer's or a plain command's.
@@ -39,6 +42,9 @@ const std::vector<JobType>& job_types();
 
 /// Empty where `word` is the name or alias of none.
 const JobType* find_job_type(std::string_view word);
+
+/// Arena's types that no job of ours can be, each with the reason.
+const std::vector<std::pair<std::string_view, std::string_view>>& refused_job_types();
 
 /// A role as it is started: what it does not say itself is the job's.
 struct Role {

@@ -53,26 +53,19 @@ std::string shortened(std::string_view text) {
   return printable(text.substr(0, k_shown)) + (text.size() > k_shown ? "…" : "");
 }
 
-void check_dns_label(std::string_view flag, const std::string& text) {
-  if (is_dns_label(text)) {
-    return;
+/// Labels with dots between them.
+bool is_dns_subdomain(std::string_view text) {
+  bool good = text.size() <= k_max_subdomain;
+  while (good && !text.empty()) {
+    const std::size_t end = std::min(text.find('.'), text.size());
+    good = is_dns_label(text.substr(0, end)) && end + 1 != text.size();
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
-  const std::string better = as_dns_label(text);
-  throw UsageError(fmt::format("{}={}: must be a DNS label, at most {} of a-z, 0-9 and '-' with a "
-                               "letter or digit at both ends{}",
-                               flag, shortened(text), k_max_label,
-                               better.empty() ? "" : fmt::format("; try {}", better)));
+  return good;
 }
 
 void check_priority(const std::string& text) {
-  std::string_view rest = text;
-  bool good = text.size() <= k_max_subdomain;
-  while (good && !rest.empty()) {
-    const std::size_t end = std::min(rest.find('.'), rest.size());
-    good = is_dns_label(rest.substr(0, end)) && end + 1 != rest.size();
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  if (!good) {
+  if (!is_dns_subdomain(text)) {
     throw UsageError(fmt::format("--priority={}: must be the name of a priority class, DNS labels "
                                  "with dots between them",
                                  shortened(text)));
@@ -133,7 +126,7 @@ std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
     }
     const std::string key = entry.substr(0, equals);
     if (!is_env_key(key)) {
-      throw UsageError(fmt::format("--env={}: '{}' is no name of an environment variable: letters, "
+      throw UsageError(fmt::format("--env={}: '{}' is not the name of a variable: letters, "
                                    "digits and '_', not a digit first",
                                    shortened(entry), shortened(key)));
     }
@@ -151,15 +144,16 @@ std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
 void check_roles(JobSpec& job) {
   const JobType* type = find_job_type(job.type);
   if (type == nullptr) {
-    throw UsageError(fmt::format("no type of job '{}': it is tfjob, pytorchjob, mpijob, "
-                                 "horovodjob, etjob or deepspeedjob",
+    throw UsageError(fmt::format("'{}' is not a job type: it is tfjob, pytorchjob, mpijob, "
+                                 "horovodjob, etjob, deepspeedjob or rayjob",
                                  shortened(job.type)));
   }
   job.type = type->name;
-  const bool tensorflow = !type->has_launcher && !type->has_master;
+  const bool tensorflow = !type->has_launcher && !type->has_master && !type->has_ray;
   const auto only = [&](const char* flag, bool set, bool fits, const char* whose) {
     if (set && !fits) {
-      throw UsageError(fmt::format("{}: is for {}, not for a {}", flag, whose, type->name));
+      throw UsageError(fmt::format("{}: is for {}, not for a {}", flag, whose,
+                                   type->name.empty() ? "job without a type" : type->name));
     }
   };
   only("--ps", job.ps > 0, tensorflow, "a tfjob");
@@ -180,9 +174,9 @@ void check_roles(JobSpec& job) {
   if (job.ps_gpus > 0 && job.ps == 0) {
     throw UsageError("--ps-gpus: there are no parameter servers: say how many by --ps=N");
   }
-  if (type->has_launcher && job.runs_bundled_trainer()) {
-    throw UsageError(
-        fmt::format("a {} needs the command that its launcher runs: give it after --", type->name));
+  if ((type->has_launcher || type->has_ray) && job.runs_bundled_trainer()) {
+    throw UsageError(fmt::format("a {} needs the command that its {} runs: give it after --",
+                                 type->name, type->has_ray ? "first worker" : "launcher"));
   }
   const bool too_few = job.min_workers > 0 && job.workers < job.min_workers;
   if (too_few || (job.max_workers > 0 && job.workers > job.max_workers)) {
@@ -250,6 +244,9 @@ void check_pairs(const JobSpec& job) {
     }
   };
   check("--label", job.labels);
+  for (const std::string& label : job.labels) {
+    require_label("--label", label);
+  }
   check("--annotation", job.annotations);
   check("--selector", job.selectors);
   for (const auto& [name, role] :
@@ -278,6 +275,40 @@ std::vector<std::string> split_nodes(const std::vector<std::string>& texts) {
 }
 
 } // namespace
+
+void require_dns_label(std::string_view flag, const std::string& text) {
+  if (is_dns_label(text)) {
+    return;
+  }
+  const std::string better = as_dns_label(text);
+  throw UsageError(fmt::format("{}={}: must be a DNS label, at most {} of a-z, 0-9 and '-' with a "
+                               "letter or digit at both ends{}",
+                               flag, shortened(text), k_max_label,
+                               better.empty() ? "" : fmt::format("; try {}", better)));
+}
+
+void require_label(std::string_view flag, const std::string& text) {
+  constexpr std::string_view k_inner = "-_.";
+  const auto is_word = [&](std::string_view word) {
+    const auto is_alnum = [](char c) { return is_letter_or_digit(c) || (c >= 'A' && c <= 'Z'); };
+    return word.size() <= k_max_label && is_alnum(word.front()) && is_alnum(word.back()) &&
+           std::all_of(word.begin(), word.end(), [&](char c) {
+             return is_alnum(c) || k_inner.find(c) != std::string_view::npos;
+           });
+  };
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const std::string_view key = std::string_view(text).substr(0, equals);
+  const std::string_view value = std::string_view(text).substr(std::min(equals + 1, text.size()));
+  const std::size_t slash = key.find('/');
+  const std::string_view name = slash == std::string_view::npos ? key : key.substr(slash + 1);
+  const bool has_good_prefix =
+      slash == std::string_view::npos || (slash > 0 && is_dns_subdomain(key.substr(0, slash)));
+  if (name.empty() || !is_word(name) || !has_good_prefix || (!value.empty() && !is_word(value))) {
+    throw UsageError(fmt::format("{}={}: a label is KEY=VALUE, each at most {} letters, digits, "
+                                 "'-', '_' and '.', with a letter or digit at both ends",
+                                 flag, shortened(text), k_max_label));
+  }
+}
 
 std::string instance_name(std::string_view role, int index) {
   return fmt::format("{}-{}", role, index);
@@ -340,8 +371,8 @@ JobSpec resolve(JobSpec job) {
   if (job.namespace_name.empty()) {
     job.namespace_name = defaults.namespace_name;
   }
-  check_dns_label("--name", job.name);
-  check_dns_label("--namespace", job.namespace_name);
+  require_dns_label("--name", job.name);
+  require_dns_label("--namespace", job.namespace_name);
   check_priority(job.priority);
   check_numbers(job);
   check_roles(job);
@@ -358,10 +389,13 @@ JobSpec resolve(JobSpec job) {
   if (!job.command.empty() && job.command[0].empty()) {
     throw UsageError("the command's first word, the program, is empty");
   }
+  for (const RoleOptions* role : {&job.worker_role, &job.ps_role}) { // A chief's may be no other.
+    job.image = job.image.empty() ? role->image : job.image;
+  }
   job.env = checked_env(job.env);
   job.node_list = split_nodes(job.node_list);
-  if (job.success_policy.empty() && job.type == "tfjob") {
-    job.success_policy = "ChiefWorker"; // Arena's, and the operator's behind it.
+  if (job.success_policy.empty() && (job.type == "tfjob" || job.type == "rayjob")) {
+    job.success_policy = "ChiefWorker"; // Arena's, and the operator's behind it; Ray's driver.
   }
   return job;
 }

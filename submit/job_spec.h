@@ -135,6 +135,13 @@ struct MountText {
 /// Throws UsageError naming the flag where the text is neither.
 MountText parse_mount(const std::string& flag, const std::string& text);
 
+/// Throws UsageError naming the flag where `text` is no DNS label (RFC 1123), as names of jobs and
+/// namespaces are.
+void require_dns_label(std::string_view flag, const std::string& text);
+
+/// The same for KEY=VALUE, or KEY where a selector has no value, that cannot be a label.
+void require_label(std::string_view flag, const std::string& text);
+
 /// Fills in what was left open (name, namespace) and validates the rest; of an environment
 /// variable given twice the later value stays. Throws UsageError naming flag and fix.
 JobSpec resolve(JobSpec job);

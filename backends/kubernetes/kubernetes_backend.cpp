@@ -11,6 +11,7 @@
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
 #include "backends/kubernetes/render/render.h"
+#include "backends/kubernetes/status/kueue.h"
 #include "backends/kubernetes/status/read_job.h"
 #include "backends/kubernetes/status/status.h"
 #include "backends/kubernetes/status/usage.h"
@@ -103,6 +104,9 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
       const json job = job_in_set(set, k_worker_role, own);
       const std::vector<json> unranked = unranked_in_set(set, own);
       summaries.push_back(summarize(job, lead, pointers(unranked)));
+      if (summaries.back().phase == Phase::suspended && is_in_queue(set)) {
+        summaries.back().phase = Phase::queuing;
+      }
       const auto node = nodes.find(text_at(lead.is_null() ? job : lead, "metadata/uid"));
       summaries.back().node = node == nodes.end() ? "" : node->second;
     }
@@ -129,8 +133,8 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     return try_objects(api(), plan);
   }
 
-  void suspend(const JobRef& ref) override { set_suspended(api(), ref, true); }
-  void resume(const JobRef& ref) override { set_suspended(api(), ref, false); }
+  bool suspend(const JobRef& ref) override { return set_suspended(api(), ref, true); }
+  bool resume(const JobRef& ref) override { return set_suspended(api(), ref, false); }
   void scale(const JobRef& ref, int workers) override { scale_job(api(), ref, workers); }
   JobSpec spec(const JobRef& ref) override { return submitted_spec(api(), ref); }
   int exec(const JobRef& ref, const std::string& instance,

@@ -61,11 +61,11 @@ Plan LocalBackend::render_again(const JobFolder& folder, const JobSpec& job, boo
   return render_local_plan(job, machine, read_templates(job, template_folder()));
 }
 
-void LocalBackend::suspend(const JobRef& job) {
+bool LocalBackend::suspend(const JobRef& job) {
   const auto folder = open(job);
   const auto record = record_here(folder, job);
-  if (record.status.phase == Phase::queuing) {
-    return;
+  if (record.status.phase == Phase::suspended) {
+    return false;
   }
   signal_job(record.owner, SIGTSTP);
   const auto after = viewer_.record(folder, job);
@@ -73,20 +73,21 @@ void LocalBackend::suspend(const JobRef& job) {
     throw NotFound(fmt::format("job {} was deleted", text_of(job)));
   }
   require_alive(after->status);
-  if (after->status.phase != Phase::queuing) {
+  if (after->status.phase != Phase::suspended) {
     throw EngineError(fmt::format("job {} did not end: see {}/{}", text_of(job),
                                   printable(folder.path()), k_supervisor_log));
   }
+  return true;
 }
 
-void LocalBackend::resume(const JobRef& job) {
+bool LocalBackend::resume(const JobRef& job) {
   std::string answer = k_gpus_taken;
   while (answer == k_gpus_taken) { // Then with others that are free.
     const auto folder = open(job);
     {
       const FolderLock lock(folder);
-      if (record_here(folder, job).status.phase != Phase::queuing) {
-        return;
+      if (record_here(folder, job).status.phase != Phase::suspended) {
+        return false;
       }
       const auto plan = render_again(folder, spec(job), false);
       const auto saved = folder.read(k_environment_file);
@@ -101,12 +102,13 @@ void LocalBackend::resume(const JobRef& job) {
     throw EngineError(fmt::format("the job was not resumed: {}",
                                   answer.empty() ? "its supervisor ended at once" : answer));
   }
+  return true;
 }
 
 void LocalBackend::scale(const JobRef& job, int workers) {
   const auto folder = open(job);
   const FolderLock lock(folder);
-  const auto record = record_here(folder, job);
+  auto record = record_here(folder, job);
   auto wanted = spec(job);
   if (wanted.min_workers == 0 && wanted.max_workers == 0) {
     throw UsageError(fmt::format("job {} is not elastic: submit it with --min-workers and "
@@ -120,7 +122,16 @@ void LocalBackend::scale(const JobRef& job, int workers) {
   folder.write(k_spec_file, write_job_yaml(wanted));
   if (needs_supervisor(record.status.phase)) {
     signal_process(record.owner.guard, SIGHUP);
+    return;
   }
+  record.status.instances.clear(); // As resume will start them.
+  const auto next = read_local_plan(plan.documents.front().text);
+  for (const GangRank& rank : next.ranks) {
+    record.status.instances.push_back(pending_instance(rank, record.status.instances.empty(), ""));
+  }
+  count_gpus(next, record.status);
+  record.status.gpus_allocated = 0;
+  folder.set_record(record);
 }
 
 void LocalBackend::remove(const JobRef& job) {

@@ -90,6 +90,24 @@ LocalBackend::LocalBackend(std::string root, Supervise supervise)
     : store_(root.empty() ? JobStore::default_root() : std::move(root)), viewer_(store_),
       supervise_(supervise ? std::move(supervise) : exec_supervisor) {}
 
+/// A path of this machine's that is not from / counts from where `submit` was called.
+std::vector<std::string> LocalBackend::settle(JobSpec& job) {
+  const auto from_here = [](const std::string& path) {
+    const auto whole = std::filesystem::absolute(path.empty() ? "." : path).lexically_normal();
+    return (whole.has_filename() ? whole : whole.parent_path()).string();
+  };
+  if (job.sync_mode.empty()) { // Else it counts from the code.
+    job.working_dir = from_here(job.working_dir);
+  }
+  for (std::string& text : job.data_dirs) {
+    const MountText mount = parse_mount("--data-dir", text);
+    text = mount.source.starts_with('/') ? text
+                                         : fmt::format("{}:{}{}", from_here(mount.source),
+                                                       mount.target, mount.read_only ? ":ro" : "");
+  }
+  return {};
+}
+
 Plan LocalBackend::render(const JobSpec& job, const Templates& templates) const {
   LocalMachine machine;
   std::error_code error;

@@ -35,8 +35,9 @@ class LocalBackend : public Backend {
   void watch(const JobRef& job, const StatusSink& sink) override;
   void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
   void remove(const JobRef& job) override;
-  void suspend(const JobRef& job) override;
-  void resume(const JobRef& job) override;
+  std::vector<std::string> settle(JobSpec& job) override;
+  bool suspend(const JobRef& job) override;
+  bool resume(const JobRef& job) override;
   void scale(const JobRef& job, int workers) override;
   std::vector<CheckResult> check() override;
   JobSpec spec(const JobRef& job) override;

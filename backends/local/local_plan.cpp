@@ -5,6 +5,7 @@
 #include "backends/support/bucket/bucket_copy.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
+#include "submit/start_command.h"
 #include "submit/template/templates.h"
 #include "submit/text/quantity.h"
 
@@ -24,7 +25,7 @@ constexpr const char* k_template = "local/job.yaml";
 
 std::vector<std::string> rank_command(const JobSpec& job, const LocalMachine& machine) {
   if (!job.runs_bundled_trainer()) {
-    return job.command;
+    return start_command(job);
   }
   if (machine.trainer.empty()) {
     throw Error("the bundled trainer (dtrain-trainer) is not beside dtrain: install it there, name "
@@ -85,10 +86,10 @@ std::string folder_of(const std::string& text, const std::string& source) {
                     "here, and name its folder: dtrain data add NAME --path=DIR",
                     printable(text)));
   }
-  throw UsageError(fmt::format("--data={}: no data of that name here, and a claim is a cluster's: "
-                               "'dtrain data list' shows those there are, 'dtrain data add NAME "
-                               "--path=DIR' makes one",
-                               printable(text)));
+  throw NotFound(fmt::format("--data={}: no data of that name here, and a claim is a cluster's: "
+                             "'dtrain data list' shows those there are, 'dtrain data add NAME "
+                             "--path=DIR' makes one",
+                             printable(text)));
 }
 
 nlohmann::json mounts_of(const JobSpec& job) {

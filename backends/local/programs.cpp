@@ -63,7 +63,7 @@ std::string find_program(const std::string& name) {
 std::string find_trainer() {
   if (const char* named = std::getenv("DTRAIN_TRAINER"); named != nullptr && *named != '\0') {
     if (!is_runnable(named)) {
-      throw UsageError(fmt::format("DTRAIN_TRAINER={} is no program that can be run: name the "
+      throw UsageError(fmt::format("DTRAIN_TRAINER={} is not executable: set it to the "
                                    "trainer's path, or unset it",
                                    printable(named)));
     }
@@ -85,7 +85,7 @@ void require_program(const std::string& program, const std::string& path,
       throw UsageError(
           fmt::format("cannot run {}: {}", printable(program),
                       access(in_folder("").c_str(), F_OK) == 0
-                          ? "it is no program (chmod +x makes a script one)"
+                          ? "it is not executable (chmod +x makes it so)"
                           : "there is no such file; give its path from " + printable(working_dir)));
     }
     return;

@@ -71,7 +71,7 @@ bool take_over(const JobStore& store, const JobFolder& folder, const JobRef& job
                JobRecord& record) {
   const FolderLock lock(folder);
   const auto before = folder.record();
-  if (!before || before->status.phase != Phase::queuing || !store.is_current(folder, job)) {
+  if (!before || before->status.phase != Phase::suspended || !store.is_current(folder, job)) {
     return false;
   }
   auto& status = record.status;

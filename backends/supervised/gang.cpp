@@ -161,6 +161,8 @@ bool Gang::run_once() {
   run_began_ = Clock::now();
   winding_down_ = false;
   end_deadline_ = partial_deadline_ = write_deadline_ = Clock::time_point::max();
+  chief_deadline_ = Clock::time_point::max();
+  unless_chief_.reset();
   status.cause.reset();
   status.reason.clear();
   try {
@@ -289,6 +291,7 @@ void Gang::on_signal() {
 }
 
 void Gang::reap() {
+  const bool by_itself = state_ == State::running; // And not ended by us, as those that follow are.
   while (true) {
     int wait_status = 0;
     const auto pid = waitpid(-1, &wait_status, WNOHANG);
@@ -305,7 +308,7 @@ void Gang::reap() {
                                     [&](const Rank& rank) { return rank.pid == pid; });
     if (found != ranks_.end()) {
       found->pid = 0;
-      rank_ended(static_cast<std::size_t>(found - ranks_.begin()), wait_status);
+      rank_ended(static_cast<std::size_t>(found - ranks_.begin()), wait_status, by_itself);
     }
     const auto leaver = std::find_if(leavers_.begin(), leavers_.end(),
                                      [&](const Rank& rank) { return rank.pid == pid; });
@@ -367,7 +370,7 @@ bool Gang::deciders_ended() const {
   return true;
 }
 
-void Gang::rank_ended(std::size_t rank, int wait_status) {
+void Gang::rank_ended(std::size_t rank, int wait_status, bool by_itself) {
   auto& status = record_.status;
   auto& instance = status.instances[rank];
   ranks_[rank].output->drain();
@@ -377,10 +380,12 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
   } else {
     instance.exit_code = WEXITSTATUS(wait_status);
   }
-  // Of what was only waiting for the job's end, no ending is a failure.
+  instance.phase = instance.exit_code == 0 ? Phase::succeeded
+                   : by_itself             ? Phase::failed
+                                           : Phase::terminated;
+  // Of what was only waiting for the job's end, no ending is the job's failure.
   const bool failed =
       instance.exit_code != 0 && !winding_down_ && plan_.ranks[rank].role != k_tensorboard;
-  instance.phase = failed ? Phase::failed : Phase::succeeded;
   if (!dirty_) {
     dirty_ = true;
     write_deadline_ = Clock::now() + k_record_interval;
@@ -404,8 +409,20 @@ void Gang::rank_ended(std::size_t rank, int wait_status) {
   cause.message = fmt::format("{}{} on {} ended with {}", instance.name,
                               ranked ? fmt::format(" (rank {})", rank) : "", instance.node,
                               ending_text(instance.exit_code, instance.signal));
-  status.reason = cause.message;
-  status.cause = std::move(cause);
+  if (ranked && !plan_.ranks[rank].decides) {
+    if (!unless_chief_ && !deciders_ended()) {
+      unless_chief_ = std::move(cause);
+      chief_deadline_ = Clock::now() + milliseconds(plan_.grace_period_ms);
+    }
+    return;
+  }
+  fail(unless_chief_ ? std::move(*unless_chief_) : std::move(cause)); // The first is the cause.
+}
+
+void Gang::fail(FailureCause cause) {
+  record_.status.reason = cause.message;
+  record_.status.cause = std::move(cause);
+  chief_deadline_ = Clock::time_point::max();
   end(State::terminating);
 }
 
@@ -433,7 +450,7 @@ void Gang::suspend() {
 void Gang::record_suspended() {
   auto& status = record_.status;
   status.restarts += status.cause ? 1 : 0;
-  status.phase = Phase::queuing;
+  status.phase = Phase::suspended;
   status.reason = k_suspended;
   status.cause.reset();
   status.tensorboard.clear();
@@ -479,6 +496,12 @@ void Gang::advance() {
   }
   if (now >= anew_deadline_) {
     start_those_due();
+  }
+  if (now >= chief_deadline_) {
+    chief_deadline_ = Clock::time_point::max();
+    if (state_ == State::running && !winding_down_ && !record_.status.cause) {
+      fail(std::move(*unless_chief_));
+    }
   }
   if (now >= leave_deadline_) {
     leave_deadline_ = now + k_kill_interval;
@@ -548,8 +571,8 @@ std::vector<pid_t> Gang::running_pids() const {
 }
 
 Clock::time_point Gang::next_deadline() const {
-  return std::min({timeout_, end_deadline_, anew_deadline_, leave_deadline_, write_deadline_,
-                   partial_deadline_});
+  return std::min({timeout_, end_deadline_, chief_deadline_, anew_deadline_, leave_deadline_,
+                   write_deadline_, partial_deadline_});
 }
 
 } // namespace dtrain

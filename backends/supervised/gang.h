@@ -5,13 +5,14 @@
 //   run       until all that decide have ended: SUCCEEDED where every one exited with 0; the others
 //             (parameter servers, an evaluator) then have a while to end by themselves
 //   fail      the first rank that ends otherwise is the cause; the gang gets TERM, and KILL after
-//             the grace period
+//             the grace period. Where the chief's success is the job's, it has the grace period
+//             to succeed after another worker failed
 //   elastic   with min_workers a worker that fails is started anew by itself, within max_restarts;
 //             beyond them the others go on without it while they are enough
 //   restart   the whole gang, up to max_restarts times, with new ports and new log files; what
 //   fails
 //             at its start again and again waits longer each time
-//   suspend   every rank is ended as in a failure, and the record says QUEUING: suspended. Another
+//   suspend   every rank is ended as in a failure, and the record says SUSPENDED. Another
 //             supervisor goes on with it, or none ever does
 //   scale     the plan is read again: new workers are started beside those that run, the last are
 //             ended alone
@@ -34,6 +35,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -87,7 +89,8 @@ class Gang {
   bool helpers_run() const;
   void wind_down();
   void reap();
-  void rank_ended(std::size_t rank, int wait_status);
+  void rank_ended(std::size_t rank, int wait_status, bool by_itself);
+  void fail(FailureCause cause);
   bool goes_on_without(std::size_t rank, const std::string& ending);
   bool starts_anew(std::size_t rank, const std::string& ending);
   bool start_again(std::size_t rank);
@@ -130,17 +133,19 @@ class Gang {
   std::string token_;
   std::vector<char> block_;
   State state_ = State::running;
-  bool winding_down_ = false; ///< All that decide have succeeded.
-  bool evaluating_ = false;   ///< Winding down waits for an evaluator.
-  bool stopping_ = false;     ///< Asked to end: no restart, no cause.
-  bool pausing_ = false;      ///< Between two runs.
-  bool suspending_ = false;   ///< Asked to end and to be kept.
-  bool plan_changed_ = false; ///< And was not yet read again.
-  bool dirty_ = false;        ///< The record differs from what is written.
+  std::optional<FailureCause> unless_chief_; ///< Of a worker; the job's unless the chief succeeds.
+  bool winding_down_ = false;                ///< All that decide have succeeded.
+  bool evaluating_ = false;                  ///< Winding down waits for an evaluator.
+  bool stopping_ = false;                    ///< Asked to end: no restart, no cause.
+  bool pausing_ = false;                     ///< Between two runs.
+  bool suspending_ = false;                  ///< Asked to end and to be kept.
+  bool plan_changed_ = false;                ///< And was not yet read again.
+  bool dirty_ = false;                       ///< The record differs from what is written.
   int log_error_ = 0;
   PollLoop::Clock::time_point timeout_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point anew_deadline_ = PollLoop::Clock::time_point::max();
+  PollLoop::Clock::time_point chief_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point leave_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point write_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point partial_deadline_ = PollLoop::Clock::time_point::max();

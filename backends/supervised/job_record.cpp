@@ -21,8 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array k_phases{Phase::queuing, Phase::pending, Phase::running, Phase::succeeded,
-                              Phase::failed};
+constexpr std::array k_phases{Phase::queuing, Phase::pending,   Phase::running,   Phase::succeeded,
+                              Phase::failed,  Phase::suspended, Phase::terminated};
 constexpr const char* k_host = "host"; ///< The owner's first key.
 constexpr const char* k_instances = "instances";
 

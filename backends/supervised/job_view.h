@@ -26,7 +26,7 @@ class JobViewer {
 };
 
 /// False of a job that has ended or is suspended: it has no process.
-constexpr bool needs_supervisor(Phase phase) { return !is_final(phase) && phase != Phase::queuing; }
+constexpr bool needs_supervisor(Phase phase) { return !is_final(phase) && !is_held_back(phase); }
 
 /// False of a job that runs where only its own machine can see and end it.
 inline bool is_within_reach(const JobOwner& owner) {

@@ -36,6 +36,7 @@ void add_launcher_env(EnvVars& env, const JobFolder& folder) {
     path = key == "PATH" ? value : path;
   }
   env.emplace_back("PATH", fmt::format("{}/{}:{}", folder.path(), k_tools, path));
+  env.emplace_back("PDSH_RCMD_TYPE", "ssh"); // The one beside it in PATH.
   if (geteuid() == 0) {
     env.emplace_back("OMPI_ALLOW_RUN_AS_ROOT", "1");
     env.emplace_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");

@@ -3,6 +3,7 @@
 #include "cli/output/job_text.h"
 #include "cli/output/time.h"
 #include "submit/fields/job_fields.h"
+#include "submit/options/duration.h"
 #include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
@@ -161,6 +162,28 @@ Json status_json(const JobStatus& job, Time now) {
   return json;
 }
 
+Json spec_json(const JobSpec& job) {
+  Json json;
+  for (const auto& field : job_fields()) {
+    if (!is_in_job_file(job, field)) {
+      continue;
+    }
+    std::visit([&](auto member) { json[field.key] = member(job); }, field.member);
+    if (field.duration) {
+      json[field.key] = format_duration(std::chrono::milliseconds(json[field.key].get<int>()));
+    }
+  }
+  return json;
+}
+
+Json record_json(const Record& record) {
+  Json json = Json::object();
+  for (const auto& [key, value] : record) {
+    json[key] = value;
+  }
+  return json;
+}
+
 std::string data_text(const Json& value, DataFormat format) {
   if (format == DataFormat::json) {
     return value.dump(k_json_indent, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -184,21 +207,46 @@ std::string job_data(const JobStatus& job, Time now, DataFormat format) {
   return data_text(status_json(job, now), format);
 }
 
-std::string spec_data(const JobSpec& job, DataFormat format) {
-  if (format == DataFormat::yaml) {
-    return write_job_yaml(job);
+std::string whole_jobs_data(const std::vector<WholeJob>& jobs, Time now, DataFormat format) {
+  Json list = Json::array();
+  for (const auto& job : jobs) {
+    list.push_back(status_json(job.status, now));
+    if (job.spec) {
+      list.back()["spec"] = spec_json(*job.spec);
+    }
   }
-  Json json;
-  for (const auto& field : job_fields()) {
-    if (!is_in_job_file(job, field)) {
-      continue;
-    }
-    std::visit([&](auto member) { json[field.key] = member(job); }, field.member);
-    if (field.duration) {
-      json[field.key] = fmt::format("{}ms", json[field.key].get<int>());
-    }
+  return data_text(jobs.size() == 1 ? list[0] : list, format);
+}
+
+std::string explanation_data(const JobStatus& job, const std::string& state, const std::string& why,
+                             const std::vector<std::string>& hints, DataFormat format) {
+  Json json = {{"apiVersion", k_api_version},
+               {"name", job.name},
+               {"namespace", job.namespace_name},
+               {"status", phase_name(job.phase)},
+               {"state", state},
+               {"why", why},
+               {"hints", hints}};
+  if (job.cause) {
+    json["cause"] = cause_json(*job.cause);
   }
   return data_text(json, format);
+}
+
+std::string record_data(const Record& record, DataFormat format) {
+  return data_text(record_json(record), format);
+}
+
+std::string records_data(const std::vector<Record>& records, DataFormat format) {
+  Json list = Json::array();
+  for (const auto& record : records) {
+    list.push_back(record_json(record));
+  }
+  return data_text(list, format);
+}
+
+std::string spec_data(const JobSpec& job, DataFormat format) {
+  return format == DataFormat::yaml ? write_job_yaml(job) : data_text(spec_json(job), format);
 }
 
 std::string usage_data(const std::vector<JobUsage>& jobs, DataFormat format) {

@@ -4,8 +4,10 @@
 
 #include "backends/backend.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrain {
@@ -16,6 +18,18 @@ enum class DataFormat { json, yaml };
 // job's spec as YAML, which keeps them.
 std::string jobs_data(const std::vector<JobSummary>& jobs, Time now, DataFormat format);
 std::string job_data(const JobStatus& job, Time now, DataFormat format);
+/// A job with what was submitted; where there are several, a list of them.
+struct WholeJob {
+  JobStatus status;
+  std::optional<JobSpec> spec; ///< Empty: the engine does not keep it.
+};
+std::string whole_jobs_data(const std::vector<WholeJob>& jobs, Time now, DataFormat format);
+std::string explanation_data(const JobStatus& job, const std::string& state, const std::string& why,
+                             const std::vector<std::string>& hints, DataFormat format);
+/// A list of maps, keys in their order: named data, profiles, templates.
+using Record = std::vector<std::pair<std::string, std::string>>;
+std::string record_data(const Record& record, DataFormat format);
+std::string records_data(const std::vector<Record>& records, DataFormat format);
 std::string spec_data(const JobSpec& job, DataFormat format);
 /// What the instances of one job use.
 struct JobUsage {

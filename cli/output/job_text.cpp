@@ -3,6 +3,7 @@
 #include "cli/output/table.h"
 #include "cli/output/time.h"
 #include "submit/errors.h"
+#include "submit/template/quote.h"
 
 #include <fmt/format.h>
 
@@ -22,6 +23,7 @@ Style phase_style(Phase phase) {
   switch (phase) {
   case Phase::queuing:
   case Phase::pending:
+  case Phase::suspended:
     return Style::yellow;
   case Phase::running:
     return Style::cyan;
@@ -29,6 +31,8 @@ Style phase_style(Phase phase) {
     return Style::green;
   case Phase::failed:
     return Style::red;
+  case Phase::terminated:
+    return Style::dim;
   }
   return Style::plain;
 }
@@ -45,6 +49,15 @@ std::string exit_text(const InstanceStatus& instance) {
     return signal_name(*instance.signal);
   }
   return instance.exit_code ? fmt::to_string(*instance.exit_code) : "";
+}
+
+/// What an ending most often comes from, in brackets; empty where it says so itself, or says
+/// little.
+std::string hint_of(const FailureCause& cause) {
+  constexpr int k_killed = 128 + SIGKILL;
+  const bool killed = cause.signal == SIGKILL || cause.exit_code == k_killed;
+  const bool told = cause.message.find("memory") != std::string::npos;
+  return killed && !told ? " (often: out of memory)" : "";
 }
 
 } // namespace
@@ -72,6 +85,10 @@ std::string instance_state(const InstanceStatus& instance) {
     return "Succeeded";
   case Phase::failed:
     return "Failed";
+  case Phase::suspended:
+    return "Suspended";
+  case Phase::terminated:
+    return "Terminated";
   }
   return "Unknown";
 }
@@ -83,7 +100,7 @@ std::string signal_name(int signal) {
 
 std::string cause_line(const FailureCause& cause) {
   if (!cause.message.empty()) {
-    return printable(cause.message);
+    return printable(cause.message) + hint_of(cause);
   }
   std::string line = printable(cause.instance);
   if (cause.rank >= 0) {
@@ -97,7 +114,7 @@ std::string cause_line(const FailureCause& cause) {
   } else if (cause.exit_code) {
     line += fmt::format(" exited with code {}", *cause.exit_code);
   }
-  return line;
+  return line + hint_of(cause);
 }
 
 void print_last_stderr(Stream& out, const FailureCause& cause, std::string_view indent) {
@@ -106,9 +123,22 @@ void print_last_stderr(Stream& out, const FailureCause& cause, std::string_view 
   }
 }
 
-void print_job(Stream& out, const JobStatus& job, Time now, bool wide) {
+std::string shell_words(const std::vector<std::string>& words) {
+  constexpr std::string_view k_plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                       "0123456789-_./=:@%+,";
+  std::string text;
+  for (const std::string& word : words) {
+    const bool plain = !word.empty() && word.find_first_not_of(k_plain) == std::string::npos;
+    text += (text.empty() ? "" : " ") + (plain ? word : printable(quote_sh(word)));
+  }
+  return text;
+}
+
+void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
+               const std::optional<JobSpec>& spec) {
   const auto field = [&](std::string_view label, const std::string& value) {
-    std::string line = fmt::format("{:<13}{}", fmt::format("{}:", label), value);
+    std::string line =
+        fmt::format("{:<13}{}", label.empty() ? "" : fmt::format("{}:", label), value);
     line.erase(line.find_last_not_of(' ') + 1);
     out.write(line + "\n");
   };
@@ -125,6 +155,15 @@ void print_job(Stream& out, const JobStatus& job, Time now, bool wide) {
   field("EndTime", local_time(job.ended));
   if (job.restarts > 0) {
     field("Restarts", fmt::to_string(job.restarts));
+  }
+  if (spec) {
+    field("Image", or_not_available(spec->image));
+    field("Command", spec->runs_bundled_trainer() ? "dtrain-trainer " + shell_words(spec->command)
+                                                  : shell_words(spec->command));
+    field("WorkingDir", or_not_available(spec->working_dir));
+    for (const std::string& variable : spec->env) {
+      field(&variable == spec->env.data() ? "Env" : "", printable(variable));
+    }
   }
 
   out.write("\nInstances:\n");
@@ -170,7 +209,7 @@ void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, Time now, bool
     headers.insert(headers.begin(), "NAMESPACE");
   }
   if (wide) {
-    headers.insert(headers.end(), {"PRIORITY", "CREATED"});
+    headers.insert(headers.end(), {"PRIORITY", "CREATED", "AGE"});
   }
   Table table(headers);
   for (const auto& job : jobs) {
@@ -189,6 +228,7 @@ void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, Time now, bool
     if (wide) {
       row.push_back({or_not_available(job.priority)});
       row.push_back({local_time(job.created)});
+      row.push_back({human_duration(now - job.created)});
     }
     table.add(std::move(row));
   }

@@ -4,6 +4,7 @@
 #include "backends/backend.h"
 #include "cli/output/stream.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,12 @@ std::string signal_name(int signal);
 std::string cause_line(const FailureCause& cause);
 
 /// What `get NAME` prints.
-void print_job(Stream& out, const JobStatus& job, Time now, bool wide);
+/// A command as a shell would take it, with quotes where they are needed.
+std::string shell_words(const std::vector<std::string>& words);
+
+/// `spec`: what was submitted, where it is to be shown and known.
+void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
+               const std::optional<JobSpec>& spec = std::nullopt);
 
 /// What `list` prints.
 void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, Time now, bool wide,

@@ -7,11 +7,23 @@
 namespace dtrain {
 
 void Redraw::draw(std::string_view picture) {
-  if (lines_ > 0 && lines_ < out_.terminal().height) {
+  if (lines_ > 0) {
     out_.write(fmt::format("\x1b[{}A\x1b[J", lines_));
   }
-  lines_ = std::count(picture.begin(), picture.end(), '\n');
-  out_.write(picture);
+  // The last line of the screen is the cursor's, the one above it says what is not shown.
+  const std::ptrdiff_t all = std::count(picture.begin(), picture.end(), '\n');
+  const std::ptrdiff_t room = std::max(out_.terminal().height - 1, 2);
+  lines_ = std::min(all, room);
+  if (all <= room) {
+    out_.write(picture);
+  } else {
+    std::size_t end = 0;
+    for (std::ptrdiff_t line = 0; line < room - 1; ++line) {
+      end = picture.find('\n', end) + 1;
+    }
+    out_.write(picture.substr(0, end));
+    out_.write(fmt::format("… and {} more lines\n", all - room + 1));
+  }
   out_.flush();
 }
 

@@ -1,4 +1,4 @@
-// A picture drawn over the one before it, where the screen holds it; else below it.
+// A picture drawn over the one before it; of one taller than the screen, as much as it holds.
 #pragma once
 
 #include "cli/output/stream.h"

@@ -76,17 +76,10 @@ void Steps::tell(const SubmitProgress& progress) {
   if (current_ != name) {
     current_ = name;
     begun_ = now_();
+    drawn_ = drawn_ && on_terminal_;
   }
   if (now_() - begun_ >= k_at_once) {
     draw(progress);
-  }
-}
-
-void Steps::finish() {
-  if (!held_.empty()) {
-    err_.write(held_);
-    err_.flush();
-    held_.clear();
   }
 }
 
@@ -95,7 +88,6 @@ void Steps::fail() {
     line(current_, "", false);
   }
   current_ = {};
-  held_.clear(); // One line says what went wrong.
 }
 
 void Steps::line(std::string_view name, std::string_view text, bool good) {
@@ -103,9 +95,10 @@ void Steps::line(std::string_view name, std::string_view text, bool good) {
     return;
   }
   if (!on_terminal_) {
-    held_ += fmt::format("{}: {}\n", name, printable(text));
-    if (drawn_) {
-      finish();
+    if (drawn_ || name == name_of(SubmitStep::upload) || name == name_of(SubmitStep::copy)) {
+      err_.write(fmt::format("{}: {}\n", name, printable(text)));
+      err_.flush();
+      drawn_ = false;
     }
     return;
   }
@@ -126,8 +119,7 @@ void Steps::draw(const SubmitProgress& progress) {
     return;
   }
   if (!on_terminal_) {
-    drawn_ = true; // It takes long: who waits wants to know what for.
-    finish();
+    drawn_ = true; // It takes long: who waited wants to know what for.
     return;
   }
   const auto width = static_cast<std::size_t>(err_.terminal().width);

@@ -1,6 +1,6 @@
 // The steps of a submission as they are done, on stderr: a list with ticks on a terminal, with a
-// bar where one takes long; elsewhere a plain line each, all together once the job is there, or as
-// they come once one takes long.
+// bar where one takes long; elsewhere a plain line for what was brought or took long, and nothing
+// for the rest.
 #pragma once
 
 #include "backends/backend.h"
@@ -25,9 +25,6 @@ class Steps {
 
   void tell(const SubmitProgress& progress);
 
-  /// The job is there: what has not been written is.
-  void finish();
-
   /// The step at hand came to nothing.
   void fail();
 
@@ -42,7 +39,6 @@ class Steps {
   Clock::time_point begun_;
   std::string_view current_; ///< The step at hand; empty: none.
   bool drawn_ = false;       ///< The last line is a step's that is not done.
-  std::string held_;         ///< Plain lines not yet written.
 };
 
 } // namespace dtrain

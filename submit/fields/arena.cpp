@@ -1,5 +1,6 @@
 #include "submit/fields/arena.h"
 
+#include "submit/errors.h"
 #include "submit/fields/job_fields.h"
 #include "submit/options/man_page.h"
 
@@ -8,40 +9,77 @@
 namespace dtrain {
 namespace {
 
-struct Refused {
+/// Taken, with a line that says why there is nothing to do.
+struct Idle {
   const char* flag;
   bool takes_value;
-  const char* reason;
+  const char* notice;
 };
 
-const std::vector<Refused>& refused_flags() {
-  static const std::vector<Refused> all = {
-      {"--arena-namespace", true, "there is no Arena in the cluster to find; leave it out"},
-      {"--gputopology", false, "GPUs are not placed by their links; leave it out"},
-      {"--helm-binary", false, "no Helm is called; leave it out"},
-      {"--job-restart-policy", true, "a gang is restarted as a whole: say --max-restarts=N"},
-      {"--loglevel", true, "errors and notices are all there is to see; leave it out"},
-      {"--max-wait-time", true, "nothing waits for nodes to come; say --starting-timeout=TIME"},
-      {"--model-name", true, "no models are registered; leave it out"},
-      {"--model-source", true, "no models are registered; leave it out"},
-      {"--pprof", false, "dtrain has no profile of itself to give; leave it out"},
-      {"--ps-affinity-constraint", true, "roles have no affinity; say --ps-selector=KEY=VALUE"},
-      {"--ps-affinity-policy", true, "roles have no affinity; say --ps-selector=KEY=VALUE"},
-      {"--spot-instance", false, "say --preemptible"},
-      {"--ssh-port", true, "a launcher reaches its workers at a port that dtrain chooses"},
-      {"--ssh-secret", true, "each job has a key made for it alone"},
-      {"--trace", false, "dtrain has no trace of itself to give; leave it out"},
-      {"--worker-affinity-constraint", true,
-       "roles have no affinity; say --worker-selector=KEY=VALUE"},
-      {"--worker-affinity-policy", true, "roles have no affinity; say --worker-selector=KEY=VALUE"},
-      {"--worker-restart-policy", true, "a gang is restarted as a whole: say --max-restarts=N"},
+const std::vector<Idle>& global_flags() {
+  static const std::vector<Idle> all = {
+      {"--arena-namespace", true, "not needed: there is no operator to find"},
+      {"--loglevel", true, "not needed: errors and notices are all that is logged"},
+      {"--pprof", false, "dtrain does not profile itself"},
+      {"--trace", false, "dtrain does not trace itself"},
   };
   return all;
 }
 
-/// What a flag asks for that is always so.
-constexpr const char* k_mounts_on_launcher = "--mounts-on-launcher";
-constexpr const char* k_always = "a launcher always has its workers' mounts";
+const std::vector<Idle>& idle_flags() {
+  static const std::vector<Idle> all = {
+      {"--autoscaler-cpu", true, "not used: Ray's cluster is as large as the job"},
+      {"--autoscaler-memory", true, "not used: Ray's cluster is as large as the job"},
+      {"--enable-autoscaling", false, "not used: Ray's cluster is as large as the job"},
+      {"--gputopology", false, "not used: GPUs are not placed by their links"},
+      {"--head-cpu", true, "not used: Ray's head runs beside the first worker"},
+      {"--head-gpu", true, "not used: Ray's head runs beside the first worker"},
+      {"--head-image", true, "not used: Ray's head runs beside the first worker"},
+      {"--head-memory", true, "not used: Ray's head runs beside the first worker"},
+      {"--head-service-type", true, "not used: Ray's head is reached by the job's own service"},
+      {"--helm-binary", false, "not needed: Helm is not called"},
+      {"--max-wait-time", true, "not used: --starting-timeout=TIME bounds the start"},
+      {"--model-name", true, "not used: models are not registered"},
+      {"--model-source", true, "not used: models are not registered"},
+      {"--mounts-on-launcher", false, "not needed: a launcher has its workers' mounts"},
+      {"--pre-stop-command", true, "not needed: Ray ends with the job"},
+      {"--ray-version", true, "not needed: Ray is the image's own"},
+      {"--shutdown-after-finished", false, "not needed: Ray ends with the job"},
+      {"--ssh-port", true, "not needed: dtrain chooses the port"},
+      {"--ssh-secret", true, "not needed: each job gets a key of its own"},
+  };
+  return all;
+}
+
+Option idle_option(const Idle& idle, ArenaFlags& flags) {
+  return {.flags = idle.flag,
+          .target = idle.takes_value ? OptionTarget(&flags.ignored) : &flags.ignored_switch,
+          .help = idle.notice,
+          .notice = idle.notice};
+}
+
+constexpr int k_arena_restarts = 6; ///< Of a job that is restarted and does not say how often.
+
+Option policy_option(const char* flag, std::string& target, const char* help,
+                     std::vector<std::string> choices) {
+  return {.flags = flag,
+          .target = &target,
+          .metavar = "POLICY",
+          .help = help,
+          .choices = std::move(choices),
+          .hidden = true};
+}
+
+/// The value of the last "KEY=VALUE" of `env` with that key.
+std::string variable(const std::vector<std::string>& env, std::string_view key) {
+  std::string value;
+  for (const std::string& entry : env) {
+    if (entry.starts_with(key) && entry.substr(key.size()).starts_with('=')) {
+      value = entry.substr(key.size() + 1);
+    }
+  }
+  return value;
+}
 
 /// "Backends: a, b."; empty for a flag that is no field of a job.
 std::string backends_line(const Option& option, const FieldBackends& backends) {
@@ -56,19 +94,94 @@ std::string backends_line(const Option& option, const FieldBackends& backends) {
 
 } // namespace
 
-std::vector<Option> arena_options() {
-  static std::string no_value;
-  static bool no_switch = false;
+std::vector<Option> arena_global_options(ArenaFlags& flags) {
   std::vector<Option> options;
-  for (const Refused& refused : refused_flags()) {
-    options.push_back({.flags = refused.flag,
-                       .target = refused.takes_value ? OptionTarget(&no_value) : &no_switch,
-                       .help = refused.reason,
-                       .refusal = refused.reason});
+  for (const Idle& idle : global_flags()) {
+    options.push_back(idle_option(idle, flags));
   }
-  options.push_back(
-      {.flags = k_mounts_on_launcher, .target = &no_switch, .help = k_always, .hidden = true});
   return options;
+}
+
+std::vector<Option> arena_options(ArenaFlags& flags) {
+  std::vector<Option> options = arena_global_options(flags);
+  for (const Idle& idle : idle_flags()) {
+    options.push_back(idle_option(idle, flags));
+  }
+  const std::vector<std::string> restarts = {"Always", "OnFailure", "ExitCode", "Never"};
+  const std::vector<std::string> affinity = {"none", "spread", "binpack"};
+  const std::vector<std::string> constraint = {"preferred", "required"};
+  const char* restarts_help =
+      "Never is --max-restarts=0; any other restarts the whole job, six times where "
+      "--job-backoff-limit says nothing else";
+  const char* affinity_help = "spread is --topology-spread=kubernetes.io/hostname, binpack is "
+                              "--binpack";
+  const char* constraint_help = "required is :required of --topology-spread";
+  const char* ps_help = "Parameter servers are not placed by affinity: anything but none is taken "
+                        "as a wish that is not met";
+  for (Option& option : std::vector<Option>{
+           policy_option("--job-restart-policy", flags.job_restart_policy, restarts_help, restarts),
+           policy_option("--worker-restart-policy", flags.worker_restart_policy, restarts_help,
+                         restarts),
+           policy_option("--worker-affinity-policy", flags.worker_affinity_policy, affinity_help,
+                         affinity),
+           policy_option("--worker-affinity-constraint", flags.worker_affinity_constraint,
+                         constraint_help, constraint),
+           policy_option("--ps-affinity-policy", flags.ps_affinity_policy, ps_help, affinity),
+           policy_option("--ps-affinity-constraint", flags.ps_affinity_constraint, ps_help,
+                         constraint)}) {
+    options.push_back(std::move(option));
+  }
+  return options;
+}
+
+std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job) {
+  std::vector<std::string> notices;
+  for (const auto& [flag, policy] :
+       {std::pair("--job-restart-policy", &flags.job_restart_policy),
+        std::pair("--worker-restart-policy", &flags.worker_restart_policy)}) {
+    if (*policy == "Never") {
+      job.max_restarts = 0;
+    } else if (!policy->empty()) {
+      job.max_restarts = job.max_restarts == 0 ? k_arena_restarts : job.max_restarts;
+      notices.push_back(fmt::format("{}={}: the whole job is restarted after a failure, up to {} "
+                                    "times (--max-restarts)",
+                                    flag, *policy, job.max_restarts));
+    }
+  }
+  const bool required = flags.worker_affinity_constraint == "required";
+  if (flags.worker_affinity_policy == "spread") {
+    job.topology_spread.push_back(std::string("kubernetes.io/hostname") +
+                                  (required ? ":required" : ""));
+  } else if (flags.worker_affinity_policy == "binpack") {
+    job.binpack = true;
+  }
+  if (!flags.ps_affinity_policy.empty() && flags.ps_affinity_policy != "none") {
+    if (flags.ps_affinity_constraint == "required") {
+      throw UsageError("--ps-affinity-constraint=required: parameter servers are not placed by "
+                       "affinity; name their nodes by --ps-selector=KEY=VALUE");
+    }
+    notices.emplace_back("--ps-affinity-policy: not used: --ps-selector=KEY=VALUE says where "
+                         "parameter servers go");
+  }
+  if (job.sync_mode == "git") {
+    const std::string branch = variable(job.env, "GIT_SYNC_BRANCH");
+    const std::size_t path = job.sync_source.rfind('/');
+    const bool has_ref =
+        job.sync_source.find('@', path == std::string::npos ? 0 : path) != std::string::npos;
+    if (!branch.empty() && !has_ref) {
+      job.sync_source += "@" + branch;
+    }
+    if (const std::string user = variable(job.env, "GIT_SYNC_USERNAME");
+        !user.empty() && job.sync_user.empty()) {
+      job.sync_user = user;
+    }
+    if (!variable(job.env, "GIT_SYNC_PASSWORD").empty()) {
+      notices.emplace_back(
+          "GIT_SYNC_PASSWORD: not used, for everyone can read a command line: give "
+          "the token by DTRAIN_GIT_TOKEN or --sync-token-file");
+    }
+  }
+  return notices;
 }
 
 const std::vector<std::string>& arena_flags() {
@@ -184,12 +297,16 @@ std::string man_arena(const ManContext& context, const CommandTable& table,
       ".Sh DESCRIPTION\n"
       "A line written for Arena v0.15 runs with\n.Ic dtrain\nin the place of\n.Ic arena ,\n"
       "the command as one string at its end included.\n"
-      "Each flag of its\n.Ic tfjob , pytorchjob , mpijob , horovodjob , etjob\nand\n"
-      ".Ic deepspeedjob\nmeans the same here, or is refused by name with the reason; none is "
-      "dropped in silence.\nA backend that cannot do what a flag asks for refuses it too.\n"
+      "Each flag of its\n.Ic tfjob , pytorchjob , mpijob , horovodjob , etjob , deepspeedjob\nand\n"
+      ".Ic rayjob\nmeans the same here, or is taken with one line that says why there is nothing "
+      "to "
+      "do.\nA backend that cannot do what a flag asks for refuses it.\n"
+      "Older spellings "
+      "(\n.Fl \\-workerImage ,\n.Fl \\-syncMode )\nare taken too, and the short types\n"
+      ".Ic tf , pytorch , mpi , horovod , et , deepspeed\nand\n.Ic ray .\n"
       "Defaults are Arena's, a tfjob's success policy among them: the chief, or worker 0 where "
       "there "
-      "is none, decides.\nThey differ in two: a job is started anew only where\n"
+      "is none, decides.\nThey differ in two: a job is restarted only if\n"
       ".Fl \\-max\\-restarts\nsays so, and an image is pulled as the cluster's own rules say.\n"
       ".Sh FLAGS\n.Bl -tag -width Ds\n",
       context.date, context.version);
@@ -199,8 +316,8 @@ std::string man_arena(const ManContext& context, const CommandTable& table,
       continue;
     }
     out += fmt::format(".It Fl {}\n", man_text(flag.substr(1)));
-    if (!option->refusal.empty()) {
-      out += fmt::format("Refused: {}.\n", man_text(option->refusal));
+    if (!option->notice.empty()) {
+      out += fmt::format("Taken, {}.\n", man_text(option->notice));
       continue;
     }
     if (option->long_flag() != flag) {

@@ -1,7 +1,9 @@
-// Arena's flags that submit has none of its own for: refused by name with the reason, or taken
-// because what they ask for is always so. The rest of Arena's flags are fields of job_fields.h.
+// Arena's flags that submit has none of its own for: turned into what we have for them, or taken
+// with one line that says why nothing is to do. The rest of Arena's flags are fields of
+// job_fields.h.
 #pragma once
 
+#include "submit/job_spec.h"
 #include "submit/options/man_page.h"
 #include "submit/options/option_table.h"
 
@@ -11,10 +13,30 @@
 
 namespace dtrain {
 
-/// Options for `dtrain submit`, hidden from its help.
-std::vector<Option> arena_options();
+/// What a line of Arena's said that is no field of a job.
+struct ArenaFlags {
+  std::string job_restart_policy;
+  std::string worker_restart_policy;
+  std::string worker_affinity_policy;
+  std::string worker_affinity_constraint;
+  std::string ps_affinity_policy;
+  std::string ps_affinity_constraint;
+  std::string ignored; ///< What flags that have nothing to do were given.
+  bool ignored_switch = false;
+};
 
-/// The flags of Arena v0.15.5's six job types, "-a --annotation" as "--annotation".
+/// Options for `dtrain submit`, hidden from its help.
+std::vector<Option> arena_options(ArenaFlags& flags);
+
+/// Those that all of Arena's commands have, which change nothing here.
+std::vector<Option> arena_global_options(ArenaFlags& flags);
+
+/// Sets in `job` what `flags` ask for, and what Arena reads from the job's variables
+/// (GIT_SYNC_BRANCH). Returns a line for each choice. Throws UsageError for what no job can have.
+std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job);
+
+/// The flags of Arena v0.15.5's job types, without Spark's and Volcano's, "-a --annotation" as
+/// "--annotation".
 const std::vector<std::string>& arena_flags();
 
 /// The names of the backends that take the field of this key: "a, b".

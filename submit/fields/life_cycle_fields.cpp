@@ -13,16 +13,17 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--running-timeout",
        .member = member(&JobSpec::running_timeout_ms),
        .metavar = "TIME",
-       .help = "End the job after this long (default: never)",
+       .help = "Fail the job if it runs longer than this (default: never)",
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = INT32_MAX,
-       .duration = true},
+       .duration = true,
+       .aliases = {"--active-deadline-seconds"}},
       {.key = "startingTimeout",
        .flags = "--starting-timeout",
        .member = member(&JobSpec::starting_timeout_ms),
        .metavar = "TIME",
-       .help = "Fail the job where not all of it has started after this long (default: never)",
+       .help = "Fail the job if not all of it has started after this long (default: never)",
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = INT32_MAX,
@@ -31,7 +32,7 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--ttl-after-finished",
        .member = member(&JobSpec::ttl_after_finished_ms),
        .metavar = "TIME",
-       .help = "Delete the job so long after its end (default: never)",
+       .help = "Delete the job this long after it ends (default: never)",
        .group = k_life_cycle_group,
        .minimum = -1,
        .maximum = INT32_MAX,
@@ -47,7 +48,7 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--clean-task-policy",
        .member = member(&JobSpec::clean_task_policy),
        .metavar = "POLICY",
-       .help = "What is ended once the workers have succeeded: what is Running, All, or None "
+       .help = "What to stop once the workers have succeeded: Running, All or None "
                "(default: Running)",
        .group = k_life_cycle_group,
        .choices = {"Running", "All", "None"}},
@@ -55,10 +56,10 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--min-workers",
        .member = member(&JobSpec::min_workers),
        .metavar = "N",
-       .help = "Fewest workers that the job goes on with: on this machine a worker that fails is "
-               "started "
-               "anew, within --max-restarts, and beyond them the others go on without it; the "
-               "bundled trainer goes on from memory; and the fewest that 'dtrain scale' may leave",
+       .help = "Fewest workers the job can go on with, and that 'dtrain scale' may leave: "
+               "on this machine a worker that fails is restarted by itself, within "
+               "--max-restarts; after that the others go on without it, and the bundled "
+               "trainer goes on from memory",
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = k_max_workers},
@@ -66,7 +67,7 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--max-workers",
        .member = member(&JobSpec::max_workers),
        .metavar = "N",
-       .help = "Most workers that 'dtrain scale' may make",
+       .help = "Most workers that 'dtrain scale' may set",
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = k_max_workers},
@@ -74,7 +75,7 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "-l,--label",
        .member = member(&JobSpec::labels),
        .metavar = "KEY=VALUE",
-       .help = "Label of the job, for --selector of list and delete; may be repeated",
+       .help = "Label of the job, for --selector; may be repeated",
        .group = k_life_cycle_group},
       {.key = "annotations",
        .flags = "-a,--annotation",

@@ -30,68 +30,67 @@ std::vector<JobField> placement_fields() {
        .flags = "--api",
        .member = member(&JobSpec::api),
        .metavar = "API",
-       .help =
-           "What the job is made of: Kubernetes' own Jobs (job, the default), a JobSet, which "
-           "starts all ranks anew when one has failed (jobset), or Kubeflow Trainer's TrainJob, "
-           "which makes such a JobSet (trainjob)",
+       .help = "What the job is made of: Kubernetes' own Jobs (job, the default), a JobSet, "
+               "which restarts all ranks after a failure (jobset), or Kubeflow Trainer's "
+               "TrainJob, which makes such a JobSet (trainjob)",
        .group = k_placement_group,
        .choices = {"job", "jobset", "trainjob"}},
       {.key = "gpuType",
        .flags = "--gpu-type",
        .member = member(&JobSpec::gpu_type),
        .metavar = "MODEL",
-       .help = "Model that the GPUs must be of",
+       .help = "GPU model the nodes must have",
        .group = k_placement_group},
       {.key = "devices",
        .flags = "--device",
        .member = member(&JobSpec::devices),
        .metavar = "RESOURCE=N",
-       .help = "Other devices of each worker (amd.com/gpu=1); may be repeated",
+       .help = "Other devices per worker (amd.com/gpu=1); may be repeated",
        .group = k_placement_group},
       {.key = "nodeList",
        .flags = "--node-list",
        .member = member(&JobSpec::node_list),
        .metavar = "NODE",
-       .help = "Node that may be used, or several with commas between them; may be repeated",
+       .help = "Nodes that may be used, separated by commas; may be repeated",
        .group = k_placement_group,
        .env = "DTRAIN_HOSTS"},
       {.key = "topologySpread",
        .flags = "--topology-spread",
        .member = member(&JobSpec::topology_spread),
        .metavar = "KEY[:required]",
-       .help = "Spread the workers evenly over the nodes' values of this label "
-               "(topology.kubernetes.io/zone, kubernetes.io/hostname); with ':required' a worker "
-               "waits rather than make it uneven; may be repeated",
+       .help = "Spread the workers evenly over the values of this node label "
+               "(topology.kubernetes.io/zone, kubernetes.io/hostname); with ':required' a "
+               "worker waits rather than make it uneven; may be repeated",
        .group = k_placement_group},
       {.key = "binpack",
        .flags = "--binpack",
        .member = member(&JobSpec::binpack),
        .metavar = "",
-       .help = "Put the workers on as few nodes as can be",
+       .help = "Put the workers on as few nodes as possible",
        .group = k_placement_group},
       {.key = "gang",
        .flags = "--gang",
        .member = member(&JobSpec::gang),
        .metavar = "",
-       .help = "Start all instances or none: in a cluster, by Volcano, or by coscheduling with "
+       .help = "Start all instances or none: with Volcano, or with coscheduling by "
                "--scheduler=NAME",
        .group = k_placement_group}, // This machine never does otherwise.
       {.key = "rdma",
        .flags = "--rdma",
        .member = member(&JobSpec::rdma),
        .metavar = "",
-       .help = "Give the ranks the node's InfiniBand or RoCE devices, which processes of this "
-               "machine have anyway: in a cluster, rdma/hca (another name: --device=NAME=1) and "
-               "the capability IPC_LOCK",
+       .help = "Give the ranks the node's InfiniBand or RoCE devices: on Kubernetes "
+               "rdma/hca (another name: --device=NAME=1) and the capability IPC_LOCK; on "
+               "this machine they have them anyway",
        .group = k_placement_group},
       {.key = "preemptible",
        .flags = "--preemptible",
        .member = member(&JobSpec::preemptible),
        .metavar = "",
-       .help =
-           "Its ranks may be ended to make room for a job of higher priority (--priority), which "
-           "counts as no failure",
-       .group = k_placement_group},
+       .help = "The job may be stopped to make room for one of higher priority "
+               "(--priority), which does not count as a failure",
+       .group = k_placement_group,
+       .aliases = {"--spot-instance"}},
       sharing_field("hostIPC", "--host-ipc", "--hostIPC", &JobSpec::host_ipc,
                     "Share the node's shared memory and semaphores"),
       sharing_field("hostNetwork", "--host-network", "--hostNetwork", &JobSpec::host_network,

@@ -65,7 +65,7 @@ class Offer {
   Completions result() && {
     const auto& all = result_.candidates;
     result_.no_space = !all.empty() && std::all_of(all.begin(), all.end(), [](const Candidate& c) {
-      return c.word.ends_with('=');
+      return c.word.ends_with('=') || c.word.ends_with(':');
     });
     return std::move(result_);
   }
@@ -108,12 +108,18 @@ const CommandTable* find_command(const std::vector<CommandTable>& commands, cons
 }
 
 /// The next word of every command that begins with the words before the last.
-void offer_commands(const std::vector<CommandTable>& commands, const Strings& words, Offer& offer) {
+void offer_commands(const std::vector<CommandTable>& commands, const Strings& words,
+                    const std::vector<Candidate>& groups, Offer& offer) {
   const std::size_t depth = words.size() - 1;
   for (const CommandTable& command : commands) {
     const Strings name = split_words(command.name);
     if (name.size() > depth && std::equal(words.begin(), words.end() - 1, name.begin())) {
-      offer.add(name[depth], name.size() == depth + 1 ? command.summary : "");
+      const auto group = std::find_if(groups.begin(), groups.end(),
+                                      [&](const Candidate& each) { return each.word == name[0]; });
+      const bool whole = name.size() == depth + 1;
+      offer.add(name[depth], whole                   ? command.summary
+                             : group == groups.end() ? ""
+                                                     : group->description);
     }
   }
   if (depth == 0) {
@@ -194,7 +200,7 @@ void offer_positional(const CommandTable& command, const Used& used, const Strin
 } // namespace
 
 Completions complete(const std::vector<CommandTable>& commands, const Strings& words,
-                     const NameSource& names) {
+                     const NameSource& names, const std::vector<Candidate>& groups) {
   if (words.empty()) {
     return {};
   }
@@ -202,7 +208,7 @@ Completions complete(const std::vector<CommandTable>& commands, const Strings& w
   std::size_t length = 0;
   const CommandTable* command = find_command(commands, words, length);
   if (command == nullptr) {
-    offer_commands(commands, words, offer);
+    offer_commands(commands, words, groups, offer);
     return std::move(offer).result();
   }
   const Strings args(words.begin() + static_cast<std::ptrdiff_t>(length), words.end() - 1);
@@ -227,7 +233,7 @@ Completions complete(const std::vector<CommandTable>& commands, const Strings& w
   } else {
     // Sub-commands, where the command's words also begin longer ones.
     if (args.empty()) {
-      offer_commands(commands, words, offer);
+      offer_commands(commands, words, groups, offer);
     }
     offer_positional(*command, used, args, offer);
   }

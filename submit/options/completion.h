@@ -32,8 +32,10 @@ using NameSource = std::function<std::vector<Candidate>(const Option& option,
 
 /// What may stand in place of the last of `words` (those after the program's name; the last is
 /// being typed, perhaps empty).
+/// `groups`: the first words of commands of two, and what they are about.
 Completions complete(const std::vector<CommandTable>& commands,
-                     const std::vector<std::string>& words, const NameSource& names);
+                     const std::vector<std::string>& words, const NameSource& names,
+                     const std::vector<Candidate>& groups = {});
 
 /// Prints for the script: a line of directives ("files directories nospace"), then a line a
 /// candidate, "WORD<tab>DESCRIPTION".

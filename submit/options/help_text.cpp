@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 
 namespace dtrain {
@@ -75,6 +76,16 @@ std::string right_column(const Option& option) {
   return help;
 }
 
+constexpr const char* k_all_groups = "all";
+
+/// "code" of "Code, data and secrets".
+std::string group_word(const std::string& name) {
+  std::string word = name.substr(0, name.find_first_of(" ,"));
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word;
+}
+
 using Row = std::pair<std::string, std::string>;
 
 void append_rows(std::string& out, const std::vector<Row>& rows, std::size_t left,
@@ -112,7 +123,8 @@ std::string usage_line(std::string_view program, const CommandTable& command) {
 
 } // namespace
 
-std::string help_text(std::string_view program, const CommandTable& command, int width) {
+std::string help_text(std::string_view program, const CommandTable& command, int width,
+                      const std::string& group) {
   const std::size_t columns =
       std::clamp(static_cast<std::size_t>(std::max(width, 0)), k_narrowest, k_widest);
   std::string out = usage_line(program, command) + "\n";
@@ -125,17 +137,37 @@ std::string help_text(std::string_view program, const CommandTable& command, int
   std::vector<std::pair<std::string, std::vector<Row>>> groups;
   const auto group_of = [&](const std::string& name) -> std::vector<Row>& {
     const auto found = std::find_if(groups.begin(), groups.end(),
-                                    [&](const auto& group) { return group.first == name; });
+                                    [&](const auto& each) { return each.first == name; });
     return found != groups.end() ? found->second
                                  : groups.emplace_back(name, std::vector<Row>()).second;
   };
+  const bool brief = group.empty() && !command.common.empty();
+  std::vector<std::string> others; // Names of groups, as --help=GROUP takes them.
   for (const Option& option : command.options) {
-    if (option.is_shown()) {
-      group_of(option.positional ? "Arguments" : option.group)
-          .emplace_back(left_column(option), right_column(option));
+    if (!option.is_shown()) {
+      continue;
+    }
+    const std::string name = option.positional ? "Arguments" : option.group;
+    const std::string word = group_word(name);
+    if (!option.positional && std::find(others.begin(), others.end(), word) == others.end()) {
+      others.push_back(word);
+    }
+    const bool common = std::find(command.common.begin(), command.common.end(),
+                                  option.long_flag()) != command.common.end();
+    if (brief ? option.positional || common
+              : group.empty() || group == k_all_groups || group == word) {
+      group_of(name).emplace_back(left_column(option), right_column(option));
     }
   }
-  group_of("Options").emplace_back("-h, --help", "Print this help");
+  if (!group.empty() && groups.empty()) {
+    throw UsageError(fmt::format("--help={}: must be one of {}, {}", printable(group),
+                                 fmt::join(others, ", "), k_all_groups));
+  }
+  group_of("Options").emplace_back(
+      "-h, --help", brief ? fmt::format("Print this help; more flags: --help=GROUP with one of {}; "
+                                        "--help={} prints them all",
+                                        fmt::join(others, ", "), k_all_groups)
+                          : "Print this help");
 
   std::size_t left = 0;
   for (const auto& [name, rows] : groups) {

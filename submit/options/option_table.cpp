@@ -129,10 +129,12 @@ Assignment prepare(const Option& option, const Given& given) {
           return [target, value = parse_number<Value>(option, given)] { *target = value; };
         } else {
           check_choice(option, given);
+          const std::string value =
+              option.read == nullptr ? given.value : option.read(option.long_flag(), given.value);
           if constexpr (std::is_same_v<Value, Strings>) {
-            return [target, value = given.value] { target->push_back(value); };
+            return [target, value] { target->push_back(value); };
           } else {
-            return [target, value = given.value] { *target = value; };
+            return [target, value] { *target = value; };
           }
         }
       },
@@ -162,14 +164,37 @@ struct RawArguments {
   bool help = false;
 };
 
-/// "--dry-run" as "--dry-run=client".
-std::string with_implied_value(const CommandTable& command, const std::string& arg) {
-  for (const Option& option : command.options) {
-    if (!option.implied.empty() && arg == option.long_flag()) {
-      return arg + "=" + option.implied;
+/// "--workerImage" as "--worker-image"; text without a capital after a small letter stays.
+std::string in_lower_case(std::string_view flag) {
+  const auto is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  std::string out;
+  for (std::size_t i = 0; i < flag.size(); ++i) {
+    if (is_upper(flag[i]) && i > 0 && is_lower(flag[i - 1])) {
+      out += '-';
     }
+    out += is_upper(flag[i]) ? static_cast<char>(flag[i] - 'A' + 'a') : flag[i];
   }
-  return arg;
+  return out;
+}
+
+/// The flag as the table has it: "--dry-run" as "--dry-run=client", "--workerImage=x" as
+/// "--worker-image=x" where the table has no flag of that spelling.
+std::string as_known(const CommandTable& command, const std::string& arg) {
+  if (!arg.starts_with("--")) {
+    return arg;
+  }
+  const std::size_t equals = std::min(arg.find('='), arg.size());
+  const std::string flag = arg.substr(0, equals);
+  const Option* option = command.find(flag);
+  if (option == nullptr) {
+    return arg;
+  }
+  const std::string known = in_lower_case(flag);
+  const bool respelled = option->long_flag() == known && flag != known;
+  const std::string implied =
+      equals == arg.size() && !option->implied.empty() ? "=" + option->implied : arg.substr(equals);
+  return (respelled ? known : flag) + implied;
 }
 
 RawArguments split_arguments(const CommandTable& command, const Strings& args) {
@@ -196,9 +221,8 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
     }
   }
   Strings reversed; // as CLI11 takes them
-  std::transform(
-      args.rbegin(), args.rend(), std::back_inserter(reversed),
-      [&](const std::string& arg) { return mark_empty_value(with_implied_value(command, arg)); });
+  std::transform(args.rbegin(), args.rend(), std::back_inserter(reversed),
+                 [&](const std::string& arg) { return mark_empty_value(as_known(command, arg)); });
   try {
     app.parse(reversed);
   } catch (const CLI::ArgumentMismatch&) {
@@ -236,13 +260,13 @@ void require_known_flags(const CommandTable& command, const Strings& others) {
   }
   const std::string flag = unknown->substr(0, unknown->find('='));
   const std::string hint = did_you_mean(flag, known);
-  if (hint.empty() && command.takes_command && unknown != others.begin()) {
-    throw UsageError(fmt::format("unknown flag {}: the command and its own flags go after --, as "
-                                 "in -- COMMAND {}",
+  if (hint.empty() && command.takes_command) {
+    throw UsageError(fmt::format("unknown flag {}: see --help; flags of the command that is run go "
+                                 "after --, as in -- {}",
                                  printable(flag), printable(*unknown)));
   }
-  throw UsageError(fmt::format("unknown flag {}{}", printable(flag),
-                               hint.empty() ? ": --help lists those there are" : hint));
+  throw UsageError(
+      fmt::format("unknown flag {}{}", printable(flag), hint.empty() ? ": see --help" : hint));
 }
 
 /// Hands the words that are no flags to the positionals, in order.
@@ -280,12 +304,17 @@ Strings Option::flag_list() const {
 }
 
 const Option* CommandTable::find(const std::string& flag) const {
-  const auto found = std::find_if(options.begin(), options.end(), [&](const Option& option) {
-    const Strings flags = option.flag_list();
-    return std::find(flags.begin(), flags.end(), flag) != flags.end() ||
-           std::find(option.aliases.begin(), option.aliases.end(), flag) != option.aliases.end();
-  });
-  return found == options.end() ? nullptr : &*found;
+  const auto search = [&](const std::string& wanted) -> const Option* {
+    const auto found = std::find_if(options.begin(), options.end(), [&](const Option& option) {
+      const Strings flags = option.flag_list();
+      return std::find(flags.begin(), flags.end(), wanted) != flags.end() ||
+             std::find(option.aliases.begin(), option.aliases.end(), wanted) !=
+                 option.aliases.end();
+    });
+    return found == options.end() ? nullptr : &*found;
+  };
+  const Option* exact = search(flag);
+  return exact != nullptr || !flag.starts_with("--") ? exact : search(in_lower_case(flag));
 }
 
 std::string Option::long_flag() const {
@@ -299,6 +328,9 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
   RawArguments raw = split_arguments(command, Strings(args.begin(), separator));
   if (raw.help) {
     return false;
+  }
+  if (command.check_words != nullptr) {
+    command.check_words(raw.others);
   }
   require_known_flags(command, raw.others);
   if (separator != args.end() && !command.takes_command) {
@@ -320,8 +352,9 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
       what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
       throw UsageError(fmt::format("{} is missing: {}", option.long_flag(), what));
     }
-    if (!raw.values[i].empty() && !option.refusal.empty()) {
-      throw UsageError(fmt::format("{}: {}", option.long_flag(), option.refusal));
+    if (!raw.values[i].empty() && !option.notice.empty() && command.notices != nullptr &&
+        pass != ParsePass::environment) {
+      command.notices->push_back(fmt::format("{}: {}", option.long_flag(), option.notice));
     }
     for (const std::string& value : raw.values[i]) {
       if (pass != ParsePass::environment) {

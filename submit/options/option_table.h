@@ -24,7 +24,12 @@ enum class Complete {
   profile,
   engine, ///< What the option's engine says.
   command_name,
-  job_type
+  job_type,
+  job_status,
+  data_name,
+  data_mount, ///< A name of data and the colon behind it.
+  code_name,
+  setting_value ///< Of the setting named before it.
 };
 
 /// Where a parsed value goes. A bool is a switch; a vector collects repeated uses.
@@ -47,10 +52,12 @@ struct Option {
   std::string implied = {}; ///< The value of the bare flag; others are given with = alone.
   bool duration = false;    ///< An int in milliseconds, given as "10s", "500ms" or seconds.
   std::vector<std::string> aliases = {}; ///< Accepted, but neither shown nor offered.
-  std::string refusal = {}; ///< Known, and refused with this reason; neither shown nor offered.
-  bool hidden = false;      ///< Accepted, but neither shown nor offered.
+  bool hidden = false;                   ///< Accepted, but neither shown nor offered.
+  std::string notice = {};               ///< Accepted, and said to do nothing, with this reason.
+  /// Checks a value and gives what is kept of it; throws UsageError. May be null.
+  std::string (*read)(std::string_view flag, const std::string& value) = nullptr;
 
-  bool is_shown() const { return refusal.empty() && !hidden; }
+  bool is_shown() const { return notice.empty() && !hidden; }
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }
   /// The flag means something without a value.
@@ -69,10 +76,17 @@ struct CommandTable {
   std::string description = {};           ///< Paragraphs, for --help and the man page.
   std::vector<std::string> examples = {}; ///< "# comment" and command lines.
   std::vector<Option> options = {};
+  /// What --help shows of many options; the rest by group. Empty: all.
+  std::vector<std::string> common = {};
   bool takes_command = false; ///< `-- CMD…` is kept, byte-exact, in `rest`.
   std::vector<std::string>* rest = nullptr;
+  std::vector<std::string>* notices = nullptr; ///< Gets those of the flags given. May be null.
+  /// Told the words that are no flags of the table's, unknown flags among them, before those are
+  /// refused: a command that knows better what was meant throws UsageError. May be null.
+  void (*check_words)(const std::vector<std::string>& words) = nullptr;
 
-  /// The option that the flag, "--retry", is one of or an alias of; nullptr: none.
+  /// The option that the flag, "--retry", is one of or an alias of; nullptr: none. A flag in camel
+  /// case, "--workerImage", is the one in lower case, "--worker-image".
   const Option* find(const std::string& flag) const;
 };
 
@@ -88,8 +102,11 @@ enum class ParsePass { all, environment, flags };
 bool parse_options(const CommandTable& command, const std::vector<std::string>& args,
                    ParsePass pass = ParsePass::all);
 
-/// --help's text, for a terminal `width` columns wide.
-std::string help_text(std::string_view program, const CommandTable& command, int width);
+/// --help's text, for a terminal `width` columns wide. `group`: of --help=GROUP, the first word of
+/// a group's name in small letters; "all"; or empty, for the common options where there are such.
+/// Throws UsageError where there is no such group.
+std::string help_text(std::string_view program, const CommandTable& command, int width,
+                      const std::string& group = "");
 
 /// The candidate of `known` nearest to `word`, where it is near enough to be a slip: one edit
 /// (a letter added, dropped, changed or swapped with its neighbour) for every three letters, or

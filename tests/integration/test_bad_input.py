@@ -42,7 +42,6 @@ USAGE = {
     "a variable of 1 MB": (job_file(f"command: ['true']\nenv: ['BIG={'x' * (1 << 20)}']\n"),
                            ["--env=BIG", "131071"]),
     "a secret that is not there": (["submit", "--secret=nobody", "--", "true"], ["nobody"]),
-    "data that has no name": (["submit", "--data=nobody:/x", "--", "true"], ["nobody"]),
     "a queue where none is": (["submit", "--queue=q", "--", "true"], ["--queue", "no queues"]),
     "a mistyped flag": (["submit", "--wrokers=2", "--", "true"], ["--wrokers", "--workers"]),
     "an unknown flag": (["submit", "--zzz", "--", "true"], ["--zzz"]),
@@ -65,7 +64,6 @@ USAGE = {
     "a label of bad bytes": (["submit", "-l", b"a=\xff", "--", "true"], ["--label=a=\\xff", "UTF-8"]),
     "a working folder that is not there": (
         ["submit", "--working-dir=/no/such", "--", "true"], ["/no/such"]),
-    "a profile that is not there": (["list", "--profile=nobody"], ["nobody"]),
     "a job file that is not there": (["submit", "-f", "/no/such.yaml"], ["/no/such.yaml"]),
     "a job file that is a folder": (["submit", "-f", "/"], ["/"]),
     "no job's name": (["logs"], ["NAME"]),

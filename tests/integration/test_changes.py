@@ -28,10 +28,12 @@ def test_a_suspended_job_holds_nothing_and_runs_again_with_its_environment(home)
     assert home.dtrain("suspend", "pause").out == "job/pause suspended\n"
     assert home.processes() == []
     job = home.get("pause")
-    assert (job["status"], job["reason"]) == ("QUEUING", "suspended")
+    assert (job["status"], job["reason"]) == ("SUSPENDED", "suspended")
     assert phases(home, "pause") == ["Pending", "Pending"]
     assert requested(home) == 0
-    assert home.dtrain("suspend", "pause").out == "job/pause suspended\n"  # as it is
+    again = home.dtrain("suspend", "pause")
+    assert (again.out, again.err) == ("", "job/pause is suspended already\n")
+    assert "dtrain resume pause" in home.dtrain("explain", "pause").out
     taken = home.submit("other", *SLEEP, flags=["--gpus=1"], env=GPUS)
     home.dtrain("resume", "pause", env={"COLOUR": "blue", **GPUS})
     home.running("pause")
@@ -40,7 +42,7 @@ def test_a_suspended_job_holds_nothing_and_runs_again_with_its_environment(home)
     assert (after["uuid"], after["restarts"]) == (before["uuid"], 0)
     lines = lambda: home.lines("pause", "-i", "worker-1")
     until(lambda: lines() == ["run with red"] * 2, "the log goes on, with the environment")
-    home.dtrain("resume", "pause", env=GPUS)  # as it is
+    assert "already" in home.dtrain("resume", "pause", env=GPUS).err
     home.dtrain("delete", "pause", "other")
     home.wait_for_no_processes()
 
@@ -76,7 +78,7 @@ def test_ranks_have_the_grace_period_to_save_what_they_have(home):
                 flags=["--grace-period=200ms"])
     until(lambda: home.lines("deaf") == ["up"], "it runs")
     home.dtrain("suspend", "deaf")
-    assert home.get("deaf")["status"] == "QUEUING"
+    assert home.get("deaf")["status"] == "SUSPENDED"
     assert home.processes() == []
 
 
@@ -114,6 +116,7 @@ def test_scale_adds_workers_beside_those_that_run_and_takes_the_last_away(home):
     assert hosts.read_text() == "localhost slots=1\n"
     home.dtrain("suspend", "grow")
     home.dtrain("scale", "grow", "--workers=4", env=GPUS)
+    assert len(phases(home, "grow")) == home.get("grow")["requestGPUs"] == 4
     home.dtrain("resume", "grow", env=GPUS)
     until(lambda: phases(home, "grow") == ["Running"] * 4, "four run")
     result = home.dtrain("scale", "grow", "--workers=5", expect=EXIT_USAGE)
@@ -168,6 +171,10 @@ def test_what_has_ended_or_is_not_elastic_cannot_be_changed(home):
     home.dtrain("suspend", "nobody", expect=EXIT_NOT_FOUND)
     home.submit("rigid", *SLEEP)
     home.running("rigid")
+    result = home.dtrain("suspend", "over", "nobody", "rigid", expect=EXIT_NOT_FOUND)
+    assert result.out == "job/rigid suspended\n" and result.err.count("\n") == 2
+    home.dtrain("resume", "rigid")
+    home.running("rigid")
     result = home.dtrain("scale", "rigid", "--workers=2", expect=EXIT_USAGE)
     assert "not elastic" in result.err and result.err.count("\n") == 1
     assert phases(home, "rigid") == ["Running"]
@@ -182,7 +189,7 @@ def test_a_job_whose_data_is_gone_stays_suspended(home):
     (home.folder / "data").rmdir()
     result = home.dtrain("resume", "keep", expect=EXIT_USAGE)
     assert "is not there" in result.err and result.err.count("\n") == 1
-    assert home.get("keep")["status"] == "QUEUING"
+    assert home.get("keep")["status"] == "SUSPENDED"
 
 
 def test_whoever_comes_first_resumes_a_job_once(home):

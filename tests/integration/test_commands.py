@@ -134,9 +134,9 @@ def test_logs_tail_since_and_timestamps(home):
     until(lambda: home.lines("some", *one, "--since=1s") == [], "a second has passed")
 
 
-def test_wait_times_out_with_exit_1_and_leaves_the_job(home):
+def test_wait_times_out_with_exit_124_and_leaves_the_job(home):
     home.submit("slow", "sleep", "600")
-    result = home.dtrain("wait", "slow", "--timeout=1s", expect=1)
+    result = home.dtrain("wait", "slow", "--timeout=1s", expect=124)
     assert result.err.count("\n") == 1
     assert home.status("slow") in ("PENDING", "RUNNING")
     home.dtrain("delete", "slow")
@@ -169,7 +169,7 @@ def test_delete_takes_several_and_reports_each(home):
     for name in ("one", "two"):
         home.submit(name, "true")
         home.dtrain("wait", name)
-    result = home.dtrain("delete", "one", "nobody", "two")
+    result = home.dtrain("delete", "one", "nobody", "two", expect=EXIT_NOT_FOUND)
     assert result.out == "job/one deleted\njob/two deleted\n" and "'nobody'" in result.err
     assert home.dtrain("list", "-o", "name").out == ""
 
@@ -266,3 +266,45 @@ def test_list_sees_a_job_at_once_after_submit(home):
     assert "seen" in home.dtrain("list", "-o", "name").out
     until(lambda: home.status("seen") == "RUNNING", "it runs")
     home.dtrain("delete", "seen")
+
+
+def test_the_whole_job_is_told_to_programs_and_its_command_to_people(home):
+    home.submit("told", "sh", "-c", "exit 0", flags=["--env=A=b c", "--max-restarts=2"])
+    home.dtrain("wait", "told")
+    spec = yaml.safe_load(home.dtrain("get", "told", "-o", "yaml").out)["spec"]
+    assert (spec["command"], spec["env"], spec["maxRestarts"], spec["workingDir"]) == (
+        ["sh", "-c", "exit 0"], ["A=b c"], 2, str(home.folder))
+    wide = home.dtrain("get", "told", "-o", "wide").out
+    assert "\nCommand:     sh -c 'exit 0'\n" in wide and "\nEnv:         A=b c\n" in wide
+
+
+def test_exec_takes_kubectls_flags_and_one_instance(home):
+    home.submit("on", "sleep", "600", flags=["--workers=2"])
+    home.running("on")
+    for flags in (["-it"], ["-ti"], ["-t"], ["--stdin", "--tty"]):
+        assert home.dtrain("exec", *flags, "on", "--", "echo", "-it").out == "-it\n"
+    result = home.dtrain("exec", "on", "-i", "worker-0", "-i", "worker-1", "--", "true",
+                         expect=EXIT_USAGE)
+    assert "twice" in result.err
+    home.dtrain("delete", "on")
+
+
+def test_several_jobs_logs_are_followed_to_the_last_ones_end(home):
+    home.submit("a", "sh", "-c", "echo first; sleep 0.3; echo last")
+    home.submit("b", "echo", "only")
+    lines = home.dtrain("logs", "-f", "a", "b").out.splitlines()
+    assert sorted(lines) == ["a/worker-0 | first", "a/worker-0 | last", "b/worker-0 | only"]
+
+
+def test_logs_of_two_instances_leave_the_others_out(home):
+    home.submit("three", "sh", "-c", "echo $RANK", flags=["--workers=3"])
+    home.dtrain("wait", "three")
+    assert sorted(home.lines("three", "-i", "worker-0", "-i", "worker-2")) == [
+        "worker-0 | 0", "worker-2 | 2"]
+
+
+def test_names_that_are_not_there_exit_with_3(home):
+    for words in (["submit", "--data=nosuch:/d", "--", "true"], ["submit", "--code=nosuch"],
+                  ["submit", "--profile=nosuch", "--", "true"], ["list", "--profile=nosuch"],
+                  ["delete", "nosuch"], ["config", "use", "nosuch"]):
+        home.dtrain(*words, expect=EXIT_NOT_FOUND)

@@ -1,5 +1,6 @@
 """Job types and roles: what starts, who is told what, and whose end is the job's."""
 import json
+import os
 import re
 
 import pytest
@@ -134,3 +135,39 @@ def test_roles_that_cannot_be_are_refused(home, words, named):
     result = home.dtrain("submit", *words, expect=EXIT_USAGE)
     assert result.err.count("\n") == 1 and all(word in result.err for word in named), result
     assert not home.state.exists()
+
+
+def states(home, name):
+    return [(each["status"], each.get("exitCode")) for each in home.get(name)["instances"]]
+
+
+@pytest.mark.parametrize("script", [
+    "[ $RANK = 0 ] && sleep 0.3; exit $RANK", "[ $RANK = 1 ] && sleep 0.3; exit $RANK",
+    "exit $RANK"], ids=["worker first", "chief first", "at once"])
+def test_the_chiefs_success_is_a_tfjobs_whenever_another_worker_fails(home, script):
+    home.dtrain("submit", "tfjob", "--name=t", "--workers=2", "--grace-period=10s", "--", "sh", "-c",
+                script)
+    assert home.wait_for_end("t", expect=0)["status"] == "SUCCEEDED"
+    assert states(home, "t") == [("Succeeded", 0), ("Failed", 1)]
+
+
+def test_a_tfjob_whose_chief_does_not_succeed_soon_fails_by_the_worker_that_failed(home):
+    home.dtrain("submit", "tfjob", "--name=t", "--workers=2", "--", "sh", "-c",
+                "[ $RANK = 1 ] && exit 3; exec sleep 600")
+    job = home.wait_for_end("t", expect=EXIT_JOB_FAILED)
+    assert job["cause"]["instance"] == "worker-1"
+    assert [each["status"] for each in job["instances"]] == ["Terminated", "Failed"]
+
+
+def test_those_that_dtrain_ended_are_terminated_and_not_failed(home):
+    home.submit("g", "sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 600", flags=["--workers=3"])
+    job = home.wait_for_end("g", expect=EXIT_JOB_FAILED)
+    assert [each["status"] for each in job["instances"]] == ["Terminated", "Failed", "Terminated"]
+
+
+def test_a_launchers_pdsh_takes_the_ssh_beside_it(home):
+    home.script("pdsh", 'exec "$PDSH_RCMD_TYPE" "$2" "$3"')  # As pdsh -w HOST COMMAND does.
+    home.dtrain("submit", "mpijob", "--name=p", "--workers=2", "--", "pdsh", "-w", "localhost",
+                "echo ran", env={"PATH": f"{home.folder}:{os.environ['PATH']}"})
+    home.dtrain("wait", "p")
+    assert home.lines("p", "-i", "launcher-0") == ["ran"]

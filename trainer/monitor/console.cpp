@@ -59,20 +59,22 @@ void Console::choices(const std::vector<std::pair<std::string, std::string>>& ch
   }
 }
 
-void Console::line(const LogLine& line, double epochs) {
+std::string step_text(const LogLine& line, double epochs) {
   std::string text = fmt::format(
-      "step {:>6}  epoch {:>5.2f}/{:g}  loss {:.4f}  accuracy {:5.2f} %  {:>9} samples/s  "
-      "input-bound {:.1f} %",
-      line.step, line.epoch, epochs, line.loss, 100 * line.accuracy,
-      with_commas(line.samples_per_second), 100 * line.input_bound);
-  if (line.waiting > 0) {
-    text += fmt::format("  waiting {:.1f} %", 100 * line.waiting);
+      "step {:>5}  epoch {:.2f}/{:g}  loss {:.4f}  accuracy {:.1f}%  {:>7} samples/s", line.step,
+      line.epoch, epochs, line.loss, 100 * line.accuracy, with_commas(line.samples_per_second));
+  // The largest loss of time, where there is one.
+  constexpr double k_much_input = 0.1;
+  constexpr double k_much_waiting = 0.2;
+  if (line.input_bound >= k_much_input && line.input_bound >= line.waiting) {
+    text += fmt::format("  input {:.0f}%", 100 * line.input_bound);
+  } else if (line.waiting >= k_much_waiting) {
+    text += fmt::format("  waiting {:.0f}%", 100 * line.waiting);
   }
-  if (line.overlap) {
-    text += fmt::format("  overlap {:.0f} %", 100 * *line.overlap);
-  }
-  say(text);
+  return text;
 }
+
+void Console::line(const LogLine& line, double epochs) { say(step_text(line, epochs)); }
 
 void Console::progress(std::int64_t step, std::int64_t steps) {
   if (!bar_ || now() - drawn_at_ < k_redraw_seconds) {

@@ -11,6 +11,11 @@
 
 namespace trainer {
 
+/// One line of progress, 89 columns at most where numbers are of usual size, so that a job's logs
+/// with their prefixes stay below 100. Time that is lost (to input, to waiting for other ranks) is
+/// named where it is much; all of it is in --csv and TensorBoard.
+std::string step_text(const LogLine& line, double epochs);
+
 class Console {
  public:
   /// `quiet`: another rank does the printing.

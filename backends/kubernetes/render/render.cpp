@@ -91,11 +91,10 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
 } // namespace
 
 Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
-  if (!job.clean_task_policy.empty() && job.clean_task_policy != "Running") {
-    throw UsageError(fmt::format(
-        "--clean-task-policy={}: on Kubernetes what runs is ended with the Job, and what has ended "
-        "stays with its log until the Job goes (--ttl-after-finished): leave it out",
-        job.clean_task_policy));
+  if (job.clean_task_policy == "None") {
+    throw UsageError(
+        "--clean-task-policy=None: on Kubernetes what runs is ended with the Job: leave "
+        "it out");
   }
   const std::vector<RoleGroup> groups = role_groups(job);
   for (const RoleGroup& group : groups) {
@@ -111,6 +110,10 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   plan.job = job;
   plan.templates = templates;
   plan.secret_env = secrets.env;
+  if (job.clean_task_policy == "All") {
+    plan.notices.emplace_back("--clean-task-policy=All: what has ended stays, with its log, until "
+                              "the Job goes (--ttl-after-finished)");
+  }
   auto add = [&](const char* name, const json& data) {
     plan.documents.push_back({name, render_document(templates, name, data)});
   };

@@ -7,6 +7,7 @@
 #include "backends/kubernetes/render/volumes.h"
 #include "backends/support/code/code.h"
 #include "submit/bucket.h"
+#include "submit/start_command.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
 #include "submit/text/base64.h"
@@ -31,7 +32,7 @@ const std::set<std::string, std::less<>> k_own_variables = {
     "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN", "DTRAIN_RESTART_COUNT"};
 
 std::vector<std::string> program_of(const JobSpec& job) {
-  std::vector<std::string> program = job.command;
+  std::vector<std::string> program = start_command(job);
   if (job.runs_bundled_trainer()) {
     program.insert(program.begin(), k_trainer_program);
   }

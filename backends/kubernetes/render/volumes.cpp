@@ -72,8 +72,17 @@ std::string code_folder(const JobSpec& job) {
 }
 
 std::string start_folder(const JobSpec& job) {
-  if (job.sync_mode.empty() || job.working_dir.starts_with('/')) {
+  if (job.working_dir.starts_with('/')) {
     return job.working_dir;
+  }
+  if (job.sync_mode.empty()) {
+    if (!job.working_dir.empty()) {
+      throw UsageError(
+          fmt::format("--working-dir={}: in a container it counts from /; of code that "
+                      "is brought (--sync-mode, --code) it may be a folder",
+                      printable(job.working_dir)));
+    }
+    return "";
   }
   return job.working_dir.empty() ? code_folder(job) : code_folder(job) + "/" + job.working_dir;
 }
@@ -131,6 +140,10 @@ void add_volumes(const JobSpec& job, json& data) {
   }
   for (const std::string& text : job.data_dirs) {
     const MountText mount = parse_mount("--data-dir", text);
+    if (!mount.source.starts_with('/')) {
+      throw UsageError(
+          fmt::format("--data-dir={}: a folder of the node counts from /", printable(text)));
+    }
     add("host_paths", mount, {{"host_path", mount.source}});
   }
   for (std::size_t i = 0; i < job.config_files.size(); ++i) {

@@ -79,6 +79,10 @@ std::string wait_of(const json& workload) {
 
 } // namespace
 
+bool is_in_queue(const json& root) {
+  return !label(root, k_queue_label).empty() || !annotation(root, k_queue_annotation).empty();
+}
+
 std::string queue_of(const JobObjects& objects) {
   const json& root = objects.set.is_null() ? objects.job : objects.set;
   const std::string queue = label(root, k_queue_label);
@@ -123,13 +127,13 @@ void read_queue(ApiClient& api, JobObjects& objects) {
 std::string why_suspended(const JobObjects& objects) {
   const std::string queue = queue_of(objects);
   if (queue.empty()) {
-    return "suspended";
+    return k_suspended;
   }
   const json& workload = waiting_one(objects);
   if (is_inactive(workload)) {
     const json& evicted = condition(workload, "Evicted");
     const bool by_kueue = text_at(evicted, "reason").starts_with("DeactivatedDueTo");
-    return by_kueue ? "suspended by Kueue: " + text_at(evicted, "message") : "suspended";
+    return by_kueue ? "suspended by Kueue: " + text_at(evicted, "message") : k_suspended;
   }
   const std::string wait = wait_of(workload);
   return fmt::format("waiting for its turn in the queue {}{}{}{}", queue,

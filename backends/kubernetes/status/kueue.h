@@ -16,6 +16,12 @@ namespace dtrain::kubernetes {
 
 inline constexpr const char* k_kueue_group = "kueue.x-k8s.io";
 
+/// The reason of a job that waits for `dtrain resume`.
+inline constexpr const char* k_suspended = "suspended";
+
+/// Of a Job or JobSet by itself.
+bool is_in_queue(const nlohmann::json& root);
+
 /// The queue's name; empty: none.
 std::string queue_of(const JobObjects& objects);
 

@@ -3,6 +3,7 @@
 #include "backends/kubernetes/connect/tensorboard.h"
 #include "backends/kubernetes/objects/jobset.h"
 #include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/status/kueue.h"
 #include "backends/kubernetes/status/reasons.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <tuple>
 #include <utility>
 
@@ -19,7 +21,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int k_signal_exit_base = 128; // A shell's and a container runtime's way to say "by signal".
+constexpr int k_signal_exit_base =
+    128; // A shell's and a container runtime's way to say "by signal".
 constexpr int k_last_signal = 64;
 
 /// Decided, but Pods are still being ended.
@@ -154,6 +157,11 @@ void read_exit(const json& pod, std::optional<int>& exit_code, std::optional<int
   }
 }
 
+/// By its Job, for the others' sake.
+bool was_ended(const json& pod, const InstanceStatus& instance) {
+  return member(pod, "metadata").contains("deletionTimestamp") || instance.signal == SIGTERM;
+}
+
 InstanceStatus instance_status(const json& pod) {
   InstanceStatus instance;
   instance.name = instance_of(pod);
@@ -270,6 +278,9 @@ JobSummary summarize(const json& job, const json& lead, const JobList& unranked)
     }
   }
   summary.phase = phase_of(job, lead, unranked);
+  if (summary.phase == Phase::queuing && !is_in_queue(job)) {
+    summary.phase = Phase::suspended;
+  }
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));
   summary.ended = parse_time(text_at(decides, "status/completionTime"));
@@ -400,7 +411,7 @@ const json* failed_pod(const JobObjects& objects) {
 
 bool wants_events(const JobObjects& objects) {
   const Phase phase = phase_of(objects.job, objects.lead, pointers(objects.unranked));
-  if (is_final(phase) || phase == Phase::queuing || any_of(jobs_of(objects), is_ending)) {
+  if (is_final(phase) || is_held_back(phase) || any_of(jobs_of(objects), is_ending)) {
     return false;
   }
   for (const json* pod : latest_pods(objects)) {
@@ -426,17 +437,20 @@ JobStatus status_of(const JobObjects& objects) {
     const auto [owner, place] = owner_of(objects, index);
     if (pod != nullptr) {
       instance = instance_status(*pod);
+      if (instance.phase == Phase::failed && was_ended(*pod, instance)) {
+        instance.phase = Phase::terminated;
+      }
       status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
       instance.name = instance_of(*owner, place);
       instance.phase = is_final(status.phase) ? status.phase
-                       : ending               ? Phase::failed
+                       : ending               ? Phase::terminated
                                               : Phase::pending;
       instance.gpus = gpus_of(member(*owner, "spec/template/spec"));
     }
     instance.is_chief = index == 0;
-    if (status.phase == Phase::succeeded) {
-      instance.phase = Phase::succeeded; // Also what the Job ended after those that decide.
+    if (status.phase == Phase::succeeded && !is_final(instance.phase)) {
+      instance.phase = Phase::terminated; // What the Job ends after those that decide.
     }
     all_up = all_up && instance.phase != Phase::pending;
     status.gpus_allocated += instance.phase == Phase::running ? instance.gpus : 0;
@@ -456,6 +470,9 @@ JobStatus status_of(const JobObjects& objects) {
     status.reason = cause_text(*status.cause);
   } else if (status.phase != Phase::succeeded) {
     status.reason = why_pending(objects);
+  }
+  if (is_held_back(status.phase)) { // In a queue it is the Workload that says whether it may run.
+    status.phase = status.reason == k_suspended ? Phase::suspended : Phase::queuing;
   }
   return status;
 }

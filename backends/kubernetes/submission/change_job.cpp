@@ -97,28 +97,36 @@ void change_group(ApiClient& api, const json& group) {
 
 } // namespace
 
-void set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
-  const JobObjects objects = living_job(api, ref);
+bool set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
+  JobObjects objects = living_job(api, ref);
+  if (wants_queue(objects)) {
+    read_queue(api, objects);
+  }
+  const Phase phase = status_of(objects).phase;
+  if (suspended ? phase == Phase::suspended : !is_held_back(phase)) {
+    return false;
+  }
   if (!queue_of(objects).empty()) {
     set_active(api, objects, !suspended);
-    return;
+    return true;
   }
   if (is_of_trainjob(objects.set)) { // Whose controller would undo a change of the JobSet's.
     api.must(api.merge(trainjob_path(ref), {{"spec", {{"suspend", suspended}}}}));
-    return;
+    return true;
   }
   if (!objects.set.is_null()) {
     json change =
         identity_of(objects.set, fmt::format("{}/{}", k_jobset_group, k_jobset_version), "JobSet");
     change["spec"] = {{"suspend", suspended}};
     api.must(api.apply(jobset_path(ref), change, k_suspend_manager));
-    return;
+    return true;
   }
   for (const json* job : jobs_of(objects)) {
     json change = identity_of(*job, "batch/v1", "Job");
     change["spec"] = {{"suspend", suspended}};
     api.must(api.apply(changed_path(*job), change, k_suspend_manager));
   }
+  return true;
 }
 
 void end_jobs(ApiClient& api, const JobList& jobs) {

@@ -11,8 +11,8 @@
 namespace dtrain::kubernetes {
 
 /// The Job controller deletes the Pods of a suspended Job and makes new ones when it is resumed.
-/// Throws NotFound, and UsageError where the job has ended.
-void set_suspended(ApiClient& api, const JobRef& ref, bool suspended);
+/// False where it is so already. Throws NotFound, and UsageError where the job has ended.
+bool set_suspended(ApiClient& api, const JobRef& ref, bool suspended);
 
 /// Ends the Pods of these Jobs, as well as we may.
 void end_jobs(ApiClient& api, const JobList& jobs);

@@ -54,7 +54,7 @@ std::vector<std::string> read_env_file(const std::string& flag, const std::strin
     // The value is nobody's to see, so the message does not show it.
     if (equals == std::string::npos || !is_key(key)) {
       throw UsageError(
-          fmt::format("{}={}: line {} is no KEY=VALUE", flag, printable(path), number));
+          fmt::format("{}={}: line {} is not KEY=VALUE", flag, printable(path), number));
     }
     auto value = line.substr(equals + 1);
     const bool quoted =
@@ -79,7 +79,7 @@ bool has_secret(const std::string& name) {
 
 std::vector<std::string> read_secret(const std::string& name) {
   if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
-    throw UsageError(fmt::format("--secret={}: is no name of a secret", printable(name)));
+    throw UsageError(fmt::format("--secret={}: not a valid name for a secret", printable(name)));
   }
   const auto path = (config_folder() / "secrets" / name).string();
   struct stat info {};

@@ -32,7 +32,7 @@ std::string read_text(const fs::path& path) {
   }
   const auto size = static_cast<std::size_t>(info.st_size);
   if (!S_ISREG(info.st_mode) || size > k_largest) {
-    throw UsageError(fmt::format("template {}: is no file of at most {} KiB",
+    throw UsageError(fmt::format("template {}: is not a file of at most {} KiB",
                                  printable(path.string()), k_largest / 1024));
   }
   std::string text(size, '\0');

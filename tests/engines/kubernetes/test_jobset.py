@@ -70,7 +70,7 @@ def test_a_set_is_suspended_and_resumed_and_not_scaled(sets, cluster):
     sets.running("stop", 60)
     sets.dtrain("suspend", "stop")
     until(lambda: "pod/" not in objects_of(cluster, "stop"), "its Pods are gone", 60)
-    assert (sets.get("stop")["status"], sets.get("stop")["reason"]) == ("QUEUING", "suspended")
+    assert (sets.get("stop")["status"], sets.get("stop")["reason"]) == ("SUSPENDED", "suspended")
     sets.dtrain("resume", "stop")
     sets.running("stop", 60)
     result = sets.dtrain("scale", "stop", "--workers=3", expect=EXIT_USAGE)

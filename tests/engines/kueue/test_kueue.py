@@ -144,7 +144,7 @@ def test_a_job_in_a_queue_is_suspended_and_resumed(queues, cluster, name, flags)
     submitted(queues, name, *flags)
     queues.running(name, 60)
     queues.dtrain("suspend", name)
-    until(lambda: queues.get(name)["status"] == "QUEUING", "it has stopped", 30)
+    until(lambda: queues.get(name)["status"] == "SUSPENDED", "it has stopped", 30)
     until(lambda: not cluster.kubectl("get", "pod", "-o", "name", "-l", f"dtrain/job={name}"),
           "its Pods are gone", 60)
     assert queues.get(name)["reason"] == "suspended"
@@ -165,7 +165,7 @@ def test_a_job_that_is_suspended_while_it_waits_is_not_run_in_its_turn(queues):
     queues.dtrain("delete", "before")
     submitted(queues, "after", command=["true"])
     queues.wait_for_end("after", 0)
-    assert (queues.get("held")["status"], queues.get("held")["reason"]) == ("QUEUING", "suspended")
+    assert (queues.get("held")["status"], queues.get("held")["reason"]) == ("SUSPENDED", "suspended")
 
 
 @pytest.mark.parametrize("api", ["jobset", "trainjob"])

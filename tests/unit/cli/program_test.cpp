@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/output/redraw.h"
 #include "tests/unit/cli/fake_backend.h"
 
 #include <doctest/doctest.h>
@@ -55,6 +56,9 @@ TEST_CASE("a control character in a word cannot break the error's line") {
 TEST_CASE("every command explains itself within 80 columns") {
   for (const auto& entry : commands()) {
     CAPTURE(entry.name);
+    if (entry.name == "submit") {
+      CHECK(Session().run({"submit", "--help=all"}).status == 0);
+    }
     Session session;
     std::vector<std::string> words = {"help"};
     const std::string name(entry.name);
@@ -83,6 +87,9 @@ TEST_CASE("help without a command lists every command") {
   CHECK(session.out == Session().run({"help"}).out);
   CHECK(session.out == Session().run({"--help"}).out);
   for (const auto& entry : commands()) {
+    if (entry.group.empty()) {
+      continue;
+    }
     const std::string name(entry.name);
     CHECK(has(session.out, "\n  " + name.substr(0, name.find(' ')) + " "));
   }
@@ -169,6 +176,7 @@ TEST_CASE("list shows the newest first, and namespaces when asked") {
         "NAMESPACE  NAME  STATUS     TRAINER    DURATION  GPU(Requested)  GPU(Allocated)  NODE\n"
         "team-a     new   RUNNING    DTRAINJOB  10m       2               0               host\n"
         "default    old   SUCCEEDED  DTRAINJOB  10m       2               N/A             host\n");
+  CHECK(has(session.run({"list", "-o", "wide"}).out, "CREATED              AGE\n"));
   CHECK(session.run({"list", "-o", "name"}).out == "job/old\n");
   CHECK(session.run({"get"}).out == session.run({"list"}).out);
 }
@@ -182,17 +190,140 @@ TEST_CASE("an empty list says so on stderr, and is an empty array in JSON") {
   CHECK(session.run({"list", "-o", "json"}).out == "[]\n");
 }
 
-TEST_CASE("delete goes on after a name that is not there, which is said and no error") {
+TEST_CASE("delete goes on after a name that is not there, and exits with 3") {
   Session session;
   session.engine.jobs = {job("a", Phase::running), job("b", Phase::running)};
   session.run({"delete", "a", "nope", "b"});
   CHECK(session.out == "job/a deleted\njob/b deleted\n");
   CHECK(has(session.err, "no job 'nope'"));
-  CHECK(session.status == 0);
+  CHECK(session.status == 3);
   CHECK(session.engine.jobs.empty());
-  CHECK(session.run({"delete", "a"}).status == 0);
-  CHECK(has(session.err, "nothing to delete"));
-  CHECK(session.run({"delete", "a", "--ignore-not-found"}).err.empty());
+  CHECK(session.run({"delete", "a"}).status == 3);
+  CHECK(session.run({"delete", "a", "--ignore-not-found"}).status == 0);
+  CHECK(has(session.err, "no job 'a'"));
+}
+
+TEST_CASE("what -o name prints is taken wherever a job's name is") {
+  Session session;
+  session.engine.jobs = {job("a", Phase::running), job("b", Phase::running)};
+  CHECK(session.run({"get", "job/a", "-o", "name"}).out == "job/a\n");
+  CHECK(session.run({"logs", "tfjob/a"}).status == 0);
+  CHECK(session.run({"delete", "job/a", "jobs/b"}).out == "job/a deleted\njob/b deleted\n");
+  CHECK(session.run({"get", "pod/a"}).status == 2);
+  CHECK(has(session.err, "must be a job's name, or job/NAME"));
+}
+
+TEST_CASE("an empty name is refused, and lists nothing") {
+  for (const char* command : {"get", "logs", "delete", "wait", "explain", "suspend"}) {
+    Session session;
+    session.engine.jobs = {job("a", Phase::running)};
+    CHECK(session.run({command, ""}).status == 2);
+    CHECK(has(session.err, "the job's name is empty"));
+    CHECK(session.out.empty());
+  }
+  CHECK(has(Session().run({"submit", ""}).err, "the job's type is empty"));
+}
+
+TEST_CASE("get and logs take several jobs, by name or by label") {
+  Session session;
+  session.engine.jobs = {job("a", Phase::running), job("b", Phase::running)};
+  session.engine.jobs[1].labels = {"team=x"};
+  session.engine.lines = {{k_now, "worker-0", false, true, "hello"}};
+  const std::string both = session.run({"get", "a", "b"}).out;
+  CHECK(has(both, "Name:        a\n"));
+  CHECK(has(both, "\n\nName:        b\n"));
+  CHECK(has(session.run({"get", "a", "b", "-o", "json"}).out, "[\n"));
+  CHECK(session.run({"get", "-l", "team=x", "-o", "name"}).out == "job/b\n");
+  CHECK(session.run({"logs", "a", "b"}).out == "a/worker-0 | hello\nb/worker-0 | hello\n");
+  CHECK(session.run({"get", "nope", "a"}).status == 3);
+  CHECK(has(session.out, "Name:        a\n"));
+  CHECK(session.run({"get", "-l", "team=x", "a"}).status == 2);
+  CHECK(session.run({"get", "a", "b", "-w"}).status == 2);
+  CHECK(session.run({"logs"}).status == 2);
+}
+
+TEST_CASE("a selector or label that no label can meet is refused") {
+  CHECK(Session().run({"list", "-l", "bad label=x"}).status == 2);
+  CHECK(Session().run({"submit", "-l", "bad label=x", "--dry-run"}).status == 2);
+  CHECK(Session().run({"submit", "-l", "example.org/team=-x", "--dry-run"}).status == 2);
+  CHECK(Session().run({"submit", "-l", "example.org/team=x_1.2", "--dry-run"}).status == 0);
+  CHECK(Session().run({"list", "-n", "Team A"}).status == 2);
+}
+
+TEST_CASE("wait --for=running ends once all instances run, and as the job where it fails before") {
+  Session session;
+  session.engine.jobs = {job("a", Phase::pending), job("b", Phase::pending)};
+  JobStatus half = job("a", Phase::running);
+  half.instances[1].phase = Phase::pending;
+  session.engine.changes = {job("a", Phase::pending), half, job("a", Phase::running),
+                            failed_job("b")};
+  CHECK(session.run({"wait", "a", "--for=running"}).out == "job/a is running\n");
+  CHECK(session.status == 0);
+  CHECK(session.run({"wait", "b", "--for=running"}).status == 100);
+}
+
+TEST_CASE("a rank that was killed is told to be short of memory, unless the engine says why") {
+  Session session;
+  JobStatus status = failed_job("mnist");
+  status.cause->exit_code = 137;
+  session.engine.jobs = {status};
+  CHECK(has(session.run({"get", "mnist"}).out, "code 137 (often: out of memory)\n"));
+  session.engine.jobs[0].cause->message = "out of memory: the limit was exceeded";
+  CHECK(has(session.run({"get", "mnist"}).out, "exceeded\n"));
+}
+
+TEST_CASE("a suspended job says so, and how it goes on") {
+  Session session;
+  session.engine.jobs = {job("a", Phase::suspended)};
+  session.engine.jobs[0].reason = "suspended";
+  CHECK(session.run({"explain", "a"}).out ==
+        "job/a is suspended\n  start it again: dtrain resume a\n");
+  CHECK(has(session.run({"list", "--status=suspended"}).out, "a     SUSPENDED"));
+  CHECK(has(session.run({"explain", "a", "-o", "json"}).out, "\"status\": \"SUSPENDED\""));
+}
+
+TEST_CASE("a list taller than the screen shows its newest end") {
+  Stream out;
+  Terminal terminal;
+  terminal.is_terminal = true;
+  terminal.height = 4;
+  out.set_terminal(terminal);
+  Redraw redraw(out);
+  redraw.draw("1\n2\n3\n4\n5\n");
+  CHECK(out.text() == "1\n2\n… and 3 more lines\n");
+  redraw.draw("a\nb\n");
+  CHECK(has(out.text(), "\x1b[3A\x1b[Ja\nb\n"));
+}
+
+TEST_CASE("names of data, code, settings and templates are printed for programs too") {
+  Session session;
+  CHECK(session.run({"data", "list", "-o", "json"}).out == "[]\n");
+  session.run({"data", "add", "set", "--path=/d", "--read-only"});
+  CHECK(session.run({"data", "list", "-o", "yaml"}).out ==
+        "- name: set\n  path: /d\n  read-only: \"true\"\n");
+  CHECK(has(session.run({"data", "get", "set", "-o", "json"}).out, "\"path\": \"/d\""));
+  session.run({"code", "add", "c", "--git=https://example.org/c.git"});
+  CHECK(has(session.run({"code", "list", "-o", "json"}).out, "\"git\": \"https://example.org"));
+  session.run({"config", "set", "namespace", "mine"});
+  CHECK(has(session.run({"config", "list", "-o", "yaml"}).out, "namespace: mine"));
+  CHECK(has(session.run({"config", "view", "-o", "yaml"}).out, "value: mine"));
+  CHECK(has(session.run({"template", "list", "-o", "json"}).out, "\"name\": \"local/job.yaml\""));
+}
+
+TEST_CASE("a command that stands without -- is told from a job type, before its flags are") {
+  const auto error = [](const std::vector<std::string>& words) {
+    Session session;
+    session.run(words);
+    CHECK(session.status == 2);
+    return session.err;
+  };
+  CHECK(has(error({"submit", "torchrun", "--nproc_per_node=2", "x.py"}),
+            "dtrain submit -- torchrun --nproc_per_node=2 x.py"));
+  CHECK(has(error({"submit", "python", "train.py"}), "dtrain submit -- python train.py"));
+  CHECK(has(error({"submit", "--epochs=3"}), "as in -- --epochs=3"));
+  CHECK(has(error({"submit", "pytorchjbo"}), "did you mean pytorchjob?"));
+  CHECK(has(error({"submit", "sparkjob", "--image=x"}), "spark-submit"));
+  CHECK(has(error({"submit", "--nproc-per-node=2", "--dry-run"}), "not for a job without a type"));
 }
 
 TEST_CASE("delete needs names or --all, and not both") {
@@ -246,7 +377,12 @@ TEST_CASE("logs hands its flags to the backend") {
   CHECK(session.engine.last_query.tail == 5);
   CHECK(session.engine.last_query.since == k_now - 600 * k_second);
   CHECK(session.run({"logs", "mnist", "--since=yesterday"}).status == 2);
-  CHECK(has(session.run({"logs", "mnist", "--prev"}).err, "has not been restarted"));
+  for (const char* flag : {"-p", "--previous", "--prev"}) {
+    CHECK(has(session.run({"logs", "mnist", flag}).err, "has not been restarted"));
+  }
+  session.run({"logs", "mnist", "--since-time=2023-11-14T22:13:20Z", "-t5"});
+  CHECK(session.engine.last_query.since == k_now - 600 * k_second);
+  CHECK(session.engine.last_query.tail == 5);
 }
 
 TEST_CASE("logs of an instance that is not there suggests one that is") {
@@ -278,6 +414,43 @@ TEST_CASE("Tab offers the jobs of the namespace that the line names") {
   CHECK(session.run({"__complete", "bash", "logs", "-n", "team-a", ""}).out == "\nother\t\n");
   CHECK(has(session.run({"__complete", "bash", "logs", "a", "-i", ""}).out, "worker-1\t"));
   CHECK(has(session.run({"__complete", "bash", "sub"}).out, "submit\t"));
+}
+
+TEST_CASE("Tab offers commands to help, states, data, code, and what a setting may be") {
+  Session session;
+  session.run({"data", "add", "set", "--path=/d"});
+  session.run({"code", "add", "mine", "--path=/c"});
+  const auto offered = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"__complete", "bash"});
+    return session.run(words).out;
+  };
+  CHECK(has(offered({"help", "sub"}), "submit\tRun "));
+  CHECK(offered({"help", "data", "cop"}) == "\ncopy\tCopy a bucket into a folder\n");
+  CHECK(has(offered({"list", "--status=s"}), "--status=suspended\t"));
+  CHECK(offered({"submit", "-d", ""}) == "nospace\nset:\t\n");
+  CHECK(offered({"submit", "--code="}) == "\n--code=mine\t\n");
+  CHECK(offered({"data", "delete", ""}) == "\nset\t\n");
+  CHECK(has(offered({"config", "set", "backend", ""}), "kubernetes\t"));
+  CHECK(has(offered({"con"}), "config\tProfiles: "));
+  CHECK_FALSE(has(offered({"scale"}), "scaleout"));
+}
+
+TEST_CASE("submit's help is the flags that most jobs need, and the rest by group") {
+  const std::string brief = Session().run({"submit", "--help"}).out;
+  CHECK(has(brief, "--workers=N"));
+  CHECK_FALSE(has(brief, "--ps-cpu"));
+  CHECK(std::count(brief.begin(), brief.end(), '\n') < 100);
+  CHECK(has(brief, "--help=GROUP"));
+  const std::string roles = Session().run({"submit", "--help=roles"}).out;
+  CHECK(has(roles, "--ps-cpu"));
+  CHECK_FALSE(has(roles, "--toleration"));
+  const std::string all = Session().run({"submit", "--help=all"}).out;
+  CHECK(has(all, "--ps-cpu"));
+  CHECK(has(all, "--toleration"));
+  Session session;
+  CHECK(session.run({"submit", "--help=rolls"}).status == 2);
+  CHECK(has(session.err, "roles"));
+  CHECK(session.run({"submit", "--name=x", "--", "prog", "--help=all"}).status == 0);
 }
 
 TEST_CASE("what a backend cannot do is a usage error that names it") {

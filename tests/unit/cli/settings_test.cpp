@@ -60,7 +60,7 @@ TEST_CASE("a profile that is not there is told with those that are") {
   session.run({"config", "set", "--profile=laptop", "namespace", "mine"});
   CHECK(session.status == 0);
   session.run({"list", "--profile=laptpo"});
-  CHECK(session.status == 2);
+  CHECK(session.status == 3);
   CHECK(has(session.err, "laptop"));
 }
 
@@ -81,8 +81,21 @@ TEST_CASE("config set makes a profile, use changes to it, view says what gave a 
   CHECK(session.run({"config", "use", "b"}).status == 0);
   CHECK(session.run({"config", "get", "namespace"}).out == "other\n");
   CHECK(has(session.run({"config", "list"}).out, "b        *"));
-  CHECK(session.run({"config", "use", "c"}).status == 2);
+  CHECK(session.run({"config", "use", "c"}).status == 3);
   CHECK(session.run({"config", "path"}).out == session.config.string() + "\n");
+}
+
+TEST_CASE("a profile made by name is current only once it is used, and none after its deletion") {
+  Session session;
+  session.run({"config", "set", "--profile=cluster", "namespace", "team"});
+  CHECK(has(session.err, "always: dtrain config use cluster"));
+  CHECK(session.run({"config", "get", "namespace"}).out == "default\n");
+  session.run({"config", "use", "cluster"});
+  CHECK(session.run({"config", "get", "namespace"}).out == "team\n");
+  CHECK(session.run({"config", "delete", "cluster"}).out == "profile/cluster deleted\n");
+  CHECK(session.run({"config", "get", "namespace"}).out == "default\n");
+  CHECK(session.run({"config", "delete", "cluster"}).status == 3);
+  CHECK(session.run({"config", "set", "namespace", "Not A Name"}).status == 2);
 }
 
 TEST_CASE("settings that cannot be written leave the old ones and no other file") {

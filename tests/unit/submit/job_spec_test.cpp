@@ -103,7 +103,7 @@ TEST_CASE("environment entries are KEY=VALUE, and the later of two stays") {
   CHECK(refused([](JobSpec& j) { j.env = {"FOO"}; }) ==
         "--env=FOO: must be KEY=VALUE; FOO= is an empty value");
   CHECK(refused([](JobSpec& j) { j.env = {"1A=x"}; }) ==
-        "--env=1A=x: '1A' is no name of an environment variable: letters, digits and '_', not a "
+        "--env=1A=x: '1A' is not the name of a variable: letters, digits and '_', not a "
         "digit first");
   CHECK(refused([](JobSpec& j) { j.env = {"=x"}; }) != "accepted");
   JobSpec job;

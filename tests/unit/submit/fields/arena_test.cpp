@@ -7,7 +7,7 @@
 
 using namespace dtrain;
 
-TEST_CASE("every flag of Arena is taken, or refused with a reason") {
+TEST_CASE("every flag of Arena is taken") {
   const auto submit = submit_command();
   CHECK(arena_flags().size() == 98);
   for (const std::string& flag : arena_flags()) {
@@ -16,13 +16,27 @@ TEST_CASE("every flag of Arena is taken, or refused with a reason") {
   }
 }
 
-TEST_CASE("a refused flag is named with its reason, and shown nowhere") {
+TEST_CASE("a flag with nothing to do is taken with its reason, and shown nowhere") {
+  ArenaFlags flags;
+  std::vector<std::string> notices;
+  CommandTable table = {.name = "submit", .options = arena_options(flags), .notices = &notices};
+  CHECK(parse_options(table, {"--helm-binary", "--ssh-port=22"}));
+  CHECK(notices == std::vector<std::string>{"--helm-binary: not needed: Helm is not called",
+                                            "--ssh-port: not needed: dtrain chooses the port"});
+  CHECK(help_text("dtrain", submit_command().table, 100).find("helm") == std::string::npos);
+}
+
+TEST_CASE("a flag in Arena's old spelling is the one that took its place") {
   const auto submit = submit_command();
-  CHECK_THROWS_WITH_AS(parse_options(submit.table, {"--helm-binary"}),
-                       "--helm-binary: no Helm is called; leave it out", UsageError);
-  CHECK_THROWS_WITH_AS(parse_options(submit.table, {"--ssh-port=22"}),
-                       doctest::Contains("--ssh-port: "), UsageError);
-  CHECK(help_text("dtrain", submit.table, 100).find("helm") == std::string::npos);
+  for (const auto& [old, now] :
+       {std::pair("--workerImage", "--worker-image"), std::pair("--psCpu", "--ps-cpu"),
+        std::pair("--syncMode", "--sync-mode"), std::pair("--workingDir", "--working-dir"),
+        std::pair("--hostIPC", "--host-ipc"), std::pair("--dataDir", "--data-dir")}) {
+    CAPTURE(old);
+    REQUIRE(submit.table.find(old) != nullptr);
+    CHECK(submit.table.find(old) == submit.table.find(now));
+  }
+  CHECK(submit.table.find("--wORKERS") == nullptr);
 }
 
 TEST_CASE("the page on Arena says of each flag what becomes of it") {
@@ -31,7 +45,7 @@ TEST_CASE("the page on Arena says of each flag what becomes of it") {
   const std::string page =
       man_arena({.program = "dtrain", .version = "1", .date = "today", .see_also = {}},
                 submit.table, backends);
-  CHECK(page.find("IPC_LOCK.\nBackends: a, b.\n") != std::string::npos);
-  CHECK(page.find(".It Fl \\-helm\\-binary\nRefused: ") != std::string::npos);
+  CHECK(page.find("anyway.\nBackends: a, b.\n") != std::string::npos);
+  CHECK(page.find(".It Fl \\-helm\\-binary\nTaken, not needed: ") != std::string::npos);
   CHECK(page.find(".It Fl \\-retry\nThe same as\n.Fl \\-max\\-restarts .") != std::string::npos);
 }

@@ -125,8 +125,13 @@ TEST_CASE("an unknown flag is refused with the spelling it is near to") {
   CHECK(f.refused({"--wokers", "3"}) == "unknown flag --wokers: did you mean --workers?");
   CHECK(f.refused({"--namesapce=x"}) == "unknown flag --namesapce: did you mean --namespace?");
   CHECK(f.refused({"--name"}) == "unknown flag --name: did you mean --namespace?");
-  CHECK(f.refused({"--frobnicate"}) == "unknown flag --frobnicate: --help lists those there are");
-  CHECK(f.refused({"--a\nb"}) == "unknown flag --a\\nb: --help lists those there are");
+  CHECK(
+      f.refused({"--frobnicate"}) ==
+      "unknown flag --frobnicate: see --help; flags of the command that is run go after --, as in "
+      "-- --frobnicate");
+  CHECK(f.refused({"--a\nb"}) ==
+        "unknown flag --a\\nb: see --help; flags of the command that is run go after --, as in -- "
+        "--a\\nb");
 }
 
 TEST_CASE("a number out of range is refused with flag, value and range") {
@@ -174,7 +179,7 @@ TEST_CASE("words fill the positionals in order, and one too many is refused") {
   CHECK(f.refused({"python", "train.py"}) ==
         "unexpected argument 'python': the command goes after --, as in -- python");
   CHECK(f.refused({"sh", "-c", "exit 3"}) ==
-        "unknown flag -c: the command and its own flags go after --, as in -- COMMAND -c");
+        "unknown flag -c: see --help; flags of the command that is run go after --, as in -- -c");
   std::string verb;
   f.table.takes_command = false;
   f.table.options.push_back({.flags = "VERB",

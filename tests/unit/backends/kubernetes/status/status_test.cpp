@@ -161,11 +161,15 @@ TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are 
         "the namespace's quota is used up: FailedCreate: exceeded quota: q");
 }
 
-TEST_CASE("a suspended job queues") {
+TEST_CASE("a suspended job is so, and one that its queue holds back queues") {
   JobObjects objects{job_object(1), {}, {}};
   objects.job["spec"]["suspend"] = true;
-  CHECK(status_of(objects).phase == Phase::queuing);
+  CHECK(status_of(objects).phase == Phase::suspended);
+  CHECK(summarize(objects).phase == Phase::suspended);
   CHECK(status_of(objects).reason == "suspended");
+  objects.job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "team";
+  CHECK(status_of(objects).phase == Phase::queuing);
+  CHECK(summarize(objects).phase == Phase::queuing);
 }
 
 TEST_CASE("a replaced rank shows its latest Pod and how often it failed") {
@@ -280,7 +284,7 @@ TEST_CASE("a JobSet decides when its job has failed, and how often it began anew
   CHECK(status.restarts == 2);
   CHECK(read({}).instances.size() == 1); // Between two attempts there is no Job.
   set["spec"]["suspend"] = true;
-  CHECK(read({}).phase == Phase::queuing);
+  CHECK(read({}).phase == Phase::suspended);
   set["spec"]["suspend"] = false;
   add_condition(set, "Failed", "ReachedMaxRestarts", "too often");
   status = read({std::make_shared<json>(child)});

@@ -1,0 +1,161 @@
+"""Every `arena submit` line of Arena's own documentation (v0.15.5), by its flags: what it comes to
+here, and that it renders for Kubernetes with no cluster at hand. arena_jobs.yaml holds the jobs;
+after a change that is meant, DTRAIN_WRITE_GOLDEN=1 writes it."""
+import os
+import pathlib
+import shlex
+
+import pytest
+import yaml
+
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
+
+HERE = pathlib.Path(__file__).parent
+LINES = (HERE / "arena_lines.txt").read_text().splitlines()
+GOLDEN = HERE / "arena_jobs.yaml"
+REFUSED = {"sparkjob": "spark-submit", "volcanojob": "kubectl"}
+
+
+def type_of(line):
+    words = shlex.split(line)
+    return words[words.index("submit") + 1]
+
+
+TAKEN = [line for line in LINES if type_of(line) not in REFUSED]
+
+
+@pytest.fixture
+def arena(home):
+    (home.folder / "test-config.json").write_text("{}\n")
+
+    def arena(line, *more, **options):
+        """The line with more flags, which come last but for the command, and win."""
+        words = shlex.split(line)
+        return home.dtrain(*words[:-1], *more, words[-1], **options)
+    return arena
+
+
+def test_arenas_lines_come_to_the_jobs_that_they_meant(arena, home):
+    jobs = []
+    for line in TAKEN:
+        if "--gang" in line:  # Its form depends on the cluster, which is asked.
+            assert "cluster" in arena(line, "-b", "kubernetes", "--dry-run", expect=EXIT_ENGINE).err
+            continue
+        out = arena(line, "-b", "kubernetes", "--dry-run", "-o", "yaml").out
+        jobs.append({"line": line, "job": yaml.safe_load(out.replace(str(home.folder), "/home"))})
+    if os.environ.get("DTRAIN_WRITE_GOLDEN"):
+        GOLDEN.write_text(yaml.safe_dump_all(jobs, sort_keys=False))
+    assert jobs == list(yaml.safe_load_all(GOLDEN.read_text()))
+
+
+def runs_anywhere(line):
+    """Asks for nothing that only a cluster, a repository or a claim has."""
+    return not any(word in line for word in (
+        "--sync", "--data", "--selector", "-selector", "--toleration", "--priority", "--image-pull",
+        "rayjob"))
+
+
+@pytest.mark.parametrize("line", [line for line in TAKEN if runs_anywhere(line)])
+def test_lines_that_need_no_cluster_run_on_this_machine(arena, home, line):
+    words = [word for word in shlex.split(line)
+             if not word.lower().replace("-", "").startswith("workingdir=")]
+    arena(shlex.join([*words[:-1], "exit 0"]), "--name=runs")
+    home.dtrain("wait", "runs")
+
+
+@pytest.mark.parametrize("line", [
+    "--loglevel info submit pytorch --name=a --gpus=1 --image=i 'exit 0'",
+    "submit pytorchjob --name=a --model-name=m --model-source=pvc://x --trace --pprof 'exit 0'"])
+def test_flags_with_nothing_to_do_are_taken_with_a_line_each(arena, home, line):
+    result = arena(line)
+    home.dtrain("wait", "a")
+    named = [word.split("=")[0] for word in shlex.split(line) if word.split("=")[0] in (
+        "--loglevel", "--model-name", "--model-source", "--trace", "--pprof")]
+    for flag in named:
+        assert result.err.count(f"dtrain submit: {flag}: not") + result.err.count(
+            f"dtrain submit: {flag}: dtrain") == 1, result.err
+
+
+def test_sparks_and_models_servers_are_refused_with_a_line_that_says_so(home):
+    for line in LINES:
+        if type_of(line) in REFUSED:
+            result = home.dtrain(*shlex.split(line), expect=EXIT_USAGE)
+            assert REFUSED[type_of(line)] in result.err and result.err.count("\n") == 1
+    result = home.dtrain("serve", "tensorflow", "--name=x", expect=EXIT_USAGE)
+    assert "serves no models" in result.err
+
+
+def test_arenas_policies_become_ours(home):
+    def job(*flags):
+        return yaml.safe_load(home.dtrain("submit", "-b", "kubernetes", "--image=i", *flags,
+                                          "--dry-run", "-o", "yaml", "--", "true").out)
+    assert job("--job-restart-policy=OnFailure")["maxRestarts"] == 6
+    assert job("--job-restart-policy=OnFailure", "--job-backoff-limit=2")["maxRestarts"] == 2
+    assert job("--worker-restart-policy=Never", "--retry=3")["maxRestarts"] == 0
+    assert job("--worker-affinity-policy=binpack")["binpack"] is True
+    assert job("--worker-affinity-policy=spread", "--worker-affinity-constraint=required")[
+        "topologySpread"] == ["kubernetes.io/hostname:required"]
+    assert job("--spot-instance")["preemptible"] is True
+    code = ["--sync-mode=git", "--sync-source=https://example.org/m.git"]
+    assert job(*code, "-e", "GIT_SYNC_BRANCH=b")["syncSource"] == "https://example.org/m.git@b"
+    home.dtrain("submit", "--ps-affinity-policy=spread", "--ps-affinity-constraint=required", "--",
+                "true", expect=EXIT_USAGE)
+
+
+def test_arenas_other_verbs_answer(home):
+    home.dtrain("submit", "etjob", "--name=x", "--workers=2", "--min-workers=1", "--max-workers=4",
+                "sleep 600")
+    home.running("x")
+    assert home.dtrain("--loglevel=info", "-n", "default", "get", "x", "-T", "etjob").out
+    assert home.dtrain("scaleout", "etjob", "--name=x", "--count=1").out == (
+        "job/x scaled to 3 workers\n")
+    assert home.dtrain("scalein", "etjob", "--name=x", "--count=2", "--timeout=5s").out == (
+        "job/x scaled to 1 worker\n")
+    home.dtrain("scalein", "etjob", "--name=x", expect=EXIT_USAGE)
+    assert home.dtrain("attach", "x", "echo", "here").out == "here\n"
+    for words in (["top", "job"], ["top", "job", "x"], ["top", "node", "-d"], ["data", "list"],
+                  ["logs", "x", "--tail", "10"], ["list", "-A"], ["prune", "--since", "1h"]):
+        home.dtrain(*words)
+    home.dtrain("top", "node", "elsewhere", expect=EXIT_NOT_FOUND)
+    home.dtrain("delete", "x")
+
+
+RAY = r"""
+echo "$*" >> "$HOME/ray-calls"
+case $1 in
+  health-check) [ -e "$HOME/head" ] ;;
+  start) case "$*" in
+    *--head*) touch "$HOME/head" ;;
+    *) touch "$HOME/joined.$RANK"; exec sleep 600 ;;
+  esac ;;
+esac
+"""
+
+
+def test_a_rayjob_starts_a_head_beside_the_first_worker_and_the_others_join(home):
+    home.script("ray", RAY)
+    path = {"PATH": f"{home.folder}:{os.environ['PATH']}"}
+    home.dtrain("submit", "rayjob", "--name=r", "--workers=3", "--", "sh", "-c",
+                "until [ -e joined.1 ] && [ -e joined.2 ]; do sleep 0.05; done; "
+                "echo at $RAY_ADDRESS; exit 0", env=path)
+    home.dtrain("wait", "r")
+    [line] = home.lines("r", "-i", "worker-0")
+    address = line.removeprefix("at ")
+    calls = (home.folder / "ray-calls").read_text().splitlines()
+    heads = [call for call in calls if "--head" in call]
+    assert len(heads) == 1 and f"--port={address.rpartition(':')[2]}" in heads[0]
+    assert sum(f"start --address={address} --block" in call for call in calls) == 2
+    states = [each["status"] for each in home.get("r")["instances"]]
+    assert states == ["Succeeded", "Terminated", "Terminated"]
+    assert home.get("r")["trainer"] == "RAYJOB"
+
+
+def test_a_rayjob_fails_with_its_driver_and_names_what_is_missing(home):
+    home.script("ray", RAY)
+    path = {"PATH": f"{home.folder}:{os.environ['PATH']}"}
+    home.dtrain("submit", "ray", "--name=r", "--workers=2", "--", "sh", "-c", "exit 5", env=path)
+    assert home.wait_for_end("r", expect=EXIT_JOB_FAILED)["cause"]["exitCode"] == 5
+    home.dtrain("submit", "rayjob", "--name=none", "--", "true", env={"PATH": "/usr/bin:/bin"})
+    job = home.wait_for_end("none", expect=EXIT_JOB_FAILED)
+    assert "ray is not in PATH" in job["cause"]["lastStderr"][0]
+    home.dtrain("submit", "rayjob", expect=EXIT_USAGE)
