@@ -45,7 +45,8 @@ def checkpoints(folder):
 
 def gang_env(rank, size, port):
     return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "DTRAIN_JOB_TOKEN": "one of these tests"}
 
 
 def free_port():
