@@ -97,10 +97,12 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
   }
 }
 
-/// With the name that may have been meant. That somebody just made one of it is all the same.
-void complain_of_missing(const Context& context, const Target& target, const std::string& name) {
+/// With the name that may have been meant, or as it was said where somebody just made one of it.
+void complain_of_missing(const Context& context, const Target& target, const std::string& name,
+                         const NotFound& said) {
   try {
     target.status(name);
+    context.complain(said.what());
   } catch (const NotFound& error) {
     context.complain(error.what());
   }
@@ -120,8 +122,8 @@ int run_delete(Context& context, const DeleteOptions& options) {
           save_logs(target, name, options.save_logs);
         }
         target.backend->remove(target.job(name));
-      } catch (const NotFound&) {
-        complain_of_missing(context, target, name);
+      } catch (const NotFound& gone) {
+        complain_of_missing(context, target, name, gone);
         if (!options.ignore_not_found && status == k_exit_ok) {
           status = k_exit_not_found;
         }

@@ -87,7 +87,9 @@ class FakeCluster:
             metadata["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": owner["kind"],
                                             "name": owner["metadata"]["name"],
                                             "uid": owner["metadata"]["uid"]}]
-        made = {"kind": kind, "metadata": metadata, **fields}
+        group = path.removeprefix("/apis/") if path.startswith("/apis/") else path.removeprefix("/api/")
+        made = {"kind": kind, "apiVersion": group.split("/namespaces")[0], "metadata": metadata,
+                **fields}
         self.objects[f"{path}/{name}"] = made
         return made
 

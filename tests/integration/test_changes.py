@@ -90,7 +90,7 @@ def test_the_trainer_goes_on_from_its_checkpoint_when_resumed(home, data):
           "checkpoints", 60)
     home.dtrain("suspend", "train")
     home.dtrain("resume", "train")
-    home.dtrain("wait", "train", f"--timeout={60 * home.build.slowness}s")
+    home.dtrain("wait", "train", f"--timeout={120 * home.build.slowness}s", seconds=130)
     text = home.dtrain("logs", "train", "-i", "worker-0").out
     assert re.search(r"(?m)^resumed from .* at step ", text), text
     steps = [int(step) for step in re.findall(r"(?m)^step +(\d+)", text)]

@@ -280,7 +280,7 @@ TEST_CASE_FIXTURE(Fixture,
   wait_for_pause();
   CHECK(backend.status(job).reason.starts_with("worker-0 (rank 0) on "));
   backend.suspend(job);
-  CHECK(backend.status(job).phase == Phase::queuing);
+  CHECK(backend.status(job).phase == Phase::suspended);
   backend.resume(job);
   wait_for_pause();
   const auto uid = record().status.uid;
