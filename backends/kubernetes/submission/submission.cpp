@@ -234,6 +234,57 @@ json make_owner(ApiClient& api, const json& owner, const json& runtime, const Jo
                                 error.what(), problem, label(job, k_job_label)));
 }
 
+/// What kubectl made of a dry run has no owner to go with, so that each object is deleted by
+/// itself: the ConfigMap, by which such a job is known, after the others, and before the Job.
+void remove_ownerless(ApiClient& api, const JobRef& ref, const json& job) {
+  const auto is_ownerless = [](const json& object) {
+    return is_ours(object) && member(object, "metadata/ownerReferences").empty();
+  };
+  const auto core = [&ref](std::string_view plural) {
+    return collection_path("/api/v1", ref.namespace_name, plural);
+  };
+  const std::string config = core("configmaps") + "/" + escape_url(ref.name);
+  const ApiResult found = api.call(api.request("GET", config));
+  if (!found.ok() || !is_ownerless(found.body) || label(found.body, k_job_label) != ref.name) {
+    return;
+  }
+  const std::vector<std::string> paths = {
+      core("services"),
+      core("secrets"),
+      jobs_path(ref.namespace_name),
+      collection_path("/apis/apps/v1", ref.namespace_name, "deployments"),
+      collection_path("/apis/scheduling.volcano.sh/v1beta1", ref.namespace_name, "podgroups"),
+      collection_path("/apis/scheduling.x-k8s.io/v1alpha1", ref.namespace_name, "podgroups")};
+  std::vector<HttpRequest> listings;
+  for (const std::string& path : paths) {
+    listings.push_back(api.request("GET", path, {{"labelSelector", selector_of(ref.name)}}));
+  }
+  const std::vector<ApiResult> listed = api.call_all(std::move(listings));
+  std::vector<HttpRequest> removals;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (listed[i].status == k_not_found) { // The cluster has no such API.
+      continue;
+    }
+    if (!listed[i].ok()) {
+      api.fail(listed[i]);
+    }
+    for (const json& object : member(listed[i].body, "items")) {
+      const std::string uid = text_at(object, "metadata/uid");
+      if (is_ownerless(object) && uid != text_at(job, "metadata/uid")) {
+        removals.push_back(api.remove(
+            fmt::format("{}/{}", paths[i], escape_url(text_at(object, "metadata/name"))), uid));
+      }
+    }
+  }
+  std::vector<ApiResult> removed = api.call_all(std::move(removals));
+  removed.push_back(api.call(api.remove(config, text_at(found.body, "metadata/uid"))));
+  for (const ApiResult& result : removed) {
+    if (!result.ok() && result.status != k_not_found) {
+      api.fail(result);
+    }
+  }
+}
+
 } // namespace
 
 void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
@@ -347,6 +398,7 @@ std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan) {
 
 void remove_objects(ApiClient& api, const JobRef& ref) {
   const json job = read_job(api, ref);
+  remove_ownerless(api, ref, job);
   ApiResult removed = api.call(api.remove(object_path(job), text_at(job, "metadata/uid")));
   if (removed.status == k_not_found) {
     throw_no_such_job(ref);

@@ -1,4 +1,5 @@
 """Jobs on a real two-node cluster: see fixtures.py."""
+import json
 import os
 import pathlib
 import threading
@@ -6,9 +7,8 @@ import time
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, FASHION, HERE, TRAINER
+from engines.kubernetes.fixtures import BUSYBOX, FASHION, HERE, TRAINER, everything_of
 from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
-
 
 
 def test_kubectl_starts_a_job_from_a_dry_run_and_dtrain_knows_it(kube, cluster):
@@ -16,10 +16,15 @@ def test_kubectl_starts_a_job_from_a_dry_run_and_dtrain_knows_it(kube, cluster):
                        "-c", "echo I am $RANK of $WORLD_SIZE").out
     cluster.kubectl("apply", "-f", "-", stdin=plan)
     kube.wait_for_end("applied", 0)
-    assert sorted(kube.lines("applied")) == ["I am 0 of 2", "I am 1 of 2"]
+    assert sorted(kube.lines("applied")) == ["worker-0 | I am 0 of 2", "worker-1 | I am 1 of 2"]
     assert [each["name"] for each in kube.get("applied")["instances"]] == ["worker-0", "worker-1"]
     cluster.kubectl("delete", "-f", "-", stdin=plan)
     kube.dtrain("get", "applied", expect=EXIT_NOT_FOUND)
+    cluster.kubectl("apply", "-f", "-", stdin=plan)
+    kube.dtrain("delete", "applied")
+    assert json.loads(everything_of(cluster, "applied", "service", "configmap", "secret"))["items"] == []
+    until(lambda: cluster.kubectl("get", "job,pod", "-l", "dtrain/job=applied", "-o", "name") == "",
+          "its Job and Pods are gone")
 
 
 def test_ranks_on_two_nodes_find_each_other(kube):
