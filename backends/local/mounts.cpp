@@ -8,11 +8,15 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <climits>
 #include <filesystem>
+#include <iterator>
 
 namespace dtrain {
 
@@ -47,7 +51,7 @@ void leave_common_mounts() {
     write_line("/proc/self/gid_map", fmt::format("{} {} 1", group, group));
   }
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-    fail("cannot part from the machine's mounts");
+    fail("cannot part from the machine's mounts (in a chroot, its root has to be a mount)");
   }
 }
 
@@ -121,20 +125,26 @@ void make_mount_point(const std::string& target, bool is_folder, const std::stri
   }
 }
 
-bool is_same(const Fd& source, const std::string& target) {
+/// What is wanted is there already, at its own path.
+bool is_there(const Mount& wanted) {
   struct stat from {};
   struct stat to {};
-  return fstat(source.get(), &from) == 0 && stat(target.c_str(), &to) == 0 &&
-         from.st_dev == to.st_dev && from.st_ino == to.st_ino;
+  return !wanted.read_only && stat(wanted.source.c_str(), &from) == 0 &&
+         stat(wanted.target.c_str(), &to) == 0 && from.st_dev == to.st_dev &&
+         from.st_ino == to.st_ino;
+}
+
+std::vector<Mount> to_be_made(const std::vector<Mount>& mounts) {
+  std::vector<Mount> made;
+  std::copy_if(mounts.begin(), mounts.end(), std::back_inserter(made),
+               [](const Mount& wanted) { return !is_there(wanted); });
+  return made;
 }
 
 void add_mount(const Mount& wanted, const Fd& source, const std::string& workspace) {
   struct stat info {};
   if (!source || fstat(source.get(), &info) != 0) {
     fail(fmt::format("cannot open {}", printable(wanted.source)));
-  }
-  if (is_same(source, wanted.target) && !wanted.read_only) {
-    return;
   }
   make_mount_point(wanted.target, S_ISDIR(info.st_mode), workspace);
   bind_mount(fd_path(source), wanted.target);
@@ -150,15 +160,49 @@ void add_mount(const Mount& wanted, const Fd& source, const std::string& workspa
 
 } // namespace
 
-void enter_mounts(const std::vector<Mount>& mounts, const std::string& workspace) {
+void check_mounts(const std::vector<Mount>& wanted) {
+  if (to_be_made(wanted).empty()) {
+    return;
+  }
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    fail("cannot make a pipe");
+  }
+  const Fd said(ends[0]);
+  Fd say(ends[1]);
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      leave_common_mounts();
+    } catch (const Error& error) {
+      static_cast<void>(write_all(say.get(), error.what()));
+    }
+    _exit(0);
+  }
+  say = Fd();
+  std::array<char, 256> text{};
+  ssize_t size = 0;
+  while ((size = read(said.get(), text.data(), text.size())) < 0 && errno == EINTR) {
+  }
+  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  if (size > 0) {
+    throw Error(fmt::format("{}; or name data by the path that it has, as in --data-dir={}",
+                            std::string_view(text.data(), static_cast<std::size_t>(size)),
+                            printable(wanted.front().source)));
+  }
+}
+
+void enter_mounts(const std::vector<Mount>& wanted, const std::string& workspace) {
+  const std::vector<Mount> mounts = to_be_made(wanted);
   if (mounts.empty()) {
     return;
   }
   leave_common_mounts();
   std::vector<Fd> sources; // Before the first mount hides what another one is made from.
   sources.reserve(mounts.size());
-  for (const auto& wanted : mounts) {
-    sources.emplace_back(open(wanted.source.c_str(), O_PATH | O_CLOEXEC));
+  for (const auto& made : mounts) {
+    sources.emplace_back(open(made.source.c_str(), O_PATH | O_CLOEXEC));
   }
   for (std::size_t i = 0; i < mounts.size(); ++i) {
     add_mount(mounts[i], sources[i], workspace);

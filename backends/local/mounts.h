@@ -9,6 +9,10 @@
 
 namespace dtrain {
 
+/// Throws Error, with what to do, where this machine would give a process no mounts of its own.
+/// Data that is wanted where it lies needs none.
+void check_mounts(const std::vector<Mount>& mounts);
+
 /// Moves this process, which must have one thread, into mounts of its own. `workspace` is an empty
 /// folder. Throws Error naming the mount and what to do.
 ///

@@ -1,5 +1,6 @@
 #include "backends/local/programs.h"
 
+#include "backends/local/mounts.h"
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
 #include "submit/template/quote.h"
@@ -114,6 +115,7 @@ void require_startable(const GangPlan& plan, const std::string& inherited) {
                                    printable(mount.target), printable(mount.source), errno_text()));
     }
   }
+  check_mounts(plan.mounts);
   std::string path = inherited;
   for (const auto& [key, value] : plan.env) {
     if (key == "PATH") {

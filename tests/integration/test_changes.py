@@ -183,7 +183,7 @@ def test_what_has_ended_or_is_not_elastic_cannot_be_changed(home):
 
 def test_a_job_whose_data_is_gone_stays_suspended(home):
     (home.folder / "data").mkdir()
-    home.submit("keep", *SLEEP, flags=[f"--data-dir={home.folder}/data:/mnt/data"])
+    home.submit("keep", *SLEEP, flags=[f"--data-dir={home.folder}/data"])
     home.running("keep")
     home.dtrain("suspend", "keep")
     (home.folder / "data").rmdir()

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, git_repository, until
+from harness import (EXIT_ERROR, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, git_repository,
+                     until)
 from test_roles import ARENA_LINE
 
 CAN_MOUNT = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
@@ -62,6 +63,18 @@ def test_a_share_that_this_machine_has_mounted_is_found(home):
               f"--data=set:/dtrain-set:ro --wait -- cat /dtrain-test/file /dtrain-set/sub/file")
     home.run(["unshare", "-m", "sh", "-c", script])
     assert home.lines("a") == ["shared", "shared"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give up the right to mount")
+def test_where_no_mounts_may_be_made_data_is_refused_at_once_or_taken_where_it_lies(home, data):
+    without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", home.dtrain_path,
+               "submit", "--wait"]
+    result = home.run([*without, "--name=a", f"--data-dir={data}:/dtrain-test", "--", "true"],
+                      expect=EXIT_ERROR)
+    assert "no mounts of its own" in result.err and f"--data-dir={data}" in result.err
+    home.dtrain("get", "a", expect=EXIT_NOT_FOUND)
+    home.run([*without, "--name=b", f"--data-dir={data}", "--", "cat", data / "file"])
+    assert home.lines("b") == ["here"]
 
 
 @mounts

@@ -116,13 +116,25 @@ std::string Address::text() const {
   return fmt::format("{}:{}", host, port());
 }
 
+namespace {
+
+/// This machine by definition (RFC 6761), whether or not /etc/hosts has a line for it.
+bool is_loopback_name(std::string_view host) {
+  return host == "localhost" || host.ends_with(".localhost");
+}
+
+} // namespace
+
 std::vector<Address> resolve(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (failed != 0 && is_loopback_name(host)) {
+    failed = getaddrinfo("127.0.0.1", std::to_string(port).c_str(), &hints, &found);
+  }
   if (failed != 0) {
     throw ClusterError(
         fmt::format("MASTER_ADDR '{}' has no address: {}", host, gai_strerror(failed)));

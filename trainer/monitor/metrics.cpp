@@ -30,7 +30,8 @@ Unlogged::Unlogged() : started(now()) {}
 
 Metrics::Metrics(Communicator& communicator, Unlogged& unlogged)
     : communicator_(communicator), unlogged_(unlogged),
-      sums_(communicator.allocate(k_metric_sums + static_cast<std::size_t>(communicator.world_size()))) {}
+      sums_(communicator.allocate(k_metric_sums +
+                                  static_cast<std::size_t>(communicator.world_size()))) {}
 
 void Metrics::add(const Score& score) {
   unlogged_.score.loss += score.loss;

@@ -27,7 +27,9 @@ constexpr std::int64_t k_nanoseconds = 1'000'000'000;
 constexpr std::uint32_t k_permissions = 0777;
 constexpr std::size_t k_digest_characters = 64;
 
-std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * k_nanoseconds + time.tv_nsec; }
+std::int64_t nanoseconds(const timespec& time) {
+  return time.tv_sec * k_nanoseconds + time.tv_nsec;
+}
 
 class Scan {
  public:

@@ -68,5 +68,9 @@ TEST_CASE("an address is this machine's where packets to it stay here") {
   CHECK(!is_of_this_machine(resolve("192.0.2.1", 4711).front())); // For documents only.
 }
 
+TEST_CASE("localhost is this machine, also where no file of hosts says so") {
+  CHECK(is_of_this_machine(resolve("ranks-of-a-test.localhost", 4711).front()));
+}
+
 } // namespace
 } // namespace trainer
