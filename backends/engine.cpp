@@ -67,6 +67,7 @@ std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
                                   const std::vector<FieldExcuse>& unused,
                                   const std::vector<FieldExcuse>& refused) {
   std::vector<FieldUse> table;
+  table.reserve(taken.size());
   for (const auto key : taken) {
     table.push_back({FieldUse::Kind::taken, key});
   }

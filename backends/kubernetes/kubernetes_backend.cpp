@@ -33,7 +33,7 @@ using nlohmann::json;
 
 class KubernetesBackend final : public Backend, public TensorboardForwarder, public ClaimSource {
  public:
-  explicit KubernetesBackend(EngineAccess access) : access_(std::move(access)) {}
+  explicit KubernetesBackend(const EngineAccess& access) : access_(access) {}
 
   std::string_view name() const override { return "kubernetes"; }
 

@@ -37,7 +37,7 @@ struct flock whole_file() {
 
 /// A job that still has a line here, but no lock, lost its supervisor and guard at once.
 void end_last_user(const Fd& file) {
-  std::array<char, 2 * PATH_MAX> text{};
+  std::array<char, std::size_t{2} * PATH_MAX> text{};
   const auto count = pread(file.get(), text.data(), text.size(), 0);
   std::istringstream lines(
       std::string(text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))));

@@ -148,6 +148,7 @@ bool set_text(JobRecordHead& head, std::string_view key, std::string&& value) {
         std::pair("cgroup", &owner.cgroup)}) {
     if (key == name) {
       *text = std::move(value);
+      return true;
     }
   }
   return true;

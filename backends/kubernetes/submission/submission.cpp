@@ -256,6 +256,7 @@ void remove_ownerless(ApiClient& api, const JobRef& ref, const json& job) {
       collection_path("/apis/scheduling.volcano.sh/v1beta1", ref.namespace_name, "podgroups"),
       collection_path("/apis/scheduling.x-k8s.io/v1alpha1", ref.namespace_name, "podgroups")};
   std::vector<HttpRequest> listings;
+  listings.reserve(paths.size());
   for (const std::string& path : paths) {
     listings.push_back(api.request("GET", path, {{"labelSelector", selector_of(ref.name)}}));
   }
