@@ -120,7 +120,7 @@ std::string read_job_name(std::string_view what, const std::string& text) {
   const std::string type = text.substr(0, slash == std::string::npos ? 0 : slash);
   const bool known = slash == std::string::npos || type == "job" || type == "jobs" ||
                      (!type.empty() && find_job_type(type) != nullptr);
-  const std::string name = known ? text.substr(type.empty() ? 0 : slash + 1) : "";
+  std::string name = known ? text.substr(type.empty() ? 0 : slash + 1) : "";
   if (!known || name.empty() || name.find('/') != std::string::npos) {
     throw UsageError(text.empty()
                          ? fmt::format("{}: the job's name is empty", what)

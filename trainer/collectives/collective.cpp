@@ -63,6 +63,7 @@ std::vector<Collective> gather_by_broadcasts(const Collective& gather, int self,
     sum_to_all(gather.wire, {&own, 1}, {&from, 1}, chunks.size(self));
   }
   std::vector<Collective> broadcasts;
+  broadcasts.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     broadcasts.push_back({Collective::Kind::broadcast,
                           std::as_writable_bytes(chunks.of(buffer, rank)), rank, gather.name,

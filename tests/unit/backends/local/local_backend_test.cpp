@@ -381,14 +381,16 @@ TEST_CASE_FIXTURE(Fixture, "a worker is started anew once nothing runs that the 
   spec.min_workers = 1;
   spec.max_restarts = 1;
   const auto lock = folder / "lock"; // A GPU, say.
-  submit(fmt::format("[ $RANK = 0 ] && exec sleep 1; "
+  submit(fmt::format("[ $RANK = 0 ] && {{ until [ -e {0}.said ]; do sleep 0.02; done; exit; }}; "
                      "[ $DTRAIN_RESTART_COUNT = 1 ] && {{ flock -n {0} echo free || echo taken; "
-                     "exit; }}; "
+                     "touch {0}.said; exit; }}; "
                      "( flock 9; sleep 1000 & setsid sleep 1000 & ) 9> {0}; kill -KILL $$",
                      lock),
          2);
   CHECK(wait().phase == Phase::succeeded);
-  CHECK(lines({.instance = "worker-1"}).back() == "worker-1 free");
+  const auto said = lines({.instance = "worker-1"});
+  REQUIRE(!said.empty());
+  CHECK(said.back() == "worker-1 free");
 }
 
 TEST_CASE_FIXTURE(Fixture,

@@ -28,10 +28,11 @@ TEST_CASE("a flag with nothing to do is taken with its reason, and shown nowhere
 
 TEST_CASE("a flag in Arena's old spelling is the one that took its place") {
   const auto submit = submit_command();
-  for (const auto& [old, now] :
+  for (const auto& [spelled, now] :
        {std::pair("--workerImage", "--worker-image"), std::pair("--psCpu", "--ps-cpu"),
         std::pair("--syncMode", "--sync-mode"), std::pair("--workingDir", "--working-dir"),
         std::pair("--hostIPC", "--host-ipc"), std::pair("--dataDir", "--data-dir")}) {
+    const char* const old = spelled; // What a lambda may capture.
     CAPTURE(old);
     REQUIRE(submit.table.find(old) != nullptr);
     CHECK(submit.table.find(old) == submit.table.find(now));
