@@ -3,8 +3,7 @@
 # compiles by itself is what `./dev lint` shows.
 option(DTRAIN_UNITY "Compile files in batches" ON)
 
-# unity(TARGET): batches of the files of one top folder, at most 12 a batch and all about as large,
-# so that no compiler runs on alone at the end.
+# unity(TARGET): batches of twelve, in the order in which the target has its files: folder by folder.
 function(unity target)
   if(NOT DTRAIN_UNITY)
     return()

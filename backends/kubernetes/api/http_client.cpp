@@ -210,7 +210,6 @@ std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& r
     std::unique_ptr<Transfer> transfer = start(request);
     transfer->set(CURLOPT_TIMEOUT, k_call_timeout_s);
     curl_.multi_add_handle(multi_, transfer->easy);
-    ++request_count_;
     while (!transfer->done) {
       drive(std::chrono::seconds(1), false);
     }
@@ -230,7 +229,6 @@ HttpClient::StreamId HttpClient::open(const HttpRequest& request, StreamHandler 
   transfer->handler = std::move(handler);
   transfer->all_pending = &pending_bytes_;
   curl_.multi_add_handle(multi_, transfer->easy);
-  ++request_count_;
   streams_.push_back(std::move(transfer));
   return streams_.back()->id;
 }

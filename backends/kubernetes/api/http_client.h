@@ -73,11 +73,6 @@ class HttpClient {
   /// False where no stream is open.
   bool run_once(std::chrono::milliseconds wait);
 
-  bool has_streams() const { return !streams_.empty(); }
-
-  /// Requests sent so far, streams included: the tests' measure of thrift.
-  int request_count() const { return request_count_; }
-
  private:
   struct Transfer;
 
@@ -95,7 +90,6 @@ class HttpClient {
   CURLM* multi_ = nullptr;
   std::list<std::unique_ptr<Transfer>> streams_;
   StreamId next_id_ = 1;
-  int request_count_ = 0;
   std::size_t pending_bytes_ = 0; // Of all streams, for their handlers.
 };
 
