@@ -2,6 +2,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -11,6 +12,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.dont_write_bytecode = True
 
 from harness import Build, Home  # noqa: E402
+
+# A shell starts what is to run in the background with Ctrl-C ignored, which programs inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["engines.kubernetes.fixtures"]
 

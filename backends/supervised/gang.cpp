@@ -292,29 +292,35 @@ void Gang::on_signal() {
 
 void Gang::reap() {
   const bool by_itself = state_ == State::running; // And not ended by us, as those that follow are.
+  bool none_left = false;
+  std::vector<std::pair<std::size_t, int>> endings; // Rank, wait status.
   while (true) {
     int wait_status = 0;
     const auto pid = waitpid(-1, &wait_status, WNOHANG);
-    if (pid == 0) {
-      break;
-    }
-    if (pid < 0) {
-      if (errno == ECHILD) {
-        state_ = State::ended; // Nor has any of our descendants: as a subreaper we'd have them.
-      }
+    if (pid <= 0) {
+      // Nor is any of our descendants left: as a subreaper we'd have them.
+      none_left = pid < 0 && errno == ECHILD;
       break;
     }
     const auto found = std::find_if(ranks_.begin(), ranks_.end(),
                                     [&](const Rank& rank) { return rank.pid == pid; });
     if (found != ranks_.end()) {
       found->pid = 0;
-      rank_ended(static_cast<std::size_t>(found - ranks_.begin()), wait_status, by_itself);
+      endings.emplace_back(found - ranks_.begin(), wait_status);
     }
     const auto leaver = std::find_if(leavers_.begin(), leavers_.end(),
                                      [&](const Rank& rank) { return rank.pid == pid; });
     if (leaver != leavers_.end()) {
       left(static_cast<std::size_t>(leaver - leavers_.begin()));
     }
+  }
+  // Only now, for the first may end the others: those of above ended by themselves, no later one
+  // did.
+  for (const auto& [rank, wait_status] : endings) {
+    rank_ended(rank, wait_status, by_itself);
+  }
+  if (none_left) {
+    state_ = State::ended;
   }
   if (state_ != State::running || !deciders_ended()) {
     return;

@@ -8,7 +8,7 @@ import shlex
 import pytest
 import yaml
 
-from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, needs_mounts
 
 HERE = pathlib.Path(__file__).parent
 LINES = (HERE / "arena_lines.txt").read_text().splitlines()
@@ -55,7 +55,9 @@ def runs_anywhere(line):
         "rayjob"))
 
 
-@pytest.mark.parametrize("line", [line for line in TAKEN if runs_anywhere(line)])
+@pytest.mark.parametrize("line", [
+    pytest.param(line, marks=needs_mounts if "--config-file" in line else ())
+    for line in TAKEN if runs_anywhere(line)])
 def test_lines_that_need_no_cluster_run_on_this_machine(arena, home, line):
     words = [word for word in shlex.split(line)
              if not word.lower().replace("-", "").startswith("workingdir=")]

@@ -13,10 +13,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from harness import EXIT_ENGINE, EXIT_ERROR, EXIT_USAGE, until
+from harness import EXIT_ENGINE, EXIT_ERROR, EXIT_USAGE, needs_mounts, until
 
-CAN_MOUNT = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
-mounts = pytest.mark.skipif(not CAN_MOUNT, reason="this machine gives nobody mounts of their own")
 TIME = "2026-11-21T13:05:07.000Z"
 PAGE = 3  # Objects
 
@@ -151,7 +149,7 @@ def test_a_buckets_folder_is_copied_and_what_is_there_is_not_brought_again(home,
     assert files(home.folder / "out") == {**wanted(store), "c": b"", "mine": b"stays"}
 
 
-@mounts
+@needs_mounts
 def test_a_job_finds_the_bucket_at_its_path_as_it_is_now(home, store):
     home.dtrain("data", "add", "pics", "--bucket=s3://bucket/set",
                 f"--endpoint={home.env.pop('AWS_ENDPOINT_URL')}", "--read-only")
@@ -169,7 +167,7 @@ def test_a_job_finds_the_bucket_at_its_path_as_it_is_now(home, store):
     assert "./more" in lines["after"][-2]
 
 
-@mounts
+@needs_mounts
 def test_keys_sign_and_are_in_no_plan_and_no_record(home, store):
     data = "--data=s3://bucket/set:/dtrain-test-data:ro"
     home.dtrain("submit", "--name=signed", data, "--wait", "--", "true")

@@ -1,17 +1,13 @@
 """What ranks find where they start: data at its path, code, secrets; and TensorBoard beside them."""
 import os
 import re
-import subprocess
 import time
 
 import pytest
 
 from harness import (EXIT_ERROR, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, git_repository,
-                     until)
+                     needs_mounts, until)
 from test_roles import ARENA_LINE
-
-CAN_MOUNT = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
-mounts = pytest.mark.skipif(not CAN_MOUNT, reason="this machine gives nobody mounts of their own")
 
 
 @pytest.fixture
@@ -22,7 +18,7 @@ def data(home):
     return folder
 
 
-@mounts
+@needs_mounts
 def test_data_is_at_its_path_for_the_ranks_alone(home, data):
     home.dtrain("submit", "--name=there", f"--data-dir={data}:/dtrain-test/deep/data", "--wait",
                 "--", "sh", "-c", "cat /dtrain-test/deep/data/file; ls / >&2; "
@@ -32,7 +28,7 @@ def test_data_is_at_its_path_for_the_ranks_alone(home, data):
     assert not os.path.exists("/dtrain-test")
 
 
-@mounts
+@needs_mounts
 def test_read_only_data_cannot_be_written(home, data):
     home.dtrain("submit", "--name=ro", f"--data-dir={data}:/mnt/dtrain-test:ro", "--", "sh", "-c",
                 "cat /mnt/dtrain-test/file; touch /mnt/dtrain-test/x && exit 0; exit 9")
@@ -40,7 +36,7 @@ def test_read_only_data_cannot_be_written(home, data):
     assert home.lines("ro")[0] == "here" and not (data / "x").exists()
 
 
-@mounts
+@needs_mounts
 def test_named_data_and_config_files_are_mounted(home, data):
     (home.folder / "conf").write_text("a: 1\n")
     home.dtrain("data", "add", "training-data", f"--path={data}")
@@ -50,7 +46,7 @@ def test_named_data_and_config_files_are_mounted(home, data):
     assert home.lines("named") == ["here", "a: 1"]
 
 
-@mounts
+@needs_mounts
 def test_a_share_that_this_machine_has_mounted_is_found(home):
     if os.geteuid() != 0:
         pytest.skip("only root mounts")
@@ -77,7 +73,7 @@ def test_where_no_mounts_may_be_made_data_is_refused_at_once_or_taken_where_it_l
     assert home.lines("b") == ["here"]
 
 
-@mounts
+@needs_mounts
 def test_working_folder_and_program_may_be_below_a_mount(home, data):
     (data / "sub" / "bin").mkdir(parents=True)
     for name in ("run", "bin/tool"):
@@ -93,7 +89,7 @@ def test_working_folder_and_program_may_be_below_a_mount(home, data):
         assert "none" in home.dtrain("submit", *words, *wrong, expect=EXIT_USAGE).err
 
 
-@mounts
+@needs_mounts
 def test_exec_sees_the_jobs_mounts(home, data):
     home.dtrain("submit", "--name=in", f"--data-dir={data}:/dtrain-test", "--", "sleep", "600")
     home.running("in")
@@ -101,7 +97,7 @@ def test_exec_sees_the_jobs_mounts(home, data):
     home.dtrain("delete", "in")
 
 
-@mounts
+@needs_mounts
 def test_arenas_whole_line_runs_as_it_is(home, data, fake_deepspeed):
     home.script("tensorboard", f"echo board $*; touch {home.folder}/board-is-up; exec sleep 600")
     home.dtrain("data", "add", "training-data", f"--path={data}")

@@ -2,7 +2,7 @@
 given."""
 import yaml
 
-from harness import EXIT_USAGE
+from harness import EXIT_USAGE, needs_mounts
 
 
 def where(home, name):
@@ -21,6 +21,7 @@ def test_the_working_folder_counts_from_here(home):
     assert where(home, "file") == [str(home.folder / "sub")]
 
 
+@needs_mounts
 def test_folders_and_files_to_mount_count_from_here(home):
     (home.folder / "d1").mkdir()
     (home.folder / "d1/x").write_text("data\n")

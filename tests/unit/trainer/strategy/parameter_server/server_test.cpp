@@ -188,9 +188,9 @@ TEST_CASE("the first worker that is there, or is done, is the one to tell how th
   std::vector<std::future<std::int64_t>> steps;
   for (int worker = 0; worker < 3; ++worker) {
     clients.push_back(client_of(worker));
-    steps.push_back(std::async(std::launch::async, [&, worker] {
-      return clients[static_cast<std::size_t>(worker)]->connect();
-    }));
+  }
+  for (const auto& client : clients) {
+    steps.push_back(std::async(std::launch::async, [&client] { return client->connect(); }));
   }
   for (auto& step : steps) {
     CHECK(step.get() == 0);
