@@ -111,6 +111,17 @@ std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess&
   return find_engine(name).make(access);
 }
 
+const Helper* find_helper(std::string_view command) {
+  for (const Engine* engine : engines()) {
+    for (const Helper& helper : engine->helpers) {
+      if (helper.command == command) {
+        return &helper;
+      }
+    }
+  }
+  return nullptr;
+}
+
 std::vector<AccessFlag> access_flags() {
   std::vector<AccessFlag> all;
   for (const Engine* engine : engines()) {

@@ -64,12 +64,19 @@ std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
                                   const std::vector<FieldExcuse>& unused,
                                   const std::vector<FieldExcuse>& refused);
 
+/// A command of dtrain's that an engine runs for itself, in a process of its own; hidden.
+struct Helper {
+  std::string_view command;
+  int (*run)(const std::vector<std::string>& args); ///< The exit status.
+};
+
 struct Engine {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(const EngineAccess&);
   /// A field that is not among them is refused: an engine takes nothing that it does not know of.
   std::vector<FieldUse> fields;
   std::vector<AccessFlag> access = {};
+  std::vector<Helper> helpers = {};
 
   /// Of a key; refused where the engine says nothing.
   FieldUse use_of(std::string_view key) const;
@@ -86,6 +93,9 @@ const Engine& find_engine(std::string_view name);
 std::vector<std::string> backend_names();
 
 std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess& access = {});
+
+/// The engines' helper of that name; null: none.
+const Helper* find_helper(std::string_view command);
 
 /// All engines' access flags, one of each name.
 std::vector<AccessFlag> access_flags();

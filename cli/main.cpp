@@ -1,4 +1,4 @@
-#include "backends/local/supervise.h"
+#include "backends/engine.h"
 #include "backends/support/os/process.h"
 #include "cli/program.h"
 #include "cli/settings.h"
@@ -21,8 +21,8 @@ dtrain::Time now() {
 int main(int argc, char** argv) {
   dtrain::reset_signals();
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
-  if (!words.empty() && words[0] == "supervise") {
-    return dtrain::supervise_main({words.begin() + 1, words.end()});
+  if (const auto* helper = words.empty() ? nullptr : dtrain::find_helper(words[0])) {
+    return helper->run({words.begin() + 1, words.end()});
   }
   dtrain::Stream out(STDOUT_FILENO, dtrain::Terminal::of(STDOUT_FILENO));
   dtrain::Stream err(STDERR_FILENO, dtrain::Terminal::of(STDERR_FILENO));

@@ -1,6 +1,7 @@
 #include "backends/local/engine.h"
 
 #include "backends/local/local_backend.h"
+#include "backends/local/supervise.h"
 
 namespace dtrain::local {
 namespace {
@@ -91,6 +92,8 @@ const Engine& engine() {
         return std::make_unique<LocalBackend>();
       },
       .fields = field_uses(),
+      .access = {},
+      .helpers = {{"supervise", supervise_main}},
   };
   return all;
 }

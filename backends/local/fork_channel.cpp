@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +56,17 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
+Fd watch_children() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  Fd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) {
+    throw EngineError(fmt::format("cannot watch processes: {}", errno_text()));
+  }
+  return fd;
+}
+
 /// In the child, on its stderr, with nothing that allocates.
 [[noreturn]] void fail_child(std::string_view what, const char* name, int error) {
   const char* reason = strerrordesc_np(error);
@@ -69,7 +82,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 } // namespace
 
 ForkChannel::ForkChannel(const rlimit& file_limit, std::string root, GpuUser user)
-    : file_limit_(file_limit), root_(std::move(root)), user_(std::move(user)), host_(host_name()) {}
+    : file_limit_(file_limit), root_(std::move(root)), user_(std::move(user)), host_(host_name()),
+      children_(watch_children()) {}
 
 ForkChannel::~ForkChannel() {
   for (const auto& claim : claims_) {
@@ -131,7 +145,19 @@ RankPlace ForkChannel::place_one(const GangRank& rank) {
 
 std::string ForkChannel::node(int) const { return host_; }
 
-RankProcess ForkChannel::start(int, const RankCommand& command) {
+void ForkChannel::start(std::size_t count, const CommandOf& command, const Started& started) {
+  for (std::size_t i = 0; i < count; ++i) {
+    auto process = start_one(command(i));
+    process.id = static_cast<RankId>(pids_.size()) + 1;
+    const auto pid = static_cast<pid_t>(process.pid);
+    pids_[process.id] = pid;
+    running_[pid] = process.id;
+    idle_ = false;
+    started(i, std::move(process));
+  }
+}
+
+RankProcess ForkChannel::start_one(const RankCommand& command) const {
   const auto env = merge_environment(environ, command.env);
   const auto argv = pointers(command.argv);
   const auto envp = pointers(env);
@@ -171,30 +197,41 @@ RankProcess ForkChannel::start(int, const RankCommand& command) {
     execvp(argv[0], argv.data());
     fail_child("cannot run", argv[0], errno);
   }
-  return {pid, std::move(out.read_end), std::move(err.read_end)};
+  return {0, pid, std::move(out.read_end), std::move(err.read_end)};
 }
 
-void ForkChannel::signal_rank(pid_t rank, int signal) {
-  const auto below = descendants(rank);
-  if (kill(-rank, signal) != 0) {
-    kill(rank, signal);
+std::vector<RankEnding> ForkChannel::ended() {
+  signalfd_siginfo info{};
+  while (read(children_.get(), &info, sizeof(info)) == sizeof(info)) {
   }
-  for (const auto& process : below) {
-    if (process.group != rank) {
-      signal_process(process.id, signal);
+  std::vector<RankEnding> endings;
+  while (true) {
+    int status = 0;
+    const auto pid = waitpid(-1, &status, WNOHANG);
+    if (pid <= 0) {
+      idle_ = pid < 0 && errno == ECHILD; // Nor is there a descendant: as a subreaper we'd have it.
+      return endings;
+    }
+    if (const auto found = running_.find(pid); found != running_.end()) { // Else a leftover.
+      RankEnding ending{.id = found->second, .exit_code = {}, .signal = {}};
+      (WIFSIGNALED(status) ? ending.signal : ending.exit_code) =
+          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+      endings.push_back(ending);
+      running_.erase(found);
     }
   }
 }
 
 /// What stayed in its session, and what left that but kept the instance's name in its environment.
-void ForkChannel::end_leftovers(pid_t rank, const std::string& instance) {
+void ForkChannel::end_leftovers(RankId ended, const std::string& instance) {
   constexpr int k_rounds = 200; // For what forks while it is being killed, or takes long to end.
   constexpr timespec k_pause{0, 2'000'000};
   const auto mark = fmt::format("{}={}", k_instance_variable, instance);
+  const auto session = pids_.at(ended);
   for (int round = 0; round < k_rounds; ++round) {
     bool left = false;
     for (const auto& process : descendants(getpid())) {
-      if (process.session == rank || has_variable(process.id.pid, mark)) {
+      if (process.session == session || has_variable(process.id.pid, mark)) {
         left = true;
         signal_process(process.id, SIGKILL);
       }
@@ -206,16 +243,32 @@ void ForkChannel::end_leftovers(pid_t rank, const std::string& instance) {
   }
 }
 
-void ForkChannel::signal(const std::vector<pid_t>& running, int signal) {
+void ForkChannel::signal(RankId process, int signal) {
+  const auto rank = pids_.at(process);
+  if (!running_.contains(rank) || running_[rank] != process) {
+    return;
+  }
+  const auto below = descendants(rank);
+  if (kill(-rank, signal) != 0) {
+    kill(rank, signal);
+  }
+  for (const auto& each : below) {
+    if (each.group != rank) {
+      signal_process(each.id, signal);
+    }
+  }
+}
+
+void ForkChannel::signal_all(int signal) {
   // A rank leads its group, and its pid is its own until it has been waited for.
-  for (const auto pid : running) {
+  for (const auto& [pid, id] : running_) {
     if (kill(-pid, signal) != 0) {
       kill(pid, signal); // It does not lead a group yet.
     }
   }
   // What has left those groups, or whose rank has ended.
   for (const auto& process : descendants(getpid())) {
-    if (std::find(running.begin(), running.end(), process.group) == running.end()) {
+    if (!running_.contains(process.group)) {
       signal_process(process.id, signal);
     }
   }

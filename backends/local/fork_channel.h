@@ -1,4 +1,7 @@
 // Starts ranks as children of the supervisor, on this machine.
+//
+// The process must be a child subreaper with SIGCHLD blocked and no children of its own: every
+// child there is belongs to the gang.
 #pragma once
 
 #include "backends/local/gpu_claims.h"
@@ -29,18 +32,27 @@ class ForkChannel : public Channel {
   RankPlace place_one(const GangRank& rank) override;
   void hold_devices(const GangPlan& plan) override;
   std::string node(int rank) const override;
-  RankProcess start(int rank, const RankCommand& command) override;
-  void signal(const std::vector<pid_t>& running, int signal) override;
-  void end_leftovers(pid_t rank, const std::string& instance) override;
-  void signal_rank(pid_t rank, int signal) override;
+  void start(std::size_t count, const CommandOf& command, const Started& started) override;
+  int events() const override { return children_.get(); }
+  std::vector<RankEnding> ended() override;
+  bool idle() const override { return idle_; }
+  void signal_all(int signal) override;
+  void signal(RankId process, int signal) override;
+  void end_leftovers(RankId ended, const std::string& instance) override;
 
  private:
+  RankProcess start_one(const RankCommand& command) const;
+
   rlimit file_limit_;
   std::string root_;
   GpuUser user_;
   std::string host_;
   std::vector<ReservedPort> ports_;  ///< The master's, then one a rank.
   std::map<std::string, Fd> claims_; ///< Of devices.
+  Fd children_;                      ///< SIGCHLD, as a descriptor.
+  std::map<pid_t, RankId> running_;  ///< Not yet waited for: their pids are their own.
+  std::map<RankId, pid_t> pids_;     ///< Of all that were started.
+  bool idle_ = true;
 };
 
 } // namespace dtrain

@@ -38,6 +38,13 @@ constexpr timespec k_sweep_interval{0, 10'000'000};
 constexpr int k_finished = 0;
 constexpr int k_gave_up = 1;
 
+/// The gang's, and that of its processes' ends.
+sigset_t supervisor_signals() {
+  auto set = gang_signals();
+  sigaddset(&set, SIGCHLD);
+  return set;
+}
+
 struct Assignment {
   std::string job_path;
   std::string staged_path;
@@ -141,7 +148,7 @@ int supervisor(Assignment& assignment, const JobFolder& staged, const rlimit& li
 
 /// The supervisor is gone: ends all that it left, which are our descendants now.
 void sweep() {
-  const auto set = gang_signals();
+  const auto set = supervisor_signals();
   while (true) {
     for (const auto& process : descendants(getpid())) {
       signal_process(process.id, SIGKILL);
@@ -179,7 +186,7 @@ void record_loss(const JobFolder& folder, const std::string& reason) {
 }
 
 int guard(pid_t supervisor_pid, const JobFolder& folder, const std::string& job_path) {
-  const auto set = gang_signals();
+  const auto set = supervisor_signals();
   int wait_status = 0;
   while (true) {
     const auto pid = waitpid(supervisor_pid, &wait_status, WNOHANG);
@@ -239,7 +246,7 @@ int supervise_main(const std::vector<std::string>& args) {
   }
 
   reset_signals();
-  const auto set = gang_signals();
+  const auto set = supervisor_signals();
   sigprocmask(SIG_SETMASK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
   const auto limit = raise_file_limit(); // Four descriptors a rank.

@@ -1,30 +1,42 @@
-// How a supervisor's processes are started and signalled, on this machine or on other hosts.
+// How a gang's processes are started, signalled and waited for, on this machine or on other hosts.
 #pragma once
 
 #include "backends/supervised/gang_plan.h"
 #include "backends/support/os/fd.h"
 
-#include <sys/types.h>
-
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace dtrain {
 
+/// What the channel calls a process that it has started, and no other ever; 0: none.
+using RankId = std::int64_t;
+
 /// One rank's process as its channel starts it.
 struct RankCommand {
-  const std::vector<std::string>& argv;
-  const EnvVars& env; ///< On top of what the node has.
+  int rank = 0;
+  std::vector<std::string> argv;
+  EnvVars env; ///< On top of what the node has.
   const std::string& working_dir;
   const std::vector<Mount>& mounts;
-  const std::string& workspace; ///< An empty folder, for the mounts.
+  std::string workspace; ///< An empty folder, for the mounts.
 };
 
-/// A child of this process: the rank itself, or what stands for it here. Its exit is the rank's.
 struct RankProcess {
-  pid_t pid = 0;
-  Fd out; ///< Non-blocking ends of its pipes.
+  RankId id = 0;
+  std::int64_t pid = 0; ///< On its node, for people; 0: not known.
+  Fd out;               ///< Non-blocking ends of its pipes.
   Fd err;
+};
+
+/// How a process ended; with neither, its host was lost and nobody can tell.
+struct RankEnding {
+  RankId id = 0;
+  std::optional<int> exit_code;
+  std::optional<int> signal;
 };
 
 class Channel {
@@ -44,19 +56,31 @@ class Channel {
   /// The host's name as people know it, for NODE.
   virtual std::string node(int rank) const = 0;
 
-  /// A program that cannot be run is a rank that exits with 126 or 127 and says so on its stderr.
-  /// Throws EngineError where there is no process to be had.
-  virtual RankProcess start(int rank, const RankCommand& command) = 0;
+  using CommandOf = std::function<RankCommand(std::size_t)>;
+  using Started = std::function<void(std::size_t, RankProcess)>;
 
-  /// Signals every process of the gang: those of `running` (not yet waited for) and all below them,
-  /// and whatever other ranks left behind.
-  virtual void signal(const std::vector<pid_t>& running, int signal) = 0;
+  /// Starts `count` processes, the commands of which it asks for when it needs them, and tells of
+  /// each. A program that cannot be run is a rank that exits with 126 or 127 and says so on its
+  /// stderr. Throws EngineError where there is no process to be had; those it has told of run.
+  virtual void start(std::size_t count, const CommandOf& command, const Started& started) = 0;
 
-  /// Kills what a rank that has been waited for left running: a GPU or a port is another's now.
-  virtual void end_leftovers(pid_t rank, const std::string& instance) = 0;
+  /// A descriptor that can be read when ended() has something new to say.
+  virtual int events() const = 0;
 
-  /// Signals one rank, not yet waited for, and all below it.
-  virtual void signal_rank(pid_t rank, int signal) = 0;
+  /// The processes that have ended since the last call.
+  virtual std::vector<RankEnding> ended() = 0;
+
+  /// True where nothing is left of the gang, nor of what its processes started, as of ended().
+  virtual bool idle() const = 0;
+
+  /// Signals every process of the gang and all below them, and whatever other ranks left behind.
+  virtual void signal_all(int signal) = 0;
+
+  /// Signals one and all below it; nothing where it has ended.
+  virtual void signal(RankId process, int signal) = 0;
+
+  /// Kills what one that has ended left running: a GPU or a port is another's now.
+  virtual void end_leftovers(RankId ended, const std::string& instance) = 0;
 };
 
 } // namespace dtrain

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,7 +38,7 @@ Fd open_signals() {
   const auto set = gang_signals();
   Fd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) {
-    throw EngineError(fmt::format("cannot watch processes: {}", errno_text()));
+    throw EngineError(fmt::format("cannot wait for signals: {}", errno_text()));
   }
   return fd;
 }
@@ -51,7 +50,7 @@ constexpr const char* k_workspace = "root";
 sigset_t gang_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGTSTP, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGTSTP, SIGHUP}) {
     sigaddset(&set, signal);
   }
   return set;
@@ -65,6 +64,7 @@ Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder&
       block_(RankOutput::k_block_bytes) {
   folder_.reserve_last_record(k_record_bytes + k_instance_bytes * plan_.ranks.size());
   loop_.add(signals_.get(), [this] { on_signal(); });
+  loop_.add(channel_.events(), [this] { reap(); });
   if (guard_) {
     loop_.add(guard_.get(), [this] {
       loop_.remove(guard_.get());
@@ -217,9 +217,7 @@ void Gang::start_ranks() {
     ranks_[i].output = make_output(plan_.ranks[i]);
   }
   has_run_ = true;
-  for (const auto rank : start_order()) {
-    start_rank(rank, place);
-  }
+  start_some(start_order(), place);
   status.phase = Phase::running;
   if (status.started == 0) {
     status.started = status.instances.front().started;
@@ -233,7 +231,7 @@ std::unique_ptr<RankOutput> Gang::make_output(const GangRank& planned) {
       [this] { expect_partial(); });
 }
 
-void Gang::start_rank(std::size_t rank, const GangPlace& place) {
+RankCommand Gang::command_of(std::size_t rank, const GangPlace& place) {
   const auto& planned = plan_.ranks[rank];
   auto env = rank_env(place, static_cast<int>(rank));
   env.emplace_back(k_instance_variable, planned.instance);
@@ -250,16 +248,24 @@ void Gang::start_rank(std::size_t rank, const GangPlace& place) {
     record_.status.tensorboard =
         fmt::format("http://{}:{}", place.ranks[rank].host, place.ranks[rank].port);
   }
-  const auto workspace = fmt::format("{}/{}", folder_.path(), k_workspace);
-  auto process = channel_.start(static_cast<int>(rank),
-                                {command, env, plan_.working_dir, plan_.mounts, workspace});
-  ranks_[rank].pid = ranks_[rank].last_pid = process.pid;
-  ranks_[rank].began = Clock::now();
-  ranks_[rank].output->attach(std::move(process.out), std::move(process.err));
-  auto& instance = record_.status.instances[rank];
-  instance.pid = process.pid;
-  instance.phase = Phase::running;
-  instance.started = time_now();
+  return {static_cast<int>(rank), std::move(command),
+          std::move(env),         plan_.working_dir,
+          plan_.mounts,           fmt::format("{}/{}", folder_.path(), k_workspace)};
+}
+
+void Gang::start_some(const std::vector<std::size_t>& ranks, const GangPlace& place) {
+  channel_.start(
+      ranks.size(), [&](std::size_t i) { return command_of(ranks[i], place); },
+      [&](std::size_t i, RankProcess process) {
+        auto& rank = ranks_[ranks[i]];
+        rank.process = rank.last_process = process.id;
+        rank.began = Clock::now();
+        rank.output->attach(std::move(process.out), std::move(process.err));
+        auto& instance = record_.status.instances[ranks[i]];
+        instance.pid = process.pid;
+        instance.phase = Phase::running;
+        instance.started = time_now();
+      });
 }
 
 /// Ranks in the order in which the plan has them started.
@@ -277,9 +283,7 @@ std::vector<std::size_t> Gang::start_order() const {
 void Gang::on_signal() {
   signalfd_siginfo info{};
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
-    if (info.ssi_signo == SIGCHLD) {
-      reap();
-    } else if (info.ssi_signo == SIGTSTP) {
+    if (info.ssi_signo == SIGTSTP) {
       suspend();
     } else if (info.ssi_signo == SIGHUP) {
       plan_changed_ = true;
@@ -292,40 +296,27 @@ void Gang::on_signal() {
 
 void Gang::reap() {
   const bool by_itself = state_ == State::running; // And not ended by us, as those that follow are.
-  bool none_left = false;
-  std::vector<std::pair<std::size_t, int>> endings; // Rank, wait status.
-  while (true) {
-    int wait_status = 0;
-    const auto pid = waitpid(-1, &wait_status, WNOHANG);
-    if (pid <= 0) {
-      // Nor is any of our descendants left: as a subreaper we'd have them.
-      none_left = pid < 0 && errno == ECHILD;
-      break;
-    }
-    const auto found = std::find_if(ranks_.begin(), ranks_.end(),
-                                    [&](const Rank& rank) { return rank.pid == pid; });
+  // All that have ended by now, then what follows from each: the first may end the others.
+  for (const auto& ending : channel_.ended()) {
+    const auto is_it = [&](const Rank& rank) { return rank.process == ending.id; };
+    const auto found = std::find_if(ranks_.begin(), ranks_.end(), is_it);
     if (found != ranks_.end()) {
-      found->pid = 0;
-      endings.emplace_back(found - ranks_.begin(), wait_status);
+      found->process = 0;
+      rank_ended(static_cast<std::size_t>(found - ranks_.begin()), ending, by_itself);
+      continue;
     }
-    const auto leaver = std::find_if(leavers_.begin(), leavers_.end(),
-                                     [&](const Rank& rank) { return rank.pid == pid; });
+    const auto leaver = std::find_if(leavers_.begin(), leavers_.end(), is_it);
     if (leaver != leavers_.end()) {
       left(static_cast<std::size_t>(leaver - leavers_.begin()));
     }
   }
-  // Only now, for the first may end the others: those of above ended by themselves, no later one
-  // did.
-  for (const auto& [rank, wait_status] : endings) {
-    rank_ended(rank, wait_status, by_itself);
-  }
-  if (none_left) {
+  if (channel_.idle()) {
     state_ = State::ended;
   }
   if (state_ != State::running || !deciders_ended()) {
     return;
   }
-  if (running_pids().empty()) {
+  if (!any_runs()) {
     end(State::terminating); // What they left.
   } else if (plan_.clean_tasks || !helpers_run()) {
     wind_down();
@@ -337,7 +328,7 @@ void Gang::reap() {
 /// Something that ends by itself, as TensorBoard does not.
 bool Gang::helpers_run() const {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].pid != 0 && plan_.ranks[i].role != k_tensorboard) {
+    if (ranks_[i].process != 0 && plan_.ranks[i].role != k_tensorboard) {
       return true;
     }
   }
@@ -349,7 +340,7 @@ void Gang::wind_down() {
   bool evaluates = false;
   bool works = false; // TensorBoard alone is not waited for.
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const bool runs = ranks_[i].pid != 0;
+    const bool runs = ranks_[i].process != 0;
     evaluates = evaluates || (runs && plan_.ranks[i].role == k_evaluator);
     works = works || (runs && plan_.ranks[i].role != k_tensorboard);
   }
@@ -376,16 +367,13 @@ bool Gang::deciders_ended() const {
   return true;
 }
 
-void Gang::rank_ended(std::size_t rank, int wait_status, bool by_itself) {
+void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself) {
   auto& status = record_.status;
   auto& instance = status.instances[rank];
   ranks_[rank].output->drain();
   instance.ended = time_now();
-  if (WIFSIGNALED(wait_status)) {
-    instance.signal = WTERMSIG(wait_status);
-  } else {
-    instance.exit_code = WEXITSTATUS(wait_status);
-  }
+  instance.exit_code = ending.exit_code;
+  instance.signal = ending.signal;
   instance.phase = instance.exit_code == 0 ? Phase::succeeded
                    : by_itself             ? Phase::failed
                                            : Phase::terminated;
@@ -399,9 +387,10 @@ void Gang::rank_ended(std::size_t rank, int wait_status, bool by_itself) {
   if (!failed || status.cause || stopping_ || suspending_) {
     return;
   }
-  const auto ending = fmt::format("{} on {} ended with {}", instance.name, instance.node,
-                                  ending_text(instance.exit_code, instance.signal));
-  if (goes_on_without(rank, ending)) {
+  const bool lost = !ending.exit_code && !ending.signal;
+  const auto how = lost ? "was lost: its host does not answer"
+                        : "ended with " + ending_text(ending.exit_code, ending.signal);
+  if (goes_on_without(rank, fmt::format("{} on {} {}", instance.name, instance.node, how))) {
     return;
   }
   FailureCause cause;
@@ -412,9 +401,8 @@ void Gang::rank_ended(std::size_t rank, int wait_status, bool by_itself) {
   cause.exit_code = instance.exit_code;
   cause.signal = instance.signal;
   cause.last_stderr = ranks_[rank].output->log().last_stderr();
-  cause.message = fmt::format("{}{} on {} ended with {}", instance.name,
-                              ranked ? fmt::format(" (rank {})", rank) : "", instance.node,
-                              ending_text(instance.exit_code, instance.signal));
+  cause.message = fmt::format("{}{} on {} {}", instance.name,
+                              ranked ? fmt::format(" (rank {})", rank) : "", instance.node, how);
   if (ranked && !plan_.ranks[rank].decides) {
     if (!unless_chief_ && !deciders_ended()) {
       unless_chief_ = std::move(cause);
@@ -480,7 +468,7 @@ void Gang::end(State state) {
   }
   const bool kill = state == State::killing;
   end_deadline_ = Clock::now() + (kill ? k_kill_interval : milliseconds(plan_.grace_period_ms));
-  channel_.signal(running_pids(), kill ? SIGKILL : SIGTERM);
+  channel_.signal_all(kill ? SIGKILL : SIGTERM);
 }
 
 void Gang::advance() {
@@ -512,7 +500,7 @@ void Gang::advance() {
   if (now >= leave_deadline_) {
     leave_deadline_ = now + k_kill_interval;
     for (const auto& leaver : leavers_) {
-      channel_.signal_rank(leaver.pid, SIGKILL);
+      channel_.signal(leaver.process, SIGKILL);
     }
   }
   if (now >= partial_deadline_) {
@@ -563,17 +551,9 @@ void Gang::finish_output() {
   }
 }
 
-std::vector<pid_t> Gang::running_pids() const {
-  std::vector<pid_t> pids;
-  for (const auto& rank : ranks_) {
-    if (rank.pid != 0) {
-      pids.push_back(rank.pid);
-    }
-  }
-  for (const auto& leaver : leavers_) {
-    pids.push_back(leaver.pid);
-  }
-  return pids;
+bool Gang::any_runs() const {
+  return !leavers_.empty() || std::any_of(ranks_.begin(), ranks_.end(),
+                                          [](const Rank& rank) { return rank.process != 0; });
 }
 
 Clock::time_point Gang::next_deadline() const {

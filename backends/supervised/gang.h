@@ -18,8 +18,8 @@
 //             ended alone
 //   sweep     whatever the ranks left running (daemons too) is ended before the job ends
 //
-// One thread and one poll loop. The process must be a child subreaper with gang_signals()
-// blocked and no children of its own: every child there is belongs to the gang.
+// One thread and one poll loop; gang_signals() must be blocked. Processes are the channel's: the
+// gang knows them by its ids, and is told how each has ended.
 //
 // Signals: SIGTERM or SIGINT ends the job, SIGTSTP suspends it, SIGHUP has the plan read again.
 #pragma once
@@ -67,29 +67,30 @@ class Gang {
   enum class State { running, terminating, killing, ended };
 
   struct Rank {
-    pid_t pid = 0; ///< 0: not started, or waited for.
+    RankId process = 0; ///< 0: not started, or ended.
     std::unique_ptr<RankOutput> output = {};
-    pid_t last_pid = 0;
+    RankId last_process = 0;
     std::string instance = {}; ///< Of one that leaves.
     Backoff backoff = {};
     PollLoop::Clock::time_point began = {};
     PollLoop::Clock::time_point anew = PollLoop::Clock::time_point::max(); ///< When it is to start.
 
     /// It runs, or will.
-    bool is_wanted() const { return pid != 0 || anew != PollLoop::Clock::time_point::max(); }
+    bool is_wanted() const { return process != 0 || anew != PollLoop::Clock::time_point::max(); }
   };
 
   bool run_once();
   bool await_restart();
   void start_ranks();
   std::unique_ptr<RankOutput> make_output(const GangRank& planned);
-  void start_rank(std::size_t rank, const GangPlace& place);
+  void start_some(const std::vector<std::size_t>& ranks, const GangPlace& place);
+  RankCommand command_of(std::size_t rank, const GangPlace& place);
   std::vector<std::size_t> start_order() const;
   bool deciders_ended() const;
   bool helpers_run() const;
   void wind_down();
   void reap();
-  void rank_ended(std::size_t rank, int wait_status, bool by_itself);
+  void rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself);
   void fail(FailureCause cause);
   bool goes_on_without(std::size_t rank, const std::string& ending);
   bool starts_anew(std::size_t rank, const std::string& ending);
@@ -112,7 +113,7 @@ class Gang {
   void flush_partials();
   void write_record();
   void finish_output();
-  std::vector<pid_t> running_pids() const;
+  bool any_runs() const;
   PollLoop::Clock::time_point next_deadline() const;
 
   GangPlan plan_;

@@ -58,7 +58,7 @@ int Gang::wanted_workers() const {
 bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
   ++anew_;
   auto& worker = ranks_[rank];
-  channel_.end_leftovers(worker.last_pid, plan_.ranks[rank].instance);
+  channel_.end_leftovers(worker.last_process, plan_.ranks[rank].instance);
   const auto pause = worker.backoff.pause_after(worker.began);
   if (pause == Backoff::Pause::zero()) {
     if (!start_again(rank)) {
@@ -86,7 +86,7 @@ bool Gang::start_again(std::size_t rank) {
   try {
     auto place = place_;
     place.restart_count += anew_;
-    start_rank(rank, place);
+    start_some({rank}, place);
   } catch (const Error&) {
     instance = failed;
     return false;

@@ -65,8 +65,8 @@ void Gang::follow_plan() {
     }
     place_.launcher_slots = plan_.launcher_slots = next.launcher_slots;
     folder_.write(k_hostfile, hostfile_text(place_)); // Before those who read it.
-    for (const auto rank : added) {
-      start_rank(rank, place_);
+    if (!added.empty()) {
+      start_some(added, place_);
     }
     record_.status.reason.clear();
   } catch (const Error& error) {
@@ -88,13 +88,13 @@ void Gang::add_rank(std::size_t position, const GangRank& planned) {
 }
 
 void Gang::remove_rank(std::size_t position) {
-  if (ranks_[position].pid != 0) {
-    channel_.signal_rank(ranks_[position].pid, SIGTERM);
+  if (ranks_[position].process != 0) {
+    channel_.signal(ranks_[position].process, SIGTERM);
     ranks_[position].instance = plan_.ranks[position].instance;
     leavers_.push_back(std::move(ranks_[position]));
     leave_deadline_ = Clock::now() + std::chrono::milliseconds(plan_.grace_period_ms);
   } else if (ranks_[position].output) {
-    channel_.end_leftovers(ranks_[position].last_pid, plan_.ranks[position].instance);
+    channel_.end_leftovers(ranks_[position].last_process, plan_.ranks[position].instance);
     ranks_[position].output->finish();
   }
   ranks_.erase(at(ranks_, position));
@@ -105,7 +105,7 @@ void Gang::remove_rank(std::size_t position) {
 
 /// Its exit is no failure: it was asked to go.
 void Gang::left(std::size_t leaver) {
-  channel_.end_leftovers(leavers_[leaver].last_pid, leavers_[leaver].instance);
+  channel_.end_leftovers(leavers_[leaver].last_process, leavers_[leaver].instance);
   leavers_[leaver].output->finish();
   leavers_.erase(at(leavers_, leaver));
   if (leavers_.empty()) {
