@@ -74,7 +74,7 @@ void print_jobs_whole(Stream& out, const Target& target, std::vector<JobStatus> 
     whole.push_back({std::move(job), std::move(spec)});
   }
   if (format) {
-    out.write(whole_jobs_data(whole, now, *format));
+    out.write(whole_jobs_data(whole, target.backend->name(), now, *format));
     return;
   }
   for (const WholeJob& job : whole) {

@@ -121,7 +121,7 @@ void print_list(Context& context, const Target& target, const ListStyle& style) 
     return is_before(a, b, style.sort, now);
   });
   if (const auto format = data_format(style.output)) {
-    context.out.write(jobs_data(jobs, now, *format));
+    context.out.write(jobs_data(jobs, target.backend->name(), now, *format));
   } else if (style.output == "name") {
     print_names(context.out, jobs);
   } else if (jobs.empty()) {
@@ -129,7 +129,8 @@ void print_list(Context& context, const Target& target, const ListStyle& style) 
                      ? "No jobs."
                      : fmt::format("No jobs in namespace '{}'.", target.namespace_name));
   } else {
-    print_jobs(context.out, jobs, now, style.output == "wide", style.all_namespaces);
+    print_jobs(context.out, jobs, target.backend->name(), now, style.output == "wide",
+               style.all_namespaces);
   }
 }
 

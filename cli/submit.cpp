@@ -344,7 +344,8 @@ void print_submitted(Context& context, const Target& target, const SubmitOptions
   if (options.output == "name") {
     context.out.write(fmt::format("job/{}\n", name));
   } else if (const auto format = data_format(options.output)) {
-    context.out.write(job_data(target.status(name), context.now(), *format));
+    context.out.write(
+        job_data(target.status(name), target.backend->name(), context.now(), *format));
   } else {
     context.out.write(fmt::format("job/{} submitted\n", name));
     if (!options.wait) {

@@ -87,7 +87,7 @@ std::vector<FieldUse> field_uses() {
 
 const Engine& engine() {
   static const Engine all = {
-      .name = "local",
+      .name = k_local,
       .make = [](const EngineAccess&) -> std::unique_ptr<Backend> {
         return std::make_unique<LocalBackend>();
       },

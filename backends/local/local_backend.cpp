@@ -87,7 +87,7 @@ std::string text_of(const JobRef& job) {
 }
 
 LocalBackend::LocalBackend(std::string root, Supervise supervise)
-    : store_(root.empty() ? JobStore::default_root() : std::move(root)), viewer_(store_),
+    : store_(root.empty() ? JobStore::default_root() : std::move(root), k_local), viewer_(store_),
       supervise_(supervise ? std::move(supervise) : exec_supervisor) {}
 
 /// A path of this machine's that is not from / counts from where `submit` was called.

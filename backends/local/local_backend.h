@@ -12,6 +12,9 @@
 
 namespace dtrain {
 
+/// Of the engine; its jobs are kept under it.
+inline constexpr std::string_view k_local = "local";
+
 /// Of a job's folder: what --sync-mode brought.
 inline constexpr const char* k_code_folder = "code";
 
@@ -26,7 +29,7 @@ class LocalBackend : public Backend {
   LocalBackend(const LocalBackend&) = delete;
   LocalBackend& operator=(const LocalBackend&) = delete;
 
-  std::string_view name() const override { return "local"; }
+  std::string_view name() const override { return k_local; }
   Plan render(const JobSpec& job, const Templates& templates) const override;
   void submit(const Plan& plan, const SubmitSink& tell) override;
   std::vector<JobSummary> list(const ListQuery& query) override;

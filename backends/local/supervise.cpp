@@ -27,7 +27,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 
 namespace dtrain {
 
@@ -62,11 +61,6 @@ void add_secrets(const std::string& text, EnvVars& env) {
   env.insert(env.begin(), secrets.begin(), secrets.end());
 }
 
-/// ROOT/jobs/NAMESPACE/NAME
-std::string store_root(const std::string& job_path) {
-  return std::filesystem::path(job_path).parent_path().parent_path().parent_path().string();
-}
-
 GangPlan read_plan(const JobFolder& folder) {
   auto plan = read_local_plan(folder.read(k_plan_file).value_or(""));
   add_secrets(folder.read(k_secrets_file).value_or(""), plan.env);
@@ -99,10 +93,10 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
     throw EngineError("the job's guard process was killed");
   }
   const auto plan = read_plan(staged);
-  const auto root = store_root(assignment.job_path);
+  const auto store = JobStore::of(assignment.job_path);
   const auto before = staged.record(); // Of one that is resumed.
   const auto uid = before ? before->status.uid : random_hex(k_uid_bytes);
-  ForkChannel channel(limit, root, {uid, cgroup});
+  ForkChannel channel(limit, store.root(), {uid, cgroup});
   if (!channel.claim_devices(plan)) {
     write_all(assignment.answer.get(), k_gpus_taken);
     return;
@@ -118,7 +112,6 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   JobFolder folder(Fd(fcntl(staged.fd(), F_DUPFD_CLOEXEC, 0)), staged.path());
   Gang gang(
       plan, [&] { return read_plan(folder); }, channel, folder, record, std::move(guard_end));
-  const JobStore store(root);
   bool taken = false;
   if (assignment.staged_path == assignment.job_path) {
     taken = take_over(store, folder, plan.job, record);

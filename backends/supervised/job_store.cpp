@@ -18,6 +18,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -25,7 +26,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* k_jobs = "jobs";
 constexpr const char* k_staging = "staging";
 constexpr const char* k_logs = "logs";
 constexpr const char* k_status_file = "status.json";
@@ -172,13 +172,25 @@ std::string JobStore::default_root() {
 }
 
 std::string JobStore::job_path(const JobRef& job) const {
-  return fmt::format("{}/{}/{}/{}", root_, k_jobs, job.namespace_name, job.name);
+  return fmt::format("{}/{}/{}/{}", root_, jobs_, job.namespace_name, job.name);
 }
 
-Fd JobStore::open_folder(const char* name, bool create) const {
-  const Fd root = open_private_folder(root_, create);
-  return root ? open_private_folder_at(root.get(), name, fmt::format("{}/{}", root_, name), create)
-              : Fd();
+JobStore JobStore::of(const std::string& job_path) {
+  const auto backend = std::filesystem::path(job_path).parent_path().parent_path();
+  return {backend.parent_path().parent_path().string(), backend.filename().string()};
+}
+
+Fd JobStore::open_folder(const std::string& name, bool create) const {
+  Fd folder = open_private_folder(root_, create);
+  auto path = root_;
+  for (std::size_t begin = 0; folder && begin < name.size();) {
+    const auto end = std::min(name.find('/', begin), name.size());
+    const auto part = name.substr(begin, end - begin);
+    path += "/" + part;
+    folder = open_private_folder_at(folder.get(), part, path, create);
+    begin = end + 1;
+  }
+  return folder;
 }
 
 JobFolder JobStore::stage() const {
@@ -210,10 +222,10 @@ JobFolder JobStore::stage() const {
 
 bool JobStore::publish(JobFolder& folder, const JobRef& job) const {
   const Fd staging = open_folder(k_staging, true);
-  const Fd jobs = open_folder(k_jobs, true);
+  const Fd jobs = open_folder(jobs_, true);
   const Fd space =
       open_private_folder_at(jobs.get(), job.namespace_name,
-                             fmt::format("{}/{}/{}", root_, k_jobs, job.namespace_name), true);
+                             fmt::format("{}/{}/{}", root_, jobs_, job.namespace_name), true);
   // A folder is renamed over an empty one only, and a job's is never empty.
   if (renameat(staging.get(), last_component(folder.path()).c_str(), space.get(),
                job.name.c_str()) != 0) {
@@ -237,7 +249,7 @@ std::optional<JobFolder> JobStore::open(const JobRef& job) const {
   if (!is_plain_name(job.name) || !is_plain_name(job.namespace_name)) {
     return std::nullopt;
   }
-  const Fd jobs = open_folder(k_jobs, false);
+  const Fd jobs = open_folder(jobs_, false);
   if (!jobs) {
     return std::nullopt;
   }
@@ -253,13 +265,13 @@ std::optional<JobFolder> JobStore::open(const JobRef& job) const {
 }
 
 bool JobStore::is_current(const JobFolder& folder, const JobRef& job) const {
-  const Fd jobs = open_folder(k_jobs, false);
+  const Fd jobs = open_folder(jobs_, false);
   return jobs &&
          same_file(jobs.get(), fmt::format("{}/{}", job.namespace_name, job.name), folder.fd());
 }
 
 bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
-  const Fd jobs = open_folder(k_jobs, false);
+  const Fd jobs = open_folder(jobs_, false);
   if (!jobs) {
     return false;
   }
@@ -291,7 +303,7 @@ void JobStore::for_each(std::string_view namespace_name, const Visit& visit) con
   for_each_name(namespace_name, [&](int, const JobRef& job) {
     entries.push_back({fmt::format("{}/{}", job.namespace_name, job.name), job});
   });
-  const Fd jobs = open_folder(k_jobs, false);
+  const Fd jobs = open_folder(jobs_, false);
   // Two thirds of the time is the kernel's, for a file each: many are read by several threads.
   constexpr std::size_t k_for_a_thread = 500;
   constexpr std::size_t k_most_threads = 4;
@@ -321,7 +333,7 @@ void JobStore::for_each(std::string_view namespace_name, const Visit& visit) con
 }
 
 void JobStore::for_each_name(std::string_view namespace_name, const VisitName& visit) const {
-  const Fd jobs = open_folder(k_jobs, false);
+  const Fd jobs = open_folder(jobs_, false);
   if (!jobs) {
     return;
   }

@@ -1,12 +1,14 @@
 // The record of jobs that have no engine: a folder a job, readable by a person.
 //
-//   ROOT/jobs/NAMESPACE/NAME/plan.yaml     what is carried out
-//                            job.yaml      the job as it was submitted, for `clone`
-//                            status.json   job_record.h, replaced at every change
-//                            hostfile, code/, bin/, secrets, environment   where the job has them
-//                            logs/INSTANCE.RESTART.log   log_format.h
-//                            supervisor.log              what went wrong in the supervisor itself
-//   ROOT/staging/…                         folders on their way in or out
+//   ROOT/jobs/BACKEND/NAMESPACE/NAME/plan.yaml     what is carried out
+//                                    job.yaml      the job as it was submitted, for `clone`
+//                                    status.json   job_record.h, replaced at every change
+//                                    hostfile, code/, bin/, secrets, environment   if it has them
+//                                    logs/INSTANCE.RESTART.log   log_format.h
+//                                    supervisor.log   what went wrong in the supervisor itself
+//   ROOT/staging/…                                 folders on their way in or out
+//
+// A backend's jobs are its own: another's may have the same names.
 //
 // A job appears by one rename out of staging, whole and with its supervisor at work, and goes by
 // one rename into staging: at no time is there half a job. What a crash leaves in staging is
@@ -16,6 +18,8 @@
 #include "backends/backend.h"
 #include "backends/supervised/job_record.h"
 #include "backends/support/os/fd.h"
+
+#include <fmt/format.h>
 
 #include <functional>
 #include <optional>
@@ -79,7 +83,12 @@ class JobStore {
   /// $XDG_STATE_HOME/dtrain, ~/.local/state/dtrain without it.
   static std::string default_root();
 
-  explicit JobStore(std::string root) : root_(std::move(root)) {}
+  JobStore(std::string root, std::string_view backend)
+      : root_(std::move(root)), jobs_(fmt::format("jobs/{}", backend)) {}
+
+  /// The store that the job of that path, job_path()'s, is in.
+  static JobStore of(const std::string& job_path);
+
   const std::string& root() const { return root_; }
   std::string job_path(const JobRef& job) const;
 
@@ -110,9 +119,10 @@ class JobStore {
   void for_each_name(std::string_view namespace_name, const VisitName& visit) const;
 
  private:
-  Fd open_folder(const char* name, bool create) const;
+  Fd open_folder(const std::string& name, bool create) const;
 
   std::string root_;
+  std::string jobs_; ///< Below it.
 };
 
 } // namespace dtrain

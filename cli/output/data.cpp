@@ -119,11 +119,12 @@ Json cause_json(const FailureCause& cause) {
   return json;
 }
 
-Json summary_json(const JobSummary& job, Time now) {
+Json summary_json(const JobSummary& job, std::string_view backend, Time now) {
   return {
       {"apiVersion", k_api_version},
       {"name", job.name},
       {"namespace", job.namespace_name},
+      {"backend", backend},
       {"duration", seconds_duration(age(job, now))},
       {"status", phase_name(job.phase)},
       {"trainer", job.trainer},
@@ -137,7 +138,7 @@ Json summary_json(const JobSummary& job, Time now) {
   };
 }
 
-Json status_json(const JobStatus& job, Time now) {
+Json status_json(const JobStatus& job, std::string_view backend, Time now) {
   std::string chief;
   Json instances = Json::array();
   for (const auto& instance : job.instances) {
@@ -146,7 +147,7 @@ Json status_json(const JobStatus& job, Time now) {
     }
     instances.push_back(instance_json(instance, now));
   }
-  Json json = summary_json(job, now);
+  Json json = summary_json(job, backend, now);
   json["uuid"] = job.uid;
   json["tensorboard"] = job.tensorboard;
   json["chiefName"] = chief;
@@ -195,22 +196,24 @@ std::string data_text(const Json& value, DataFormat format) {
 
 } // namespace
 
-std::string jobs_data(const std::vector<JobSummary>& jobs, Time now, DataFormat format) {
+std::string jobs_data(const std::vector<JobSummary>& jobs, std::string_view backend, Time now,
+                      DataFormat format) {
   Json json = Json::array();
   for (const auto& job : jobs) {
-    json.push_back(summary_json(job, now));
+    json.push_back(summary_json(job, backend, now));
   }
   return data_text(json, format);
 }
 
-std::string job_data(const JobStatus& job, Time now, DataFormat format) {
-  return data_text(status_json(job, now), format);
+std::string job_data(const JobStatus& job, std::string_view backend, Time now, DataFormat format) {
+  return data_text(status_json(job, backend, now), format);
 }
 
-std::string whole_jobs_data(const std::vector<WholeJob>& jobs, Time now, DataFormat format) {
+std::string whole_jobs_data(const std::vector<WholeJob>& jobs, std::string_view backend, Time now,
+                            DataFormat format) {
   Json list = Json::array();
   for (const auto& job : jobs) {
-    list.push_back(status_json(job.status, now));
+    list.push_back(status_json(job.status, backend, now));
     if (job.spec) {
       list.back()["spec"] = spec_json(*job.spec);
     }

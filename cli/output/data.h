@@ -16,14 +16,16 @@ enum class DataFormat { json, yaml };
 
 // Each is the whole text with its last newline. Bytes that are not UTF-8 become U+FFFD, but in a
 // job's spec as YAML, which keeps them.
-std::string jobs_data(const std::vector<JobSummary>& jobs, Time now, DataFormat format);
-std::string job_data(const JobStatus& job, Time now, DataFormat format);
+std::string jobs_data(const std::vector<JobSummary>& jobs, std::string_view backend, Time now,
+                      DataFormat format);
+std::string job_data(const JobStatus& job, std::string_view backend, Time now, DataFormat format);
 /// A job with what was submitted; where there are several, a list of them.
 struct WholeJob {
   JobStatus status;
   std::optional<JobSpec> spec; ///< Empty: the engine does not keep it.
 };
-std::string whole_jobs_data(const std::vector<WholeJob>& jobs, Time now, DataFormat format);
+std::string whole_jobs_data(const std::vector<WholeJob>& jobs, std::string_view backend, Time now,
+                            DataFormat format);
 std::string explanation_data(const JobStatus& job, const std::string& state, const std::string& why,
                              const std::vector<std::string>& hints, DataFormat format);
 /// A list of maps, keys in their order: named data, profiles, templates.

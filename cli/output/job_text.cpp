@@ -201,15 +201,15 @@ void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
   }
 }
 
-void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, Time now, bool wide,
-                bool with_namespace) {
+void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, std::string_view backend,
+                Time now, bool wide, bool with_namespace) {
   std::vector<std::string> headers = {"NAME",           "STATUS",         "TRAINER", "DURATION",
                                       "GPU(Requested)", "GPU(Allocated)", "NODE"};
   if (with_namespace) {
     headers.insert(headers.begin(), "NAMESPACE");
   }
   if (wide) {
-    headers.insert(headers.end(), {"PRIORITY", "CREATED", "AGE"});
+    headers.insert(headers.end(), {"BACKEND", "PRIORITY", "CREATED", "AGE"});
   }
   Table table(headers);
   for (const auto& job : jobs) {
@@ -226,6 +226,7 @@ void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, Time now, bool
     row.push_back({gpus_allocated(job)});
     row.push_back({or_not_available(job.node)});
     if (wide) {
+      row.push_back({std::string(backend)});
       row.push_back({or_not_available(job.priority)});
       row.push_back({local_time(job.created)});
       row.push_back({human_duration(now - job.created)});

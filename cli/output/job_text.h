@@ -33,9 +33,9 @@ std::string shell_words(const std::vector<std::string>& words);
 void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
                const std::optional<JobSpec>& spec = std::nullopt);
 
-/// What `list` prints.
-void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, Time now, bool wide,
-                bool with_namespace);
+/// What `list` prints; all jobs are the backend's.
+void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, std::string_view backend,
+                Time now, bool wide, bool with_namespace);
 
 /// The last lines of the failing rank's stderr, indented.
 void print_last_stderr(Stream& out, const FailureCause& cause, std::string_view indent);

@@ -146,7 +146,7 @@ def test_a_state_folder_of_somebody_elses_is_refused(home):
 def test_a_state_folder_with_strange_things_in_it_is_listed_all_the_same(home):
     home.submit("fine", "true")
     home.dtrain("wait", "fine")
-    jobs = home.state / "dtrain" / "jobs" / "default"
+    jobs = home.state / "dtrain" / "jobs" / "local" / "default"
     (jobs / "a-file").write_text("x")
     (jobs / "empty").mkdir()
     (jobs / "half").mkdir()

@@ -62,8 +62,8 @@ def test_a_suspended_job_can_be_deleted_and_waited_for(home):
     home.dtrain("suspend", "gone")
     home.dtrain("delete", "gone")
     home.dtrain("resume", "gone", expect=EXIT_NOT_FOUND)
-    assert list((home.state / "dtrain/jobs/default").iterdir()) == [
-        home.state / "dtrain/jobs/default/pause"]
+    assert list((home.state / "dtrain/jobs/local/default").iterdir()) == [
+        home.state / "dtrain/jobs/local/default/pause"]
 
 
 def test_ranks_have_the_grace_period_to_save_what_they_have(home):
@@ -109,7 +109,7 @@ def test_scale_adds_workers_beside_those_that_run_and_takes_the_last_away(home):
     assert pids()[:2] == first
     until(lambda: home.lines("grow", "-i", "worker-2") == ["rank 2 of 3"], "it knows its rank")
     assert home.get("grow")["requestGPUs"] == 3 and requested(home) == 3
-    hosts = home.state / "dtrain/jobs/default/grow/hostfile"
+    hosts = home.state / "dtrain/jobs/local/default/grow/hostfile"
     assert hosts.read_text() == "localhost slots=3\n"
     home.dtrain("scale", "grow", "--workers=1", env=GPUS)
     until(lambda: pids() == first[:1] and requested(home) == 1, "the first is left")

@@ -179,7 +179,7 @@ def test_a_dry_run_is_what_submit_stores_byte_for_byte(home):
     plan = home.dtrain("submit", "--dry-run", *words).out
     home.dtrain("submit", *words)
     home.dtrain("wait", "same")
-    stored = (home.state / "dtrain/jobs/default/same/plan.yaml").read_text()
+    stored = (home.state / "dtrain/jobs/local/default/same/plan.yaml").read_text()
     assert plan == stored
 
 
@@ -257,7 +257,7 @@ def test_a_state_record_is_readable_by_its_owner_only(finished):
 
 
 def test_records_are_plain_json(finished):
-    record = finished.state / "dtrain/jobs/default/good/status.json"
+    record = finished.state / "dtrain/jobs/local/default/good/status.json"
     assert json.loads(record.read_text())
 
 

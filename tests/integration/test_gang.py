@@ -178,7 +178,7 @@ def rewrite_pids(home, name, pid):
         if isinstance(value, list):
             return [rewritten(item) for item in value]
         return value
-    path = home.state / "dtrain" / "jobs" / "default" / name / "status.json"
+    path = home.state / "dtrain" / "jobs" / "local" / "default" / name / "status.json"
     path.write_text(json.dumps(rewritten(json.loads(path.read_text()))))
 
 

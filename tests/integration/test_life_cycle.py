@@ -22,7 +22,7 @@ def test_a_job_is_forgotten_after_its_time(home):
     home.dtrain("wait", "brief")
     until(lambda: names(home) == [], "the job is forgotten", 5)
     home.dtrain("get", "brief", expect=EXIT_NOT_FOUND)
-    assert not (home.state / "dtrain/jobs/default/brief").exists()
+    assert not (home.state / "dtrain/jobs/local/default/brief").exists()
     home.submit("brief", "true", flags=["--ttl-after-finished=0"])
     until(lambda: names(home) == [], "the job is forgotten", 5)
 
@@ -164,7 +164,7 @@ def test_two_jobs_get_gpus_of_their_own_while_there_are_free_ones(home):
 def test_gpus_of_a_killed_job_are_free_again(home):
     gpus = {"DTRAIN_LOCAL_GPUS": "1"}
     home.submit("dies", "sleep", "600", flags=["--gpus=1"], env=gpus)
-    record = json.loads((home.state / "dtrain/jobs/default/dies/status.json").read_text())
+    record = json.loads((home.state / "dtrain/jobs/local/default/dies/status.json").read_text())
     os.kill(record["supervisor_pid"], 9)
     home.dtrain("wait", "dies", expect=EXIT_JOB_FAILED)
     assert home.submit("next", "true", flags=["--gpus=1"], env=gpus).err.count("in use") == 0

@@ -60,7 +60,7 @@ DAEMON = 'env -i XDG_STATE_HOME="$XDG_STATE_HOME" setsid sleep 600 &'
 
 
 def guard_and_supervisor(home, name):
-    owner = json.loads((home.state / f"dtrain/jobs/default/{name}/status.json").read_text())
+    owner = json.loads((home.state / f"dtrain/jobs/local/default/{name}/status.json").read_text())
     return owner["guard_pid"], owner["supervisor_pid"]
 
 
@@ -112,7 +112,7 @@ def test_a_log_with_a_limit_keeps_its_end_and_says_what_is_gone(home):
     lines = home.lines("chatty")
     assert "--log-limit" in lines[0] and "gone" in lines[0]
     assert lines[1:] == [str(number) for number in range(300_001 - len(lines) + 1, 300_001)]
-    log = home.state / "dtrain/jobs/default/chatty/logs/worker-0.0.log"
+    log = home.state / "dtrain/jobs/local/default/chatty/logs/worker-0.0.log"
     assert 512 * log.stat().st_blocks <= (1 << 20) + 8192
     assert home.lines("chatty", "--tail=2") == ["299999", "300000"]
     home.submit("small", "true", flags=["--log-limit=1"], expect=EXIT_USAGE)

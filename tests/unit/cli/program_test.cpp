@@ -177,6 +177,8 @@ TEST_CASE("list shows the newest first, and namespaces when asked") {
         "team-a     new   RUNNING    DTRAINJOB  10m       2               0               host\n"
         "default    old   SUCCEEDED  DTRAINJOB  10m       2               N/A             host\n");
   CHECK(has(session.run({"list", "-o", "wide"}).out, "CREATED              AGE\n"));
+  CHECK(has(session.out, "NODE  BACKEND  PRIORITY"));
+  CHECK(has(session.run({"list", "-o", "json"}).out, "\"backend\": \"fake\""));
   CHECK(session.run({"list", "-o", "name"}).out == "job/old\n");
   CHECK(session.run({"get"}).out == session.run({"list"}).out);
 }

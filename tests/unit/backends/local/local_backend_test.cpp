@@ -28,7 +28,7 @@ using Lines = std::vector<std::string>;
 
 struct Fixture {
   test::TemporaryFolder folder;
-  JobStore store{folder / "dtrain"};
+  JobStore store{folder / "dtrain", "local"};
   LocalBackend backend{store.root(), [](const Lines& args) { _exit(supervise_main(args)); }};
   JobRef job{"default", "train"};
   JobSpec spec = [] {

@@ -126,7 +126,7 @@ class FakeChannel : public Channel {
 
 struct Fixture {
   test::TemporaryFolder temporary;
-  JobStore store{temporary / "dtrain"};
+  JobStore store{temporary / "dtrain", "local"};
   JobFolder folder = store.stage();
   FakeChannel channel;
   GangPlan plan;

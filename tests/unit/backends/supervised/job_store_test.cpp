@@ -89,7 +89,7 @@ TEST_CASE("a record cut short anywhere is taken for none, and its head for a hea
 
 TEST_CASE("a job appears whole and private, under a name that only one can have") {
   const test::TemporaryFolder temporary;
-  const JobStore store(temporary / "state/dtrain");
+  const JobStore store(temporary / "state/dtrain", "local");
   CHECK(!store.open(k_job));
   const auto folder = publish(store, k_job);
   REQUIRE(store.open(k_job));
@@ -109,9 +109,27 @@ TEST_CASE("a job appears whole and private, under a name that only one can have"
   CHECK(std::filesystem::is_empty(temporary / "state/dtrain/staging"));
 }
 
+TEST_CASE("two backends have jobs of one name, and each sees its own") {
+  const test::TemporaryFolder temporary;
+  const JobStore local(temporary / "dtrain", "local");
+  const JobStore ssh(temporary / "dtrain", "ssh");
+  const auto ours = publish(local, k_job);
+  const auto theirs = publish(ssh, k_job);
+  CHECK(JobStore::of(theirs.path()).job_path(k_job) == theirs.path());
+  CHECK(JobStore::of(theirs.path()).root() == local.root());
+  CHECK(local.remove(ours, k_job));
+  CHECK(!local.open(k_job));
+  CHECK(ssh.is_current(theirs, k_job));
+  int seen = 0;
+  local.for_each("", [&](const JobRef&, const auto&) { ++seen; });
+  CHECK(seen == 0);
+  ssh.for_each("", [&](const JobRef& job, const auto&) { seen += job.name == k_job.name ? 1 : 0; });
+  CHECK(seen == 1);
+}
+
 TEST_CASE("removing a job leaves alone another that took its name meanwhile") {
   const test::TemporaryFolder temporary;
-  const JobStore store(temporary / "dtrain");
+  const JobStore store(temporary / "dtrain", "local");
   const auto first = publish(store, k_job);
   CHECK(store.remove(first, k_job));
   publish(store, k_job);
@@ -121,7 +139,7 @@ TEST_CASE("removing a job leaves alone another that took its name meanwhile") {
 
 TEST_CASE("what a crashed submission left is cleared by the next, what one at work has is not") {
   const test::TemporaryFolder temporary;
-  const JobStore store(temporary / "dtrain");
+  const JobStore store(temporary / "dtrain", "local");
   const auto mine = store.stage();
   const auto waste = temporary / "dtrain/staging/999999999.1.0";
   std::filesystem::create_directories(waste + "/logs");
@@ -133,7 +151,7 @@ TEST_CASE("what a crashed submission left is cleared by the next, what one at wo
 TEST_CASE(
     "what another machine or container stages is left alone, what an earlier start did is not") {
   const test::TemporaryFolder temporary;
-  const JobStore store(temporary / "dtrain");
+  const JobStore store(temporary / "dtrain", "local");
   store.discard(store.stage());
   const auto& here = this_machine();
   const auto staged = [&](const Machine& machine) {
@@ -159,32 +177,32 @@ TEST_CASE("a state folder that is not ours is refused with what to do") {
   std::filesystem::create_directory(root);
   SUBCASE("writable by others") {
     chmod(root.c_str(), 0777);
-    CHECK_THROWS_WITH_AS(JobStore(root).stage(), doctest::Contains("writable by other users"),
-                         Error);
+    CHECK_THROWS_WITH_AS(JobStore(root, "local").stage(),
+                         doctest::Contains("writable by other users"), Error);
   }
   SUBCASE("a link") {
     std::filesystem::rename(root, temporary / "elsewhere");
     std::filesystem::create_directory_symlink(temporary / "elsewhere", root);
-    CHECK_THROWS_WITH_AS(JobStore(root).stage(), doctest::Contains("is not a folder but a link"),
-                         Error);
+    CHECK_THROWS_WITH_AS(JobStore(root, "local").stage(),
+                         doctest::Contains("is not a folder but a link"), Error);
   }
   SUBCASE("a file") {
     std::filesystem::remove(root);
     temporary.write("dtrain", "");
-    CHECK_THROWS_AS(JobStore(root).stage(), Error);
+    CHECK_THROWS_AS(JobStore(root, "local").stage(), Error);
   }
   SUBCASE("somebody else's") {
     if (geteuid() == 0) {
       REQUIRE(chown(root.c_str(), 12345, 12345) == 0);
-      CHECK_THROWS_WITH_AS(JobStore(root).stage(), doctest::Contains("belongs to user 12345"),
-                           Error);
+      CHECK_THROWS_WITH_AS(JobStore(root, "local").stage(),
+                           doctest::Contains("belongs to user 12345"), Error);
     }
   }
 }
 
 TEST_CASE("no name leads out of the state folder") {
   const test::TemporaryFolder temporary;
-  const JobStore store(temporary / "dtrain");
+  const JobStore store(temporary / "dtrain", "local");
   publish(store, k_job);
   for (const char* name : {"", ".", "..", "../train", "a/b", "../../default/train"}) {
     CHECK(!store.open({"default", name}));
@@ -194,7 +212,7 @@ TEST_CASE("no name leads out of the state folder") {
 
 TEST_CASE("listing gives the heads of a namespace or of all, damaged ones as such") {
   const test::TemporaryFolder temporary;
-  const JobStore store(temporary / "dtrain");
+  const JobStore store(temporary / "dtrain", "local");
   publish(store, k_job);
   publish(store, {"other", "b"});
   const auto damaged = publish(store, {"other", "c"});
@@ -225,7 +243,7 @@ TEST_CASE("a home that cannot be written to is named with the reason") {
   REQUIRE(syscall(SYS_capset, &header, fewer.data()) == 0);
   std::string text;
   try {
-    JobStore(temporary / ".local/state/dtrain").stage();
+    JobStore(temporary / ".local/state/dtrain", "local").stage();
   } catch (const Error& error) {
     text = error.what();
   }
@@ -236,7 +254,7 @@ TEST_CASE("a home that cannot be written to is named with the reason") {
 
 TEST_CASE("a record that cannot be written leaves the old one, and nothing else") {
   const test::TemporaryFolder temporary;
-  const JobStore store(temporary / "dtrain");
+  const JobStore store(temporary / "dtrain", "local");
   const auto folder = publish(store, k_job);
   folder.reserve_last_record(16384);
   auto record = example_record();

@@ -13,8 +13,8 @@ TEST_CASE("YAML and JSON say the same, whatever the strings hold") {
   status.priority = "yes";
   status.reason = "a: b # c\n\"d\" \x80";
   status.cause->last_stderr = {"", "- x", "{{y}}", "123", "null", "~"};
-  const auto json = nlohmann::json::parse(job_data(status, k_now, DataFormat::json));
-  const auto yaml = YAML::Load(job_data(status, k_now, DataFormat::yaml));
+  const auto json = nlohmann::json::parse(job_data(status, "local", k_now, DataFormat::json));
+  const auto yaml = YAML::Load(job_data(status, "local", k_now, DataFormat::yaml));
   CHECK(yaml["priority"].as<std::string>() == "yes");
   CHECK(yaml["reason"].as<std::string>() == json["reason"].get<std::string>());
   CHECK(yaml["instances"].size() == 2);
