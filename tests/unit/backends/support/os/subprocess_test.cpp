@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <thread>
 #include <unistd.h>
 
 using namespace dtrain;
@@ -63,8 +64,14 @@ TEST_CASE("what runs past its limit is killed with all it started") {
       run_command({.argv = {"sh", "-c", "sleep 600 & echo $!; wait"}, .limit = milliseconds(200)});
   CHECK(result.ending.late);
   CHECK(!result.ending.good());
-  const auto left = read_process(std::stoi(result.out));
-  CHECK((!left || left->zombie));
+  const auto has_ended = [&] {
+    const auto left = read_process(std::stoi(result.out));
+    return !left || left->zombie;
+  };
+  for (int i = 0; i < 1000 && !has_ended(); ++i) { // A killed process may take a moment to end.
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  CHECK(has_ended());
 }
 
 TEST_CASE("a program that is not there is named") {
