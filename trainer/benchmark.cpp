@@ -9,6 +9,7 @@
 #include "trainer/clock.h"
 #include "trainer/collectives/agreement.h"
 #include "trainer/data/loader.h"
+#include "trainer/device/cpu/kernels.h"
 #include "trainer/device/device.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/mirrored.h"
@@ -34,20 +35,19 @@ double cpu_seconds() {
 void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
   const int rank = communicator.rank();
   const int ranks = communicator.world_size();
-  const CpuKernels& kernels = *select_device(options.device).kernels;
-  const auto batch_size = static_cast<std::size_t>(options.batch_size);
+  const std::unique_ptr<Device> device = make_device(options.device);
+  const auto batch_size = static_cast<std::size_t>(options.batch_size * options.accumulation_steps);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Dataset data = synthetic_dataset(k_samples, seed);
-  Replica replica({.hidden = static_cast<std::size_t>(options.hidden)}, options.learning_rate,
-                  kernels, communicator);
-  replica.model.initialize(seed);
-  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, bucket_options(options));
-  Loader loader(data.train, kernels, {batch_size, rank, ranks, seed, 0, INT64_MAX});
+  Replica replica(model_options(options, data), optimizer_options(options), *device, communicator);
+  replica.model->initialize(seed);
+  MultiWorker strategy(communicator, replica, step_options(options));
+  Loader loader(data.train, *device, {batch_size, rank, ranks, seed, 0, INT64_MAX});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();
     for (std::int64_t i = 0; i < steps; ++i, ++batch) {
-      strategy.step(replica.model, *batch);
+      strategy.step(*batch);
     }
     return now() - started;
   };
@@ -66,7 +66,7 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
     const double cpu = cpu_seconds();
     const double begin = now();
     run(steps);
-    const auto samples = static_cast<double>(steps * options.batch_size);
+    const auto samples = static_cast<double>(steps) * static_cast<double>(batch_size);
     per_cpu_second = std::max(per_cpu_second, samples / (cpu_seconds() - cpu));
     communicator.barrier("window");
     rate = samples * ranks / (now() - begin);
@@ -78,9 +78,9 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
         "mlp dtrain {} hidden={} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
         "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
         "{}\n",
-        trainer_version(), options.hidden, ranks, options.batch_size, rates.back(),
-        rates[k_windows / 2], rates.back() / static_cast<double>(options.batch_size) / ranks,
-        per_cpu_second, 100 * input, kernels.name);
+        trainer_version(), options.hidden, ranks, batch_size, rates.back(), rates[k_windows / 2],
+        rates.back() / static_cast<double>(batch_size) / ranks, per_cpu_second, 100 * input,
+        device->kernels().name);
   }
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t k_sums = 16;
 }
 
-Score evaluate(Mlp& model, const Split& split, const CpuKernels& kernels, std::size_t batch_size,
+Score evaluate(Model& model, const Split& split, Device& device, std::size_t batch_size,
                Communicator& communicator) {
   const auto rank = static_cast<std::size_t>(communicator.rank());
   const auto ranks = static_cast<std::size_t>(communicator.world_size());
@@ -20,12 +20,11 @@ Score evaluate(Mlp& model, const Split& split, const CpuKernels& kernels, std::s
   for (std::size_t first = split.count * rank / ranks; first < last; first += batch_size) {
     const std::size_t rows = std::min(batch_size, last - first);
     const std::size_t values = rows * split.features;
-    kernels.bytes_to_floats(values, split.images.data() + first * split.features, images.data());
+    device.kernels().bytes_to_floats(device.stream(), values,
+                                     split.images.data() + first * split.features, images.data());
     const Score score = model.evaluate(
         {rows, images.span().first(values), std::span(split.labels).subspan(first, rows)});
-    total.loss += score.loss;
-    total.correct += score.correct;
-    total.count += score.count;
+    total += score;
   }
   std::array<float, k_sums> sums{}; // Not registered: what is lives as long as the communicator.
   return sum_over_ranks(total, communicator, sums);

@@ -2,13 +2,15 @@
 #pragma once
 
 #include "trainer/collectives/communicator.h"
-#include "trainer/models/mlp.h"
+#include "trainer/data/dataset.h"
+#include "trainer/device/device.h"
+#include "trainer/models/model.h"
 
 namespace trainer {
 
 /// Rank r scores samples [count·r/n, count·(r+1)/n), in batches of at most `batch_size`; the sum is
 /// the same on every rank. A collective.
-Score evaluate(Mlp& model, const Split& split, const CpuKernels& kernels, std::size_t batch_size,
+Score evaluate(Model& model, const Split& split, Device& device, std::size_t batch_size,
                Communicator& communicator);
 
 } // namespace trainer

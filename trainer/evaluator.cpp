@@ -46,13 +46,10 @@ void run_evaluator(const TrainerOptions& options) {
     throw UsageError(
         "the evaluator of TF_CONFIG needs --checkpoint-dir=DIR, where the workers save");
   }
-  const Device device = select_device(options.device);
+  const std::unique_ptr<Device> device = make_device(options.device);
   const Dataset data = load_dataset(locate_dataset(options.data, data_places_from_env()));
   const auto alone = connect(Cluster{}, {});
-  Replica replica({.inputs = data.train.features,
-                   .hidden = static_cast<std::size_t>(options.hidden),
-                   .classes = data.classes},
-                  options.learning_rate, *device.kernels, *alone);
+  Replica replica(model_options(options, data), optimizer_options(options), *device, *alone);
   Console console(false, false);
   const std::unique_ptr<TensorBoard> board =
       options.logdir.empty() ? nullptr
@@ -60,7 +57,7 @@ void run_evaluator(const TrainerOptions& options) {
                                    (std::filesystem::path(options.logdir) / "evaluator").string());
   const Progress expected{0, 0, static_cast<std::uint64_t>(options.seed), data.train.count};
   console.say(fmt::format("evaluator: reads checkpoints from {}; {}", options.checkpoint_dir,
-                          device.description));
+                          device->describe()));
   std::string done;
   for (;;) {
     if (newest_checkpoint(options.checkpoint_dir) == std::optional(done)) {
@@ -83,7 +80,7 @@ void run_evaluator(const TrainerOptions& options) {
       throw;
     }
     done = *newest;
-    const Score score = evaluate(replica.model, data.test, *device.kernels,
+    const Score score = evaluate(*replica.model, data.test, *device,
                                  static_cast<std::size_t>(options.batch_size), *alone);
     const auto count = static_cast<double>(score.count);
     const double accuracy = static_cast<double>(score.correct) / count;

@@ -1,9 +1,12 @@
 #include "trainer/options.h"
 
-#include <cstdio>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include <fmt/format.h>
 
+#include "submit/errors.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -13,11 +16,29 @@ using dtrain::Complete;
 using dtrain::Option;
 
 constexpr std::int64_t k_max_batch = 1 << 20;
-constexpr std::int64_t k_hidden_multiple = 16; // As models/mlp.h asks.
-constexpr std::int64_t k_max_hidden = 1 << 16;
+constexpr std::size_t k_max_hidden = 1 << 16;
+constexpr std::int64_t k_max_accumulation = 1 << 12;
 constexpr std::int64_t k_max_seconds = 1'000'000;
 constexpr std::int64_t k_most_bytes_per_pack = std::int64_t{1} << 30;
 constexpr std::int64_t k_max_workers = 4096;
+
+/// "512,256"
+std::vector<std::size_t> parse_hidden(const std::string& text) {
+  std::vector<std::size_t> widths;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    std::size_t width = 0;
+    const char* last = text.data() + end;
+    const auto [stop, error] = std::from_chars(text.data() + at, last, width);
+    if (error != std::errc() || stop != last || width < 1 || width > k_max_hidden) {
+      throw UsageError(fmt::format("--hidden={}: must be widths of 1 to {}, as in 512,256",
+                                   dtrain::printable(text), k_max_hidden));
+    }
+    widths.push_back(width);
+    at = end + 1;
+  }
+  return widths;
+}
 
 std::vector<Option> training_options(TrainerOptions& o) {
   const std::string group = "Training";
@@ -61,21 +82,57 @@ std::vector<Option> training_options(TrainerOptions& o) {
       {.flags = "--batch-size",
        .target = &o.batch_size,
        .metavar = "N",
-       .help = "Samples a step on each rank; the global batch is N times the ranks [64]",
+       .help = "Samples on each rank that go forward and backward together; the global batch is N "
+               "times the ranks, times --accumulation-steps [64]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_batch},
+      {.flags = "--accumulation-steps",
+       .target = &o.accumulation_steps,
+       .metavar = "N",
+       .help = "Times forward and backward whose gradients add up to those of one step [1]",
+       .group = group,
+       .minimum = 1,
+       .maximum = k_max_accumulation},
+      {.flags = "--model",
+       .target = &o.model,
+       .metavar = "NAME",
+       .help = "mlp: the multilayer perceptron [mlp]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"mlp"}},
       {.flags = "--hidden",
        .target = &o.hidden,
-       .metavar = "N",
-       .help = "Units of the hidden layer, a multiple of 16 [128]",
+       .metavar = "N[,N...]",
+       .help = "Units of the MLP's hidden layers, from the images on [128]",
+       .group = group},
+      {.flags = "--optimizer",
+       .target = &o.optimizer,
+       .metavar = "NAME",
+       .help = "sgd, adam, adamw or lamb, with PyTorch's meaning of every constant [adam]",
        .group = group,
-       .minimum = k_hidden_multiple,
-       .maximum = k_max_hidden},
+       .complete = Complete::choices,
+       .choices = {"sgd", "adam", "adamw", "lamb"}},
+      {.flags = "--momentum",
+       .target = &o.momentum,
+       .metavar = "M",
+       .help = "Of sgd: the part of a step that the next one repeats [0.9]",
+       .group = group},
+      {.flags = "--weight-decay",
+       .target = &o.weight_decay,
+       .metavar = "DECAY",
+       .help = "Pull of every weight to zero: added to the gradient by sgd and adam, apart from it "
+               "by adamw and lamb [0]",
+       .group = group},
+      {.flags = "--clip-norm",
+       .target = &o.clip_norm,
+       .metavar = "NORM",
+       .help = "Scale a step's gradients down to this L2 norm where theirs is larger [not]",
+       .group = group},
       {.flags = "--learning-rate",
        .target = &o.learning_rate,
        .metavar = "RATE",
-       .help = "Adam's, at its highest [0.003]",
+       .help = "The optimizer's, at its highest [0.003]",
        .group = group},
       {.flags = "--lr-schedule",
        .target = &o.lr_schedule,
@@ -390,7 +447,7 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
   table.name = ""; // The program is the command.
   table.summary = "Train an image classifier on one or many ranks";
   table.description =
-      "Trains the multilayer perceptron 784-128-10 (or --hidden of another width) with Adam on "
+      "Trains the multilayer perceptron 784-128-10 (or --hidden of other widths) with Adam on "
       "Fashion-MNIST, MNIST or files of "
       "their format. Started as several ranks (by dtrain submit, torchrun, mpirun or srun) it "
       "trains them as one, averaging gradients with a ring all-reduce.\n\n"
@@ -422,9 +479,13 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     throw UsageError(
         fmt::format("--learning-rate={}: must be greater than 0", options.learning_rate));
   }
-  if (options.hidden % k_hidden_multiple != 0) {
-    throw UsageError(
-        fmt::format("--hidden={}: must be a multiple of {}", options.hidden, k_hidden_multiple));
+  parse_hidden(options.hidden);
+  for (const auto& [flag, value] : {std::pair("--momentum", options.momentum),
+                                    std::pair("--weight-decay", options.weight_decay),
+                                    std::pair("--clip-norm", options.clip_norm)}) {
+    if (!(value >= 0) || !std::isfinite(value)) {
+      throw UsageError(fmt::format("{}={}: must be 0 or greater", flag, value));
+    }
   }
   if (options.checkpoint_dir.empty() && (options.resume || options.checkpoint_every > 0)) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
@@ -488,6 +549,24 @@ void refuse_server_options(const TrainerOptions& options) {
                                  "cluster.ps; leave it out",
                                  flag));
   }
+}
+
+StepOptions step_options(const TrainerOptions& options) {
+  return {bucket_options(options), static_cast<std::size_t>(options.batch_size), options.clip_norm};
+}
+
+ModelOptions model_options(const TrainerOptions& options, const Dataset& data) {
+  return {options.model, data.train.height, data.train.width, data.classes,
+          parse_hidden(options.hidden)};
+}
+
+OptimizerOptions optimizer_options(const TrainerOptions& options) {
+  OptimizerOptions optimizer;
+  optimizer.rule = parse_rule(options.optimizer);
+  optimizer.learning_rate = options.learning_rate;
+  optimizer.momentum = options.momentum;
+  optimizer.weight_decay = options.weight_decay;
+  return optimizer;
 }
 
 std::string trainer_version() { return DTRAIN_VERSION; }

@@ -6,6 +6,7 @@
 
 #include "submit/options/option_table.h"
 #include "trainer/collectives/communicator.h"
+#include "trainer/data/dataset.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
@@ -17,7 +18,13 @@ struct TrainerOptions {
   std::int64_t epochs = 12;
   std::int64_t steps = 0; ///< 0: as many as the epochs take.
   std::int64_t batch_size = 64;
-  std::int64_t hidden = 128; ///< Units of the hidden layer.
+  std::int64_t accumulation_steps = 1;
+  std::string model = "mlp";
+  std::string hidden = "128"; ///< Widths of the MLP's hidden layers.
+  std::string optimizer = "adam";
+  double momentum = 0.9;
+  double weight_decay = 0;
+  double clip_norm = 0;
   double learning_rate = 3e-3;
   std::string lr_schedule = "cosine";
   std::int64_t seed = 0;
@@ -72,6 +79,9 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args);
 
 CommOptions comm_options(const TrainerOptions& options);
 Buckets bucket_options(const TrainerOptions& options);
+StepOptions step_options(const TrainerOptions& options);
+ModelOptions model_options(const TrainerOptions& options, const Dataset& data);
+OptimizerOptions optimizer_options(const TrainerOptions& options);
 
 /// Throws UsageError naming a flag that only a job with parameter servers knows.
 void refuse_server_options(const TrainerOptions& options);

@@ -1,41 +1,45 @@
 // What a run is made of: the arenas, the model over them and its optimizer, alike on every rank.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "trainer/collectives/communicator.h"
-#include "trainer/models/mlp.h"
-#include "trainer/optim/adam.h"
+#include "trainer/models/model.h"
+#include "trainer/optim/optimizer.h"
 
 namespace trainer {
 
 struct Replica {
-  Replica(const MlpShape& shape, double learning_rate, const CpuKernels& kernels,
-          Communicator& communicator)
-      : Replica(shape, learning_rate, kernels) {
+  Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+          Device& device_, Communicator& communicator)
+      : Replica(model_options, optimizer_options, device_) {
     attach(communicator);
   }
 
   /// Without gradients: attach() has to follow.
-  Replica(const MlpShape& shape, double learning_rate, const CpuKernels& kernels)
-      : model(shape, kernels), parameters(model.parameter_count()),
-        optimizer(parameters.span(), {}, learning_rate, kernels) {}
+  Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+          Device& device_)
+      : device(device_), model(make_model(model_options, device)),
+        parameters(device.allocate(model->tensors().arena_size(), DType::f32)),
+        optimizer(optimizer_options, parameters.span(), {}, device, &model->tensors()) {}
 
   /// Collective. Gradients in the communicator's memory, for as long as it lives, with `more`
   /// registered floats right behind them.
   void attach(Communicator& communicator, std::size_t more = 0) {
-    const std::span<float> registered = communicator.allocate(model.parameter_count() + more);
-    gradients = registered.first(model.parameter_count());
-    behind_gradients = registered.subspan(model.parameter_count());
-    model.bind(parameters.span(), gradients);
+    const std::span<float> registered = communicator.allocate(parameters.size() + more);
+    gradients = registered.first(parameters.size());
+    behind_gradients = registered.subspan(parameters.size());
+    model->bind(parameters.span(), gradients);
     optimizer.set_gradients(gradients);
   }
 
-  Mlp model;
+  Device& device;
+  std::unique_ptr<Model> model;
   Buffer parameters;
   std::span<float> gradients;        ///< Registered with the communicator.
   std::span<float> behind_gradients; ///< Likewise; empty unless attach() was asked for them.
-  AdamOptimizer optimizer;
+  Optimizer optimizer;
 };
 
 } // namespace trainer

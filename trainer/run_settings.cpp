@@ -12,8 +12,11 @@
 namespace trainer {
 RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples) {
+  RunSettings settings{};
+  settings.batch_size = options.batch_size * options.accumulation_steps;
+  settings.rows_at_once = options.batch_size;
   const auto global_batch =
-      static_cast<std::uint64_t>(options.batch_size) * static_cast<std::uint64_t>(ranks);
+      static_cast<std::uint64_t>(settings.batch_size) * static_cast<std::uint64_t>(ranks);
   const std::uint64_t total = samples.count * static_cast<std::uint64_t>(options.epochs);
   const auto steps = static_cast<std::int64_t>(
       (total + (options.drop_remainder ? 0 : global_batch - 1)) / global_batch);
@@ -21,9 +24,13 @@ RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_
     throw UsageError(fmt::format("--drop-remainder: {} samples do not fill one step of {}", total,
                                  global_batch));
   }
-  RunSettings settings{};
-  settings.batch_size = options.batch_size;
-  settings.hidden = options.hidden;
+  fmt::format("{} {}", options.model, options.hidden)
+      .copy(settings.model.data(), settings.model.size() - 1);
+  const OptimizerOptions optimizer = optimizer_options(options);
+  settings.rule = static_cast<std::int64_t>(optimizer.rule);
+  settings.momentum = optimizer.momentum;
+  settings.weight_decay = optimizer.weight_decay;
+  settings.clip_norm = options.clip_norm;
   settings.steps = options.steps > 0 ? options.steps : steps;
   if (samples.one_pass) {
     settings.steps = std::min(settings.steps, steps);
@@ -57,8 +64,9 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
       found = fmt::format("{} is {} and {}", what, a, b);
     }
   };
-  compare("--batch-size", mine.batch_size, first.batch_size);
-  compare("--hidden", mine.hidden, first.hidden);
+  compare("--batch-size", mine.rows_at_once, first.rows_at_once);
+  compare("--batch-size times --accumulation-steps", mine.batch_size, first.batch_size);
+  compare("the model", std::string(mine.model.data()), std::string(first.model.data()));
   compare("the number of training samples", mine.samples, first.samples);
   if (found.empty() && mine.data != first.data) {
     found = "the data or --auto-shard, although there are as many samples,";
@@ -71,7 +79,8 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
           std::string_view(first.kernels.data()));
   compare("the learning rate", mine.learning_rate.text(), first.learning_rate.text());
   if (found.empty() && !(mine == first)) {
-    found = "--batch-split, --timeline or --communication-data-type";
+    found = "--optimizer or its constants, --clip-norm, --batch-split, --timeline or "
+            "--communication-data-type";
   }
   return found;
 }

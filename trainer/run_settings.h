@@ -12,8 +12,13 @@
 namespace trainer {
 
 struct RunSettings {
-  std::int64_t batch_size; ///< A rank.
-  std::int64_t hidden;
+  std::int64_t batch_size; ///< A rank; of all passes that are accumulated.
+  std::int64_t rows_at_once;
+  std::array<char, 128> model; ///< --model and --hidden, as text.
+  std::int64_t rule;           ///< An OptimizerOptions::Rule.
+  double momentum;
+  double weight_decay;
+  double clip_norm;
   std::int64_t steps; ///< In all, those before a resume counted.
   std::uint64_t end;  ///< Of elastic ranks: the position in the stream to stop at, else 0.
   std::int64_t log_every;

@@ -35,7 +35,7 @@ std::string shard_text(const Dataset& data) {
 }
 
 void print_choices(const Cluster& cluster, const RunSettings& settings,
-                   const Communicator& communicator, const Device& device, const Dataset& data,
+                   const Communicator& communicator, Device& device, const Dataset& data,
                    Outputs& outputs) {
   const std::string steps = with_commas(static_cast<double>(settings.steps));
   outputs.choices(
@@ -46,13 +46,14 @@ void print_choices(const Cluster& cluster, const RunSettings& settings,
                             ? ""
                             : fmt::format("; gradients as {}",
                                           wire_type_name(static_cast<WireType>(settings.wire))))},
-       {"device", device.description},
+       {"device", device.describe()},
        {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out{}", data.folder,
                             with_commas(static_cast<double>(data.train.count)), data.train.features,
                             with_commas(static_cast<double>(data.test.count)), shard_text(data))},
-       {"training",
-        fmt::format("{} steps of {} × {} samples, Adam {}, seed {}", steps, cluster.world_size,
-                    settings.batch_size, settings.learning_rate.text(), settings.seed)}});
+       {"training", fmt::format("{} steps of {} × {} samples, {} {}, seed {}", steps,
+                                cluster.world_size, settings.batch_size,
+                                rule_title(static_cast<OptimizerOptions::Rule>(settings.rule)),
+                                settings.learning_rate.text(), settings.seed)}});
 }
 
 Dataset find_dataset(const TrainerOptions& options, const Cluster& cluster,
@@ -81,7 +82,7 @@ OutputOptions output_options(const TrainerOptions& options) {
           .epochs = static_cast<double>(options.epochs)};
 }
 
-void train_rank(const TrainerOptions& options, const Cluster& cluster, const Device& device,
+void train_rank(const TrainerOptions& options, const Cluster& cluster, Device& device,
                 const Dataset& data, Communicator& communicator) {
   Outputs outputs(output_options(options), cluster.rank == 0);
   const AllSamples samples = all_samples(data, communicator);
@@ -113,7 +114,7 @@ constexpr int k_most_failures = 64;
 
 /// From meeting to meeting (elastic/membership.h), until all samples are behind.
 void train_elastic(const TrainerOptions& options, const Cluster& cluster,
-                   const ElasticLimits& limits, const Device& device, const Dataset& data) {
+                   const ElasticLimits& limits, Device& device, const Dataset& data) {
   Membership membership(cluster, comm_options(options), limits);
   TrainingRun run(options, device, data, {data.train.count, false}, cluster.world_size, true);
   std::unique_ptr<Outputs> outputs;
@@ -191,7 +192,7 @@ ElasticLimits elastic_limits(const TrainerOptions& options, const Cluster& clust
 }
 
 /// One worker of several, with a replica a device.
-void train_worker(const TrainerOptions& options, const Cluster& cluster, const Device& device,
+void train_worker(const TrainerOptions& options, const Cluster& cluster, Device& device,
                   int replicas) {
   if (replicas > 1 && options.cross_device_ops != "auto") {
     throw UsageError(fmt::format("--cross-device-ops={}: in a job of {} workers each adds up its "
@@ -224,7 +225,8 @@ void train(const TrainerOptions& options) {
     make_folder(options.collective_log);
   }
   Cluster cluster = cluster_from_env();
-  const Device device = select_device(options.device);
+  const std::unique_ptr<Device> owned = make_device(options.device);
+  Device& device = *owned;
   const auto replicas = static_cast<int>(parse_devices(options.devices).size());
   const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
   const ElasticLimits limits = elastic_limits(options, cluster);

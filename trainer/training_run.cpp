@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "trainer/data/loader.h"
@@ -26,12 +25,12 @@ std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) 
 
 } // namespace
 
-TrainingRun::TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
+TrainingRun::TrainingRun(const TrainerOptions& options, Device& device, const Dataset& data,
                          const AllSamples& samples, int ranks, bool is_elastic)
-    : options_(options), kernels_(*device.kernels), data_(data),
+    : options_(options), device_(device), data_(data),
       settings_(make_run_settings(options, ranks, is_elastic, samples)) {
   settings_.data = digest(data);
-  const std::string_view kernels = kernels_.name;
+  const std::string_view kernels = device_.kernels().name;
   kernels.copy(settings_.kernels.data(), settings_.kernels.size() - 1);
   progress_.seed = settings_.seed;
   progress_.samples = settings_.samples;
@@ -47,11 +46,8 @@ void TrainingRun::agree(Communicator& communicator, int source, bool is_new) {
 
 void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source, bool is_new) {
   if (!replica_) {
-    replica_ =
-        std::make_unique<Replica>(MlpShape{.inputs = data_.train.features,
-                                           .hidden = static_cast<std::size_t>(options_.hidden),
-                                           .classes = data_.classes},
-                                  options_.learning_rate, kernels_);
+    replica_ = std::make_unique<Replica>(model_options(options_, data_),
+                                         optimizer_options(options_), device_);
   }
   replica_->attach(communicator, settings_.end != 0 ? std::size_t{k_ballot_floats} : 0);
   if (is_new && communicator.rank() == source) {
@@ -62,7 +58,7 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
 
 /// Weights by the seed, or the newest checkpoint.
 void TrainingRun::start_or_resume(Outputs& outputs) {
-  replica_->model.initialize(settings_.seed);
+  replica_->model->initialize(settings_.seed);
   if (options_.checkpoint_dir.empty()) {
     return;
   }
@@ -93,11 +89,11 @@ void TrainingRun::start_or_resume(Outputs& outputs) {
 void TrainingRun::share_state(Communicator& communicator, int source) {
   Progress progress = progress_;
   communicator.broadcast(std::as_writable_bytes(std::span(&progress, 1)), source, "progress");
-  const std::array arenas = {
-      std::pair(replica_->parameters.span(), "parameters"),
-      std::pair(replica_->optimizer.first_moments(), "first moments"),
-      std::pair(replica_->optimizer.second_moments(), "second moments"),
-  };
+  std::vector<std::pair<std::span<float>, std::string>> arenas = {
+      {replica_->parameters.span(), "parameters"}};
+  for (const Optimizer::Moment& moment : replica_->optimizer.moments()) {
+    arenas.emplace_back(moment.values.span(), moment.name);
+  }
   std::vector<Buffer> received;
   for (const auto& [arena, name] : arenas) {
     Buffer& buffer = received.emplace_back(arena.size());
@@ -105,7 +101,7 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
     communicator.broadcast(std::as_writable_bytes(buffer.span()), source, name);
   }
   for (std::size_t i = 0; i < arenas.size(); ++i) {
-    std::copy(received[i].span().begin(), received[i].span().end(), arenas.at(i).first.begin());
+    std::copy(received[i].span().begin(), received[i].span().end(), arenas[i].first.begin());
   }
   progress_ = progress;
   replica_->optimizer.set_step(progress_.step);
@@ -131,7 +127,7 @@ void TrainingRun::make_up_for_line(Metrics& metrics, double epoch, Outputs& outp
 
 bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
                         const std::function<bool()>& wants_pause) {
-  const auto batch_size = static_cast<std::size_t>(options_.batch_size);
+  const auto batch_size = static_cast<std::size_t>(settings_.batch_size);
   const bool is_elastic = settings_.end != 0;
   std::int64_t steps = settings_.steps;
   if (is_elastic) {
@@ -141,9 +137,8 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
                 rounded_up(left, batch_size * static_cast<std::size_t>(communicator.world_size())));
   }
   BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
-  MultiWorker strategy(communicator, replica_->optimizer, replica_->gradients,
-                       bucket_options(options_), &split,
-                       settings_.timeline != 0 ? &timeline_ : nullptr, replica_->behind_gradients);
+  MultiWorker strategy(communicator, *replica_, step_options(options_), &split,
+                       settings_.timeline != 0 ? &timeline_ : nullptr);
   LoaderOptions input =
       loader_options(data_, batch_size, communicator.rank(), communicator.world_size(),
                      settings_.seed, settings_.samples);
@@ -151,7 +146,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
   input.end = settings_.one_pass != 0 ? settings_.samples : settings_.end;
   input.while_waiting = [&communicator] { communicator.check(); };
-  Loader loader(data_.train, kernels_, input);
+  Loader loader(data_.train, device_, input);
   Metrics metrics(communicator, unlogged_);
   StragglerWatch stragglers;
   if (is_elastic && is_logged_step(steps)) {
@@ -162,7 +157,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     replica_->optimizer.set_learning_rate(
         settings_.learning_rate.at(static_cast<double>(progress_.position)));
     strategy.ask_for_pause(wants_pause());
-    metrics.add(strategy.step(replica_->model, batch));
+    metrics.add(strategy.step(batch));
     progress_.step = replica_->optimizer.step();
     progress_.position = loader.position();
     outputs.progress(progress_.step, steps);
@@ -195,7 +190,7 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
   if (saved_at_ != progress_.step) {
     save(communicator);
   }
-  outputs.held_out(evaluate(replica_->model, data_.test, kernels_,
+  outputs.held_out(evaluate(*replica_->model, data_.test, device_,
                             static_cast<std::size_t>(options_.batch_size), communicator),
                    progress_.step);
   if (settings_.timeline != 0) {

@@ -30,7 +30,7 @@ class TrainingRun {
  public:
   /// `samples`: of an epoch, as all_samples() says; `ranks`: as many as the run is planned for.
   /// What it is given outlives it.
-  TrainingRun(const TrainerOptions& options, const Device& device, const Dataset& data,
+  TrainingRun(const TrainerOptions& options, Device& device, const Dataset& data,
               const AllSamples& samples, int ranks, bool is_elastic);
 
   /// `source`: the rank whose settings they are; `is_new`: nobody has begun yet.
@@ -58,7 +58,7 @@ class TrainingRun {
   void save(const Communicator& communicator);
 
   const TrainerOptions& options_;
-  const CpuKernels& kernels_;
+  Device& device_;
   const Dataset& data_;
   RunSettings settings_;
   std::unique_ptr<Replica> replica_; ///< From the first begin() on.

@@ -10,7 +10,7 @@
 
 #include <sys/socket.h>
 
-#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/strategy/parameter_server/session.h"
 
 using namespace trainer;
@@ -51,7 +51,8 @@ class Owner final : public SessionOwner {
   void goodbye(Session& session) override { session.over = true; }
 
  private:
-  ShardStore store_{k_shards, {}, portable_kernels()};
+  CpuDevice device_;
+  ShardStore store_{k_shards, {}, device_};
 };
 
 class Input {

@@ -194,7 +194,54 @@ def test_the_hidden_layer_is_as_wide_as_asked_and_a_checkpoint_of_another_width_
     assert len(tensors(checkpoints(folder)[-1])["hidden.bias"]) == 4 * 32
     result = train("--steps=8", f"--checkpoint-dir={folder}", "--resume", expect=1)
     assert "output.weight has shape [10, 32] where the model's is [10, 128]" in result.err
-    assert "--hidden=100: must be a multiple of 16" in train("--hidden=100", expect=EXIT_USAGE).err
+    assert "--hidden=100,: must be widths of 1 to" in train("--hidden=100,", expect=EXIT_USAGE).err
+
+
+def test_layers_of_any_number_and_width_learn_and_resume(home, train):
+    folder = home.folder / "deep"
+    flags = ["--hidden=100,40", f"--checkpoint-dir={folder}", "--epochs=6"]
+    train(*flags, "--steps=50")
+    assert held_out_accuracy(train(*flags, "--resume")) > 90
+    weights = tensors(checkpoints(folder)[-1])
+    assert len(weights["hidden1.weight"]) == 4 * 100 * 28 * 28
+    assert len(weights["hidden2.weight"]) == 4 * 40 * 100
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb"])
+def test_every_optimizer_learns_with_clipped_and_accumulated_gradients(train, optimizer):
+    rate = {"sgd": 0.05, "adamw": 0.003, "lamb": 0.02}[optimizer]
+    out = train(f"--optimizer={optimizer}", f"--learning-rate={rate}", "--weight-decay=0.01",
+                "--clip-norm=5", "--batch-size=16", "--accumulation-steps=4", "--epochs=10")
+    assert held_out_accuracy(out) > 90
+    title = {"sgd": "SGD", "adamw": "AdamW", "lamb": "LAMB"}[optimizer]
+    assert f"steps of 1 × 64 samples, {title} {rate:g}" in out.out
+
+
+def test_accumulated_gradients_are_those_of_one_batch(home, train):
+    def losses(*flags):
+        path = home.folder / f"{len(flags)}.csv"
+        train("--steps=60", "--log-every=20", f"--csv={path}", *flags)
+        return losses_in(path)
+
+    assert losses("--batch-size=64") == pytest.approx(
+        losses("--batch-size=16", "--accumulation-steps=4"), abs=1e-4)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_loss_that_is_no_number_ends_the_run_naming_step_rank_and_tensor(home, data, workers):
+    folder = home.folder / "run"
+    result = home.dtrain("submit", "--name=nan", f"--workers={workers}", "--wait", "--",
+                         f"--data={data}", "--learning-rate=1e18", "--lr-schedule=constant",
+                         f"--checkpoint-dir={folder}", "--checkpoint-every=1", "--log-every=1000",
+                         expect=100)
+    text = all_text(result)
+    found = re.search(r"no number any more at step (\d+) on rank \d .*; look at (\S+), which holds",
+                      text)
+    assert found and int(found.group(1)) < 20, text
+    assert found.group(2) in ("hidden.weight", "output.weight", "hidden.bias", "output.bias")
+    for path in folder.glob("*.safetensors"):
+        assert all(value == value for raw in tensors(path).values()
+                   for value, in struct.iter_unpack("<f", raw))
 
 
 def test_the_learning_rate_follows_its_schedule(home, train):

@@ -24,8 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view k_prefix = "step-";
 constexpr std::string_view k_suffix = ".safetensors";
 constexpr const char* k_format = "dtrain-1";
-constexpr const char* k_first_moments = "adam.m.";
-constexpr const char* k_second_moments = "adam.v.";
 constexpr std::size_t k_kept = 2;
 
 template <typename Number>
@@ -62,22 +60,13 @@ std::vector<Found> checkpoints(const std::string& folder) {
   return found;
 }
 
-void add(std::vector<NamedTensor>& all, std::vector<NamedTensor> tensors, const char* prefix) {
-  for (NamedTensor& tensor : tensors) {
-    tensor.name = prefix + tensor.name;
-    all.push_back(std::move(tensor));
+/// What a replica's checkpoint holds: parameters by name, and each moment as "adam.m.NAME".
+std::vector<std::pair<std::string, std::span<float>>> arenas_of(const Replica& replica) {
+  std::vector<std::pair<std::string, std::span<float>>> arenas = {{"", replica.parameters.span()}};
+  for (const Optimizer::Moment& moment : replica.optimizer.moments()) {
+    arenas.emplace_back(moment.name + ".", moment.values.span());
   }
-}
-
-std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& all,
-                                     const std::string& prefix) {
-  std::vector<NamedTensor> tensors;
-  for (const NamedTensor& tensor : all) {
-    if (tensor.name.starts_with(prefix)) {
-      tensors.push_back({tensor.name.substr(prefix.size()), tensor.shape, tensor.values});
-    }
-  }
-  return tensors;
+  return arenas;
 }
 
 std::string manifest_path(const std::string& path) {
@@ -170,16 +159,15 @@ void save_checkpoint(const std::string& folder, const Replica& replica, const Pr
                       {"position", std::to_string(progress.position)},
                       {"seed", std::to_string(progress.seed)},
                       {"samples", std::to_string(progress.samples)}};
-  const Mlp& model = replica.model;
-  add(content.tensors, model.export_arena(replica.parameters.span()), "");
-  add(content.tensors, model.export_arena(replica.optimizer.first_moments()), k_first_moments);
-  add(content.tensors, model.export_arena(replica.optimizer.second_moments()), k_second_moments);
-  for (const NamedTensor& tensor : content.tensors) {
-    if (!std::all_of(tensor.values.begin(), tensor.values.end(),
-                     [](float value) { return std::isfinite(value); })) {
-      throw Error(fmt::format("step {}: {} holds what is no finite number, and no checkpoint is "
+  const TensorTable& tensors = replica.model->tensors();
+  for (const auto& [prefix, arena] : arenas_of(replica)) {
+    if (const std::string wrong = tensors.first_not_finite(arena); !wrong.empty()) {
+      throw Error(fmt::format("step {}: {}{} holds what is no finite number, and no checkpoint is "
                               "written; try a smaller --learning-rate",
-                              progress.step, tensor.name));
+                              progress.step, prefix, wrong));
+    }
+    for (NamedTensor& tensor : tensors.export_arena(arena, prefix)) {
+      content.tensors.push_back(std::move(tensor));
     }
   }
   const std::string path =
@@ -209,13 +197,10 @@ Progress load_checkpoint(const std::string& path, Replica& replica, const Progre
                        metadata<std::uint64_t>(content, "seed", path),
                        metadata<std::uint64_t>(content, "samples", path)};
   check_same_run(path, saved, expected);
-  const Mlp& model = replica.model;
   try {
-    model.import_arena(content.tensors, replica.parameters.span());
-    model.import_arena(with_prefix(content.tensors, k_first_moments),
-                       replica.optimizer.first_moments());
-    model.import_arena(with_prefix(content.tensors, k_second_moments),
-                       replica.optimizer.second_moments());
+    for (const auto& [prefix, arena] : arenas_of(replica)) {
+      replica.model->tensors().import_arena(content.tensors, arena, prefix);
+    }
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}: {}", path, error.what()));
   }

@@ -1,9 +1,9 @@
 // Checkpoints of a run: DIR/step-000001500.safetensors, the newest two kept.
 //
-// A checkpoint holds all that continuing bit for bit takes: parameters by name, Adam's moments as
-// adam.m.NAME and adam.v.NAME, and in its metadata the step, the position in the sample stream, the
-// seed and the number of training samples. The number of ranks is not in it: any may continue.
-// Rank 0 saves and loads; broadcasting what it loaded is the caller's part.
+// A checkpoint holds all that continuing bit for bit takes: parameters by name, the optimizer's
+// moments as adam.m.NAME and adam.v.NAME, and in its metadata the step, the position in the sample
+// stream, the seed and the number of training samples. The number of ranks is not in it: any may
+// continue. Rank 0 saves and loads; broadcasting what it loaded is the caller's part.
 //
 // Beside it, written last, lies its manifest, step-000001500.json: the file's length and digest. A
 // checkpoint without one was not finished, one that does not fit it has been damaged since; the one

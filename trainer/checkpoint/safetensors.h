@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/nn/named_tensor.h"
+#include "trainer/nn/tensor_table.h"
 
 namespace trainer {
 

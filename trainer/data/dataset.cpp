@@ -15,7 +15,7 @@ namespace trainer {
 namespace {
 
 constexpr std::size_t k_classes = 10;
-constexpr std::size_t k_synthetic_features = 784;
+constexpr std::size_t k_synthetic_side = 28;
 constexpr std::size_t k_max_pixels = 1 << 20;
 
 namespace fs = std::filesystem;
@@ -101,12 +101,23 @@ bool is_stream(const std::string& images, const std::string& labels) {
          !labels.ends_with(".gz");
 }
 
+void set_size(Split& split, std::size_t height, std::size_t width) {
+  split.height = height;
+  split.width = width;
+  split.features = height * width;
+}
+
+/// "28 × 28"
+std::string size_text(const Split& split) {
+  return fmt::format("{} × {}", split.height, split.width);
+}
+
 Split open_stream(const std::string& images, const std::string& labels) {
   Split split;
   split.stream = std::make_shared<SampleStream>(images, labels, k_classes);
   split.count = split.stream->count();
-  split.features = split.stream->height() * split.stream->width();
-  check_images(images, split.count, split.stream->height(), split.stream->width());
+  set_size(split, split.stream->height(), split.stream->width());
+  check_images(images, split.count, split.height, split.width);
   return split;
 }
 
@@ -115,8 +126,8 @@ Split load_files(const std::string& images_path, const std::string& labels_path)
   IdxArray classes = read_idx(labels_path, 1);
   Split split;
   split.count = pixels.dimensions[0];
-  split.features = std::size_t{pixels.dimensions[1]} * pixels.dimensions[2];
-  check_images(images_path, split.count, pixels.dimensions[1], pixels.dimensions[2]);
+  set_size(split, pixels.dimensions[1], pixels.dimensions[2]);
+  check_images(images_path, split.count, split.height, split.width);
   if (classes.dimensions[0] != split.count) {
     throw DataError(fmt::format("{}: {} labels for the {} images of {}", labels_path,
                                 classes.dimensions[0], split.count, images_path));
@@ -152,9 +163,10 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
       refuse_shared_fifo(path, has_own ? 1 : reader.workers);
     }
     parts.push_back(load_files(images[i], labels[i]));
-    if (parts.back().features != parts.front().features) {
+    if (size_text(parts.back()) != size_text(parts.front())) {
       throw DataError(fmt::format("{}: images of {} pixels, those of {} have {}", images[i],
-                                  parts.back().features, images.front(), parts.front().features));
+                                  size_text(parts.back()), images.front(),
+                                  size_text(parts.front())));
     }
   }
   if (parts.size() == 1) {
@@ -167,7 +179,7 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
     all_images.insert(all_images.end(), part.images.begin(), part.images.end());
     all_labels.insert(all_labels.end(), part.labels.begin(), part.labels.end());
     all.count += part.count;
-    all.features = part.features;
+    set_size(all, part.height, part.width);
   }
   all.images = std::move(all_images);
   all.labels = std::move(all_labels);
@@ -208,9 +220,9 @@ Dataset load_dataset(const std::string& folder, const Reader& reader) {
     dataset.stream = reader.worker;
     dataset.streams = reader.workers;
   }
-  if (dataset.train.features != dataset.test.features) {
+  if (size_text(dataset.train) != size_text(dataset.test)) {
     throw DataError(fmt::format("{}: training images have {} pixels, held-out ones {}", folder,
-                                dataset.train.features, dataset.test.features));
+                                size_text(dataset.train), size_text(dataset.test)));
   }
   return dataset;
 }
@@ -232,7 +244,7 @@ Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
   dataset.folder = "synthetic";
   Split& split = dataset.train;
   split.count = count;
-  split.features = k_synthetic_features;
+  set_size(split, k_synthetic_side, k_synthetic_side);
   std::vector<std::uint8_t> images(count * split.features);
   std::vector<std::uint8_t> labels(count);
   for (std::size_t i = 0; i < images.size(); i += 16) {

@@ -17,7 +17,9 @@ struct Split {
   Bytes images; ///< (count, features)
   Bytes labels; ///< (count), each < classes
   std::size_t count = 0;
-  std::size_t features = 0;
+  std::size_t features = 0; ///< height × width
+  std::size_t height = 0;
+  std::size_t width = 0;
   std::shared_ptr<SampleStream> stream; ///< Where it is not null the samples come from there.
 };
 

@@ -56,8 +56,8 @@ AllSamples all_samples(const Dataset& data, Communicator& communicator) {
   return all;
 }
 
-Loader::Loader(const Split& split, const CpuKernels& kernels, const LoaderOptions& options)
-    : split_(split), kernels_(kernels), options_(options),
+Loader::Loader(const Split& split, Device& device, const LoaderOptions& options)
+    : split_(split), device_(device), options_(options),
       global_batch_(options.batch_size * static_cast<std::size_t>(options.world_size) *
                     static_cast<std::size_t>(options.streams)),
       share_first_(options.batch_size * static_cast<std::size_t>(options.rank)),
@@ -142,6 +142,7 @@ void Loader::gather(std::uint64_t first, std::size_t rows) {
   }
   // The last rows' lines are asked for before the first are converted: rows lie anywhere in memory.
   constexpr std::size_t k_ahead = 8;
+  const Kernels& kernels = device_.kernels();
   for (std::size_t row = 0; row < rows + k_ahead; ++row) {
     if (row < rows) {
       samples_[row] = sample_at(first + row);
@@ -149,8 +150,9 @@ void Loader::gather(std::uint64_t first, std::size_t rows) {
     }
     if (row >= k_ahead) {
       const std::size_t ready = row - k_ahead;
-      kernels_.bytes_to_floats(features, split_.images.data() + samples_[ready] * features,
-                               images_.data() + ready * features);
+      kernels.bytes_to_floats(device_.stream(), features,
+                              split_.images.data() + samples_[ready] * features,
+                              images_.data() + ready * features);
       labels_[ready] = split_.labels[samples_[ready]];
     }
   }
@@ -161,7 +163,8 @@ void Loader::take_from_stream(std::uint64_t first, std::size_t rows) {
   streamed_.resize(rows * features);
   split_.stream->read(static_cast<std::size_t>(options_.rank), first, streamed_,
                       std::span(labels_).first(rows), options_.while_waiting);
-  kernels_.bytes_to_floats(rows * features, streamed_.data(), images_.data());
+  device_.kernels().bytes_to_floats(device_.stream(), rows * features, streamed_.data(),
+                                    images_.data());
 }
 
 } // namespace trainer

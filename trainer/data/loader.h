@@ -31,20 +31,10 @@
 #include "trainer/collectives/communicator.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/permutation.h"
-#include "trainer/device/buffer.h"
-#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/device.h"
+#include "trainer/nn/batch.h"
 
 namespace trainer {
-
-/// Valid until the loader moves on.
-struct Batch {
-  std::size_t rows = 0;
-  std::span<const float> images;        ///< (rows, features)
-  std::span<const std::uint8_t> labels; ///< (rows)
-  std::size_t global_rows = 0;          ///< Of all ranks together.
-  double seconds = 0;                   ///< Spent gathering it.
-  bool is_padding = false; ///< There is nothing left for this rank: its one row counts for nothing.
-};
 
 struct LoaderOptions {
   std::size_t batch_size = 64; ///< Per rank.
@@ -77,7 +67,7 @@ AllSamples all_samples(const Dataset& data, Communicator& communicator);
 
 class Loader {
  public:
-  Loader(const Split& split, const CpuKernels& kernels, const LoaderOptions& options);
+  Loader(const Split& split, Device& device, const LoaderOptions& options);
 
   /// `for (const Batch& batch : loader)`; one pass.
   class Iterator {
@@ -122,7 +112,7 @@ class Loader {
   std::uint64_t sample_at(std::uint64_t position);
 
   const Split& split_;
-  const CpuKernels& kernels_;
+  Device& device_;
   LoaderOptions options_;
   std::size_t global_batch_;
   std::size_t share_first_;

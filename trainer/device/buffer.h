@@ -1,39 +1,58 @@
-// Floats on a device: here the host's, aligned to a cache line and zeroed.
+// Memory of a device, zeroed and aligned to a cache line: so many values of one type.
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
+#include <cstdint>
 #include <memory>
-#include <new>
 #include <span>
 
 namespace trainer {
 
+enum class DType : std::uint8_t { f32, bf16, f16, u8 };
+
+constexpr std::size_t size_of(DType dtype) {
+  return dtype == DType::f32 ? 4 : dtype == DType::u8 ? 1 : 2;
+}
+
+/// Where memory is.
+struct Memory {
+  enum class Kind : std::uint8_t {
+    host,
+    pinned, ///< The host's, which a GPU copies from and to by itself.
+    cuda,
+  };
+  Kind kind = Kind::host;
+  int index = 0; ///< Of the GPU.
+
+  bool operator==(const Memory&) const = default;
+};
+
 class Buffer {
  public:
-  /// Of zeros that take memory only as they are written.
-  explicit Buffer(std::size_t count)
-      : memory_(std::calloc(count * sizeof(float) + k_alignment, 1)), count_(count) {
-    if (memory_ == nullptr) {
-      throw std::bad_alloc();
-    }
-    void* at = memory_.get();
-    std::size_t space = count * sizeof(float) + k_alignment;
-    data_ = static_cast<float*>(std::align(k_alignment, count * sizeof(float), at, space));
-  }
+  using Free = void (*)(void* memory);
 
-  float* data() const { return data_; }
-  std::size_t size() const { return count_; }
-  std::span<float> span() const { return {data_, count_}; }
+  /// Floats of the host's.
+  explicit Buffer(std::size_t count) : Buffer(count, DType::f32) {}
+  Buffer(std::size_t count, DType dtype);
+  /// Takes over memory that a device gave out.
+  Buffer(void* memory, std::size_t count, DType dtype, Memory place, Free free)
+      : memory_(memory, free), count_(count), dtype_(dtype), place_(place) {}
+
+  std::size_t size() const { return count_; } ///< In values.
+  DType dtype() const { return dtype_; }
+  Memory place() const { return place_; }
+  std::size_t bytes() const { return count_ * size_of(dtype_); }
+  void* memory() const { return memory_.get(); }
+
+  /// Of float32; of a device's memory, for its kernels alone to look into.
+  float* data() const { return static_cast<float*>(memory_.get()); }
+  std::span<float> span() const { return {data(), count_}; }
 
  private:
-  static constexpr std::size_t k_alignment = 64;
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
   std::unique_ptr<void, Free> memory_;
   std::size_t count_;
-  float* data_;
+  DType dtype_ = DType::f32;
+  Memory place_;
 };
 
 } // namespace trainer

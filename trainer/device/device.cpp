@@ -1,14 +1,15 @@
 #include "trainer/device/device.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
 
+#include <fmt/format.h>
+
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
 
 namespace trainer {
 
-Device select_device(const std::string& choice) {
+std::unique_ptr<Device> make_device(const std::string& choice) {
   const bool driver = std::filesystem::exists("/dev/nvidiactl");
   if (choice == "cuda") {
     throw UsageError(fmt::format("--device=cuda: {}; use --device=auto or cpu",
@@ -16,12 +17,9 @@ Device select_device(const std::string& choice) {
                                         : "no NVIDIA driver (/dev/nvidiactl) on this machine, and "
                                           "this build has no CUDA kernels"));
   }
-  Device device;
-  device.kernels = &best_kernels();
-  device.description = fmt::format(
-      "cpu, {} kernels, 1 thread{}", device.kernels->name,
+  return std::make_unique<CpuDevice>(
+      best_kernels(),
       choice == "auto" && driver ? " (there is a GPU, but this build has no CUDA kernels)" : "");
-  return device;
 }
 
 } // namespace trainer

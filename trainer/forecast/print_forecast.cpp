@@ -78,19 +78,18 @@ Link measure_memory() {
 
 } // namespace
 
-double measure_step_seconds(const MlpShape& shape, std::size_t batch_size,
-                            const CpuKernels& kernels) {
+double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, Device& device) {
   const Dataset data = synthetic_dataset(k_planned_samples, 0);
   const auto alone = connect(Cluster{}, {});
-  Replica replica(shape, 1e-3, kernels, *alone);
-  replica.model.initialize(0);
-  MultiWorker strategy(*alone, replica.optimizer, replica.gradients, 1);
+  Replica replica(model, {}, device, *alone);
+  replica.model->initialize(0);
+  MultiWorker strategy(*alone, replica, {.buckets = 1});
   double best = std::numeric_limits<double>::max();
   for (int run = 0; run < k_runs; ++run) {
-    Loader loader(data.train, kernels, {batch_size, 0, 1, 0, 0, k_steps_a_run});
+    Loader loader(data.train, device, {batch_size, 0, 1, 0, 0, k_steps_a_run});
     const double started = now();
     for (const Batch& batch : loader) {
-      strategy.step(replica.model, batch);
+      strategy.step(batch);
     }
     best = std::min(best, (now() - started) / static_cast<double>(k_steps_a_run));
   }
@@ -124,17 +123,17 @@ Link measure_link(Communicator& communicator) {
 
 void print_forecast(const TrainerOptions& options) {
   const Cluster cluster = cluster_from_env();
-  const Device device = select_device(options.device);
+  const std::unique_ptr<Device> device = make_device(options.device);
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   ForecastInput input;
   input.batch_size = static_cast<double>(batch_size);
   input.overlap = k_backward_share;
   input.network.ranks = static_cast<int>(options.plan);
   input.network.ranks_per_host = static_cast<int>(options.plan_ranks_per_host);
-  const MlpShape shape{.hidden = static_cast<std::size_t>(options.hidden)};
-  const Mlp model(shape, *device.kernels);
-  input.gradient_bytes = static_cast<double>(model.parameter_count() * sizeof(float));
-  input.compute_seconds = measure_step_seconds(shape, batch_size, *device.kernels);
+  const ModelOptions model = model_options(options, synthetic_dataset(1, 0));
+  input.gradient_bytes =
+      static_cast<double>(make_model(model, *device)->tensors().arena_size() * sizeof(float));
+  input.compute_seconds = measure_step_seconds(model, batch_size, *device);
   std::string where = "given";
   if (options.plan_bandwidth <= 0 || options.plan_latency <= 0) {
     if (cluster.world_size > 1) {
@@ -154,7 +153,7 @@ void print_forecast(const TrainerOptions& options) {
   }
   input.network.inside = measure_memory();
   if (cluster.rank == 0) {
-    fmt::print("computing measured on {}; links {}\n{}", device.description, where,
+    fmt::print("computing measured on {}; links {}\n{}", device->describe(), where,
                forecast_text(make_forecast(input)));
   }
 }

@@ -1,16 +1,13 @@
 // dtrain-trainer --plan: measures, then prints what forecast.h predicts.
 #pragma once
 
-#include "trainer/device/cpu/kernels.h"
 #include "trainer/forecast/forecast.h"
-#include "trainer/models/mlp.h"
 #include "trainer/options.h"
 
 namespace trainer {
 
 /// A rank's own speed: seconds of one step of a model, best of several runs.
-double measure_step_seconds(const MlpShape& shape, std::size_t batch_size,
-                            const CpuKernels& kernels);
+double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, Device& device);
 
 /// The link between the ranks of a communicator, from all-reduces of 64 bytes and of 16 MB. The
 /// same on every rank.

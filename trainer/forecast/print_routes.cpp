@@ -67,18 +67,17 @@ void print_sizes(WireType wire, const Communicator& communicator) {
 }
 
 void rank_routes(const TrainerOptions& options, Communicator& communicator) {
-  const CpuKernels& kernels = *select_device(options.device).kernels;
+  const std::unique_ptr<Device> device = make_device(options.device);
   const auto batch_size = static_cast<std::size_t>(options.batch_size);
   const Buckets buckets = bucket_options(options);
-  Replica replica({.hidden = static_cast<std::size_t>(options.hidden)}, options.learning_rate,
-                  kernels, communicator);
-  replica.model.initialize(0);
-  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, buckets);
   const Dataset data = synthetic_dataset(batch_size, 0);
-  Loader loader(data.train, kernels,
+  Replica replica(model_options(options, data), optimizer_options(options), *device, communicator);
+  replica.model->initialize(0);
+  MultiWorker strategy(communicator, replica, step_options(options));
+  Loader loader(data.train, *device,
                 {batch_size, communicator.rank(), communicator.world_size(), 0, 0, 1});
   for (const Batch& batch : loader) {
-    strategy.step(replica.model, batch);
+    strategy.step(batch);
   }
   if (communicator.rank() == 0) {
     print_packs(strategy.bucket_bytes(), buckets.wire, static_cast<int>(batch_size), communicator);

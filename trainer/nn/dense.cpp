@@ -1,14 +1,22 @@
 #include "trainer/nn/dense.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "trainer/random.h"
 
 namespace trainer {
 
-void Dense::bind(float* parameters, float* gradients) {
-  parameters_ = parameters;
-  gradients_ = gradients;
+Dense::Dense(const std::string& name, std::size_t inputs, std::size_t outputs, TensorTable& tensors,
+             const CpuKernels& kernels)
+    : inputs_(inputs), outputs_(outputs), first_(tensors.arena_size()), kernels_(&kernels) {
+  tensors.add(name + ".bias", {outputs});
+  tensors.add(name + ".weight", {outputs, inputs}, Layout::panels);
+}
+
+void Dense::bind(std::span<float> parameters, std::span<float> gradients) {
+  parameters_ = parameters.data() + first_;
+  gradients_ = gradients.data() + first_;
 }
 
 void Dense::initialize(std::uint64_t seed, std::uint32_t layer) {
@@ -21,7 +29,8 @@ void Dense::initialize(std::uint64_t seed, std::uint32_t layer) {
   }
 }
 
-void Dense::forward(std::size_t rows, const float* x, std::size_t x_row, float* y) const {
+void Dense::forward(std::size_t rows, const float* x, std::size_t x_row, float* y,
+                    bool in_panels) const {
   kernels_->gemm({.m = rows,
                   .k = inputs_,
                   .panels = panels(),
@@ -29,30 +38,38 @@ void Dense::forward(std::size_t rows, const float* x, std::size_t x_row, float* 
                   .a_row = x_row,
                   .b = parameters_ + width(),
                   .c = y,
-                  .c_row = width(),
-                  .c_panel = k_panel,
+                  .c_row = in_panels ? k_panel : width(),
+                  .c_panel = in_panels ? rows * k_panel : k_panel,
                   .accumulate = false});
 }
 
-void Dense::backward_input(std::size_t rows, const float* dy, float* dx, float* scratch) const {
-  const std::size_t k = outputs_;
-  for (std::size_t input = 0; input < inputs_; ++input) {
-    float* column = scratch + input / k_panel * k * k_panel + input % k_panel;
-    for (std::size_t output = 0; output < k; ++output) {
-      column[output * k_panel] = parameters_[offset(input, output)];
-    }
+// A panel of dy holds 16 outputs, its rows 16 apart: dx is the sum of a product a panel.
+void Dense::backward_input(std::size_t rows, const float* dy, float* dx, bool is_same) {
+  const std::size_t width_in = padded(inputs_);
+  if (transposed_.size() == 0) {
+    transposed_ = Buffer(outputs_ * width_in);
+    is_same = false;
   }
-  // One panel of dy: its rows are 16 apart.
-  kernels_->gemm({.m = rows,
-                  .k = k,
-                  .panels = inputs_ / k_panel,
-                  .a = dy,
-                  .a_row = k_panel,
-                  .b = scratch,
-                  .c = dx,
-                  .c_row = k_panel,
-                  .c_panel = rows * k_panel,
-                  .accumulate = false});
+  for (std::size_t first = 0; first < outputs_; first += k_panel) {
+    const std::size_t k = std::min(k_panel, outputs_ - first);
+    float* block = transposed_.data() + first * width_in;
+    for (std::size_t input = 0; !is_same && input < inputs_; ++input) {
+      float* column = block + input / k_panel * k * k_panel + input % k_panel;
+      for (std::size_t output = 0; output < k; ++output) {
+        column[output * k_panel] = parameters_[offset(input, first + output)];
+      }
+    }
+    kernels_->gemm({.m = rows,
+                    .k = k,
+                    .panels = width_in / k_panel,
+                    .a = dy + first * rows,
+                    .a_row = k_panel,
+                    .b = block,
+                    .c = dx,
+                    .c_row = k_panel,
+                    .c_panel = rows * k_panel,
+                    .accumulate = first > 0});
+  }
 }
 
 void Dense::backward_weight(std::size_t rows, const float* x, std::size_t x_row, const float* dy,
@@ -68,24 +85,6 @@ void Dense::backward_weight(std::size_t rows, const float* x, std::size_t x_row,
                   .c_row = k_panel,
                   .c_panel = inputs_ * k_panel,
                   .accumulate = accumulate});
-}
-
-std::vector<float> Dense::export_weight(std::span<const float> run) const {
-  std::vector<float> weight(outputs_ * inputs_);
-  for (std::size_t output = 0; output < outputs_; ++output) {
-    for (std::size_t input = 0; input < inputs_; ++input) {
-      weight[output * inputs_ + input] = run[offset(input, output)];
-    }
-  }
-  return weight;
-}
-
-void Dense::import_weight(std::span<const float> weight, std::span<float> run) const {
-  for (std::size_t output = 0; output < outputs_; ++output) {
-    for (std::size_t input = 0; input < inputs_; ++input) {
-      run[offset(input, output)] = weight[output * inputs_ + input];
-    }
-  }
 }
 
 } // namespace trainer

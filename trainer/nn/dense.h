@@ -1,8 +1,8 @@
 // A fully connected layer: y = x·W + b.
 //
-// Its parameters are one run of floats, [bias | weight], the weight in panel layout (see
-// device/cpu/kernels.h), and its gradients another of the same form. The bias is added by the
-// activation that follows, which reads y anyway, and which also sums its gradient.
+// Its parameters are two tensors, NAME.bias and NAME.weight, one behind the other, the weight in
+// panel layout (see device/cpu/kernels.h). The bias is added by the activation that follows, which
+// reads y anyway, and which also sums its gradient.
 //
 // Letters: B rows of the batch, I inputs, O outputs padded to whole panels.
 #pragma once
@@ -10,27 +10,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
+#include <string>
 
+#include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/nn/tensor_table.h"
 
 namespace trainer {
 
 class Dense {
  public:
-  Dense(std::size_t inputs, std::size_t outputs, const CpuKernels& kernels)
-      : inputs_(inputs), outputs_(outputs), kernels_(&kernels) {}
+  /// Adds its tensors to `tensors`.
+  Dense(const std::string& name, std::size_t inputs, std::size_t outputs, TensorTable& tensors,
+        const CpuKernels& kernels);
 
   std::size_t inputs() const { return inputs_; }
   std::size_t outputs() const { return outputs_; }
   std::size_t width() const { return padded(outputs_); } ///< O
   std::size_t panels() const { return width() / k_panel; }
 
-  /// Floats that bias and weight take, padding included.
-  std::size_t parameter_count() const { return width() * (inputs_ + 1); }
+  /// Where its parameters begin in the arenas, where the weight does, and where they end.
+  std::size_t first() const { return first_; }
+  std::size_t weight_first() const { return first_ + width(); }
+  std::size_t last() const { return first_ + width() * (inputs_ + 1); }
 
-  /// Where parameters and gradients live; parameter_count() floats each.
-  void bind(float* parameters, float* gradients);
+  void bind(std::span<float> parameters, std::span<float> gradients);
 
   /// Glorot uniform, as Keras' Dense: ±sqrt(6 / (inputs + outputs)), bias 0. Number (i, o) depends
   /// on seed and layer only.
@@ -39,31 +43,29 @@ class Dense {
   const float* bias() const { return parameters_; }
   float* bias_gradient() const { return gradients_; }
 
-  /// y = x·W, y row-major (B, O).
-  void forward(std::size_t rows, const float* x /* (B, I) */, std::size_t x_row, float* y) const;
+  /// y = x·W, x (B, I) with rows `x_row` apart, y (B, O) row-major or, with `in_panels`,
+  /// (O / 16, B, 16).
+  void forward(std::size_t rows, const float* x, std::size_t x_row, float* y, bool in_panels) const;
 
-  /// dx = dy·Wᵀ in panels (I / 16, B, 16); inputs must be whole panels. dy is (B, O) in panels.
-  /// `scratch` holds outputs · padded(inputs) floats: Wᵀ.
-  void backward_input(std::size_t rows, const float* dy, float* dx, float* scratch) const;
+  /// dx = dy·Wᵀ in panels (I / 16, B, 16), I filled up; dy likewise (O / 16, B, 16). `is_same`: the
+  /// parameters are those of the last call.
+  void backward_input(std::size_t rows, const float* dy, float* dx, bool is_same);
 
   /// dW = xᵀ·dy, or dW += xᵀ·dy, for `count` panels from `first` on. dy is in panels (O / 16, B,
   /// 16).
   void backward_weight(std::size_t rows, const float* x, std::size_t x_row, const float* dy,
                        std::size_t first, std::size_t count, bool accumulate) const;
 
-  /// The weight as others store it, row-major [outputs, inputs], from or to a run of floats of this
-  /// layer's form (parameters, or an optimizer's moments).
-  std::vector<float> export_weight(std::span<const float> run) const;
-  void import_weight(std::span<const float> weight, std::span<float> run) const;
-
  private:
   std::size_t inputs_;
   std::size_t outputs_;
+  std::size_t first_;
   const CpuKernels* kernels_;
   float* parameters_ = nullptr;
   float* gradients_ = nullptr;
+  Buffer transposed_{0}; ///< Wᵀ, for backward_input(): (O / 16, I / 16, ≤ 16 outputs, 16 inputs).
 
-  /// Of weight (input, output) within a run.
+  /// Of weight (input, output) within the layer's run.
   std::size_t offset(std::size_t input, std::size_t output) const {
     return width() + (output / k_panel * inputs_ + input) * k_panel + output % k_panel;
   }

@@ -1,6 +1,7 @@
 #include "trainer/strategy/multi_worker.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -9,15 +10,18 @@
 
 namespace trainer {
 
-MultiWorker::MultiWorker(Communicator& communicator, AdamOptimizer& optimizer,
-                         std::span<float> gradients, Buckets buckets, BatchSplit* split,
-                         Timeline* timeline, std::span<float> ballot)
-    : communicator_(communicator), optimizer_(optimizer), gradients_(gradients),
-      wire_(buckets.wire),
+MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
+                         BatchSplit* split, Timeline* timeline)
+    : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
+      wire_(options.buckets.wire), rows_at_once_(options.rows_at_once),
+      clip_norm_(static_cast<float>(options.clip_norm)),
       bucket_size_(communicator.world_size() == 1
-                       ? gradients.size()
-                       : std::max<std::size_t>(buckets.bytes / sizeof(float), 1)),
-      ballot_(ballot), split_(split), timeline_(timeline) {}
+                       ? gradients_.size()
+                       : std::max<std::size_t>(options.buckets.bytes / sizeof(float), 1)),
+      updates_at_once_(replica.behind_gradients.empty() && options.clip_norm == 0 &&
+                       !replica.optimizer.needs_whole_tensors()),
+      clip_(replica.device.allocate(2, DType::f32)), ballot_(replica.behind_gradients),
+      split_(split), timeline_(timeline) {}
 
 void MultiWorker::check_ballot(const Batch& batch) const {
   const auto rows = static_cast<std::size_t>(ballot_[k_rows]);
@@ -41,39 +45,84 @@ void MultiWorker::note(Timeline::What what, double begin, double end) {
   }
 }
 
-Score MultiWorker::step(Mlp& model, const Batch& batch) {
+void MultiWorker::give_up_on(const char* what) const {
+  throw Error(fmt::format("{} no number any more at step {} on {}; look at {}; try a smaller "
+                          "--learning-rate",
+                          what, replica_.optimizer.step() + (updates_at_once_ ? 0 : 1),
+                          communicator_.name(communicator_.rank()),
+                          replica_.model->tensors().suspect(replica_.parameters.span())));
+}
+
+Score MultiWorker::step(const Batch& batch) {
   const double begin = now();
   seconds_input_ += batch.seconds;
   note(Timeline::What::input, begin - batch.seconds, begin);
-  const float scale = batch.is_padding ? 0.0F : 1.0F / static_cast<float>(batch.global_rows);
   std::fill(ballot_.begin(), ballot_.end(), 0.0F);
   if (!ballot_.empty()) {
     ballot_[k_wants_pause] = wants_pause_ ? 1.0F : 0.0F;
     ballot_[k_rows] = batch.is_padding ? 0.0F : static_cast<float>(batch.rows);
   }
-  buckets_.clear();
-  std::size_t started = 0;
-  Score score = model.forward_backward(batch, scale, bucket_size_, [&](std::size_t ready) {
-    if (ready - started >= bucket_size_ || ready == gradients_.size()) {
-      const bool is_last = ready == gradients_.size();
-      const std::size_t more = is_last && wire_ == WireType::fp32 ? ballot_.size() : 0;
-      const std::span<float> bucket(gradients_.data() + started, ready - started + more);
-      const double at = now();
-      buckets_.push_back(
-          {communicator_.start_all_reduce(bucket, "gradients", wire_), started, ready, at});
-      started = ready;
-      if (is_last && more < ballot_.size()) { // Its numbers need more bits than the gradients.
-        buckets_.push_back({communicator_.start_all_reduce(ballot_, "ballot"), ready, ready, at});
-      }
-    }
-  });
-  double at = now();
-  seconds_computing_ += at - begin;
-  note(Timeline::What::compute, begin, at);
-  const bool at_once = ballot_.empty();
-  if (at_once) {
-    optimizer_.begin_step();
+  if (updates_at_once_) {
+    replica_.optimizer.begin_step();
   }
+  const Score score = compute(batch);
+  const double computed = now();
+  seconds_computing_ += computed - begin;
+  note(Timeline::What::compute, begin, computed);
+  synchronise();
+  if (!ballot_.empty()) {
+    check_ballot(batch);
+  }
+  if (!updates_at_once_) {
+    update();
+  }
+  communicator_.set_step(replica_.optimizer.step());
+  has_new_shares_ = split_ != nullptr && split_->after_step(seconds_input_ + seconds_computing_);
+  return batch.is_padding ? Score{} : score;
+}
+
+Score MultiWorker::compute(const Batch& batch) {
+  const float scale = batch.is_padding ? 0.0F : 1.0F / static_cast<float>(batch.global_rows);
+  const Hooks none;
+  const Hooks last{.need = {},
+                   .done = {},
+                   .final = [this](std::size_t ready) { start(ready); },
+                   .granularity = bucket_size_};
+  buckets_.clear();
+  started_ = 0;
+  Score score;
+  for (std::size_t row = 0; row < batch.rows;) {
+    const Batch part = batch.slice(row, rows_at_once_);
+    const bool accumulate = row > 0;
+    row += part.rows;
+    score +=
+        replica_.model->forward_backward(part, scale, accumulate, row == batch.rows ? last : none);
+  }
+  if (!std::isfinite(score.loss)) {
+    give_up_on("the loss is");
+  }
+  return score;
+}
+
+/// The first `ready` gradients are final: what fills a bucket of them is on its way.
+void MultiWorker::start(std::size_t ready) {
+  const bool is_last = ready == gradients_.size();
+  if (ready - started_ < bucket_size_ && !is_last) {
+    return;
+  }
+  const std::size_t more = is_last && wire_ == WireType::fp32 ? ballot_.size() : 0;
+  const std::span<float> bucket(gradients_.data() + started_, ready - started_ + more);
+  const double at = now();
+  buckets_.push_back(
+      {communicator_.start_all_reduce(bucket, "gradients", wire_), started_, ready, at});
+  started_ = ready;
+  if (is_last && more < ballot_.size()) { // Its numbers need more bits than the gradients.
+    buckets_.push_back({communicator_.start_all_reduce(ballot_, "ballot"), ready, ready, at});
+  }
+}
+
+void MultiWorker::synchronise() {
+  double at = now();
   double network_free = 0; // Buckets travel one after the other, and so lie their spans.
   for (const Bucket& bucket : buckets_) {
     communicator_.wait(bucket.ticket);
@@ -86,24 +135,29 @@ Score MultiWorker::step(Mlp& model, const Batch& batch) {
       seconds_under_way_ += done - buckets_.front().started;
     }
     at = done;
-    if (at_once) {
-      optimizer_.update(bucket.first, bucket.last);
+    if (updates_at_once_) {
+      replica_.optimizer.update(bucket.first, bucket.last);
       at = now();
       note(Timeline::What::update, done, at);
     }
   }
-  if (!at_once) {
-    check_ballot(batch);
-    optimizer_.begin_step();
-    optimizer_.update(0, gradients_.size());
-    note(Timeline::What::update, at, now());
+}
+
+void MultiWorker::update() {
+  const double begin = now();
+  float* norm = clip_.data();
+  float* factor = norm + 1;
+  if (clip_norm_ > 0) {
+    Device& device = replica_.device;
+    device.kernels().clip_factor(device.stream(), gradients_.size(), gradients_.data(), clip_norm_,
+                                 norm, factor);
+    if (!std::isfinite(*norm)) {
+      give_up_on("the gradients' norm is");
+    }
   }
-  if (batch.is_padding) {
-    score = {};
-  }
-  communicator_.set_step(optimizer_.step());
-  has_new_shares_ = split_ != nullptr && split_->after_step(seconds_input_ + seconds_computing_);
-  return score;
+  replica_.optimizer.begin_step();
+  replica_.optimizer.update(0, gradients_.size(), clip_norm_ > 0 ? factor : nullptr);
+  note(Timeline::What::update, begin, now());
 }
 
 } // namespace trainer

@@ -1,10 +1,17 @@
 // Synchronous data parallelism: every rank holds the whole model, takes its own share of a batch,
 // and all apply the same averaged gradient.
 //
-// A step: forward; backward, which finishes the gradient arena from its start; as soon as a bucket
-// is full its all-reduce starts and runs while backward goes on; then, bucket by bucket, wait and
-// update. Elastic ranks wait for all buckets before they update any: whatever fails, each of them
-// holds the whole of one step or of the next. The mean over ranks costs nothing: the loss is scaled
+// A step, in step():
+//
+//   compute      forward and backward, in passes of so many rows that add up; the last backward
+//                finishes the gradient arena from its start, and as soon as a bucket is full its
+//                all-reduce starts and runs while backward goes on
+//   synchronise  bucket by bucket, wait
+//   update       clip, and let the optimizer update the parameters
+//
+// Where neither a norm nor a whole tensor is needed, each bucket is updated as it comes. Elastic
+// ranks wait for all buckets before they update any: whatever fails, each of them holds the whole
+// of one step or of the next. The mean over ranks costs nothing: the loss is scaled
 // by 1 / global batch before backward, whatever this rank's share of it. With one rank there is one
 // bucket and no traffic.
 #pragma once
@@ -14,9 +21,8 @@
 #include <vector>
 
 #include "trainer/collectives/communicator.h"
-#include "trainer/models/mlp.h"
 #include "trainer/monitor/timeline.h"
-#include "trainer/optim/adam.h"
+#include "trainer/replica.h"
 #include "trainer/strategy/batch_split.h"
 
 namespace trainer {
@@ -29,25 +35,32 @@ struct Buckets {
   WireType wire;
 };
 
+struct StepOptions {
+  Buckets buckets;
+  /// Rows that go forward and backward together; a batch of more is accumulated.
+  std::size_t rows_at_once = SIZE_MAX;
+  double clip_norm = 0; ///< What the gradients' L2 norm is brought down to; 0: left as it is.
+};
+
 /// What elastic ranks sum with the gradients, in memory right behind them.
 enum Ballot : std::size_t { k_wants_pause, k_rows, k_ballot_floats = 16 };
 
 class MultiWorker {
  public:
   /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
-  /// outlive it. Elastic ranks give a ballot, of k_ballot_floats behind the gradients.
-  MultiWorker(Communicator& communicator, AdamOptimizer& optimizer, std::span<float> gradients,
-              Buckets buckets, BatchSplit* split = nullptr, Timeline* timeline = nullptr,
-              std::span<float> ballot = {});
+  /// outlive it. Elastic ranks have k_ballot_floats behind the replica's gradients.
+  MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
+              BatchSplit* split = nullptr, Timeline* timeline = nullptr);
 
   /// This rank would have all of them pause after a step.
   void ask_for_pause(bool wants) { wants_pause_ = wants; }
   /// Whether one of them wanted it before the last step: the same on every rank.
   bool pauses() const { return !ballot_.empty() && ballot_[k_wants_pause] > 0; }
 
-  /// One step of training. The score is this rank's own. Throws Error where the elastic ranks'
-  /// rows are not the global batch's, before anything is updated.
-  Score step(Mlp& model, const Batch& batch);
+  /// One step of training. The score is this rank's own. Throws Error where the loss or the
+  /// gradients are no numbers, naming step, rank and tensor, or where the elastic ranks' rows are
+  /// not the global batch's, before anything is updated.
+  Score step(const Batch& batch);
 
   /// Bytes of float32 in each bucket of the last step.
   std::vector<std::size_t> bucket_bytes() const;
@@ -64,7 +77,12 @@ class MultiWorker {
   double seconds_exposed() const { return seconds_exposed_; }
 
  private:
+  Score compute(const Batch& batch);
+  void start(std::size_t ready);
+  void synchronise();
+  void update();
   void check_ballot(const Batch& batch) const;
+  [[noreturn]] void give_up_on(const char* what) const;
   void note(Timeline::What what, double begin, double end);
 
   struct Bucket {
@@ -75,11 +93,16 @@ class MultiWorker {
   };
 
   Communicator& communicator_;
-  AdamOptimizer& optimizer_;
+  Replica& replica_;
   std::span<float> gradients_;
   WireType wire_;
+  std::size_t rows_at_once_;
+  float clip_norm_;
   std::size_t bucket_size_;     ///< In floats.
   std::vector<Bucket> buckets_; ///< Under way in this step.
+  std::size_t started_ = 0;     ///< Gradients that are in one of them.
+  bool updates_at_once_;        ///< Each bucket as it comes; else all, when all have come.
+  Buffer clip_;                 ///< The gradients' norm, and what they are multiplied by.
   std::span<float> ballot_;
   bool wants_pause_ = false;
   BatchSplit* split_;

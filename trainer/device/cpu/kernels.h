@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/device/kernels.h"
+
 namespace trainer {
 
 inline constexpr std::size_t k_panel = 16;
@@ -39,24 +41,8 @@ struct Gemm {
   bool accumulate = false; ///< C += A·B
 };
 
-struct Adam {
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float epsilon = 1e-8F;
-  float step_size = 0;           ///< learning rate / (1 - beta1^t)
-  float inverse_correction2 = 0; ///< 1 / sqrt(1 - beta2^t)
-};
-
-/// What a batch scored.
-struct Score {
-  double loss = 0; ///< Sum over samples.
-  std::int64_t correct = 0;
-  std::int64_t count = 0;
-};
-
-struct CpuKernels {
-  const char* name;
-
+/// Beside what every device has, what the CPU's own models are made of.
+struct CpuKernels : Kernels {
   void (*gemm)(const Gemm& gemm);
 
   /// y = relu(y + bias), y (rows, width) row-major, bias (width).
@@ -67,18 +53,11 @@ struct CpuKernels {
   void (*relu_backward)(std::size_t rows, std::size_t width, const float* y, float* dy,
                         float* dbias);
 
-  /// Softmax and cross-entropy of one panel of logits (rows, 16) of which `classes` count.
+  /// Softmax and cross-entropy of logits in panels (classes / 16, rows, 16), filled up.
   /// `logits` becomes its own gradient, (softmax - onehot) * scale, zero past `classes`.
-  /// `bias` (16) is added to the logits first; dbias (16) += the gradient's column sums.
+  /// `bias` (classes) is added to the logits first; dbias (classes) += the gradient's column sums.
   Score (*softmax_cross_entropy)(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
                                  const float* bias, float scale, float* logits, float* dbias);
-
-  /// One Adam step over n parameters in a single pass: 16 bytes read and 12 written a parameter.
-  void (*adam)(std::size_t n, const Adam& adam, const float* gradient, float* m, float* v,
-               float* parameter);
-
-  /// to = from / 255
-  void (*bytes_to_floats)(std::size_t n, const std::uint8_t* from, float* to);
 };
 
 /// Plain loops: for any machine, and the oracle of the others in tests.

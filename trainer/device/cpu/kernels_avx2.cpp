@@ -1,5 +1,6 @@
 // AVX2 and FMA. This file alone is compiled for them (see trainer/CMakeLists.txt), and it includes
 // nothing with inline functions, so that no such instruction ends up in code that others share.
+#include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -131,8 +132,11 @@ Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::ui
                                                   dbias);
 }
 
-void adam(std::size_t n, const Adam& a, const float* gradient, float* m, float* v,
-          float* parameter) {
+void adam(Stream& stream, std::size_t n, const UpdateRule& a, const float* gradient, float* m,
+          float* v, float* parameter) {
+  const __m256 factor = _mm256_set1_ps(a.factor == nullptr ? 1.0F : *a.factor);
+  const __m256 l2 = _mm256_set1_ps(a.l2);
+  const __m256 shrink = _mm256_set1_ps(a.shrink);
   const __m256 beta1 = _mm256_set1_ps(a.beta1);
   const __m256 beta2 = _mm256_set1_ps(a.beta2);
   const __m256 rest1 = _mm256_set1_ps(1 - a.beta1);
@@ -142,7 +146,8 @@ void adam(std::size_t n, const Adam& a, const float* gradient, float* m, float* 
   const __m256 epsilon = _mm256_set1_ps(a.epsilon);
   std::size_t i = 0;
   for (; i + 8 <= n; i += 8) {
-    const __m256 g = _mm256_loadu_ps(gradient + i);
+    const __m256 p = _mm256_loadu_ps(parameter + i);
+    const __m256 g = _mm256_fmadd_ps(l2, p, _mm256_mul_ps(factor, _mm256_loadu_ps(gradient + i)));
     const __m256 m_new = _mm256_fmadd_ps(beta1, _mm256_loadu_ps(m + i), _mm256_mul_ps(rest1, g));
     const __m256 v_new =
         _mm256_fmadd_ps(beta2, _mm256_loadu_ps(v + i), _mm256_mul_ps(rest2, _mm256_mul_ps(g, g)));
@@ -150,12 +155,12 @@ void adam(std::size_t n, const Adam& a, const float* gradient, float* m, float* 
     const __m256 change = _mm256_div_ps(_mm256_mul_ps(step, m_new), denominator);
     _mm256_storeu_ps(m + i, m_new);
     _mm256_storeu_ps(v + i, v_new);
-    _mm256_storeu_ps(parameter + i, _mm256_sub_ps(_mm256_loadu_ps(parameter + i), change));
+    _mm256_storeu_ps(parameter + i, _mm256_fmsub_ps(shrink, p, change));
   }
-  portable_kernels().adam(n - i, a, gradient + i, m + i, v + i, parameter + i);
+  portable_kernels().adam(stream, n - i, a, gradient + i, m + i, v + i, parameter + i);
 }
 
-void bytes_to_floats(std::size_t n, const std::uint8_t* from, float* to) {
+void bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* from, float* to) {
   const __m256 scale = _mm256_set1_ps(1.0F / 255.0F);
   std::size_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -165,14 +170,18 @@ void bytes_to_floats(std::size_t n, const std::uint8_t* from, float* to) {
     _mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_cvtepi32_ps(low), scale));
     _mm256_storeu_ps(to + i + 8, _mm256_mul_ps(_mm256_cvtepi32_ps(high), scale));
   }
-  portable_kernels().bytes_to_floats(n - i, from + i, to + i);
+  portable_kernels().bytes_to_floats(stream, n - i, from + i, to + i);
 }
 
 } // namespace
 
 const CpuKernels* avx2_kernels() {
   static constexpr CpuKernels kernels = {
-      "avx2", gemm, bias_relu, relu_backward, softmax_cross_entropy, adam, bytes_to_floats};
+      {"avx2", flat::sgd, adam, flat::lamb, flat::clip_factor, bytes_to_floats},
+      gemm,
+      bias_relu,
+      relu_backward,
+      softmax_cross_entropy};
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernels : nullptr;
 }
 

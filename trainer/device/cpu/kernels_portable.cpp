@@ -1,7 +1,9 @@
 // Plain loops, written for reading: the oracle of the vectorised kernels.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 
 namespace trainer {
@@ -48,9 +50,44 @@ void relu_backward(std::size_t rows, std::size_t width, const float* y, float* d
   }
 }
 
+/// Of more classes than a panel has: each row is gathered from its panels, and put back.
+Score many_classes(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
+                   const float* bias, float scale, float* logits, float* dbias) {
+  Score score{.count = static_cast<std::int64_t>(rows)};
+  std::vector<float> z(classes);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto at = [&](std::size_t c) -> float& {
+      return logits[(c / k_panel * rows + row) * k_panel + c % k_panel];
+    };
+    for (std::size_t c = 0; c < classes; ++c) {
+      z[c] = at(c) + bias[c];
+    }
+    const auto largest = std::max_element(z.begin(), z.end());
+    const float maximum = *largest;
+    const std::size_t label = labels[row];
+    score.correct += static_cast<std::size_t>(largest - z.begin()) == label ? 1 : 0;
+    const float shifted_label = z[label] - maximum;
+    float sum = 0;
+    for (float& value : z) {
+      value = std::exp(value - maximum);
+      sum += value;
+    }
+    score.loss += std::log(sum) - shifted_label;
+    for (std::size_t c = 0; c < padded(classes); ++c) {
+      const float change = c < classes ? (z[c] / sum - (c == label ? 1.0F : 0.0F)) * scale : 0.0F;
+      at(c) = change;
+      dbias[c] += change;
+    }
+  }
+  return score;
+}
+
 Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
                             const float* bias, float scale, float* logits, float* dbias) {
   Score score{.count = static_cast<std::int64_t>(rows)};
+  if (classes > k_panel) {
+    return many_classes(rows, classes, labels, bias, scale, logits, dbias);
+  }
   for (std::size_t row = 0; row < rows; ++row) {
     float* z = logits + row * k_panel;
     for (std::size_t c = 0; c < classes; ++c) {
@@ -76,17 +113,19 @@ Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::ui
   return score;
 }
 
-void adam(std::size_t n, const Adam& a, const float* gradient, float* m, float* v,
-          float* parameter) {
+void adam(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
+          float* v, float* parameter) {
+  const float factor = r.factor == nullptr ? 1 : *r.factor;
   for (std::size_t i = 0; i < n; ++i) {
-    const float g = gradient[i];
-    m[i] = a.beta1 * m[i] + (1 - a.beta1) * g;
-    v[i] = a.beta2 * v[i] + (1 - a.beta2) * (g * g);
-    parameter[i] -= a.step_size * m[i] / (std::sqrt(v[i]) * a.inverse_correction2 + a.epsilon);
+    const float g = gradient[i] * factor + r.l2 * parameter[i];
+    m[i] = r.beta1 * m[i] + (1 - r.beta1) * g;
+    v[i] = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
+    parameter[i] = r.shrink * parameter[i] -
+                   r.step_size * m[i] / (std::sqrt(v[i]) * r.inverse_correction2 + r.epsilon);
   }
 }
 
-void bytes_to_floats(std::size_t n, const std::uint8_t* from, float* to) {
+void bytes_to_floats(Stream& /*stream*/, std::size_t n, const std::uint8_t* from, float* to) {
   for (std::size_t i = 0; i < n; ++i) {
     to[i] = static_cast<float>(from[i]) * (1.0F / 255.0F);
   }
@@ -96,7 +135,11 @@ void bytes_to_floats(std::size_t n, const std::uint8_t* from, float* to) {
 
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kernels = {
-      "portable", gemm, bias_relu, relu_backward, softmax_cross_entropy, adam, bytes_to_floats};
+      {"portable", flat::sgd, adam, flat::lamb, flat::clip_factor, bytes_to_floats},
+      gemm,
+      bias_relu,
+      relu_backward,
+      softmax_cross_entropy};
   return kernels;
 }
 

@@ -46,10 +46,10 @@ void serve(const PsTask& task, const TrainerOptions& options) {
   }
   server.peer_timeout = options.peer_timeout;
   server.rendezvous_timeout = options.rendezvous_timeout;
-  const Device device = select_device(options.device);
-  ParameterServer running(server, *device.kernels, say);
+  const std::unique_ptr<Device> device = make_device(options.device);
+  ParameterServer running(server, *device, say);
   say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index, address,
-                  task.workers.size(), device.description));
+                  task.workers.size(), device->describe()));
   warn_without_token(task);
   running.run();
 }
@@ -86,6 +86,10 @@ void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options)
   refuse(!options.devices.empty(), "--devices", "; start more workers");
   refuse(options.auto_shard == "file" || options.auto_shard == "off", "--auto-shard=file or off",
          "; each worker reads all and takes its part");
+  refuse(options.optimizer != "adam" || options.weight_decay > 0, "--optimizer or --weight-decay",
+         "; its servers use Adam");
+  refuse(options.clip_norm > 0, "--clip-norm", "; no one has all gradients");
+  refuse(options.accumulation_steps > 1, "--accumulation-steps", "; use a larger --batch-size");
   refuse(options.drop_remainder, "--drop-remainder", "; --steps says when to stop");
   refuse(options.communication == "mpi", "--communication=mpi", "");
   refuse(options.batch_split != "equal", "--batch-split=speed",
@@ -148,7 +152,7 @@ void coordinate(const PsTask& task, const TrainerOptions& options) {
 }
 
 void train(const PsTask& task, const TrainerOptions& options) {
-  const Device device = select_device(options.device);
+  const std::unique_ptr<Device> device = make_device(options.device);
   const bool first = task.index == 0;
   OutputOptions output = server_output_options(options);
   if (!task.chief.empty()) {
@@ -160,7 +164,7 @@ void train(const PsTask& task, const TrainerOptions& options) {
   const Dataset data =
       load_dataset(locate_dataset(options.data, places),
                    {AutoShard::data, task.index, static_cast<int>(task.workers.size())});
-  PsWorker worker(task, options, data, *device.kernels);
+  PsWorker worker(task, options, data, *device);
   std::optional<CoordinatorLink> chief;
   if (!task.chief.empty()) {
     chief.emplace(CoordinatorLinkOptions{.address = task.chief,
@@ -183,7 +187,7 @@ void train(const PsTask& task, const TrainerOptions& options) {
        {"network", worker.client().describe()},
        {"updates",
         fmt::format("{}, variables cut by {}", update_text(options), options.partitioner)},
-       {"device", device.description},
+       {"device", device->describe()},
        {"data", fmt::format("{}: {} images to train on{}", data.folder, with_commas(samples),
                             chief ? ", batches handed out by the chief" : "")}});
   if (chief) {
@@ -204,7 +208,7 @@ void train(const PsTask& task, const TrainerOptions& options) {
     const auto alone = connect(Cluster{}, {});
     std::optional<Outputs> instead; // Of those before this one, which were lost.
     (first ? outputs : instead.emplace(output, true))
-        .held_out(evaluate(worker.model(), data.test, *device.kernels,
+        .held_out(evaluate(worker.model(), data.test, *device,
                            static_cast<std::size_t>(options.batch_size), *alone),
                   last);
   }
@@ -213,8 +217,8 @@ void train(const PsTask& task, const TrainerOptions& options) {
 void benchmark(const PsTask& task, const TrainerOptions& options) {
   const Dataset data =
       synthetic_dataset(k_benchmark_samples, static_cast<std::uint64_t>(options.seed));
-  const Device device = select_device(options.device);
-  PsWorker worker(task, options, data, *device.kernels);
+  const std::unique_ptr<Device> device = make_device(options.device);
+  PsWorker worker(task, options, data, *device);
   const std::int64_t begin = worker.connect();
   const std::int64_t steps = options.steps > 0 ? options.steps : k_benchmark_steps;
   const std::int64_t window = std::max<std::int64_t>(steps / (k_server_windows + 1), 1);
@@ -237,7 +241,7 @@ void benchmark(const PsTask& task, const TrainerOptions& options) {
                     "{:.0f} | waiting {:.3f} s | {} | {}",
                     trainer_version(), task.servers.size(), task.workers.size(), options.batch_size,
                     rates.back(), rates[rates.size() / 2], worker.client().seconds_waiting(),
-                    worker.client().describe(), device.description));
+                    worker.client().describe(), device->describe()));
   }
 }
 

@@ -11,8 +11,8 @@
 #include "trainer/strategy/parameter_server/server_impl.h"
 
 namespace trainer {
-ParameterServer::Impl::Impl(const ServerOptions& options, const CpuKernels& kernels, Notice notice)
-    : options_(options), kernels_(kernels), notice_(std::move(notice)),
+ParameterServer::Impl::Impl(const ServerOptions& options, Device& device, Notice notice)
+    : options_(options), device_(device), notice_(std::move(notice)),
       incarnation_(random_value<std::int64_t>()) {
   Fd listener = listen_as_task({options_.host, options_.port}, fmt::format("ps {}", options_.index),
                                options_.rendezvous_timeout);
@@ -114,7 +114,7 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   std::string refusal;
   if (!settings_) {
     settings_ = hello;
-    store_.emplace(hello.shards, hello.policy.learning_rate, kernels_);
+    store_.emplace(hello.shards, hello.policy.learning_rate, device_);
     if (!options_.snapshot_dir.empty()) {
       resumed_ = has_values_ = store_->load(options_.snapshot_dir, job_text(hello), -1);
       if (resumed_) {
@@ -268,9 +268,8 @@ void ParameterServer::Impl::say_goodbye() {
   }
 }
 
-ParameterServer::ParameterServer(const ServerOptions& options, const CpuKernels& kernels,
-                                 Notice notice)
-    : impl_(std::make_unique<Impl>(options, kernels, std::move(notice))) {}
+ParameterServer::ParameterServer(const ServerOptions& options, Device& device, Notice notice)
+    : impl_(std::make_unique<Impl>(options, device, std::move(notice))) {}
 ParameterServer::~ParameterServer() = default;
 int ParameterServer::port() const { return impl_->port(); }
 void ParameterServer::run() { impl_->run(); }

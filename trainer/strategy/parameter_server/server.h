@@ -23,7 +23,7 @@
 #include <memory>
 #include <string>
 
-#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/device.h"
 
 namespace trainer {
 
@@ -44,7 +44,7 @@ using Notice = std::function<void(const std::string&)>;
 class ParameterServer {
  public:
   /// Listens. Throws ClusterError when the address cannot be had.
-  ParameterServer(const ServerOptions& options, const CpuKernels& kernels, Notice notice);
+  ParameterServer(const ServerOptions& options, Device& device, Notice notice);
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;

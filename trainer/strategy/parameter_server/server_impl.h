@@ -18,7 +18,7 @@ namespace trainer {
 
 class ParameterServer::Impl final : public SessionOwner {
  public:
-  Impl(const ServerOptions& options, const CpuKernels& kernels, Notice notice);
+  Impl(const ServerOptions& options, Device& device, Notice notice);
 
   int port() const { return port_; }
 
@@ -99,7 +99,7 @@ class ParameterServer::Impl final : public SessionOwner {
   void report();
 
   ServerOptions options_;
-  const CpuKernels& kernels_;
+  Device& device_;
   Notice notice_;
   std::optional<Arrivals> arrivals_;
   int port_ = 0;

@@ -110,8 +110,8 @@ std::string ShardStore::describe(const std::string& job) const {
 void ShardStore::save(const fs::path& folder, const std::string& job, std::size_t keep) const {
   const std::vector<std::pair<const char*, std::span<float>>> arenas = {
       {"parameter", parameters_.span()},
-      {"adam.m", optimizer_.first_moments()},
-      {"adam.v", optimizer_.second_moments()}};
+      {"adam.m", optimizer_.moments()[0].values.span()},
+      {"adam.v", optimizer_.moments()[1].values.span()}};
   json header;
   std::vector<std::span<float>> parts;
   std::size_t offset = 0;
@@ -204,8 +204,8 @@ bool ShardStore::load(const fs::path& folder, const std::string& job, std::int64
       continue;
     }
     std::copy_n(first.data(), first.size(), parameters_.data());
-    std::copy_n(m.data(), m.size(), optimizer_.first_moments().data());
-    std::copy_n(v.data(), v.size(), optimizer_.second_moments().data());
+    std::copy_n(m.data(), m.size(), optimizer_.moments()[0].values.data());
+    std::copy_n(v.data(), v.size(), optimizer_.moments()[1].values.data());
     optimizer_.set_step(found);
     return true;
   }

@@ -21,11 +21,10 @@ std::size_t total(const std::vector<Shard>& shards) {
 
 } // namespace
 
-ShardStore::ShardStore(std::vector<Shard> shards, const LearningRate& learning_rate,
-                       const CpuKernels& kernels)
+ShardStore::ShardStore(std::vector<Shard> shards, const LearningRate& learning_rate, Device& device)
     : shards_(dense_first(std::move(shards))), parameters_(total(shards_)),
       gradients_(parameters_.size()), learning_rate_(learning_rate),
-      optimizer_(parameters_.span(), gradients_.span(), learning_rate.peak, kernels) {
+      optimizer_({}, parameters_.span(), gradients_.span(), device) {
   std::size_t start = 0;
   for (const Shard& shard : shards_) {
     starts_.push_back(start);

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "trainer/device/buffer.h"
-#include "trainer/optim/adam.h"
 #include "trainer/optim/learning_rate.h"
+#include "trainer/optim/optimizer.h"
 #include "trainer/strategy/parameter_server/partition.h"
 
 namespace trainer {
@@ -38,8 +38,7 @@ struct Contribution {
 
 class ShardStore {
  public:
-  ShardStore(std::vector<Shard> shards, const LearningRate& learning_rate,
-             const CpuKernels& kernels);
+  ShardStore(std::vector<Shard> shards, const LearningRate& learning_rate, Device& device);
 
   /// Dense ones first; otherwise as given.
   const std::vector<Shard>& shards() const { return shards_; }
@@ -78,7 +77,7 @@ class ShardStore {
   Buffer parameters_;
   Buffer gradients_;
   LearningRate learning_rate_;
-  AdamOptimizer optimizer_;
+  Optimizer optimizer_;
 };
 
 } // namespace trainer

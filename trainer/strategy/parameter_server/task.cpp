@@ -6,10 +6,10 @@
 namespace trainer {
 
 nlohmann::json job_settings(const PsTask& task, const TrainerOptions& options) {
-  return {{"seed", options.seed},     {"batch size", options.batch_size},
-          {"hidden", options.hidden}, {"workers", task.workers.size()},
-          {"epochs", options.epochs}, {"steps", options.steps},
-          {"update", options.update}};
+  return {{"seed", options.seed},           {"batch size", options.batch_size},
+          {"model", options.model},         {"hidden", options.hidden},
+          {"workers", task.workers.size()}, {"epochs", options.epochs},
+          {"steps", options.steps},         {"update", options.update}};
 }
 
 LearningRate learning_rate(const PsTask& task, const TrainerOptions& options, std::size_t samples) {

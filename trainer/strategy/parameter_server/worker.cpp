@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
+#include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -17,22 +18,11 @@ void say(const std::string& text) {
 
 namespace {
 
-/// The model's parameters as runs of 16-float rows of its arena, in the arena's order.
-std::vector<Variable> variables_of(const MlpShape& shape, std::size_t parameter_count) {
-  const std::size_t classes = padded(shape.classes);
+/// The model's tensors as runs of 16-float rows of its arena, in the arena's order.
+std::vector<Variable> variables_of(const TensorTable& tensors) {
   std::vector<Variable> variables;
-  std::size_t offset = 0;
-  const auto add = [&](const char* name, std::size_t count) {
-    variables.push_back({name, offset, count / k_panel, k_panel});
-    offset += count;
-  };
-  add("output.bias", classes);
-  add("output.weight", classes * shape.hidden);
-  add("hidden.bias", shape.hidden);
-  add("hidden.weight", shape.hidden * shape.inputs);
-  if (offset != parameter_count) {
-    throw Error(
-        fmt::format("the model has {} parameters, its variables {}", parameter_count, offset));
+  for (const Tensor& tensor : tensors.tensors()) {
+    variables.push_back({tensor.name, tensor.offset, tensor.size / k_panel, k_panel});
   }
   return variables;
 }
@@ -68,24 +58,19 @@ ClientOptions client_options(const PsTask& task, const TrainerOptions& options, 
 } // namespace
 
 PsWorker::PsWorker(const PsTask& task, const TrainerOptions& options, const Dataset& data,
-                   const CpuKernels& kernels)
-    : options_(options), data_(data), kernels_(kernels), index_(task.index),
-      workers_(static_cast<int>(task.workers.size())), shape_{.inputs = data.train.features,
-                                                              .hidden = static_cast<std::size_t>(
-                                                                  options.hidden),
-                                                              .classes = data.classes},
-      model_(shape_, kernels),
-      client_(
-          client_options(task, options, data.train, variables_of(shape_, model_.parameter_count())),
-          model_.parameter_count(), say) {
-  model_.bind(client_.parameters(), client_.gradients());
-  model_.initialize(static_cast<std::uint64_t>(options.seed));
+                   Device& device)
+    : options_(options), data_(data), device_(device), index_(task.index),
+      workers_(static_cast<int>(task.workers.size())),
+      model_(make_model(model_options(options, data), device)),
+      client_(client_options(task, options, data.train, variables_of(model_->tensors())),
+              model_->tensors().arena_size(), say) {
+  model_->bind(client_.parameters(), client_.gradients());
+  model_->initialize(static_cast<std::uint64_t>(options.seed));
 }
 
 Score PsWorker::compute(const Batch& batch, std::int64_t step) {
   const float scale = 1.0F / static_cast<float>(batch.rows);
-  const Score score =
-      model_.forward_backward(batch, scale, client_.gradients().size(), [](std::size_t) {});
+  const Score score = model_->forward_backward(batch, scale, false, {});
   if (!std::isfinite(score.loss)) {
     throw Error(
         fmt::format("worker {}: the loss of step {} is {}: the values that the servers hold "
@@ -97,7 +82,7 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
 
 void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
   const auto batch_size = static_cast<std::size_t>(options_.batch_size);
-  Loader loader(data_.train, kernels_,
+  Loader loader(data_.train, device_,
                 {batch_size, 0, 1, static_cast<std::uint64_t>(options_.seed), 0, INT64_MAX});
   WorkReport report;
   report.version = step;

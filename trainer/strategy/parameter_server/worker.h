@@ -6,7 +6,7 @@
 
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
-#include "trainer/models/mlp.h"
+#include "trainer/models/model.h"
 #include "trainer/options.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
@@ -20,12 +20,11 @@ void say(const std::string& text);
 class PsWorker {
  public:
   /// Connects nothing yet. `data` must outlive it.
-  PsWorker(const PsTask& task, const TrainerOptions& options, const Dataset& data,
-           const CpuKernels& kernels);
+  PsWorker(const PsTask& task, const TrainerOptions& options, const Dataset& data, Device& device);
 
   std::int64_t connect() { return client_.connect(); }
   ParameterClient& client() { return client_; }
-  Mlp& model() { return model_; }
+  Model& model() { return *model_; }
 
   /// Trains from step `first` until `after_step` says no more; told the values that followed it.
   template <typename AfterStep>
@@ -35,7 +34,7 @@ class PsWorker {
     while (step < last) {
       // One pass, unless a server that came back sends the job to another step.
       Loader loader(
-          data_.train, kernels_,
+          data_.train, device_,
           {static_cast<std::size_t>(batch_size), index_, workers_,
            static_cast<std::uint64_t>(options_.seed),
            static_cast<std::uint64_t>(step) * batch_size * static_cast<std::uint64_t>(workers_),
@@ -66,11 +65,10 @@ class PsWorker {
 
   const TrainerOptions& options_;
   const Dataset& data_;
-  const CpuKernels& kernels_;
+  Device& device_;
   int index_;
   int workers_;
-  MlpShape shape_;
-  Mlp model_;
+  std::unique_ptr<Model> model_;
   ParameterClient client_;
   double input_seconds_ = 0;
   double loaded_before_ = 0;

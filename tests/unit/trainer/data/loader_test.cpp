@@ -1,4 +1,5 @@
 #include "trainer/data/loader.h"
+#include "trainer/device/cpu/cpu_device.h"
 
 #include <doctest/doctest.h>
 
@@ -35,7 +36,8 @@ Split numbered(std::size_t count) {
 
 std::vector<int> samples(const Split& split, const LoaderOptions& options) {
   std::vector<int> seen;
-  Loader loader(split, portable_kernels(), options);
+  CpuDevice device(portable_kernels());
+  Loader loader(split, device, options);
   for (const Batch& batch : loader) {
     for (std::size_t row = 0; row < batch.rows; ++row) {
       seen.push_back(static_cast<int>(std::lround(batch.images[row * k_features] * 255)));
@@ -160,7 +162,8 @@ TEST_CASE("with an end every sample up to it is taken once, by any number of ran
   for (const int ranks : {1, 2, 5, 8}) {
     std::uint64_t taken = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      Loader loader(data.train, best_kernels(),
+      CpuDevice device;
+      Loader loader(data.train, device,
                     {.batch_size = 10,
                      .rank = rank,
                      .world_size = ranks,

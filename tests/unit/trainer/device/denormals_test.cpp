@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/strategy/mirrored.h"
 
 using namespace trainer;
@@ -23,8 +23,8 @@ TEST_CASE("a moment that decays ends at zero, in the thread that flushes and in 
         const float gradient[24] = {};
         std::fill_n(m, 24, 1e-6F);
         for (int step = 0; step < 1200; ++step) {
-          kernels->adam(24, {.step_size = 1e-3F, .inverse_correction2 = 1}, gradient, m, v,
-                        parameter);
+          kernels->adam(CpuDevice().stream(), 24, {.step_size = 1e-3F, .inverse_correction2 = 1},
+                        gradient, m, v, parameter);
         }
         zeros += m[0] == 0 && m[23] == 0 ? 1 : 0;
       }

@@ -5,11 +5,14 @@
 #include <cmath>
 #include <vector>
 
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/random.h"
 
 using namespace trainer;
 
 namespace {
+
+const std::unique_ptr<Stream> stream = CpuDevice().make_stream();
 
 std::vector<float> numbers(std::size_t count, std::uint32_t stream) {
   std::vector<float> values(count);
@@ -88,7 +91,7 @@ TEST_CASE("the vectorised activations, loss and conversion equal the plain ones"
       bytes[i] = static_cast<std::uint8_t>(i);
     }
     std::vector<float> floats(bytes.size());
-    kernels.bytes_to_floats(bytes.size(), bytes.data(), floats.data());
+    kernels.bytes_to_floats(*stream, bytes.size(), bytes.data(), floats.data());
     results[set] = {y,
                     dy,
                     dbias,
@@ -113,10 +116,39 @@ TEST_CASE("what is no number stays none behind an activation") {
   }
 }
 
+TEST_CASE("the loss over many classes is that over one panel, cut into panels") {
+  constexpr std::size_t rows = 3;
+  constexpr std::size_t classes = 37;
+  const std::vector<std::uint8_t> labels = {0, 20, 36};
+  const std::vector<float> bias = numbers(padded(classes), 3);
+  std::vector<float> logits = numbers(rows * padded(classes), 6);
+  const std::vector<float> before = logits;
+  std::vector<float> dbias(padded(classes));
+  const Score score = best_kernels().softmax_cross_entropy(
+      rows, classes, labels.data(), bias.data(), 1, logits.data(), dbias.data());
+  const auto at = [](std::size_t row, std::size_t c) {
+    return (c / k_panel * rows + row) * k_panel + c % k_panel;
+  };
+  double loss = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (std::size_t c = 0; c < classes; ++c) {
+      sum += std::exp(double{before[at(row, c)]} + double{bias[c]});
+    }
+    loss += std::log(sum) - before[at(row, labels[row])] - bias[labels[row]];
+    for (std::size_t c = 0; c < padded(classes); ++c) {
+      const double share = std::exp(double{before[at(row, c)]} + double{bias[c]}) / sum;
+      const double expected = c >= classes ? 0 : share - (c == labels[row] ? 1 : 0);
+      CHECK(logits[at(row, c)] == doctest::Approx(expected).epsilon(1e-5));
+    }
+  }
+  CHECK(score.loss == doctest::Approx(loss));
+}
+
 TEST_CASE("bytes become floats from 0 to 1") {
   const std::uint8_t bytes[] = {0, 51, 255};
   float floats[3];
-  best_kernels().bytes_to_floats(3, bytes, floats);
+  best_kernels().bytes_to_floats(*stream, 3, bytes, floats);
   CHECK(floats[0] == 0.0F);
   CHECK(floats[1] == doctest::Approx(0.2));
   CHECK(floats[2] == doctest::Approx(1.0));
@@ -135,11 +167,11 @@ TEST_CASE("the vectorised Adam equals the plain one") {
     p[set] = numbers(n, 8);
     std::vector<float> m(n);
     std::vector<float> v(n);
-    Adam adam;
+    UpdateRule adam;
     for (int t = 1; t < 4; ++t) {
       adam.step_size = 1e-3F / static_cast<float>(1 - std::pow(0.9, t));
       adam.inverse_correction2 = static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, t)));
-      kernels.adam(n, adam, gradient.data(), m.data(), v.data(), p[set].data());
+      kernels.adam(*stream, n, adam, gradient.data(), m.data(), v.data(), p[set].data());
     }
   }
   check_close(p[0], p[1], 1e-6F);

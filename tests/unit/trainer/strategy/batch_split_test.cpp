@@ -9,6 +9,8 @@
 
 #include "tests/unit/trainer/collectives/ranks.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
@@ -28,15 +30,16 @@ std::vector<float> train_with_shares(const std::array<std::size_t, 3>& rows) {
   test::run_ranks_cleanly(3, {}, [&](Communicator& communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const Dataset data = synthetic_dataset(300, 1);
-    Replica replica({}, 1e-3, best_kernels(), communicator);
-    replica.model.initialize(4);
-    MultiWorker strategy(communicator, replica.optimizer, replica.gradients, 1 << 16);
-    Loader loader(data.train, best_kernels(), {16, communicator.rank(), 3, 4, 0, 8});
+    CpuDevice device;
+    Replica replica({}, {}, device, communicator);
+    replica.model->initialize(4);
+    MultiWorker strategy(communicator, replica, {.buckets = 1 << 16});
+    Loader loader(data.train, device, {16, communicator.rank(), 3, 4, 0, 8});
     loader.set_share(std::accumulate(rows.begin(), rows.begin() + rank, std::size_t{0}),
                      rows[rank]);
     for (const Batch& batch : loader) {
       CHECK(batch.rows == rows[rank]);
-      strategy.step(replica.model, batch);
+      strategy.step(batch);
     }
     if (rank == 0) {
       weights.assign(replica.parameters.span().begin(), replica.parameters.span().end());

@@ -14,6 +14,7 @@
 #include "trainer/collectives/agreement.h"
 #include "trainer/collectives/in_process/in_process.h"
 #include "trainer/data/loader.h"
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/multi_worker.h"
@@ -58,19 +59,20 @@ double train(int replicas, std::size_t batch_size, CrossDeviceOps ops) {
   const Dataset data = synthetic_dataset(4096, 3);
   std::vector<double> losses(static_cast<std::size_t>(replicas));
   run_replicas(replicas, ops, [&](Communicator& communicator) {
-    Replica replica({}, 1e-3, portable_kernels(), communicator);
-    replica.model.initialize(3);
-    MultiWorker strategy(communicator, replica.optimizer, replica.gradients, 64 << 10);
-    Loader loader(data.train, portable_kernels(),
+    CpuDevice device(portable_kernels());
+    Replica replica({}, {}, device, communicator);
+    replica.model->initialize(3);
+    MultiWorker strategy(communicator, replica, {.buckets = 64 << 10});
+    Loader loader(data.train, device,
                   {batch_size, communicator.rank(), communicator.world_size(), 3, 0, 20});
     for (const Batch& batch : loader) {
-      strategy.step(replica.model, batch);
+      strategy.step(batch);
     }
     Score total;
-    Loader held(data.train, portable_kernels(),
+    Loader held(data.train, device,
                 {batch_size, 0, 1, 3, 0, static_cast<std::int64_t>(32 / batch_size)});
     for (const Batch& batch : held) {
-      const Score score = replica.model.evaluate(batch);
+      const Score score = replica.model->evaluate(batch);
       total.loss += score.loss;
       total.count += score.count;
     }

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
+#include "trainer/device/cpu/cpu_device.h"
 
 using namespace trainer;
 
@@ -28,13 +29,14 @@ Weights weights_of(const Replica& replica) {
 Weights train_rank(Communicator& communicator, std::int64_t steps, std::size_t bucket_bytes) {
   const std::size_t batch = 48 / static_cast<std::size_t>(communicator.world_size());
   const Dataset data = synthetic_dataset(300, 1);
-  Replica replica({}, 1e-3, best_kernels(), communicator);
-  replica.model.initialize(k_seed);
-  MultiWorker strategy(communicator, replica.optimizer, replica.gradients, bucket_bytes);
-  Loader loader(data.train, best_kernels(),
+  CpuDevice device;
+  Replica replica({}, {}, device, communicator);
+  replica.model->initialize(k_seed);
+  MultiWorker strategy(communicator, replica, {.buckets = bucket_bytes});
+  Loader loader(data.train, device,
                 {batch, communicator.rank(), communicator.world_size(), k_seed, 0, steps});
   for (const Batch& b : loader) {
-    strategy.step(replica.model, b);
+    strategy.step(b);
   }
   return weights_of(replica);
 }

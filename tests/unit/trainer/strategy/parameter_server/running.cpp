@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include "trainer/optim/adam.h"
+#include "trainer/optim/optimizer.h"
 
 namespace trainer::test {
 namespace {
@@ -69,7 +69,7 @@ std::vector<float> expected_after(std::int64_t steps, int workers, WireType grad
   for (std::size_t i = 0; i < k_count; ++i) {
     parameters.data()[i] = 0.001F * static_cast<float>(i);
   }
-  AdamOptimizer adam(parameters.span(), mean.span(), 0.01, portable_kernels());
+  Optimizer adam({.learning_rate = 0.01}, parameters.span(), mean.span(), test_device());
   std::vector<float> one(k_count);
   for (std::int64_t step = 0; step < steps; ++step) {
     std::fill_n(mean.data(), k_count, 0.0F);

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/trainer/device/test_device.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/server.h"
 
@@ -28,7 +29,7 @@ class Running {
                  .snapshot_dir = std::move(snapshots),
                  .peer_timeout = k_peer_timeout,
                  .rendezvous_timeout = wait},
-                portable_kernels(), [this](const std::string& text) { note(text); }),
+                test_device(), [this](const std::string& text) { note(text); }),
         thread_([this] {
           try {
             server_.run();

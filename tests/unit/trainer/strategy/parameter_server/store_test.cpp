@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include "trainer/device/cpu/kernels.h"
+#include "tests/unit/trainer/device/test_device.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -25,7 +25,7 @@ const std::vector<Shard> k_shards = {{"weight", 0, 100, 16, 0, false},
                                      {"embedding", 0, 10, 4, 1600, true}};
 
 ShardStore make_store() {
-  ShardStore store(k_shards, {.peak = 0.01}, portable_kernels());
+  ShardStore store(k_shards, {.peak = 0.01}, test_device());
   for (std::size_t i = 0; i < store.parameters().size(); ++i) {
     store.parameters()[i] = 0.001F * static_cast<float>(i);
   }
@@ -57,7 +57,7 @@ TEST_CASE("an update is Adam's of the mean, weighted by samples") {
     parameters.data()[i] = 0.001F * static_cast<float>(i);
     mean.data()[i] = 0.75F * a[i] + 0.25F * b[i];
   }
-  AdamOptimizer adam(parameters.span(), mean.span(), 0.01, portable_kernels());
+  Optimizer adam({.learning_rate = 0.01}, parameters.span(), mean.span(), test_device());
   adam.begin_step();
   adam.update(0, 1600);
   for (std::size_t i = 0; i < 1600; ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("a snapshot continues to the same bits") {
   whole.save(folder.path, "job", 2);
   whole.apply({&second, 1});
 
-  ShardStore resumed(k_shards, {.peak = 0.01}, portable_kernels());
+  ShardStore resumed(k_shards, {.peak = 0.01}, test_device());
   REQUIRE(resumed.load(folder.path, "job", -1));
   CHECK(resumed.version() == 1);
   resumed.apply({&second, 1});
@@ -121,7 +121,7 @@ TEST_CASE("a damaged snapshot is passed over for an older whole one") {
   }
   SUBCASE("empty") { fs::resize_file(newest, 0); }
   SUBCASE("not a snapshot") { std::ofstream(newest) << "something else entirely, and longer"; }
-  ShardStore resumed(k_shards, {.peak = 0.01}, portable_kernels());
+  ShardStore resumed(k_shards, {.peak = 0.01}, test_device());
   REQUIRE(resumed.load(folder.path, "job", -1));
   CHECK(resumed.version() == 2);
   CHECK_FALSE(resumed.load(folder.path, "job", 3));
@@ -130,7 +130,7 @@ TEST_CASE("a damaged snapshot is passed over for an older whole one") {
 TEST_CASE("a snapshot of another job is refused, not overwritten by chance") {
   const Folder folder;
   make_store().save(folder.path, "job", 2);
-  ShardStore other(k_shards, {.peak = 0.01}, portable_kernels());
+  ShardStore other(k_shards, {.peak = 0.01}, test_device());
   CHECK_THROWS_AS(other.load(folder.path, "another job", -1), DataError);
   CHECK_FALSE(other.load(folder.path / "none", "job", -1));
 }

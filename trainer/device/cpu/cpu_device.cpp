@@ -1,0 +1,42 @@
+#include "trainer/device/cpu/cpu_device.h"
+
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+class CpuEvent final : public Event {
+ public:
+  bool has_passed() const override { return true; }
+  void wait() const override {}
+};
+
+class CpuStream final : public Stream {
+ public:
+  std::unique_ptr<Event> record() override { return std::make_unique<CpuEvent>(); }
+  void wait(const Event& /*event*/) override {}
+  void copy(const Buffer& from, const Buffer& to) override {
+    if (from.bytes() != to.bytes()) {
+      throw Error(fmt::format("a copy of {} bytes to {}", from.bytes(), to.bytes()));
+    }
+    std::memcpy(to.memory(), from.memory(), from.bytes());
+  }
+};
+
+} // namespace
+
+CpuDevice::CpuDevice(const CpuKernels& kernels, std::string why)
+    : kernels_(kernels), why_(std::move(why)), stream_(std::make_unique<CpuStream>()) {}
+
+std::string CpuDevice::describe() const {
+  return fmt::format("cpu, {} kernels, 1 thread{}", kernels_.name, why_);
+}
+
+std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuStream>(); }
+
+} // namespace trainer

@@ -1,0 +1,30 @@
+// The CPU as a device: memory is the host's, and what is put on a stream is done on return.
+#pragma once
+
+#include <string>
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/device.h"
+
+namespace trainer {
+
+class CpuDevice final : public Device {
+ public:
+  /// `why` it was chosen, for describe().
+  explicit CpuDevice(const CpuKernels& kernels = best_kernels(), std::string why = "");
+
+  std::string describe() const override;
+  Buffer allocate(std::size_t count, DType dtype) override { return {count, dtype}; }
+  Buffer allocate_pinned(std::size_t count, DType dtype) override { return {count, dtype}; }
+  Stream& stream() override { return *stream_; }
+  std::unique_ptr<Stream> make_stream() override;
+  const Kernels& kernels() const override { return kernels_; }
+  const CpuKernels* cpu_kernels() const override { return &kernels_; }
+
+ private:
+  const CpuKernels& kernels_;
+  std::string why_;
+  std::unique_ptr<Stream> stream_;
+};
+
+} // namespace trainer

@@ -1,0 +1,72 @@
+// The loops over flat ranges, plain: a set of kernels that includes this has them for its own
+// instructions, as the compiler vectorises them. Nothing here calls an inline function of a
+// library, which would end up in code that others share, with those instructions.
+#pragma once
+
+#include <cstddef>
+
+#include "trainer/device/cpu/kernels.h"
+
+namespace trainer::flat {
+namespace {
+
+void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
+         float* parameter) {
+  const float factor = r.factor == nullptr ? 1 : *r.factor;
+  for (std::size_t i = 0; i < n; ++i) {
+    m[i] = r.beta1 * m[i] + (gradient[i] * factor + r.l2 * parameter[i]);
+    parameter[i] -= r.step_size * m[i];
+  }
+}
+
+/// In lanes, so that the order of a sum, and with it its bits, is the same whatever the compiler
+/// makes of it; in double, of which no gradient's square leaves the range.
+double sum_of_squares(std::size_t n, const float* values) {
+  constexpr std::size_t k_lanes = 16;
+  double lanes[k_lanes] = {};
+  std::size_t i = 0;
+  for (; i + k_lanes <= n; i += k_lanes) {
+    for (std::size_t j = 0; j < k_lanes; ++j) {
+      lanes[j] += double{values[i + j]} * double{values[i + j]};
+    }
+  }
+  for (; i < n; ++i) {
+    lanes[i % k_lanes] += double{values[i]} * double{values[i]};
+  }
+  double sum = 0;
+  for (const double lane : lanes) {
+    sum += lane;
+  }
+  return sum;
+}
+
+void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
+          float* v, float* u, float* parameter) {
+  const float factor = r.factor == nullptr ? 1 : *r.factor;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * factor;
+    m[i] = r.beta1 * m[i] + (1 - r.beta1) * g;
+    v[i] = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
+    u[i] = r.step_size * m[i] / (__builtin_sqrtf(v[i]) * r.inverse_correction2 + r.epsilon) +
+           r.decay * parameter[i];
+  }
+  const double of_parameters = __builtin_sqrt(sum_of_squares(n, parameter));
+  const double of_direction = __builtin_sqrt(sum_of_squares(n, u));
+  const double ratio = of_parameters > 0 && of_direction > 0 ? of_parameters / of_direction : 1.0;
+  const auto rate = static_cast<float>(double{r.learning_rate} * ratio);
+  for (std::size_t i = 0; i < n; ++i) {
+    parameter[i] -= rate * u[i];
+  }
+}
+
+void clip_factor(Stream& /*stream*/, std::size_t n, const float* gradient, float limit, float* norm,
+                 float* factor) {
+  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
+  const double found = __builtin_sqrt(sum_of_squares(n, gradient));
+  *norm = static_cast<float>(found);
+  const double scale = double{limit} / (found + k_epsilon);
+  *factor = static_cast<float>(scale < 1 ? scale : 1.0);
+}
+
+} // namespace
+} // namespace trainer::flat

@@ -1,0 +1,66 @@
+// The kernels that every device has: what optimizers, the norm of gradients and input are made of.
+// All work on flat ranges, in the stream that they are given.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace trainer {
+
+class Stream;
+
+/// One step of an optimizer, as each value sees it. `g` is its gradient times `*factor`:
+///
+///   sgd    g += l2·p;  m = β1·m + g;  p -= step_size·m
+///   adam   p *= shrink;  g += l2·p;  m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;
+///          p -= step_size·m / (sqrt(v)·inverse_correction2 + ε)
+///   lamb   m and v as adam's;  u = step_size·m / (sqrt(v)·inverse_correction2 + ε) + decay·p;
+///          p -= learning_rate·ratio·u,  ratio = |p| / |u| over the tensor, 1 where either is 0
+struct UpdateRule {
+  float beta1 = 0.9F;
+  float beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float step_size = 0;
+  float inverse_correction2 = 1; ///< 1 / sqrt(1 - β2^t)
+  float l2 = 0;
+  float shrink = 1;
+  float decay = 0;
+  float learning_rate = 0;
+  const float* factor = nullptr; ///< In the device's memory; null: 1.
+};
+
+/// What a batch scored.
+struct Score {
+  double loss = 0; ///< Sum over samples.
+  std::int64_t correct = 0;
+  std::int64_t count = 0;
+
+  Score& operator+=(const Score& other) {
+    loss += other.loss;
+    correct += other.correct;
+    count += other.count;
+    return *this;
+  }
+};
+
+struct Kernels {
+  const char* name;
+
+  /// In a single pass: of adam 16 bytes read and 12 written a value.
+  void (*sgd)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
+              float* parameter);
+  void (*adam)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
+               float* v, float* parameter);
+  /// Of one tensor. `u` has room for n values.
+  void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
+               float* v, float* u, float* parameter);
+
+  /// *factor = limit / (norm + 1e-6), but at most 1, and *norm = sqrt of the sum of squares.
+  void (*clip_factor)(Stream&, std::size_t n, const float* gradient, float limit, float* norm,
+                      float* factor);
+
+  /// to = from / 255
+  void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);
+};
+
+} // namespace trainer

@@ -1,0 +1,17 @@
+#include "trainer/models/model.h"
+
+#include <fmt/format.h>
+
+#include "trainer/errors.h"
+#include "trainer/models/models.h"
+
+namespace trainer {
+
+std::unique_ptr<Model> make_model(const ModelOptions& options, Device& device) {
+  if (options.name == "mlp") {
+    return make_mlp(options, device);
+  }
+  throw UsageError(fmt::format("--model={}: no such model; use mlp", options.name));
+}
+
+} // namespace trainer

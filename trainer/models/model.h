@@ -1,0 +1,80 @@
+// What can be trained: a model over two flat arenas, parameters and gradients, that lie as its
+// TensorTable says.
+//
+// The arenas are in the order in which backward finishes gradients, so what is final is always a
+// prefix, and a bucket always a contiguous piece. A unit is a contiguous range of them that is used
+// together: a layer. Who owns memory, moves parameters or sums gradients hooks into a pass:
+//
+//   need(unit)    its parameters are about to be read, by forward or backward
+//   done(unit)    they are not read again until the next need(unit)
+//   final(count)  the first `count` gradients will not change any more
+//
+// A model knows of batches and gradients, nothing of ranks. A new one is a file in this folder and
+// a line in models/model.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/device/device.h"
+#include "trainer/nn/batch.h"
+#include "trainer/nn/tensor_table.h"
+
+namespace trainer {
+
+struct Unit {
+  std::string name;
+  std::size_t first = 0; ///< In the arenas.
+  std::size_t last = 0;
+};
+
+struct Hooks {
+  std::function<void(std::size_t unit)> need;
+  std::function<void(std::size_t unit)> done;
+  std::function<void(std::size_t count)> final;
+  /// Floats: final() is called each time so many more are final, as nearly as the model can tell
+  /// within a unit, and at each unit's end.
+  std::size_t granularity = SIZE_MAX;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const TensorTable& tensors() const = 0;
+  /// In the order of the arenas, which they fill.
+  virtual const std::vector<Unit>& units() const = 0;
+  /// "mlp 784-128-10": alike where models are.
+  virtual std::string describe() const = 0;
+
+  /// Uses these arenas, of tensors().arena_size() floats; they must outlive the model.
+  virtual void bind(std::span<float> parameters, std::span<float> gradients) = 0;
+  /// Parameters to begin with, a function of the seed alone.
+  virtual void initialize(std::uint64_t seed) = 0;
+
+  /// Loss and accuracy of a batch, no gradients.
+  virtual Score evaluate(const Batch& batch) = 0;
+
+  /// Loss, accuracy, and the gradient of `scale` times the summed loss, added to what the arena
+  /// holds with `accumulate`, else written over it.
+  virtual Score forward_backward(const Batch& batch, float scale, bool accumulate,
+                                 const Hooks& hooks) = 0;
+};
+
+struct ModelOptions {
+  std::string name = "mlp";
+  std::size_t height = 28; ///< Of an image.
+  std::size_t width = 28;
+  std::size_t classes = 10;
+  std::vector<std::size_t> hidden = {128}; ///< Of the MLP: its hidden layers' widths.
+};
+
+/// Throws UsageError for a name that is no model.
+std::unique_ptr<Model> make_model(const ModelOptions& options, Device& device);
+
+} // namespace trainer

@@ -1,0 +1,110 @@
+#include "trainer/nn/tensor_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+/// Where value `index` of a tensor lies within it.
+std::size_t place_of(const Tensor& tensor, std::size_t index) {
+  if (tensor.layout == Layout::row_major) {
+    return index;
+  }
+  const std::size_t inputs = tensor.shape[1];
+  const std::size_t output = index / inputs;
+  return (output / k_panel * inputs + index % inputs) * k_panel + output % k_panel;
+}
+
+} // namespace
+
+std::size_t Tensor::count() const {
+  return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
+}
+
+std::size_t TensorTable::add(std::string name, std::vector<std::size_t> shape, Layout layout) {
+  Tensor tensor{std::move(name), std::move(shape), layout, arena_size_, 0};
+  tensor.size =
+      layout == Layout::panels ? padded(tensor.shape[0]) * tensor.shape[1] : padded(tensor.count());
+  arena_size_ += tensor.size;
+  tensors_.push_back(std::move(tensor));
+  return tensors_.size() - 1;
+}
+
+void TensorTable::read(std::span<const float> arena, const TensorRange& range,
+                       std::span<float> to) const {
+  const Tensor& tensor = tensors_[range.tensor];
+  for (std::size_t i = range.first; i < range.last; ++i) {
+    to[i - range.first] = arena[tensor.offset + place_of(tensor, i)];
+  }
+}
+
+void TensorTable::write(std::span<const float> from, const TensorRange& range,
+                        std::span<float> arena) const {
+  const Tensor& tensor = tensors_[range.tensor];
+  for (std::size_t i = range.first; i < range.last; ++i) {
+    arena[tensor.offset + place_of(tensor, i)] = from[i - range.first];
+  }
+}
+
+std::vector<NamedTensor> TensorTable::export_arena(std::span<const float> arena,
+                                                   const std::string& prefix) const {
+  std::vector<NamedTensor> all;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i];
+    NamedTensor& named = all.emplace_back(
+        NamedTensor{prefix + tensor.name, tensor.shape, std::vector<float>(tensor.count())});
+    read(arena, {i, 0, tensor.count(), 0}, named.values);
+  }
+  return all;
+}
+
+void TensorTable::import_arena(const std::vector<NamedTensor>& tensors, std::span<float> arena,
+                               const std::string& prefix) const {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i];
+    const auto named = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& t) {
+      return t.name == prefix + tensor.name;
+    });
+    if (named == tensors.end()) {
+      throw DataError(fmt::format("no tensor {}{}", prefix, tensor.name));
+    }
+    if (named->shape != tensor.shape) {
+      throw DataError(fmt::format("tensor {} has shape [{}] where the model's is [{}]", named->name,
+                                  fmt::join(named->shape, ", "), fmt::join(tensor.shape, ", ")));
+    }
+    write(named->values, {i, 0, tensor.count(), 0}, arena);
+  }
+}
+
+std::string TensorTable::first_not_finite(std::span<const float> arena) const {
+  const auto wrong =
+      std::find_if(arena.begin(), arena.end(), [](float value) { return !std::isfinite(value); });
+  return wrong == arena.end() ? "" : holder(static_cast<std::size_t>(wrong - arena.begin())).name;
+}
+
+std::string TensorTable::suspect(std::span<const float> arena) const {
+  const auto size_of = [](float value) { // Of what is no number, larger than any.
+    return std::isfinite(value) ? std::abs(value) : std::numeric_limits<float>::infinity();
+  };
+  const auto worst = std::max_element(arena.begin(), arena.end(),
+                                      [&](float a, float b) { return size_of(a) < size_of(b); });
+  return fmt::format("{}, which holds {:g}",
+                     holder(static_cast<std::size_t>(worst - arena.begin())).name, *worst);
+}
+
+const Tensor& TensorTable::holder(std::size_t at) const {
+  return *std::find_if(tensors_.begin(), tensors_.end(),
+                       [&](const Tensor& tensor) { return at < tensor.offset + tensor.size; });
+}
+
+} // namespace trainer

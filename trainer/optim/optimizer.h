@@ -1,0 +1,82 @@
+// Optimizers over flat ranges of an arena, with PyTorch's meaning of every constant:
+//
+//   sgd     momentum without dampening; weight decay as L2, added to the gradient
+//   adam    p -= lr / (1 - β1^t) · m / (sqrt(v / (1 - β2^t)) + ε); weight decay as L2
+//   adamw   the same, weight decay decoupled: p *= 1 - lr · decay
+//   lamb    Adam's direction with decay · p added, scaled by |p| / |u| tensor by tensor (You et
+//           al., 2020)
+//
+// All but LAMB update every value in one pass and by itself, so an arena may be updated piece by
+// piece, as its buckets arrive, with the same bits as a result.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/device/device.h"
+#include "trainer/nn/tensor_table.h"
+
+namespace trainer {
+
+struct OptimizerOptions {
+  enum class Rule { sgd, adam, adamw, lamb };
+
+  Rule rule = Rule::adam;
+  double learning_rate = 1e-3;
+  double momentum = 0.9; ///< SGD's.
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+
+  bool operator==(const OptimizerOptions&) const = default;
+};
+
+/// "sgd", "adam", "adamw" or "lamb"; throws UsageError naming --optimizer.
+OptimizerOptions::Rule parse_rule(const std::string& name);
+std::string rule_title(OptimizerOptions::Rule rule); ///< "SGD", "Adam", "AdamW", "LAMB"
+
+class Optimizer {
+ public:
+  /// What it keeps of each parameter, zero to begin with.
+  struct Moment {
+    std::string name; ///< "adam.m"
+    Buffer values;
+  };
+
+  /// `tensors`: of the arena, for LAMB alone, which needs them.
+  Optimizer(const OptimizerOptions& options, std::span<float> parameters,
+            std::span<const float> gradients, Device& device, const TensorTable* tensors = nullptr);
+
+  /// Begins step t = 1, 2, …
+  void begin_step();
+
+  /// Updates parameters [first, last) from the gradients there, each times `*factor`, which is in
+  /// the device's memory; null: 1. Multiples of 16; LAMB: whole tensors.
+  void update(std::size_t first, std::size_t last, const float* factor = nullptr);
+  bool needs_whole_tensors() const { return options_.rule == OptimizerOptions::Rule::lamb; }
+
+  /// Takes them from there from now on.
+  void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
+
+  std::int64_t step() const { return step_; }
+  void set_step(std::int64_t step) { step_ = step; }
+  /// Of the steps that begin from here on.
+  void set_learning_rate(double rate) { options_.learning_rate = rate; }
+  const std::vector<Moment>& moments() const { return moments_; }
+
+ private:
+  OptimizerOptions options_;
+  Device* device_;
+  std::span<float> parameters_;
+  std::span<const float> gradients_;
+  const TensorTable* tensors_;
+  std::vector<Moment> moments_;
+  Buffer direction_; ///< LAMB's, of its largest tensor.
+  std::int64_t step_ = 0;
+  UpdateRule constants_;
+};
+
+} // namespace trainer
