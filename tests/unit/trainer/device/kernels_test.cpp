@@ -14,10 +14,10 @@ namespace {
 
 const std::unique_ptr<Stream> stream = CpuDevice().make_stream();
 
-std::vector<float> numbers(std::size_t count, std::uint32_t stream) {
+std::vector<float> numbers(std::size_t count, std::uint32_t salt) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {
-    values[i] = 2 * uniform(random_at(1, RandomStream::weights, stream, i)[0]) - 1;
+    values[i] = 2 * uniform(random_at(1, RandomStream::weights, salt, i)[0]) - 1;
   }
   return values;
 }
