@@ -1,6 +1,7 @@
 #include "trainer/models/model.h"
 
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -46,15 +47,17 @@ struct Fixture {
   std::vector<std::uint8_t> labels = {0, 3, 6, 2, 3};
 };
 
+/// Each gradient against finite differences. A ReLU that changes its side within a difference bends
+/// the loss there, and a smaller one tells; rounding spoils the smallest. So one of three has to
+/// agree, which no wrong gradient does.
 void check_gradients(const CpuKernels& kernels, const std::vector<std::size_t>& hidden,
                      std::size_t classes) {
   Fixture f(kernels, hidden, classes);
   CAPTURE(f.model->describe());
   f.model->forward_backward(f.batch(), 1, false, {});
   const TensorTable& tensors = f.model->tensors();
-  constexpr float step = 2e-3F; // small, so that no activation changes sign
   int checked = 0;
-  int wrong = 0;
+  int bent = 0;
   for (std::size_t t = 0; t < tensors.tensors().size(); ++t) {
     for (std::size_t i = 0; i < tensors[t].count(); ++i) {
       const TensorRange one{t, i, i + 1, 0};
@@ -66,13 +69,25 @@ void check_gradients(const CpuKernels& kernels, const std::vector<std::size_t>& 
         tensors.write({&value, 1}, one, f.parameters.span());
         return f.model->evaluate(f.batch()).loss;
       };
-      const double numeric = (loss_at(old + step) - loss_at(old - step)) / (2.0 * step);
-      loss_at(old);
-      wrong += analytic == doctest::Approx(numeric).epsilon(0.02).scale(1) ? 0 : 1;
+      std::vector<double> numeric;
+      const auto agrees = [&](float step) {
+        numeric.push_back((loss_at(old + step) - loss_at(old - step)) / (2.0 * step));
+        loss_at(old);
+        return analytic == doctest::Approx(numeric.back()).epsilon(0.02).scale(1);
+      };
+      if (!agrees(2e-3F)) {
+        CAPTURE(tensors[t].name);
+        CAPTURE(i);
+        CAPTURE(analytic);
+        const bool is_right = agrees(5e-4F) || agrees(1e-4F);
+        INFO(fmt::format("numeric {}", fmt::join(numeric, ", ")));
+        CHECK(is_right);
+        ++bent;
+      }
       checked += analytic != 0 ? 1 : 0;
     }
   }
-  CHECK(wrong == 0);
+  CHECK(bent * 20 < checked);
   CHECK(checked > 200);
 }
 
