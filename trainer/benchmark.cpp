@@ -12,6 +12,7 @@
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/device.h"
 #include "trainer/replica.h"
+#include "trainer/strategy/choice.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
 
@@ -88,6 +89,7 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
 
 void benchmark_training(const TrainerOptions& options) {
   const Cluster cluster = cluster_from_env();
+  choose_strategy(options.strategy, {.source = cluster.source, .workers = cluster.world_size});
   const auto replicas = static_cast<int>(parse_devices(options.devices).size());
   const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
   if (replicas == 1) {

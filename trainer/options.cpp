@@ -209,6 +209,14 @@ std::vector<Option> output_options(TrainerOptions& o) {
 std::vector<Option> machine_options(TrainerOptions& o) {
   const std::string group = "Machine and network";
   return {
+      {.flags = "--strategy",
+       .target = &o.strategy,
+       .metavar = "NAME",
+       .help = "mirrored (replicas of this process), multi-worker or parameter-server, where what "
+               "started it has to be such a job; auto: as that is [auto]",
+       .group = group,
+       .complete = Complete::choices,
+       .choices = {"auto", "mirrored", "multi-worker", "parameter-server"}},
       {.flags = "--device",
        .target = &o.device,
        .metavar = "DEVICE",

@@ -28,6 +28,7 @@ struct TrainerOptions {
   double learning_rate = 3e-3;
   std::string lr_schedule = "cosine";
   std::int64_t seed = 0;
+  std::string strategy = "auto";
   std::string device = "auto";
   std::string communication = "auto";
   std::string transport = "auto";

@@ -14,6 +14,7 @@
 #include "trainer/errors.h"
 #include "trainer/files.h"
 #include "trainer/monitor/outputs.h"
+#include "trainer/strategy/choice.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/training_run.h"
 
@@ -233,7 +234,11 @@ void train(const TrainerOptions& options) {
   if (options.max_workers > 0 && limits.min_workers == 0) {
     throw UsageError("--max-workers: goes with --min-workers, and does nothing without");
   }
-  if (limits.min_workers > 0 && cluster.source != "none") {
+  const bool is_elastic = limits.min_workers > 0 && cluster.source != "none";
+  choose_strategy(
+      options.strategy,
+      {.source = cluster.source, .workers = cluster.world_size, .is_elastic = is_elastic});
+  if (is_elastic) {
     if (options.batch_split == "speed") {
       throw UsageError("--batch-split=speed: elastic workers have equal shares, which those that "
                        "come and go take over; leave one of --min-workers and it out");

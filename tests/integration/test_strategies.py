@@ -242,6 +242,21 @@ def test_a_flag_that_would_do_nothing_is_refused(home, data, flag):
     assert flag.split("=")[0] in result.err and result.err.count("\n") == 1
 
 
+def test_a_strategy_is_taken_where_it_fits_the_job_and_else_refused_naming_both(home, data):
+    for strategy, devices in (("auto", "cpu:0"), ("mirrored", "cpu:0,cpu:1")):
+        home.trainer(f"--data={data}", "--steps=2", f"--strategy={strategy}", f"--devices={devices}")
+    alone = home.trainer(f"--data={data}", "--strategy=multi-worker", expect=EXIT_USAGE)
+    assert alone.err.count("\n") == 1 and "no cluster variables; use auto or mirrored" in alone.err
+    both = {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
+    assert "1 worker and 1 parameter server; use auto or parameter-server" in alone_with(
+        home, data, both, {"type": "worker", "index": 0}, "--strategy=multi-worker")
+    name = "dtrain"
+    for strategy, code in (("multi-worker", EXIT_OK), ("parameter-server", 100)):
+        result = home.dtrain("submit", f"--name={name}-{strategy}", "--workers=2", "--wait", "--",
+                             f"--data={data}", "--steps=2", f"--strategy={strategy}", expect=code)
+    assert "TF_CONFIG names 2 workers; use auto or multi-worker" in result.out + result.err
+
+
 def test_elastic_workers_have_equal_shares(home, data):
     env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     result = home.trainer(f"--data={data}", "--min-workers=1", "--batch-split=speed", env=env,

@@ -13,6 +13,7 @@
 #include "trainer/errors.h"
 #include "trainer/evaluate.h"
 #include "trainer/monitor/outputs.h"
+#include "trainer/strategy/choice.h"
 #include "trainer/strategy/parameter_server/coordinator.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/journal.h"
@@ -292,6 +293,9 @@ std::optional<PsTask> parameter_server_task() {
 }
 
 void run_parameter_server_task(const PsTask& task, const TrainerOptions& options) {
+  choose_strategy(options.strategy, {.source = "TF_CONFIG",
+                                     .workers = static_cast<int>(task.workers.size()),
+                                     .servers = static_cast<int>(task.servers.size())});
   refuse_what_servers_lack(task, options);
   switch (task.role) {
   case PsTask::Role::server:
