@@ -36,6 +36,7 @@ RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_
     settings.steps = std::min(settings.steps, steps);
     settings.one_pass = 1;
   }
+  settings.epochs_end = options.steps > 0 ? 0 : total;
   settings.end = !is_elastic         ? 0
                  : options.steps > 0 ? global_batch * static_cast<std::uint64_t>(options.steps)
                                      : total;

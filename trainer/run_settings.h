@@ -19,8 +19,10 @@ struct RunSettings {
   double momentum;
   double weight_decay;
   double clip_norm;
-  std::int64_t steps; ///< In all, those before a resume counted.
-  std::uint64_t end;  ///< Of elastic ranks: the position in the stream to stop at, else 0.
+  std::int64_t steps; ///< In all, of a run from its beginning.
+  /// The position in the stream that the epochs end at; 0: --steps says when to stop.
+  std::uint64_t epochs_end;
+  std::uint64_t end; ///< Of elastic ranks: the position in the stream to stop at, else 0.
   std::int64_t log_every;
   std::int64_t checkpoint_every;
   std::uint64_t seed;
@@ -36,7 +38,7 @@ struct RunSettings {
   bool operator==(const RunSettings&) const = default;
 };
 
-static_assert(sizeof(RunSettings) == 38 * 8, "it is broadcast, and has no unset bytes between");
+static_assert(sizeof(RunSettings) == 39 * 8, "it is broadcast, and has no unset bytes between");
 
 RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples);

@@ -51,13 +51,13 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
   }
   replica_->attach(communicator, settings_.end != 0 ? std::size_t{k_ballot_floats} : 0);
   if (is_new && communicator.rank() == source) {
-    start_or_resume(outputs);
+    start_or_resume(outputs, communicator.world_size());
   }
   share_state(communicator, source);
 }
 
 /// Weights by the seed, or the newest checkpoint.
-void TrainingRun::start_or_resume(Outputs& outputs) {
+void TrainingRun::start_or_resume(Outputs& outputs, int ranks) {
   replica_->model->initialize(settings_.seed);
   if (options_.checkpoint_dir.empty()) {
     return;
@@ -74,7 +74,9 @@ void TrainingRun::start_or_resume(Outputs& outputs) {
     progress_ = load_checkpoint(*newest, *replica_, progress_);
     saved_at_ = progress_.step;
     outputs.resume_after(progress_.step);
-    outputs.say(fmt::format("resumed from {} at step {}", *newest, progress_.step));
+    const std::int64_t last = last_step(ranks);
+    outputs.say(fmt::format("resumed from {} at step {}{}", *newest, progress_.step,
+                            last == settings_.steps ? "" : fmt::format("; the last is {}", last)));
   } else if (const auto damaged = newest_checkpoint(options_.checkpoint_dir)) {
     throw DataError(fmt::format("{}: damaged, and there is no whole one before it; take it away, "
                                 "or give another --checkpoint-dir",
@@ -109,6 +111,20 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
   communicator.set_step(progress_.step);
 }
 
+/// From where the run stands: what is behind may have been taken in global batches of another size.
+std::int64_t TrainingRun::last_step(int ranks) const {
+  const std::uint64_t end = settings_.end != 0 ? settings_.end : settings_.epochs_end;
+  if (end == 0) {
+    return settings_.steps;
+  }
+  const auto global_batch =
+      static_cast<std::uint64_t>(settings_.batch_size) * static_cast<std::uint64_t>(ranks);
+  const std::uint64_t left = end - std::min(end, progress_.position);
+  return progress_.step + static_cast<std::int64_t>(options_.drop_remainder
+                                                        ? left / global_batch
+                                                        : rounded_up(left, global_batch));
+}
+
 bool TrainingRun::is_logged_step(std::int64_t steps) const {
   return progress_.step % settings_.log_every == 0 || progress_.step == steps;
 }
@@ -129,13 +145,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
                         const std::function<bool()>& wants_pause) {
   const auto batch_size = static_cast<std::size_t>(settings_.batch_size);
   const bool is_elastic = settings_.end != 0;
-  std::int64_t steps = settings_.steps;
-  if (is_elastic) {
-    const std::uint64_t left = settings_.end - std::min(settings_.end, progress_.position);
-    steps = progress_.step +
-            static_cast<std::int64_t>(
-                rounded_up(left, batch_size * static_cast<std::size_t>(communicator.world_size())));
-  }
+  const std::int64_t steps = last_step(communicator.world_size());
   BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
   MultiWorker strategy(communicator, *replica_, step_options(options_), &split,
                        settings_.timeline != 0 ? &timeline_ : nullptr);

@@ -51,11 +51,12 @@ class TrainingRun {
   bool is_complete() const { return has_state_ && progress_.position >= settings_.end; }
 
  private:
-  void start_or_resume(Outputs& outputs);
+  void start_or_resume(Outputs& outputs, int ranks);
   void share_state(Communicator& communicator, int source);
   bool is_logged_step(std::int64_t steps) const;
   void make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs);
   void save(const Communicator& communicator);
+  std::int64_t last_step(int ranks) const;
 
   const TrainerOptions& options_;
   Device& device_;

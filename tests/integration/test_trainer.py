@@ -188,6 +188,20 @@ def test_a_run_continued_is_bit_identical_to_one_that_never_stopped(home, data, 
     assert run("parts", "--epochs=4", "--resume") == whole
 
 
+@pytest.mark.parametrize("before, after", [(16, 64), (64, 16), (64, 48)])
+def test_a_run_continued_with_another_global_batch_ends_with_its_epochs(home, train, before, after):
+    """In samples: 1,920 an epoch, of which the first part has taken 640."""
+    flags = ["--epochs=2", "--log-every=1000", f"--checkpoint-dir={home.folder}/run"]
+    first = 640 // before
+    train(*flags, f"--batch-size={before}", f"--steps={first}")
+    result = train(*flags, f"--batch-size={after}", "--resume")
+    last = first + -(-(2 * 1920 - 640) // after)
+    assert re.search(fr"resumed from .* at step {first}; the last is {last}\b", result.out)
+    assert re.search(fr"step +{last}  epoch 2.0[01]/2 ", result.out), result.out
+    with_less = train(*flags, f"--batch-size={after}", "--resume", "--epochs=1")
+    assert "held-out accuracy" in with_less.out and "  epoch " not in with_less.out
+
+
 def test_the_hidden_layer_is_as_wide_as_asked_and_a_checkpoint_of_another_width_refused(home, train):
     folder = home.folder / "wide"
     train("--steps=4", "--hidden=32", f"--checkpoint-dir={folder}")
