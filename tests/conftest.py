@@ -44,7 +44,8 @@ def home(build):
     finally:
         for root, folders, _ in os.walk(folder):  # tests take permissions away
             for name in folders:
-                os.chmod(os.path.join(root, name), 0o700)
+                if not os.path.islink(os.path.join(root, name)):
+                    os.chmod(os.path.join(root, name), 0o700)
         shutil.rmtree(folder)
 
 

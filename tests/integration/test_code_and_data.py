@@ -315,17 +315,14 @@ def test_what_is_ignored_follows_the_rules_of_git(home, code):
     assert mine == {line for line in listed if not line.endswith(".dtrainignore")}
 
 
-@pytest.mark.parametrize("break_it, word", [
-    (lambda code: None, "nothing"), (lambda code: (code / "deep" / "f1").chmod(0), "deep/f1")])
-def test_code_that_cannot_be_read_is_one_line_and_leaves_nothing(home, code, break_it, word):
-    if word == "nothing":
-        words = ["--sync-source=nothing"]
-    elif os.geteuid() == 0:
+@pytest.mark.parametrize("source, word, code_of", [
+    ("nothing", "nothing", EXIT_USAGE), ("code", "deep/f1", EXIT_ERROR)])
+def test_code_that_cannot_be_read_is_one_line_and_leaves_nothing(home, code, source, word, code_of):
+    if source == "code" and os.geteuid() == 0:
         pytest.skip("root reads everything")
-    else:
-        words = ["--sync-source=code"]
-        break_it(code)
-    result = home.dtrain("submit", "--sync-mode=local", *words, "--", "true", expect=EXIT_USAGE)
+    (code / "deep" / "f1").chmod(0)
+    result = home.dtrain("submit", "--sync-mode=local", f"--sync-source={source}", "--", "true",
+                         expect=code_of)
     assert result.err.count("\n") == 1 and word in result.err
     assert home.dtrain("list", "-o", "name").out == ""
     assert list((home.state / "dtrain" / "staging").iterdir()) == []

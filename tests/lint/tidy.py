@@ -21,6 +21,11 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Paths through a function that the analyzer follows, of 225,000: three quarters of clang-tidy's time
+# went into a few long functions.
+FLAGS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option",
+         *(f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang",
+                                              "max-nodes=20000"))]
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -62,9 +67,8 @@ def settings_below(folder):
 
 
 def tidy(build, source):
-    result = subprocess.run(
-        ["clang-tidy", "--quiet", f"-p={build}", "--extra-arg=-Wno-unknown-warning-option", source],
-        capture_output=True, text=True)
+    result = subprocess.run(["clang-tidy", *FLAGS, f"-p={build}", source], capture_output=True,
+                            text=True)
     # Of stderr only errors matter: the rest counts warnings in system headers.
     report = result.stdout
     if result.returncode != 0 and not report.strip():

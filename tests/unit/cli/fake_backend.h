@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -113,7 +114,10 @@ struct TempFolder {
   std::filesystem::path path;
   TempFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "dtrain-test-XXXXXX").string();
-    path = mkdtemp(pattern.data());
+    if (mkdtemp(pattern.data()) == nullptr) {
+      throw std::runtime_error("cannot make " + pattern);
+    }
+    path = pattern;
   }
   ~TempFolder() {
     std::error_code error;

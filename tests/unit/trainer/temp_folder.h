@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,10 @@ class TempFolder {
  public:
   TempFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "dtrain-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
+    if (mkdtemp(name.data()) == nullptr) {
+      throw std::runtime_error("cannot make " + name);
+    }
+    path_ = name;
   }
   ~TempFolder() {
     std::error_code ignored;

@@ -6,6 +6,7 @@
 #include "backends/kubernetes/render/scripts.h"
 #include "submit/errors.h"
 #include "submit/text/base64.h"
+#include "tests/unit/backends/temporary_folder.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -51,8 +52,8 @@ std::string error_of(const JobSpec& job) {
 
 /// What the script's command prints when the Pod's index is `rank`.
 std::string run_script(const std::string& script, int rank) {
-  const std::string path = "/tmp/dtrain-start-test.sh";
-  std::ofstream(path, std::ios::binary) << script;
+  const TemporaryFolder folder;
+  const std::string path = folder.write("start.sh", script);
   std::string command = "env -i PATH=/usr/bin:/bin JOB_COMPLETION_INDEX=" + std::to_string(rank) +
                         " DTRAIN_JOB_UID=uid-1 DTRAIN_JOB_TOKEN=token-1 DTRAIN_RESTART_COUNT=2 "
                         "sh " +
@@ -63,7 +64,6 @@ std::string run_script(const std::string& script, int rank) {
     output += static_cast<char>(c);
   }
   pclose(pipe);
-  std::remove(path.c_str());
   return output;
 }
 
