@@ -52,7 +52,7 @@ std::string error_of(const JobSpec& job) {
 
 /// What the script's command prints when the Pod's index is `rank`.
 std::string run_script(const std::string& script, int rank) {
-  const TemporaryFolder folder;
+  const dtrain::test::TemporaryFolder folder;
   const std::string path = folder.write("start.sh", script);
   std::string command = "env -i PATH=/usr/bin:/bin JOB_COMPLETION_INDEX=" + std::to_string(rank) +
                         " DTRAIN_JOB_UID=uid-1 DTRAIN_JOB_TOKEN=token-1 DTRAIN_RESTART_COUNT=2 "
