@@ -120,6 +120,14 @@ struct JobRef {
   std::string name;
 };
 
+/// What an engine wrote down about a job's objects.
+struct JobEvent {
+  std::string source; ///< "pod/mnist-worker-0"
+  std::string type;   ///< "Normal", "Warning"
+  Time time = 0;      ///< The last time it happened.
+  std::string message;
+};
+
 struct ListQuery {
   std::string namespace_name; ///< Empty: all.
 };
@@ -129,7 +137,8 @@ struct LogQuery {
   bool follow = false;    ///< Waits for the job to start and ends with it.
   std::int64_t tail = -1; ///< Last lines of each instance; -1: all.
   Time since = 0;
-  bool previous = false; ///< The run before the last restart.
+  bool previous = false;      ///< The run before the last restart.
+  std::string container = {}; ///< Of each instance's; empty: the program's.
 
   /// Told, while following and at each change, why nothing runs yet: an image that cannot be
   /// pulled, no room in the cluster. May be empty.
@@ -217,6 +226,10 @@ class Backend {
   virtual void remove(const JobRef& job) = 0;
 
   virtual std::vector<CheckResult> check() = 0;
+
+  /// What the engine wrote down about the job, the oldest first; nothing where it keeps no such
+  /// record.
+  virtual std::vector<JobEvent> events(const JobRef& /*job*/) { return {}; }
 
   // What not every engine can. These throw UsageError where the engine cannot.
 

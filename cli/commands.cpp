@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace dtrain {
 namespace {
@@ -30,8 +31,17 @@ std::string suggestion(const std::string& word) {
 }
 
 [[noreturn]] void throw_unknown_command(const std::string& word) {
-  if (word == "serve") {
-    throw UsageError("serve: dtrain trains and serves no models; use Arena, or KServe");
+  static const std::map<std::string_view, const char*> k_arenas = {
+      {"serve", "dtrain trains and serves no models; use Arena, or KServe"},
+      {"model", "dtrain registers no models; use Arena, or MLflow"},
+      {"evaluate", "submit the evaluation as a job: dtrain submit -- COMMAND"},
+      {"cron", "dtrain keeps no timetable; call dtrain submit from cron, or a CronJob"},
+      {"logviewer", "there is no log viewer in the browser; 'dtrain logs NAME' prints them"},
+      {"whoami",
+       "jobs are yours as the engine knows you; 'dtrain config view' shows where they go"},
+  };
+  if (const auto found = k_arenas.find(word); found != k_arenas.end()) {
+    throw UsageError(fmt::format("{}: {}", word, found->second));
   }
   const std::string near = suggestion(word);
   throw UsageError(
@@ -74,7 +84,10 @@ const std::vector<CommandGroup>& command_groups() {
 
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
-      {"submit", "Jobs", submit_command, {"run", "apply", "create", "train", "sbatch", "launch"}},
+      {"submit",
+       "Jobs",
+       submit_command,
+       {"run", "apply", "create", "train", "sbatch", "srun", "launch"}},
       {"get", "Jobs", get_command, {"status", "describe", "show", "info"}},
       {"list", "Jobs", list_command, {"ls", "ps", "jobs", "squeue", "queue"}},
       {"logs", "Jobs", logs_command, {"tail", "output"}},

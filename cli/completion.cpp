@@ -20,7 +20,7 @@ CommandTable completion_table(CompletionOptions& options) {
                        "# fish", "dtrain completion fish > ~/.config/fish/completions/dtrain.fish"},
           .options = {{.flags = "SHELL",
                        .target = &options.shell,
-                       .help = "Your shell",
+                       .help = "The shell you use",
                        .complete = Complete::choices,
                        .choices = completion_shells(),
                        .required = true,

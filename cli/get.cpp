@@ -24,6 +24,8 @@ struct GetOptions {
   std::vector<std::string> selectors;
   std::string output;
   bool watch = false;
+  bool events = false;
+  bool gpus = false;
   TargetOptions target;
 };
 
@@ -46,6 +48,15 @@ CommandTable get_table(GetOptions& options) {
                    .positional = true,
                    .read = read_job_name},
                   selector_option(options.selectors),
+                  {.flags = "-e,--events",
+                   .target = &options.events,
+                   .help = "Show what the cluster wrote down about the job",
+                   .group = "Output"},
+                  {.flags = "-g,--gpu",
+                   .target = &options.gpus,
+                   .help = "Show the GPUs of each instance",
+                   .group = "Output",
+                   .aliases = {"--gpus"}},
                   {.flags = "-w,--watch",
                    .target = &options.watch,
                    .help = "Show every change until the job ends",
@@ -65,13 +76,17 @@ std::optional<JobSpec> spec_of(const Target& target, const std::string& name) {
 }
 
 void print_jobs_whole(Stream& out, const Target& target, std::vector<JobStatus> jobs, Time now,
-                      const std::string& output) {
+                      const GetOptions& options) {
+  const std::string& output = options.output;
   const auto format = data_format(output);
   std::vector<WholeJob> whole;
   for (auto& job : jobs) {
     const bool wants_spec = format || output == "wide";
     auto spec = wants_spec ? spec_of(target, job.name) : std::nullopt;
-    whole.push_back({std::move(job), std::move(spec)});
+    auto events = options.events && output != "name"
+                      ? std::optional(target.backend->events(target.job(job.name)))
+                      : std::nullopt;
+    whole.push_back({std::move(job), std::move(spec), std::move(events)});
   }
   if (format) {
     out.write(whole_jobs_data(whole, target.backend->name(), now, *format));
@@ -83,7 +98,9 @@ void print_jobs_whole(Stream& out, const Target& target, std::vector<JobStatus> 
       continue;
     }
     out.write(&job == whole.data() ? "" : "\n");
-    print_job(out, job.status, now, output == "wide", job.spec);
+    print_job(
+        out, job.status, now,
+        {.wide = output == "wide", .gpus = options.gpus, .spec = job.spec, .events = job.events});
   }
 }
 
@@ -103,7 +120,8 @@ void append_row(Stream& out, const JobStatus& job, Time now, bool first) {
 }
 
 void watch_job(Context& context, const Target& target, const std::string& name,
-               const std::string& output) {
+               const GetOptions& options) {
+  const std::string& output = options.output;
   const DetachOnInterrupt detach("dtrain get: stopped watching; the job goes on");
   Redraw redraw(context.out);
   bool first = true;
@@ -112,12 +130,12 @@ void watch_job(Context& context, const Target& target, const std::string& name,
     if (context.out.terminal().is_terminal && output != "json") {
       Stream picture;
       picture.set_terminal(context.out.terminal());
-      print_jobs_whole(picture, target, {job}, now, output);
+      print_jobs_whole(picture, target, {job}, now, options);
       redraw.draw(picture.text());
     } else if (output.empty() || output == "wide") {
       append_row(context.out, job, now, first);
     } else {
-      print_jobs_whole(context.out, target, {job}, now, output);
+      print_jobs_whole(context.out, target, {job}, now, options);
       context.out.flush();
     }
     first = false;
@@ -149,9 +167,9 @@ int run_get(Context& context, const GetOptions& options) {
     }
   }
   if (options.watch && !jobs.empty()) {
-    watch_job(context, target, jobs[0].name, options.output);
+    watch_job(context, target, jobs[0].name, options);
   } else if (!jobs.empty()) {
-    print_jobs_whole(context.out, target, std::move(jobs), context.now(), options.output);
+    print_jobs_whole(context.out, target, std::move(jobs), context.now(), options);
   } else if (status == k_exit_ok) {
     context.note("No such jobs.");
   }

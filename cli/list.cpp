@@ -9,14 +9,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
-#include <thread>
 
 namespace dtrain {
 namespace {
-
-constexpr std::chrono::seconds k_watch_interval{1};
 
 struct ListOptions {
   ListStyle style;
@@ -80,26 +76,12 @@ bool is_before(const JobSummary& a, const JobSummary& b, const std::string& sort
   return a.created != b.created ? a.created > b.created : a.name < b.name;
 }
 
-void watch_list(Context& context, const Target& target, const ListStyle& style) {
+[[noreturn]] void watch_list(Context& context, const Target& target, const ListStyle& style) {
   const DetachOnInterrupt detach("dtrain list: stopped watching; the jobs go on");
-  Redraw redraw(context.out);
-  std::string last;
-  while (true) {
-    Stream picture;
-    picture.set_terminal(context.out.terminal());
+  redraw_forever(context.out, [&](Stream& picture) {
     Context inner = {picture, context.err, context.make_backend, context.now, context.config_file};
     print_list(inner, target, style);
-    if (picture.text() != last) {
-      last = picture.text();
-      if (context.out.terminal().is_terminal) {
-        redraw.draw(last);
-      } else {
-        context.out.write(last);
-        context.out.flush();
-      }
-    }
-    std::this_thread::sleep_for(k_watch_interval);
-  }
+  });
 }
 
 int run_list(Context& context, const ListOptions& options) {

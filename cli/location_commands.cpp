@@ -53,7 +53,7 @@ constexpr Kind k_code_kind = {"code", &Settings::code, code_keys};
 
 Option new_name_option(std::string& name) {
   return {
-      .flags = "NAME", .target = &name, .help = "Its name", .required = true, .positional = true};
+      .flags = "NAME", .target = &name, .help = "The name", .required = true, .positional = true};
 }
 
 /// Of what is there.

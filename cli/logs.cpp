@@ -52,6 +52,11 @@ CommandTable logs_table(LogsOptions& options) {
                    .metavar = "NAME",
                    .help = "Only this instance, without its name before each line; may be repeated",
                    .complete = Complete::instance},
+                  {.flags = "-c,--container",
+                   .target = &options.query.container,
+                   .metavar = "NAME",
+                   .help = "This container of each Pod, such as the one that brought the code "
+                           "(default: the program's)"},
                   {.flags = "-f,--follow",
                    .target = &options.query.follow,
                    .help = "Go on until the job ends"},

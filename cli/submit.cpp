@@ -88,7 +88,9 @@ CommandTable submit_table(SubmitOptions& options) {
           "TYPE says what starts. tfjob: workers, plus --ps, --chief and --evaluator. pytorchjob: "
           "the first worker is the master. mpijob, horovodjob, etjob, deepspeedjob: a launcher "
           "runs COMMAND, which finds the workers in a host file, and its exit code is the job's. "
-          "rayjob: the first worker runs COMMAND beside Ray's head, which the others join. Lines "
+          "rayjob: the first worker runs COMMAND beside Ray's head, which the others join. "
+          "volcanojob: a task an image, which Volcano starts; without COMMAND each runs its "
+          "image's own program. Lines "
           "written for Arena run as they are: dtrain-arena(7).",
       .examples = {"# Three workers train the bundled model on Fashion-MNIST",
                    "dtrain submit --workers=3 --wait", "dtrain submit --workers=3 -- --epochs=2",
@@ -104,7 +106,8 @@ CommandTable submit_table(SubmitOptions& options) {
   std::vector<Option> own = {
       {.flags = "TYPE",
        .target = &options.type,
-       .help = "tfjob, pytorchjob, mpijob, horovodjob, etjob, deepspeedjob or rayjob (default: "
+       .help = "tfjob, pytorchjob, mpijob, horovodjob, etjob, deepspeedjob, rayjob or volcanojob "
+               "(default: "
                "every rank runs COMMAND)",
        .complete = Complete::job_type,
        .positional = true},
@@ -135,8 +138,8 @@ CommandTable submit_table(SubmitOptions& options) {
       {.flags = "--dry-run",
        .target = &options.dry_run,
        .metavar = "WHERE",
-       .help = "Print what would be submitted; with -o yaml, the job as a file; with =server, what "
-               "the engine would store, after its own checks",
+       .help = "Print what would be submitted (client, the default), or what the engine would "
+               "store, after its own checks (server); with -o yaml, the job as a file",
        .complete = Complete::choices,
        .choices = {"client", "server"},
        .implied = "client"},
@@ -266,6 +269,7 @@ void apply_profile(const Settings& settings, const std::string& profile, JobSpec
 /// flags. Returns false where --help was asked for.
 bool parse_submit(const Context& context, SubmitOptions& options, const CommandTable& table,
                   const std::vector<std::string>& args) {
+  refuse_arena(args);
   if (!parse_options(table, args)) {
     return false;
   }

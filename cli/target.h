@@ -39,7 +39,7 @@ std::string read_job_name(std::string_view what, const std::string& text);
 
 /// The positional NAME of a job that the command needs, or of several.
 Option job_argument(std::string& name);
-Option jobs_argument(std::vector<std::string>& names, const char* help = "A job");
+Option jobs_argument(std::vector<std::string>& names, const char* help);
 
 /// --profile alone.
 Option profile_option(std::string& profile);

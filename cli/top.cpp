@@ -1,5 +1,7 @@
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/output/data.h"
+#include "cli/output/redraw.h"
 #include "cli/output/table.h"
 #include "cli/output_option.h"
 #include "cli/target.h"
@@ -19,7 +21,9 @@ struct TopOptions {
   std::string name;
   std::vector<std::string> nodes; ///< Those wanted; empty: all.
   bool all_namespaces = false;
-  bool details = false; ///< Said, and always so.
+  bool details = false;               ///< Said, and always so.
+  std::vector<std::string> instances; ///< Those wanted; empty: all.
+  bool refresh = false;
   std::string output;
   TargetOptions target;
 };
@@ -110,13 +114,24 @@ CommandTable top_job_table(TopOptions& options) {
       .description = "Shows the CPUs and memory that each running instance uses, all its "
                      "processes together, and the GPUs it asked for: of a job, or of all that "
                      "run in the namespace.",
-      .examples = {"dtrain top job", "dtrain top job mnist"},
+      .examples = {"dtrain top job", "dtrain top job mnist", "# One worker, until Ctrl-C",
+                   "dtrain top job mnist -i worker-1 -r"},
       .options = {{.flags = "NAME",
                    .target = &options.name,
                    .help = "The job (default: all that run)",
                    .complete = Complete::job,
                    .positional = true,
                    .read = read_job_name},
+                  {.flags = "-i,--instance",
+                   .target = &options.instances,
+                   .metavar = "NAME",
+                   .help = "Only this instance of the job; may be repeated",
+                   .complete = Complete::instance},
+                  {.flags = "-r,--refresh",
+                   .target = &options.refresh,
+                   .help = "Go on showing it until Ctrl-C",
+                   .group = "Output",
+                   .aliases = {"-w", "--watch"}},
                   {.flags = "-A,--all-namespaces",
                    .target = &options.all_namespaces,
                    .help = "The jobs of every namespace",
@@ -127,13 +142,23 @@ CommandTable top_job_table(TopOptions& options) {
 }
 
 /// Of the job named, or of all that run.
-std::vector<JobUsage> usage_of(const Target& target, const std::string& name, bool all_namespaces) {
-  if (!name.empty()) {
-    target.status(name); // Throws with a suggestion.
-    return {{name, target.backend->usage(target.job(name))}};
+std::vector<JobUsage> usage_of(const Target& target, const TopOptions& options) {
+  if (!options.name.empty()) {
+    const JobStatus job = target.status(options.name); // Throws with a suggestion.
+    std::vector<InstanceUsage> usage = target.backend->usage(target.job(options.name));
+    std::vector<std::string> wanted;
+    for (const std::string& instance : options.instances) {
+      wanted.push_back(instance_named(job, instance));
+    }
+    std::erase_if(usage, [&](const InstanceUsage& each) {
+      return !wanted.empty() &&
+             std::find(wanted.begin(), wanted.end(), each.instance) == wanted.end();
+    });
+    return {{options.name, std::move(usage)}};
   }
   std::vector<JobUsage> all;
-  for (const auto& job : target.backend->list({all_namespaces ? "" : target.namespace_name})) {
+  for (const auto& job :
+       target.backend->list({options.all_namespaces ? "" : target.namespace_name})) {
     if (job.phase != Phase::running) {
       continue;
     }
@@ -146,12 +171,11 @@ std::vector<JobUsage> usage_of(const Target& target, const std::string& name, bo
   return all;
 }
 
-int run_top_job(Context& context, const TopOptions& options) {
-  const auto jobs =
-      usage_of(open_target(context, options.target), options.name, options.all_namespaces);
+void print_usage(Context& context, Stream& out, const Target& target, const TopOptions& options) {
+  const auto jobs = usage_of(target, options);
   if (const auto format = data_format(options.output)) {
-    context.out.write(usage_data(jobs, *format));
-    return 0;
+    out.write(usage_data(jobs, *format));
+    return;
   }
   Table table({"JOB", "INSTANCE", "CPU", "MEMORY", "GPU(Requested)", "NODE"});
   bool is_empty = true;
@@ -166,13 +190,31 @@ int run_top_job(Context& context, const TopOptions& options) {
                  {each.node}});
     }
   }
-  if (is_empty) {
-    context.note(options.name.empty()
-                     ? "No job is running."
-                     : fmt::format("No instance of job '{}' is running.", options.name));
-    return 0;
+  if (!is_empty) {
+    table.print(out);
+    return;
   }
-  table.print(context.out);
+  const std::string none = options.name.empty()
+                               ? "No job is running."
+                               : fmt::format("No instance of job '{}' is running.", options.name);
+  if (options.refresh) {
+    out.write(none + "\n");
+  } else {
+    context.note(none);
+  }
+}
+
+int run_top_job(Context& context, const TopOptions& options) {
+  if (!options.instances.empty() && options.name.empty()) {
+    throw UsageError("--instance: name the job too: dtrain top job NAME --instance=worker-0");
+  }
+  const Target target = open_target(context, options.target);
+  if (options.refresh) {
+    const DetachOnInterrupt detach("dtrain top job: stopped watching; the jobs go on");
+    redraw_forever(context.out,
+                   [&](Stream& picture) { print_usage(context, picture, target, options); });
+  }
+  print_usage(context, context.out, target, options);
   return 0;
 }
 

@@ -11,7 +11,8 @@
 namespace dtrain {
 namespace {
 
-Role make_role(const JobSpec& job, const char* name, int replicas, const RoleOptions& options) {
+Role make_role(const JobSpec& job, const std::string& name, int replicas,
+               const RoleOptions& options) {
   const auto own_or = [](const std::string& own, const std::string& of_job) {
     return own.empty() ? of_job : own;
   };
@@ -55,6 +56,7 @@ const std::vector<JobType>& job_types() {
        .alias = "deepspeed",
        .has_launcher = true},
       {.name = "rayjob", .trainer = "RAYJOB", .alias = "ray", .has_ray = true},
+      {.name = "volcanojob", .trainer = "VOLCANOJOB", .alias = "volcano", .has_tasks = true},
       {.name = "", .trainer = "DTRAINJOB", .alias = ""},
   };
   return all;
@@ -71,14 +73,12 @@ const std::vector<std::pair<std::string_view, std::string_view>>& refused_job_ty
   static const std::vector<std::pair<std::string_view, std::string_view>> all = {
       {"sparkjob", "Spark schedules its own executors; use spark-submit, or Arena"},
       {"spark", "Spark schedules its own executors; use spark-submit, or Arena"},
-      {"volcanojob",
-       "its tasks are separate programs, not ranks of one job; use Arena, or kubectl"},
   };
   return all;
 }
 
 bool is_ranked_role(std::string_view role) {
-  return role == k_chief || role == k_master || role == k_worker;
+  return role != k_ps && role != k_evaluator && role != k_launcher && role != k_tensorboard;
 }
 
 std::vector<Role> job_roles(const JobSpec& job) {
@@ -90,6 +90,15 @@ std::vector<Role> job_roles(const JobSpec& job) {
     roles.push_back(make_role(job, k_worker, job.workers, job.worker_role));
     roles.back().runs_command = false;
     roles.back().ranked = false;
+    return roles;
+  }
+  if (type.has_tasks) {
+    for (std::size_t i = 0; i < job.task_images.size(); ++i) {
+      RoleOptions task;
+      task.image = job.task_images[i];
+      roles.push_back(
+          make_role(job, fmt::format("{}-{}", job.task_name, i), job.task_replicas, task));
+    }
     return roles;
   }
   if (job.chief) {

@@ -3,6 +3,7 @@
 //   tfjob, none     chief (with --chief), workers, ps, evaluator (with --evaluator)
 //   pytorchjob      a master and workers - 1 workers
 //   rayjob          workers: Ray's head runs beside the first, which runs the command
+//   volcanojob      tasks, one an image, of as many instances each; all are ranks
 //   mpijob, horovodjob, etjob, deepspeedjob
 //                   a launcher, which runs the command, and workers, which hold the slots of its
 //                   host file and run what the launcher starts there
@@ -35,6 +36,7 @@ struct JobType {
   bool has_launcher = false;
   bool has_master = false;
   bool has_ray = false;
+  bool has_tasks = false;
 };
 
 /// The types that submit takes; the empty name is the bundled trainer's or a plain command's.
@@ -66,7 +68,7 @@ struct Role {
 /// Of a resolved job.
 std::vector<Role> job_roles(const JobSpec& job);
 
-/// Is one of the roles whose instances are ranks.
+/// Is a role whose instances are ranks: a task of any name, but none of those that serve or watch.
 bool is_ranked_role(std::string_view role);
 
 /// Processes that a launcher's host file has room for: workers, each with its GPUs.

@@ -145,11 +145,12 @@ void check_roles(JobSpec& job) {
   const JobType* type = find_job_type(job.type);
   if (type == nullptr) {
     throw UsageError(fmt::format("'{}' is not a job type: it is tfjob, pytorchjob, mpijob, "
-                                 "horovodjob, etjob, deepspeedjob or rayjob",
+                                 "horovodjob, etjob, deepspeedjob, rayjob or volcanojob",
                                  shortened(job.type)));
   }
   job.type = type->name;
-  const bool tensorflow = !type->has_launcher && !type->has_master && !type->has_ray;
+  const bool tensorflow =
+      !type->has_launcher && !type->has_master && !type->has_ray && !type->has_tasks;
   const auto only = [&](const char* flag, bool set, bool fits, const char* whose) {
     if (set && !fits) {
       throw UsageError(fmt::format("{}: is for {}, not for a {}", flag, whose,
@@ -160,6 +161,15 @@ void check_roles(JobSpec& job) {
   only("--chief", job.chief, tensorflow, "a tfjob");
   only("--evaluator", job.evaluator, tensorflow, "a tfjob");
   only("--role-sequence", !job.role_sequence.empty(), tensorflow, "a tfjob");
+  const JobSpec defaults;
+  only("--task-images", !job.task_images.empty(), type->has_tasks, "a volcanojob");
+  only("--task-name", job.task_name != defaults.task_name, type->has_tasks, "a volcanojob");
+  only("--task-replicas", job.task_replicas != 1, type->has_tasks, "a volcanojob");
+  only("--min-available", job.min_available != 1, type->has_tasks, "a volcanojob");
+  if (type->has_tasks && (job.workers != 1 || job.min_workers > 0 || job.max_workers > 0)) {
+    throw UsageError("--workers: a volcanojob has tasks: say --task-images=IMAGE,… and "
+                     "--task-replicas=N");
+  }
   if (!job.nproc_per_node.empty()) {
     only("--nproc-per-node", true, type->has_master, "a pytorchjob");
     const bool number = job.nproc_per_node.size() <= 4 && job.nproc_per_node[0] != '0' &&
@@ -259,19 +269,49 @@ void check_pairs(const JobSpec& job) {
 }
 
 /// Each of "A,B" by itself.
-std::vector<std::string> split_nodes(const std::vector<std::string>& texts) {
-  std::vector<std::string> nodes;
+std::vector<std::string> split_names(const char* flag, const std::vector<std::string>& texts) {
+  std::vector<std::string> names;
   for (const std::string& text : texts) {
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
-      nodes.push_back(text.substr(begin, end - begin));
-      if (nodes.back().empty()) {
-        throw UsageError(fmt::format("--node-list={}: an empty name", printable(text)));
+      names.push_back(text.substr(begin, end - begin));
+      if (names.back().empty()) {
+        throw UsageError(fmt::format("{}={}: an empty name", flag, printable(text)));
       }
       begin = end + 1;
     }
   }
-  return nodes;
+  return names;
+}
+
+/// A volcanojob's tasks. Where no image is named, they are the three of Arena's.
+void settle_tasks(JobSpec& job) {
+  if (!find_job_type(job.type)->has_tasks) {
+    return;
+  }
+  job.task_images = split_names("--task-images", job.task_images);
+  if (job.task_images.empty() && !job.image.empty()) {
+    job.task_images = {job.image};
+  } else if (job.task_images.empty()) {
+    job.task_images = {"ubuntu", "nginx", "busybox"};
+  }
+  require_dns_label("--task-name", job.task_name);
+  const auto instances =
+      static_cast<std::int64_t>(job.task_images.size()) * std::int64_t{job.task_replicas};
+  if (instances > k_max_workers) {
+    throw UsageError(fmt::format("--task-replicas={}: {} tasks come to {} instances, and a job has "
+                                 "at most {}",
+                                 job.task_replicas, job.task_images.size(), instances,
+                                 k_max_workers));
+  }
+  if (job.min_available > instances) {
+    throw UsageError(fmt::format("--min-available={}: the tasks come to {} instances",
+                                 job.min_available, instances));
+  }
+  if (job.runs_bundled_trainer()) {
+    throw UsageError("a volcanojob runs each image's own program, or the command after --, which "
+                     "cannot begin with a flag");
+  }
 }
 
 } // namespace
@@ -376,6 +416,7 @@ JobSpec resolve(JobSpec job) {
   check_priority(job.priority);
   check_numbers(job);
   check_roles(job);
+  settle_tasks(job);
   check_quantities(job);
   check_pairs(job);
   check_code_and_data(job);
@@ -393,7 +434,7 @@ JobSpec resolve(JobSpec job) {
     job.image = job.image.empty() ? role->image : job.image;
   }
   job.env = checked_env(job.env);
-  job.node_list = split_nodes(job.node_list);
+  job.node_list = split_names("--node-list", job.node_list);
   if (job.success_policy.empty() && (job.type == "tfjob" || job.type == "rayjob")) {
     job.success_policy = "ChiefWorker"; // Arena's, and the operator's behind it; Ray's driver.
   }

@@ -57,6 +57,12 @@ struct JobSpec {
   RoleOptions evaluator_role;
   RoleOptions launcher_role;
 
+  // Of a volcanojob.
+  std::string task_name = "task";       ///< Its tasks are NAME-0, NAME-1 …
+  std::vector<std::string> task_images; ///< One a task.
+  int task_replicas = 1;                ///< Instances of each task.
+  int min_available = 1;                ///< How many of all must find room before any starts.
+
   // When it starts and ends.
   int running_timeout_ms = 0;     ///< The job is ended after this long; 0: never.
   int starting_timeout_ms = 0;    ///< It fails where not all have started by then; 0: never.
@@ -117,7 +123,12 @@ struct JobSpec {
   bool operator==(const JobSpec&) const = default;
 
   /// True where the ranks run dtrain-trainer.
-  bool runs_bundled_trainer() const { return command.empty() || command[0].starts_with('-'); }
+  bool runs_bundled_trainer() const {
+    return command.empty() ? task_images.empty() : command[0].starts_with('-');
+  }
+
+  /// Neither: each task's container runs what its image was made to run.
+  bool runs_images_own_program() const { return command.empty() && !task_images.empty(); }
 };
 
 inline constexpr int k_max_workers = 4096;

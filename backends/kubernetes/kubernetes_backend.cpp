@@ -43,7 +43,17 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
   }
 
   std::vector<std::string> settle(JobSpec& job) override {
-    return chooses_scheduler(job) ? choose_scheduler(api(), job) : std::vector<std::string>();
+    settle_scheduler(job);
+    if (!chooses_scheduler(job)) {
+      return {};
+    }
+    try {
+      return choose_scheduler(api(), job);
+    } catch (const EngineError& error) {
+      throw EngineError(fmt::format("--gang: the cluster is asked who starts all or none, unless "
+                                    "you say it (--scheduler=volcano): {}",
+                                    error.what()));
+    }
   }
 
   Plan render(const JobSpec& job, const Templates& templates) const override {
@@ -66,7 +76,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     const json none;
     struct Others {
       const json* lead;
-      JobList unranked;
+      JobList others;
     };
     std::map<std::string, Others> others; // By the uid of the Job that owns them.
     for (const json& job : listings[0].items) {
@@ -75,7 +85,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
         if (is_lead_role(role)) {
           of_job.lead = &job;
         } else {
-          of_job.unranked.push_back(&job);
+          of_job.others.push_back(&job);
         }
       }
     }
@@ -92,8 +102,8 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
       const std::string uid = text_at(job, "metadata/uid");
       const auto found = others.find(uid);
       const Others of_job = found == others.end() ? Others{&none, {}} : found->second;
-      summaries.push_back(summarize(job, *of_job.lead, of_job.unranked));
-      end_jobs(api(), left_over(job, *of_job.lead, of_job.unranked));
+      summaries.push_back(summarize(job, *of_job.lead, of_job.others));
+      end_jobs(api(), left_over(job, *of_job.lead, of_job.others));
       const bool led = !of_job.lead->is_null();
       const auto node = nodes.find(led ? text_at(*of_job.lead, "metadata/uid") : uid);
       summaries.back().node = node == nodes.end() ? "" : node->second;
@@ -102,8 +112,8 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
       const std::vector<ObjectPtr>& own = parts[text_at(set, "metadata/uid")];
       const json lead = job_in_set(set, lead_role(set), own);
       const json job = job_in_set(set, k_worker_role, own);
-      const std::vector<json> unranked = unranked_in_set(set, own);
-      summaries.push_back(summarize(job, lead, pointers(unranked)));
+      const std::vector<json> behind = others_in_set(set, own);
+      summaries.push_back(summarize(job, lead, pointers(behind)));
       if (summaries.back().phase == Phase::suspended && is_in_queue(set)) {
         summaries.back().phase = Phase::queuing;
       }
@@ -126,6 +136,8 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
   void logs(const JobRef& ref, const LogQuery& query, const LogSink& sink) override {
     read_logs(api(), ref, query, sink);
   }
+
+  std::vector<JobEvent> events(const JobRef& ref) override { return read_events(api(), ref); }
 
   void remove(const JobRef& ref) override { remove_objects(api(), ref); }
 

@@ -32,6 +32,8 @@ std::vector<FieldUse> field_uses() {
        "cleanTaskPolicy",
        "minWorkers",
        "maxWorkers",
+       "taskReplicas",
+       "taskName",
        "labels",
        "syncMode",
        "syncSource",
@@ -55,7 +57,8 @@ std::vector<FieldUse> field_uses() {
        "logLimit"},
       {
           {"runs this machine's own programs",
-           {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
+           {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}},
+          {"starts all instances at once", {"minAvailable"}},
       },
       {
           {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},

@@ -360,6 +360,9 @@ void LocalBackend::watch(const JobRef& job, const StatusSink& sink) {
 }
 
 void LocalBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
+  if (!query.container.empty()) {
+    throw UsageError("--container: the local backend runs no containers: leave it out");
+  }
   read_job_logs(viewer_, open(job), job, query, sink);
 }
 

@@ -24,6 +24,10 @@ namespace {
 constexpr const char* k_template = "local/job.yaml";
 
 std::vector<std::string> rank_command(const JobSpec& job, const LocalMachine& machine) {
+  if (job.runs_images_own_program()) {
+    throw UsageError("a volcanojob without a command runs its images' own programs, and the local "
+                     "backend runs no images: give the command after --");
+  }
   if (!job.runs_bundled_trainer()) {
     return start_command(job);
   }
@@ -85,6 +89,10 @@ std::string folder_of(const std::string& text, const std::string& source) {
         fmt::format("--data={}: the local backend mounts no such volume: have the data "
                     "here, and name its folder: dtrain data add NAME --path=DIR",
                     printable(text)));
+  }
+  if (source.starts_with('/')) {
+    throw UsageError(fmt::format("--data={}: a folder of this machine is --data-dir={}",
+                                 printable(text), printable(text)));
   }
   throw NotFound(fmt::format("--data={}: no data of that name here, and a claim is a cluster's: "
                              "'dtrain data list' shows those there are, 'dtrain data add NAME "

@@ -217,6 +217,15 @@ std::string whole_jobs_data(const std::vector<WholeJob>& jobs, std::string_view 
     if (job.spec) {
       list.back()["spec"] = spec_json(*job.spec);
     }
+    if (job.events) {
+      list.back()["events"] = Json::array();
+      for (const JobEvent& event : *job.events) {
+        list.back()["events"].push_back({{"source", event.source},
+                                         {"type", event.type},
+                                         {"timestamp", event.time / k_nanoseconds_a_second},
+                                         {"message", event.message}});
+      }
+    }
   }
   return data_text(jobs.size() == 1 ? list[0] : list, format);
 }

@@ -19,10 +19,12 @@ enum class DataFormat { json, yaml };
 std::string jobs_data(const std::vector<JobSummary>& jobs, std::string_view backend, Time now,
                       DataFormat format);
 std::string job_data(const JobStatus& job, std::string_view backend, Time now, DataFormat format);
-/// A job with what was submitted; where there are several, a list of them.
+/// A job with what was submitted, and its events where they are wanted; where there are several, a
+/// list of them.
 struct WholeJob {
   JobStatus status;
   std::optional<JobSpec> spec; ///< Empty: the engine does not keep it.
+  std::optional<std::vector<JobEvent>> events = {};
 };
 std::string whole_jobs_data(const std::vector<WholeJob>& jobs, std::string_view backend, Time now,
                             DataFormat format);

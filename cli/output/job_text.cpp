@@ -6,6 +6,7 @@
 #include "submit/template/quote.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <csignal>
 #include <cstring>
@@ -134,8 +135,40 @@ std::string shell_words(const std::vector<std::string>& words) {
   return text;
 }
 
-void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
-               const std::optional<JobSpec>& spec) {
+namespace {
+
+void print_gpus(Stream& out, const JobStatus& job) {
+  out.write("\nGPUs:\n");
+  Table table({"INSTANCE", "NODE", "GPU(Requested)"});
+  for (const auto& instance : job.instances) {
+    table.add(
+        {{instance.name}, {or_not_available(instance.node)}, {fmt::to_string(instance.gpus)}});
+  }
+  table.print(out, "  ", true);
+  out.write(fmt::format("\n  Allocated/Requested GPUs of Job: {}/{}\n", job.gpus_allocated,
+                        job.gpus_requested));
+}
+
+void print_events(Stream& out, const std::vector<JobEvent>& events, Time now) {
+  out.write("\nEvents:\n");
+  if (events.empty()) {
+    out.write("  none\n");
+    return;
+  }
+  Table table({"SOURCE", "TYPE", "AGE", "MESSAGE"});
+  for (const JobEvent& event : events) {
+    table.add({{printable(event.source)},
+               {printable(event.type), event.type == "Warning" ? Style::yellow : Style::plain},
+               {human_duration(now - event.time)},
+               {printable(event.message)}});
+  }
+  table.print(out, "  ", true);
+}
+
+} // namespace
+
+void print_job(Stream& out, const JobStatus& job, Time now, const JobDetails& details) {
+  const auto& [wide, gpus, spec, events] = details;
   const auto field = [&](std::string_view label, const std::string& value) {
     std::string line =
         fmt::format("{:<13}{}", label.empty() ? "" : fmt::format("{}:", label), value);
@@ -157,9 +190,12 @@ void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
     field("Restarts", fmt::to_string(job.restarts));
   }
   if (spec) {
-    field("Image", or_not_available(spec->image));
+    field("Image", spec->task_images.empty()
+                       ? or_not_available(spec->image)
+                       : fmt::format("{}", fmt::join(spec->task_images, ", ")));
     field("Command", spec->runs_bundled_trainer() ? "dtrain-trainer " + shell_words(spec->command)
-                                                  : shell_words(spec->command));
+                     : spec->runs_images_own_program() ? "each image's own program"
+                                                       : shell_words(spec->command));
     field("WorkingDir", or_not_available(spec->working_dir));
     for (const std::string& variable : spec->env) {
       field(&variable == spec->env.data() ? "Env" : "", printable(variable));
@@ -194,22 +230,28 @@ void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
                     "tensorboard {}' opens it here\n",
                     job.tensorboard, job.name));
   }
+  if (gpus) {
+    print_gpus(out, job);
+  }
   if (job.cause) {
     out.write(fmt::format("\nCause:\n  {}\n",
                           styled(out.terminal(), Style::red, cause_line(*job.cause))));
     print_last_stderr(out, *job.cause, "    ");
+  }
+  if (events) {
+    print_events(out, *events, now);
   }
 }
 
 void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, std::string_view backend,
                 Time now, bool wide, bool with_namespace) {
   std::vector<std::string> headers = {"NAME",           "STATUS",         "TRAINER", "DURATION",
-                                      "GPU(Requested)", "GPU(Allocated)", "NODE"};
+                                      "GPU(Requested)", "GPU(Allocated)", "NODE",    "AGE"};
   if (with_namespace) {
     headers.insert(headers.begin(), "NAMESPACE");
   }
   if (wide) {
-    headers.insert(headers.end(), {"BACKEND", "PRIORITY", "CREATED", "AGE"});
+    headers.insert(headers.end(), {"BACKEND", "PRIORITY", "CREATED"});
   }
   Table table(headers);
   for (const auto& job : jobs) {
@@ -225,13 +267,16 @@ void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, std::string_vi
     row.push_back({fmt::to_string(job.gpus_requested)});
     row.push_back({gpus_allocated(job)});
     row.push_back({or_not_available(job.node)});
+    row.push_back({human_duration(now - job.created)});
     if (wide) {
       row.push_back({std::string(backend)});
       row.push_back({or_not_available(job.priority)});
       row.push_back({local_time(job.created)});
-      row.push_back({human_duration(now - job.created)});
     }
     table.add(std::move(row));
+  }
+  if (!wide) {
+    table.fit(out.terminal());
   }
   table.print(out);
 }

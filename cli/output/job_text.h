@@ -25,13 +25,19 @@ std::string signal_name(int signal);
 /// The engine's own words, or "worker-1 (rank 1) on node7 exited with code 3"; one line.
 std::string cause_line(const FailureCause& cause);
 
-/// What `get NAME` prints.
 /// A command as a shell would take it, with quotes where they are needed.
 std::string shell_words(const std::vector<std::string>& words);
 
-/// `spec`: what was submitted, where it is to be shown and known.
-void print_job(Stream& out, const JobStatus& job, Time now, bool wide,
-               const std::optional<JobSpec>& spec = std::nullopt);
+/// What `get NAME` prints beyond the job and its instances.
+struct JobDetails {
+  bool wide = false;
+  bool gpus = false;                                ///< Those of each instance.
+  std::optional<JobSpec> spec = {};                 ///< What was submitted.
+  std::optional<std::vector<JobEvent>> events = {}; ///< What the engine wrote down.
+};
+
+/// What `get NAME` prints.
+void print_job(Stream& out, const JobStatus& job, Time now, const JobDetails& details = {});
 
 /// What `list` prints; all jobs are the backend's.
 void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, std::string_view backend,

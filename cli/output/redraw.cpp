@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
 
 namespace dtrain {
 
@@ -25,6 +28,27 @@ void Redraw::draw(std::string_view picture) {
     out_.write(fmt::format("… and {} more lines\n", all - room + 1));
   }
   out_.flush();
+}
+
+void redraw_forever(Stream& out, const std::function<void(Stream& picture)>& print) {
+  constexpr std::chrono::seconds k_interval{1};
+  Redraw redraw(out);
+  std::string last;
+  while (true) {
+    Stream picture;
+    picture.set_terminal(out.terminal());
+    print(picture);
+    if (picture.text() != last) {
+      last = picture.text();
+      if (out.terminal().is_terminal) {
+        redraw.draw(last);
+      } else {
+        out.write(last);
+        out.flush();
+      }
+    }
+    std::this_thread::sleep_for(k_interval);
+  }
 }
 
 } // namespace dtrain

@@ -4,6 +4,7 @@
 #include "cli/output/stream.h"
 
 #include <cstddef>
+#include <functional>
 #include <string_view>
 
 namespace dtrain {
@@ -18,5 +19,9 @@ class Redraw {
   Stream& out_;
   std::ptrdiff_t lines_ = 0;
 };
+
+/// Draws what `print` writes, again each time it has changed; on a pipe, one below the other. Until
+/// a signal ends the program.
+[[noreturn]] void redraw_forever(Stream& out, const std::function<void(Stream& picture)>& print);
 
 } // namespace dtrain

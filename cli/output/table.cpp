@@ -1,9 +1,12 @@
 #include "cli/output/table.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace dtrain {
 namespace {
+
+constexpr std::size_t k_gap = 2;
 
 /// Columns a terminal gives `text`, taking every code point for one column wide.
 std::size_t columns(std::string_view text) {
@@ -14,8 +17,7 @@ std::size_t columns(std::string_view text) {
 
 } // namespace
 
-void Table::print(Stream& out, std::string_view indent, bool underlined) const {
-  constexpr std::size_t k_gap = 2;
+std::vector<std::size_t> Table::widths() const {
   std::vector<std::size_t> widths;
   widths.reserve(headers_.size());
   for (const auto& header : headers_) {
@@ -26,7 +28,22 @@ void Table::print(Stream& out, std::string_view indent, bool underlined) const {
       widths[i] = std::max(widths[i], columns(row[i].text));
     }
   }
+  return widths;
+}
 
+void Table::fit(const Terminal& terminal) {
+  const std::vector<std::size_t> all = widths();
+  const std::size_t width = std::accumulate(all.begin(), all.end(), k_gap * (all.size() - 1));
+  if (terminal.is_terminal && width > static_cast<std::size_t>(std::max(terminal.width, 0))) {
+    headers_.pop_back();
+    for (auto& row : rows_) {
+      row.pop_back();
+    }
+  }
+}
+
+void Table::print(Stream& out, std::string_view indent, bool underlined) const {
+  const std::vector<std::size_t> widths = this->widths();
   std::string line;
   const auto begin = [&] { line = indent; };
   const auto append = [&](std::size_t column, std::string_view text, Style style) {

@@ -20,10 +20,15 @@ class Table {
 
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
 
+  /// Leaves the last column out where the terminal is too narrow for it.
+  void fit(const Terminal& terminal);
+
   /// Every line begins with `indent`; `underlined` puts dashes below the headers.
   void print(Stream& out, std::string_view indent = "", bool underlined = false) const;
 
  private:
+  std::vector<std::size_t> widths() const; ///< Of each column.
+
   std::vector<std::string> headers_;
   std::vector<std::vector<Cell>> rows_;
 };

@@ -47,6 +47,7 @@ const std::vector<Idle>& idle_flags() {
       {"--shutdown-after-finished", false, "not needed: Ray ends with the job"},
       {"--ssh-port", true, "not needed: dtrain chooses the port"},
       {"--ssh-secret", true, "not needed: each job gets a key of its own"},
+      {"--task-port", true, "not needed: instances reach each other on any port"},
   };
   return all;
 }
@@ -132,6 +133,18 @@ std::vector<Option> arena_options(ArenaFlags& flags) {
     options.push_back(std::move(option));
   }
   return options;
+}
+
+void refuse_arena(const std::vector<std::string>& args) {
+  for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    for (const std::string flag : {"--sync-mode", "--syncMode"}) {
+      if (args[i] == flag + "=rsync" ||
+          (args[i] == flag && i + 1 < args.size() && args[i + 1] == "rsync")) {
+        throw UsageError("--sync-mode=rsync: dtrain calls no rsync: --sync-mode=local "
+                         "--sync-source=DIR brings a folder of this machine, --data a share");
+      }
+    }
+  }
 }
 
 std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job) {
@@ -229,6 +242,7 @@ const std::vector<std::string>& arena_flags() {
       "--max-wait-time",
       "--max-workers",
       "--memory",
+      "--min-available",
       "--min-workers",
       "--model-name",
       "--model-source",
@@ -255,6 +269,7 @@ const std::vector<std::string>& arena_flags() {
       "--role-sequence",
       "--running-timeout",
       "--scheduler",
+      "--scheduler-name",
       "--selector",
       "--share-memory",
       "--shell",
@@ -266,6 +281,12 @@ const std::vector<std::string>& arena_flags() {
       "--sync-image",
       "--sync-mode",
       "--sync-source",
+      "--task-cpu",
+      "--task-images",
+      "--task-memory",
+      "--task-name",
+      "--task-port",
+      "--task-replicas",
       "--tensorboard",
       "--tensorboard-image",
       "--toleration",
@@ -297,13 +318,15 @@ std::string man_arena(const ManContext& context, const CommandTable& table,
       ".Sh DESCRIPTION\n"
       "A line written for Arena v0.15 runs with\n.Ic dtrain\nin the place of\n.Ic arena ,\n"
       "the command as one string at its end included.\n"
-      "Each flag of its\n.Ic tfjob , pytorchjob , mpijob , horovodjob , etjob , deepspeedjob\nand\n"
-      ".Ic rayjob\nmeans the same here, or is taken with one line that says why there is nothing "
+      "Each flag of its\n.Ic tfjob , pytorchjob , mpijob , horovodjob , etjob , deepspeedjob , "
+      "rayjob\n"
+      "and\n.Ic volcanojob\nmeans the same here, or is taken with one line that says why there is "
+      "nothing "
       "to "
       "do.\nA backend that cannot do what a flag asks for refuses it.\n"
       "Older spellings "
       "(\n.Fl \\-workerImage ,\n.Fl \\-syncMode )\nare taken too, and the short types\n"
-      ".Ic tf , pytorch , mpi , horovod , et , deepspeed\nand\n.Ic ray .\n"
+      ".Ic tf , pytorch , mpi , horovod , et , deepspeed , ray\nand\n.Ic volcano .\n"
       "Defaults are Arena's, a tfjob's success policy among them: the chief, or worker 0 where "
       "there "
       "is none, decides.\nThey differ in two: a job is restarted only if\n"

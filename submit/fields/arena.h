@@ -31,12 +31,15 @@ std::vector<Option> arena_options(ArenaFlags& flags);
 /// Those that all of Arena's commands have, which change nothing here.
 std::vector<Option> arena_global_options(ArenaFlags& flags);
 
+/// Throws UsageError for what Arena's lines may ask for and no flag's value is here, with what to
+/// write instead.
+void refuse_arena(const std::vector<std::string>& args);
+
 /// Sets in `job` what `flags` ask for, and what Arena reads from the job's variables
 /// (GIT_SYNC_BRANCH). Returns a line for each choice. Throws UsageError for what no job can have.
 std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job);
 
-/// The flags of Arena v0.15.5's job types, without Spark's and Volcano's, "-a --annotation" as
-/// "--annotation".
+/// The flags of Arena v0.15.5's job types, without Spark's, "-a --annotation" as "--annotation".
 const std::vector<std::string>& arena_flags();
 
 /// The names of the backends that take the field of this key: "a, b".

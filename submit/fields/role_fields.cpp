@@ -132,6 +132,39 @@ std::vector<JobField> role_fields() {
        .group = k_roles_group,
        .choices = {"AllWorkers", "ChiefWorker"}},
   };
+  const std::vector<JobField> tasks = {
+      {.key = "taskImages",
+       .flags = "--task-images",
+       .member = member(&JobSpec::task_images),
+       .metavar = "IMAGE",
+       .help = "volcanojob: a task for each of these images, separated by commas; may be repeated "
+               "(default: --image, or Arena's ubuntu,nginx,busybox)",
+       .group = k_roles_group},
+      {.key = "taskReplicas",
+       .flags = "--task-replicas",
+       .member = member(&JobSpec::task_replicas),
+       .metavar = "N",
+       .help = "volcanojob: instances of each task (default: 1)",
+       .group = k_roles_group,
+       .minimum = 1,
+       .maximum = k_max_workers},
+      {.key = "taskName",
+       .flags = "--task-name",
+       .member = member(&JobSpec::task_name),
+       .metavar = "NAME",
+       .help = "volcanojob: its tasks are called NAME-0, NAME-1 ... (default: task)",
+       .group = k_roles_group},
+      {.key = "minAvailable",
+       .flags = "--min-available",
+       .member = member(&JobSpec::min_available),
+       .metavar = "N",
+       .help = "volcanojob: start when this many instances find room; --gang waits for all "
+               "(default: 1)",
+       .group = k_roles_group,
+       .minimum = 1,
+       .maximum = k_max_workers},
+  };
+  fields.insert(fields.end(), tasks.begin(), tasks.end());
   add_role(fields,
            {.name = "chief", .what = "the chief", .role = &JobSpec::chief_role, .port = true});
   add_role(fields, {.name = "ps",

@@ -67,7 +67,10 @@ std::string left_column(const Option& option) {
 
 std::string right_column(const Option& option) {
   std::string help = option.help;
-  if (!option.choices.empty()) {
+  const bool names_all =
+      std::all_of(option.choices.begin(), option.choices.end(),
+                  [&](const auto& choice) { return help.find(choice) != std::string::npos; });
+  if (!names_all) {
     help += fmt::format(": {}", fmt::join(option.choices, ", "));
   }
   if (!option.env.empty()) {

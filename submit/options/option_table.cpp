@@ -13,6 +13,7 @@
 #include <climits>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <type_traits>
 
@@ -247,6 +248,40 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
 
 bool is_flag(const std::string& arg) { return arg.starts_with('-') && arg != "-"; }
 
+/// What other programs call a flag of ours, where the command has it; else empty.
+std::string other_word_for(const CommandTable& command, const std::string& flag) {
+  static const std::map<std::string_view, const char*> k_words = {
+      {"--chdir", "--working-dir"},
+      {"--cpus", "--cpu"},
+      {"--cpus-per-task", "--cpu"},
+      {"--gpu", "--gpus"},
+      {"--gpus-per-node", "--gpus"},
+      {"--gpus-per-task", "--gpus"},
+      {"--gres", "--gpus"},
+      {"--job-name", "--name"},
+      {"--mem", "--memory"},
+      {"--nnodes", "--workers"},
+      {"--nodes", "--workers"},
+      {"--np", "--workers"},
+      {"--nproc", "--workers"},
+      {"--nproc_per_node", "--nproc-per-node"},
+      {"--ntasks", "--workers"},
+      {"--num-gpus", "--gpus"},
+      {"--num-nodes", "--workers"},
+      {"--num-workers", "--workers"},
+      {"--num_gpus", "--gpus"},
+      {"--num_nodes", "--workers"},
+      {"--num_workers", "--workers"},
+      {"--partition", "--queue"},
+      {"--replicas", "--workers"},
+      {"--requeue", "--max-restarts"},
+      {"--time", "--running-timeout"},
+      {"--timeout", "--running-timeout"},
+      {"--workdir", "--working-dir"}};
+  const auto found = k_words.find(flag);
+  return found == k_words.end() || command.find(found->second) == nullptr ? "" : found->second;
+}
+
 void require_known_flags(const CommandTable& command, const Strings& others) {
   const auto unknown = std::find_if(others.begin(), others.end(), is_flag);
   if (unknown == others.end()) {
@@ -259,7 +294,9 @@ void require_known_flags(const CommandTable& command, const Strings& others) {
     }
   }
   const std::string flag = unknown->substr(0, unknown->find('='));
-  const std::string hint = did_you_mean(flag, known);
+  const std::string other = other_word_for(command, flag);
+  const std::string hint =
+      other.empty() ? did_you_mean(flag, known) : fmt::format(": did you mean {}?", other);
   if (hint.empty() && command.takes_command) {
     throw UsageError(fmt::format("unknown flag {}: see --help; flags of the command that is run go "
                                  "after --, as in -- {}",

@@ -16,4 +16,7 @@ url={{url}} ref={{ref}}
 run init --quiet || exit
 # Not every server gives a part of the history.
 run fetch --quiet --depth=1 -- "$url" "$ref" 2>/dev/null || run fetch --quiet -- "$url" "$ref" || exit
-run checkout --quiet FETCH_HEAD
+run checkout --quiet FETCH_HEAD || exit
+# Arena has it at code/NAME. A repository may have a file of that name.
+name={{name}}
+mkdir -p code && [ -e "code/$name" ] || ln -s .. "code/$name" || true

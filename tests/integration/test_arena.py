@@ -8,12 +8,13 @@ import shlex
 import pytest
 import yaml
 
-from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, needs_mounts
+from harness import (EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, git_repository,
+                     needs_mounts)
 
 HERE = pathlib.Path(__file__).parent
 LINES = (HERE / "arena_lines.txt").read_text().splitlines()
 GOLDEN = HERE / "arena_jobs.yaml"
-REFUSED = {"sparkjob": "spark-submit", "volcanojob": "kubectl"}
+REFUSED = {"sparkjob": "spark-submit"}
 
 
 def type_of(line):
@@ -31,17 +32,21 @@ def arena(home):
     def arena(line, *more, **options):
         """The line with more flags, which come last but for the command, and win."""
         words = shlex.split(line)
-        return home.dtrain(*words[:-1], *more, words[-1], **options)
+        command = 0 if words[-1].startswith("-") or words[-2].startswith("--") else 1
+        last = len(words) - command
+        return home.dtrain(*words[:last], *more, *words[last:], **options)
     return arena
 
 
 def test_arenas_lines_come_to_the_jobs_that_they_meant(arena, home):
     jobs = []
     for line in TAKEN:
+        more = []
         if "--gang" in line:  # Its form depends on the cluster, which is asked.
-            assert "cluster" in arena(line, "-b", "kubernetes", "--dry-run", expect=EXIT_ENGINE).err
-            continue
-        out = arena(line, "-b", "kubernetes", "--dry-run", "-o", "yaml").out
+            error = arena(line, "-b", "kubernetes", "--dry-run", expect=EXIT_ENGINE).err
+            assert "--gang" in error and "--scheduler=volcano" in error
+            more = ["--scheduler=volcano"]
+        out = arena(line, "-b", "kubernetes", *more, "--dry-run", "-o", "yaml").out
         jobs.append({"line": line, "job": yaml.safe_load(out.replace(str(home.folder), "/home"))})
     if os.environ.get("DTRAIN_WRITE_GOLDEN"):
         GOLDEN.write_text(yaml.safe_dump_all(jobs, sort_keys=False))
@@ -52,7 +57,7 @@ def runs_anywhere(line):
     """Asks for nothing that only a cluster, a repository or a claim has."""
     return not any(word in line for word in (
         "--sync", "--data", "--selector", "-selector", "--toleration", "--priority", "--image-pull",
-        "rayjob"))
+        "rayjob", "volcanojob"))
 
 
 @pytest.mark.parametrize("line", [
@@ -120,6 +125,42 @@ def test_arenas_other_verbs_answer(home):
         home.dtrain(*words)
     home.dtrain("top", "node", "elsewhere", expect=EXIT_NOT_FOUND)
     home.dtrain("delete", "x")
+
+
+def test_a_repository_is_found_where_arena_puts_it(home):
+    git_repository(home, home.folder / "served" / "models", "echo from $PWD")
+    home.dtrain("submit", "tf", "--name=c", "--syncMode=git",
+                f"--syncSource={home.folder}/served/models", "sh code/models/train.sh")
+    home.dtrain("wait", "c")
+    assert home.lines("c")[0].startswith("from ")
+    git_repository(home, home.folder / "served" / "code", "echo in a repository of that name")
+    home.dtrain("submit", "tf", "--name=d", "--sync-mode=git",
+                f"--sync-source={home.folder}/served/code/.git", "sh train.sh")
+    home.dtrain("wait", "d")
+    assert home.lines("d") == ["in a repository of that name"]
+
+
+def test_a_volcanojobs_tasks_are_ranks_of_this_machine_where_they_have_a_command(home):
+    result = home.dtrain("submit", "volcanojob", "--name=v", "--taskImages", "a,b", "--taskName=t",
+                         "--taskReplicas", "2", "--min-available=2", "--task-port=22",
+                         "echo $RANK of $WORLD_SIZE $ROLE_NAME $ROLE_RANK")
+    assert "--task-images: not used" in result.err and "--task-port: not needed" in result.err
+    home.dtrain("wait", "v")
+    assert sorted(home.lines("v")) == [
+        f"t-{task}-{index} | {2 * task + index} of 4 t-{task} {index}"
+        for task in range(2) for index in range(2)]
+    assert home.get("v")["trainer"] == "VOLCANOJOB"
+    for words, why in (
+            ([], "runs no images: give the command after --"),
+            (["--workers=2", "true"], "say --task-images=IMAGE,… and --task-replicas=N"),
+            (["--min-available=5", "true"], "come to 3 instances"),
+            (["--task-images=a,,b", "true"], "an empty name"),
+            (["--task-replicas=4000", "true"], "at most 4096"),
+            (["--", "--epochs=3"], "cannot begin with a flag")):
+        error = home.dtrain("submit", "volcanojob", *words, expect=EXIT_USAGE).err
+        assert why in error.splitlines()[-1]
+    error = home.dtrain("submit", "tf", "--task-images=a", "true", expect=EXIT_USAGE).err
+    assert "is for a volcanojob, not for a tfjob" in error
 
 
 RAY = r"""

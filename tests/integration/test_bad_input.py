@@ -41,7 +41,6 @@ USAGE = {
                         ["--cpu=-4"]),
     "a variable of 1 MB": (job_file(f"command: ['true']\nenv: ['BIG={'x' * (1 << 20)}']\n"),
                            ["--env=BIG", "131071"]),
-    "a secret that is not there": (["submit", "--secret=nobody", "--", "true"], ["nobody"]),
     "a queue where none is": (["submit", "--queue=q", "--", "true"], ["--queue", "no queues"]),
     "a mistyped flag": (["submit", "--wrokers=2", "--", "true"], ["--wrokers", "--workers"]),
     "an unknown flag": (["submit", "--zzz", "--", "true"], ["--zzz"]),

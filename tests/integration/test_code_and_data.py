@@ -362,10 +362,11 @@ def test_secrets_reach_the_ranks_and_no_output(home):
     (["--env-file=/no/such"], ["/no/such"]),
     (["--sync-source=x"], ["--sync-mode"]),
     (["--sync-mode=git"], ["--sync-source"]),
-    (["--sync-mode=rsync"], ["rsync", "git, local"])], ids=str)
+    (["--sync-mode=rsync"], ["rsync", "--sync-mode=local"])], ids=str)
 def test_what_is_not_there_is_refused_before_anything_starts(home, words, named):
     result = home.dtrain("submit", *words, "--", "true", expect=None)
-    assert result.code == (EXIT_NOT_FOUND if words == ["--data=nobody:/data"] else EXIT_USAGE)
+    no_such_name = words in (["--data=nobody:/data"], ["--secret=nobody"])
+    assert result.code == (EXIT_NOT_FOUND if no_such_name else EXIT_USAGE)
     assert result.err.count("\n") == 1 and all(word in result.err for word in named), result
     assert not home.state.exists()
 

@@ -77,7 +77,7 @@ def test_wait_of_a_failed_job_says_why_on_stderr(finished):
 def test_list_has_a_line_a_job_and_the_columns_of_arena(finished):
     lines = finished.dtrain("list").out.splitlines()
     assert lines[0].split() == ["NAME", "STATUS", "TRAINER", "DURATION", "GPU(Requested)",
-                                "GPU(Allocated)", "NODE"]
+                                "GPU(Allocated)", "NODE", "AGE"]
     assert {line.split()[0]: line.split()[1] for line in lines[1:]} == {
         "good": "SUCCEEDED", "bad": "FAILED"}
 

@@ -146,3 +146,93 @@ def test_a_dry_run_is_one_stream_of_yaml_with_scripts_to_read(home, flags):
     secret = next(each for each in yaml.safe_load_all(result.out) if each["kind"] == "Secret")
     assert secret["stringData"]["token"] == "***" and "data" not in secret
     assert "==>" not in result.err
+
+
+VOLCANO = {"preferredVersion": {"version": "v1beta1"}, "versions": [{"version": "v1beta1"}]}
+TASKS = ["submit", "volcanojob", "--name=v", "--task-images=busybox,alpine,alpine",
+         "--task-replicas=2", "--min-available=3"]
+
+
+def test_a_volcanojob_is_its_tasks_jobs_and_a_group_for_volcano(cluster):
+    error = cluster.dtrain(*TASKS, expect=EXIT_USAGE).err
+    assert "volcanojob: the cluster has no Volcano" in error and error.count("\n") == 1 + error.count(
+        "resolve") and cluster.objects == {}
+    cluster.on_request = lambda method, path: \
+        (200, VOLCANO) if path == "/apis/scheduling.volcano.sh" else None
+    cluster.dtrain(*TASKS)
+    group = cluster.objects["/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups/v"]
+    assert group["spec"] == {"minMember": 3}
+    jobs = [cluster.objects[f"/apis/batch/v1/namespaces/default/jobs/v-{name}"]
+            for name in ("worker", "task-1")]
+    assert [job["spec"]["completions"] for job in jobs] == [2, 4]
+    for job in jobs:
+        pod = job["spec"]["template"]
+        assert pod["spec"]["schedulerName"] == "volcano"
+        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "v"
+        assert "command" not in pod["spec"]["containers"][0], "each image's own program"
+    names = [each["name"] for each in
+             yaml.safe_load(cluster.dtrain("get", "v", "-o", "yaml").out)["instances"]]
+    assert names == [f"task-{task}-{index}" for task in range(3) for index in range(2)]
+    complete = {"conditions": [{"type": "Complete", "status": "True"}],
+                "completionTime": "2026-01-01T00:00:09Z"}
+    jobs[0]["status"] = complete
+    assert "SUCCEEDED" not in cluster.dtrain("list").out, "a task still runs"
+    jobs[1]["status"] = complete
+    assert "SUCCEEDED" in cluster.dtrain("list").out
+    assert "each image's own program" in cluster.dtrain("get", "v", "-o", "wide").out
+    cluster.dtrain("delete", "v")
+    assert cluster.objects == {}
+
+
+def test_a_volcanojob_with_a_command_runs_it_in_every_task_as_its_rank(cluster):
+    out = cluster.dtrain(*TASKS, "--gang", "--queue=q", "--dry-run", "--", "echo", "hello").out
+    objects = list(yaml.safe_load_all(out))
+    group = next(each for each in objects if each["kind"] == "PodGroup")
+    assert group["spec"] == {"minMember": 6, "queue": "q"}
+    scripts = next(each for each in objects if each["kind"] == "ConfigMap")["data"]
+    assert "export 'ROLE_NAME'=task-0" in scripts["start.sh"]
+    assert "export 'ROLE_NAME'=task-2" in scripts["task-1.sh"]
+    assert all("exec 'echo' 'hello'" in scripts[name] and "'WORLD_SIZE'='6'" in scripts[name]
+               for name in ("start.sh", "task-1.sh"))
+
+
+def test_get_shows_what_the_cluster_wrote_down_about_the_job_and_nothing_else(cluster):
+    job = cluster.put("Job", "a-worker", labels={"dtrain/job": "a"}, spec={"completions": 1},
+                      status={})
+    job["metadata"]["annotations"] = {"dtrain/roles": "worker=1"}
+    pod = cluster.put("Pod", "a-worker-0", owner=job, labels={
+        "dtrain/job": "a", "batch.kubernetes.io/job-completion-index": "0",
+        "batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}, status={
+            "phase": "Pending"})
+    pod["spec"] = {"containers": [{"name": "main"}], "initContainers": [{"name": "code"}]}
+    pod["metadata"]["annotations"] = {"dtrain/roles": "worker=1"}
+
+    def put_event(name, uid, kind, reason, at):
+        cluster.objects[f"/api/v1/namespaces/default/events/{name}"] = {
+            "metadata": {"name": name, "namespace": "default"}, "type": "Warning",
+            "reason": reason, "message": "no room", "lastTimestamp": f"2026-01-01T00:00:{at}Z",
+            "involvedObject": {"kind": kind, "name": "a-worker-0", "uid": uid}}
+    put_event("e1", pod["metadata"]["uid"], "Pod", "FailedScheduling", "07")
+    put_event("e2", job["metadata"]["uid"], "Job", "Created", "05")
+    put_event("e3", "another's", "Pod", "Killing", "06")
+    out = cluster.dtrain("get", "a", "-e", "-g").out
+    events = out[out.index("Events:"):].splitlines()[3:]
+    assert [line.split()[0] for line in events] == ["job/a-worker-0", "pod/a-worker-0"]
+    assert events[1].endswith("[FailedScheduling] no room")
+    assert "Allocated/Requested GPUs of Job: 0/0" in out
+    data = yaml.safe_load(cluster.dtrain("get", "a", "-e", "-o", "yaml").out)
+    assert [each["message"] for each in data["events"]] == [
+        "[Created] no room", "[FailedScheduling] no room"]
+    error = cluster.dtrain("logs", "a", "-c", "nosuch", expect=EXIT_NOT_FOUND).err
+    assert "--container=nosuch: the job's Pods have main, code" in error
+
+
+def test_logs_of_another_container_are_asked_for_by_its_name(cluster):
+    test_get_shows_what_the_cluster_wrote_down_about_the_job_and_nothing_else(cluster)
+    pod = cluster.objects["/api/v1/namespaces/default/pods/a-worker-0"]
+    pod["status"] = {"phase": "Pending", "initContainerStatuses": [
+        {"name": "code", "state": {"terminated": {"exitCode": 0}}}]}
+    cluster.on_request = lambda method, path: \
+        (200, b"2026-01-01T00:00:01Z cloned\n") if path.endswith("/log") else None
+    assert cluster.dtrain("logs", "a", "-c", "code").out == "cloned\n"
+    assert any("container=code" in target for _, target in cluster.requests)

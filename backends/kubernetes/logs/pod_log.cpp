@@ -48,7 +48,7 @@ PodLog::~PodLog() {
 }
 
 void PodLog::update(const json& pod) {
-  container_ = telling_container(pod);
+  container_ = query_.container.empty() ? telling_container(pod) : query_.container;
   for (const char* list : {"status/initContainerStatuses", "status/containerStatuses"}) {
     for (const json& status : member(pod, list)) {
       if (text_at(status, "name") == container_) {

@@ -11,6 +11,7 @@ namespace dtrain::kubernetes {
 
 /// What is asked of each Pod's log.
 struct PodLogQuery {
+  std::string container; ///< Empty: the one that tells how the Pod fares.
   bool follow = false;
   std::int64_t tail = -1;
   Time since = 0;

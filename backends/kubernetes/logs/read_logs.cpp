@@ -41,9 +41,9 @@ class LogReader {
       if (found != logs_.end()) {
         found->second->update(pod);
       } else if (is_wanted(pod, objects, latest)) {
-        logs_.emplace(
-            uid, std::make_unique<PodLog>(api_, merge_, pod,
-                                          PodLogQuery{query_.follow, query_.tail, query_.since}));
+        logs_.emplace(uid, std::make_unique<PodLog>(api_, merge_, pod,
+                                                    PodLogQuery{query_.container, query_.follow,
+                                                                query_.tail, query_.since}));
       }
     }
     for (auto& [uid, log] : logs_) {
@@ -120,7 +120,27 @@ class LogReader {
   bool first_ = true;
 };
 
+/// All Pods of a job have the same.
+void check_container(const JobObjects& objects, const LogQuery& query) {
+  if (query.container.empty() || objects.pods.empty()) {
+    return;
+  }
+  std::string names;
+  for (const char* list : {"spec/containers", "spec/initContainers"}) {
+    for (const json& container : member(*objects.pods[0], list)) {
+      const std::string name = text_at(container, "name");
+      if (name == query.container) {
+        return;
+      }
+      names += (names.empty() ? "" : ", ") + name;
+    }
+  }
+  throw NotFound(
+      fmt::format("--container={}: the job's Pods have {}", printable(query.container), names));
+}
+
 void check_instance(const JobObjects& objects, const LogQuery& query) {
+  check_container(objects, query);
   if (query.instance.empty()) {
     return;
   }

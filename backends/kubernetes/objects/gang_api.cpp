@@ -1,12 +1,29 @@
 #include "backends/kubernetes/objects/gang_api.h"
 
+#include "submit/job_roles.h"
+
 namespace dtrain::kubernetes {
+namespace {
+
+bool has_tasks(const JobSpec& job) { return find_job_type(job.type)->has_tasks; }
+
+} // namespace
 
 GangApi gang_api(const JobSpec& job) {
   if (job.scheduler == k_volcano) {
-    return job.gang || !job.queue.empty() ? GangApi::volcano : GangApi::none;
+    return job.gang || !job.queue.empty() || has_tasks(job) ? GangApi::volcano : GangApi::none;
   }
   return job.gang && !job.scheduler.empty() ? GangApi::coscheduling : GangApi::none;
+}
+
+int gang_members(const JobSpec& job, int instances) {
+  return job.gang ? instances : job.min_available;
+}
+
+void settle_scheduler(JobSpec& job) {
+  if (has_tasks(job) && job.scheduler.empty()) {
+    job.scheduler = k_volcano;
+  }
 }
 
 bool in_kueue(const JobSpec& job) { return !job.queue.empty() && job.scheduler != k_volcano; }

@@ -7,6 +7,7 @@
 //   --scheduler=OTHER --gang             coscheduling (scheduler-plugins): a PodGroup of
 //                                        scheduling.x-k8s.io/v1alpha1
 //   --gang                               Volcano, where the cluster has it
+//   volcanojob                           Volcano, unless --scheduler=OTHER
 //
 // What an object is made of is known from the job alone; that the cluster has its API is asked
 // before anything is created.
@@ -23,8 +24,12 @@ inline constexpr const char* k_volcano = "volcano";
 
 enum class GangApi { none, volcano, coscheduling };
 
-/// Whose PodGroup the job has.
+/// Whose PodGroup the job has, and of how many of its instances it waits for room.
 GangApi gang_api(const JobSpec& job);
+int gang_members(const JobSpec& job, int instances);
+
+/// A volcanojob's scheduler is Volcano's where none is named.
+void settle_scheduler(JobSpec& job);
 
 /// Kueue's, and not Volcano's.
 bool in_kueue(const JobSpec& job);

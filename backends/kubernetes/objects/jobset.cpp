@@ -56,11 +56,12 @@ json jobset_of(const JobSpec& job, const std::vector<json>& jobs) {
   auto decide = json::array();
   for (const json& each : jobs) {
     const bool leads = is_lead_role(role_of(each));
-    if (leads && annotation(each, k_success_annotation).empty()) {
+    const bool with_others = !annotation(each, k_success_annotation).empty();
+    if (leads && !with_others) {
       decide = json::array({role_of(each)});
       break;
     }
-    if (leads || role_of(each) == k_worker_role) {
+    if (with_others || role_of(each) == k_worker_role) {
       decide.push_back(role_of(each));
     }
   }
@@ -124,15 +125,15 @@ std::string lead_role(const json& set) {
   return {};
 }
 
-std::vector<json> unranked_in_set(const json& set, const std::vector<ObjectPtr>& jobs) {
-  std::vector<json> unranked;
+std::vector<json> others_in_set(const json& set, const std::vector<ObjectPtr>& jobs) {
+  std::vector<json> others;
   for (const json& each : member(set, "spec/replicatedJobs")) {
     const std::string role = text_at(each, "name");
     if (role != k_worker_role && !is_lead_role(role)) {
-      unranked.push_back(job_in_set(set, role, jobs));
+      others.push_back(job_in_set(set, role, jobs));
     }
   }
-  return unranked;
+  return others;
 }
 
 std::string jobsets_path(std::string_view namespace_name) {

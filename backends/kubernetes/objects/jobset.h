@@ -39,8 +39,8 @@ nlohmann::json job_in_set(const nlohmann::json& set, std::string_view role,
 std::string lead_role(const nlohmann::json& set);
 
 /// Its Jobs of roles without ranks, as job_in_set() has them.
-std::vector<nlohmann::json> unranked_in_set(const nlohmann::json& set,
-                                            const std::vector<ObjectPtr>& jobs);
+std::vector<nlohmann::json> others_in_set(const nlohmann::json& set,
+                                          const std::vector<ObjectPtr>& jobs);
 
 std::string jobsets_path(std::string_view namespace_name); ///< All namespaces where empty.
 std::string jobset_path(const JobRef& job);

@@ -2,7 +2,8 @@
 //
 //   Job        NAME-worker      one Pod an instance; owns the others
 //   Job        NAME-launcher    of a type with a launcher: its Pod
-//   Job        NAME-chief, -ps  of roles that ask for other than the workers (render/job_data.h)
+//   Job        NAME-chief, -ps  of roles that ask for other than the workers (render/job_data.h),
+//                               and of a volcanojob's tasks behind the first: NAME-task-1
 //   Service    NAME             headless: rank I answers to NAME-worker-I.NAME
 //   ConfigMap  NAME             start.sh (environment and command) and the host file
 //   Secret     NAME             the token that ranks prove to one another
@@ -27,7 +28,7 @@ inline constexpr const char* k_type_label = "dtrain/type"; ///< "TFJOB"
 inline constexpr const char* k_role_label =
     "dtrain/role"; ///< On all Jobs but the one that owns the rest.
 inline constexpr const char* k_roles_annotation = "dtrain/roles"; ///< "chief=1,worker=3"
-/// "all" on the first instance's Job where its success alone is not the job's.
+/// "all" on the first instance's Job where its success alone is not the job's, and on tasks'.
 inline constexpr const char* k_success_annotation = "dtrain/success";
 inline constexpr const char* k_index_label = "batch.kubernetes.io/job-completion-index";
 inline constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller-uid";

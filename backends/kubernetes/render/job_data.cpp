@@ -47,6 +47,18 @@ auto asks(const Role& role) {
                   role.selectors, role.annotations);
 }
 
+/// Tasks in their order, those that ask for the same together; the first Job owns the others.
+std::vector<RoleGroup> task_groups(const std::vector<Role>& tasks) {
+  std::vector<RoleGroup> groups;
+  for (const Role& task : tasks) {
+    if (groups.empty() || asks(task) != asks(groups.back().roles[0])) {
+      groups.push_back({groups.empty() ? k_worker_role : task.name, {}});
+    }
+    groups.back().roles.push_back(task);
+  }
+  return groups;
+}
+
 /// The places of those on which the job's success hangs, "0-2"; empty: all.
 std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
   if (is_decided_by_chief(job) && roles[0].name == job_roles(job)[0].name) {
@@ -76,21 +88,24 @@ std::vector<RoleGroup> role_groups(const JobSpec& job) {
   if (has_launcher(job)) {
     return {{k_launcher, {roles.front()}}, {k_worker_role, {roles.begin() + 1, roles.end()}}};
   }
+  if (find_job_type(job.type)->has_tasks) {
+    return task_groups(roles);
+  }
   const auto worker = std::find_if(roles.begin(), roles.end(),
                                    [](const Role& role) { return role.name == k_worker; });
   const Role& usual = worker == roles.end() ? roles.front() : *worker;
   RoleGroup lead;
   RoleGroup workers = {k_worker_role, {}};
-  std::vector<RoleGroup> unranked;
+  std::vector<RoleGroup> others;
   for (const Role& role : roles) {
     if (asks(role) == asks(usual)) {
       workers.roles.push_back(role);
     } else if (role.ranked) { // A chief or master: there is one.
       lead = {role.name, {role}};
-    } else if (!unranked.empty() && asks(role) == asks(unranked.back().roles[0])) {
-      unranked.back().roles.push_back(role);
+    } else if (!others.empty() && asks(role) == asks(others.back().roles[0])) {
+      others.back().roles.push_back(role);
     } else {
-      unranked.push_back({role.name, {role}});
+      others.push_back({role.name, {role}});
     }
   }
   std::vector<RoleGroup> groups;
@@ -99,7 +114,7 @@ std::vector<RoleGroup> role_groups(const JobSpec& job) {
       groups.push_back(std::move(*group));
     }
   }
-  groups.insert(groups.end(), unranked.begin(), unranked.end());
+  groups.insert(groups.end(), others.begin(), others.end());
   return groups;
 }
 
@@ -122,7 +137,7 @@ json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secr
   const std::vector<Role>& roles = group.roles;
   const bool launcher = group.name == k_launcher;
   const bool owns_rest = group.name == k_worker_role;
-  const bool leads = is_lead_role(group.name);
+  const bool decides_too = !owns_rest && !launcher && roles[0].ranked; // A chief, or a task.
   const std::string decides = has_launcher(job) || !owns_rest ? "" : deciding(job, roles);
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
@@ -130,7 +145,8 @@ json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secr
                {"group", section(!owns_rest, {{"role", group.name}})},
                {"has_ssh", has_launcher(job)},
                {"script", "/etc/dtrain/" + script_name(group)},
-               {"decides_with_workers", leads && !launcher && !is_decided_by_chief(job)},
+               {"decides_with_workers", decides_too && !is_decided_by_chief(job)},
+               {"own_program", job.runs_images_own_program()},
                {"type", find_job_type(job.type)->trainer},
                {"roles", roles_text(roles)},
                {"instances", instances_of(roles)},

@@ -26,7 +26,8 @@ struct RoleGroup {
 
 /// In the order of their instances. Roles that ask for the same as the workers are of their Job; a
 /// launcher, and a chief or master that asks for other, have one each; so have roles without ranks
-/// that do, one where they ask for the same.
+/// that do, one where they ask for the same. Of a volcanojob's tasks those that follow one another
+/// and ask for the same are of one Job.
 std::vector<RoleGroup> role_groups(const JobSpec& job);
 
 /// What its Pods run, of the ConfigMap's: "start.sh", "worker.sh", "ps.sh".

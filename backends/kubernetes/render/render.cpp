@@ -53,12 +53,11 @@ json secret_data(const JobSpec& job, const json& names,
   return data;
 }
 
-/// Without --gang, Volcano's PodGroup only says the queue.
 json group_data(const JobSpec& job, const json& names, int instances) {
   json data = names;
   data["volcano"] = gang_api(job) == GangApi::volcano;
   data["coscheduling"] = gang_api(job) == GangApi::coscheduling;
-  data["members"] = job.gang ? instances : 1;
+  data["members"] = gang_members(job, instances);
   data["queue"] = section(!job.queue.empty(), {{"queue_name", job.queue}});
   data["priority"] = section(!job.priority.empty(), {{"priority_name", job.priority}});
   return data;

@@ -203,7 +203,10 @@ json config_data(const JobSpec& job, const Templates& templates) {
   if (job.sync_mode == "git") {
     const auto [url, ref] = split_ref(job.sync_source);
     add("code.sh", render_document(templates, "code.sh",
-                                   {{"folder", code_folder(job)}, {"url", url}, {"ref", ref}}));
+                                   {{"folder", code_folder(job)},
+                                    {"url", url},
+                                    {"ref", ref},
+                                    {"name", repository_name(url)}}));
   } else if (job.sync_mode == "local") {
     add("code.sh", render_document(templates, "unpack.sh", {{"folder", code_folder(job)}}));
   }

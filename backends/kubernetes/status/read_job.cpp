@@ -5,10 +5,12 @@
 #include "backends/kubernetes/objects/trainjob.h"
 #include "backends/kubernetes/status/kueue.h"
 #include "submit/errors.h"
+#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace dtrain::kubernetes {
 
@@ -101,6 +103,37 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref) {
     }
   }
   return objects;
+}
+
+std::vector<JobEvent> read_events(ApiClient& api, const JobRef& ref) {
+  const JobObjects objects = read_objects(api, ref);
+  std::set<std::string> uids = {text_at(objects.set, "metadata/uid")};
+  for (const json* job : jobs_of(objects)) {
+    uids.insert(text_at(*job, "metadata/uid"));
+  }
+  for (const ObjectPtr& pod : objects.pods) {
+    uids.insert(text_at(*pod, "metadata/uid"));
+  }
+  uids.erase("");
+  std::vector<JobEvent> events;
+  for (const json& event : api.list(events_path(ref.namespace_name), {}).items) {
+    if (!uids.contains(text_at(event, "involvedObject/uid"))) {
+      continue;
+    }
+    Time time = 0;
+    for (const char* key : {"lastTimestamp", "eventTime", "metadata/creationTimestamp"}) {
+      time = time == 0 ? parse_time(text_at(event, key)) : time;
+    }
+    events.push_back(
+        {.source = fmt::format("{}/{}", lower_case(text_at(event, "involvedObject/kind")),
+                               text_at(event, "involvedObject/name")),
+         .type = text_at(event, "type"),
+         .time = time,
+         .message = fmt::format("[{}] {}", text_at(event, "reason"), text_at(event, "message"))});
+  }
+  std::stable_sort(events.begin(), events.end(),
+                   [](const JobEvent& a, const JobEvent& b) { return a.time < b.time; });
+  return events;
 }
 
 void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status) {

@@ -23,6 +23,9 @@ nlohmann::json read_set(ApiClient& api, const JobRef& ref);
 /// at once, or 3. NotFound where there is no such job.
 JobObjects read_objects(ApiClient& api, const JobRef& ref);
 
+/// Those about its Jobs and their Pods, the oldest first.
+std::vector<JobEvent> read_events(ApiClient& api, const JobRef& ref);
+
 /// The failed rank's last lines, into the status of a failed job.
 void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status);
 

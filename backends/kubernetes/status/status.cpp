@@ -31,14 +31,14 @@ bool is_ending(const json& job) {
 }
 
 /// The Jobs that there are, in the order of their instances.
-JobList jobs_of(const json& job, const json& lead, const JobList& unranked) {
+JobList jobs_of(const json& job, const json& lead, const JobList& others) {
   JobList jobs;
   for (const json* each : {&lead, &job}) {
     if (!each->is_null()) {
       jobs.push_back(each);
     }
   }
-  jobs.insert(jobs.end(), unranked.begin(), unranked.end());
+  jobs.insert(jobs.end(), others.begin(), others.end());
   return jobs;
 }
 
@@ -55,19 +55,33 @@ bool is_launcher(const json& lead) {
   return !lead.is_null() && instance_of(lead, 0).starts_with(k_launcher);
 }
 
-/// The first instance's Job decides where it has one, alone or with the others'.
-bool has_succeeded(const json& job, const json& lead) {
-  const bool alone = !lead.is_null() && annotation(lead, k_success_annotation).empty();
+/// Besides the Job of the first instance: the workers', a task's.
+bool decides_too(const json& job) { return !annotation(job, k_success_annotation).empty(); }
+
+/// The first instance's Job decides where it has one, alone or with the others'; so do a
+/// volcanojob's tasks.
+bool has_succeeded(const json& job, const json& lead, const JobList& others) {
+  const bool alone = !lead.is_null() && !decides_too(lead);
   return (lead.is_null() || has_condition(lead, "Complete")) &&
-         (alone || has_condition(job, "Complete"));
+         (alone || has_condition(job, "Complete")) &&
+         std::all_of(others.begin(), others.end(), [](const json* each) {
+           return !decides_too(*each) || has_condition(*each, "Complete");
+         });
+}
+
+/// "ps" before "evaluator", "task-2" before "task-10": as their instances are numbered.
+bool is_before(const json& one, const json& other) {
+  const std::string first = label(one, k_role_label);
+  const std::string second = label(other, k_role_label);
+  return std::pair(first.size(), first) < std::pair(second.size(), second);
 }
 
 /// The phase as far as the Jobs alone tell it.
-Phase phase_of(const json& job, const json& lead, const JobList& unranked) {
-  if (has_succeeded(job, lead)) {
+Phase phase_of(const json& job, const json& lead, const JobList& others) {
+  if (has_succeeded(job, lead, others)) {
     return Phase::succeeded;
   }
-  const JobList jobs = jobs_of(job, lead, unranked);
+  const JobList jobs = jobs_of(job, lead, others);
   if (any_of(jobs, [](const json& each) { return has_condition(each, "Failed"); })) {
     return Phase::failed;
   }
@@ -240,16 +254,16 @@ JobList pointers(const std::vector<json>& jobs) {
 }
 
 JobList jobs_of(const JobObjects& objects) {
-  return jobs_of(objects.job, objects.lead, pointers(objects.unranked));
+  return jobs_of(objects.job, objects.lead, pointers(objects.others));
 }
 
-JobList left_over(const json& job, const json& lead, const JobList& unranked) {
+JobList left_over(const json& job, const json& lead, const JobList& others) {
   JobList left;
-  const bool is_over = is_final(phase_of(job, lead, unranked));
+  const bool is_over = is_final(phase_of(job, lead, others));
   if (!is_over || is_launcher(lead)) {
     return left;
   }
-  for (const json* each : jobs_of(job, lead, unranked)) {
+  for (const json* each : jobs_of(job, lead, others)) {
     if (!has_ended(*each) && !is_suspended(*each)) {
       left.push_back(each);
     }
@@ -258,14 +272,14 @@ JobList left_over(const json& job, const json& lead, const JobList& unranked) {
 }
 
 JobList left_over(const JobObjects& objects) {
-  return left_over(objects.job, objects.lead, pointers(objects.unranked));
+  return left_over(objects.job, objects.lead, pointers(objects.others));
 }
 
 JobSummary summarize(const JobObjects& objects) {
-  return summarize(objects.job, objects.lead, pointers(objects.unranked));
+  return summarize(objects.job, objects.lead, pointers(objects.others));
 }
 
-JobSummary summarize(const json& job, const json& lead, const JobList& unranked) {
+JobSummary summarize(const json& job, const json& lead, const JobList& others) {
   const json& decides = lead.is_null() ? job : lead;
   JobSummary summary;
   summary.name = label(job, k_job_label);
@@ -277,14 +291,19 @@ JobSummary summarize(const json& job, const json& lead, const JobList& unranked)
       summary.labels.push_back(key + "=" + value.get<std::string>());
     }
   }
-  summary.phase = phase_of(job, lead, unranked);
+  summary.phase = phase_of(job, lead, others);
   if (summary.phase == Phase::queuing && !is_in_queue(job)) {
     summary.phase = Phase::suspended;
   }
   summary.created = parse_time(text_at(job, "metadata/creationTimestamp"));
   summary.started = parse_time(text_at(job, "status/startTime"));
   summary.ended = parse_time(text_at(decides, "status/completionTime"));
-  const JobList jobs = jobs_of(job, lead, unranked);
+  for (const json* each : others) {
+    if (summary.ended != 0 && decides_too(*each)) {
+      summary.ended = std::max(summary.ended, parse_time(text_at(*each, "status/completionTime")));
+    }
+  }
+  const JobList jobs = jobs_of(job, lead, others);
   const auto failed = std::find_if(jobs.begin(), jobs.end(),
                                    [](const json* each) { return has_condition(*each, "Failed"); });
   if (summary.phase == Phase::failed && failed != jobs.end()) {
@@ -313,7 +332,7 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
       objects.set = *set;
       objects.job = job_in_set(*set, k_worker_role, jobs);
       objects.lead = job_in_set(*set, lead_role(*set), jobs);
-      objects.unranked = unranked_in_set(*set, jobs);
+      objects.others = others_in_set(*set, jobs);
     }
   }
   const std::string root = role_job_name(name, k_worker_role);
@@ -329,11 +348,11 @@ JobObjects job_objects(const std::string& name, const std::vector<ObjectPtr>& jo
       if (is_lead_role(role)) {
         objects.lead = *job;
       } else {
-        const auto place = role == k_ps ? objects.unranked.begin() : objects.unranked.end();
-        objects.unranked.insert(place, *job);
+        objects.others.push_back(*job);
       }
     }
   }
+  std::sort(objects.others.begin(), objects.others.end(), is_before);
   const JobList all = jobs_of(objects);
   std::copy_if(
       pods.begin(), pods.end(), std::back_inserter(objects.pods), [&](const ObjectPtr& pod) {
@@ -410,7 +429,7 @@ const json* failed_pod(const JobObjects& objects) {
 }
 
 bool wants_events(const JobObjects& objects) {
-  const Phase phase = phase_of(objects.job, objects.lead, pointers(objects.unranked));
+  const Phase phase = phase_of(objects.job, objects.lead, pointers(objects.others));
   if (is_final(phase) || is_held_back(phase) || any_of(jobs_of(objects), is_ending)) {
     return false;
   }

@@ -23,8 +23,9 @@ struct JobObjects {
   std::vector<ObjectPtr> events; ///< Warnings about the Jobs and their Pods; may be empty.
   nlohmann::json lead = {}; ///< Of the first instance, where it has one of its own: a launcher,
                             ///< chief or master, whose end is the job's. Null: none.
-  std::vector<nlohmann::json> unranked =
-      {}; ///< Of roles without ranks that have one of their own: parameter servers come first.
+  std::vector<nlohmann::json> others =
+      {}; ///< Of roles without ranks that have one of their own, parameter servers first; and of
+          ///< tasks behind the first.
   nlohmann::json set = {}; ///< The JobSet that owns all of them; null: `job` does.
   std::vector<ObjectPtr> workloads =
       {}; ///< Of a job that waits in a queue (kueue.h); may be empty.
@@ -54,12 +55,12 @@ bool is_suspended(const nlohmann::json& job);
 
 /// The columns of `list`, from the Jobs alone; `node` is left empty.
 JobSummary summarize(const nlohmann::json& job, const nlohmann::json& lead = {},
-                     const JobList& unranked = {});
+                     const JobList& others = {});
 JobSummary summarize(const JobObjects& objects);
 
 /// Of a job that is over, the Jobs that nothing in the cluster ends: none has ended those that it
 /// does not own. A launcher ends its workers itself.
-JobList left_over(const nlohmann::json& job, const nlohmann::json& lead, const JobList& unranked);
+JobList left_over(const nlohmann::json& job, const nlohmann::json& lead, const JobList& others);
 JobList left_over(const JobObjects& objects);
 
 /// All but FailureCause::last_stderr, which is in no object.

@@ -44,9 +44,9 @@ void require_version(ApiClient& api, const std::string& flag, const char* group,
                      const std::string& version, const char* what) {
   const std::vector<std::string> versions = versions_of(api, group);
   if (std::find(versions.begin(), versions.end(), version) == versions.end()) {
-    throw UsageError(fmt::format("{}: the cluster has no {} ({}/{}): have it installed, or leave "
-                                 "the flag out",
-                                 flag, what, group, version));
+    throw UsageError(fmt::format(
+        "{}: the cluster has no {} ({}/{}): have it installed, or {}", flag, what, group, version,
+        flag.starts_with('-') ? "leave the flag out" : "submit a job of another type"));
   }
 }
 
@@ -109,7 +109,8 @@ std::vector<std::string> choose_scheduler(ApiClient& api, JobSpec& job) {
 void require_apis(ApiClient& api, const JobSpec& job) {
   switch (gang_api(job)) {
   case GangApi::volcano:
-    require_version(api, "--scheduler=volcano", k_volcano_group, k_volcano_version, "Volcano");
+    require_version(api, job.task_images.empty() ? "--scheduler=volcano" : "volcanojob",
+                    k_volcano_group, k_volcano_version, "Volcano");
     if (!job.queue.empty()) {
       require_volcano_queue(api, job);
     }

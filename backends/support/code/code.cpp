@@ -46,6 +46,17 @@ std::pair<std::string, std::string> split_ref(const std::string& source) {
                 : std::pair(source, std::string("HEAD"));
 }
 
+std::string repository_name(const std::string& url) {
+  std::string path = url;
+  while (path.ends_with('/')) {
+    path.pop_back();
+  }
+  if (path.ends_with(".git")) {
+    path.resize(path.size() - std::string_view(".git").size());
+  }
+  return path.substr(path.find_last_of("/:") + 1);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -133,6 +144,10 @@ std::string bring_git(const JobSpec& job, const std::string& folder) {
                                    printable(error), hint));
     }
   }
+  const fs::path code = fs::path(folder) / "code";
+  std::error_code error; // A repository may have a file of that name.
+  fs::create_directory(code, error);
+  fs::create_symlink("..", code / repository_name(url), error);
   return fmt::format("{} at {}", printable(url), printable(ref));
 }
 

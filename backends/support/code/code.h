@@ -25,4 +25,8 @@ std::string git_token(const JobSpec& job);
 /// said.
 std::pair<std::string, std::string> split_ref(const std::string& source);
 
+/// "models" of ".../models.git": Arena brings the repository to code/models of the working folder,
+/// where it is found here too, by a link.
+std::string repository_name(const std::string& url);
+
 } // namespace dtrain

@@ -84,8 +84,8 @@ std::vector<std::string> read_secret(const std::string& name) {
   const auto path = (config_folder() / "secrets" / name).string();
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
-    throw UsageError(fmt::format("--secret={}: there is none: write KEY=VALUE lines to {}",
-                                 printable(name), printable(path)));
+    throw NotFound(fmt::format("--secret={}: there is none: write KEY=VALUE lines to {}",
+                               printable(name), printable(path)));
   }
   if ((info.st_mode & k_others) != 0) {
     throw UsageError(fmt::format("--secret={0}: others can read {1}: run chmod 600 {1}",

@@ -26,6 +26,25 @@ exec pdsh -S -f 1024 -w "$hosts" "echo \\$(hostname) runs $(grep -c . "$file") h
   ${dir:+mkdir -p $dir; touch $dir/\\$(hostname)}"
 """
 
+# Stands for Ray: a head to whom the others say their names, which it writes down.
+RAY = r"""#!/usr/bin/perl
+use IO::Socket::INET;
+my $line = "@ARGV";
+my ($address) = $line =~ /--address=(\S+)/;
+my $head = $address && IO::Socket::INET->new(PeerAddr => $address, Timeout => 5);
+exit($head ? 0 : 1) if $line =~ /^health-check/;
+if ($head) { print $head `hostname`; close $head; sleep 600; exit }
+my ($port) = $line =~ /--head --port=(\d+)/ or die "no head: $line";
+my $listener = IO::Socket::INET->new(LocalAddr => "0.0.0.0:$port", Listen => 5) or die $!;
+exit if fork;
+while (my $peer = $listener->accept) {
+  my $name = <$peer> or next;
+  open my $joined, ">>", "/tmp/joined";
+  print $joined $name;
+  close $joined;
+}
+"""
+
 # Only listens.
 TENSORBOARD = """#!/usr/bin/perl
 use IO::Socket::INET;
@@ -78,11 +97,11 @@ def cluster():
 @pytest.fixture(scope="session")
 def trainer_image(cluster, build):
     """The image of the Dockerfile on every node, with Fashion-MNIST in /data where the machine
-    has it, and stand-ins for deepspeed and tensorboard."""
+    has it, and stand-ins for deepspeed, ray and tensorboard."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder, "root")
         (root / "usr/local/bin").mkdir(parents=True)
-        for name, text in ("deepspeed", DEEPSPEED), ("tensorboard", TENSORBOARD):
+        for name, text in ("deepspeed", DEEPSPEED), ("ray", RAY), ("tensorboard", TENSORBOARD):
             (root / "usr/local/bin" / name).write_text(text)
             (root / "usr/local/bin" / name).chmod(0o755)
         if FASHION.is_dir():

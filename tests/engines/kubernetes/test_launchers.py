@@ -127,3 +127,15 @@ def test_deletion_and_suspension_take_launcher_and_workers(kube, cluster):
     kube.dtrain("delete", "both")
     until(lambda: not cluster.kubectl("get", "job,pod,service,configmap,secret", "-o", "name",
                                       "-l", "dtrain/job=both"), "all is gone", 60)
+
+
+def test_a_rayjobs_workers_join_the_head_beside_the_first_which_runs_the_command(kube):
+    submit(kube, "rayjob", "ray", "sh", "-c", """
+        until [ "$(sort -u /tmp/joined 2>/dev/null | wc -l)" = 2 ]; do sleep 0.2; done
+        sort -u /tmp/joined; echo "head at $RAY_ADDRESS" """, flags=["--workers=3"])
+    kube.wait_for_end("ray", 0)
+    lines = kube.lines("ray", "-i", "worker-0")
+    assert lines[-3:-1] == ["ray-worker-1", "ray-worker-2"]
+    assert lines[-1].startswith("head at ray-worker-0.ray:")
+    assert [each["status"] for each in kube.get("ray")["instances"]] == [
+        "Succeeded", "Terminated", "Terminated"]

@@ -173,11 +173,13 @@ TEST_CASE("list shows the newest first, and namespaces when asked") {
   session.engine.jobs[0].created -= k_second;
   session.engine.jobs[1].namespace_name = "team-a";
   CHECK(session.run({"list", "-A"}).out ==
-        "NAMESPACE  NAME  STATUS     TRAINER    DURATION  GPU(Requested)  GPU(Allocated)  NODE\n"
-        "team-a     new   RUNNING    DTRAINJOB  10m       2               0               host\n"
-        "default    old   SUCCEEDED  DTRAINJOB  10m       2               N/A             host\n");
-  CHECK(has(session.run({"list", "-o", "wide"}).out, "CREATED              AGE\n"));
-  CHECK(has(session.out, "NODE  BACKEND  PRIORITY"));
+        "NAMESPACE  NAME  STATUS     TRAINER    DURATION  GPU(Requested)  GPU(Allocated)  NODE  "
+        "AGE\n"
+        "team-a     new   RUNNING    DTRAINJOB  10m       2               0               host  "
+        "10m\n"
+        "default    old   SUCCEEDED  DTRAINJOB  10m       2               N/A             host  "
+        "10m\n");
+  CHECK(has(session.run({"list", "-o", "wide"}).out, "NODE  AGE  BACKEND  PRIORITY  CREATED\n"));
   CHECK(has(session.run({"list", "-o", "json"}).out, "\"backend\": \"fake\""));
   CHECK(session.run({"list", "-o", "name"}).out == "job/old\n");
   CHECK(session.run({"get"}).out == session.run({"list"}).out);

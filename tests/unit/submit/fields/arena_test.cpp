@@ -9,7 +9,7 @@ using namespace dtrain;
 
 TEST_CASE("every flag of Arena is taken") {
   const auto submit = submit_command();
-  CHECK(arena_flags().size() == 98);
+  CHECK(arena_flags().size() == 106);
   for (const std::string& flag : arena_flags()) {
     CAPTURE(flag);
     CHECK(submit.table.find(flag) != nullptr);
@@ -49,4 +49,11 @@ TEST_CASE("the page on Arena says of each flag what becomes of it") {
   CHECK(page.find("anyway.\nBackends: a, b.\n") != std::string::npos);
   CHECK(page.find(".It Fl \\-helm\\-binary\nTaken, not needed: ") != std::string::npos);
   CHECK(page.find(".It Fl \\-retry\nThe same as\n.Fl \\-max\\-restarts .") != std::string::npos);
+}
+
+TEST_CASE("rsync is refused with what to write instead") {
+  CHECK_THROWS_WITH_AS(refuse_arena({"tf", "--syncMode", "rsync"}),
+                       doctest::Contains("--sync-mode=local"), UsageError);
+  CHECK_THROWS_AS(refuse_arena({"--sync-mode=rsync"}), UsageError);
+  CHECK_NOTHROW(refuse_arena({"--sync-mode=git", "--", "--sync-mode=rsync"}));
 }
