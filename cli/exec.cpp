@@ -14,6 +14,7 @@ struct ExecOptions {
   std::vector<std::string> instances; ///< One at most.
   std::vector<std::string> command;
   std::vector<std::string> words; ///< Arena's form of it, without --.
+  std::string container;          ///< Said, and always the program's.
   bool tty = false;               ///< Said, and always so.
   TargetOptions target;
 };
@@ -25,6 +26,11 @@ CommandTable exec_options(ExecOptions& options, CommandTable table) {
                     .metavar = "NAME",
                     .help = "The instance (default: the chief)",
                     .complete = Complete::instance},
+                   {.flags = "-c,--container",
+                    .target = &options.container,
+                    .metavar = "NAME",
+                    .help = "As with Arena; it is the program's container in any case",
+                    .hidden = true},
                    {.flags = "-t,--tty",
                     .target = &options.tty,
                     .help = "As with kubectl; a terminal is used where there is one",

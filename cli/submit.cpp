@@ -64,6 +64,11 @@ void check_submit_words(const std::vector<std::string>& words) {
       throw UsageError(fmt::format("{}: {}", other, why));
     }
   }
+  if (words[0].ends_with(".yaml") || words[0].ends_with(".yml")) {
+    throw UsageError(fmt::format("'{0}' is not a job type; a job's file is read by -f: dtrain "
+                                 "submit -f {0}",
+                                 printable(words[0])));
+  }
   std::vector<std::string> types;
   for (const JobType& type : job_types()) {
     types.push_back(type.name);
@@ -269,7 +274,7 @@ void apply_profile(const Settings& settings, const std::string& profile, JobSpec
 /// flags. Returns false where --help was asked for.
 bool parse_submit(const Context& context, SubmitOptions& options, const CommandTable& table,
                   const std::vector<std::string>& args) {
-  refuse_arena(args);
+  refuse_misread(args);
   if (!parse_options(table, args)) {
     return false;
   }
@@ -472,7 +477,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
     }
   };
   tell(options.notices);
-  tell(check_fields(job));
+  tell(check_fields(options.job)); // What was said, without what resolve() makes of it.
   tell(target.backend->settle(job));
   const Templates templates = read_templates(job, context.template_folder());
   const Plan plan = target.backend->render(job, templates);

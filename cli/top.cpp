@@ -44,6 +44,15 @@ CommandTable top_node_table(TopOptions& options) {
                    .target = &options.details,
                    .help = "All of it is shown",
                    .hidden = true},
+                  {.flags = "--metric",
+                   .target = &options.details,
+                   .help = "All that is measured is shown",
+                   .hidden = true},
+                  {.flags = "-r,--refresh",
+                   .target = &options.refresh,
+                   .help = "Go on showing it until Ctrl-C",
+                   .group = "Output",
+                   .aliases = {"-w", "--watch"}},
                   output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);
   return table;
@@ -55,8 +64,8 @@ std::string memory_text(std::int64_t bytes) {
                            : fmt::format("{:.1f}Gi", size / k_gibibyte);
 }
 
-int run_top_node(Context& context, const TopOptions& options) {
-  auto nodes = open_target(context, options.target).backend->nodes();
+void print_nodes(Context& context, Stream& out, const Target& target, const TopOptions& options) {
+  auto nodes = target.backend->nodes();
   for (const std::string& wanted : options.nodes) {
     if (std::none_of(nodes.begin(), nodes.end(),
                      [&](const NodeStatus& node) { return node.name == wanted; })) {
@@ -68,8 +77,8 @@ int run_top_node(Context& context, const TopOptions& options) {
            std::find(options.nodes.begin(), options.nodes.end(), node.name) == options.nodes.end();
   });
   if (const auto format = data_format(options.output)) {
-    context.out.write(nodes_data(nodes, *format));
-    return 0;
+    out.write(nodes_data(nodes, *format));
+    return;
   }
   std::vector<std::string> headers = {"NAME",       "IPADDRESS",      "ROLE",     "STATUS",
                                       "GPU(Total)", "GPU(Requested)", "GPU(Free)"};
@@ -97,13 +106,22 @@ int run_top_node(Context& context, const TopOptions& options) {
     total += node.gpus;
     requested += node.gpus_requested;
   }
-  table.print(context.out);
+  table.print(out);
   if (!nodes.empty() && !nodes.front().unseen.empty()) {
     context.note(fmt::format("{}: {}", context.program, nodes.front().unseen));
   }
-  context.out.write(fmt::format("Requested/Total GPUs of nodes in cluster: {}/{}{}\n", requested,
-                                total,
-                                total == 0 ? "" : fmt::format(" ({}%)", 100 * requested / total)));
+  out.write(fmt::format("Requested/Total GPUs of nodes in cluster: {}/{}{}\n", requested, total,
+                        total == 0 ? "" : fmt::format(" ({}%)", 100 * requested / total)));
+}
+
+int run_top_node(Context& context, const TopOptions& options) {
+  const Target target = open_target(context, options.target);
+  if (options.refresh) {
+    const DetachOnInterrupt detach("dtrain top node: stopped watching");
+    redraw_forever(context.out,
+                   [&](Stream& picture) { print_nodes(context, picture, target, options); });
+  }
+  print_nodes(context, context.out, target, options);
   return 0;
 }
 

@@ -176,8 +176,8 @@ int assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<
     }
     return std::max(sum - free, 0);
   }
-  const auto lack =
-      fmt::format("{} GPUs asked for ({} a worker), {} here", sum, job.gpus, machine.gpus.size());
+  const auto lack = fmt::format("{} GPU{} asked for ({} a worker), {} here", sum,
+                                sum == 1 ? "" : "s", job.gpus, machine.gpus.size());
   if (job.require_gpus) {
     throw EngineError(lack + ": ask for fewer, or leave --require-gpus out to run on the CPU");
   }

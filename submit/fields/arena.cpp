@@ -135,8 +135,12 @@ std::vector<Option> arena_options(ArenaFlags& flags) {
   return options;
 }
 
-void refuse_arena(const std::vector<std::string>& args) {
+void refuse_misread(const std::vector<std::string>& args) {
   for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    if (args[i] == "-np") { // A namespace 'p'.
+      throw UsageError("-np: the number of workers is --workers=N; flags of the command that is "
+                       "run go after --, as in -- mpirun -np 4 COMMAND");
+    }
     for (const std::string flag : {"--sync-mode", "--syncMode"}) {
       if (args[i] == flag + "=rsync" ||
           (args[i] == flag && i + 1 < args.size() && args[i + 1] == "rsync")) {

@@ -31,9 +31,9 @@ std::vector<Option> arena_options(ArenaFlags& flags);
 /// Those that all of Arena's commands have, which change nothing here.
 std::vector<Option> arena_global_options(ArenaFlags& flags);
 
-/// Throws UsageError for what Arena's lines may ask for and no flag's value is here, with what to
-/// write instead.
-void refuse_arena(const std::vector<std::string>& args);
+/// Throws UsageError for what lines of other programs say and would be misread here, with what to
+/// write instead: Arena's --sync-mode=rsync, mpirun's -np.
+void refuse_misread(const std::vector<std::string>& args);
 
 /// Sets in `job` what `flags` ask for, and what Arena reads from the job's variables
 /// (GIT_SYNC_BRANCH). Returns a line for each choice. Throws UsageError for what no job can have.

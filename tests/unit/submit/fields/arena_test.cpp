@@ -51,9 +51,11 @@ TEST_CASE("the page on Arena says of each flag what becomes of it") {
   CHECK(page.find(".It Fl \\-retry\nThe same as\n.Fl \\-max\\-restarts .") != std::string::npos);
 }
 
-TEST_CASE("rsync is refused with what to write instead") {
-  CHECK_THROWS_WITH_AS(refuse_arena({"tf", "--syncMode", "rsync"}),
+TEST_CASE("rsync and -np are refused with what to write instead") {
+  CHECK_THROWS_WITH_AS(refuse_misread({"tf", "--syncMode", "rsync"}),
                        doctest::Contains("--sync-mode=local"), UsageError);
-  CHECK_THROWS_AS(refuse_arena({"--sync-mode=rsync"}), UsageError);
-  CHECK_NOTHROW(refuse_arena({"--sync-mode=git", "--", "--sync-mode=rsync"}));
+  CHECK_THROWS_AS(refuse_misread({"--sync-mode=rsync"}), UsageError);
+  CHECK_THROWS_WITH_AS(refuse_misread({"mpi", "-np", "4"}), doctest::Contains("--workers=N"),
+                       UsageError);
+  CHECK_NOTHROW(refuse_misread({"--sync-mode=git", "--", "--sync-mode=rsync"}));
 }
