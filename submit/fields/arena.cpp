@@ -333,8 +333,16 @@ std::string man_arena(const ManContext& context, const CommandTable& table,
       ".Ic tf , pytorch , mpi , horovod , et , deepspeed , ray\nand\n.Ic volcano .\n"
       "Defaults are Arena's, a tfjob's success policy among them: the chief, or worker 0 where "
       "there "
-      "is none, decides.\nThey differ in two: a job is restarted only if\n"
+      "is none, decides.\nTwo differ: a job is restarted only if\n"
       ".Fl \\-max\\-restarts\nsays so, and an image is pulled as the cluster's own rules say.\n"
+      ".Pp\nA repository that\n.Fl \\-sync\\-mode=git\nbrings is where the command starts, and is "
+      "found there by Arena's path,\n.Pa code/NAME ,\ntoo.\n"
+      ".Pp\nA volcanojob's tasks are Jobs of the cluster whose Pods Volcano places, by a PodGroup "
+      "of "
+      "its "
+      "API; without a command, each runs its image's own program.\nOn this machine the command "
+      "runs "
+      "as every instance of every task.\n"
       ".Sh FLAGS\n.Bl -tag -width Ds\n",
       context.date, context.version);
   for (const std::string& flag : arena_flags()) {

@@ -233,6 +233,38 @@ std::string cause_text(const FailureCause& cause) {
                      cause.message);
 }
 
+/// Whether "0,2-4" names `place`.
+bool names_index(std::string_view indexes, int place) {
+  while (!indexes.empty()) {
+    const std::size_t end = std::min(indexes.find(','), indexes.size());
+    const std::string_view range = indexes.substr(0, end);
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    int first = -1;
+    std::from_chars(range.data(), range.data() + dash, first);
+    int last = first;
+    if (dash < range.size()) {
+      std::from_chars(range.data() + dash + 1, range.data() + range.size(), last);
+    }
+    if (first <= place && place <= last) {
+      return true;
+    }
+    indexes.remove_prefix(std::min(end + 1, indexes.size()));
+  }
+  return false;
+}
+
+/// Of an instance whose Pod is gone, by what its Job, of a job that ended so, keeps of it.
+Phase phase_without_pod(const json& owner, int place, Phase of_job) {
+  const std::string completed = text_at(owner, "status/completedIndexes");
+  const std::string failed = text_at(owner, "status/failedIndexes");
+  if (completed.empty() && failed.empty()) {
+    return of_job;
+  }
+  return names_index(completed, place) ? Phase::succeeded
+         : names_index(failed, place)  ? Phase::failed
+                                       : Phase::terminated;
+}
+
 /// Set by dtrain itself, not by --label.
 bool is_own_label(std::string_view key) {
   return key.starts_with("dtrain/") || key == k_manager_label || key == k_queue_label;
@@ -462,7 +494,7 @@ JobStatus status_of(const JobObjects& objects) {
       status.restarts = std::max(status.restarts, failure_count(*pod));
     } else {
       instance.name = instance_of(*owner, place);
-      instance.phase = is_final(status.phase) ? status.phase
+      instance.phase = is_final(status.phase) ? phase_without_pod(*owner, place, status.phase)
                        : ending               ? Phase::terminated
                                               : Phase::pending;
       instance.gpus = gpus_of(member(*owner, "spec/template/spec"));

@@ -93,3 +93,17 @@ def test_a_queue_of_kueue_must_be_there_and_then_holds_the_job(kube, cluster):
         assert job["spec"]["suspend"] is True
         until(lambda: kube.get("turn")["reason"] == "waiting for its turn in the queue team",
               "the reason is the queue", 10)
+
+
+def test_a_volcanojobs_tasks_are_one_group_of_volcanos(kube, cluster):
+    with installed(cluster, VOLCANO):
+        kube.dtrain("submit", "volcanojob", "--name=tasks", "--task-replicas=2", "--min-available=3",
+                    "--task-images=localhost/busybox:1,localhost/other:1")
+        group = group_of(cluster, "tasks", "scheduling.volcano.sh")
+        assert group["spec"] == {"minMember": 3, "queue": "default"}
+        jobs = json.loads(cluster.kubectl("get", "jobs", "-o", "json", "-l", "dtrain/job=tasks"))
+        containers = [job["spec"]["template"]["spec"]["containers"][0] for job in jobs["items"]]
+        assert {each["image"] for each in containers} == {"localhost/busybox:1", "localhost/other:1"}
+        assert not any("command" in each for each in containers)
+        assert [each["name"] for each in kube.get("tasks")["instances"]] == [
+            "task-0-0", "task-0-1", "task-1-0", "task-1-1"]

@@ -291,3 +291,45 @@ TEST_CASE("a JobSet decides when its job has failed, and how often it began anew
   CHECK(status.phase == Phase::failed);
   CHECK(status.reason == "ReachedMaxRestarts: too often");
 }
+
+TEST_CASE("an instance whose Pod is gone ended as its Job's indexes say") {
+  JobObjects objects{job_object(6), {}, {}};
+  add_condition(objects.job, "Complete", "", "");
+  CHECK(status_of(objects).instances[5].phase == Phase::succeeded);
+  objects.job["status"]["completedIndexes"] = "0,2-3";
+  objects.job["status"]["failedIndexes"] = "5";
+  std::vector<Phase> phases;
+  for (const InstanceStatus& instance : status_of(objects).instances) {
+    phases.push_back(instance.phase);
+  }
+  CHECK(phases == std::vector<Phase>{Phase::succeeded, Phase::terminated, Phase::succeeded,
+                                     Phase::succeeded, Phase::terminated, Phase::failed});
+}
+
+TEST_CASE("a volcanojob's tasks stand in their order, and all of them decide") {
+  const auto task = [](const std::string& role, const std::string& roles) {
+    json job = job_object(1);
+    job["metadata"]["uid"] = role.empty() ? "u" : role;
+    job["metadata"]["name"] = "j-" + (role.empty() ? "worker" : role);
+    job["metadata"]["annotations"][k_roles_annotation] = roles;
+    if (!role.empty()) {
+      job["metadata"]["labels"][k_role_label] = role;
+      job["metadata"]["annotations"][k_success_annotation] = "all";
+      job["metadata"]["ownerReferences"] = json::array({{{"uid", "u"}}});
+    }
+    return std::make_shared<json>(std::move(job));
+  };
+  const std::vector<ObjectPtr> jobs = {task("task-10", "task-10=1"), task("task-2", "task-2=1"),
+                                       task("", "task-0=1")};
+  JobObjects objects = job_objects("j", jobs, {});
+  std::vector<std::string> names;
+  for (const InstanceStatus& instance : status_of(objects).instances) {
+    names.push_back(instance.name);
+  }
+  CHECK(names == std::vector<std::string>{"task-0-0", "task-2-0", "task-10-0"});
+  add_condition(objects.job, "Complete", "", "");
+  add_condition(objects.others[0], "Complete", "", "");
+  CHECK(summarize(objects).phase != Phase::succeeded);
+  add_condition(objects.others[1], "Complete", "", "");
+  CHECK(summarize(objects).phase == Phase::succeeded);
+}
