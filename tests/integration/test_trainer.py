@@ -370,6 +370,28 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_logs_no_step
     assert steps == [5, 10, 15, 20, 25, 30]
 
 
+def test_inspect_tells_whole_checkpoints_from_damaged_ones_and_what_they_hold(home, train):
+    folder = home.folder / "ckpt"
+    assert "no checkpoint in it" in home.trainer("inspect", folder, expect=1).err
+    train("--steps=20", "--checkpoint-every=10", f"--checkpoint-dir={folder}", "--hidden=32")
+    older, newer = checkpoints(folder)
+    out = home.trainer("inspect", folder).out
+    assert out.index(f"{newer}: whole, ") < out.index(f"{older}: whole, ")
+    assert re.search(r"step +20\n +samples +1,280, of 1,920 an epoch\n +seed +0\n", out)
+    assert re.search(r"moments +adam.m, adam.v\n", out)
+    weights = struct.unpack(f"<{32 * 784}f", tensors(newer)["hidden.weight"])
+    line = re.search(r"hidden.weight +32×784 +25,088 +(\S+) +(\S+) +(\S+)\n", out)
+    assert float(line.group(1)) == pytest.approx(sum(weights) / len(weights), rel=1e-3)
+    assert float(line.group(3)) == pytest.approx(max(map(abs, weights)), rel=1e-3)
+    newer.write_bytes(newer.read_bytes()[:-1])
+    out = home.trainer("inspect", folder).out
+    assert f"{newer}: damaged" in out and f"{older}: whole" in out
+    older.with_suffix(".json").unlink()
+    last = home.trainer("inspect", folder, expect=1)
+    assert f"{older}: was not finished" in last.out and "none of its checkpoints is whole" in last.err
+    assert "DIR" in home.trainer("inspect", expect=EXIT_USAGE).err
+
+
 def test_a_full_disk_leaves_the_last_good_checkpoint(home, data, train):
     """A file size limit stands for the disk: writing the next checkpoint fails half-way."""
     folder = home.folder / "ckpt"

@@ -1,9 +1,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -17,26 +20,65 @@ using Transport = CommOptions::Transport;
 
 namespace {
 
-/// Values whose sum depends on the order of addition.
-float value(int rank, std::size_t i) {
-  const auto mixed = static_cast<std::uint32_t>((i + 1) * 2654435761U + rank * 40503U);
-  return (static_cast<float>(mixed >> 8) / 65536.F - 128.F) * (rank % 2 == 0 ? 1.F : 1e-3F);
+constexpr std::size_t k_longest = 3'000'001;
+
+/// Values whose sum depends on the order of addition, worked out once.
+const std::vector<float>& values_of(int rank) {
+  static const auto all = [] {
+    std::array<std::vector<float>, 4> ranks;
+    for (unsigned r = 0; r < ranks.size(); ++r) {
+      std::vector<float>& values = ranks[r];
+      values.resize(k_longest);
+      for (std::size_t i = 0; i < k_longest; ++i) {
+        const auto mixed = static_cast<std::uint32_t>((i + 1) * 2654435761U + r * 40503U);
+        values[i] = (static_cast<float>(mixed >> 8) / 65536.F - 128.F) * (r % 2 == 0 ? 1.F : 1e-3F);
+      }
+    }
+    return ranks;
+  }();
+  return all.at(static_cast<std::size_t>(rank));
 }
 
+/// Each sum that is expected is worked out once, by the first of all ranks that asks.
+class Expected {
+ public:
+  using Make = std::vector<float> (*)(WireType wire, std::size_t count, int ranks);
+  explicit Expected(Make make) : make_(make) {}
+
+  const std::vector<float>& of(WireType wire, std::size_t count, int ranks) {
+    const std::lock_guard lock(mutex_);
+    auto [at, is_new] = sums_.try_emplace({wire, count, ranks});
+    if (is_new) {
+      at->second = make_(wire, count, ranks);
+    }
+    return at->second;
+  }
+
+ private:
+  Make make_;
+  std::mutex mutex_;
+  std::map<std::tuple<WireType, std::size_t, int>, std::vector<float>> sums_;
+};
+
 /// The documented order: chunk c is added up from rank c+1 round to rank c.
-std::vector<float> expected_sum(std::size_t count, int ranks) {
+std::vector<float> sum_in_order(WireType /*fp32*/, std::size_t count, int ranks) {
   const std::size_t share = (count + ranks - 1) / ranks;
   const std::size_t length = (share + 15) / 16 * 16;
   std::vector<float> sums(count);
   for (std::size_t i = 0; i < count; ++i) {
     const int chunk = static_cast<int>(i / length);
-    float sum = value((chunk + 1) % ranks, i);
+    float sum = values_of((chunk + 1) % ranks)[i];
     for (int k = 1; k < ranks; ++k) {
-      sum += value((chunk + 1 + k) % ranks, i);
+      sum += values_of((chunk + 1 + k) % ranks)[i];
     }
     sums[i] = sum;
   }
   return sums;
+}
+
+const std::vector<float>& expected_sum(std::size_t count, int ranks) {
+  static Expected expected(sum_in_order);
+  return expected.of(WireType::fp32, count, ranks);
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
@@ -46,9 +88,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 }
 
 void fill(std::span<float> buffer, int rank) {
-  for (std::size_t i = 0; i < buffer.size(); ++i) {
-    buffer[i] = value(rank, i);
-  }
+  std::copy_n(values_of(rank).begin(), buffer.size(), buffer.begin());
 }
 
 void check_all_reduce(Transport transport) {
@@ -60,7 +100,7 @@ void check_all_reduce(Transport transport) {
                                             4097, 16384, 16385, 101770, 262144, 1048583};
     run_ranks_cleanly(ranks, options_for(transport), [&](Communicator& communicator) {
       for (const std::size_t size : sizes) {
-        const std::vector<float> expected = expected_sum(size, ranks);
+        const std::vector<float>& expected = expected_sum(size, ranks);
         std::vector<float> ordinary(size);
         const std::span<float> registered = communicator.allocate(size);
         fill(ordinary, communicator.rank());
@@ -81,7 +121,7 @@ void check_all_reduce(Transport transport) {
 }
 
 /// The documented rounding: to 16 bits wherever a sum goes to another rank.
-std::vector<float> expected_rounded(WireType wire, std::size_t count, int ranks) {
+std::vector<float> rounded_sum_in_order(WireType wire, std::size_t count, int ranks) {
   const WireKernels& kernels = portable_wire_kernels(wire);
   const std::size_t share = (count + ranks - 1) / ranks;
   const std::size_t length = (share + 15) / 16 * 16;
@@ -90,12 +130,17 @@ std::vector<float> expected_rounded(WireType wire, std::size_t count, int ranks)
     const int chunk = static_cast<int>(i / length);
     std::uint16_t sum = 0;
     for (int k = 0; k < ranks; ++k) {
-      const float own = value((chunk + 1 + k) % ranks, i);
+      const float own = values_of((chunk + 1 + k) % ranks)[i];
       k == 0 ? kernels.narrow(&sum, &own, 1) : kernels.add(&sum, &sum, &own, 1);
     }
     kernels.widen(&sums[i], &sum, 1);
   }
   return sums;
+}
+
+const std::vector<float>& expected_rounded(WireType wire, std::size_t count, int ranks) {
+  static Expected expected(rounded_sum_in_order);
+  return expected.of(wire, count, ranks);
 }
 
 void check_rounded(Transport transport) {
@@ -105,7 +150,7 @@ void check_rounded(Transport transport) {
       CAPTURE(wire_type_name(wire));
       run_ranks_cleanly(ranks, options_for(transport), [&](Communicator& communicator) {
         for (const std::size_t size : {1UL, 17UL, 4097UL, 16385UL, 101770UL, 1048583UL}) {
-          const std::vector<float> expected = expected_rounded(wire, size, ranks);
+          const std::vector<float>& expected = expected_rounded(wire, size, ranks);
           std::vector<float> ordinary(size);
           const std::span<float> registered = communicator.allocate(size);
           fill(ordinary, communicator.rank());
@@ -136,7 +181,7 @@ void check_tickets(Transport transport) {
         communicator.wait(ticket);
       }
       for (std::size_t i = 0; i < all.size(); ++i) {
-        const float sum = value(0, i) + value(1, i) + value(2, i);
+        const float sum = values_of(0)[i] + values_of(1)[i] + values_of(2)[i];
         if (std::abs(all[i] - sum) > 1e-3F) {
           throw Error(fmt::format("bucket {} holds {} for {}", i / 1000, all[i], sum));
         }

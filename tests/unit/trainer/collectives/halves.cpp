@@ -1,5 +1,6 @@
 #include "halves.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -13,9 +14,14 @@ namespace trainer::test {
 namespace {
 
 void fill(std::span<float> buffer, int rank) {
-  for (std::size_t i = 0; i < buffer.size(); ++i) {
-    buffer[i] = std::sin(static_cast<float>(i % 977) + 0.7F * static_cast<float>(rank)) *
+  std::array<float, 977> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::sin(static_cast<float>(i) + 0.7F * static_cast<float>(rank)) *
                 (rank % 2 == 0 ? 1.0F : 1e-3F);
+  }
+  for (std::size_t i = 0; i < buffer.size(); i += values.size()) {
+    const auto part = buffer.subspan(i, std::min(values.size(), buffer.size() - i));
+    std::copy_n(values.begin(), part.size(), part.begin());
   }
 }
 

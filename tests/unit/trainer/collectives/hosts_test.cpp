@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -25,10 +26,18 @@ void check_clean(const std::vector<std::string>& thrown) {
   }
 }
 
-float value(int rank, std::size_t i) {
-  return static_cast<float>((i * 2654435761U + static_cast<unsigned>(rank) * 40503U) % 10007) *
-         0.37F;
+/// What a rank adds; the first of so many.
+std::vector<float> values_on_host(int rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] =
+        static_cast<float>((i * 2654435761U + static_cast<unsigned>(rank) * 40503U) % 10007) *
+        0.37F;
+  }
+  return values;
 }
+
+constexpr std::array<std::size_t, 5> k_sizes = {1, 17, 5000, 101770, 1048583};
 
 } // namespace
 
@@ -51,32 +60,40 @@ TEST_CASE("hosts with one rank each are one ring over TCP") {
 
 void check_sum_over_hosts(WireType wire, double allowed_error) {
   for (const auto& hosts : k_layouts) {
-    const int ranks = static_cast<int>(hosts.size());
-    for (const std::size_t size : {1UL, 17UL, 5000UL, 101770UL, 1048583UL}) {
-      std::vector<std::vector<float>> sums(hosts.size());
-      check_clean(run_on_hosts(hosts, patient(), [&](Communicator& communicator) {
-        std::vector<float> ordinary(size);
+    std::vector<double> exact(k_sizes.back());
+    std::vector<std::vector<float>> given;
+    for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+      given.push_back(values_on_host(static_cast<int>(rank), k_sizes.back()));
+      std::transform(exact.begin(), exact.end(), given.back().begin(), exact.begin(),
+                     [](double sum, float own) { return sum + own; });
+    }
+    std::vector<std::vector<std::vector<float>>> sums(hosts.size()); // Of each rank.
+    check_clean(run_on_hosts(hosts, patient(), [&](Communicator& communicator) {
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      for (const std::size_t size : k_sizes) {
+        std::vector<float> ordinary(given[rank].begin(),
+                                    given[rank].begin() + static_cast<std::ptrdiff_t>(size));
         const std::span<float> registered = communicator.allocate(size);
-        for (std::size_t i = 0; i < size; ++i) {
-          ordinary[i] = registered[i] = value(communicator.rank(), i);
-        }
+        std::copy(ordinary.begin(), ordinary.end(), registered.begin());
         communicator.wait(communicator.start_all_reduce(ordinary, "ordinary", wire));
         communicator.wait(communicator.start_all_reduce(registered, "registered", wire));
         if (std::memcmp(ordinary.data(), registered.data(), registered.size_bytes()) != 0) {
           throw Error("registered and ordinary buffers differ");
         }
-        sums[static_cast<std::size_t>(communicator.rank())] = std::move(ordinary);
-      }));
-      for (std::size_t rank = 1; rank < sums.size(); ++rank) {
-        CHECK(sums[rank] == sums[0]);
+        sums[rank].push_back(std::move(ordinary));
       }
+    }));
+    for (std::size_t rank = 1; rank < sums.size(); ++rank) {
+      CHECK(sums[rank].size() == sums[0].size());
+      for (std::size_t i = 0; i < sums[0].size(); ++i) {
+        CHECK(std::memcmp(sums[rank][i].data(), sums[0][i].data(),
+                          sums[0][i].size() * sizeof(float)) == 0);
+      }
+    }
+    for (const std::vector<float>& sum : sums[0]) {
       double largest_error = 0;
-      for (std::size_t i = 0; i < size; ++i) {
-        double exact = 0;
-        for (int rank = 0; rank < ranks; ++rank) {
-          exact += value(rank, i);
-        }
-        largest_error = std::max(largest_error, std::abs(sums[0][i] - exact));
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        largest_error = std::max(largest_error, std::abs(sum[i] - exact[i]));
       }
       CHECK(largest_error < allowed_error);
     }

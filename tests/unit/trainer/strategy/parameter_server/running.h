@@ -21,13 +21,14 @@ inline constexpr double k_peer_timeout = 4;
 /// A server in a thread of its own.
 class Running {
  public:
-  explicit Running(int index, int port = 0, std::string snapshots = "", double wait = 20)
+  explicit Running(int index, int port = 0, std::string snapshots = "", double wait = 20,
+                   double peer_timeout = k_peer_timeout)
       : server_({.host = "127.0.0.1",
                  .port = port,
                  .index = index,
                  .token = k_token,
                  .snapshot_dir = std::move(snapshots),
-                 .peer_timeout = k_peer_timeout,
+                 .peer_timeout = peer_timeout,
                  .rendezvous_timeout = wait},
                 test_device(), [this](const std::string& text) { note(text); }),
         thread_([this] {

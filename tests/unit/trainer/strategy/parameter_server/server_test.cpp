@@ -287,13 +287,16 @@ TEST_CASE("a worker is told once that its server went back for another, whoever 
 
 TEST_CASE("workers wait long for a server that is lost, and the others do not miss them") {
   const TempFolder folder;
-  Running stays(0, 0, folder / "0");
-  auto killed = std::make_unique<Running>(1, 0, folder / "1");
+  constexpr double k_short_timeout = 1.5;
+  constexpr double k_wait = 20;
+  Running stays(0, 0, folder / "0", k_wait, k_short_timeout);
+  auto killed = std::make_unique<Running>(1, 0, folder / "1", k_wait, k_short_timeout);
   const int port = killed->port();
   std::atomic<bool> has_begun = false;
   auto worker = std::async(std::launch::async, [&] {
     ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
     options.policy.snapshot_every = 1;
+    options.peer_timeout = k_short_timeout;
     return work(options, 400, [&](std::int64_t step) {
       has_begun = step > 5;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -301,8 +304,8 @@ TEST_CASE("workers wait long for a server that is lost, and the others do not mi
   });
   wait_until([&] { return has_begun.load(); });
   killed.reset();
-  std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * k_peer_timeout));
-  killed = std::make_unique<Running>(1, port, folder / "1");
+  std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * k_short_timeout));
+  killed = std::make_unique<Running>(1, port, folder / "1", k_wait, k_short_timeout);
   check_close(worker.get(), expected_after(400, 1));
   CHECK(stays.finish() == "");
   CHECK(!stays.has_said("lost worker"));
@@ -333,25 +336,13 @@ TEST_CASE("rows of a sparse variable travel alone, and change alone") {
 
 TEST_CASE("a worker with another seed is refused with what differs") {
   Running server(0);
-  ParameterClient first(options_for({server.address()}, 0, 2), k_count, [](const std::string&) {});
-  auto waits = std::async(std::launch::async, [&] { return first.connect(); });
-  ClientOptions other = options_for({server.address()}, 1, 2);
+  ParameterClient first(options_for({server.address()}, 1, 2), k_count, [](const std::string&) {});
+  first.connect(); // It is welcome: the job is as it says.
+  ClientOptions other = options_for({server.address()}, 0, 2);
   other.job["seed"] = 8;
-  // Whichever says hello second is refused; here both orders name both seeds.
-  std::string thrown;
-  try {
-    ParameterClient second(other, k_count, [](const std::string&) {});
-    second.connect();
-  } catch (const ClusterError& error) {
-    thrown = error.what();
-  }
-  server.finish().size();
-  try {
-    waits.get();
-  } catch (const Error& error) {
-    thrown += error.what();
-  }
-  CHECK(thrown.find("seed: ") != std::string::npos);
+  ParameterClient second(other, k_count, [](const std::string&) {});
+  const std::string refusal = message_of<ClusterError>([&] { second.connect(); });
+  CHECK(contains(refusal, "it trains another job than worker 1: seed: "));
 }
 
 TEST_CASE("a server whose workers do not come fails, naming those that are missing") {
