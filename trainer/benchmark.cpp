@@ -76,12 +76,12 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
   if (rank == 0) {
     std::sort(rates.begin(), rates.end());
     fmt::print(
-        "mlp dtrain {} hidden={} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
+        "{} dtrain {} hidden={} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
         "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
         "{}\n",
-        trainer_version(), options.hidden, ranks, batch_size, rates.back(), rates[k_windows / 2],
-        rates.back() / static_cast<double>(batch_size) / ranks, per_cpu_second, 100 * input,
-        device->kernels().name);
+        options.model, trainer_version(), options.hidden, ranks, batch_size, rates.back(),
+        rates[k_windows / 2], rates.back() / static_cast<double>(batch_size) / ranks,
+        per_cpu_second, 100 * input, device->kernels().name);
   }
 }
 

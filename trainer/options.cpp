@@ -97,14 +97,15 @@ std::vector<Option> training_options(TrainerOptions& o) {
       {.flags = "--model",
        .target = &o.model,
        .metavar = "NAME",
-       .help = "mlp: the multilayer perceptron [mlp]",
+       .help = "mlp: the multilayer perceptron; cnn: two convolutions of 3 × 3 pixels (32 and 64 "
+               "channels), each with 2 × 2 max-pooling, before it [mlp]",
        .group = group,
        .complete = Complete::choices,
-       .choices = {"mlp"}},
+       .choices = {"mlp", "cnn"}},
       {.flags = "--hidden",
        .target = &o.hidden,
        .metavar = "N[,N...]",
-       .help = "Units of the MLP's hidden layers, from the images on [128]",
+       .help = "Units of the fully connected hidden layers, from the images on [128]",
        .group = group},
       {.flags = "--optimizer",
        .target = &o.optimizer,
@@ -455,12 +456,13 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
   table.name = ""; // The program is the command.
   table.summary = "Train an image classifier on one or many ranks";
   table.description =
-      "Trains the multilayer perceptron 784-128-10 (or --hidden of other widths) with Adam on "
-      "Fashion-MNIST, MNIST or files of "
+      "Trains the multilayer perceptron 784-128-10 (or --hidden of other widths), or with "
+      "--model=cnn a small convolutional network, with Adam on Fashion-MNIST, MNIST or files of "
       "their format. Started as several ranks (by dtrain submit, torchrun, mpirun or srun) it "
       "trains them as one, averaging gradients with a ring all-reduce.\n\n"
       "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
-      "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.";
+      "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.\n\n"
+      "dtrain-trainer inspect DIR shows the checkpoints that a run has saved.";
   table.examples = {"# Train alone, on Fashion-MNIST",
                     "dtrain-trainer",
                     "# Three ranks on this machine",

@@ -11,7 +11,10 @@ std::unique_ptr<Model> make_model(const ModelOptions& options, Device& device) {
   if (options.name == "mlp") {
     return make_mlp(options, device);
   }
-  throw UsageError(fmt::format("--model={}: no such model; use mlp", options.name));
+  if (options.name == "cnn") {
+    return make_cnn(options, device);
+  }
+  throw UsageError(fmt::format("--model={}: no such model; use mlp or cnn", options.name));
 }
 
 } // namespace trainer

@@ -71,7 +71,7 @@ struct ModelOptions {
   std::size_t height = 28; ///< Of an image.
   std::size_t width = 28;
   std::size_t classes = 10;
-  std::vector<std::size_t> hidden = {128}; ///< Of the MLP: its hidden layers' widths.
+  std::vector<std::size_t> hidden = {128}; ///< Widths of the fully connected hidden layers.
 };
 
 /// Throws UsageError for a name that is no model.

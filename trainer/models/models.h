@@ -7,6 +7,7 @@
 
 namespace trainer {
 
+std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device);
 std::unique_ptr<Model> make_mlp(const ModelOptions& options, Device& device);
 
 } // namespace trainer

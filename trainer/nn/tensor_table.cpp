@@ -20,7 +20,7 @@ std::size_t place_of(const Tensor& tensor, std::size_t index) {
   if (tensor.layout == Layout::row_major) {
     return index;
   }
-  const std::size_t inputs = tensor.shape[1];
+  const std::size_t inputs = tensor.size / padded(tensor.shape[0]);
   const std::size_t output = index / inputs;
   return (output / k_panel * inputs + index % inputs) * k_panel + output % k_panel;
 }
@@ -33,8 +33,9 @@ std::size_t Tensor::count() const {
 
 std::size_t TensorTable::add(std::string name, std::vector<std::size_t> shape, Layout layout) {
   Tensor tensor{std::move(name), std::move(shape), layout, arena_size_, 0};
-  tensor.size =
-      layout == Layout::panels ? padded(tensor.shape[0]) * tensor.shape[1] : padded(tensor.count());
+  tensor.size = layout == Layout::panels
+                    ? tensor.count() / tensor.shape[0] * padded(tensor.shape[0])
+                    : padded(tensor.count());
   arena_size_ += tensor.size;
   tensors_.push_back(std::move(tensor));
   return tensors_.size() - 1;

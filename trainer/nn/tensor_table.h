@@ -21,7 +21,7 @@ namespace trainer {
 
 enum class Layout : std::uint8_t {
   row_major,
-  panels, ///< Of a matrix [outputs, inputs]: (outputs / 16, inputs, 16), outputs filled up.
+  panels, ///< Of [outputs, inputs…]: (outputs / 16, inputs, 16), outputs filled up.
 };
 
 struct Tensor {

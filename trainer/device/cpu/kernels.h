@@ -41,6 +41,31 @@ struct Gemm {
   bool accumulate = false; ///< C += A·B
 };
 
+/// Images of a convolution, pixel by pixel, with zeros between rows and images, one column and one
+/// row, that serve what is left of them and what is right: pixel (b, y, x) is number
+/// (b·(height + 1) + y)·(width + 1) + x.
+struct PixelGrid {
+  std::size_t height = 0;
+  std::size_t width = 0;
+
+  std::size_t pitch() const { return width + 1; }
+  std::size_t image() const { return (height + 1) * pitch(); }
+  /// Zeros before the first pixel, and behind the last row and column.
+  std::size_t margin() const { return pitch() + 1; }
+};
+
+/// 2 × 2 pixels become the largest of them: of `rows` images, in whole panels of channels.
+struct Pooling {
+  std::size_t rows = 0;
+  std::size_t channels = 0;
+  PixelGrid grid = {};
+  // Where value (b, y, x, channel) of the half as large images is, 16 channels on end.
+  std::size_t to_row = 0;
+  std::size_t to_y = 0;
+  std::size_t to_x = 0;
+  std::size_t to_panel = 0;
+};
+
 /// Beside what every device has, what the CPU's own models are made of.
 struct CpuKernels : Kernels {
   void (*gemm)(const Gemm& gemm);
@@ -58,6 +83,16 @@ struct CpuKernels : Kernels {
   /// `bias` (classes) is added to the logits first; dbias (classes) += the gradient's column sums.
   Score (*softmax_cross_entropy)(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
                                  const float* bias, float scale, float* logits, float* dbias);
+
+  /// to = relu(max(y) + bias), y (grid, channels). `chosen` (B, H/2, W/2, channels) becomes which
+  /// of the four it was, 4 where relu made it 0.
+  void (*max_pool_relu)(const Pooling& pooling, const float* y, const float* bias, float* to,
+                        std::uint8_t* chosen);
+
+  /// The other way: dy in panels (channels / 16, grid, 16), `plane` floats apart, of which what no
+  /// pool has is left alone; dbias += the gradient's sums.
+  void (*max_pool_relu_backward)(const Pooling& pooling, const std::uint8_t* chosen,
+                                 const float* change, float* dy, std::size_t plane, float* dbias);
 };
 
 /// Plain loops: for any machine, and the oracle of the others in tests.

@@ -181,7 +181,9 @@ const CpuKernels* avx2_kernels() {
       gemm,
       bias_relu,
       relu_backward,
-      softmax_cross_entropy};
+      softmax_cross_entropy,
+      flat::max_pool_relu,
+      flat::max_pool_relu_backward};
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernels : nullptr;
 }
 

@@ -139,7 +139,9 @@ const CpuKernels& portable_kernels() {
       gemm,
       bias_relu,
       relu_backward,
-      softmax_cross_entropy};
+      softmax_cross_entropy,
+      flat::max_pool_relu,
+      flat::max_pool_relu_backward};
   return kernels;
 }
 

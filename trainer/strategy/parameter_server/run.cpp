@@ -238,11 +238,12 @@ void benchmark(const PsTask& task, const TrainerOptions& options) {
   if (task.index == 0 && rates.size() > 1) {
     rates.erase(rates.begin()); // Warm-up.
     std::sort(rates.begin(), rates.end());
-    say(fmt::format("mlp dtrain {} ps={} workers={} batch/replica={} best {:.0f} samples/s median "
+    say(fmt::format("{} dtrain {} ps={} workers={} batch/replica={} best {:.0f} samples/s median "
                     "{:.0f} | waiting {:.3f} s | {} | {}",
-                    trainer_version(), task.servers.size(), task.workers.size(), options.batch_size,
-                    rates.back(), rates[rates.size() / 2], worker.client().seconds_waiting(),
-                    worker.client().describe(), device->describe()));
+                    options.model, trainer_version(), task.servers.size(), task.workers.size(),
+                    options.batch_size, rates.back(), rates[rates.size() / 2],
+                    worker.client().seconds_waiting(), worker.client().describe(),
+                    device->describe()));
   }
 }
 

@@ -1,0 +1,92 @@
+// A model to look at, and its gradients against finite differences.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <vector>
+
+#include "trainer/device/cpu/cpu_device.h"
+#include "trainer/models/model.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/random.h"
+
+namespace trainer::test {
+
+/// A model and its arenas, and five images with labels below 7.
+struct Fixture {
+  Fixture(const CpuKernels& kernels, const ModelOptions& options)
+      : device(kernels), model(make_model(options, device)),
+        parameters(model->tensors().arena_size()), gradients(parameters.size()),
+        images(labels.size() * options.height * options.width) {
+    model->bind(parameters.span(), gradients.span());
+    model->initialize(3);
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      images.data()[i] = uniform(random_at(5, RandomStream::synthetic_data, 0, i)[0]);
+    }
+  }
+  Batch batch() const { return {labels.size(), images.span(), labels}; }
+  void train(int steps) {
+    Optimizer adam({.learning_rate = 1e-2}, parameters.span(), gradients.span(), device);
+    for (int i = 0; i < steps; ++i) {
+      model->forward_backward(batch(), 0.2F, false, {});
+      adam.begin_step();
+      adam.update(0, parameters.size());
+    }
+  }
+
+  std::vector<std::uint8_t> labels = {0, 3, 6, 2, 3};
+  CpuDevice device;
+  std::unique_ptr<Model> model;
+  Buffer parameters;
+  Buffer gradients;
+  Buffer images;
+};
+
+/// Each gradient against finite differences. A ReLU that changes its side within a difference bends
+/// the loss there, and a smaller one tells; rounding spoils the smallest. So one of three has to
+/// agree, which no wrong gradient does.
+/// `stride`: of each tensor's values, one in so many.
+inline void check_gradients(const CpuKernels& kernels, const ModelOptions& options,
+                            std::size_t stride = 1) {
+  Fixture f(kernels, options);
+  CAPTURE(f.model->describe());
+  f.model->forward_backward(f.batch(), 1, false, {});
+  const TensorTable& tensors = f.model->tensors();
+  int checked = 0;
+  int bent = 0;
+  for (std::size_t t = 0; t < tensors.tensors().size(); ++t) {
+    for (std::size_t i = 0; i < tensors[t].count(); i += stride) {
+      const TensorRange one{t, i, i + 1, 0};
+      float old = 0;
+      float analytic = 0;
+      tensors.read(f.parameters.span(), one, {&old, 1});
+      tensors.read(f.gradients.span(), one, {&analytic, 1});
+      const auto loss_at = [&](float value) {
+        tensors.write({&value, 1}, one, f.parameters.span());
+        return f.model->evaluate(f.batch()).loss;
+      };
+      std::vector<double> numeric;
+      const auto agrees = [&](float step) {
+        numeric.push_back((loss_at(old + step) - loss_at(old - step)) / (2.0 * step));
+        loss_at(old);
+        return analytic == doctest::Approx(numeric.back()).epsilon(0.02).scale(1);
+      };
+      if (!agrees(2e-3F)) {
+        CAPTURE(tensors[t].name);
+        CAPTURE(i);
+        CAPTURE(analytic);
+        const bool is_right = agrees(5e-4F) || agrees(1e-4F);
+        INFO(fmt::format("numeric {}", fmt::join(numeric, ", ")));
+        CHECK(is_right);
+        ++bent;
+      }
+      checked += analytic != 0 ? 1 : 0;
+    }
+  }
+  CHECK(bent * 20 < checked);
+  CHECK(checked > 200);
+}
+
+} // namespace trainer::test

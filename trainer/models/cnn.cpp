@@ -1,0 +1,171 @@
+// The small convolutional network of the field for images of one channel: convolution of 3 × 3
+// pixels, 32 channels, max-pooling, the same with 64 channels, then the fully connected layers of
+// the MLP. Pixels are seen channels last: the first of those layers reads (H/4, W/4, 64).
+//
+// A batch is worked through in slices of 16 images, forward and backward, adding up gradients, as
+// the MLP's; the arenas hold the last layer first.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trainer/errors.h"
+#include "trainer/models/models.h"
+#include "trainer/nn/convolution.h"
+#include "trainer/nn/perceptron.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_cnn_slice = 16; ///< Images.
+constexpr std::size_t k_channels1 = 32;
+constexpr std::size_t k_channels2 = 64;
+constexpr std::size_t k_least_side = 4; ///< Of an image: two poolings leave one pixel.
+
+class Cnn final : public Model {
+ public:
+  Cnn(const ModelOptions& options, const CpuKernels& kernels)
+      : grid1_{options.height, options.width}, grid2_{options.height / 2, options.width / 2},
+        flat_(grid2_.height / 2 * (grid2_.width / 2) * k_channels2),
+        dense_(flat_, options.hidden, options.classes, k_cnn_slice, kernels, tensors_, units_),
+        conv2_("conv2", k_channels1, k_channels2, grid2_, k_cnn_slice, tensors_, kernels),
+        conv1_("conv1", 1, k_channels1, grid1_, k_cnn_slice, tensors_, kernels),
+        features_(k_cnn_slice * flat_) {
+    units_.push_back({"conv2", conv2_.first(), conv2_.last()});
+    units_.push_back({"conv1", conv1_.first(), conv1_.last()});
+  }
+
+  const TensorTable& tensors() const override { return tensors_; }
+  const std::vector<Unit>& units() const override { return units_; }
+  std::string describe() const override {
+    return fmt::format("cnn {}x{}-{}-{}-{}", grid1_.height, grid1_.width, k_channels1, k_channels2,
+                       dense_.describe());
+  }
+
+  void bind(std::span<float> parameters, std::span<float> gradients) override {
+    dense_.bind(parameters, gradients);
+    conv2_.bind(parameters, gradients);
+    conv1_.bind(parameters, gradients);
+  }
+
+  void initialize(std::uint64_t seed) override {
+    conv1_.initialize(seed, 0);
+    conv2_.initialize(seed, 1);
+    dense_.initialize(seed, 2);
+  }
+
+  Score evaluate(const Batch& batch) override {
+    Score total;
+    for (std::size_t row = 0; row < batch.rows; row += k_cnn_slice) {
+      const Batch slice = batch.slice(row, k_cnn_slice);
+      forward(slice);
+      total += dense_.score(slice.labels);
+    }
+    return total;
+  }
+
+  Score forward_backward(const Batch& batch, float scale, bool accumulate,
+                         const Hooks& hooks) override {
+    for (std::size_t unit = units_.size(); hooks.need && unit-- > 0;) {
+      hooks.need(unit);
+    }
+    if (!accumulate) {
+      dense_.clear_bias_gradients();
+      conv2_.clear_bias_gradient();
+      conv1_.clear_bias_gradient();
+    }
+    const Hooks none;
+    Score total;
+    for (std::size_t row = 0; row < batch.rows; row += k_cnn_slice) {
+      const Batch slice = batch.slice(row, k_cnn_slice);
+      forward(slice);
+      total += dense_.score_for_backward(slice.labels, scale);
+      backward(slice.rows, accumulate || row > 0, row > 0,
+               row + slice.rows == batch.rows ? hooks : none);
+    }
+    return total;
+  }
+
+ private:
+  void forward(const Batch& slice) {
+    const float* from = slice.images.data(); // (B, H, W)
+    for (std::size_t row = 0; row < slice.rows; ++row) {
+      float* image = conv1_.input() + row * grid1_.image();
+      for (std::size_t y = 0; y < grid1_.height; ++y, from += grid1_.width) {
+        std::copy_n(from, grid1_.width, image + y * grid1_.pitch());
+      }
+    }
+    conv1_.forward(into_second(slice.rows), conv2_.input());
+    conv2_.forward(into_dense(slice.rows), features_.data()); // (B, H/4, W/4, 64)
+    dense_.forward(slice.rows, features_.data());
+  }
+
+  void backward(std::size_t rows, bool accumulate, bool is_same, const Hooks& hooks) {
+    const float* change = dense_.backward(rows, features_.data(), accumulate, is_same, true, hooks);
+    conv2_.backward(into_panels(rows), change, accumulate);
+    tell(hooks, conv2_.last(), dense_.layers());
+    conv1_.backward(into_second(rows), conv2_.backward_input(rows, is_same), accumulate);
+    tell(hooks, conv1_.last(), dense_.layers() + 1);
+  }
+
+  static void tell(const Hooks& hooks, std::size_t final, std::size_t unit) {
+    if (hooks.final) {
+      hooks.final(final);
+    }
+    if (hooks.done) {
+      hooks.done(unit);
+    }
+  }
+
+  /// The images of the second convolution.
+  Pooling into_second(std::size_t rows) const {
+    return {.rows = rows,
+            .to_row = grid2_.image() * k_channels1,
+            .to_y = grid2_.pitch() * k_channels1,
+            .to_x = k_channels1,
+            .to_panel = k_panel};
+  }
+
+  /// What the fully connected layers read: (B, H/4, W/4, 64).
+  Pooling into_dense(std::size_t rows) const {
+    return {.rows = rows,
+            .to_row = flat_,
+            .to_y = grid2_.width / 2 * k_channels2,
+            .to_x = k_channels2,
+            .to_panel = k_panel};
+  }
+
+  /// Their gradient of it: the same in panels (H/4·W/4·64 / 16, B, 16).
+  Pooling into_panels(std::size_t rows) const {
+    return {.rows = rows,
+            .to_row = k_panel,
+            .to_y = grid2_.width / 2 * k_channels2 * rows,
+            .to_x = k_channels2 * rows,
+            .to_panel = k_panel * rows};
+  }
+
+  PixelGrid grid1_;
+  PixelGrid grid2_;
+  std::size_t flat_; ///< Inputs of the fully connected layers.
+  TensorTable tensors_;
+  std::vector<Unit> units_;
+  Perceptron dense_;
+  Convolution conv2_;
+  Convolution conv1_;
+  Buffer features_;
+};
+
+} // namespace
+
+std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device) {
+  const CpuKernels* kernels = device.cpu_kernels();
+  if (kernels == nullptr) {
+    throw UsageError("--model=cnn: computes on CPUs; use --device=cpu");
+  }
+  if (options.height < k_least_side || options.width < k_least_side) {
+    throw UsageError(fmt::format("--model=cnn: images of {} × {} pixels; needs {} × {} at least",
+                                 options.height, options.width, k_least_side, k_least_side));
+  }
+  return std::make_unique<Cnn>(options, *kernels);
+}
+
+} // namespace trainer

@@ -1,0 +1,54 @@
+// Fully connected layers with ReLU between them and softmax cross-entropy behind them: the whole of
+// the MLP, and what ends other models.
+//
+// Letters: B rows, at most as many as it is made for; I inputs of a layer, O its outputs in whole
+// panels. Cost of a step: 6·B·I·O FLOP a layer, less the 2·B·I·O that the inputs' gradient takes
+// where nobody wants it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/models/model.h"
+#include "trainer/nn/dense.h"
+
+namespace trainer {
+
+class Perceptron {
+ public:
+  /// Adds its tensors and units, the last layer's first: backward finishes them in this order.
+  /// Throws UsageError where there are too many classes, or a layer is empty.
+  Perceptron(std::size_t inputs, const std::vector<std::size_t>& hidden, std::size_t classes,
+             std::size_t most_rows, const CpuKernels& kernels, TensorTable& tensors,
+             std::vector<Unit>& units);
+
+  std::string describe() const; ///< "784-128-10"
+  std::size_t layers() const { return layers_.size(); }
+
+  void bind(std::span<float> parameters, std::span<float> gradients);
+  /// `first`: the model's layers before its own.
+  void initialize(std::uint64_t seed, std::uint32_t first);
+  void clear_bias_gradients();
+
+  /// Logits of x (B, I).
+  void forward(std::size_t rows, const float* x);
+
+  /// Of what forward() has made, with the gradient of `scale` times the loss for backward().
+  Score score_for_backward(std::span<const std::uint8_t> labels, float scale);
+  Score score(std::span<const std::uint8_t> labels);
+
+  /// Gradients of the parameters, added to what the arena holds with `accumulate`, and told to
+  /// `hooks` as they are final, and that of x in panels (I / 16, B, 16), I filled up, where
+  /// `wants_input`; else null. `is_same`: the parameters are those of the call before.
+  const float* backward(std::size_t rows, const float* x, bool accumulate, bool is_same,
+                        bool wants_input, const Hooks& hooks);
+
+ private:
+  const CpuKernels& kernels_;
+  std::vector<Dense> layers_;       ///< From the input on.
+  std::vector<Buffer> activations_; ///< Of each layer; the last one's: logits, then their gradient.
+  std::vector<Buffer> changes_;     ///< Gradients of each layer's inputs, in panels.
+  Buffer unused_{0};                ///< Bias gradient of score().
+};
+
+} // namespace trainer
