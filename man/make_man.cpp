@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "submit/fields/arena.h"
 #include "submit/options/man_page.h"
+#include "trainer/checkpoint/inspect.h"
 #include "trainer/options.h"
 
 #include <cstdio>
@@ -66,7 +67,11 @@ void write_cli_pages(const Pages& pages) {
 void write_trainer_page(const Pages& pages) {
   trainer::TrainerOptions options;
   const auto table = trainer::trainer_command(options);
-  pages.write("dtrain-trainer", dtrain::man_page(pages.context_of("dtrain-trainer"), table));
+  const auto context = pages.context_of("dtrain-trainer");
+  pages.write("dtrain-trainer", dtrain::man_page(context, table));
+  std::string folder;
+  const auto inspect = trainer::inspect_command(folder);
+  pages.write(dtrain::man_page_name(context.program, inspect), dtrain::man_page(context, inspect));
 }
 
 } // namespace

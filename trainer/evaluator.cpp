@@ -22,9 +22,11 @@ namespace {
 constexpr auto k_look_every = std::chrono::milliseconds(200);
 
 bool is_last(const Progress& progress, const TrainerOptions& options, std::uint64_t samples) {
-  return options.steps > 0
-             ? progress.step >= options.steps
-             : progress.position >= samples * static_cast<std::uint64_t>(options.epochs);
+  if (options.steps > 0) {
+    return progress.step >= options.steps;
+  }
+  const std::uint64_t end = samples * static_cast<std::uint64_t>(options.epochs);
+  return progress.position + (options.drop_remainder ? progress.global_batch - 1 : 0) >= end;
 }
 
 } // namespace
@@ -55,7 +57,7 @@ void run_evaluator(const TrainerOptions& options) {
       options.logdir.empty() ? nullptr
                              : std::make_unique<TensorBoard>(
                                    (std::filesystem::path(options.logdir) / "evaluator").string());
-  const Progress expected{0, 0, static_cast<std::uint64_t>(options.seed), data.train.count};
+  const Progress expected{0, 0, static_cast<std::uint64_t>(options.seed), data.train.count, 0};
   console.say(fmt::format("evaluator: reads checkpoints from {}; {}", options.checkpoint_dir,
                           device->describe()));
   std::string done;

@@ -6,6 +6,7 @@
 
 #include "submit/errors.h"
 #include "trainer/benchmark.h"
+#include "trainer/checkpoint/inspect.h"
 #include "trainer/cluster/cluster.h"
 #include "trainer/device/cpu/denormals.h"
 #include "trainer/errors.h"
@@ -22,7 +23,21 @@ constexpr int k_exit_error = 1;
 constexpr int k_exit_usage = 2;
 constexpr int k_help_width = 100;
 
+void inspect(const std::vector<std::string>& args) {
+  std::string folder;
+  const dtrain::CommandTable table = trainer::inspect_command(folder);
+  if (dtrain::parse_options(table, args)) {
+    trainer::inspect_checkpoints(folder);
+  } else {
+    fmt::print("{}", dtrain::help_text("dtrain-trainer", table, k_help_width));
+  }
+}
+
 void run(const std::vector<std::string>& args) {
+  if (!args.empty() && args.front() == "inspect") {
+    inspect({args.begin() + 1, args.end()});
+    return;
+  }
   trainer::TrainerOptions options = trainer::parse_trainer_options(args);
   if (!options.token_file.empty()) {
     setenv("DTRAIN_JOB_TOKEN", trainer::read_token_file(options.token_file).c_str(), 1);

@@ -146,6 +146,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   const auto batch_size = static_cast<std::size_t>(settings_.batch_size);
   const bool is_elastic = settings_.end != 0;
   const std::int64_t steps = last_step(communicator.world_size());
+  progress_.global_batch = batch_size * static_cast<std::size_t>(communicator.world_size());
   BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
   MultiWorker strategy(communicator, *replica_, step_options(options_), &split,
                        settings_.timeline != 0 ? &timeline_ : nullptr);

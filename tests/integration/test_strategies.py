@@ -292,9 +292,11 @@ def test_ranks_started_by_hand_share_a_token_file(home, data):
         assert rank.wait(timeout=60 * home.build.slowness) == EXIT_OK
 
 
-def test_an_evaluator_scores_checkpoints_beside_the_workers(home, data):
+@pytest.mark.parametrize("length, end", [(["--steps=60"], 60),
+                                         (["--epochs=1", "--drop-remainder", "--batch-size=100"], 19)])
+def test_an_evaluator_scores_checkpoints_beside_the_workers(home, data, length, end):
     folder = home.folder / "checkpoints"
-    flags = [f"--data={data}", "--steps=60", f"--checkpoint-dir={folder}", "--checkpoint-every=20"]
+    flags = [f"--data={data}", *length, f"--checkpoint-dir={folder}", "--checkpoint-every=20"]
     cluster = {"worker": ["127.0.0.1:1"]}
     evaluator = home.start(
         [home.trainer_path, *flags, f"--logdir={home.folder / 'logs'}"],
@@ -304,7 +306,7 @@ def test_an_evaluator_scores_checkpoints_beside_the_workers(home, data):
     out, err = evaluator.communicate(timeout=60 * home.build.slowness)
     assert evaluator.returncode == EXIT_OK, err
     last = out.decode().splitlines()[-1]
-    assert last.startswith("step 60  ") and held_out(last) == held_out(trained)
+    assert last.startswith(f"step {end}  ") and held_out(last) == held_out(trained)
     assert list((home.folder / "logs" / "evaluator").glob("events.out.tfevents.*"))
     refused = alone_with(home, data, cluster, {"type": "evaluator", "index": 0})
     assert "--checkpoint-dir" in refused

@@ -221,6 +221,18 @@ def test_layers_of_any_number_and_width_learn_and_resume(home, train):
     assert len(weights["hidden2.weight"]) == 4 * 40 * 100
 
 
+def test_the_convolutional_network_learns_alike_on_one_rank_and_on_two_and_resumes(home, data, train):
+    flags = ["--model=cnn", "--epochs=2", "--log-every=2"]
+    alone, two, folder = home.folder / "alone.csv", home.folder / "two.csv", home.folder / "run"
+    train(*flags, "--batch-size=64", "--steps=8", f"--csv={alone}", f"--checkpoint-dir={folder}")
+    home.dtrain("submit", "--name=two", "--workers=2", "--wait", "--", f"--data={data}", *flags,
+                "--batch-size=32", "--steps=8", f"--csv={two}")
+    assert losses_in(two) == pytest.approx(losses_in(alone), abs=1e-4)
+    weights = tensors(checkpoints(folder)[-1])
+    assert len(weights["conv1.weight"]) == 4 * 32 * 9 and len(weights["conv2.weight"]) == 4 * 64 * 9 * 32
+    assert held_out_accuracy(train(*flags, f"--checkpoint-dir={folder}", "--resume")) > 90
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb"])
 def test_every_optimizer_learns_with_clipped_and_accumulated_gradients(train, optimizer):
     rate = {"sgd": 0.05, "adamw": 0.003, "lamb": 0.02}[optimizer]
@@ -377,7 +389,7 @@ def test_inspect_tells_whole_checkpoints_from_damaged_ones_and_what_they_hold(ho
     older, newer = checkpoints(folder)
     out = home.trainer("inspect", folder).out
     assert out.index(f"{newer}: whole, ") < out.index(f"{older}: whole, ")
-    assert re.search(r"step +20\n +samples +1,280, of 1,920 an epoch\n +seed +0\n", out)
+    assert re.search(r"step +20\n +samples +1,280, of 1,920 an epoch and 64 a step\n +seed +0\n", out)
     assert re.search(r"moments +adam.m, adam.v\n", out)
     weights = struct.unpack(f"<{32 * 784}f", tensors(newer)["hidden.weight"])
     line = re.search(r"hidden.weight +32×784 +25,088 +(\S+) +(\S+) +(\S+)\n", out)

@@ -84,16 +84,6 @@ nlohmann::json manifest_of(const std::string& path) {
           {"xxh64", fmt::format("{:016x}", xxh64(bytes, 0))}};
 }
 
-/// Empty where the file is as it was saved.
-std::string what_is_wrong(const std::string& path) {
-  std::ifstream file(manifest_path(path));
-  const auto manifest = nlohmann::json::parse(file, nullptr, false);
-  if (!manifest.is_object()) {
-    return "was not finished: its manifest is missing or damaged";
-  }
-  return manifest == manifest_of(path) ? "" : "damaged: it does not fit its manifest";
-}
-
 template <typename Number>
 Number metadata(const SafeTensors& content, const char* key, const std::string& path) {
   const auto it = content.metadata.find(key);
@@ -117,6 +107,23 @@ void check_same_run(const std::string& path, const Progress& saved, const Progre
 }
 
 } // namespace
+
+std::vector<std::string> list_checkpoints(const std::string& folder) {
+  std::vector<std::string> paths;
+  for (Found& found : checkpoints(folder)) {
+    paths.push_back(std::move(found.path));
+  }
+  return paths;
+}
+
+std::string what_is_wrong(const std::string& path) {
+  std::ifstream file(manifest_path(path));
+  const auto manifest = nlohmann::json::parse(file, nullptr, false);
+  if (!manifest.is_object()) {
+    return "was not finished: its manifest is missing or damaged";
+  }
+  return manifest == manifest_of(path) ? "" : "damaged: it does not fit its manifest";
+}
 
 std::optional<std::string> newest_checkpoint(const std::string& folder) {
   for (const Found& found : checkpoints(folder)) {
@@ -158,7 +165,8 @@ void save_checkpoint(const std::string& folder, const Replica& replica, const Pr
                       {"step", std::to_string(progress.step)},
                       {"position", std::to_string(progress.position)},
                       {"seed", std::to_string(progress.seed)},
-                      {"samples", std::to_string(progress.samples)}};
+                      {"samples", std::to_string(progress.samples)},
+                      {"global_batch", std::to_string(progress.global_batch)}};
   const TensorTable& tensors = replica.model->tensors();
   for (const auto& [prefix, arena] : arenas_of(replica)) {
     if (const std::string wrong = tensors.first_not_finite(arena); !wrong.empty()) {
@@ -195,7 +203,8 @@ Progress load_checkpoint(const std::string& path, Replica& replica, const Progre
   const Progress saved{metadata<std::int64_t>(content, "step", path),
                        metadata<std::uint64_t>(content, "position", path),
                        metadata<std::uint64_t>(content, "seed", path),
-                       metadata<std::uint64_t>(content, "samples", path)};
+                       metadata<std::uint64_t>(content, "samples", path),
+                       metadata<std::uint64_t>(content, "global_batch", path)};
   check_same_run(path, saved, expected);
   try {
     for (const auto& [prefix, arena] : arenas_of(replica)) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/replica.h"
 
@@ -24,12 +25,19 @@ struct Progress {
   std::int64_t step = 0;
   std::uint64_t position = 0; ///< In the stream of samples.
   std::uint64_t seed = 0;
-  std::uint64_t samples = 0; ///< Of the training data.
+  std::uint64_t samples = 0;      ///< Of the training data.
+  std::uint64_t global_batch = 0; ///< Samples that its steps take, as it is now.
 };
 
 /// The checkpoint of the highest step in `folder` that was finished; none where it has none or does
 /// not exist.
 std::optional<std::string> newest_checkpoint(const std::string& folder);
+
+/// All of them, newest first, those that were not finished too.
+std::vector<std::string> list_checkpoints(const std::string& folder);
+
+/// Empty where the checkpoint's file is as it was saved.
+std::string what_is_wrong(const std::string& path);
 
 /// The same of those that are whole; `say` is told why a newer one is not used.
 std::optional<std::string>
