@@ -23,6 +23,17 @@ namespace {
 
 constexpr const char* k_template = "local/job.yaml";
 
+const TemplateRules& template_rules() {
+  static const TemplateRules rules = {.is_identity =
+                                          [](std::string_view path, std::string_view key) {
+                                            return path.empty() ? key == "kind" || key == "name" ||
+                                                                      key == "namespace"
+                                                                : key == "instance";
+                                          },
+                                      .list = "ranks"};
+  return rules;
+}
+
 std::vector<std::string> rank_command(const JobSpec& job, const LocalMachine& machine) {
   if (job.runs_images_own_program()) {
     throw UsageError("a volcanojob without a command runs its images' own programs, and the local "
@@ -274,7 +285,8 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
   if (job.min_workers > 0) {
     data["elastic"].push_back({{"min", job.min_workers}, {"max", job.max_workers}});
   }
-  plan.documents.push_back({"job.yaml", fill_template(templates, k_template, data)});
+  plan.documents.push_back(
+      {"job.yaml", fill_template(templates, k_template, data, template_rules())});
   require_readable(plan);
   return plan;
 }

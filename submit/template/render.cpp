@@ -2,7 +2,8 @@
 
 #include "submit/errors.h"
 #include "submit/template/quote.h"
-#include "submit/template/template_scan.h"
+#include "submit/template/template_kind.h"
+#include "submit/template/yaml_places.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,8 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <deque>
-#include <unordered_map>
+#include <functional>
 
 namespace dtrain {
 namespace {
@@ -20,26 +20,23 @@ namespace {
 namespace mustache = kainjow::mustache;
 using Kind = TemplateTag::Kind;
 
-std::string quote(TemplateKind kind, const std::string& text) {
-  switch (kind) {
-  case TemplateKind::yaml:
-    return quote_yaml(text);
-  case TemplateKind::sh:
-    return quote_sh(text);
-  case TemplateKind::json:
-    return quote_json(text);
-  }
-  return {};
-}
+/// A value for a tag: a text, to be quoted, or a number or boolean, which is written bare.
+struct Value {
+  const TemplateTag* tag;
+  bool is_text;
+  std::string text;
+};
 
-/// The data as kainjow holds it, every string quoted already and every number written out.
-mustache::data to_data(TemplateKind kind, const nlohmann::json& json) {
+constexpr char k_text = 't'; ///< In front of a value in kainjow's data …
+constexpr char k_bare = 'b'; ///< … to say which it is.
+
+mustache::data to_data(const nlohmann::json& json) {
   switch (json.type()) {
   case nlohmann::json::value_t::object: {
     mustache::data object(mustache::data::type::object);
     for (const auto& [key, value] : json.items()) {
       if (!value.is_null()) {
-        object.set(key, to_data(kind, value));
+        object.set(key, to_data(value));
       }
     }
     return object;
@@ -47,73 +44,56 @@ mustache::data to_data(TemplateKind kind, const nlohmann::json& json) {
   case nlohmann::json::value_t::array: {
     mustache::data list(mustache::data::type::list);
     for (const auto& value : json) {
-      list.push_back(to_data(kind, value));
+      list.push_back(to_data(value));
     }
     return list;
   }
   case nlohmann::json::value_t::boolean:
     return mustache::data(json.get<bool>());
   case nlohmann::json::value_t::string:
-    return mustache::data(quote(kind, json.get_ref<const std::string&>()));
+    return mustache::data(k_text + json.get_ref<const std::string&>());
   default:
-    return mustache::data(json.dump());
+    return mustache::data(k_bare + json.dump());
   }
 }
 
-/// Texts of several lines by how they are quoted: where there is room, they are written in lines.
-using Literals = std::unordered_map<std::string, std::string>;
-
-Literals literals_of(TemplateKind kind, const nlohmann::json& json) {
-  Literals literals;
-  if (kind != TemplateKind::yaml) {
-    return literals;
-  }
-  if (json.is_structured()) {
-    for (const auto& value : json) {
-      literals.merge(literals_of(kind, value));
-    }
-  } else if (json.is_string() && literal_yaml(json.get_ref<const std::string&>(), 0)) {
-    const auto& text = json.get_ref<const std::string&>();
-    literals.emplace(quote(kind, text), text);
-  }
-  return literals;
-}
+/// What is written in the place of a value.
+using Write = std::function<std::string(Value)>;
 
 /// Looks names up for kainjow, which itself takes an unknown one for an empty value. A tag's name
 /// comes as its index in the scan, so that an error can say where.
 class Lookup : public mustache::context<std::string> {
  public:
-  Lookup(const mustache::data& data, const TemplateSource& source, TemplateKind kind,
-         const std::vector<TemplateTag>& tags, const Literals& literals)
-      : context(&data), source_(source), empty_(quote(kind, "")), tags_(tags), literals_(literals) {
-  }
+  Lookup(const mustache::data& data, const TemplateSource& source,
+         const std::vector<TemplateTag>& tags, const Write& write, bool enters_sections)
+      : context(&data), source_(source), tags_(tags), write_(write),
+        enters_sections_(enters_sections) {}
 
   const mustache::data* get(const std::string& index) const override {
     std::size_t i = 0;
     std::from_chars(index.data(), index.data() + index.size(), i);
     const TemplateTag& tag = tags_.at(i);
+    if (tag.kind != Kind::variable && !enters_sections_) {
+      return tag.kind == Kind::inverted ? &yes_ : &no_;
+    }
     const mustache::data* found = context::get(tag.name);
     if (found == nullptr) {
       refuse(tag, fmt::format("has no value here; --set={}=VALUE gives it one", tag.name));
     }
     if (tag.kind != Kind::variable) {
-      return found->is_string() && found->string_value() == empty_ ? &no_ : found;
+      return found->is_string() && found->string_value() == std::string_view(&k_text, 1) ? &no_
+                                                                                         : found;
     }
     if (found->is_true() || found->is_false()) {
-      return found->is_true() ? &true_ : &false_;
-    }
-    if (!found->is_string()) {
+      written_ = write_({&tag, false, found->is_true() ? "true" : "false"});
+    } else if (found->is_string()) {
+      const std::string& text = found->string_value();
+      written_ = write_({&tag, text.front() == k_text, text.substr(1)});
+    } else {
       refuse(tag, fmt::format("is a list or a map; go through it with {{{{#{0}}}}} … {{{{/{0}}}}}",
                               tag.name));
     }
-    if (tag.literal_indent > 0) {
-      const auto text = literals_.find(found->string_value());
-      if (text != literals_.end()) {
-        written_.emplace_back(*literal_yaml(text->second, tag.literal_indent));
-        return &written_.back();
-      }
-    }
-    return found;
+    return &written_;
   }
 
  private:
@@ -122,13 +102,12 @@ class Lookup : public mustache::context<std::string> {
   }
 
   const TemplateSource& source_;
-  std::string empty_; ///< The quoted empty string, false as a section.
   const std::vector<TemplateTag>& tags_;
-  const Literals& literals_;
-  mutable std::deque<mustache::data> written_;
+  const Write& write_;
+  bool enters_sections_;
+  mutable mustache::data written_{""}; ///< Written out before the next is looked up.
+  mustache::data yes_{true};
   mustache::data no_{false};
-  mustache::data true_{"true"};
-  mustache::data false_{"false"};
 };
 
 /// A line that holds nothing but a section's tag or a comment goes with its newline (Mustache's
@@ -165,42 +144,127 @@ std::string indexed(std::string_view text, const std::vector<TemplateTag>& tags)
   return out;
 }
 
+/// A template that is ready to be filled in, any number of times.
+class Filler {
+ public:
+  Filler(const TemplateSource& source, const std::vector<TemplateTag>& tags,
+         const nlohmann::json& data)
+      : source_(source), tags_(tags), data_(to_data(data)), engine_(indexed(source.text, tags)) {
+    engine_.set_custom_escape([](const std::string& written) { return written; });
+  }
+
+  std::string fill(const Write& write, bool enters_sections = true) {
+    Lookup lookup(data_, source_, tags_, write, enters_sections);
+    std::string out = engine_.render(lookup);
+    if (!engine_.is_valid()) {
+      throw UsageError(
+          fmt::format("{}: {}", printable(source_.name), printable(engine_.error_message())));
+    }
+    return out;
+  }
+
+ private:
+  const TemplateSource& source_;
+  const std::vector<TemplateTag>& tags_;
+  mustache::data data_;
+  mustache::mustache engine_;
+};
+
+/// Whether some text could be written in lines.
+bool has_lines(const nlohmann::json& data) {
+  return data.is_structured() ? std::any_of(data.begin(), data.end(), has_lines)
+         : data.is_string()   ? literal_yaml(data.get_ref<const std::string&>(), 0).has_value()
+                              : false;
+}
+
+/// YAML with its values marked.
+struct Marked {
+  YamlMarks marks;
+  std::vector<Value> values = {};
+  std::string text = {};
+  std::vector<std::size_t> indents = {}; ///< Of literals (yaml_places.h).
+};
+
+Marked mark(Filler& filler, const TemplateSource& source, YamlMarks::Form form,
+            bool enters_sections) {
+  Marked marked{YamlMarks(source.text, form)};
+  marked.text = filler.fill(
+      [&](Value value) {
+        marked.values.push_back(std::move(value));
+        return marked.marks.written(marked.values.size() - 1);
+      },
+      enters_sections);
+  try {
+    marked.indents = yaml_places(marked.text, marked.marks, marked.values.size());
+  } catch (const YamlFault& fault) {
+    if (fault.mark < marked.values.size()) {
+      const TemplateTag& tag = *marked.values[fault.mark].tag;
+      throw UsageError(fmt::format("{}: {} {}", source.where(tag.line), tag.text(), fault.what()));
+    }
+    throw UsageError(fmt::format("{}: {}{}", printable(source.name),
+                                 enters_sections ? "" : "without its sections, ", fault.what()));
+  }
+  return marked;
+}
+
+/// Every value quoted; text of several lines in lines where there is room for it.
+std::string unmarked(const Marked& marked, const TemplateKind& kind) {
+  std::string out;
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < marked.values.size(); ++i) {
+    const Value& value = marked.values[i];
+    const std::string written = marked.marks.written(i);
+    const std::size_t at = marked.text.find(written, done);
+    out.append(marked.text, done, at - done);
+    done = at + written.size();
+    const auto lines = value.is_text && marked.indents[i] > 0
+                           ? literal_yaml(value.text, marked.indents[i])
+                           : std::nullopt;
+    out += lines ? *lines : value.is_text ? kind.quote(*value.tag, value.text) : value.text;
+  }
+  return out.append(marked.text, done);
+}
+
+std::string render_yaml(Filler& filler, const TemplateSource& source, const TemplateKind& kind,
+                        const nlohmann::json& data, TemplateOwner owner) {
+  using Form = YamlMarks::Form;
+  if (owner == TemplateOwner::user) {
+    if (!is_utf8(source.text)) {
+      throw UsageError(fmt::format("{}: is not UTF-8", printable(source.name)));
+    }
+    mark(filler, source, Form::bare, true);
+    mark(filler, source, Form::binary, true);
+    mark(filler, source, Form::quoted, false);
+  } else if (!has_lines(data)) {
+    return filler.fill([&](const Value& value) {
+      return value.is_text ? kind.quote(*value.tag, value.text) : value.text;
+    });
+  }
+  return unmarked(mark(filler, source, Form::quoted, true), kind);
+}
+
 } // namespace
 
-TemplateKind template_kind(std::string_view name) {
-  if (name.ends_with(".yaml") || name.ends_with(".yml")) {
-    return TemplateKind::yaml;
-  }
-  if (name.ends_with(".sh")) {
-    return TemplateKind::sh;
-  }
-  if (name.ends_with(".json")) {
-    return TemplateKind::json;
-  }
-  throw UsageError(
-      fmt::format("template {}: its name must end in .yaml, .sh or .json", printable(name)));
-}
-
 std::string render_template(std::string_view name, std::string_view text,
-                            const nlohmann::json& data) {
-  return render_template({.name = std::string(name), .text = std::string(text)}, data);
+                            const nlohmann::json& data, const std::vector<TemplateKind>& more) {
+  return render_template({.name = std::string(name), .text = std::string(text)}, data, more,
+                         TemplateOwner::user);
 }
 
-std::string render_template(const TemplateSource& source, const nlohmann::json& data) {
-  const TemplateKind kind = template_kind(source.name);
+std::string render_template(const TemplateSource& source, const nlohmann::json& data,
+                            const std::vector<TemplateKind>& more, TemplateOwner owner) {
+  const TemplateKind& kind = template_kind(source.name, more);
   std::vector<TemplateTag> tags = scan_template(source);
-  check_tag_places(source, kind, tags);
-  const mustache::data values = to_data(kind, data);
-  const Literals literals = literals_of(kind, data);
-  Lookup lookup(values, source, kind, tags, literals);
-  mustache::mustache engine(indexed(source.text, tags));
-  engine.set_custom_escape([](const std::string& quoted) { return quoted; });
-  std::string out = engine.render(lookup);
-  if (!engine.is_valid()) {
-    throw UsageError(
-        fmt::format("{}: {}", printable(source.name), printable(engine.error_message())));
+  if (!kind.is_yaml()) {
+    kind.check(source, tags);
   }
-  return out;
+  Filler filler(source, tags, data);
+  if (kind.is_yaml()) {
+    return render_yaml(filler, source, kind, data, owner);
+  }
+  return filler.fill([&](const Value& value) {
+    return value.is_text ? kind.quote(*value.tag, value.text) : value.text;
+  });
 }
 
 const BuiltinTemplate& builtin_template(std::string_view name) {

@@ -3,6 +3,8 @@
 // does not have is an error that names it.
 #pragma once
 
+#include "submit/template/template_kind.h"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <string>
@@ -11,21 +13,19 @@
 
 namespace dtrain {
 
-enum class TemplateKind { yaml, sh, json };
+/// Whose a template is: of ours it is known that its tags stand where values can.
+enum class TemplateOwner { user, dtrain };
 
-/// From the file name: job.yaml, node.sh, plan.json. Throws UsageError for any other.
-TemplateKind template_kind(std::string_view name);
-
-/// Renders `text`. Values in `data` are strings (escaped), numbers and booleans (written bare),
+/// Fills in the template of that name, the ending of which says its kind: one of template_kinds()
+/// or of `more`. Values in `data` are strings (escaped), numbers and booleans (written bare),
 /// arrays and objects (sections). A string that is not UTF-8 is fine in YAML and sh.
 /// Throws UsageError naming template, line and tag.
 std::string render_template(std::string_view name, std::string_view text,
-                            const nlohmann::json& data);
-
-struct TemplateSource;
+                            const nlohmann::json& data, const std::vector<TemplateKind>& more = {});
 
 /// The same of a template whose partials were put in (partials.h).
-std::string render_template(const TemplateSource& source, const nlohmann::json& data);
+std::string render_template(const TemplateSource& source, const nlohmann::json& data,
+                            const std::vector<TemplateKind>& more, TemplateOwner owner);
 
 struct BuiltinTemplate {
   std::string_view name; ///< "local/job.yaml"

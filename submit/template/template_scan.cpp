@@ -128,13 +128,10 @@ std::vector<TemplateTag> scan_template(const TemplateSource& source) {
 
 namespace {
 
-constexpr char k_value = 'v'; ///< Stands for a whole value among the significant characters.
-constexpr char k_line = '\n'; ///< A line of block YAML has just begun.
-
 /// Where the text stands at some offset. What a section must leave as it found it.
 struct Place {
   char quote = '\0'; ///< ' or " or `, while inside.
-  int brackets = 0;  ///< YAML's flow collections; sh's $(( )).
+  int brackets = 0;  ///< $(( ))
   bool comment = false;
   bool operator==(const Place&) const = default;
 };
@@ -167,7 +164,6 @@ class Walker {
         if (!problem.empty()) {
           fail_at(source_, tag->line, fmt::format("{} {}", tag->text(), problem));
         }
-        significant_ = k_value;
       }
       i = tag->end;
       ++tag;
@@ -180,202 +176,10 @@ class Walker {
   /// Why a variable must not stand here; empty: it may.
   virtual std::string complaint(TemplateTag& tag) = 0;
 
-  char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\n'; }
-  static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
   std::string_view text_;
   Place place_;
-  char significant_ = k_line; ///< The last character that is not blank, k_value or k_line.
-
- private:
   const TemplateSource& source_;
   std::vector<TemplateTag>& tags_;
-};
-
-class YamlWalker : public Walker {
- public:
-  using Walker::Walker;
-
- private:
-  std::size_t step(std::size_t i, std::size_t end) override {
-    const char c = text_[i];
-    if (c == '\n') {
-      end_line(i);
-    } else if (place_.comment || in_block_scalar_ || in_plain_) {
-      // None of them means anything to YAML.
-    } else if (place_.quote == '"' && c == '\\') {
-      return std::min(i + 2, end);
-    } else if (place_.quote == '\'' && c == '\'' && i + 1 < end && text_[i + 1] == '\'') {
-      return i + 2;
-    } else if (place_.quote != '\0') {
-      place_.quote = c == place_.quote ? '\0' : place_.quote;
-    } else if (c == '#' && (i == 0 || is_blank(text_[i - 1]))) {
-      place_.comment = true;
-    } else if ((c == '"' || c == '\'') && significant_ != k_value) {
-      begin_scalar(i);
-      place_.quote = c;
-    } else if (!is_blank(c)) {
-      take(i);
-    }
-    return i + 1;
-  }
-
-  void take(std::size_t i) {
-    const char c = text_[i];
-    const bool starts = significant_ != k_value;
-    const bool indicator = is_blank(at(i + 1));
-    if ((c == '[' || c == '{') && (starts || place_.brackets > 0)) {
-      ++place_.brackets;
-      plain_ = false;
-      significant_ = c;
-    } else if ((c == ']' || c == '}') && place_.brackets > 0) {
-      --place_.brackets;
-      significant_ = k_value;
-    } else if (c == ',' && place_.brackets > 0) {
-      significant_ = c;
-    } else if (c == ':' && indicator && !in_property_) {
-      if (place_.brackets == 0) {
-        enter(scalar_column_);
-      }
-      significant_ = c;
-    } else if (c == '-' && indicator && starts) {
-      enter(column(i));
-      significant_ = c;
-    } else {
-      if (starts) {
-        begin_scalar(i);
-        in_property_ = c == '!' || c == '&' || c == '*'; // '!a: b' has a tag, not a key.
-      }
-      plain_ = true; // Behind a value too: a parser may take it for a scalar that begins there.
-    }
-  }
-
-  void begin_scalar(std::size_t i) {
-    if (significant_ == k_line || significant_ == '-') {
-      scalar_column_ = column(i);
-    }
-    plain_ = false;
-    in_property_ = false;
-    significant_ = k_value;
-  }
-
-  /// A key or dash at `column` begins, and ends what stands as deep or deeper.
-  void enter(std::ptrdiff_t column) {
-    leave(column);
-    parents_.push_back(column);
-  }
-
-  void leave(std::ptrdiff_t column) {
-    while (!parents_.empty() && parents_.back() >= column) {
-      parents_.pop_back();
-    }
-  }
-
-  std::ptrdiff_t column(std::size_t i) const {
-    return static_cast<std::ptrdiff_t>(i - line_begin_);
-  }
-
-  /// Text goes on for as long as lines are indented deeper than the key or dash that has it: a
-  /// block scalar's behind | or >, and a plain scalar's behind a line that ends with one.
-  void end_line(std::size_t i) {
-    const std::string_view line = text_.substr(line_begin_, i - line_begin_);
-    const bool in_block = place_.quote == '\0' && place_.brackets == 0;
-    const bool marker = trimmed(line) == "---" || trimmed(line) == "..." || line.starts_with('%');
-    if (in_block && !in_block_scalar_ && significant_ == k_value && plain_ && !marker) {
-      const std::size_t head = trim_comment(line).find_last_not_of("0123456789+- \t\r");
-      in_block_scalar_ = head != std::string_view::npos &&
-                         (line[head] == '|' || line[head] == '>') &&
-                         (head == 0 || is_blank(line[head - 1]));
-      in_plain_ = !in_block_scalar_;
-    }
-    place_.comment = false;
-    line_begin_ = i + 1;
-    if (in_block) {
-      end_text();
-      significant_ = k_line;
-    }
-  }
-
-  static std::string_view trim_comment(std::string_view line) {
-    return line.substr(0, std::min(line.find(" #"), line.size()));
-  }
-
-  /// Whether the line that now begins ends the text before it.
-  void end_text() {
-    const std::size_t first = std::min(text_.find_first_not_of(" \t\r", line_begin_), text_.size());
-    const bool tag_line = text_.substr(first, 2) == "{{" && at(first + 2) != '\n' &&
-                          std::string_view("#^/!").find(at(first + 2)) != std::string_view::npos;
-    if (at(first) == '\n' || tag_line) {
-      return;
-    }
-    const std::string_view marker = text_.substr(line_begin_, 3);
-    const bool document = marker == "---" || marker == "...";
-    if (document || (!parents_.empty() && column(first) <= parents_.back())) {
-      in_block_scalar_ = false;
-      in_plain_ = false;
-    }
-    leave(column(first));
-  }
-
-  std::string complaint(TemplateTag& tag) override {
-    if (place_.comment) {
-      return {};
-    }
-    if (place_.quote != '\0') {
-      return "stands inside quotes; take them away, it brings its own";
-    }
-    if (in_block_scalar_ || in_plain_) {
-      return "stands inside a scalar of several lines, whose text a value could end";
-    }
-    const char before = tag.begin == 0 ? '\n' : text_[tag.begin - 1];
-    const std::size_t next = std::min(text_.find_first_not_of(" \t\r", tag.end), text_.size());
-    const bool may_be_key = significant_ == k_line || significant_ == '-' || place_.brackets > 0;
-    const bool is_key = may_be_key && at(next) == ':' && is_blank(at(next + 1));
-    const bool may_start =
-        is_blank(before) || before == '[' || before == ',' || before == '{' || before == '}';
-    const bool starts_scalar =
-        may_start && (significant_ == k_line ? is_key : significant_ != k_value);
-    const bool ends_scalar =
-        at(next) == '\n' || is_key || text_.substr(next, 2) == "{{" ||
-        (at(next) == '#' && next > tag.end) ||
-        (place_.brackets > 0 && (at(next) == ',' || at(next) == ']' || at(next) == '}'));
-    constexpr std::ptrdiff_t k_deeper = 2;
-    if ((significant_ == ':' || significant_ == '-') && place_.brackets == 0 && !parents_.empty() &&
-        text_.substr(tag.end, 1) == "\n") {
-      const auto indent = static_cast<std::size_t>(parents_.back() + k_deeper);
-      tag.literal_indent = has_comment(tag.end + 1, indent) ? 0 : indent;
-    }
-    begin_scalar(tag.begin);
-    return starts_scalar && ends_scalar
-               ? std::string()
-               : "must be a whole scalar of its own, as in 'key: {{x}}' or '- {{x}}'";
-  }
-
-  /// Whether a comment behind `begin` stands so deep that a block literal would take it in.
-  bool has_comment(std::size_t begin, std::size_t indent) const {
-    while (begin < text_.size()) {
-      const std::size_t end = std::min(text_.find('\n', begin), text_.size());
-      std::string line(text_.substr(begin, end - begin));
-      for (std::size_t open = 0; (open = line.find("{{")) != std::string::npos;) {
-        const std::size_t close = line.find("}}", open);
-        line.erase(open, close == std::string::npos ? close : close + 2 - open);
-      }
-      const std::size_t first = line.find_first_not_of(" \t\r");
-      if (first != std::string::npos && line[first] == '#' && first >= indent) {
-        return true;
-      }
-      begin = end + 1;
-    }
-    return false;
-  }
-
-  std::size_t line_begin_ = 0;
-  std::ptrdiff_t scalar_column_ = -1;   ///< Where the line's last key, or what may be one, begins.
-  std::vector<std::ptrdiff_t> parents_; ///< Columns of the keys and dashes around, outer first.
-  bool plain_ = false;                  ///< The last scalar has no quotes.
-  bool in_property_ = false;            ///< It is a tag, an anchor or an alias.
-  bool in_plain_ = false;
-  bool in_block_scalar_ = false;
 };
 
 class ShWalker : public Walker {
@@ -407,8 +211,54 @@ class ShWalker : public Walker {
     return i + 1;
   }
 
+  /// Throws where that depends on which sections are entered.
   bool begins_word(std::size_t i) const {
-    return i == 0 || std::string_view(" \t\n;&|<>()").find(text_[i - 1]) != std::string_view::npos;
+    constexpr int k_deepest = 8;
+    const int before = before_word(i, k_deepest);
+    if (before == k_either) {
+      fail_at(source_, tags_.at(tag_before(i)).line,
+              "a # behind a section's tag begins a comment, or does not, by what comes before: put "
+              "a blank between");
+    }
+    return before == k_break;
+  }
+
+  static constexpr int k_break = 1; ///< What may come before a place: the end of a word …
+  static constexpr int k_word = 2;  ///< … or some of one.
+  static constexpr int k_either = k_break | k_word;
+
+  int before_word(std::size_t i, int deepest) const {
+    const std::size_t index = tag_before(i);
+    if (index == tags_.size()) {
+      const bool breaks =
+          i == 0 || std::string_view(" \t\n;&|<>()").find(text_[i - 1]) != std::string_view::npos;
+      return breaks ? k_break : k_word;
+    }
+    const TemplateTag& tag = tags_[index];
+    if (tag.kind == TemplateTag::Kind::variable) {
+      return k_word;
+    }
+    if (deepest == 0) {
+      return k_either;
+    }
+    int before = before_word(tag.begin, deepest - 1);
+    if (tag.kind == TemplateTag::Kind::close) { // Or the section is not entered.
+      before |= before_word(tags_[tag.open].begin, deepest - 1);
+    } else if (tag.kind == TemplateTag::Kind::section) { // Or this is not its first round.
+      for (const TemplateTag& other : tags_) {
+        if (other.kind == TemplateTag::Kind::close && other.open == index) {
+          before |= before_word(other.begin, deepest - 1);
+        }
+      }
+    }
+    return before;
+  }
+
+  /// The index of the tag that ends there; tags_.size(): none.
+  std::size_t tag_before(std::size_t i) const {
+    const auto found = std::find_if(tags_.begin(), tags_.end(),
+                                    [&](const TemplateTag& tag) { return tag.end == i; });
+    return static_cast<std::size_t>(found - tags_.begin());
   }
 
   std::string complaint(TemplateTag&) override {
@@ -446,16 +296,12 @@ class JsonWalker : public Walker {
 
 } // namespace
 
-void check_tag_places(const TemplateSource& source, TemplateKind kind,
-                      std::vector<TemplateTag>& tags) {
-  switch (kind) {
-  case TemplateKind::yaml:
-    return YamlWalker(source, tags).walk();
-  case TemplateKind::sh:
-    return ShWalker(source, tags).walk();
-  case TemplateKind::json:
-    return JsonWalker(source, tags).walk();
-  }
+void check_sh_tags(const TemplateSource& source, std::vector<TemplateTag>& tags) {
+  ShWalker(source, tags).walk();
+}
+
+void check_json_tags(const TemplateSource& source, std::vector<TemplateTag>& tags) {
+  JsonWalker(source, tags).walk();
 }
 
 } // namespace dtrain

@@ -1,8 +1,6 @@
-// The tags of a Mustache template, and the rule that keeps values from changing its structure:
-// a value is quoted as a whole (quote.h), so its tag must stand where a whole scalar or word can.
+// The tags of a Mustache template, and where they may stand in sh and JSON (yaml_places.h: in
+// YAML).
 #pragma once
-
-#include "submit/template/render.h"
 
 #include <cstddef>
 #include <string>
@@ -19,8 +17,7 @@ struct TemplateTag {
   std::size_t end = 0;   ///< Offset after "}}".
   std::size_t line = 0;  ///< Counted from 1.
   std::size_t open = 0;  ///< A close's section: index among the tags.
-  /// How deep the lines of a block literal in its place are indented; 0: none may stand there.
-  std::size_t literal_indent = 0;
+  int place = 0;         ///< What the kind's check makes of where it stands, for its quote.
 
   /// "{{#name}}"
   std::string text() const;
@@ -41,10 +38,10 @@ struct TemplateSource {
 /// put in (partials.h).
 std::vector<TemplateTag> scan_template(const TemplateSource& source);
 
-/// Throws UsageError where a variable stands inside quotes, a block scalar, a here-document, a
-/// comment of sh or next to other text of YAML, so that its value could end what is around it;
-/// and where a section opens a quote or bracket that it does not close. Sets literal_indent.
-void check_tag_places(const TemplateSource& source, TemplateKind kind,
-                      std::vector<TemplateTag>& tags);
+/// Throws UsageError where a variable stands inside quotes, a here-document or a comment, so that
+/// its value could end what is around it; and where a section opens a quote or bracket that it does
+/// not close.
+void check_sh_tags(const TemplateSource& source, std::vector<TemplateTag>& tags);
+void check_json_tags(const TemplateSource& source, std::vector<TemplateTag>& tags);
 
 } // namespace dtrain

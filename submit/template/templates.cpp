@@ -4,7 +4,8 @@
 #include "submit/options/option_table.h"
 #include "submit/template/partials.h"
 #include "submit/template/render.h"
-#include "submit/template/template_scan.h"
+#include "submit/template/template_kind.h"
+#include "submit/template/yaml_places.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -18,8 +19,6 @@ namespace dtrain {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char* k_ranks = "ranks"; ///< The local backend's list.
 
 bool is_variable(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -55,40 +54,29 @@ json value_of(const std::string& text) {
   throw UsageError(fmt::format("{}: {}", printable(path), message));
 }
 
-/// True for what dtrain finds the job by: `key` of the map at `path`.
-bool is_identity(const std::string& path, const std::string& key) {
-  if (path.empty()) {
-    return key == "apiVersion" || key == "kind" || key == "name" || key == "namespace";
-  }
-  if (path == "metadata") {
-    return key == "name" || key == "namespace";
-  }
-  return key.starts_with("dtrain/") || key == "app.kubernetes.io/managed-by" || key == "instance";
-}
-
 std::string scalar(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
 
 /// What `built_in` says of whose the job is, `own` must say too.
-void require_identity(const std::string& file, const YAML::Node& built_in, const YAML::Node& own,
-                      const std::string& path) {
+void require_identity(const TemplateRules& rules, const std::string& file,
+                      const YAML::Node& built_in, const YAML::Node& own, const std::string& path) {
   for (const auto& entry : built_in) {
     const std::string key = scalar(entry.first);
     const std::string at = path.empty() ? key : fmt::format("{}.{}", path, key);
     const YAML::Node other = own.IsMap() ? own[key] : YAML::Node();
     const std::string wanted = scalar(entry.second);
-    if (!wanted.empty() && is_identity(path, key) && (!other || scalar(other) != wanted)) {
+    if (!wanted.empty() && rules.is_identity(path, key) && (!other || scalar(other) != wanted)) {
       refuse_file(file, fmt::format("{} must stay '{}': dtrain finds the job by it", printable(at),
                                     printable(wanted)));
     }
     if (entry.second.IsMap()) {
-      require_identity(file, entry.second, other ? other : YAML::Node(), at);
+      require_identity(rules, file, entry.second, other ? other : YAML::Node(), at);
     }
-    if (at == k_ranks) {
+    if (at == rules.list) {
       if (!other || !other.IsSequence() || other.size() != entry.second.size()) {
         refuse_file(file, fmt::format("{} must stay the list of all {}", at, entry.second.size()));
       }
       for (std::size_t i = 0; i < other.size(); ++i) {
-        require_identity(file, entry.second[i], other[i], fmt::format("{}[{}]", at, i));
+        require_identity(rules, file, entry.second[i], other[i], fmt::format("{}[{}]", at, i));
       }
     }
   }
@@ -132,16 +120,7 @@ YAML::Node load(const std::string& file, const std::string& text) {
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    const std::size_t line = static_cast<std::size_t>(std::max(error.mark.line, 0));
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i < line && begin != std::string::npos; ++i) {
-      begin = text.find('\n', begin);
-      begin += begin == std::string::npos ? 0 : 1;
-    }
-    const std::string row =
-        begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
-    refuse_file(file, fmt::format("what it becomes is no YAML: {} at '{}'", printable(error.msg),
-                                  printable(row)));
+    refuse_file(file, no_yaml(text, error.mark.line, error.msg));
   }
 }
 
@@ -162,10 +141,11 @@ json template_values(const std::vector<std::string>& texts) {
   return values;
 }
 
-std::string fill_template(const Templates& templates, const std::string& name, const json& data) {
+std::string fill_template(const Templates& templates, const std::string& name, const json& data,
+                          const TemplateRules& rules) {
   const auto [own, has_own] = put_together(templates, name);
   if (!has_own) {
-    return render_template(own, data);
+    return render_template(own, data, rules.kinds, TemplateOwner::dtrain);
   }
   const TemplateSource built_in = put_together({}, name).source;
   json all = template_values(templates.values);
@@ -178,10 +158,10 @@ std::string fill_template(const Templates& templates, const std::string& name, c
   }
   all.update(data);
   require_known_names(own, built_in, all);
-  std::string text = render_template(own, all);
-  if (template_kind(name) == TemplateKind::yaml) {
-    const YAML::Node root = load(own.name, text);
-    require_identity(own.name, YAML::Load(render_template(built_in, data)), root, "");
+  std::string text = render_template(own, all, rules.kinds, TemplateOwner::user);
+  if (template_kind(name, rules.kinds).is_yaml() && rules.is_identity != nullptr) {
+    const std::string ours = render_template(built_in, data, rules.kinds, TemplateOwner::dtrain);
+    require_identity(rules, own.name, YAML::Load(ours), load(own.name, text), "");
   }
   return text;
 }

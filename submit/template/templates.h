@@ -2,6 +2,8 @@
 // place, with the variables of --set. Pure: backends/support/user/template_files.h reads the files.
 #pragma once
 
+#include "submit/template/template_kind.h"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <map>
@@ -26,13 +28,21 @@ struct Templates {
 /// UsageError naming the flag where a KEY is no variable's name.
 nlohmann::json template_values(const std::vector<std::string>& texts);
 
+/// What an engine says of its templates, in its own folder.
+struct TemplateRules {
+  /// True for what tells the job from others in a document, which a user's template must keep: the
+  /// scalar of `key` in the map at `path` ("metadata.labels"; empty: the document's own).
+  bool (*is_identity)(std::string_view path, std::string_view key) = nullptr;
+  std::string_view list = ""; ///< The list at that path is to stay as long as it is, likewise.
+  std::vector<TemplateKind> kinds = {}; ///< Besides template_kinds().
+};
+
 /// Fills the template of that name in with `data` and the values. Throws UsageError
 /// - as render_template does, with the file that the template came from,
 /// - for a value that has the name of one of the data's,
-/// - where a user's template lost what tells the job from others: its kind, name and namespace,
-///   the labels and annotations of dtrain's own, the local backend's list of ranks.
+/// - where a user's template lost what the rules want kept.
 std::string fill_template(const Templates& templates, const std::string& name,
-                          const nlohmann::json& data);
+                          const nlohmann::json& data, const TemplateRules& rules);
 
 /// Throws UsageError for a value that none of the user's templates mentions.
 void require_values_used(const Templates& templates);

@@ -2,8 +2,9 @@
 // renders to. The first byte picks the kind, a zero byte ends the template.
 //
 // YAML and JSON: the tree with the value must be the tree with a plain word, but for the scalars
-// that hold it. sh: the words, read by a small splitter of our own, must be as many and the same.
-// The value comes as a job's own and as a user's --set, which may make a number of it.
+// that hold it. sh and sbatch: the words, read by small splitters of our own, must be as many and
+// the same. The value comes as a job's own and as a user's --set, which may make a number of it.
+#include "backends/slurm/sbatch_template.h"
 #include "submit/errors.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
@@ -37,7 +38,7 @@ json data_of(const json& value) {
 
 std::optional<std::string> render(const char* name, std::string_view text, const json& value) {
   try {
-    return dtrain::render_template(name, text, data_of(value));
+    return dtrain::render_template(name, text, data_of(value), {dtrain::slurm::k_sbatch_kind});
   } catch (const dtrain::UsageError&) {
     return std::nullopt;
   }
@@ -203,14 +204,77 @@ void check_json(std::string_view text, const json& given) {
   }
 }
 
+/// The options that sbatch finds, up to the first line that is no comment; std::nullopt where it
+/// would refuse the script.
+std::optional<Shape> sbatch_shape(std::string_view text, const std::string& value) {
+  Shape shape;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::size_t first = line.find_first_not_of(" \t\r\f\v");
+    if (first != std::string_view::npos && line[first] != '#') {
+      break;
+    }
+    if (!line.starts_with("#SBATCH")) {
+      continue;
+    }
+    std::string word;
+    char quote = '\0';
+    for (std::size_t i = 7; i <= line.size(); ++i) {
+      const char c = i < line.size() ? line[i] : '\0';
+      if (c == '\\' && i + 1 < line.size()) {
+        word += line[++i];
+      } else if (quote != '\0' && c == quote) {
+        quote = '\0';
+      } else if (quote != '\0') {
+        word += c;
+      } else if (c == '"' || c == '\'') {
+        quote = c;
+      } else if (c == '#' || c == '\0' ||
+                 std::string_view(" \t\r\f\v").find(c) != std::string_view::npos) {
+        if (!word.empty()) {
+          const std::size_t at = word.find(value);
+          shape.push_back(at == std::string::npos
+                              ? word
+                              : word.substr(0, at) + "\1VALUE\1" + word.substr(at + value.size()));
+        }
+        word.clear();
+        if (c == '#') {
+          break;
+        }
+      } else {
+        word += c;
+      }
+    }
+    if (quote != '\0') {
+      return std::nullopt;
+    }
+  }
+  return shape;
+}
+
+void check_sbatch(std::string_view text, const json& given) {
+  const auto plain = render("fuzz.sbatch", text, std::string(k_plain));
+  const auto hostile = render("fuzz.sbatch", text, given);
+  if (!plain || !hostile) {
+    return; // a value with a newline is refused in an option
+  }
+  const auto expected = sbatch_shape(*plain, std::string(k_plain));
+  if (expected && sbatch_shape(*hostile, text_of(given)) != expected) {
+    std::abort();
+  }
+}
+
 void check(char kind, std::string_view text, const json& given) {
-  switch (kind % 3) {
+  switch (kind % 4) {
   case 0:
     return check_yaml(text, given);
   case 1:
     return check_sh(text, given);
-  default:
+  case 2:
     return check_json(text, given);
+  default:
+    return check_sbatch(text, given);
   }
 }
 

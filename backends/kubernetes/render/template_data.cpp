@@ -43,8 +43,22 @@ json user_environment(const JobSpec& job) {
   return variables;
 }
 
+const TemplateRules& template_rules() {
+  static const TemplateRules rules = {
+      .is_identity = [](std::string_view path, std::string_view key) {
+        if (path.empty()) {
+          return key == "apiVersion" || key == "kind";
+        }
+        if (path == "metadata" && (key == "name" || key == "namespace")) {
+          return true;
+        }
+        return key.starts_with("dtrain/") || key == "app.kubernetes.io/managed-by";
+      }};
+  return rules;
+}
+
 std::string render_document(const Templates& templates, const std::string& name, const json& data) {
-  return fill_template(templates, "kubernetes/" + name, data);
+  return fill_template(templates, "kubernetes/" + name, data, template_rules());
 }
 
 } // namespace dtrain::kubernetes

@@ -24,6 +24,9 @@ nlohmann::json pairs(const std::vector<std::string>& texts, const char* flag);
 /// `name` and `value` of each variable of --env.
 nlohmann::json user_environment(const JobSpec& job);
 
+/// What this backend finds its objects by.
+const TemplateRules& template_rules();
+
 /// The template "kubernetes/NAME" filled in.
 std::string render_document(const Templates& templates, const std::string& name,
                             const nlohmann::json& data);

@@ -75,13 +75,16 @@ void add_file(const fs::path& path, const std::string& backend, Templates& templ
 
 /// Returns how many it has for the backend.
 int add_folder(const fs::path& folder, const std::string& backend, Templates& templates) {
+  const auto known = names_of(backend);
   std::error_code error;
   int count = 0;
   for (fs::directory_iterator entry(folder / backend, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string file = entry->path().filename().string();
-    if (!file.starts_with('.') &&
-        (file.ends_with(".yaml") || file.ends_with(".sh") || file.ends_with(".json"))) {
+    const auto ending = entry->path().extension();
+    const bool is_template = std::any_of(known.begin(), known.end(), [&](const auto& name) {
+      return fs::path(name).extension() == ending;
+    });
+    if (is_template && !entry->path().filename().string().starts_with('.')) {
       add_file(entry->path(), backend, templates);
       ++count;
     }

@@ -1,6 +1,7 @@
 #include "submit/template/render.h"
 
 #include "submit/errors.h"
+#include "submit/template/template_kind.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -153,7 +154,7 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                  "a: \"b\"\nc: {{x}}",
                                  "a: '#'\nb: {{x}}\n",
                                  "a: http://b#c\nd: {{x}}\n",
-                                 "a:\n    b: c\n\n  d: {{x}}\n",
+                                 "a:\n    b: c\n\nd: {{x}}\n",
                                  "a:\n- b\n- c:\n    d\n  e: {{x}}\n",
                                  "{{#q}}\na: {{x}}\n{{/q}}\n",
                                  "a: | # keep\n  b\nc: {{x}}\n"}) {
@@ -180,7 +181,7 @@ TEST_CASE("in YAML text of several lines is written in lines, where there is roo
 
 TEST_CASE("in sh a value is one word wherever it may stand") {
   const json data = {
-      {"x", "a'; echo foo\n$(id)"}, {"n", 3}, {"args", {"if", "A=1", "7", "--lr=1"}}};
+      {"x", "a'; echo foo\n$(id)"}, {"n", 3}, {"q", true}, {"args", {"if", "A=1", "7", "--lr=1"}}};
   CHECK(render_template("run.sh", "exec {{#args}}{{.}} {{/args}}# done\n", data) ==
         "exec 'if' 'A=1' '7' --lr=1 # done\n");
   CHECK(render_template("run.sh", "cmd --msg={{x}} -n {{n}}\n", data) ==
@@ -188,13 +189,14 @@ TEST_CASE("in sh a value is one word wherever it may stand") {
   for (const std::string bad :
        {"echo \"{{x}}\"\n", "echo '{{x}}'\n", "# {{x}}\n", "echo `a {{x}}`\n",
         "cat <<EOF\n{{x}}\nEOF\n", "echo $(( {{x}} ))\n", "a=\"$(b {{x}})\"\n", "(a)# {{x}}\n",
-        "a &# {{x}}\n", "a\r#'\n{{x}}\n"}) {
+        "a &# {{x}}\n", "a\r#'\n{{x}}\n", "{{#q}}# {{x}}{{/q}}\n", "{{#q}}a{{/q}}#'\n{{x}}\n"}) {
     CAPTURE(bad);
     CHECK(refused(bad, data, "run.sh").find("rendered") == std::string::npos);
   }
   for (const std::string good :
        {"# don't\necho {{x}}\n", "echo \"a\\\"b\" {{x}}\n", "a=$(b {{x}})\n", "echo a#b {{x}}\n",
-        "n=$(( 1 + 2 ))\necho {{x}}\n", "n=$((1<<2))\necho {{x}}\n"}) {
+        "n=$(( 1 + 2 ))\necho {{x}}\n", "n=$((1<<2))\necho {{x}}\n", "a{{! b }}# {{x}}\n",
+        "a {{#q}}{{x}} {{/q}}# b\n{{x}}\n", "{{#q}}# b\n{{/q}}{{x}}\n"}) {
     CAPTURE(good);
     CHECK(refused(good, data, "run.sh").starts_with("rendered: "));
   }
@@ -218,8 +220,10 @@ TEST_CASE("bytes that are not UTF-8 reach YAML and sh") {
 }
 
 TEST_CASE("templates are found by name, and the kind by the name's ending") {
-  CHECK(template_kind("local/job.yaml") == TemplateKind::yaml);
+  CHECK(template_kind("local/job.yaml").is_yaml());
+  CHECK(template_kind("local/node.sh").ending == ".sh");
   CHECK_THROWS_AS(template_kind("job.txt"), UsageError);
+  CHECK_THROWS_AS(template_kind("job.sbatch"), UsageError);
   CHECK(builtin_template("local/job.yaml").name == "local/job.yaml");
   CHECK_THROWS_AS(builtin_template("local/none.yaml"), NotFound);
 }

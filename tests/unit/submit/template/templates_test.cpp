@@ -1,5 +1,6 @@
 #include "submit/template/templates.h"
 
+#include "backends/kubernetes/render/template_data.h"
 #include "submit/errors.h"
 #include "submit/template/partials.h"
 
@@ -38,7 +39,8 @@ Templates own_service(std::string text, std::vector<std::string> values) {
 
 std::string refused(const Templates& templates) {
   try {
-    return "filled in: " + fill_template(templates, "kubernetes/service.yaml", k_names);
+    return "filled in: " + fill_template(templates, "kubernetes/service.yaml", k_names,
+                                         kubernetes::template_rules());
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -73,10 +75,12 @@ TEST_CASE("--set gives whole numbers, true and false as such, and all else as te
 }
 
 TEST_CASE("a user's template takes the built-in's place, its values quoted as any") {
-  const std::string text = fill_template(own_service(k_service, {"team=x\ny: \"z\""}),
-                                         "kubernetes/service.yaml", k_names);
+  const std::string text =
+      fill_template(own_service(k_service, {"team=x\ny: \"z\""}), "kubernetes/service.yaml",
+                    k_names, kubernetes::template_rules());
   CHECK(YAML::Load(text)["metadata"]["labels"]["team"].Scalar() == "x\ny: \"z\"");
-  CHECK(fill_template({}, "kubernetes/service.yaml", k_names).find("team:") == std::string::npos);
+  CHECK(fill_template({}, "kubernetes/service.yaml", k_names, kubernetes::template_rules())
+            .find("team:") == std::string::npos);
 }
 
 TEST_CASE("what is wrong with a user's template is said with its file and line") {

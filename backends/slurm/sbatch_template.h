@@ -1,0 +1,20 @@
+// Templates of scripts for sbatch: `#SBATCH --job-name={{name}}` is written as Slurm reads it, all
+// else as in sh. Slurm reads its options from the lines that begin with #SBATCH, up to the first
+// that is a command; to the shell they are comments.
+#pragma once
+
+#include "submit/template/template_kind.h"
+
+#include <string>
+#include <string_view>
+
+namespace dtrain::slurm {
+
+/// One word, or the rest of one, of a line that begins with #SBATCH. Throws UsageError for a text
+/// with a newline or a NUL byte, which no such line can hold.
+std::string quote_sbatch(std::string_view text);
+
+/// Of files NAME.sbatch. On a line of #SBATCH a tag must be an option's whole value.
+extern const TemplateKind k_sbatch_kind;
+
+} // namespace dtrain::slurm
