@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,19 @@ struct Plan {
   /// KEY=VALUE of the ranks' environment that no document shows but as ***.
   std::vector<std::string> secret_env;
   std::vector<std::string> notices; ///< One line each, for stderr ("4 GPUs asked, 0 found: …").
+};
+
+/// What a plan depends on besides the job: what lies on the machine of who submits it.
+struct Surroundings {
+  std::string working_dir;                  ///< Where submit was called.
+  std::vector<std::string> secret_env;      ///< KEY=VALUE of --env-file and --secret.
+  std::vector<std::string> unknown_secrets; ///< Those of --secret that this machine does not keep.
+  std::string trainer;                      ///< The bundled trainer's path; empty: not found.
+  std::string tensorboard;                  ///< Its program; empty: not found.
+  std::vector<std::string> gpus; ///< As CUDA_VISIBLE_DEVICES names them, free ones first.
+  std::size_t gpus_in_use = 0;   ///< How many at the end of them other jobs hold.
+  /// The folder that shows a share or bucket of --data here, by its URL.
+  std::map<std::string, std::string> data_folders;
 };
 
 /// What submit() is at: code is uploaded, data copied. What an engine has no need of is left out.
@@ -202,7 +216,13 @@ class Backend {
   /// UsageError where it has nothing to choose from.
   virtual std::vector<std::string> settle(JobSpec& job);
 
-  virtual Plan render(const JobSpec& job, const Templates& templates) const = 0;
+  /// What there is here of what render() asks for. Throws UsageError naming the flag of what cannot
+  /// be read.
+  virtual Surroundings survey(const JobSpec& job) const = 0;
+
+  /// A function of what it is given: it reads no file and asks nobody.
+  virtual Plan render(const JobSpec& job, const Templates& templates,
+                      const Surroundings& here) const = 0;
 
   /// Starts the job and returns when the engine has it. UsageError where the name is in use. `tell`
   /// may be empty.

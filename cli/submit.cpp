@@ -480,7 +480,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
   tell(check_fields(options.job)); // What was said, without what resolve() makes of it.
   tell(target.backend->settle(job));
   const Templates templates = read_templates(job, context.template_folder());
-  const Plan plan = target.backend->render(job, templates);
+  const Plan plan = target.backend->render(job, templates, target.backend->survey(job));
   tell(plan.notices);
   if (options.dry_run == "server") {
     print_documents(context, target.backend->try_plan(plan));

@@ -56,8 +56,11 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     }
   }
 
-  Plan render(const JobSpec& job, const Templates& templates) const override {
-    return render_plan(job, templates, read_secrets(job));
+  Surroundings survey(const JobSpec& job) const override { return read_secrets(job); }
+
+  Plan render(const JobSpec& job, const Templates& templates,
+              const Surroundings& here) const override {
+    return render_plan(job, templates, here);
   }
   void submit(const Plan& plan, const SubmitSink& tell) override {
     create_objects(api(), plan, tell);

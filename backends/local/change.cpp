@@ -6,11 +6,11 @@
 #include "backends/local/supervise.h"
 #include "backends/supervised/gang.h"
 #include "backends/supervised/saved_environment.h"
+#include "backends/supervised/saved_templates.h"
 #include "backends/supervised/stop.h"
 #include "backends/support/os/cgroup.h"
 #include "backends/support/os/process.h"
 #include "backends/support/os/split_at_nul.h"
-#include "backends/support/user/template_files.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
@@ -47,18 +47,18 @@ JobRecord LocalBackend::record_here(const JobFolder& folder, const JobRef& job) 
 /// The plan of a job that was submitted, for other GPUs or another number of workers.
 Plan LocalBackend::render_again(const JobFolder& folder, const JobSpec& job, bool keep_gpus) const {
   const auto before = read_local_plan(folder.read(k_plan_file).value_or(""));
-  LocalMachine machine;
-  machine.working_dir = before.working_dir;
-  machine.trainer = job.runs_bundled_trainer() ? before.command.front() : "";
-  machine.code_dir = folder.path() + "/" + k_code_folder;
-  machine.secret_env = split_at_nul(folder.read(k_secrets_file).value_or(""));
+  Surroundings here;
+  here.working_dir = before.working_dir;
+  here.trainer = job.runs_bundled_trainer() ? before.command.front() : "";
+  here.secret_env = split_at_nul(folder.read(k_secrets_file).value_or(""));
+  here.data_folders = data_folders(job, before);
   for (const auto& rank : before.ranks) {
     if (rank.role == k_tensorboard) {
-      machine.tensorboard = rank.command.front();
+      here.tensorboard = rank.command.front();
     }
   }
-  add_gpus(job, keep_gpus ? devices_of(before) : std::vector<std::string>(), machine);
-  return render_local_plan(job, machine, read_templates(job, template_folder()));
+  add_gpus(job, keep_gpus ? devices_of(before) : std::vector<std::string>(), here);
+  return render(job, saved_templates(folder, job), here);
 }
 
 bool LocalBackend::suspend(const JobRef& job) {

@@ -9,6 +9,7 @@
 #include "backends/local/usage.h"
 #include "backends/supervised/job_logs.h"
 #include "backends/supervised/job_watch.h"
+#include "backends/supervised/saved_templates.h"
 #include "backends/support/bucket/bucket_copy.h"
 #include "backends/support/code/code.h"
 #include "backends/support/logs/time_text.h"
@@ -108,30 +109,39 @@ std::vector<std::string> LocalBackend::settle(JobSpec& job) {
   return {};
 }
 
-Plan LocalBackend::render(const JobSpec& job, const Templates& templates) const {
-  LocalMachine machine;
+std::string LocalBackend::code_dir(const JobRef& job) const {
+  return fmt::format("{}/{}", store_.job_path(job), k_code_folder);
+}
+
+Surroundings LocalBackend::survey(const JobSpec& job) const {
+  Surroundings here;
   std::error_code error;
-  machine.working_dir = std::filesystem::current_path(error).string();
+  here.working_dir = std::filesystem::current_path(error).string();
   if (job.runs_bundled_trainer()) {
-    machine.trainer = find_trainer();
+    here.trainer = find_trainer();
   }
-  machine.code_dir = store_.job_path({job.namespace_name, job.name}) + "/" + k_code_folder;
-  machine.tensorboard = job.tensorboard ? find_program("tensorboard") : "";
+  here.tensorboard = job.tensorboard ? find_program("tensorboard") : "";
   for (const auto& file : job.env_files) {
     const auto more = read_env_file("--env-file", file);
-    machine.secret_env.insert(machine.secret_env.end(), more.begin(), more.end());
+    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
   }
   for (const auto& name : job.secrets) {
     const auto more = read_secret(name);
-    machine.secret_env.insert(machine.secret_env.end(), more.begin(), more.end());
+    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
   }
-  add_gpus(job, {}, machine);
-  return render_local_plan(job, machine, templates);
+  here.data_folders = data_folders(job);
+  add_gpus(job, {}, here);
+  return here;
+}
+
+Plan LocalBackend::render(const JobSpec& job, const Templates& templates,
+                          const Surroundings& here) const {
+  return render_local_plan(job, here, code_dir({job.namespace_name, job.name}), templates);
 }
 
 /// `own`: devices that the job has, which come first.
 void LocalBackend::add_gpus(const JobSpec& job, const std::vector<std::string>& own,
-                            LocalMachine& machine) const {
+                            Surroundings& here) const {
   if (job.gpus == 0 && job.ps_gpus == 0) {
     return;
   }
@@ -139,22 +149,22 @@ void LocalBackend::add_gpus(const JobSpec& job, const std::vector<std::string>& 
     return std::find(devices.begin(), devices.end(), device) != devices.end();
   };
   const auto all = find_gpus();
-  machine.gpus = own;
+  here.gpus = own;
   for (const auto& device : unclaimed_gpus(store_.root(), all)) {
     if (!is_in(own, device)) {
-      machine.gpus.push_back(device);
+      here.gpus.push_back(device);
     }
   }
-  const auto free = machine.gpus;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(machine.gpus),
+  const auto free = here.gpus;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(here.gpus),
                [&](const std::string& device) { return !is_in(free, device); });
-  machine.gpus_in_use = machine.gpus.size() - free.size();
+  here.gpus_in_use = here.gpus.size() - free.size();
 }
 
 void LocalBackend::submit(const Plan& plan, const SubmitSink& tell) {
   Plan current = plan;
   while (start(current, tell) == k_gpus_taken) {
-    current = render(plan.job, plan.templates); // With GPUs that are still free.
+    current = render(plan.job, plan.templates, survey(plan.job)); // With GPUs that are still free.
   }
 }
 
@@ -185,11 +195,12 @@ std::string LocalBackend::start(const Plan& plan, const SubmitSink& tell) {
   std::string answer;
   try {
     staged.write(k_plan_file, text);
+    write_templates(staged, plan.templates);
     if (has_code) {
       const auto code = staged.path() + "/" + k_code_folder;
       const auto brought = bring_code(plan.job, code, tell);
       report(tell, {.step = SubmitStep::upload, .done = true, .text = brought});
-      const auto final_code = store_.job_path(gang.job) + "/" + k_code_folder;
+      const auto final_code = code_dir(gang.job);
       if (gang.working_dir.starts_with(final_code)) {
         gang.working_dir.replace(0, final_code.size(), code);
       }

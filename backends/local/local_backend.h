@@ -30,7 +30,9 @@ class LocalBackend : public Backend {
   LocalBackend& operator=(const LocalBackend&) = delete;
 
   std::string_view name() const override { return k_local; }
-  Plan render(const JobSpec& job, const Templates& templates) const override;
+  Surroundings survey(const JobSpec& job) const override;
+  Plan render(const JobSpec& job, const Templates& templates,
+              const Surroundings& here) const override;
   void submit(const Plan& plan, const SubmitSink& tell) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
   std::vector<std::string> names(const ListQuery& query) override;
@@ -54,8 +56,8 @@ class LocalBackend : public Backend {
   void forget_expired(const JobRef& job) const;
   std::string start(const Plan& plan, const SubmitSink& tell);
   std::string start_supervisor(const JobRef& job, const std::string& folder) const;
-  void add_gpus(const JobSpec& job, const std::vector<std::string>& own,
-                LocalMachine& machine) const;
+  void add_gpus(const JobSpec& job, const std::vector<std::string>& own, Surroundings& here) const;
+  std::string code_dir(const JobRef& job) const;
   JobRecord record_here(const JobFolder& folder, const JobRef& job) const;
   Plan render_again(const JobFolder& folder, const JobSpec& job, bool keep_gpus) const;
 

@@ -34,7 +34,7 @@ const TemplateRules& template_rules() {
   return rules;
 }
 
-std::vector<std::string> rank_command(const JobSpec& job, const LocalMachine& machine) {
+std::vector<std::string> rank_command(const JobSpec& job, const Surroundings& here) {
   if (job.runs_images_own_program()) {
     throw UsageError("a volcanojob without a command runs its images' own programs, and the local "
                      "backend runs no images: give the command after --");
@@ -42,11 +42,11 @@ std::vector<std::string> rank_command(const JobSpec& job, const LocalMachine& ma
   if (!job.runs_bundled_trainer()) {
     return start_command(job);
   }
-  if (machine.trainer.empty()) {
+  if (here.trainer.empty()) {
     throw Error("the bundled trainer (dtrain-trainer) is not beside dtrain: install it there, name "
                 "it with DTRAIN_TRAINER=PATH, or give a command after --");
   }
-  std::vector<std::string> command{machine.trainer};
+  std::vector<std::string> command{here.trainer};
   command.insert(command.end(), job.command.begin(), job.command.end());
   return command;
 }
@@ -69,27 +69,33 @@ YAML::Node get(const YAML::Node& map, const char* key) {
 }
 
 /// With code, a relative folder is one of it.
-std::string working_dir(const JobSpec& job, const LocalMachine& machine) {
+std::string working_dir(const JobSpec& job, const Surroundings& here, const std::string& code_dir) {
   if (job.sync_mode.empty()) {
-    return job.working_dir.empty() ? machine.working_dir : job.working_dir;
+    return job.working_dir.empty() ? here.working_dir : job.working_dir;
   }
   return job.working_dir.starts_with('/') ? job.working_dir
-         : job.working_dir.empty()        ? machine.code_dir
-                                          : machine.code_dir + "/" + job.working_dir;
+         : job.working_dir.empty()        ? code_dir
+                                          : code_dir + "/" + job.working_dir;
+}
+
+/// "SERVER:/PATH" of nfs://SERVER/PATH; empty of what is no share.
+std::string share_of(const std::string& source) {
+  constexpr std::string_view k_scheme = "nfs://";
+  if (!source.starts_with(k_scheme)) {
+    return "";
+  }
+  std::string share = source.substr(k_scheme.size());
+  share.insert(std::min(share.find('/'), share.size()), ":");
+  return share;
 }
 
 /// The folder of this machine that shows what --data names. Throws UsageError where none does.
-std::string folder_of(const std::string& text, const std::string& source) {
-  constexpr std::string_view k_share = "nfs://";
-  if (is_bucket(source)) {
-    return bucket_folder(parse_bucket("--data", source));
+std::string folder_of(const std::string& text, const std::string& source,
+                      const Surroundings& here) {
+  if (const auto found = here.data_folders.find(source); found != here.data_folders.end()) {
+    return found->second;
   }
-  if (source.starts_with(k_share)) {
-    std::string share = source.substr(k_share.size()); // SERVER/PATH
-    share.insert(std::min(share.find('/'), share.size()), ":");
-    if (auto folder = find_share(share); !folder.empty()) {
-      return folder;
-    }
+  if (const auto share = share_of(source); !share.empty()) {
     throw UsageError(
         fmt::format("--data={}: {} is not mounted on this machine: mount it (mount -t "
                     "nfs {} DIR), and name its folder: dtrain data add NAME --path=DIR",
@@ -111,11 +117,11 @@ std::string folder_of(const std::string& text, const std::string& source) {
                              printable(text)));
 }
 
-nlohmann::json mounts_of(const JobSpec& job) {
+nlohmann::json mounts_of(const JobSpec& job, const Surroundings& here) {
   auto mounts = nlohmann::json::array();
   for (const std::string& text : job.data) {
     const MountText mount = parse_mount("--data", text);
-    mounts.push_back({{"source", folder_of(text, mount.source)},
+    mounts.push_back({{"source", folder_of(text, mount.source, here)},
                       {"target", mount.target},
                       {"read_only", mount.read_only || is_bucket(mount.source)}});
   }
@@ -165,7 +171,7 @@ std::vector<GangRank> planned_ranks(const JobSpec& job) {
 
 /// Gives every rank GPUs of its own, or none to all where there are too few. Returns how many of
 /// them other jobs have too.
-int assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<GangRank>& ranks,
+int assign_devices(const JobSpec& job, const Surroundings& here, std::vector<GangRank>& ranks,
                    Plan& plan) {
   std::vector<int> wanted;
   std::transform(ranks.begin(), ranks.end(), std::back_inserter(wanted),
@@ -174,12 +180,12 @@ int assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<
   if (sum == 0) {
     return 0;
   }
-  const auto devices = assign_gpus(machine.gpus, wanted);
+  const auto devices = assign_gpus(here.gpus, wanted);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     ranks[i].devices = devices ? (*devices)[i] : "";
   }
   if (devices) {
-    const auto free = static_cast<int>(machine.gpus.size() - machine.gpus_in_use);
+    const auto free = static_cast<int>(here.gpus.size() - here.gpus_in_use);
     if (sum > free) {
       plan.notices.push_back(fmt::format("{} of {} GPUs are in use by other jobs too: see dtrain "
                                          "list",
@@ -188,7 +194,7 @@ int assign_devices(const JobSpec& job, const LocalMachine& machine, std::vector<
     return std::max(sum - free, 0);
   }
   const auto lack = fmt::format("{} GPU{} asked for ({} a worker), {} here", sum,
-                                sum == 1 ? "" : "s", job.gpus, machine.gpus.size());
+                                sum == 1 ? "" : "s", job.gpus, here.gpus.size());
   if (job.require_gpus) {
     throw EngineError(lack + ": ask for fewer, or leave --require-gpus out to run on the CPU");
   }
@@ -217,15 +223,43 @@ void require_readable(const Plan& plan) {
 
 } // namespace
 
-Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
+std::map<std::string, std::string> data_folders(const JobSpec& job) {
+  std::map<std::string, std::string> folders;
+  for (const std::string& text : job.data) {
+    const auto source = parse_mount("--data", text).source;
+    const auto share = share_of(source);
+    const auto folder = is_bucket(source) ? bucket_folder(parse_bucket("--data", source))
+                        : !share.empty()  ? find_share(share)
+                                          : "";
+    if (!folder.empty()) {
+      folders[source] = folder;
+    }
+  }
+  return folders;
+}
+
+std::map<std::string, std::string> data_folders(const JobSpec& job, const GangPlan& plan) {
+  std::map<std::string, std::string> folders;
+  for (const std::string& text : job.data) {
+    const MountText mount = parse_mount("--data", text);
+    for (const Mount& each : plan.mounts) {
+      if (each.target == mount.target) {
+        folders[mount.source] = each.source;
+      }
+    }
+  }
+  return folders;
+}
+
+Plan render_local_plan(const JobSpec& job, const Surroundings& here, const std::string& code_dir,
                        const Templates& templates) {
   Plan plan;
   plan.job = job;
   plan.templates = templates;
   const JobType& type = *find_job_type(job.type);
   auto planned = planned_ranks(job);
-  const int shared = assign_devices(job, machine, planned, plan);
-  if (job.tensorboard && machine.tensorboard.empty()) {
+  const int shared = assign_devices(job, here, planned, plan);
+  if (job.tensorboard && here.tensorboard.empty()) {
     plan.notices.emplace_back("--tensorboard: TensorBoard is not in PATH: the job runs without it "
                               "(pip install tensorboard)");
   } else if (job.tensorboard) {
@@ -234,9 +268,9 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
     board.role = k_tensorboard;
     board.decides = false;
     board.devices = job.gpus > 0 ? std::optional<std::string>("") : std::nullopt;
-    board.command = {machine.tensorboard, "--logdir=" + job.logdir, "--host=localhost"};
+    board.command = {here.tensorboard, "--logdir=" + job.logdir, "--host=localhost"};
   }
-  plan.secret_env = machine.secret_env;
+  plan.secret_env = here.secret_env;
   auto ranks = nlohmann::json::array();
   for (const GangRank& rank : planned) {
     ranks.push_back({{"instance", rank.instance},
@@ -264,10 +298,10 @@ Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
                          {"log_limit", log_limit_bytes(job)},
                          {"labels", job.labels},
                          {"clean_tasks", job.clean_task_policy != "None"},
-                         {"working_dir", working_dir(job, machine)},
-                         {"mounts", mounts_of(job)},
-                         {"secrets", names_of(machine.secret_env)},
-                         {"command", rank_command(job, machine)},
+                         {"working_dir", working_dir(job, here, code_dir)},
+                         {"mounts", mounts_of(job, here)},
+                         {"secrets", names_of(here.secret_env)},
+                         {"command", rank_command(job, here)},
                          {"env", job.env},
                          {"ranks", std::move(ranks)}};
   for (const char* section : {"launcher", "torchrun", "ordered"}) {

@@ -4,25 +4,20 @@
 #include "backends/backend.h"
 #include "backends/supervised/gang_plan.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
 namespace dtrain {
 
-/// What a plan depends on besides the job.
-struct LocalMachine {
-  std::string working_dir;             ///< Where submit was called.
-  std::string trainer;                 ///< The bundled trainer's path; empty: not found.
-  std::vector<std::string> gpus;       ///< As CUDA_VISIBLE_DEVICES names them, free ones first.
-  std::string code_dir;                ///< Where the job's code will be.
-  std::string tensorboard;             ///< Its program; empty: not found.
-  std::vector<std::string> secret_env; ///< KEY=VALUE of --env-file and --secret.
-  std::size_t gpus_in_use = 0;         ///< How many at the end of them other jobs hold.
-};
-
-/// Throws UsageError where the job asks for what this machine lacks.
-Plan render_local_plan(const JobSpec& job, const LocalMachine& machine,
+/// `code_dir`: where the job's code will be. Throws UsageError where the job asks for what this
+/// machine lacks.
+Plan render_local_plan(const JobSpec& job, const Surroundings& here, const std::string& code_dir,
                        const Templates& templates = {});
+
+/// Surroundings::data_folders, of this machine; and as a plan has them.
+std::map<std::string, std::string> data_folders(const JobSpec& job);
+std::map<std::string, std::string> data_folders(const JobSpec& job, const GangPlan& plan);
 
 /// Throws EngineError naming what is wrong in the text.
 GangPlan read_local_plan(const std::string& text);

@@ -3,7 +3,8 @@
 //   ROOT/jobs/BACKEND/NAMESPACE/NAME/plan.yaml     what is carried out
 //                                    job.yaml      the job as it was submitted, for `clone`
 //                                    status.json   job_record.h, replaced at every change
-//                                    hostfile, code/, bin/, secrets, environment   if it has them
+//                                    hostfile, code/, bin/, secrets, environment, template.FILE
+//                                                  where the job has them
 //                                    logs/INSTANCE.RESTART.log   log_format.h
 //                                    supervisor.log   what went wrong in the supervisor itself
 //   ROOT/staging/…                                 folders on their way in or out

@@ -5,7 +5,7 @@ import yaml
 
 import pytest
 
-from harness import EXIT_NOT_FOUND, EXIT_USAGE
+from harness import EXIT_NOT_FOUND, EXIT_USAGE, until
 
 KUBERNETES = ["submit", "-b", "kubernetes", "--image=x", "--name=t", "--dry-run"]
 
@@ -53,6 +53,19 @@ def test_a_changed_template_is_what_runs(home, mine):
     assert str(mine) in result.err, "clone makes the job from the same template"
     words = ["submit", "--template=job.yaml", "--set=entry=A=1", "--dry-run", "--", "true"]
     assert yaml.safe_load(home.dtrain(*words).out)["env"] == ["A=1"]
+
+
+def test_a_job_is_scaled_from_the_template_that_it_was_made_from(home, mine):
+    change(mine / "local" / "job.yaml", "env:\n", "env:\n  - {{entry}}\n")
+    home.dtrain("submit", "--name=grow", "--workers=1", "--min-workers=1", "--max-workers=2",
+                "--template=mine", "--set=entry=FROM_SET=then", "--", "sh", "-c",
+                'echo "$FROM_SET"; exec sleep 600')
+    change(mine / "local" / "job.yaml", "- {{entry}}", "- FROM_SET=now")
+    home.dtrain("template", "copy", "local", "config/dtrain/templates")
+    home.running("grow")
+    home.dtrain("scale", "grow", "--workers=2")
+    until(lambda: home.lines("grow", "-i", "worker-1") == ["then"], "the new worker has it too")
+    home.dtrain("delete", "grow")
 
 
 def test_templates_beside_the_settings_hold_for_every_job_and_a_flag_wins(home):

@@ -127,7 +127,7 @@ std::string annotation(const json& object, std::string_view key) {
 
 Time parse_time(std::string_view text) {
   constexpr std::size_t k_seconds_length = 19; // 2026-01-31T12:34:56
-  constexpr Time k_second = 1'000'000'000;
+  constexpr Time k_one_second = 1'000'000'000;
   std::tm tm{};
   if (text.size() <= k_seconds_length || text.back() != 'Z' || text[4] != '-' || text[7] != '-' ||
       text[10] != 'T' || text[13] != ':' || text[16] != ':' ||
@@ -146,7 +146,7 @@ Time parse_time(std::string_view text) {
     if (rest[0] != '.') {
       return 0;
     }
-    Time unit = k_second / 10;
+    Time unit = k_one_second / 10;
     for (char c : rest.substr(1)) {
       if (c < '0' || c > '9') {
         return 0;
@@ -155,7 +155,7 @@ Time parse_time(std::string_view text) {
       unit /= 10;
     }
   }
-  return static_cast<Time>(timegm(&tm)) * k_second + nanoseconds;
+  return static_cast<Time>(timegm(&tm)) * k_one_second + nanoseconds;
 }
 
 std::string owner_uid(const json& pod) { return label(pod, k_owner_uid_label); }

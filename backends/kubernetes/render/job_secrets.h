@@ -13,14 +13,9 @@ namespace dtrain::kubernetes {
 inline constexpr const char* k_hidden = "***";
 
 /// Variables of --env-file and --secret, and the names of those secrets that the cluster keeps,
-/// since this machine does not.
-struct JobSecrets {
-  std::vector<std::string> env; ///< KEY=VALUE
-  std::vector<std::string> of_cluster;
-};
-
-/// Reads this machine's files. Throws UsageError naming flag, file and line.
-JobSecrets read_secrets(const JobSpec& job);
+/// since this machine does not. Reads this machine's files; throws UsageError naming flag, file and
+/// line.
+Surroundings read_secrets(const JobSpec& job);
 
 /// The Secret's contents by key: `environment` as a shell's exports, `git-token`, the keys of
 /// buckets, and the files of --config-file. Reads this machine's files; throws UsageError naming
@@ -28,6 +23,6 @@ JobSecrets read_secrets(const JobSpec& job);
 std::map<std::string, std::string> secret_contents(const Plan& plan);
 
 /// The same with *** for every content, for the plan.
-std::map<std::string, std::string> shown_contents(const JobSpec& job, const JobSecrets& secrets);
+std::map<std::string, std::string> shown_contents(const JobSpec& job, const Surroundings& here);
 
 } // namespace dtrain::kubernetes

@@ -89,7 +89,7 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
 
 } // namespace
 
-Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
+Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundings& here) {
   if (job.clean_task_policy == "None") {
     throw UsageError(
         "--clean-task-policy=None: on Kubernetes what runs is ended with the Job: leave "
@@ -108,7 +108,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   Plan plan;
   plan.job = job;
   plan.templates = templates;
-  plan.secret_env = secrets.env;
+  plan.secret_env = here.secret_env;
   if (job.clean_task_policy == "All") {
     plan.notices.emplace_back("--clean-task-policy=All: what has ended stays, with its log, until "
                               "the Job goes (--ttl-after-finished)");
@@ -126,7 +126,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
     const bool owns_rest = group.name == k_worker_role;
     jobs.insert(owns_rest ? jobs.begin() : jobs.end(),
                 {owns_rest ? k_job_document : group.name + ".yaml",
-                 render_document(templates, k_job_document, job_data(job, group, secrets))});
+                 render_document(templates, k_job_document, job_data(job, group, here))});
     instances += instances_of(group.roles);
   }
   if (has_jobset(job)) {
@@ -136,7 +136,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
   }
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
-  add(k_secret_document, secret_data(job, names, shown_contents(job, secrets)));
+  add(k_secret_document, secret_data(job, names, shown_contents(job, here)));
   if (gang_api(job) != GangApi::none) {
     add(k_group_document, group_data(job, names, instances));
   }

@@ -137,7 +137,7 @@ void require_apis(ApiClient& api, const JobSpec& job) {
 bool require_objects(ApiClient& api, const Plan& plan) {
   const std::string& where = plan.job.namespace_name;
   const std::vector<std::string> claims = claims_of(plan.job);
-  const std::vector<std::string> secrets = read_secrets(plan.job).of_cluster;
+  const std::vector<std::string> secrets = read_secrets(plan.job).unknown_secrets;
   for (const std::string& claim : claims) {
     require(api, where, "persistentvolumeclaims", claim,
             fmt::format("--data={}: no data that is kept here, and no claim", printable(claim)));

@@ -41,7 +41,9 @@ class FakeBackend : public Backend {
                                                  : "of-" + engine_.access.get("context");
   }
 
-  Plan render(const JobSpec& job, const Templates& templates) const override {
+  Surroundings survey(const JobSpec&) const override { return {}; }
+
+  Plan render(const JobSpec& job, const Templates& templates, const Surroundings&) const override {
     Plan plan;
     plan.job = job;
     plan.templates = templates;

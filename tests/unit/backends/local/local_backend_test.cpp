@@ -41,7 +41,7 @@ struct Fixture {
   void submit(const std::string& script, int workers = 1) {
     spec.command = {"sh", "-c", script};
     spec.workers = workers;
-    backend.submit(backend.render(spec, {}), {});
+    backend.submit(backend.render(spec, {}, backend.survey(spec)), {});
   }
 
   JobStatus wait() {
@@ -82,6 +82,22 @@ struct Fixture {
 /// A rank that leaves its session, ignores TERM and would stay for ever.
 constexpr const char* k_daemon = "(setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 1000; "
                                  "done' &) ; ";
+
+TEST_CASE_FIXTURE(Fixture, "a plan is made of what it is given: files are read before") {
+  spec.command = {"true"};
+  const auto here = backend.survey(spec);
+  spec.env_files = {"/no/such/file"};
+  spec.secrets = {"none-of-this-name"};
+  spec.gpus = 1;
+  CHECK_THROWS_AS(backend.survey(spec), UsageError);
+  auto given = here;
+  given.gpus = {"GPU-7"};
+  given.secret_env = {"TOKEN=x"};
+  const auto plan = backend.render(spec, {}, given);
+  CHECK(plan.secret_env == given.secret_env);
+  CHECK(plan.documents.at(0).text.find("GPU-7") != std::string::npos);
+  CHECK(backend.render(spec, {}, given).documents.at(0).text == plan.documents.at(0).text);
+}
 
 TEST_CASE_FIXTURE(Fixture, "a job whose ranks all exit with 0 has succeeded") {
   submit("echo out $RANK $WORLD_SIZE; echo err >&2", 2);
@@ -231,15 +247,15 @@ TEST_CASE_FIXTURE(Fixture, "a name in use is refused, also of a job that has end
 
 TEST_CASE_FIXTURE(Fixture, "what cannot be run is refused before anything is started") {
   spec.command = {"no-such-program"};
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}), {}), doctest::Contains("in PATH"),
-                       UsageError);
+  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}, backend.survey(spec)), {}),
+                       doctest::Contains("in PATH"), UsageError);
   spec.command = {"/etc/passwd"};
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}), {}), doctest::Contains("chmod +x"),
-                       UsageError);
+  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}, backend.survey(spec)), {}),
+                       doctest::Contains("chmod +x"), UsageError);
   spec.command = {"true"};
   spec.working_dir = "/no/such";
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}), {}), doctest::Contains("/no/such"),
-                       UsageError);
+  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}, backend.survey(spec)), {}),
+                       doctest::Contains("/no/such"), UsageError);
   CHECK(backend.list({}).empty());
 }
 
@@ -247,7 +263,7 @@ TEST_CASE_FIXTURE(Fixture, "a program that goes missing later ends with 127, as 
   const auto program = folder.write("program", "#!/no/such/interpreter\n");
   chmod(program.c_str(), 0700);
   spec.command = {program};
-  backend.submit(backend.render(spec, {}), {});
+  backend.submit(backend.render(spec, {}, backend.survey(spec)), {});
   const auto status = wait();
   REQUIRE(status.cause);
   CHECK(status.cause->exit_code == 127);

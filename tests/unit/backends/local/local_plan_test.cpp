@@ -17,15 +17,18 @@ JobSpec example_job() {
   return job;
 }
 
-const LocalMachine k_machine{.working_dir = "/work",
-                             .trainer = "/opt/bin/dtrain-trainer",
-                             .gpus = {"0", "1", "2", "3"},
-                             .code_dir = "/state/train/code",
-                             .tensorboard = "",
-                             .secret_env = {}};
+constexpr const char* k_code_dir = "/state/train/code";
 
-GangPlan carried_out(const JobSpec& job, const LocalMachine& machine = k_machine) {
-  return read_local_plan(render_local_plan(job, machine).documents.at(0).text);
+const Surroundings k_machine = [] {
+  Surroundings here;
+  here.working_dir = "/work";
+  here.trainer = "/opt/bin/dtrain-trainer";
+  here.gpus = {"0", "1", "2", "3"};
+  return here;
+}();
+
+GangPlan carried_out(const JobSpec& job, const Surroundings& machine = k_machine) {
+  return read_local_plan(render_local_plan(job, machine, k_code_dir).documents.at(0).text);
 }
 
 TEST_CASE("arguments and environment arrive byte-exact") {
@@ -62,8 +65,8 @@ TEST_CASE("a plan has the job's settings") {
 }
 
 TEST_CASE("rendering is pure: the same job gives the same bytes") {
-  CHECK(render_local_plan(example_job(), k_machine).documents.at(0).text ==
-        render_local_plan(example_job(), k_machine).documents.at(0).text);
+  CHECK(render_local_plan(example_job(), k_machine, k_code_dir).documents.at(0).text ==
+        render_local_plan(example_job(), k_machine, k_code_dir).documents.at(0).text);
 }
 
 TEST_CASE("no command, or flags alone, is the bundled trainer's") {
@@ -73,7 +76,8 @@ TEST_CASE("no command, or flags alone, is the bundled trainer's") {
         std::vector<std::string>{"/opt/bin/dtrain-trainer", "--epochs=2"});
   auto machine = k_machine;
   machine.trainer.clear();
-  CHECK_THROWS_WITH_AS(render_local_plan(job, machine), doctest::Contains("DTRAIN_TRAINER"), Error);
+  CHECK_THROWS_WITH_AS(render_local_plan(job, machine, k_code_dir),
+                       doctest::Contains("DTRAIN_TRAINER"), Error);
 }
 
 TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where required") {
@@ -85,7 +89,7 @@ TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where
   CHECK(plan.ranks[0].gpus_allocated() == 2);
 
   job.gpus = 3;
-  const auto lacking = render_local_plan(job, k_machine);
+  const auto lacking = render_local_plan(job, k_machine, k_code_dir);
   REQUIRE(lacking.notices.size() == 1);
   CHECK(lacking.notices[0] == "6 GPUs asked for (3 a worker), 4 here: running on the CPU "
                               "(--require-gpus makes this an error)");
@@ -94,7 +98,7 @@ TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where
   CHECK(on_cpu.ranks[0].gpus == 3);
   CHECK(on_cpu.ranks[0].gpus_allocated() == 0);
   job.require_gpus = true;
-  CHECK_THROWS_AS(render_local_plan(job, k_machine), EngineError);
+  CHECK_THROWS_AS(render_local_plan(job, k_machine, k_code_dir), EngineError);
 }
 
 TEST_CASE("a tfjob's roles are instances of their own, ranks first, and the chief decides") {
@@ -145,7 +149,7 @@ TEST_CASE("a launcher alone is started, with the GPUs and slots of its workers")
 TEST_CASE("a secret's name is in the plan and its value is not") {
   auto machine = k_machine;
   machine.secret_env = {"TOKEN=t0ken"};
-  const auto plan = render_local_plan(example_job(), machine);
+  const auto plan = render_local_plan(example_job(), machine, k_code_dir);
   CHECK(plan.documents.at(0).text.find("TOKEN=***") != std::string::npos);
   CHECK(plan.documents.at(0).text.find("t0ken") == std::string::npos);
   CHECK(plan.secret_env == machine.secret_env);
@@ -154,7 +158,7 @@ TEST_CASE("a secret's name is in the plan and its value is not") {
 TEST_CASE("TensorBoard is an instance that decides nothing, where there is one") {
   auto job = example_job();
   job.tensorboard = true;
-  CHECK(render_local_plan(job, k_machine).notices.size() == 1);
+  CHECK(render_local_plan(job, k_machine, k_code_dir).notices.size() == 1);
   auto machine = k_machine;
   machine.tensorboard = "/usr/bin/tensorboard";
   const auto plan = carried_out(job, machine);
