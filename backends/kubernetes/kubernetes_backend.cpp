@@ -128,6 +128,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
 
   JobStatus status(const JobRef& ref) override {
     JobObjects objects = read_objects(api(), ref);
+    read_leases(api(), objects);
     JobStatus status = status_of(objects);
     add_last_lines(api(), objects, status);
     end_left_over(api(), objects);

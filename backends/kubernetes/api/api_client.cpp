@@ -96,7 +96,7 @@ ApiResult ApiClient::read(const HttpResponse& response) const {
     throw EngineError(
         fmt::format("cannot reach the cluster at {}: {}", where(), printable(response.error)));
   }
-  ApiResult result{response.status, json::parse(response.body, nullptr, false)};
+  ApiResult result{response.status, json::parse(response.body, nullptr, false), response.date};
   if (result.body.is_discarded()) {
     bool is_error = !result.ok();
     if (!is_error) {

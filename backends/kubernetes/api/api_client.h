@@ -29,6 +29,7 @@ struct Forbidden : EngineError {
 struct ApiResult {
   long status = 0;
   nlohmann::json body;
+  std::string date = {}; ///< The server's, as it came: HttpResponse::date.
   bool ok() const { return status >= 200 && status < 300; }
   std::string reason() const;  ///< The Status's: "AlreadyExists", "NotFound", "Forbidden"…
   std::string message() const; ///< The Status's, one line.

@@ -79,8 +79,11 @@ std::size_t HttpClient::on_header(char* data, std::size_t size, std::size_t coun
   auto& self = *static_cast<Transfer*>(transfer);
   const std::string line = lower_case({data, size * count});
   constexpr std::string_view k_retry_after = "retry-after:";
+  constexpr std::string_view k_date = "date: ";
   if (line.starts_with(k_retry_after)) {
     self.response.retry_after = line.substr(k_retry_after.size());
+  } else if (line.starts_with(k_date)) {
+    self.response.date = line.substr(k_date.size());
   }
   return size * count;
 }

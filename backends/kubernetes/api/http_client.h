@@ -35,6 +35,7 @@ struct HttpResponse {
   std::string body;
   std::string error; ///< libcurl's words, where it was not reached or broke off.
   std::string retry_after;
+  std::string date; ///< In lower case: "sun, 22 nov 2026 12:00:00 gmt".
 };
 
 /// A request whose answer comes in pieces for as long as the server sends.

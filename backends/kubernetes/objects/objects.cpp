@@ -66,6 +66,11 @@ std::string events_path(std::string_view namespace_name) {
   return collection_path("/api/v1", namespace_name, "events");
 }
 
+std::string lease_path(std::string_view node) {
+  const auto all = collection_path("/apis/coordination.k8s.io/v1", "kube-node-lease", "leases");
+  return node.empty() ? all : all + "/" + escape_url(node);
+}
+
 const json& member(const json& object, std::string_view path) {
   static const json k_null;
   const json* at = &object;
@@ -156,6 +161,13 @@ Time parse_time(std::string_view text) {
     }
   }
   return static_cast<Time>(timegm(&tm)) * k_one_second + nanoseconds;
+}
+
+Time parse_http_date(const std::string& text) {
+  constexpr Time k_second = 1'000'000'000;
+  std::tm tm{};
+  const char* end = strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S gmt", &tm);
+  return end == nullptr ? 0 : static_cast<Time>(timegm(&tm)) * k_second;
 }
 
 std::string owner_uid(const json& pod) { return label(pod, k_owner_uid_label); }

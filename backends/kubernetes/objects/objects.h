@@ -60,6 +60,7 @@ std::string jobs_path(std::string_view namespace_name); ///< All namespaces wher
 std::string job_path(const JobRef& job);                ///< The Job that owns the rest.
 std::string pods_path(std::string_view namespace_name);
 std::string events_path(std::string_view namespace_name);
+std::string lease_path(std::string_view node); ///< What its kubelet renews; empty: all.
 
 /// The member at `path` ("status/startTime"), or null. For objects read from the API, whose
 /// members may all be absent.
@@ -80,6 +81,9 @@ std::string annotation(const nlohmann::json& object, std::string_view key);
 
 /// RFC 3339 in UTC, with or without a fraction. 0 where it is not that.
 Time parse_time(std::string_view text);
+
+/// HTTP's, in lower case: "sun, 22 nov 2026 12:00:00 gmt". 0 where it is not that.
+Time parse_http_date(const std::string& text);
 
 /// The uid of a Pod's Job, and of the Job that owns a launcher's.
 std::string owner_uid(const nlohmann::json& pod);

@@ -136,6 +136,35 @@ std::vector<JobEvent> read_events(ApiClient& api, const JobRef& ref) {
   return events;
 }
 
+void read_leases(ApiClient& api, JobObjects& objects) {
+  constexpr std::size_t k_few = 3;
+  if (is_final(summarize(objects).phase)) {
+    return;
+  }
+  const std::set<std::string> nodes = running_nodes(objects);
+  std::vector<HttpRequest> requests;
+  if (nodes.size() > k_few) {
+    requests.push_back(api.request("GET", lease_path("")));
+  } else {
+    for (const std::string& node : nodes) {
+      requests.push_back(api.request("GET", lease_path(node)));
+    }
+  }
+  for (ApiResult& answer : api.call_all(std::move(requests))) {
+    if (!answer.ok()) {
+      continue; // Who may not read leases is told less.
+    }
+    objects.now = parse_http_date(answer.date);
+    if (nodes.size() > k_few) {
+      for (json& lease : answer.body["items"]) {
+        objects.leases.push_back(std::move(lease));
+      }
+    } else {
+      objects.leases.push_back(std::move(answer.body));
+    }
+  }
+}
+
 void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status) {
   const json* pod = status.phase == Phase::failed ? failed_pod(objects) : nullptr;
   if (pod == nullptr || !status.cause) {

@@ -26,6 +26,9 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref);
 /// Those about its Jobs and their Pods, the oldest first.
 std::vector<JobEvent> read_events(ApiClient& api, const JobRef& ref);
 
+/// The leases of the nodes that a job runs on: one by one, or, of many, all there are at once.
+void read_leases(ApiClient& api, JobObjects& objects);
+
 /// The failed rank's last lines, into the status of a failed job.
 void add_last_lines(ApiClient& api, const JobObjects& objects, JobStatus& status);
 

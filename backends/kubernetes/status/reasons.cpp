@@ -140,6 +140,47 @@ std::string lost_node(const json& pod) {
                      : std::string();
 }
 
+/// How long the Pod's node has been silent, in seconds: since its lease, which a kubelet renews
+/// four times in its duration. 0 where it has just been renewed, or that is not known.
+std::int64_t silence(const JobObjects& objects, const json& pod) {
+  constexpr std::int64_t k_second = 1'000'000'000;
+  constexpr int k_renewals = 4;
+  constexpr std::int64_t k_leeway = 2;
+  const std::string node = text_at(pod, "spec/nodeName");
+  const auto lease =
+      std::find_if(objects.leases.begin(), objects.leases.end(),
+                   [&](const json& each) { return text_at(each, "metadata/name") == node; });
+  const Time renewed =
+      lease == objects.leases.end() ? 0 : parse_time(text_at(*lease, "spec/renewTime"));
+  if (renewed == 0 || objects.now == 0) {
+    return 0;
+  }
+  const std::int64_t seconds = (objects.now - renewed) / k_second;
+  const std::int64_t due = number_at(*lease, "spec/leaseDurationSeconds") / k_renewals;
+  return seconds < due + k_leeway ? 0 : seconds;
+}
+
+/// Long before the cluster calls the node lost.
+std::string silent_node(const JobObjects& objects, const json& pod) {
+  const std::int64_t seconds = silence(objects, pod);
+  if (seconds == 0 || text_at(pod, "status/phase") != "Running") {
+    return {};
+  }
+  std::string then;
+  for (const json& toleration : member(pod, "spec/tolerations")) {
+    if (text_at(toleration, "key") == "node.kubernetes.io/unreachable") {
+      const std::int64_t patience = number_at(toleration, "tolerationSeconds", -1);
+      then = patience < 0
+                 ? "; what runs there waits for it to come back"
+                 : fmt::format("; {} s after the cluster gives it up (by default 50 s after "
+                               "its last answer), what runs there starts anew elsewhere",
+                               patience);
+    }
+  }
+  return fmt::format("node {} has not answered for {} s{}", text_at(pod, "spec/nodeName"), seconds,
+                     then);
+}
+
 /// The message of the latest event about one of `uids` with one of `reasons`, seen `at_least`
 /// times.
 std::string latest_event(const JobObjects& objects, const std::set<std::string>& uids,
@@ -221,6 +262,9 @@ std::string why_pending(const JobObjects& objects) {
   }
   if (reason.empty()) {
     reason = first_of(objects, lost_node);
+  }
+  if (reason.empty()) {
+    reason = first_of(objects, [&](const json& pod) { return silent_node(objects, pod); });
   }
   if (reason.empty()) {
     reason = first_of(objects, sequence_wait);

@@ -473,6 +473,16 @@ bool wants_events(const JobObjects& objects) {
   return false;
 }
 
+std::set<std::string> running_nodes(const JobObjects& objects) {
+  std::set<std::string> nodes;
+  for (const json* pod : latest_pods(objects)) {
+    if (pod != nullptr && pod_phase(*pod) == Phase::running) {
+      nodes.insert(text_at(*pod, "spec/nodeName"));
+    }
+  }
+  return nodes;
+}
+
 JobStatus status_of(const JobObjects& objects) {
   JobStatus status;
   static_cast<JobSummary&>(status) = summarize(objects);

@@ -11,6 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <set>
+#include <string>
 #include <vector>
 
 namespace dtrain::kubernetes {
@@ -30,6 +32,8 @@ struct JobObjects {
   std::vector<ObjectPtr> workloads =
       {}; ///< Of a job that waits in a queue (kueue.h); may be empty.
   std::vector<nlohmann::json> positions = {}; ///< Those of all that wait there; may be empty.
+  std::vector<nlohmann::json> leases = {};    ///< Of the nodes that its Pods run on; may be empty.
+  Time now = 0;                               ///< By the server's clock, when it gave the leases.
 };
 
 using JobList = std::vector<const nlohmann::json*>;
@@ -78,5 +82,8 @@ const nlohmann::json* failed_pod(const JobObjects& objects);
 
 /// Whether events could say more about why this job does not run.
 bool wants_events(const JobObjects& objects);
+
+/// The nodes that the job's Pods run on, each once: their leases tell of one that fell silent.
+std::set<std::string> running_nodes(const JobObjects& objects);
 
 } // namespace dtrain::kubernetes

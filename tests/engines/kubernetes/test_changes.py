@@ -245,6 +245,11 @@ def test_training_goes_on_elsewhere_from_its_checkpoint_when_a_node_lost_its_pow
     before = until(saved, "it has a checkpoint", 60)
     cluster.run("cut-node", lost.removeprefix("node"))
     try:
+        # The cluster itself notices after 20 s: here, by its controller manager's flags.
+        silent = until(lambda: re.search(rf"node {lost} has not answered for (\d+) s; 30 s after",
+                                         kube.get("cut")["reason"]), "it names the silent node", 30)
+        assert int(silent.group(1)) >= 12
+
         def runs_elsewhere():
             job = kube.get("cut")
             assert job["status"] != "FAILED", job

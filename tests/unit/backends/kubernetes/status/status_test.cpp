@@ -192,6 +192,36 @@ TEST_CASE("API times are read with and without a fraction, and nonsense is zero"
   CHECK(parse_time("") == 0);
 }
 
+TEST_CASE("HTTP's dates are read, and nonsense is zero") {
+  CHECK(parse_http_date("thu, 01 jan 1970 00:00:01 gmt\r\n") == 1'000'000'000);
+  CHECK(parse_http_date("yesterday") == 0);
+  CHECK(parse_http_date("") == 0);
+}
+
+TEST_CASE("a node whose lease is overdue is named, with what will happen when") {
+  JobObjects objects{job_object(1), {pod_object(0, "Running", running())}, {}};
+  objects.leases.push_back(
+      {{"metadata", {{"name", "node1"}}},
+       {"spec", {{"renewTime", "2026-01-01T00:00:00.500000Z"}, {"leaseDurationSeconds", 40}}}});
+  CHECK(running_nodes(objects) == std::set<std::string>{"node1"});
+  const auto reason_at = [&](const char* now) {
+    objects.now = parse_time(now);
+    return status_of(objects).reason;
+  };
+  CHECK(reason_at("2026-01-01T00:00:12Z").empty());
+  CHECK(reason_at("2026-01-01T00:00:13Z") == "worker-0: node node1 has not answered for 12 s");
+  (*objects.pods[0])["spec"]["tolerations"] =
+      json::array({{{"key", "node.kubernetes.io/unreachable"}, {"tolerationSeconds", 30}}});
+  CHECK(reason_at("2026-01-01T00:00:20Z") ==
+        "worker-0: node node1 has not answered for 19 s; 30 s after the cluster gives it up (by "
+        "default 50 s after its last answer), what runs there starts anew elsewhere");
+  add_condition(*objects.pods[0], "Ready", "NodeStatusUnknown", "", "False");
+  CHECK(reason_at("2026-01-01T00:00:50Z") == "worker-0: node node1 is lost");
+  objects.leases[0]["metadata"]["name"] = "node2";
+  (*objects.pods[0])["status"].erase("conditions");
+  CHECK(reason_at("2026-01-01T00:00:50Z").empty());
+}
+
 TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
   json launcher = job_object(1);
   launcher["metadata"]["name"] = "j-launcher";
