@@ -80,6 +80,9 @@ TEST_CASE("headers that lie are refused") {
       error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8)),
       "8 bytes of data where the header says 4"));
   CHECK(contains(error_of(with_header(R"({"a":3})", 0)), "the entry of a"));
+  CHECK(contains(
+      error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}})", 4)),
+      "data_offsets of a"));
 }
 
 TEST_CASE("a disk that is full leaves the old checkpoint and no other file") {

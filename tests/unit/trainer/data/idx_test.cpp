@@ -81,6 +81,11 @@ TEST_CASE("dimensions whose product is absurd are refused before memory is taken
       "the header is damaged"));
   CHECK(contains(error_of(folder.write("big", word(2051) + word(60000) + word(1000) + word(1000))),
                  "0 of 60000000000 bytes"));
+  // 2^36 bytes are the most.
+  CHECK(contains(error_of(folder.write("most", word(2051) + word(65536) + word(1024) + word(1024))),
+                 "0 of 68719476736 bytes"));
+  CHECK(contains(error_of(folder.write("more", word(2051) + word(65536) + word(1024) + word(1025))),
+                 "the header is damaged"));
 }
 
 TEST_CASE("an IDX file longer than its header says is refused") {

@@ -110,6 +110,16 @@ TEST_CASE("a permutation is a bijection at any size") {
   }
 }
 
+TEST_CASE("an order is that of its description, so that another build continues a run in it") {
+  const Permutation order(60'000, 7, 3); // Worked out in Python.
+  CHECK(order(0) == 55164);
+  CHECK(order(1) == 57788);
+  CHECK(order(2) == 52291);
+  CHECK(order(3) == 2994);
+  CHECK(order(4) == 9201);
+  CHECK(order(59'999) == 49927);
+}
+
 TEST_CASE("epochs and seeds have orders of their own") {
   const Permutation first(1000, 7, 0);
   const Permutation next_epoch(1000, 7, 1);

@@ -2,10 +2,15 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include <doctest/doctest.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/socket.h>
 
+#include "tests/unit/trainer/temp_folder.h"
 #include "trainer/job/socket.h"
 
 using namespace trainer;
@@ -87,7 +92,141 @@ class Tampering {
   Acceptor acceptor_;
 };
 
+using Message = std::vector<std::byte>;
+
+/// A signature by itself, with nothing of the code that is tested.
+Message signature(std::string_view role, const std::vector<Message>& parts) {
+  std::string text(role);
+  for (const Message& part : parts) {
+    text.append(reinterpret_cast<const char*>(part.data()), part.size());
+  }
+  Message mac(32);
+  unsigned length = 0;
+  HMAC(EVP_sha256(), k_token, static_cast<int>(std::strlen(k_token)),
+       reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+       reinterpret_cast<unsigned char*>(mac.data()), &length);
+  return mac;
+}
+
+/// What a dialler that is written anew from the protocol's description says, and is told.
+struct RawDialler {
+  std::uint32_t version = 3;
+  std::uint32_t purpose = 1; ///< Rendezvous.
+  std::string_view role = "dialler";
+
+  struct Answer {
+    bool is_let_in = false;
+    bool is_signed = false;
+    std::string reason;
+  };
+
+  Answer dial_in(const std::optional<std::string>& verdict = std::nullopt) const {
+    Fd listener = listen_here();
+    const Address address = local_address(listener);
+    Acceptor acceptor(std::move(listener), k_token, LinkPurpose::rendezvous,
+                      [&](const Introduction&) { return verdict; });
+    std::atomic<bool> is_over = false;
+    std::thread accepting([&] {
+      while (!is_over) {
+        (void)acceptor.next(after_seconds(0.005));
+      }
+    });
+    const Answer answer = talk(address);
+    is_over = true;
+    accepting.join();
+    return answer;
+  }
+
+ private:
+  Answer talk(const Address& address) const {
+    const Fd link = dial(address, after_seconds(20));
+    Message challenge(k_challenge);
+    receive_all(link, challenge, after_seconds(20));
+    Message hello(k_hello);
+    const auto put = [&](std::size_t at, const auto& value) {
+      std::memcpy(hello.data() + at, &value, sizeof value);
+    };
+    std::memcpy(hello.data(), challenge.data(), 8); // The magic bytes.
+    put(8, version);
+    put(12, purpose);
+    put(16, std::int32_t{1});
+    put(20, std::int32_t{2});
+    put(24, std::int64_t{4711});
+    const Message mac = signature(role, {challenge, hello});
+    std::copy(mac.begin(), mac.end(), hello.end() - 32);
+    send_all(link, hello, after_seconds(20));
+    Message welcome(k_welcome);
+    receive_all(link, welcome, after_seconds(20));
+    const Message given(welcome.end() - 32, welcome.end());
+    std::fill(welcome.end() - 32, welcome.end(), std::byte{0});
+    Answer answer;
+    answer.is_let_in = welcome[8] == std::byte{1};
+    answer.is_signed = given == signature("acceptor", {challenge, hello, welcome});
+    answer.reason = reinterpret_cast<const char*>(welcome.data()) + 16;
+    return answer;
+  }
+};
+
 } // namespace
+
+TEST_CASE("the handshake is that of its description, byte for byte") {
+  const auto answer = RawDialler{}.dial_in();
+  CHECK(answer.is_let_in);
+  CHECK(answer.is_signed);
+  CHECK(answer.reason == "");
+}
+
+TEST_CASE("who holds the token but speaks otherwise is refused, and signed for") {
+  const auto refused = [](const RawDialler& dialler, const char* reason) {
+    const auto answer = dialler.dial_in();
+    CHECK(!answer.is_let_in);
+    CHECK(answer.is_signed);
+    CHECK(contains(answer.reason, reason));
+  };
+  refused({.version = 2}, "it speaks version 2 of the protocol, not 3");
+  refused({.version = 4}, "it speaks version 4 of the protocol, not 3");
+  refused({.purpose = 2}, "it came for another purpose");
+  refused({.role = "acceptor"}, "the job token differs"); // Its own words, sent back to it.
+}
+
+TEST_CASE("of more silent connections than 256 the oldest is hung up on, not the newest") {
+  Fd listener = listen_here();
+  const Address address = local_address(listener);
+  Acceptor acceptor(std::move(listener), k_token, LinkPurpose::rendezvous,
+                    [](const Introduction&) { return std::nullopt; });
+  std::vector<Fd> silent;
+  for (int i = 0; i < 257; ++i) {
+    silent.push_back(dial(address, after_seconds(20)));
+    (void)acceptor.next(after_seconds(0));
+  }
+  Message challenge(k_challenge);
+  for (const Fd* link : {&silent.front(), &silent.back()}) {
+    receive_all(*link, challenge, after_seconds(20));
+  }
+  std::byte more{};
+  CHECK(recv(silent.back().get(), &more, 1, MSG_DONTWAIT) == -1);
+  CHECK_THROWS_AS(receive_all(silent.front(), {&more, 1}, after_seconds(2)), LinkError);
+}
+
+TEST_CASE("a dialler that is judged and refused is told why, and does not go on") {
+  CHECK(RawDialler{}.dial_in("the job is full").reason == "the job is full");
+  Fd listener = listen_here();
+  const Address address = local_address(listener);
+  Acceptor acceptor(std::move(listener), k_token, LinkPurpose::rendezvous,
+                    [](const Introduction&) { return std::optional<std::string>("it is full"); });
+  std::atomic<bool> is_over = false;
+  std::thread accepting([&] {
+    while (!is_over) {
+      (void)acceptor.next(after_seconds(0.005));
+    }
+  });
+  CHECK(message_of<RefusedError>([&] {
+          (void)dial_authenticated(
+              address, k_token, {LinkPurpose::rendezvous, 1, 2, 4711, "host-a"}, after_seconds(20));
+        }) == "it is full");
+  is_over = true;
+  accepting.join();
+}
 
 TEST_CASE("a changed byte anywhere in the handshake keeps the two apart") {
   Tampering between;

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -32,6 +34,17 @@ TEST_CASE("cosine is above linear at first and below it at the end") {
   const LearningRate cosine{1, Schedule::cosine, 100};
   CHECK(cosine.at(10) > linear.at(10));
   CHECK(cosine.at(90) < linear.at(90));
+}
+
+TEST_CASE("the schedules have the values of PyTorch's LinearLR and CosineAnnealingLR") {
+  constexpr double k_near = 1e-12; // Approx allows 1e-5 of 1 without.
+  const LearningRate linear{0.5, Schedule::linear, 10};
+  const LearningRate cosine{0.5, Schedule::cosine, 10};
+  CHECK(std::abs(linear.at(2.5) - 0.375) < k_near);
+  CHECK(std::abs(linear.at(10)) < k_near);
+  CHECK(std::abs(cosine.at(0) - 0.5) < k_near);
+  CHECK(std::abs(cosine.at(2.5) - 0.42677669529663687) < k_near);
+  CHECK(std::abs(cosine.at(7.5) - 0.07322330470336313) < k_near);
 }
 
 TEST_CASE("schedules are known by name") {

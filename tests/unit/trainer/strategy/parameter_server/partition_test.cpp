@@ -65,6 +65,15 @@ TEST_CASE("servers hold equal bytes where the one large variable is cut") {
   CHECK(total == 102544);
 }
 
+TEST_CASE("the largest shards are placed first, so that small ones even out what is left") {
+  const auto placed =
+      place({{"a", 0, 1, 1}, {"b", 1, 1, 1}, {"c", 2, 1, 1}, {"d", 3, 1, 3}}, {}, 2);
+  REQUIRE(placed.size() == 2);
+  REQUIRE(placed[0].size() == 1);
+  CHECK(placed[0][0].variable == "d");
+  CHECK(placed[1].size() == 3);
+}
+
 TEST_CASE("a server's sparse shards come after its dense ones") {
   const auto placed = place({{"embedding", 0, 10, 4, true}, {"weight", 40, 10, 4}}, {}, 1);
   CHECK(placed[0][0].variable == "weight");
