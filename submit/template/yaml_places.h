@@ -38,8 +38,7 @@ class YamlMarks {
 
 /// What is not as it should be.
 struct YamlFault : std::runtime_error {
-  YamlFault(std::size_t at, const std::string& message)
-      : std::runtime_error(message), mark(at) {}
+  YamlFault(std::size_t at, const std::string& message) : std::runtime_error(message), mark(at) {}
   static constexpr std::size_t k_none = static_cast<std::size_t>(-1);
   std::size_t mark; ///< Whose place it is; k_none: the text as such is no YAML.
 };
