@@ -56,13 +56,13 @@ CommandTable scale_table(ScaleOptions& options) {
                      "on and see the change in the host file; their program must know what to do "
                      "with it, as the bundled trainer and other elastic trainers do. On this "
                      "machine the job must have been submitted with --min-workers or "
-                     "--max-workers. A suspended job is resumed with so many.",
+                     "--max-workers. A suspended job starts with that many when it is resumed.",
       .examples = {"dtrain scale mnist --workers=5"},
       .options = {job_argument(options.name),
                   {.flags = "--workers",
                    .target = &options.workers,
                    .metavar = "N",
-                   .help = "Workers from now on",
+                   .help = "New number of workers",
                    .minimum = 1,
                    .maximum = k_max_workers,
                    .required = true}}};
@@ -80,7 +80,7 @@ int change(Context& context, const ChangeOptions& options, bool (Backend::*verb)
       if ((target.backend.get()->*verb)(target.job(name))) {
         context.out.write(fmt::format("job/{} {}\n", name, done));
       } else {
-        context.note(fmt::format("job/{} is {} already", name, already));
+        context.note(fmt::format("job/{} is {}", name, already));
       }
     } catch (const Error& error) {
       // The others are still to be changed.
@@ -92,11 +92,11 @@ int change(Context& context, const ChangeOptions& options, bool (Backend::*verb)
 }
 
 int run_suspend(Context& context, const ChangeOptions& options) {
-  return change(context, options, &Backend::suspend, "suspended", "suspended");
+  return change(context, options, &Backend::suspend, "suspended", "suspended already");
 }
 
 int run_resume(Context& context, const ChangeOptions& options) {
-  return change(context, options, &Backend::resume, "resumed", "running or waiting to");
+  return change(context, options, &Backend::resume, "resumed", "not suspended");
 }
 
 /// Arena's: `scaleout etjob --name=x --count=1` adds to what there is.

@@ -44,7 +44,7 @@ CommandTable list_table(ListOptions& options) {
                    .choices = {"created", "name", "status", "duration", "gpus"}},
                   {.flags = "-w,--watch",
                    .target = &options.watch,
-                   .help = "Go on showing the list until Ctrl-C",
+                   .help = "Keep showing the list until Ctrl-C",
                    .group = "Output"},
                   output_option(options.style.output, {"wide", "json", "yaml", "name"})}};
   add_target(table, options.target);

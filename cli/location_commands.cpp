@@ -68,7 +68,7 @@ Option of_profile_option(std::string& profile) {
   return {.flags = "--profile",
           .target = &profile,
           .metavar = "NAME",
-          .help = "For this profile alone, before what all of them have",
+          .help = "For this profile only; there it wins over the same name for all",
           .group = "Where",
           .complete = Complete::profile};
 }

@@ -59,7 +59,7 @@ CommandTable logs_table(LogsOptions& options) {
                            "(default: the program's)"},
                   {.flags = "-f,--follow",
                    .target = &options.query.follow,
-                   .help = "Go on until the job ends"},
+                   .help = "Keep printing until the job ends"},
                   {.flags = "-t,--tail",
                    .target = &options.query.tail,
                    .metavar = "N",
@@ -75,7 +75,7 @@ CommandTable logs_table(LogsOptions& options) {
                    .help = "Begin each line with its time"},
                   {.flags = "-p,--previous",
                    .target = &options.query.previous,
-                   .help = "The run before the last restart",
+                   .help = "Show the run before the last restart",
                    .aliases = {"--prev"}}}};
   add_target(table, options.target);
   return table;

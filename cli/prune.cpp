@@ -27,7 +27,7 @@ CommandTable prune_table(PruneOptions& options) {
       .options = {{.flags = "-s,--since",
                    .target = &options.since,
                    .metavar = "TIME",
-                   .help = "Least time since the job ended: 90s, 1h30m, 7d",
+                   .help = "Delete jobs that ended at least this long ago: 90s, 1h30m, 7d",
                    .required = true},
                   selector_option(options.selectors),
                   {.flags = "-A,--all-namespaces",

@@ -50,7 +50,7 @@ CommandTable top_node_table(TopOptions& options) {
                    .hidden = true},
                   {.flags = "-r,--refresh",
                    .target = &options.refresh,
-                   .help = "Go on showing it until Ctrl-C",
+                   .help = "Keep showing it until Ctrl-C",
                    .group = "Output",
                    .aliases = {"-w", "--watch"}},
                   output_option(options.output, {"json", "yaml"})}};
@@ -147,7 +147,7 @@ CommandTable top_job_table(TopOptions& options) {
                    .complete = Complete::instance},
                   {.flags = "-r,--refresh",
                    .target = &options.refresh,
-                   .help = "Go on showing it until Ctrl-C",
+                   .help = "Keep showing it until Ctrl-C",
                    .group = "Output",
                    .aliases = {"-w", "--watch"}},
                   {.flags = "-A,--all-namespaces",

@@ -305,7 +305,7 @@ void settle_tasks(JobSpec& job) {
                                  k_max_workers));
   }
   if (job.min_available > instances) {
-    throw UsageError(fmt::format("--min-available={}: the tasks come to {} instances",
+    throw UsageError(fmt::format("--min-available={}: the tasks have {} instances",
                                  job.min_available, instances));
   }
   if (job.runs_bundled_trainer()) {

@@ -111,9 +111,9 @@ std::string folder_of(const std::string& text, const std::string& source,
     throw UsageError(fmt::format("--data={}: a folder of this machine is --data-dir={}",
                                  printable(text), printable(text)));
   }
-  throw NotFound(fmt::format("--data={}: no data of that name here, and a claim is a cluster's: "
-                             "'dtrain data list' shows those there are, 'dtrain data add NAME "
-                             "--path=DIR' makes one",
+  throw NotFound(fmt::format("--data={}: no data has that name (claims are for Kubernetes): "
+                             "'dtrain data list' shows what there is, 'dtrain data add NAME "
+                             "--path=DIR' adds some",
                              printable(text)));
 }
 

@@ -111,7 +111,7 @@ void require_startable(const GangPlan& plan, const std::string& inherited) {
   }
   for (const auto& mount : plan.mounts) {
     if (stat(mount.source.c_str(), &info) != 0) {
-      throw UsageError(fmt::format("data to mount at {} is not there: {}: {}",
+      throw UsageError(fmt::format("there is nothing to mount at {}: {}: {}",
                                    printable(mount.target), printable(mount.source), errno_text()));
     }
   }

@@ -144,8 +144,8 @@ void refuse_misread(const std::vector<std::string>& args) {
     for (const std::string flag : {"--sync-mode", "--syncMode"}) {
       if (args[i] == flag + "=rsync" ||
           (args[i] == flag && i + 1 < args.size() && args[i + 1] == "rsync")) {
-        throw UsageError("--sync-mode=rsync: dtrain calls no rsync: --sync-mode=local "
-                         "--sync-source=DIR brings a folder of this machine, --data a share");
+        throw UsageError("--sync-mode=rsync is not supported: --sync-mode=local "
+                         "--sync-source=DIR sends a local folder, --data mounts a shared one");
       }
     }
   }

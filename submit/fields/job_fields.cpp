@@ -60,7 +60,7 @@ const std::vector<JobField>& first_fields() {
        .flags = "-e,--env",
        .member = member(&JobSpec::env),
        .metavar = "KEY=VALUE",
-       .help = "Environment variable of every rank; may be repeated",
+       .help = "Environment variable for every rank; may be repeated",
        .group = "Job"},
       {.key = "workingDir",
        .flags = "--working-dir",

@@ -42,7 +42,7 @@ def test_a_suspended_job_holds_nothing_and_runs_again_with_its_environment(home)
     assert (after["uuid"], after["restarts"]) == (before["uuid"], 0)
     lines = lambda: home.lines("pause", "-i", "worker-1")
     until(lambda: lines() == ["run with red"] * 2, "the log goes on, with the environment")
-    assert "already" in home.dtrain("resume", "pause", env=GPUS).err
+    assert home.dtrain("resume", "pause", env=GPUS).err == "job/pause is not suspended\n"
     home.dtrain("delete", "pause", "other")
     home.wait_for_no_processes()
 
@@ -188,7 +188,7 @@ def test_a_job_whose_data_is_gone_stays_suspended(home):
     home.dtrain("suspend", "keep")
     (home.folder / "data").rmdir()
     result = home.dtrain("resume", "keep", expect=EXIT_USAGE)
-    assert "is not there" in result.err and result.err.count("\n") == 1
+    assert "nothing to mount" in result.err and result.err.count("\n") == 1
     assert home.get("keep")["status"] == "SUSPENDED"
 
 

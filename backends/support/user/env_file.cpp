@@ -84,7 +84,7 @@ std::vector<std::string> read_secret(const std::string& name) {
   const auto path = (config_folder() / "secrets" / name).string();
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
-    throw NotFound(fmt::format("--secret={}: there is none: write KEY=VALUE lines to {}",
+    throw NotFound(fmt::format("--secret={}: no such secret; write KEY=VALUE lines to {}",
                                printable(name), printable(path)));
   }
   if ((info.st_mode & k_others) != 0) {
