@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <thread>
 
 namespace dtrain {
@@ -59,7 +60,10 @@ void await_program(int folder) {
       _exit(EXIT_FAILURE);
     }
   }
-  static_cast<void>(fchdir(cwd.get()));
+  if (fchdir(cwd.get()) != 0) {
+    std::fprintf(stderr, "dtrain: the job's folder is gone: runs in %s instead\n",
+                 std::filesystem::current_path().c_str());
+  }
   signal(SIGXFSZ, SIG_DFL); // As everywhere but in us.
   auto envp = argv_of(env);
   auto argv = argv_of(command);

@@ -17,6 +17,7 @@
 #include <climits>
 #include <filesystem>
 #include <iterator>
+#include <system_error>
 
 namespace dtrain {
 
@@ -80,7 +81,8 @@ void show_entries(const Fd& folder, const std::string& base) {
     if (S_ISLNK(info.st_mode)) {
       std::array<char, PATH_MAX> text{};
       if (readlinkat(folder.get(), name, text.data(), text.size() - 1) > 0) {
-        static_cast<void>(symlink(text.data(), to.c_str()));
+        std::error_code no_matter; // One that is not there is missed by who looks for it.
+        std::filesystem::create_symlink(text.data(), to, no_matter);
       }
       return;
     }

@@ -27,6 +27,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <system_error>
 
 namespace dtrain {
 
@@ -233,7 +235,8 @@ int supervise_main(const std::vector<std::string>& args) {
   const JobFolder folder(open_private_folder(assignment.staged_path, false),
                          assignment.staged_path);
   detach(folder, answer);
-  static_cast<void>(chdir("/"));
+  std::error_code no_matter;
+  std::filesystem::current_path("/", no_matter); // So as to hold nobody's folder.
   if (const auto text = folder.read(k_environment_file)) {
     set_environment(*text);
   }
