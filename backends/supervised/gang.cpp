@@ -451,6 +451,7 @@ void Gang::record_suspended() {
   status.gpus_allocated = 0;
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
     status.instances[i] = pending_instance(plan_.ranks[i], i == 0, "");
+    status.instances[i].phase = Phase::suspended;
   }
   try {
     folder_.write(k_environment_file, environment_text(environ));

@@ -29,7 +29,7 @@ def test_a_suspended_job_holds_nothing_and_runs_again_with_its_environment(home)
     assert home.processes() == []
     job = home.get("pause")
     assert (job["status"], job["reason"]) == ("SUSPENDED", "suspended")
-    assert phases(home, "pause") == ["Pending", "Pending"]
+    assert phases(home, "pause") == ["Suspended", "Suspended"]
     assert requested(home) == 0
     again = home.dtrain("suspend", "pause")
     assert (again.out, again.err) == ("", "job/pause is suspended already\n")

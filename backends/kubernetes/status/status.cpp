@@ -534,6 +534,9 @@ JobStatus status_of(const JobObjects& objects) {
   }
   if (is_held_back(status.phase)) { // In a queue it is the Workload that says whether it may run.
     status.phase = status.reason == k_suspended ? Phase::suspended : Phase::queuing;
+    for (InstanceStatus& instance : status.instances) {
+      instance.phase = instance.phase == Phase::pending ? status.phase : instance.phase;
+    }
   }
   return status;
 }

@@ -28,6 +28,7 @@ def test_a_suspended_job_holds_no_pods_and_runs_again_when_resumed(kube, cluster
     until(lambda: not pods_of(cluster, "pause"), "its Pods are gone", 30)
     job = kube.get("pause")
     assert (job["status"], job["reason"]) == ("SUSPENDED", "suspended")
+    assert {each["status"] for each in job["instances"]} == {"Suspended"}
     kube.dtrain("resume", "pause")
     assert kube.running("pause", 30)["restarts"] == 0
     managers = json.loads(cluster.kubectl("get", "job", "pause-worker", "--show-managed-fields",
