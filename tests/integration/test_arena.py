@@ -38,6 +38,13 @@ def arena(home):
     return arena
 
 
+def that_ends(line):
+    """The line's words, where no image has the folder that it names, with a command that ends."""
+    words = [word for word in shlex.split(line)
+             if not word.lower().replace("-", "").startswith("workingdir=")]
+    return [*words[:-1], "exit 0"]
+
+
 def test_arenas_lines_come_to_the_jobs_that_they_meant(arena, home):
     jobs = []
     for line in TAKEN:
@@ -64,9 +71,7 @@ def runs_anywhere(line):
     pytest.param(line, marks=needs_mounts if "--config-file" in line else ())
     for line in TAKEN if runs_anywhere(line)])
 def test_lines_that_need_no_cluster_run_on_this_machine(arena, home, line):
-    words = [word for word in shlex.split(line)
-             if not word.lower().replace("-", "").startswith("workingdir=")]
-    arena(shlex.join([*words[:-1], "exit 0"]), "--name=runs")
+    arena(shlex.join(that_ends(line)), "--name=runs")
     home.dtrain("wait", "runs")
 
 
