@@ -131,6 +131,8 @@ def test_logs_tail_since_and_timestamps(home):
     assert home.lines("some", *one, "--since=1h") == [str(n) for n in range(1, 11)]
     stamped = home.lines("some", *one, "--timestamps")
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* \d+$", line) for line in stamped)
+    sixth = stamped[5].split()[0]
+    assert home.lines("some", *one, f"--since-time={sixth}") == [str(n) for n in range(6, 11)]
     until(lambda: home.lines("some", *one, "--since=1s") == [], "a second has passed")
 
 
@@ -140,6 +142,18 @@ def test_wait_times_out_with_exit_124_and_leaves_the_job(home):
     assert result.err.count("\n") == 1
     assert home.status("slow") in ("PENDING", "RUNNING")
     home.dtrain("delete", "slow")
+
+
+def test_the_run_before_a_restart_is_read_by_previous_and_by_kubectls_p(home):
+    home.submit("twice", "sh", "-c", "echo run $DTRAIN_RESTART_COUNT; exit $((3 - 3 * DTRAIN_RESTART_COUNT))",
+                flags=["--max-restarts=1"])
+    home.dtrain("wait", "twice")
+    assert home.lines("twice") == ["run 1"]
+    for flag in "-p", "--previous":
+        assert home.lines("twice", flag) == ["run 0"]
+    home.submit("once", "true")
+    home.dtrain("wait", "once")
+    assert "has not been restarted" in home.dtrain("logs", "-p", "once", expect=EXIT_NOT_FOUND).err
 
 
 def test_submit_wait_streams_the_logs_and_exits_with_the_job(home):
