@@ -38,7 +38,8 @@ struct RunSettings {
   bool operator==(const RunSettings&) const = default;
 };
 
-static_assert(sizeof(RunSettings) == sizeof(double) * 39, "it is broadcast, and has no unset bytes between");
+static_assert(sizeof(RunSettings) == sizeof(double) * 39,
+              "it is broadcast, and has no unset bytes between");
 
 RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples);

@@ -114,7 +114,8 @@ std::string options_section(const CommandTable& command) {
     return option.positional ? std::string("Arguments") : option.group;
   };
   for (const Option& option : command.options) {
-    if (std::find(groups.begin(), groups.end(), group_of(option)) == groups.end()) {
+    if (option.is_shown() &&
+        std::find(groups.begin(), groups.end(), group_of(option)) == groups.end()) {
       groups.push_back(group_of(option));
     }
   }

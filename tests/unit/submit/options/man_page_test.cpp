@@ -55,7 +55,8 @@ TEST_CASE("a page made from a table passes mandoc's lint and names every option"
                    .metavar = "Nm",
                    .help = "Op Fl \"x\"",
                    .group = "Other"},
-                  {.flags = "--wait", .target = &wait, .help = "Wait", .choices = {}}},
+                  {.flags = "--wait", .target = &wait, .help = "Wait", .choices = {}},
+                  {.flags = "--old", .target = &wait, .group = "Old ones", .hidden = true}},
       .takes_command = true};
   const ManContext context = {.program = "dtrain",
                               .version = "1.0",
@@ -65,6 +66,7 @@ TEST_CASE("a page made from a table passes mandoc's lint and names every option"
   CHECK(lint(page) == "");
   CHECK(page.find("Fl \\-namespace Ns = Ns Ar \\&NAME") != std::string::npos);
   CHECK(page.find(".Ev DTRAIN_NAMESPACE") != std::string::npos);
+  CHECK(page.find("Old ones") == std::string::npos);
   CHECK(man_page_name("dtrain", table) == "dtrain-template-show");
 
   CommandTable submit = table;
