@@ -33,7 +33,7 @@ std::string second_text(Time time) {
 } // namespace
 
 PodLog::PodLog(ApiClient& api, LogMerge& merge, const json& pod, PodLogQuery query)
-    : api_(api), merge_(merge), query_(query),
+    : api_(api), merge_(merge), query_(std::move(query)),
       path_(fmt::format("{}/{}/log", pods_path(text_at(pod, "metadata/namespace")),
                         text_at(pod, "metadata/name"))),
       key_(text_at(pod, "metadata/uid")), instance_(instance_of(pod)) {
