@@ -164,10 +164,10 @@ Time parse_time(std::string_view text) {
 }
 
 Time parse_http_date(const std::string& text) {
-  constexpr Time k_second = 1'000'000'000;
+  constexpr Time k_one_second = 1'000'000'000;
   std::tm tm{};
   const char* end = strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S gmt", &tm);
-  return end == nullptr ? 0 : static_cast<Time>(timegm(&tm)) * k_second;
+  return end == nullptr ? 0 : static_cast<Time>(timegm(&tm)) * k_one_second;
 }
 
 std::string owner_uid(const json& pod) { return label(pod, k_owner_uid_label); }

@@ -43,9 +43,9 @@ std::optional<LogLine> LogEntryParser::parse(std::string_view line) {
   if (line.starts_with(std::string_view(second_.data(), second_.size()))) {
     nanoseconds = parse_fraction_text(line.substr(k_second_size, k_time_text_size - k_second_size));
   } else if (const auto time = parse_time_text(line.substr(0, k_time_text_size))) {
-    constexpr Time k_second = 1'000'000'000;
+    constexpr Time k_one_second = 1'000'000'000;
     line.copy(second_.data(), second_.size());
-    nanoseconds = *time % k_second;
+    nanoseconds = *time % k_one_second;
     second_time_ = *time - *nanoseconds;
   }
   if (!nanoseconds) {
