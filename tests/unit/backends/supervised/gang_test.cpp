@@ -304,7 +304,7 @@ TEST_CASE_FIXTURE(Fixture, "a suspended gang is ended and kept") {
   CHECK(status.phase == Phase::suspended);
   CHECK(!status.cause);
   CHECK(channel.calls == Lines{"start 3", "all TERM"});
-  CHECK(status.instances[1].phase == Phase::pending);
+  CHECK(status.instances[1].phase == Phase::suspended);
 }
 
 TEST_CASE_FIXTURE(Fixture,
