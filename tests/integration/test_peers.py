@@ -16,6 +16,8 @@ model(torch.ones(4, 2) * (dist.get_rank() + 1)).sum().backward()
 total = torch.ones(1) * dist.get_rank()
 dist.all_reduce(total)
 print("sum", int(total), "grad", model.module.weight.grad.tolist()[0][0])
+del model  # Whose reducer holds the group: else PyTorch's threads may outlive what ends them.
+dist.barrier()
 dist.destroy_process_group()
 """
 
