@@ -90,6 +90,7 @@ def test_working_folder_and_program_may_be_below_a_mount(home, data):
 
 
 @needs_mounts
+@pytest.mark.enters_mounts
 def test_exec_sees_the_jobs_mounts(home, data):
     home.dtrain("submit", "--name=in", f"--data-dir={data}:/dtrain-test", "--", "sleep", "600")
     home.running("in")

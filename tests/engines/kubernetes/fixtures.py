@@ -71,6 +71,12 @@ class Cluster:
         assert result.returncode == 0, f"kubectl {words}: {result.stderr}"
         return result.stdout
 
+    def errors(self):
+        """What the kubelets said last that was an error."""
+        return "\n".join(f"{log.stem}: {line}"
+                         for log in sorted(pathlib.Path(self.folder, "log").glob("kubelet*.log"))
+                         for line in re.findall("^E.*", log.read_text(errors="replace"), re.M)[-30:])
+
 
 def everything_of(cluster, name, *kinds):
     return cluster.kubectl("get", ",".join(kinds), "-l", f"dtrain/job={name}", "-o", "json")
@@ -130,7 +136,15 @@ def kube(home, cluster):
     def run_and_note(command, **options):
         submitted.update(str(word)[len("--name="):] for word in command
                          if str(word).startswith("--name="))
-        result = run(command, **options)
+        # A kubelet that could not start a container looks again only after 10 to 15 s, and a cluster
+        # on two cores gives it reason to.
+        options.setdefault("seconds", 180)
+        try:
+            result = run(command, **options)
+        except subprocess.TimeoutExpired:
+            print(cluster.kubectl("get", "pods,events", "-A", "-o", "wide"))
+            print(cluster.errors())
+            raise
         submitted.update(re.findall(r"^job/(\S+) submitted$", result.out, re.M))
         return result
 
