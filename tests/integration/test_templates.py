@@ -64,6 +64,7 @@ def test_a_job_is_scaled_from_the_template_that_it_was_made_from(home, mine):
     home.dtrain("template", "copy", "local", "config/dtrain/templates")
     home.running("grow")
     home.dtrain("scale", "grow", "--workers=2")
+    until(lambda: len(home.running("grow")["instances"]) == 2, "the new worker runs")
     until(lambda: home.lines("grow", "-i", "worker-1") == ["then"], "the new worker has it too")
     home.dtrain("delete", "grow")
 
