@@ -72,7 +72,7 @@ def git_repository(home, folder, script):
     return git
 
 
-def until(condition, what, seconds=20):
+def until(condition, what, seconds=60):
     """The first true value that `condition` gives; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -206,7 +206,7 @@ class Home:
         self.dtrain("wait", name, expect=expect)
         return self.get(name)
 
-    def running(self, name, seconds=20):
+    def running(self, name, seconds=60):
         """The job as data, once every rank of it runs."""
         def job_if_running():
             job = self.get(name)
@@ -219,7 +219,7 @@ class Home:
         """The ranks' process ids, in rank order."""
         return [instance["pid"] for instance in self.running(name)["instances"]]
 
-    def wait_for_file(self, path, seconds=20):
+    def wait_for_file(self, path, seconds=60):
         """The bytes of a file that a rank writes by renaming it into place."""
         path = self.folder / path
         until(path.exists, f"{path} is there", seconds * self.build.slowness)

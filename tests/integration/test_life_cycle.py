@@ -20,11 +20,11 @@ def test_a_job_is_ended_after_its_running_timeout(home):
 def test_a_job_is_forgotten_after_its_time(home):
     home.submit("brief", "true", flags=["--ttl-after-finished=1s"])
     home.dtrain("wait", "brief")
-    until(lambda: names(home) == [], "the job is forgotten", 5)
+    until(lambda: names(home) == [], "the job is forgotten")
     home.dtrain("get", "brief", expect=EXIT_NOT_FOUND)
     assert not (home.state / "dtrain/jobs/local/default/brief").exists()
     home.submit("brief", "true", flags=["--ttl-after-finished=0"])
-    until(lambda: names(home) == [], "the job is forgotten", 5)
+    until(lambda: names(home) == [], "the job is forgotten")
 
 
 def test_what_is_left_of_a_job_without_a_clean_task_policy_ends_by_itself(home):

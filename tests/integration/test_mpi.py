@@ -119,7 +119,7 @@ def test_a_lost_rank_of_mpi_ends_the_job_and_is_named_within_ten_seconds(mpi, da
     mpi.run(["kill", f"-{loss.value}", str(victim)])
     try:
         if loss == signal.SIGSTOP:
-            until(lambda: f"pid {victim})" in path.read_text(), "a survivor names it", 10)
+            until(lambda: f"pid {victim})" in path.read_text(), "a survivor names it")
             text = path.read_text()
             assert re.search(rf"rank \d \({socket.gethostname()}, pid {victim}\).* step \d+", text)
         mpi.run(["kill", "-CONT", str(victim)], expect=None)

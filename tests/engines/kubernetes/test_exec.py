@@ -62,7 +62,7 @@ def test_a_reader_that_goes_away_ends_exec(kube, job):
     process = kube.start(["sh", "-c", f"{kube.dtrain_path} exec {job} -- yes | head -n1"])
     out, err = process.communicate(timeout=60)
     assert (out, err) == (b"y\n", b"")
-    until(lambda: "yes" not in kube.dtrain("exec", job, "--", "ps").out, "it has ended there", 10)
+    until(lambda: "yes" not in kube.dtrain("exec", job, "--", "ps").out, "it has ended there")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -72,7 +72,7 @@ def test_a_signal_ends_the_command_there_too(kube, job, number):
     assert process.stdout.readline() == "begun\n"
     process.send_signal(number)
     assert process.wait(timeout=30) == 128 + number
-    until(lambda: "sleep 77" not in kube.dtrain("exec", job, "--", "ps").out, "both are gone", 10)
+    until(lambda: "sleep 77" not in kube.dtrain("exec", job, "--", "ps").out, "both are gone")
     assert "sleep 600" in kube.dtrain("exec", job, "--", "ps").out
     process.communicate()
 

@@ -83,7 +83,7 @@ def test_arguments_and_environment_arrive_byte_exact(kube):
 ])
 def test_a_job_that_cannot_start_says_why_within_seconds(kube, flags, words):
     kube.submit("waits", "true", flags=flags)
-    until(lambda: words in kube.get("waits")["reason"], f"the reason has: {words}", 15)
+    until(lambda: words in kube.get("waits")["reason"], f"the reason has: {words}")
     assert kube.status("waits") == "PENDING"
     explained = kube.dtrain("explain", "waits").out
     assert words in explained or "ImagePullBackOff" in explained
