@@ -60,7 +60,7 @@ struct Selection {
 /// Throws UsageError, with a suggestion, where the words name no command.
 Selection select_command(const std::vector<std::string>& words);
 
-// One function a file: cli/submit.cpp and so on.
+// One function a file: cli/commands/submit.cpp and so on.
 Invocation submit_command();
 Invocation get_command();
 Invocation list_command();

@@ -1,7 +1,7 @@
 #include "backends/engine.h"
 #include "backends/support/os/process.h"
 #include "cli/program.h"
-#include "cli/settings.h"
+#include "cli/settings/settings.h"
 
 #include <ctime>
 

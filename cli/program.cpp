@@ -1,7 +1,7 @@
 #include "cli/program.h"
 
 #include "cli/commands.h"
-#include "cli/complete.h"
+#include "cli/commands/complete.h"
 #include "cli/exit_codes.h"
 #include "cli/help.h"
 #include "submit/errors.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/context.h"
-#include "cli/settings.h"
+#include "cli/settings/settings.h"
 #include "submit/fields/arena.h"
 #include "submit/options/option_table.h"
 

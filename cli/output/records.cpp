@@ -1,7 +1,7 @@
 #include "cli/output/records.h"
 
+#include "cli/output/output_option.h"
 #include "cli/output/table.h"
-#include "cli/output_option.h"
 #include "submit/errors.h"
 
 #include <algorithm>

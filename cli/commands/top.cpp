@@ -1,9 +1,9 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output/data.h"
+#include "cli/output/output_option.h"
 #include "cli/output/redraw.h"
 #include "cli/output/table.h"
-#include "cli/output_option.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 

@@ -1,4 +1,4 @@
-#include "cli/output_option.h"
+#include "cli/output/output_option.h"
 
 namespace dtrain {
 

@@ -1,10 +1,10 @@
 #include "cli/commands.h"
+#include "cli/commands/job_list.h"
 #include "cli/interrupt.h"
 #include "cli/job_filter.h"
-#include "cli/job_list.h"
 #include "cli/output/job_text.h"
+#include "cli/output/output_option.h"
 #include "cli/output/redraw.h"
-#include "cli/output_option.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-#include "cli/complete.h"
+#include "cli/commands/complete.h"
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
-#include "cli/settings.h"
+#include "cli/settings/settings.h"
 #include "cli/target.h"
 #include "submit/job_roles.h"
 #include "submit/options/completion.h"

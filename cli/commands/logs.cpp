@@ -1,7 +1,7 @@
 #include "cli/commands.h"
+#include "cli/commands/job_logs.h"
 #include "cli/interrupt.h"
 #include "cli/job_filter.h"
-#include "cli/job_logs.h"
 #include "cli/output/log_printer.h"
 #include "cli/output/time.h"
 #include "cli/target.h"

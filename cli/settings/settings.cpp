@@ -1,4 +1,4 @@
-#include "cli/settings.h"
+#include "cli/settings/settings.h"
 
 #include "backends/engine.h"
 

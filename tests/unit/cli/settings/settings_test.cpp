@@ -1,4 +1,4 @@
-#include "cli/settings.h"
+#include "cli/settings/settings.h"
 #include "tests/unit/cli/fake_backend.h"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 #include "backends/support/user/template_files.h"
 #include "cli/commands.h"
+#include "cli/output/output_option.h"
 #include "cli/output/records.h"
-#include "cli/output_option.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

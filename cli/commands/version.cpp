@@ -1,5 +1,5 @@
 #include "cli/commands.h"
-#include "cli/output_option.h"
+#include "cli/output/output_option.h"
 
 #include <fmt/format.h>
 

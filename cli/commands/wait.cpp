@@ -1,7 +1,7 @@
 #include "cli/commands.h"
+#include "cli/commands/job_outcome.h"
 #include "cli/exit_codes.h"
 #include "cli/interrupt.h"
-#include "cli/job_outcome.h"
 #include "cli/output/job_text.h"
 #include "cli/output/time.h"
 #include "submit/errors.h"

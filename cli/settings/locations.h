@@ -2,7 +2,7 @@
 // file beside the profiles, and used by name in --data=NAME:/path and --code=NAME.
 #pragma once
 
-#include "cli/settings.h"
+#include "cli/settings/settings.h"
 #include "submit/bucket.h"
 #include "submit/job_spec.h"
 

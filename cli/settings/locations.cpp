@@ -1,4 +1,4 @@
-#include "cli/locations.h"
+#include "cli/settings/locations.h"
 
 #include "cli/target.h"
 #include "submit/errors.h"

@@ -1,6 +1,6 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
-#include "cli/output_option.h"
+#include "cli/output/output_option.h"
 #include "cli/target.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 #include "backends/support/bucket/bucket_copy.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/locations.h"
 #include "cli/output/steps.h"
+#include "cli/settings/locations.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 

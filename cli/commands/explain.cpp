@@ -1,8 +1,8 @@
 #include "cli/commands.h"
 #include "cli/output/data.h"
 #include "cli/output/job_text.h"
+#include "cli/output/output_option.h"
 #include "cli/output/time.h"
-#include "cli/output_option.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 
