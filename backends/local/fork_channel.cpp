@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -19,6 +20,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
+#include <cstddef>
 #include <cstring>
 #include <string_view>
 
@@ -56,6 +59,17 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
+std::array<Fd, 2> open_slots() {
+  std::array<Fd, 2> slots;
+  for (auto& slot : slots) {
+    slot = Fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!slot) {
+      throw EngineError(fmt::format("cannot open /dev/null: {}", errno_text()));
+    }
+  }
+  return slots;
+}
+
 Fd watch_children() {
   sigset_t set;
   sigemptyset(&set);
@@ -79,11 +93,76 @@ Fd watch_children() {
   _exit(error == ENOENT ? k_no_such_program : k_not_runnable);
 }
 
+/// What a rank's process is to become.
+struct Birth {
+  const RankCommand& command;
+  const std::vector<char*>& argv;
+  const std::vector<char*>& envp;
+  const rlimit& file_limit;
+  const std::array<Fd, 2>& outputs; ///< Below all descriptors that there are one of a rank.
+  pid_t supervisor;
+};
+
+/// In the child. It may share our memory and descriptors: nothing allocates but what makes mounts,
+/// and no descriptor changes before the first call, from which on it has its own.
+int become_rank(void* given) {
+  const auto& [command, argv, envp, file_limit, outputs, supervisor] =
+      *static_cast<const Birth*>(given);
+  const auto& [out, err] = outputs;
+  const auto above = static_cast<unsigned>(std::max(out.get(), err.get())) + 1;
+  if (close_range(above, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0) {
+    _exit(k_not_runnable);
+  }
+  // A session, so that what it starts can be signalled as one; KILL should the supervisor die.
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != supervisor) {
+    _exit(k_not_runnable);
+  }
+  dup2(out.get(), STDOUT_FILENO);
+  dup2(err.get(), STDERR_FILENO);
+  setrlimit(RLIMIT_NOFILE, &file_limit);
+  // A shell's background and nohup hand on signals that are ignored.
+  for (int signal = 1; signal < NSIG; ++signal) {
+    ::signal(signal, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  try {
+    enter_mounts(command.mounts, command.workspace);
+  } catch (const Error& error) {
+    fail_child("cannot mount the job's data:", error.what(), EPERM);
+  }
+  if (chdir(command.working_dir.c_str()) != 0) {
+    fail_child("cannot enter", command.working_dir.c_str(), errno);
+  }
+  execvpe(argv[0], argv.data(), envp.data());
+  fail_child("cannot run", argv[0], errno);
+}
+
+/// To copy thousands of descriptors for each of thousands of ranks, and close them again, would be
+/// most of the time that a large gang takes to start; a process whose mounts are its own cannot
+/// share our memory.
+pid_t bear(Birth& birth) {
+  if (!birth.command.mounts.empty() || k_only_fork_is_known) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      become_rank(&birth);
+    }
+    return pid;
+  }
+  constexpr std::size_t k_stack = std::size_t{128} << 10U; // execvpe() has a script's argv there.
+  std::vector<std::max_align_t> stack(k_stack / sizeof(std::max_align_t) + birth.argv.size());
+  return clone(become_rank, stack.data() + stack.size(),
+               CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &birth);
+}
+
 } // namespace
 
 ForkChannel::ForkChannel(const rlimit& file_limit, std::string root, GpuUser user)
     : file_limit_(file_limit), root_(std::move(root)), user_(std::move(user)), host_(host_name()),
-      children_(watch_children()) {}
+      slots_(open_slots()), children_(watch_children()) {}
 
 ForkChannel::~ForkChannel() {
   for (const auto& claim : claims_) {
@@ -163,39 +242,16 @@ RankProcess ForkChannel::start_one(const RankCommand& command) const {
   const auto envp = pointers(env);
   auto out = make_pipe();
   auto err = make_pipe();
-  const pid_t supervisor = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) {
-    throw EngineError(fmt::format("cannot start a process: {}", errno_text()));
+  dup3(out.write_end.get(), slots_[0].get(), O_CLOEXEC);
+  dup3(err.write_end.get(), slots_[1].get(), O_CLOEXEC);
+  Birth birth{command, argv, envp, file_limit_, slots_, getpid()};
+  const pid_t pid = bear(birth);
+  const int error = errno;
+  for (const auto& slot : slots_) { // Of anything but a pipe, whose reader waits for its end.
+    dup3(children_.get(), slot.get(), O_CLOEXEC);
   }
-  if (pid == 0) {
-    // A session, so that what it starts can be signalled as one; KILL should the supervisor die.
-    setsid();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) {
-      _exit(k_not_runnable);
-    }
-    dup2(out.write_end.get(), STDOUT_FILENO);
-    dup2(err.write_end.get(), STDERR_FILENO);
-    setrlimit(RLIMIT_NOFILE, &file_limit_);
-    // A shell's background and nohup hand on signals that are ignored.
-    for (int signal = 1; signal < NSIG; ++signal) {
-      ::signal(signal, SIG_DFL);
-    }
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    try {
-      enter_mounts(command.mounts, command.workspace);
-    } catch (const Error& error) {
-      fail_child("cannot mount the job's data:", error.what(), EPERM);
-    }
-    if (chdir(command.working_dir.c_str()) != 0) {
-      fail_child("cannot enter", command.working_dir.c_str(), errno);
-    }
-    environ = const_cast<char**>(envp.data());
-    execvp(argv[0], argv.data());
-    fail_child("cannot run", argv[0], errno);
+  if (pid < 0) {
+    throw EngineError(fmt::format("cannot start a process: {}", errno_text(error)));
   }
   return {0, pid, std::move(out.read_end), std::move(err.read_end)};
 }

@@ -10,6 +10,7 @@
 
 #include <sys/resource.h>
 
+#include <array>
 #include <map>
 #include <string>
 #include <vector>
@@ -49,6 +50,7 @@ class ForkChannel : public Channel {
   std::string host_;
   std::vector<ReservedPort> ports_;  ///< The master's, then one a rank.
   std::map<std::string, Fd> claims_; ///< Of devices.
+  std::array<Fd, 2> slots_;          ///< Where a rank's output is while it is started.
   Fd children_;                      ///< SIGCHLD, as a descriptor.
   std::map<pid_t, RankId> running_;  ///< Not yet waited for: their pids are their own.
   std::map<RankId, pid_t> pids_;     ///< Of all that were started.

@@ -102,6 +102,8 @@ class HeadText {
     return value;
   }
 
+  std::size_t left() const { return text_.size(); }
+
   bool is_at(char wanted) {
     skip_space();
     return text_.starts_with(wanted);
@@ -109,7 +111,10 @@ class HeadText {
 
  private:
   void skip_space() {
-    text_.remove_prefix(std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
+    while (!text_.empty() &&
+           (text_[0] == ' ' || text_[0] == '\n' || text_[0] == '\t' || text_[0] == '\r')) {
+      text_.remove_prefix(1);
+    }
   }
 
   std::string_view text_;
@@ -331,7 +336,11 @@ std::optional<JobRecordHead> read_head(std::string_view record, bool with_owner)
       return std::nullopt;
     }
   } while (text.take(','));
-  return head.summary.name.empty() ? std::nullopt : std::optional(std::move(head));
+  if (head.summary.name.empty()) {
+    return std::nullopt;
+  }
+  head.bytes = record.size() - text.left();
+  return head;
 }
 
 } // namespace

@@ -32,6 +32,7 @@ struct JobRecord {
 struct JobRecordHead {
   JobSummary summary;
   JobOwner owner;
+  std::size_t bytes = 0; ///< Of the text, that were needed.
 };
 
 /// A failure of the job itself, not of one of its ranks.

@@ -1,5 +1,6 @@
 #include "backends/supervised/job_store.h"
 
+#include "backends/supervised/job_index.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
@@ -73,6 +74,15 @@ bool is_waste(std::string_view name) {
   return place == Whereabouts::restarted || (place == Whereabouts::here && !is_running(owner));
 }
 
+/// Names of jobs never begin with a dot.
+void for_each_job(int space, const std::function<void(const char*)>& visit) {
+  for_each_entry(space, [&](const char* name) {
+    if (*name != '.') {
+      visit(name);
+    }
+  });
+}
+
 std::string last_component(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 bool same_file(int folder, const std::string& name, int fd) {
@@ -82,15 +92,86 @@ bool same_file(int folder, const std::string& name, int fd) {
          a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-std::optional<JobRecordHead> read_head(int jobs, const char* name) {
-  const Fd file(
-      openat(jobs, fmt::format("{}/{}", name, k_status_file).c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, k_head_bytes> text;
-  const auto count = file ? ::read(file.get(), text.data(), text.size()) : -1;
-  if (count <= 0) {
-    return std::nullopt;
+/// A job as `list` finds it.
+struct Listed {
+  std::string name;
+  std::optional<JobRecordHead> head = {};
+  FileVersion version = {};
+  std::string_view indexed = {}; ///< The head's text as the index has it …
+  std::string read = {};         ///< … or as its own file had; of one that has ended.
+};
+
+void read_head(int space, const JobIndex& index, Listed& job) {
+  const auto path = fmt::format("{}/{}", job.name, k_status_file);
+  struct stat info {};
+  if (index.size() > 0 && fstatat(space, path.c_str(), &info, 0) == 0) {
+    job.version = FileVersion::of(info);
+    job.indexed = index.find(job.name, job.version);
+    job.head = read_job_record_head(job.indexed);
+    if (job.head) {
+      return;
+    }
+    job.indexed = {};
   }
-  return read_job_record_head(std::string_view(text.data(), static_cast<std::size_t>(count)));
+  const Fd file(openat(space, path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, k_head_bytes> block;
+  const bool is_known = file && fstat(file.get(), &info) == 0;
+  const auto count = is_known ? ::read(file.get(), block.data(), block.size()) : -1;
+  if (count <= 0) {
+    return;
+  }
+  const std::string_view text(block.data(), static_cast<std::size_t>(count));
+  job.head = read_job_record_head(text);
+  if (job.head && is_final(job.head->summary.phase)) {
+    job.version = FileVersion::of(info);
+    job.read = text.substr(0, job.head->bytes);
+  }
+}
+
+/// Two thirds of the time is the kernel's, for a file each: many are read by several threads.
+void read_heads(int space, const JobIndex& index, std::vector<Listed>& jobs) {
+  constexpr std::size_t k_for_a_thread = 500;
+  constexpr std::size_t k_most_threads = 4;
+  const std::size_t threads = std::clamp<std::size_t>(
+      jobs.size() / k_for_a_thread, 1,
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, k_most_threads));
+  std::atomic<std::size_t> next = 0;
+  const auto read_some = [&] {
+    constexpr std::size_t k_batch = 64;
+    for (auto begin = next.fetch_add(k_batch); begin < jobs.size();
+         begin = next.fetch_add(k_batch)) {
+      for (auto i = begin; i < std::min(begin + k_batch, jobs.size()); ++i) {
+        read_head(space, index, jobs[i]);
+      }
+    }
+  };
+  std::vector<std::jthread> others;
+  for (std::size_t i = 1; i < threads; ++i) {
+    others.emplace_back(read_some);
+  }
+  read_some();
+}
+
+/// Empty where the index is as good as it was.
+std::string new_index(const std::vector<Listed>& jobs, const JobIndex& index) {
+  constexpr std::size_t k_few = 64;
+  constexpr std::size_t k_part = 16;
+  const auto count = [&](const auto& has) {
+    return static_cast<std::size_t>(std::count_if(jobs.begin(), jobs.end(), has));
+  };
+  const auto found = count([](const Listed& job) { return !job.indexed.empty(); });
+  const auto missing = count([](const Listed& job) { return !job.read.empty(); });
+  if (missing < k_few + found / k_part && index.size() < k_few + 2 * found) {
+    return {};
+  }
+  std::string text;
+  for (const auto& job : jobs) {
+    const auto head = job.indexed.empty() ? std::string_view(job.read) : job.indexed;
+    if (!head.empty()) {
+      append_index_entry(text, job.name, job.version, head);
+    }
+  }
+  return text;
 }
 
 } // namespace
@@ -294,68 +375,63 @@ bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
 }
 
 void JobStore::for_each(std::string_view namespace_name, const Visit& visit) const {
-  struct Entry {
-    std::string path; ///< NAMESPACE/NAME
-    JobRef job;
-    std::optional<JobRecordHead> head = {};
-  };
-  std::vector<Entry> entries;
-  for_each_name(namespace_name, [&](int, const JobRef& job) {
-    entries.push_back({fmt::format("{}/{}", job.namespace_name, job.name), job});
+  for_each_space(namespace_name, [&](const std::string& space_name, int space) {
+    std::vector<Listed> jobs;
+    for_each_job(space, [&](const char* name) { jobs.push_back({name}); });
+    std::optional<std::string> text;
+    try {
+      text = read_file_at(space, k_index_file);
+    } catch (const Error&) {
+      // Nothing that could not be done without.
+    }
+    const JobIndex index(std::move(text).value_or(""));
+    read_heads(space, index, jobs);
+    if (const auto better = new_index(jobs, index); !better.empty()) {
+      write_index(space, better);
+    }
+    for (auto& job : jobs) {
+      visit({space_name, job.name}, std::move(job.head));
+    }
   });
-  const Fd jobs = open_folder(jobs_, false);
-  // Two thirds of the time is the kernel's, for a file each: many are read by several threads.
-  constexpr std::size_t k_for_a_thread = 500;
-  constexpr std::size_t k_most_threads = 4;
-  const std::size_t threads = std::clamp<std::size_t>(
-      entries.size() / k_for_a_thread, 1,
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, k_most_threads));
-  std::atomic<std::size_t> next = 0;
-  const auto read_some = [&] {
-    constexpr std::size_t k_batch = 64;
-    for (auto begin = next.fetch_add(k_batch); begin < entries.size();
-         begin = next.fetch_add(k_batch)) {
-      for (auto i = begin; i < std::min(begin + k_batch, entries.size()); ++i) {
-        entries[i].head = read_head(jobs.get(), entries[i].path.c_str());
-      }
+}
+
+/// By way of staging, where what a crash leaves is cleared. Without room for it there is none.
+void JobStore::write_index(int space, std::string_view text) const {
+  try {
+    const Fd staging = open_folder(k_staging, true);
+    const auto name = staging_name(0);
+    write_file_at(staging.get(), name, text);
+    if (renameat(staging.get(), name.c_str(), space, k_index_file) != 0) {
+      unlinkat(staging.get(), name.c_str(), 0);
     }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < threads; ++i) {
-      others.emplace_back(read_some);
-    }
-    read_some();
-  }
-  for (auto& entry : entries) {
-    visit(entry.job, std::move(entry.head));
+  } catch (const Error&) {
+    // The folder of another user's, or a full disk.
   }
 }
 
 void JobStore::for_each_name(std::string_view namespace_name, const VisitName& visit) const {
+  for_each_space(namespace_name, [&](const std::string& space_name, int space) {
+    for_each_job(space, [&](const char* name) { visit(space, {space_name, name}); });
+  });
+}
+
+void JobStore::for_each_space(std::string_view namespace_name, const VisitSpace& visit) const {
   const Fd jobs = open_folder(jobs_, false);
   if (!jobs) {
     return;
   }
-  const auto visit_namespace = [&](const std::string& space_name) {
+  const auto visit_namespace = [&](const std::string& name) {
     const Fd space(
-        openat(jobs.get(), space_name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!space) {
-      return;
+        openat(jobs.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (space) {
+      visit(name, space.get());
     }
-    for_each_entry(space.get(), [&](const char* name) {
-      if (*name != '.') {
-        visit(space.get(), {space_name, name});
-      }
-    });
   };
-  if (!namespace_name.empty()) {
-    if (is_plain_name(namespace_name)) {
-      visit_namespace(std::string(namespace_name));
-    }
-    return;
+  if (namespace_name.empty()) {
+    for_each_entry(jobs.get(), [&](const char* name) { visit_namespace(name); });
+  } else if (is_plain_name(namespace_name)) {
+    visit_namespace(std::string(namespace_name));
   }
-  for_each_entry(jobs.get(), [&](const char* name) { visit_namespace(name); });
 }
 
 } // namespace dtrain

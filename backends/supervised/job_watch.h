@@ -1,26 +1,41 @@
-// Waits, without polling, for a job's record or logs to change or its processes to end.
+// Waits for a job's record or logs to change or its processes to end.
+//
+// The kernel takes a moment of its own, up to 16 ms, to close a watch for good: it is asked for one
+// only where the job outlasts the first look. Before that the job is looked at every other
+// millisecond.
 #pragma once
 
 #include "backends/supervised/job_store.h"
+
+#include <chrono>
 
 namespace dtrain {
 
 class JobWatch {
  public:
-  /// Changes from here on are noticed, so look at the job after this. Where the kernel has no more
-  /// watches to give, wait() returns every k_fallback_ms instead.
+  /// `folder` must outlive it.
   JobWatch(const JobFolder& folder, bool with_logs);
 
   /// Notices the end of these too. What is written elsewhere is looked for every k_fallback_ms.
   void follow(const JobOwner& owner);
 
+  /// Returns where something may have changed since it was called last; the caller looks then.
   void wait();
 
  private:
-  static constexpr int k_fallback_ms = 100;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds k_first_look{40};
+  static constexpr int k_first_look_ms = 2;
+  static constexpr int k_fallback_ms = 100; ///< Where the kernel has no more watches to give.
 
+  void start();
+
+  const JobFolder& folder_;
+  bool with_logs_;
+  Clock::time_point first_look_ends_;
+  bool started_ = false;
+  bool is_elsewhere_ = false;
   Fd inotify_;
-  bool polls_;
   Fd guard_;
   Fd supervisor_;
 };

@@ -44,7 +44,8 @@ std::string yaml_escape(char32_t code) {
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const std::size_t length = decode_utf8(text).length;
+    const bool is_ascii = static_cast<unsigned char>(text.front()) < 0x80;
+    const std::size_t length = is_ascii ? 1 : decode_utf8(text).length;
     if (length == 0) {
       return false;
     }

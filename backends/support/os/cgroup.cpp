@@ -2,6 +2,7 @@
 
 #include "backends/support/os/fd.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/process.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
@@ -110,15 +111,9 @@ std::optional<Cgroup> Cgroup::make(const std::string& name) {
 }
 
 pid_t Cgroup::fork() const {
-  // Born inside: to move a process takes the kernel some 10 ms. The sanitizers' runtimes have to
-  // know of a fork.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr bool is_born_inside = false;
-#else
-  constexpr bool is_born_inside = true;
-#endif
+  // Born inside: to move a process takes the kernel some 10 ms.
   if (const Fd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      is_born_inside && folder) {
+      folder && !k_only_fork_is_known) {
     clone_args args{};
     args.flags = CLONE_INTO_CGROUP;
     args.exit_signal = SIGCHLD;

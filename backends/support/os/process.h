@@ -35,6 +35,13 @@ std::optional<ProcessInfo> read_process(pid_t pid);
 
 ProcessId this_process();
 
+/// The sanitizers' runtimes have to know of a process that is made, and know of fork() alone.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool k_only_fork_is_known = true;
+#else
+inline constexpr bool k_only_fork_is_known = false;
+#endif
+
 /// True until it has ended; a zombie has.
 bool is_running(ProcessId process);
 

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -15,6 +16,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <map>
 
 namespace dtrain {
 namespace {
@@ -229,6 +233,83 @@ TEST_CASE("listing gives the heads of a namespace or of all, damaged ones as suc
   CHECK(heads == 3);
   store.for_each("none", count);
   CHECK(heads == 3);
+}
+
+/// Eighty jobs that have ended, one that has not, and the index that listing them makes.
+struct IndexedJobs {
+  test::TemporaryFolder temporary;
+  JobStore store{temporary / "dtrain", "local"};
+  std::string index = temporary / "dtrain/jobs/local/default/.list";
+
+  IndexedJobs() {
+    for (int i = 0; i < 80; ++i) {
+      publish(store, {"default", fmt::format("job-{}", i)});
+    }
+    auto running = example_record();
+    running.status.name = "running";
+    running.status.phase = Phase::running;
+    publish(store, {"default", "running"}).set_record(running);
+    nodes();
+  }
+
+  std::map<std::string, std::string> nodes() const {
+    std::map<std::string, std::string> found;
+    store.for_each("default", [&](const JobRef& job, const std::optional<JobRecordHead>& head) {
+      found[job.name] = head ? head->summary.node : "damaged";
+    });
+    return found;
+  }
+
+  std::string index_text() const { return read_file_at(AT_FDCWD, index).value_or(""); }
+  void set_index(std::string_view text) const { std::ofstream(index, std::ios::binary) << text; }
+};
+
+TEST_CASE_FIXTURE(IndexedJobs, "jobs that have ended are listed from one file") {
+  auto text = index_text();
+  CHECK(text.find("running") == std::string::npos);
+  const auto head = text.find("job-7\n");
+  REQUIRE(head != std::string::npos);
+  text.replace(text.find("\"host\"", head), 6, "\"kept\"");
+  set_index(text);
+  const auto found = nodes();
+  CHECK(found.size() == 81);
+  CHECK(found.at("job-7") == "kept");
+  CHECK(found.at("job-8") == "host");
+  CHECK(std::filesystem::is_empty(temporary / "dtrain/staging"));
+}
+
+TEST_CASE_FIXTURE(IndexedJobs,
+                  "a job's own record is believed over the index, and one alone is a job") {
+  const auto folder = store.open({"default", "job-7"});
+  REQUIRE(folder);
+  auto record = *folder->record();
+  record.status.node = "moved";
+  folder->set_record(record);
+  const JobRef gone{"default", "job-8"};
+  CHECK(store.remove(*store.open(gone), gone));
+  store.open({"default", "job-9"})->write("status.json", "");
+  publish(store, {"default", "newest"});
+  const auto found = nodes();
+  CHECK(found.size() == 81);
+  CHECK(found.at("job-7") == "moved");
+  CHECK(!found.contains("job-8"));
+  CHECK(found.at("job-9") == "damaged");
+  CHECK(found.at("newest") == "host");
+}
+
+TEST_CASE_FIXTURE(IndexedJobs, "an index that is cut off or damaged changes nothing") {
+  const auto text = index_text();
+  const auto right = nodes();
+  for (std::size_t size = 0; size < text.size(); size += 331) {
+    set_index(text.substr(0, size));
+    REQUIRE(nodes() == right);
+  }
+  for (const std::string_view damaged :
+       {"\n\n\n", "99999999999999999999 1 1 1 job-7\n{", "5 1 1 1 job-7\n{\"a\"", "-1 1 1 1 a\n\n",
+        "18446744073709551615 1 1 1 job-7\n{}\n"}) {
+    set_index(damaged);
+    CHECK(nodes() == right);
+  }
 }
 
 TEST_CASE("a home that cannot be written to is named with the reason") {
