@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+#include <variant>
 
 namespace dtrain {
 
@@ -67,28 +68,32 @@ class HeadText {
     return found;
   }
 
-  std::optional<std::string> string() {
+  /// Valid until the next one.
+  std::optional<std::string_view> string() {
     if (!take('"')) {
       return std::nullopt;
     }
-    bool escaped = false;
+    bool is_plain = true; // ASCII with nothing escaped, as most are.
     std::size_t end = 0;
     for (; end < text_.size() && text_[end] != '"'; ++end) {
-      if (text_[end] == '\\') {
-        escaped = true;
-        ++end;
-      }
+      const bool is_escape = text_[end] == '\\';
+      is_plain = is_plain && !is_escape && static_cast<unsigned char>(text_[end]) < 0x80;
+      end += is_escape ? 1 : 0;
     }
     if (end >= text_.size()) {
       return std::nullopt;
     }
     const auto inner = text_.substr(0, end);
     text_.remove_prefix(end + 1);
-    if (escaped) {
-      const auto whole = Json::parse(fmt::format("\"{}\"", inner), nullptr, false);
-      return whole.is_string() ? std::optional(whole.get<std::string>()) : std::nullopt;
+    if (is_plain) {
+      return inner;
     }
-    return is_utf8(inner) ? std::optional(std::string(inner)) : std::nullopt;
+    const auto whole = Json::parse(fmt::format("\"{}\"", inner), nullptr, false);
+    if (!whole.is_string()) {
+      return std::nullopt;
+    }
+    decoded_ = whole.get<std::string>();
+    return decoded_;
   }
 
   std::optional<std::uint64_t> number() {
@@ -118,90 +123,96 @@ class HeadText {
   }
 
   std::string_view text_;
+  std::string decoded_;
 };
 
-bool set_text(JobRecordHead& head, std::string_view key, std::string&& value) {
-  auto& job = head.summary;
-  auto& owner = head.owner;
-  const auto set_time = [&](Time& time) {
-    const auto parsed = parse_time_text(value);
-    time = parsed.value_or(0);
-    return parsed.has_value();
-  };
-  if (key == "phase") {
-    const auto phase = parse_phase(value);
-    job.phase = phase.value_or(Phase::failed);
+/// Where a key's value goes.
+struct Field {
+  std::string_view key;
+  std::variant<std::string*, Phase*, Time*, int*, std::uint64_t*, std::vector<std::string>*> value;
+};
+
+/// In the order in which they are written.
+auto fields_of(JobSummary& job, JobOwner& owner) {
+  return std::to_array<Field>({{"name", &job.name},
+                               {"namespace", &job.namespace_name},
+                               {"trainer", &job.trainer},
+                               {"priority", &job.priority},
+                               {"phase", &job.phase},
+                               {"created", &job.created},
+                               {"started", &job.started},
+                               {"ended", &job.ended},
+                               {"expires", &job.expires},
+                               {"labels", &job.labels},
+                               {"gpus_requested", &job.gpus_requested},
+                               {"gpus_allocated", &job.gpus_allocated},
+                               {"node", &job.node},
+                               {k_host, &owner.machine.host},
+                               {"machine_id", &owner.machine.id},
+                               {"boot", &owner.machine.boot},
+                               {"pid_namespace", &owner.machine.pid_namespace},
+                               {"guard_pid", &owner.guard.pid},
+                               {"guard_start_time", &owner.guard.start_time},
+                               {"supervisor_pid", &owner.supervisor.pid},
+                               {"supervisor_start_time", &owner.supervisor.start_time},
+                               {"grace_period_ms", &owner.grace_period_ms},
+                               {"cgroup", &owner.cgroup}});
+}
+
+/// False where the text has something else there. Each reads one kind of value.
+struct ReadValue {
+  HeadText& text;
+
+  bool operator()(std::string* value) const {
+    const auto found = text.string();
+    value->assign(found.value_or(""));
+    return found.has_value();
+  }
+  bool operator()(Phase* value) const {
+    const auto phase = parse_phase(text.string().value_or(""));
+    *value = phase.value_or(Phase::failed);
     return phase.has_value();
   }
-  if (key == "created") {
-    return set_time(job.created);
+  bool operator()(Time* value) const {
+    const auto found = text.string();
+    const auto time = found ? parse_time_text(*found) : std::nullopt;
+    *value = time.value_or(0);
+    return time.has_value();
   }
-  if (key == "started") {
-    return set_time(job.started);
+  bool operator()(int* value) const {
+    const auto number = text.number();
+    *value = static_cast<int>(number.value_or(0));
+    return number.has_value();
   }
-  if (key == "ended") {
-    return set_time(job.ended);
+  bool operator()(std::uint64_t* value) const {
+    const auto number = text.number();
+    *value = number.value_or(0);
+    return number.has_value();
   }
-  if (key == "expires") {
-    return set_time(job.expires);
-  }
-  for (const auto& [name, text] :
-       {std::pair("name", &job.name), std::pair("namespace", &job.namespace_name),
-        std::pair("trainer", &job.trainer), std::pair("priority", &job.priority),
-        std::pair("node", &job.node), std::pair(k_host, &owner.machine.host),
-        std::pair("machine_id", &owner.machine.id), std::pair("boot", &owner.machine.boot),
-        std::pair("cgroup", &owner.cgroup)}) {
-    if (key == name) {
-      *text = std::move(value);
-      return true;
-    }
-  }
-  return true;
-}
-
-void set_number(JobRecordHead& head, std::string_view key, std::uint64_t value) {
-  auto& owner = head.owner;
-  for (const auto& [name, number] : {std::pair("gpus_requested", &head.summary.gpus_requested),
-                                     std::pair("gpus_allocated", &head.summary.gpus_allocated),
-                                     std::pair("guard_pid", &owner.guard.pid),
-                                     std::pair("supervisor_pid", &owner.supervisor.pid),
-                                     std::pair("grace_period_ms", &owner.grace_period_ms)}) {
-    if (key == name) {
-      *number = static_cast<int>(value);
-    }
-  }
-  for (const auto& [name, number] :
-       {std::pair("pid_namespace", &owner.machine.pid_namespace),
-        std::pair("guard_start_time", &owner.guard.start_time),
-        std::pair("supervisor_start_time", &owner.supervisor.start_time)}) {
-    if (key == name) {
-      *number = value;
-    }
-  }
-}
-
-/// A string, a number or a list of labels. False where it is none.
-bool read_value(JobRecordHead& head, std::string_view key, HeadText& text) {
-  if (text.is_at('"')) {
-    auto value = text.string();
-    return value && set_text(head, key, std::move(*value));
-  }
-  if (!text.take('[')) {
-    const auto value = text.number();
-    set_number(head, key, value.value_or(0));
-    return value.has_value();
-  }
-  if (text.take(']')) {
-    return true;
-  }
-  do {
-    auto value = text.string();
-    if (!value) {
+  bool operator()(std::vector<std::string>* value) const {
+    if (!text.take('[')) {
       return false;
     }
-    head.summary.labels.push_back(std::move(*value));
-  } while (text.take(','));
-  return text.take(']');
+    if (text.take(']')) {
+      return true;
+    }
+    do {
+      const auto entry = text.string();
+      if (!entry) {
+        return false;
+      }
+      value->emplace_back(*entry);
+    } while (text.take(','));
+    return text.take(']');
+  }
+};
+
+/// Of a key that is none of ours.
+bool skip_value(HeadText& text) {
+  std::vector<std::string> list;
+  return text.is_at('"')   ? text.string().has_value()
+         : text.is_at('[') ? ReadValue{text}(&list)
+                           : text.number().has_value();
 }
 
 Json instance_json(const InstanceStatus& instance) {
@@ -319,6 +330,9 @@ namespace {
 /// Key by key, to where the head ends.
 std::optional<JobRecordHead> read_head(std::string_view record, bool with_owner) {
   JobRecordHead head;
+  JobOwner owner;
+  const auto fields = fields_of(head.summary, owner);
+  const auto* next = fields.begin();
   HeadText text(record);
   if (!text.take('{')) {
     return std::nullopt;
@@ -328,16 +342,23 @@ std::optional<JobRecordHead> read_head(std::string_view record, bool with_owner)
     if (!key || !text.take(':')) {
       return std::nullopt;
     }
-    const bool left_out = *key == k_host && !with_owner && is_final(head.summary.phase);
-    if (*key == k_instances || left_out) {
+    if (key == k_instances || (key == k_host && !with_owner && is_final(head.summary.phase))) {
       break;
     }
-    if (!read_value(head, *key, text)) {
+    const auto is_it = [&](const Field& field) { return field.key == *key; };
+    const auto* found = next != fields.end() && is_it(*next)
+                            ? next
+                            : std::find_if(fields.begin(), fields.end(), is_it);
+    if (found == fields.end() ? !skip_value(text) : !std::visit(ReadValue{text}, found->value)) {
       return std::nullopt;
     }
+    next = found == fields.end() ? found : found + 1;
   } while (text.take(','));
   if (head.summary.name.empty()) {
     return std::nullopt;
+  }
+  if (with_owner || !is_final(head.summary.phase)) {
+    head.owner = std::make_unique<JobOwner>(std::move(owner));
   }
   head.bytes = record.size() - text.left();
   return head;
@@ -356,7 +377,7 @@ std::optional<JobRecord> read_job_record(std::string_view text) {
   }
   JobRecord record;
   static_cast<JobSummary&>(record.status) = std::move(head->summary);
-  record.owner = std::move(head->owner);
+  record.owner = std::move(*head->owner);
   try {
     const auto json = Json::parse(text);
     for (const auto& instance : json.at(k_instances)) {

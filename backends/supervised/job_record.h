@@ -7,6 +7,7 @@
 #include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,8 +32,8 @@ struct JobRecord {
 
 struct JobRecordHead {
   JobSummary summary;
-  JobOwner owner;
-  std::size_t bytes = 0; ///< Of the text, that were needed.
+  std::unique_ptr<JobOwner> owner; ///< Null of one that has ended: nobody asks after it.
+  std::size_t bytes = 0;           ///< Of the text, that were needed.
 };
 
 /// A failure of the job itself, not of one of its ranks.
@@ -46,8 +47,7 @@ std::string write_job_record(const JobRecord& record);
 /// Empty where the text is no such record (a crash of the machine may leave an empty file).
 std::optional<JobRecord> read_job_record(std::string_view text);
 
-/// Reads the keys before "instances"; `text` may end anywhere behind those. Of a job that has ended
-/// the owner, which nobody asks after, is left out.
+/// Reads the keys before "instances"; `text` may end anywhere behind those.
 std::optional<JobRecordHead> read_job_record_head(std::string_view text);
 
 } // namespace dtrain

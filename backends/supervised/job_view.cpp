@@ -35,7 +35,7 @@ bool JobViewer::is_abandoned(const JobOwner& owner) {
 std::vector<JobSummary> JobViewer::list(std::string_view namespace_name) const {
   std::vector<JobSummary> jobs;
   store_.for_each(namespace_name, [&](const JobRef& job, std::optional<JobRecordHead> head) {
-    if (head && (!needs_supervisor(head->summary.phase) || !is_abandoned(head->owner))) {
+    if (head && (!needs_supervisor(head->summary.phase) || !is_abandoned(*head->owner))) {
       jobs.push_back(std::move(head->summary));
       return;
     }

@@ -110,19 +110,19 @@ LogSource log_source(const Context& context, const LogsOptions& options, const s
 /// `prefix` stands before each instance's name: "mnist/" where there are several jobs.
 void print_source(LogSource& source, LogPrinter& printer, const std::string& prefix,
                   std::mutex& printing) {
-  source.target.backend->logs({source.job.namespace_name, source.job.name}, source.query,
-                              [&](const LogLine& line) {
-                                const auto& wanted = source.instances;
-                                if (wanted.empty() || std::find(wanted.begin(), wanted.end(),
-                                                                line.instance) != wanted.end()) {
-                                  const std::lock_guard lock(printing);
-                                  const std::string name = prefix + std::string(line.instance);
-                                  LogLine named = line;
-                                  named.instance = name;
-                                  printer.print(named);
-                                }
-                                return true;
-                              });
+  source.target.backend->logs(
+      {source.job.namespace_name, source.job.name}, source.query, [&](const LogLine& line) {
+        const auto& wanted = source.instances;
+        if (wanted.empty() ||
+            std::find(wanted.begin(), wanted.end(), line.instance) != wanted.end()) {
+          const std::lock_guard lock(printing);
+          LogLine named = line;
+          const std::string name = prefix.empty() ? "" : prefix + std::string(line.instance);
+          named.instance = prefix.empty() ? line.instance : name;
+          printer.print(named);
+        }
+        return true;
+      });
 }
 
 std::vector<std::string> prefixed_names(const LogSource& source, const std::string& prefix) {

@@ -39,20 +39,25 @@ std::optional<LogLine> LogEntryParser::parse(std::string_view line) {
       line[k_tag_at + 1] != ' ') {
     return std::nullopt;
   }
-  std::optional<Time> nanoseconds;
-  if (line.starts_with(std::string_view(second_.data(), second_.size()))) {
-    nanoseconds = parse_fraction_text(line.substr(k_second_size, k_time_text_size - k_second_size));
-  } else if (const auto time = parse_time_text(line.substr(0, k_time_text_size))) {
-    constexpr Time k_one_second = 1'000'000'000;
-    line.copy(second_.data(), second_.size());
-    nanoseconds = *time % k_one_second;
-    second_time_ = *time - *nanoseconds;
-  }
-  if (!nanoseconds) {
-    return std::nullopt;
+  constexpr std::size_t k_second_size = 20; // "2026-11-21T03:24:00."
+  constexpr Time k_one_second = 1'000'000'000;
+  const auto text = line.substr(0, k_time_text_size);
+  if (text != time_text_) { // Lines that came at once have one time.
+    std::optional<Time> time;
+    if (text.substr(0, k_second_size) == std::string_view(time_text_).substr(0, k_second_size)) {
+      time = parse_fraction_text(text.substr(k_second_size));
+      time = time ? std::optional(time_ - time_ % k_one_second + *time) : std::nullopt;
+    } else {
+      time = parse_time_text(text);
+    }
+    if (!time) {
+      return std::nullopt;
+    }
+    time_ = *time;
+    time_text_ = text;
   }
   LogLine entry;
-  entry.time = second_time_ + *nanoseconds;
+  entry.time = time_;
   entry.is_stderr = stream == k_stderr;
   entry.complete = tag == 'F';
   entry.text = line.substr(k_log_entry_head);

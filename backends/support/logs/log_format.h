@@ -9,7 +9,6 @@
 
 #include "backends/backend.h"
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,16 +26,15 @@ inline constexpr std::size_t k_log_entry_head = 40;
 /// `line`. Empty where the line is damaged.
 std::optional<LogLine> parse_log_entry(std::string_view line);
 
-/// The same for one line after another: most have the second of the one before, which is not read
-/// again.
+/// The same for one line after another: most have the time of the one before, or its second, which
+/// is not read again.
 class LogEntryParser {
  public:
   std::optional<LogLine> parse(std::string_view line);
 
  private:
-  static constexpr std::size_t k_second_size = 20; ///< "2026-11-21T03:24:00."
-  std::array<char, k_second_size> second_{};
-  Time second_time_ = 0;
+  std::string time_text_ = "\n"; ///< Of the entry before; at first of none.
+  Time time_ = 0;
 };
 
 } // namespace dtrain

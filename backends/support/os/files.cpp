@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -103,21 +104,22 @@ std::optional<std::string> read_file_at(int folder, const std::string& name) {
   }
   std::string text;
   constexpr std::size_t k_block = 16384;
+  constexpr std::size_t k_most_at_once = std::size_t{64} << 20U;
+  struct stat info {};
+  const auto known = fstat(file.get(), &info) == 0 ? info.st_size : 0; // 0 of /proc's files.
+  auto block = std::clamp(static_cast<std::size_t>(known) + 1, k_block, k_most_at_once);
   while (true) {
     const auto size = text.size();
-    text.resize(size + k_block);
-    const auto count = read(file.get(), text.data() + size, k_block);
-    if (count < 0 && errno == EINTR) {
-      text.resize(size);
-      continue;
-    }
-    if (count < 0) {
+    text.resize(size + block);
+    const auto count = read(file.get(), text.data() + size, block);
+    if (count < 0 && errno != EINTR) {
       throw Error(fmt::format("cannot read {}: {}", printable(name), errno_text()));
     }
-    text.resize(size + static_cast<std::size_t>(count));
+    text.resize(size + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
     if (count == 0) {
       return text;
     }
+    block = k_block;
   }
 }
 
