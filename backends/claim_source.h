@@ -7,6 +7,7 @@
 namespace dtrain {
 
 struct Claim {
+  std::string namespace_name;
   std::string name;
   std::string status;                    ///< "Bound", "Pending"
   std::string size;                      ///< "10Gi"; empty: not known.
@@ -18,7 +19,7 @@ class ClaimSource {
  public:
   virtual ~ClaimSource() = default;
 
-  /// Of one namespace, by name. Throws EngineError.
+  /// Of one namespace, or of all where it is empty; by namespace and name. Throws EngineError.
   virtual std::vector<Claim> claims(const std::string& namespace_name) = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "cli/job_filter.h"
 
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 #include "submit/job_spec.h"
 
 #include <fmt/format.h>
@@ -72,6 +73,19 @@ Phase parse_status(const std::string& text) {
       fmt::format("--status={}: must be one of {}", printable(text), fmt::join(names, ", ")));
 }
 
+/// Arena's -T says py of a pytorchjob, too.
+std::string read_type(std::string_view flag, const std::string& text) {
+  for (const JobType& type : job_types()) {
+    if (!text.empty() && (type.name == text || type.alias == text ||
+                          (text.size() > 1 && type.name.starts_with(text)))) {
+      return type.trainer;
+    }
+  }
+  throw UsageError(fmt::format("{}: is not a job type; types are tfjob, pytorchjob, mpijob, "
+                               "horovodjob, etjob, deepspeedjob, rayjob and volcanojob",
+                               printable(flag)));
+}
+
 } // namespace
 
 Option selector_option(std::vector<std::string>& selectors) {
@@ -91,8 +105,17 @@ Option status_option(std::vector<std::string>& statuses) {
           .complete = Complete::job_status};
 }
 
+Option type_option(std::string& trainer) {
+  return {.flags = "-T,--type",
+          .target = &trainer,
+          .metavar = "TYPE",
+          .help = "Only jobs of this type, such as tfjob",
+          .complete = Complete::job_type,
+          .read = read_type};
+}
+
 void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& selectors,
-                 const std::vector<std::string>& statuses) {
+                 const std::vector<std::string>& statuses, std::string_view trainer) {
   std::vector<Requirement> requirements;
   for (const auto& text : split_at_commas(selectors)) {
     requirements.push_back(parse_requirement(text));
@@ -104,8 +127,10 @@ void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& 
   std::erase_if(jobs, [&](const JobSummary& job) {
     const bool in_phase =
         phases.empty() || std::find(phases.begin(), phases.end(), job.phase) != phases.end();
-    return !in_phase || !std::all_of(requirements.begin(), requirements.end(),
-                                     [&](const auto& each) { return meets(job, each); });
+    const bool of_type = trainer.empty() || job.trainer == trainer;
+    return !in_phase || !of_type ||
+           !std::all_of(requirements.begin(), requirements.end(),
+                        [&](const auto& each) { return meets(job, each); });
   });
 }
 

@@ -108,11 +108,13 @@ void add_target(CommandTable& table, TargetOptions& target) {
   for (auto& option : arena_global_options(target.arena)) {
     table.options.push_back(std::move(option));
   }
-  table.options.push_back({.flags = "-T,--type",
-                           .target = &target.arena_type,
-                           .metavar = "TYPE",
-                           .help = "Not needed: a job's name is enough",
-                           .hidden = true});
+  if (table.find("--type") == nullptr) {
+    table.options.push_back({.flags = "-T,--type",
+                             .target = &target.arena_type,
+                             .metavar = "TYPE",
+                             .help = "Not needed: a job's name is enough",
+                             .hidden = true});
+  }
 }
 
 std::string read_job_name(std::string_view what, const std::string& text) {
@@ -131,24 +133,21 @@ std::string read_job_name(std::string_view what, const std::string& text) {
   return name;
 }
 
-Option job_argument(std::string& name) {
-  return {.flags = "NAME",
-          .target = &name,
-          .help = "The job's name",
-          .complete = Complete::job,
-          .required = true,
-          .positional = true,
-          .read = read_job_name};
+/// kubectl's way, "get job mnist". The short types are likelier the names of jobs.
+bool is_type_word(std::string_view word) {
+  const JobType* type = find_job_type(word);
+  return word == "job" || word == "jobs" || (type != nullptr && type->name == word && word != "");
 }
 
-Option jobs_argument(std::vector<std::string>& names, const char* help) {
+Option job_argument(OptionTarget target, const char* help, bool required) {
   return {.flags = "NAME",
-          .target = &names,
+          .target = target,
           .help = help,
           .complete = Complete::job,
-          .required = true,
+          .required = required,
           .positional = true,
-          .read = read_job_name};
+          .read = read_job_name,
+          .joins_next = is_type_word};
 }
 
 TargetOptions resolve_target(const Context& context, TargetOptions target) {

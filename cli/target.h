@@ -31,15 +31,15 @@ struct TargetOptions {
 /// -b, -n, --profile and access_options().
 std::vector<Option> target_options(TargetOptions& target);
 
-/// Gives the command those flags.
+/// Gives the command those flags, and --type, which Arena says beside a name, where it has none.
 void add_target(CommandTable& table, TargetOptions& target);
 
 /// NAME of "NAME" or "TYPE/NAME", as -o name prints it. Throws UsageError for anything else.
 std::string read_job_name(std::string_view what, const std::string& text);
 
-/// The positional NAME of a job that the command needs, or of several.
-Option job_argument(std::string& name);
-Option jobs_argument(std::vector<std::string>& names, const char* help);
+/// The positional NAME of a job, or of several where `target` is a vector: NAME, TYPE/NAME, or TYPE
+/// and NAME as two words.
+Option job_argument(OptionTarget target, const char* help = "The job's name", bool required = true);
 
 /// --profile alone.
 Option profile_option(std::string& profile);

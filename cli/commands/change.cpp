@@ -30,7 +30,7 @@ CommandTable suspend_table(ChangeOptions& options) {
                      "checkpoint (the bundled trainer with --resume). The ranks are sent SIGTERM, "
                      "and SIGKILL after --grace-period.",
       .examples = {"dtrain suspend mnist", "dtrain suspend mnist -b kubernetes"},
-      .options = {jobs_argument(options.names, "A job to suspend")}};
+      .options = {job_argument(&options.names, "A job to suspend")}};
   add_target(table, options.target);
   return table;
 }
@@ -43,7 +43,7 @@ CommandTable resume_table(ChangeOptions& options) {
                             "they were submitted in and GPUs that are free now. Their logs go on. "
                             "--running-timeout counts from here.",
                         .examples = {"dtrain resume mnist"},
-                        .options = {jobs_argument(options.names, "A job to resume")}};
+                        .options = {job_argument(&options.names, "A job to resume")}};
   add_target(table, options.target);
   return table;
 }
@@ -58,7 +58,7 @@ CommandTable scale_table(ScaleOptions& options) {
                      "machine the job must have been submitted with --min-workers or "
                      "--max-workers. A suspended job starts with that many when it is resumed.",
       .examples = {"dtrain scale mnist --workers=5"},
-      .options = {job_argument(options.name),
+      .options = {job_argument(&options.name),
                   {.flags = "--workers",
                    .target = &options.workers,
                    .metavar = "N",

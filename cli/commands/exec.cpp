@@ -20,7 +20,7 @@ struct ExecOptions {
 };
 
 CommandTable exec_options(ExecOptions& options, CommandTable table) {
-  table.options = {job_argument(options.name),
+  table.options = {job_argument(&options.name),
                    {.flags = "-i,--instance",
                     .target = &options.instances,
                     .metavar = "NAME",

@@ -27,7 +27,7 @@ CommandTable explain_table(ExplainOptions& options) {
       .description = "Says in a few lines what state the job is in and why, in the engine's own "
                      "words, and what can be done.",
       .examples = {"dtrain explain mnist"},
-      .options = {job_argument(options.name), output_option(options.output, {"json", "yaml"})}};
+      .options = {job_argument(&options.name), output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);
   return table;
 }

@@ -14,7 +14,8 @@ struct ListStyle {
   bool all_namespaces = false;
   std::vector<std::string> selectors; ///< job_filter.h
   std::vector<std::string> statuses;
-  std::string sort; ///< "name", "status", "duration", "gpus"; empty: newest first.
+  std::string trainer; ///< Empty: any.
+  std::string sort;    ///< "name", "status", "duration", "gpus"; empty: newest first.
 };
 
 void print_list(Context& context, const Target& target, const ListStyle& style);

@@ -35,6 +35,7 @@ CommandTable list_table(ListOptions& options) {
                    .group = "Where"},
                   selector_option(options.style.selectors),
                   status_option(options.style.statuses),
+                  type_option(options.style.trainer),
                   {.flags = "--sort",
                    .target = &options.style.sort,
                    .metavar = "KEY",
@@ -97,7 +98,7 @@ int run_list(Context& context, const ListOptions& options) {
 
 void print_list(Context& context, const Target& target, const ListStyle& style) {
   auto jobs = target.backend->list({style.all_namespaces ? std::string() : target.namespace_name});
-  filter_jobs(jobs, style.selectors, style.statuses);
+  filter_jobs(jobs, style.selectors, style.statuses, style.trainer);
   const Time now = context.now();
   std::sort(jobs.begin(), jobs.end(), [&](const JobSummary& a, const JobSummary& b) {
     return is_before(a, b, style.sort, now);
@@ -107,7 +108,8 @@ void print_list(Context& context, const Target& target, const ListStyle& style) 
   } else if (style.output == "name") {
     print_names(context.out, jobs);
   } else if (jobs.empty()) {
-    context.note(style.all_namespaces || !style.selectors.empty() || !style.statuses.empty()
+    context.note(style.all_namespaces || !style.selectors.empty() || !style.statuses.empty() ||
+                         !style.trainer.empty()
                      ? "No jobs."
                      : fmt::format("No jobs in namespace '{}'.", target.namespace_name));
   } else {

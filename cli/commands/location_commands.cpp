@@ -38,6 +38,7 @@ struct LocationOptions {
 
 struct LocationListOptions {
   std::string output;
+  bool all_namespaces = false;
   TargetOptions target; ///< Whose claims are listed beside named data.
 };
 
@@ -270,6 +271,7 @@ Record row_of(const Claim& claim, bool for_people) {
   if (!for_people) {
     return {{"name", claim.name},
             {"claim", claim.name},
+            {"namespace", claim.namespace_name},
             {"status", claim.status},
             {"size", claim.size},
             {"access-modes", fmt::format("{}", fmt::join(claim.access_modes, ","))}};
@@ -277,7 +279,8 @@ Record row_of(const Claim& claim, bool for_people) {
   std::vector<std::string> notes = {claim.status, claim.size};
   notes.insert(notes.end(), claim.access_modes.begin(), claim.access_modes.end());
   std::erase(notes, "");
-  return {{"name", claim.name},
+  return {{"namespace", claim.namespace_name},
+          {"name", claim.name},
           {"where", "the cluster's claim"},
           {"notes", fmt::format("{}", fmt::join(notes, ", "))}};
 }
@@ -301,7 +304,8 @@ int run_location_list(Context& context, const LocationListOptions& options, cons
     const Target target = open_target(context, options.target);
     if (auto* source = dynamic_cast<ClaimSource*>(target.backend.get())) {
       try {
-        for (const Claim& claim : source->claims(target.namespace_name)) {
+        for (const Claim& claim :
+             source->claims(options.all_namespaces ? "" : target.namespace_name)) {
           rows.push_back(row_of(claim, for_people));
         }
       } catch (const EngineError& error) {
@@ -310,7 +314,11 @@ int run_location_list(Context& context, const LocationListOptions& options, cons
     }
   }
   if (!rows.empty() || !for_people) {
-    print_records(context.out, {"name", "where", "notes"}, rows, options.output);
+    std::vector<std::string> columns = {"name", "where", "notes"};
+    if (options.all_namespaces) {
+      columns.insert(columns.begin(), "namespace");
+    }
+    print_records(context.out, columns, rows, options.output);
   }
   if (unreachable) {
     throw *unreachable;
@@ -364,8 +372,12 @@ CommandTable location_list_table(LocationListOptions& options) {
   if (kind.all == &Settings::data) {
     table.description = "Lists the data that has a name for --data=NAME:/path of submit: what "
                         "'dtrain data add' named, of all profiles, and on Kubernetes the "
-                        "persistent volume claims of the namespace besides.";
+                        "persistent volume claims of the namespace.";
     table.examples.emplace_back("dtrain data list -b kubernetes");
+    table.options.push_back({.flags = "-A,--all-namespaces",
+                             .target = &options.all_namespaces,
+                             .help = "The persistent volume claims of every namespace",
+                             .group = "Where"});
     add_target(table, options.target);
   }
   return table;

@@ -188,7 +188,7 @@ CommandTable clone_table(SubmitOptions& options) {
   std::erase_if(table.options, [](const Option& option) {
     return option.positional || option.flags == "-f,--file" || option.flags == "--shell";
   });
-  table.options.insert(table.options.begin(), job_argument(options.cloned));
+  table.options.insert(table.options.begin(), job_argument(&options.cloned));
   table.check_words = nullptr;
   return table;
 }
@@ -253,8 +253,9 @@ void apply_words(SubmitOptions& options) {
   if (!options.job.command.empty() && options.has_rest) {
     throw UsageError("two commands: one as a string, one after --: give one of them");
   }
-  options.job.command = {options.shell.empty() ? "sh" : options.shell, "-c",
-                         fmt::format("{}", fmt::join(options.command_words, " "))};
+  const std::string command = arena_command(options.command_words);
+  options.job.command = {options.shell.empty() ? "sh" : options.shell, "-c", command};
+  add_arena_variables(command, options.job);
 }
 
 /// What is still open once file, environment and flags have been read. Image and hosts are for

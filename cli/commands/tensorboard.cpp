@@ -31,7 +31,7 @@ CommandTable board_table(BoardOptions& options) {
                      "Ctrl-C.",
       .examples = {"dtrain tensorboard mnist"},
       .options = {
-          job_argument(options.name),
+          job_argument(&options.name),
           {.flags = "-p,--port",
            .target = &options.port,
            .metavar = "N",

@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/job_filter.h"
 #include "cli/output/data.h"
 #include "cli/output/output_option.h"
 #include "cli/output/redraw.h"
@@ -23,6 +24,7 @@ struct TopOptions {
   bool all_namespaces = false;
   bool details = false;               ///< Said, and always so.
   std::vector<std::string> instances; ///< Those wanted; empty: all.
+  std::string trainer;                ///< Of the jobs wanted; empty: any.
   bool refresh = false;
   std::string output;
   TargetOptions target;
@@ -134,12 +136,7 @@ CommandTable top_job_table(TopOptions& options) {
                      "run in the namespace.",
       .examples = {"dtrain top job", "dtrain top job mnist", "# One worker, until Ctrl-C",
                    "dtrain top job mnist -i worker-1 -r"},
-      .options = {{.flags = "NAME",
-                   .target = &options.name,
-                   .help = "The job (default: all that run)",
-                   .complete = Complete::job,
-                   .positional = true,
-                   .read = read_job_name},
+      .options = {job_argument(&options.name, "The job (default: all that run)", false),
                   {.flags = "-i,--instance",
                    .target = &options.instances,
                    .metavar = "NAME",
@@ -150,6 +147,7 @@ CommandTable top_job_table(TopOptions& options) {
                    .help = "Keep showing it until Ctrl-C",
                    .group = "Output",
                    .aliases = {"-w", "--watch"}},
+                  type_option(options.trainer),
                   {.flags = "-A,--all-namespaces",
                    .target = &options.all_namespaces,
                    .help = "The jobs of every namespace",
@@ -175,8 +173,9 @@ std::vector<JobUsage> usage_of(const Target& target, const TopOptions& options) 
     return {{options.name, std::move(usage)}};
   }
   std::vector<JobUsage> all;
-  for (const auto& job :
-       target.backend->list({options.all_namespaces ? "" : target.namespace_name})) {
+  auto jobs = target.backend->list({options.all_namespaces ? "" : target.namespace_name});
+  filter_jobs(jobs, {}, {}, options.trainer);
+  for (const auto& job : jobs) {
     if (job.phase != Phase::running) {
       continue;
     }

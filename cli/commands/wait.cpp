@@ -31,7 +31,7 @@ CommandTable wait_table(WaitOptions& options) {
                      "with 100 if one failed, after printing why, and with 124 on a timeout.",
       .examples = {"dtrain wait mnist && echo trained", "dtrain wait a b --timeout=1h",
                    "# Until all of its instances run", "dtrain wait mnist --for=running"},
-      .options = {jobs_argument(options.names, "A job to wait for"),
+      .options = {job_argument(&options.names, "A job to wait for"),
                   {.flags = "--for",
                    .target = &options.until,
                    .metavar = "STATE",

@@ -5,6 +5,10 @@
 #include "submit/options/man_page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
 
 namespace dtrain {
 namespace {
@@ -147,6 +151,36 @@ void refuse_misread(const std::vector<std::string>& args) {
         throw UsageError("--sync-mode=rsync is not supported: --sync-mode=local "
                          "--sync-source=DIR sends a local folder, --data mounts a shared one");
       }
+    }
+  }
+}
+
+std::string arena_command(const std::vector<std::string>& words) {
+  std::string command = fmt::format("{}", fmt::join(words, " "));
+  if (command.size() > 2 && command.front() == '\'' &&
+      command.find('\'', 1) == command.size() - 1) {
+    command = command.substr(1, command.size() - 2);
+  }
+  std::vector<std::string> lines;
+  bool is_one_command = false;
+  std::istringstream text(command);
+  for (std::string line; std::getline(text, line);) {
+    const std::size_t begin = line.find_first_not_of(" \t");
+    is_one_command |= !lines.empty() && begin != std::string::npos && line[begin] == '-';
+    lines.push_back(begin == std::string::npos ? "" : line.substr(begin));
+  }
+  return is_one_command ? fmt::format("{}", fmt::join(lines, " ")) : command;
+}
+
+void add_arena_variables(const std::string& command, JobSpec& job) {
+  constexpr int k_arenas_most_workers = 1000;
+  for (const auto& [name, value] :
+       {std::pair("workers", job.workers), std::pair("gpus", job.gpus),
+        std::pair("minWorkers", std::max(job.min_workers, 1)),
+        std::pair("maxWorkers", job.max_workers > 0 ? job.max_workers : k_arenas_most_workers)}) {
+    if (command.find(fmt::format("${{{}}}", name)) != std::string::npos &&
+        variable(job.env, name).empty()) {
+      job.env.push_back(fmt::format("{}={}", name, value));
     }
   }
 }

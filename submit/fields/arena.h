@@ -39,6 +39,15 @@ void refuse_misread(const std::vector<std::string>& args);
 /// (GIT_SYNC_BRANCH). Returns a line for each choice. Throws UsageError for what no job can have.
 std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job);
 
+/// The command that Arena runs where it is given `words` as STRING, for a shell. It goes through a
+/// YAML scalar there: quotes around all of it are taken off, and lines are joined where one begins
+/// with a flag.
+std::string arena_command(const std::vector<std::string>& words);
+
+/// Gives the ranks those of Arena's variables (workers, gpus, minWorkers, maxWorkers) that the
+/// command speaks of.
+void add_arena_variables(const std::string& command, JobSpec& job);
+
 /// The flags of Arena v0.15.5's job types, without Spark's, "-a --annotation" as "--annotation".
 const std::vector<std::string>& arena_flags();
 

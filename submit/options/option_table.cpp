@@ -316,7 +316,11 @@ void assign_positionals(const CommandTable& command, RawArguments& raw) {
     }
     const bool many = std::holds_alternative<Strings*>(option.target);
     while (word != raw.others.end() && (many || raw.values[i].empty())) {
-      raw.values[i].push_back(*word++);
+      std::string value = *word++;
+      if (option.joins_next != nullptr && word != raw.others.end() && option.joins_next(value)) {
+        value += "/" + *word++;
+      }
+      raw.values[i].push_back(std::move(value));
     }
   }
   if (word != raw.others.end()) {

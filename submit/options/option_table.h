@@ -56,6 +56,9 @@ struct Option {
   std::string notice = {};               ///< Accepted, and said to do nothing, with this reason.
   /// Checks a value and gives what is kept of it; throws UsageError. May be null.
   std::string (*read)(std::string_view flag, const std::string& value) = nullptr;
+  /// A positional's: true for a word that only says what the next one is, as "job" of "job mnist",
+  /// which is read as "job/mnist". May be null.
+  bool (*joins_next)(std::string_view word) = nullptr;
 
   bool is_shown() const { return notice.empty() && !hidden; }
 

@@ -12,9 +12,12 @@ index=$((place - first))
 export {{name}}={{value}}
 {{/environment}}
 export ROLE_RANK="$index"
-{{#before_rank_0}}
-early=yes # --role-sequence: rank 0 waits for this role.
-{{/before_rank_0}}
+{{#apart_from_rank_0}}
+apart=yes # --role-sequence: it starts before rank 0's role, or that has started.
+{{/apart_from_rank_0}}
+{{#ordered}}
+after={{after}} later={{later}} # --role-sequence: whether a role comes before it; the next role's hosts.
+{{/ordered}}
 {{#tf_config}}
 export TF_CONFIG={{head}}"$index"{{tail}}
 {{/tf_config}}
@@ -42,7 +45,7 @@ if [ "${1-}" = beside ]; then
 fi
 # Rank 0's name is known once its Pod has an address: programs that look it up only once would fail.
 has_address() {
-  [ "${early-}" = yes ] || ! command -v getent || getent hosts "$1"
+  [ "${apart-}" = yes ] || ! command -v getent || getent hosts "$1"
 } >/dev/null 2>&1
 tries=0
 until has_address "$MASTER_ADDR"; do
@@ -75,9 +78,40 @@ watch_ranks() {
 }
 ! command -v getent >/dev/null || watch_ranks &
 {{/has_watched}}
-{{^has_launcher}}
+{{#in_order}}
+# --role-sequence: an instance that has ended has no address any more, and the next role would wait for
+# it for ever. One that succeeds stays until it has seen the next role start, for ten minutes at most,
+# and until the role before it can have seen its own address.
+{{>has_address.sh}}
+see_later() {
+  tries=0
+  while [ -n "$later" ] && [ "$tries" -lt 600 ]; do
+    missing=
+    for host in $later; do
+      has_address "$host" >/dev/null 2>&1 || missing="$missing $host"
+    done
+    later=$missing tries=$((tries + 1))
+    [ -z "$later" ] || sleep 1
+  done
+}
+see_later &
+seen=$!
+{ [ "$after" = no ] || exec sleep {{seconds_to_be_seen}}; } &
+visible=$!
+exec{{#command}} {{word}}{{/command}} &
+child=$! told=
+trap 'told=yes; kill -TERM "$child" 2>/dev/null' TERM
+while :; do
+  wait "$child"
+  code=$?
+  kill -0 "$child" 2>/dev/null || break
+done
+[ "$code" -ne 0 ] || [ -n "$told" ] || wait "$seen" "$visible"
+exit "$code"
+{{/in_order}}
+{{#at_once}}
 exec{{#command}} {{word}}{{/command}}
-{{/has_launcher}}
+{{/at_once}}
 {{#has_launcher}}
 set --{{#command}} {{word}}{{/command}}
 . /etc/dtrain/launcher.sh

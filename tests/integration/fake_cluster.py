@@ -72,7 +72,7 @@ class FakeCluster:
         self.thread.join()
 
     def dtrain(self, *words, **options):
-        verb = 2 if words[0] == "top" else 1
+        verb = 2 if words[0] in ("top", "data") else 1
         return self.home.dtrain(*words[:verb], "-b", "kubernetes", *words[verb:], env=self.env,
                                 **options)
 

@@ -97,6 +97,14 @@ def test_sparks_and_models_servers_are_refused_with_a_line_that_says_so(home):
     assert "serves no models" in result.err
 
 
+def test_an_etjobs_command_is_one_though_it_has_lines_and_finds_arenas_variables(home):
+    home.dtrain("submit", "etjob", "--name=e", "--gpus=1", "--workers=3", "--max-workers=9",
+                "--min-workers=1", "echo\n  -np $((${workers}*${gpus}))\n"
+                "  --min-np $((${minWorkers}*${gpus})) --max-np ${maxWorkers}\n  python main.py\n")
+    home.dtrain("wait", "e")
+    assert home.lines("e", "-i", "launcher-0") == ["-np 3 --min-np 1 --max-np 9 python main.py"]
+
+
 def test_arenas_policies_become_ours(home):
     def job(*flags):
         return yaml.safe_load(home.dtrain("submit", "-b", "kubernetes", "--image=i", *flags,
@@ -126,8 +134,16 @@ def test_arenas_other_verbs_answer(home):
     home.dtrain("scalein", "etjob", "--name=x", expect=EXIT_USAGE)
     assert home.dtrain("attach", "x", "echo", "here").out == "here\n"
     for words in (["top", "job"], ["top", "job", "x"], ["top", "node", "-d"], ["data", "list"],
-                  ["logs", "x", "--tail", "10"], ["list", "-A"], ["prune", "--since", "1h"]):
+                  ["logs", "x", "--tail", "10"], ["logs", "x", "-i", "x-launcher-0", "-t", "5"],
+                  ["get", "x", "-e"], ["get", "x", "-g"], ["get", "--type=etjob", "x"],
+                  ["list", "-A", "-o", "wide"], ["data", "list", "--allNamespaces"],
+                  ["prune", "--since", "1h"]):
         home.dtrain(*words)
+    for kind, out in (("et", "job/x\n"), ("etjob", "job/x\n"), ("mpi", ""), ("py", "")):
+        assert home.dtrain("list", "-T", kind, "-o", "name").out == out
+    assert "launcher-0" in home.dtrain("top", "job", "-T", "et").out
+    assert home.dtrain("top", "job", "-T", "mpi").out == ""
+    home.dtrain("list", "-T", "nosuch", expect=EXIT_USAGE)
     home.dtrain("top", "node", "elsewhere", expect=EXIT_NOT_FOUND)
     home.dtrain("delete", "x")
 

@@ -220,6 +220,19 @@ def test_a_job_file_is_read_from_stdin(home):
     assert home.wait_for_end("stdin")["status"] == "SUCCEEDED"
 
 
+def test_a_job_may_be_named_kubectls_way_by_two_words(home):
+    for name in ("a", "b", "tf"):
+        home.submit(name, "true")
+        home.dtrain("wait", "job", name)
+    assert home.dtrain("get", "job", "a", "-o", "name").out == "job/a\n"
+    assert home.dtrain("get", "tfjob", "a", "b", "-o", "name").out == "job/a\njob/b\n"
+    assert home.dtrain("get", "tf", "a", "-o", "name").out == "job/tf\njob/a\n"
+    assert home.dtrain("explain", "jobs", "b").out
+    home.dtrain("delete", "job", "a", "b")
+    home.dtrain("get", "job", expect=EXIT_NOT_FOUND)
+    home.dtrain("get", "job", "", expect=EXIT_USAGE)
+
+
 def test_watching_a_job_ends_with_it(home):
     home.submit("watched", "sleep", "0.5")
     result = home.dtrain("get", "watched", "-w")

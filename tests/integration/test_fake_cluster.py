@@ -227,6 +227,16 @@ def test_get_shows_what_the_cluster_wrote_down_about_the_job_and_nothing_else(cl
     assert "--container=nosuch: the job's Pods have main, code" in error
 
 
+def test_the_claims_of_every_namespace_are_listed_where_that_is_asked(cluster):
+    for namespace in ("default", "team-a"):
+        cluster.objects[f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/c"] = {
+            "metadata": {"name": "c", "namespace": namespace}, "status": {"phase": "Bound"}}
+    assert cluster.dtrain("data", "list").out.count("the cluster's claim") == 1
+    rows = [line.split() for line in cluster.dtrain("data", "list", "-A").out.splitlines()]
+    claim = ["c", "the", "cluster's", "claim", "Bound"]
+    assert rows[-2:] == [["default", *claim], ["team-a", *claim]]
+
+
 def test_logs_of_another_container_are_asked_for_by_its_name(cluster):
     test_get_shows_what_the_cluster_wrote_down_about_the_job_and_nothing_else(cluster)
     pod = cluster.objects["/api/v1/namespaces/default/pods/a-worker-0"]

@@ -14,10 +14,10 @@ def terminal(home):
     """Starts a command under a terminal of a given width."""
     started = []
 
-    def start(*words, width=80, env=None, program=None):
+    def start(*words, width=80, height=24, env=None, program=None):
         child = pexpect.spawn(program or home.dtrain_path, [str(word) for word in words],
                               env={**home.env, **(env or {})}, cwd=str(home.folder),
-                              dimensions=(24, width), encoding="utf-8",
+                              dimensions=(height, width), encoding="utf-8",
                               timeout=20 * home.build.slowness)
         started.append(child)
         return child
@@ -80,6 +80,36 @@ def test_watch_shows_each_change_until_the_end(home, terminal):
     child.expect("SUCCEEDED")
     screen(child)
     assert child.exitstatus == 0
+
+
+def test_a_watched_list_taller_than_the_terminal_shows_its_newest_jobs(home, terminal):
+    for name in ("oldest", "older", "old", "newer", "newest"):
+        home.submit(name, "true")
+        home.dtrain("wait", name)
+    child = terminal("list", "-w", height=5)
+    child.expect("… and 3 more lines")
+    assert "newer" in child.before and "old" not in child.before
+    home.dtrain("delete", "newest", "newer", "old")
+    child.expect("older .*oldest ")
+    child.sendintr()
+    screen(child)
+    assert child.exitstatus == 130
+
+
+def test_usage_is_shown_until_ctrl_c(home, terminal):
+    home.submit("u", "sleep", "600", flags=["--workers=2"])
+    home.running("u")
+    only = home.dtrain("top", "job", "u", "-i", "u-worker-1").out
+    assert "worker-1" in only and "worker-0" not in only
+    for words, shown in ((["job", "u", "-i", "worker-1", "-r"], "u .*worker-1"),
+                         (["job", "-r"], "worker-0.*worker-1"), (["node", "-r"], "NAME.*Ready")):
+        child = terminal("top", *words, width=120)
+        child.expect(shown)
+        assert "-i" not in words or "worker-0" not in child.before
+        child.sendintr()
+        assert "stopped watching" in screen(child)
+        assert child.exitstatus == 130
+    home.dtrain("delete", "u")
 
 
 def test_the_shells_lines_are_left_as_they_were(home, terminal):

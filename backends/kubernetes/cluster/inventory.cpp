@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <tuple>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -114,10 +115,12 @@ std::vector<NodeStatus> list_nodes(ApiClient& api) {
 
 std::vector<Claim> list_claims(ApiClient& api, const std::string& namespace_name) {
   std::vector<Claim> claims;
-  for (const json& object : api.list(fmt::format("/api/v1/namespaces/{}/persistentvolumeclaims",
-                                                 escape_url(namespace_name)))
-                                .items) {
+  const std::string where =
+      namespace_name.empty() ? "" : "/namespaces/" + escape_url(namespace_name);
+  for (const json& object :
+       api.list(fmt::format("/api/v1{}/persistentvolumeclaims", where)).items) {
     Claim claim;
+    claim.namespace_name = text_at(object, "metadata/namespace");
     claim.name = text_at(object, "metadata/name");
     claim.status = text_at(object, "metadata/deletionTimestamp").empty()
                        ? text_at(object, "status/phase")
@@ -131,8 +134,9 @@ std::vector<Claim> list_claims(ApiClient& api, const std::string& namespace_name
     }
     claims.push_back(std::move(claim));
   }
-  std::sort(claims.begin(), claims.end(),
-            [](const Claim& a, const Claim& b) { return a.name < b.name; });
+  std::sort(claims.begin(), claims.end(), [](const Claim& a, const Claim& b) {
+    return std::tie(a.namespace_name, a.name) < std::tie(b.namespace_name, b.name);
+  });
   return claims;
 }
 

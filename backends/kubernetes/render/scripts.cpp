@@ -1,5 +1,6 @@
 #include "backends/kubernetes/render/scripts.h"
 
+#include "backends/kubernetes/objects/jobset.h"
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/render/job_data.h"
 #include "backends/kubernetes/render/render.h"
@@ -13,6 +14,7 @@
 #include "submit/text/base64.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -24,6 +26,9 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* k_trainer_program = "dtrain-trainer";
+
+/// An address may take so long to be seen: DNS remembers for 5 s that a name was not there.
+constexpr int k_seconds_to_be_seen = 15;
 
 /// Variables that the script derives from the Pod, not from the job.
 const std::set<std::string, std::less<>> k_own_variables = {
@@ -68,18 +73,38 @@ int ranks_before(const GangPlace& gang, const RoleGroup& group) {
   return static_cast<int>(first - gang.ranks.begin());
 }
 
-/// The roles that --role-sequence starts before this one.
-std::vector<std::string> roles_before(const JobSpec& job, const std::string& role) {
-  if (job.role_sequence.empty()) {
-    return {};
+/// --role-sequence's neighbours of a role: an instance starts when the role before it has.
+struct Neighbours {
+  std::string before; ///< Empty: none.
+  std::string after;  ///< Empty: none.
+};
+
+Neighbours neighbours(const JobSpec& job, const GangPlace& gang, const std::string& role) {
+  Neighbours found;
+  std::string last;
+  for (const std::string& name : role_start_order(job)) {
+    if (std::none_of(gang.ranks.begin(), gang.ranks.end(),
+                     [&](const auto& rank) { return rank.role == name; })) {
+      continue; // Named, but the job has none.
+    }
+    if (name == role) {
+      found.before = last;
+    } else if (last == role) {
+      found.after = name;
+    }
+    last = name;
   }
-  std::vector<std::string> order = role_start_order(job);
-  order.erase(std::find(order.begin(), order.end(), role), order.end());
-  return order;
+  return found;
 }
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+std::vector<std::string> hosts_of(const GangPlace& gang, const std::string& role) {
+  std::vector<std::string> hosts;
+  for (const auto& rank : gang.ranks) {
+    if (rank.role == role) {
+      hosts.push_back(rank.host);
+    }
+  }
+  return hosts;
 }
 
 } // namespace
@@ -117,13 +142,18 @@ GangPlace gang_of(const JobSpec& job) {
 
 std::string start_script(const JobSpec& job, const RoleGroup& group, const Templates& templates) {
   GangPlace gang = gang_of(job);
+  const bool in_order = !job.role_sequence.empty();
   json data;
   data["roles"] = json::array();
   const int before = ranks_before(gang, group);
   int first = before;
   for (const Role& role : group.roles) {
     json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
-    own["before_rank_0"] = contains(roles_before(job, gang.ranks.at(0).role), role.name);
+    own["apart_from_rank_0"] = in_order && role.name != gang.ranks.at(0).role;
+    const Neighbours next = neighbours(job, gang, role.name);
+    own["ordered"] = section(
+        in_order, {{"after", next.before.empty() ? "no" : "yes"},
+                   {"later", fmt::format("{}", fmt::join(hosts_of(gang, next.after), " "))}});
     own["torchrun"] = role.ranked && !gang.torchrun_nproc.empty();
     own["environment"] = json::array();
     for (const auto& [name, value] : rank_env(gang, first)) {
@@ -143,6 +173,8 @@ std::string start_script(const JobSpec& job, const RoleGroup& group, const Templ
 
   data["user_environment"] = user_environment(job);
   data["has_launcher"] = has_launcher(job);
+  data["in_order"] = section(in_order, {{"seconds_to_be_seen", k_seconds_to_be_seen}});
+  data["at_once"] = !in_order && !has_launcher(job);
   data["watched"] = json::array(); // The ranks, by roles that have a Job without any.
   for (auto rank = gang.ranks.begin(); rank != gang.ranks.begin() + before; ++rank) {
     if (is_ranked_role(rank->role)) {
@@ -162,14 +194,11 @@ std::string sequence_script(const JobSpec& job, const RoleGroup& group,
                             const Templates& templates) {
   const GangPlace gang = gang_of(job);
   int first = ranks_before(gang, group);
-  json data = {{"before", first}, {"roles", json::array()}};
+  json data = {{"before", first}, {"restarts_alone", !has_jobset(job)}, {"roles", json::array()}};
   for (const Role& role : group.roles) {
-    const std::vector<std::string> before = roles_before(job, role.name);
     json own = {{"first", first}, {"end", first + role.replicas}, {"earlier", json::array()}};
-    for (const auto& rank : gang.ranks) {
-      if (contains(before, rank.role)) {
-        own["earlier"].push_back({{"host", rank.host}});
-      }
+    for (std::string& host : hosts_of(gang, neighbours(job, gang, role.name).before)) {
+      own["earlier"].push_back({{"host", std::move(host)}});
     }
     data["roles"].push_back(std::move(own));
     first += role.replicas;

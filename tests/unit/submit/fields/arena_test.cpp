@@ -40,6 +40,24 @@ TEST_CASE("a flag in Arena's old spelling is the one that took its place") {
   CHECK(submit.table.find("--wORKERS") == nullptr);
 }
 
+TEST_CASE("a command is run as the scalar of YAML that Arena makes of it") {
+  CHECK(arena_command({"python", "main.py"}) == "python main.py");
+  CHECK(arena_command({"'python main.py --steps 5'"}) == "python main.py --steps 5");
+  CHECK(arena_command({"'a' 'b'"}) == "'a' 'b'");
+  CHECK(arena_command({"horovodrun\n  -np 2\n  python x.py\n  "}) ==
+        "horovodrun -np 2 python x.py ");
+  CHECK(arena_command({"cd x\npython y -"}) == "cd x\npython y -");
+}
+
+TEST_CASE("a command has those of Arena's variables that it speaks of") {
+  JobSpec job;
+  job.workers = 3;
+  job.max_workers = 9;
+  job.env = {"gpus=7"};
+  add_arena_variables("echo ${workers} ${gpus} $((${maxWorkers}*2)) ${min}", job);
+  CHECK(job.env == std::vector<std::string>{"gpus=7", "workers=3", "maxWorkers=9"});
+}
+
 TEST_CASE("the page on Arena says of each flag what becomes of it") {
   const auto submit = submit_command();
   const auto backends = [](const std::string& key) { return key == "rdma" ? "a, b" : ""; };

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -110,7 +111,7 @@ TEST_CASE("start.sh gives every instance what rank_env promises") {
   }
 }
 
-TEST_CASE("with --role-sequence an instance waits for those of the roles before its own") {
+TEST_CASE("with --role-sequence an instance waits for those of the role before its own") {
   JobSpec job = job_of(2, {"true"});
   job.type = "tfjob";
   job.chief = true;
@@ -123,8 +124,10 @@ TEST_CASE("with --role-sequence an instance waits for those of the roles before 
     // Names are known at once, and printed.
     const std::string script =
         "exec 2>/dev/null\ngetent() { :; }\n" + sequence_script(job, group) + "echo \"$*\"\n";
+    // One that begins anew waits for nobody: those before it may have ended.
+    CHECK(run_script(script, 1) == "");
     for (int i = 0; i < instances_of(group.roles); ++i) {
-      std::string words = run_script(script, i);
+      std::string words = run_script("DTRAIN_RESTART_COUNT=0\n" + script, i);
       words.pop_back();
       waits[fmt::format("{}-{}", group.name, i)] = words;
     }
@@ -133,12 +136,38 @@ TEST_CASE("with --role-sequence an instance waits for those of the roles before 
   }
   const std::string ps = waits.contains("ps-0") ? "mnist-ps-0.mnist" : "mnist-worker-3.mnist";
   CHECK(waits["worker-0"] == ps);
-  CHECK(waits["worker-1"] == "mnist-worker-0.mnist " + ps);
-  CHECK(waits["worker-2"] == "mnist-worker-0.mnist " + ps);
+  CHECK(waits["worker-1"] == "mnist-worker-0.mnist");
+  CHECK(waits["worker-2"] == "mnist-worker-0.mnist");
   CHECK(waits[ps == "mnist-ps-0.mnist" ? "ps-0" : "worker-3"] == "");
   const auto spec = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
   CHECK(spec["initContainers"].back()["command"][1] == "/etc/dtrain/sequence.sh");
   CHECK(document(render_plan(job), "service.yaml")["spec"]["publishNotReadyAddresses"] == false);
+}
+
+TEST_CASE("with --role-sequence an instance stays until the next role has seen it") {
+  const dtrain::test::TemporaryFolder folder;
+  const std::string up = folder.path() + "/up";
+  JobSpec job = job_of(1, {"sh", "-c", "echo ends"});
+  job.type = "tfjob";
+  job.ps = job.evaluator = true;
+  job.role_sequence = "PS,Worker,Evaluator";
+  const auto run = [&](int place) {
+    // The names of others are there after a while, and sleeping takes no time.
+    std::string script = "getent() { [ -e " + up + " ]; }\nsleep() { touch " + up + "; }\n" +
+                         start_script(job, role_groups(job).at(0));
+    const std::string settle = "exec sleep 15";
+    const std::size_t found = script.find(settle);
+    REQUIRE(found != std::string::npos);
+    script.replace(found, settle.size(), "echo 'was seen'");
+    return run_script("(\n" + script + "\n)\necho \"code $?\"\n", place);
+  };
+  CHECK(run(1) == "ends\ncode 0\n"); // ps-0, which no role comes before
+  CHECK(std::filesystem::exists(up));
+  std::filesystem::remove(up);
+  CHECK(run(2).find("was seen\n") != std::string::npos); // evaluator-0, which none comes after
+  CHECK_FALSE(std::filesystem::exists(up));
+  job.command = {"sh", "-c", "exit 3"};
+  CHECK(run(1) == "code 3\n");
 }
 
 TEST_CASE("arguments and environment arrive byte for byte, UTF-8 or not") {
