@@ -77,6 +77,7 @@ constexpr bool is_held_back(Phase phase) {
 
 /// Nanoseconds since the Unix epoch; 0 is "not yet".
 using Time = std::int64_t;
+inline constexpr Time k_second = 1'000'000'000;
 
 /// One rank's process (a Pod, a Slurm task).
 struct InstanceStatus {

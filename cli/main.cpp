@@ -10,10 +10,9 @@
 namespace {
 
 dtrain::Time now() {
-  constexpr dtrain::Time k_second = 1'000'000'000;
   timespec time = {};
   clock_gettime(CLOCK_REALTIME, &time);
-  return time.tv_sec * k_second + time.tv_nsec;
+  return time.tv_sec * dtrain::k_second + time.tv_nsec;
 }
 
 } // namespace

@@ -34,6 +34,11 @@ constexpr const char* k_local_host = "localhost";
 constexpr int k_no_such_program = 127; ///< As shells have it …
 constexpr int k_not_runnable = 126;    ///< … for what cannot be run.
 
+/// A RankId is the pid, and above it the number of the start: a pid may come again.
+constexpr int k_pid_bits = 32;
+
+pid_t pid_of(RankId id) { return static_cast<pid_t>(id & UINT32_MAX); }
+
 struct Pipe {
   Fd read_end;
   Fd write_end;
@@ -227,10 +232,8 @@ std::string ForkChannel::node(int) const { return host_; }
 void ForkChannel::start(std::size_t count, const CommandOf& command, const Started& started) {
   for (std::size_t i = 0; i < count; ++i) {
     auto process = start_one(command(i));
-    process.id = static_cast<RankId>(pids_.size()) + 1;
-    const auto pid = static_cast<pid_t>(process.pid);
-    pids_[process.id] = pid;
-    running_[pid] = process.id;
+    process.id = (++started_ << k_pid_bits) | process.pid;
+    running_[pid_of(process.id)] = process.id;
     idle_ = false;
     started(i, std::move(process));
   }
@@ -283,7 +286,7 @@ void ForkChannel::end_leftovers(RankId ended, const std::string& instance) {
   constexpr int k_rounds = 200; // For what forks while it is being killed, or takes long to end.
   constexpr timespec k_pause{0, 2'000'000};
   const auto mark = fmt::format("{}={}", k_instance_variable, instance);
-  const auto session = pids_.at(ended);
+  const auto session = pid_of(ended);
   for (int round = 0; round < k_rounds; ++round) {
     bool left = false;
     for (const auto& process : descendants(getpid())) {
@@ -300,8 +303,8 @@ void ForkChannel::end_leftovers(RankId ended, const std::string& instance) {
 }
 
 void ForkChannel::signal(RankId process, int signal) {
-  const auto rank = pids_.at(process);
-  if (!running_.contains(rank) || running_[rank] != process) {
+  const auto rank = pid_of(process);
+  if (const auto found = running_.find(rank); found == running_.end() || found->second != process) {
     return;
   }
   const auto below = descendants(rank);

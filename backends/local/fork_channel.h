@@ -53,7 +53,7 @@ class ForkChannel : public Channel {
   std::array<Fd, 2> slots_;          ///< Where a rank's output is while it is started.
   Fd children_;                      ///< SIGCHLD, as a descriptor.
   std::map<pid_t, RankId> running_;  ///< Not yet waited for: their pids are their own.
-  std::map<RankId, pid_t> pids_;     ///< Of all that were started.
+  RankId started_ = 0;
   bool idle_ = true;
 };
 

@@ -21,10 +21,10 @@ enum Place { in_script, in_option };
 /// Anywhere in a line these begin another component of a heterogeneous job, even within quotes;
 /// what a backslash parts is not found.
 std::size_t end_of_first_half(std::string_view text, std::size_t begin) {
-  constexpr std::string_view k_second = "job";
-  const std::string rest = lower_case(text.substr(begin, k_second.size() + 4));
+  constexpr std::string_view k_word = "job";
+  const std::string rest = lower_case(text.substr(begin, k_word.size() + 4));
   for (const std::string_view first : {"het", "pack"}) {
-    if (rest.starts_with(first) && rest.substr(first.size()).starts_with(k_second)) {
+    if (rest.starts_with(first) && rest.substr(first.size()).starts_with(k_word)) {
       return begin + first.size();
     }
   }

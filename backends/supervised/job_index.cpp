@@ -24,7 +24,6 @@ bool take_number(std::string_view& line, Number& value) {
 } // namespace
 
 FileVersion FileVersion::of(const struct stat& info) {
-  constexpr std::int64_t k_second = 1'000'000'000;
   return {info.st_ino, info.st_size, info.st_ctim.tv_sec * k_second + info.st_ctim.tv_nsec};
 }
 

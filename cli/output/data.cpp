@@ -19,7 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* k_api_version = "dtrain/v1";
-constexpr Time k_nanoseconds_a_second = 1'000'000'000;
 constexpr int k_json_indent = 4;
 
 /// True where YAML reads `text` unquoted as this same string.
@@ -90,7 +89,7 @@ Json instance_json(const InstanceStatus& instance, Time now) {
       {"node", instance.node},
       {"chief", instance.is_chief},
       {"requestGPUs", instance.gpus},
-      {"creationTimestamp", instance.started / k_nanoseconds_a_second},
+      {"creationTimestamp", instance.started / k_second},
       {"pid", instance.pid},
   };
   if (instance.exit_code) {
@@ -131,9 +130,9 @@ Json summary_json(const JobSummary& job, std::string_view backend, Time now) {
       {"priority", job.priority.empty() ? "N/A" : job.priority},
       {"requestGPUs", job.gpus_requested},
       {"allocatedGPUs", job.gpus_allocated},
-      {"creationTimestamp", job.created / k_nanoseconds_a_second},
-      {"startTimestamp", job.started / k_nanoseconds_a_second},
-      {"endTimestamp", job.ended / k_nanoseconds_a_second},
+      {"creationTimestamp", job.created / k_second},
+      {"startTimestamp", job.started / k_second},
+      {"endTimestamp", job.ended / k_second},
       {"node", job.node},
   };
 }
@@ -222,7 +221,7 @@ std::string whole_jobs_data(const std::vector<WholeJob>& jobs, std::string_view 
       for (const JobEvent& event : *job.events) {
         list.back()["events"].push_back({{"source", event.source},
                                          {"type", event.type},
-                                         {"timestamp", event.time / k_nanoseconds_a_second},
+                                         {"timestamp", event.time / k_second},
                                          {"message", event.message}});
       }
     }

@@ -13,7 +13,6 @@
 namespace dtrain {
 namespace {
 
-constexpr Time k_second = 1'000'000'000;
 constexpr Time k_minute_s = 60;
 constexpr Time k_hour_s = 60 * k_minute_s;
 constexpr Time k_day_s = 24 * k_hour_s;
@@ -176,7 +175,7 @@ std::string human_duration(Time duration) {
   const Time hours = seconds / k_hour_s;
   const Time days = seconds / k_day_s;
   const Time years = seconds / k_year_s;
-  // The steps of kubectl: a second unit only while it still tells something.
+  // A second unit only while it still tells something.
   if (minutes < 2) {
     return fmt::format("{}s", seconds);
   }

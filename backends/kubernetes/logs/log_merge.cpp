@@ -10,7 +10,7 @@ namespace dtrain::kubernetes {
 namespace {
 
 constexpr std::chrono::milliseconds k_merge_idle{60'000};
-constexpr Time k_far_behind = 1'000'000'000; // Nanoseconds.
+constexpr Time k_far_behind = k_second;
 
 } // namespace
 

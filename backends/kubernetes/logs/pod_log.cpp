@@ -19,7 +19,6 @@ constexpr std::chrono::milliseconds k_retry_pause{300};
 constexpr std::chrono::milliseconds k_grace_when_gone{2000};
 constexpr int k_most_failures = 5;
 constexpr std::chrono::milliseconds k_no_news{60'000};
-constexpr Time k_second = 1'000'000'000;
 
 /// RFC 3339 of the second that `time` lies in.
 std::string second_text(Time time) {

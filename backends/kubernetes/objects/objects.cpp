@@ -132,7 +132,6 @@ std::string annotation(const json& object, std::string_view key) {
 
 Time parse_time(std::string_view text) {
   constexpr std::size_t k_seconds_length = 19; // 2026-01-31T12:34:56
-  constexpr Time k_one_second = 1'000'000'000;
   std::tm tm{};
   if (text.size() <= k_seconds_length || text.back() != 'Z' || text[4] != '-' || text[7] != '-' ||
       text[10] != 'T' || text[13] != ':' || text[16] != ':' ||
@@ -151,7 +150,7 @@ Time parse_time(std::string_view text) {
     if (rest[0] != '.') {
       return 0;
     }
-    Time unit = k_one_second / 10;
+    Time unit = k_second / 10;
     for (char c : rest.substr(1)) {
       if (c < '0' || c > '9') {
         return 0;
@@ -160,14 +159,13 @@ Time parse_time(std::string_view text) {
       unit /= 10;
     }
   }
-  return static_cast<Time>(timegm(&tm)) * k_one_second + nanoseconds;
+  return static_cast<Time>(timegm(&tm)) * k_second + nanoseconds;
 }
 
 Time parse_http_date(const std::string& text) {
-  constexpr Time k_one_second = 1'000'000'000;
   std::tm tm{};
   const char* end = strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S gmt", &tm);
-  return end == nullptr ? 0 : static_cast<Time>(timegm(&tm)) * k_one_second;
+  return end == nullptr ? 0 : static_cast<Time>(timegm(&tm)) * k_second;
 }
 
 std::string owner_uid(const json& pod) { return label(pod, k_owner_uid_label); }

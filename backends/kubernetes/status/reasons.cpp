@@ -143,7 +143,6 @@ std::string lost_node(const json& pod) {
 /// How long the Pod's node has been silent, in seconds: since its lease, which a kubelet renews
 /// four times in its duration. 0 where it has just been renewed, or that is not known.
 std::int64_t silence(const JobObjects& objects, const json& pod) {
-  constexpr std::int64_t k_one_second = 1'000'000'000;
   constexpr int k_renewals = 4;
   constexpr std::int64_t k_leeway = 2;
   const std::string node = text_at(pod, "spec/nodeName");
@@ -155,7 +154,7 @@ std::int64_t silence(const JobObjects& objects, const json& pod) {
   if (renewed == 0 || objects.now == 0) {
     return 0;
   }
-  const std::int64_t seconds = (objects.now - renewed) / k_one_second;
+  const std::int64_t seconds = (objects.now - renewed) / k_second;
   const std::int64_t due = number_at(*lease, "spec/leaseDurationSeconds") / k_renewals;
   return seconds < due + k_leeway ? 0 : seconds;
 }

@@ -40,13 +40,12 @@ std::optional<LogLine> LogEntryParser::parse(std::string_view line) {
     return std::nullopt;
   }
   constexpr std::size_t k_second_size = 20; // "2026-11-21T03:24:00."
-  constexpr Time k_one_second = 1'000'000'000;
   const auto text = line.substr(0, k_time_text_size);
   if (text != time_text_) { // Lines that came at once have one time.
     std::optional<Time> time;
     if (text.substr(0, k_second_size) == std::string_view(time_text_).substr(0, k_second_size)) {
       time = parse_fraction_text(text.substr(k_second_size));
-      time = time ? std::optional(time_ - time_ % k_one_second + *time) : std::nullopt;
+      time = time ? std::optional(time_ - time_ % k_second + *time) : std::nullopt;
     } else {
       time = parse_time_text(text);
     }

@@ -8,7 +8,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr Time k_second = 1'000'000'000;
 constexpr Time k_seconds_a_day = 86'400;
 constexpr std::chrono::year k_first_year{1970};
 constexpr std::chrono::year k_last_year{2261}; ///< The last whole one that a Time holds.

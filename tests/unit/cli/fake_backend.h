@@ -16,7 +16,6 @@
 
 namespace dtrain::test {
 
-inline constexpr Time k_second = 1'000'000'000;
 inline constexpr Time k_now = 1'700'000'600 * k_second;
 
 /// What the engine holds; a test fills it and looks at it afterwards.

@@ -7,7 +7,6 @@ using namespace dtrain;
 
 namespace {
 
-constexpr Time k_second = 1'000'000'000;
 constexpr Time k_hour = 3600; ///< In seconds.
 constexpr Time k_day = 24 * k_hour;
 

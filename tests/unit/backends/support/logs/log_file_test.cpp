@@ -14,8 +14,6 @@
 namespace dtrain {
 namespace {
 
-constexpr Time k_second = 1'000'000'000;
-
 struct LogFixture {
   test::TemporaryFolder folder;
   std::string path = folder / "worker-0.0.log";
