@@ -1,7 +1,6 @@
 #include "backends/engine.h"
 
 #include "submit/errors.h"
-#include "submit/fields/job_fields.h"
 #include "submit/template/quote.h"
 
 #include <fmt/format.h>
@@ -155,6 +154,16 @@ std::vector<std::string> check_fields(const JobSpec& job) {
     }
   }
   return notices;
+}
+
+FieldNotes field_notes() {
+  FieldNotes notes;
+  for (const Engine* engine : engines()) {
+    for (const FieldNote& note : engine->notes) {
+      notes[std::string(note.key)] += fmt::format("; {}: {}", engine->name, note.text);
+    }
+  }
+  return notes;
 }
 
 std::string engines_that_take(std::string_view key) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "submit/fields/job_fields.h"
 #include "submit/options/option_table.h"
 
 #include <functional>
@@ -64,6 +65,12 @@ std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
                                   const std::vector<FieldExcuse>& unused,
                                   const std::vector<FieldExcuse>& refused);
 
+/// What an engine makes of a field that it takes, where the field's help does not say it.
+struct FieldNote {
+  std::string_view key;
+  std::string_view text; ///< "admits it by Kueue's LocalQueue"
+};
+
 /// A command of dtrain's that an engine runs for itself, in a process of its own; hidden.
 struct Helper {
   std::string_view command;
@@ -75,6 +82,7 @@ struct Engine {
   std::unique_ptr<Backend> (*make)(const EngineAccess&);
   /// A field that is not among them is refused: an engine takes nothing that it does not know of.
   std::vector<FieldUse> fields;
+  std::vector<FieldNote> notes = {};
   std::vector<AccessFlag> access = {};
   std::vector<Helper> helpers = {};
 
@@ -106,5 +114,8 @@ std::vector<std::string> check_fields(const JobSpec& job);
 
 /// "local, kubernetes": those that take the field of that key.
 std::string engines_that_take(std::string_view key);
+
+/// "; kubernetes: admits it by Kueue's LocalQueue", of each field that an engine has a note on.
+FieldNotes field_notes();
 
 } // namespace dtrain

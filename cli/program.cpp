@@ -39,18 +39,21 @@ int run_command(Context& context, const Selection& selection) {
   return invocation.run(context);
 }
 
-/// Flags that Arena and kubectl take before the command: behind it, where ours are.
+/// Flags that Arena and others take before the command: behind it, where ours are.
 std::vector<std::string> with_command_first(const std::vector<std::string>& words) {
-  static constexpr std::array<std::string_view, 9> k_valued = {
-      "--loglevel", "--arena-namespace", "--config", "--kubeconfig", "--context", "--namespace",
-      "-n",         "--backend",         "-b"};
+  std::vector<std::string> valued = {"--loglevel", "--arena-namespace", "--namespace",
+                                     "-n",         "--backend",         "-b"};
+  for (const AccessFlag& flag : access_flags()) {
+    valued.push_back(fmt::format("--{}", flag.name));
+    valued.emplace_back(flag.alias);
+  }
   static constexpr std::array<std::string_view, 2> k_switches = {"--trace", "--pprof"};
   const auto is_in = [](const auto& flags, const std::string& word) {
     return std::find(flags.begin(), flags.end(), word.substr(0, word.find('='))) != flags.end();
   };
   auto command = words.begin();
-  while (command != words.end() && (is_in(k_valued, *command) || is_in(k_switches, *command))) {
-    const bool takes_next = is_in(k_valued, *command) && command->find('=') == std::string::npos;
+  while (command != words.end() && (is_in(valued, *command) || is_in(k_switches, *command))) {
+    const bool takes_next = is_in(valued, *command) && command->find('=') == std::string::npos;
     command += takes_next && command + 1 != words.end() ? 2 : 1;
   }
   if (command == words.begin() || command == words.end() || command->starts_with('-')) {

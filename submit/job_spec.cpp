@@ -394,10 +394,10 @@ void check_code_and_data(const JobSpec& job) {
   if (job.sync_mode.empty() && !job.sync_source.empty()) {
     throw UsageError("--sync-source: say what it is: --sync-mode=git or --sync-mode=local");
   }
-  if (job.sync_mode == "git" && job.sync_source.empty()) {
+  if (job.sync_mode == k_sync_git && job.sync_source.empty()) {
     throw UsageError("--sync-mode=git: needs the repository: --sync-source=URL[@REF]");
   }
-  if (job.sync_mode == "git" && holds_password(job.sync_source)) {
+  if (job.sync_mode == k_sync_git && holds_password(job.sync_source)) {
     throw UsageError("--sync-source: holds a password, which a command line gives away: say "
                      "--sync-user=NAME, and the token by DTRAIN_GIT_TOKEN or --sync-token-file");
   }

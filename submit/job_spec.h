@@ -73,7 +73,7 @@ struct JobSpec {
   int max_workers = 0;
 
   // Code, secrets and TensorBoard.
-  std::string sync_mode;   ///< git, local, or empty: no code is brought.
+  std::string sync_mode;   ///< One of k_sync_…, or empty: no code is brought.
   std::string sync_source; ///< URL[@REF], or a folder.
   std::string sync_user;   ///< For git; the token comes from DTRAIN_GIT_TOKEN or the file below.
   std::string sync_token_file;
@@ -94,24 +94,24 @@ struct JobSpec {
   std::vector<std::string> annotations; ///< KEY=VALUE
 
   // In a cluster of containers.
-  std::string image;             ///< What the ranks run in; needed on Kubernetes.
+  std::string image;             ///< What the ranks run in.
   std::string image_pull_policy; ///< Always, IfNotPresent, Never; empty: the engine's.
   std::vector<std::string> image_pull_secrets; ///< Names of Secrets.
-  std::string cpu;                             ///< Of each worker, as Kubernetes writes it: "500m".
+  std::string cpu;                             ///< Of each worker: "4", "500m".
   std::string memory;                          ///< "16Gi"
   std::string share_memory = "2Gi";            ///< Size of /dev/shm.
   std::vector<std::string> selectors;          ///< KEY=VALUE labels that the node must have.
   std::vector<std::string> tolerations;        ///< KEY[=VALUE][:EFFECT] taints that it may have.
   std::vector<std::string> data;               ///< CLAIM:/PATH, persistent volume claims to mount.
   std::vector<std::string> data_dirs;          ///< /NODE/PATH:/PATH, folders of the node to mount.
-  std::string queue;                           ///< Kueue's LocalQueue; empty: none.
+  std::string queue;                           ///< That admits the job; empty: none.
   int run_as_user = 1000;                      ///< Numeric; 0 is root, and no restricted Pod.
   std::string api;                             ///< Made of: job (default), jobset, trainjob.
   std::string scheduler;                       ///< Name of the scheduler; empty: the cluster's.
   std::string gpu_type;                        ///< Model that the GPUs must be of.
   std::vector<std::string> devices;            ///< RESOURCE=N, other devices of each worker.
   std::vector<std::string> node_list;          ///< Nodes that may be used.
-  std::vector<std::string> topology_spread;    ///< KEY[:required], node labels to spread over.
+  std::vector<std::string> topology_spread;    ///< KEY[:required], node labels; see k_spread_node.
   bool binpack = false;                        ///< On as few nodes as can be.
   bool gang = false;                           ///< All start or none.
   bool rdma = false;                           ///< InfiniBand or RoCE devices.
@@ -132,6 +132,13 @@ struct JobSpec {
 };
 
 inline constexpr int k_max_workers = 4096;
+
+/// Values of sync_mode.
+inline constexpr const char* k_sync_git = "git";
+inline constexpr const char* k_sync_folder = "local";
+
+/// The key of topology_spread that is no label: the node itself.
+inline constexpr std::string_view k_spread_node = "node";
 
 /// Names within a job: "worker-0", the field's form for role and index.
 std::string instance_name(std::string_view role, int index);

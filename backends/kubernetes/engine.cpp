@@ -123,6 +123,16 @@ const Engine& engine() {
       .name = "kubernetes",
       .make = make_kubernetes_backend,
       .fields = field_uses(),
+      .notes = {{"api",
+                 "its own Jobs (job, the default), a JobSet, which restarts all ranks after a "
+                 "failure (jobset), or Kubeflow Trainer's TrainJob, which makes such a JobSet "
+                 "(trainjob)"},
+                {"gang", "with Volcano, or with coscheduling by --scheduler=NAME"},
+                {"queue", "Kueue's LocalQueue; with --scheduler=volcano, Volcano's queue"},
+                {"rdma", "the resource rdma/hca (another name: --device=NAME=1) and the capability "
+                         "IPC_LOCK"},
+                {"runAsUser", "0, root, is refused where Pods are restricted"},
+                {"topologySpread", "labels such as topology.kubernetes.io/zone"}},
       .access =
           {
               {.name = "context",

@@ -95,6 +95,10 @@ const Engine& engine() {
         return std::make_unique<LocalBackend>();
       },
       .fields = field_uses(),
+      .notes = {{"minWorkers", "a worker that fails is restarted by itself, within --max-restarts; "
+                               "after that the others go on without it, and the bundled trainer "
+                               "goes on from memory"},
+                {"rdma", "the ranks have them anyway"}},
       .access = {},
       .helpers = {{"supervise", supervise_main}},
   };

@@ -29,7 +29,7 @@ CommandTable suspend_table(ChangeOptions& options) {
                      "'dtrain resume' starts its ranks again; they go on from their last "
                      "checkpoint (the bundled trainer with --resume). The ranks are sent SIGTERM, "
                      "and SIGKILL after --grace-period.",
-      .examples = {"dtrain suspend mnist", "dtrain suspend mnist -b kubernetes"},
+      .examples = {"dtrain suspend mnist", "dtrain suspend mnist --profile=cluster"},
       .options = {job_argument(&options.names, "A job to suspend")}};
   add_target(table, options.target);
   return table;

@@ -123,7 +123,9 @@ CommandTable config_list_table(OutputOptions& options) {
 int run_config_list(Context& context, const OutputOptions& options) {
   const Settings settings = read_settings(context.config_file);
   if (settings.profiles.empty() && options.output.empty()) {
-    context.note("No profiles. Make one with: dtrain config set --profile=NAME backend local");
+    context.note(
+        fmt::format("No profiles. Make one with: dtrain config set --profile=NAME backend {}",
+                    default_backend()));
     return 0;
   }
   std::vector<std::string> keys = {"name", "current"};
@@ -156,25 +158,26 @@ int run_config_get(Context& context, const KeyOptions& options) {
 }
 
 CommandTable set_table(KeyOptions& options) {
-  return {.name = "config set",
-          .summary = "Set a profile's setting",
-          .description =
-              "Sets a key of the profile named, or of the current one, and makes the profile if "
-              "there is none of that name. A profile made by --profile becomes the current one "
-              "only by 'dtrain config use'. image and hosts (a comma between them) are for "
-              "backends that run jobs on other machines. The file is rewritten: comments that you "
-              "added by hand are lost.",
-          .examples = {"dtrain config set namespace team-a",
-                       "dtrain config set --profile=laptop backend local",
-                       "dtrain config set --profile=cluster image registry.example.org/train:1"},
-          .options = {key_argument(options.key),
-                      {.flags = "VALUE",
-                       .target = &options.value,
-                       .help = "Its new value; an empty one removes the key",
-                       .complete = Complete::setting_value,
-                       .required = true,
-                       .positional = true},
-                      profile_option(options.profile)}};
+  return {
+      .name = "config set",
+      .summary = "Set a profile's setting",
+      .description =
+          "Sets a key of the profile named, or of the current one, and makes the profile if "
+          "there is none of that name. A profile made by --profile becomes the current one "
+          "only by 'dtrain config use'. image and hosts (a comma between them) are for "
+          "backends that run jobs on other machines. The file is rewritten: comments that you "
+          "added by hand are lost.",
+      .examples = {"dtrain config set namespace team-a",
+                   fmt::format("dtrain config set --profile=laptop backend {}", default_backend()),
+                   "dtrain config set --profile=cluster image registry.example.org/train:1"},
+      .options = {key_argument(options.key),
+                  {.flags = "VALUE",
+                   .target = &options.value,
+                   .help = "Its new value; an empty one removes the key",
+                   .complete = Complete::setting_value,
+                   .required = true,
+                   .positional = true},
+                  profile_option(options.profile)}};
 }
 
 int run_set(Context& context, const KeyOptions& options) {

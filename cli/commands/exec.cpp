@@ -33,7 +33,7 @@ CommandTable exec_options(ExecOptions& options, CommandTable table) {
                     .hidden = true},
                    {.flags = "-t,--tty",
                     .target = &options.tty,
-                    .help = "As with kubectl; a terminal is used where there is one",
+                    .help = "Not needed; a terminal is used where there is one",
                     .hidden = true}};
   add_target(table, options.target);
   table.takes_command = true;
@@ -49,7 +49,7 @@ CommandTable exec_table(ExecOptions& options) {
        .description =
            "Runs COMMAND where an instance of a running job runs, with its variables and "
            "in its folder, on this terminal, and exits with COMMAND's exit code. -it is "
-           "taken, as kubectl has it.",
+           "taken, and not needed.",
        .examples = {"dtrain exec mnist -- nvidia-smi", "dtrain exec mnist -i worker-1 -- env"}});
 }
 
@@ -95,7 +95,7 @@ int run_attach(Context& context, const ExecOptions& options) {
   return run_exec(context, shell);
 }
 
-/// kubectl's -it, whose -i is not ours.
+/// -it as other tools have it, whose -i is not ours.
 Invocation takes_it(Invocation invocation) {
   invocation.parse = [table = invocation.table](const Context&, std::vector<std::string> args) {
     const auto end = std::find(args.begin(), args.end(), "--");

@@ -92,7 +92,7 @@ CommandTable data_add_table(LocationOptions& options) {
           {.flags = "--claim",
            .target = &options.claim,
            .metavar = "NAME",
-           .help = "A persistent volume claim of Kubernetes"},
+           .help = "A persistent volume claim of the cluster's"},
           {.flags = "--nfs",
            .target = &options.nfs,
            .metavar = "SERVER:/PATH",
@@ -120,7 +120,7 @@ CommandTable data_add_table(LocationOptions& options) {
           {.flags = "--csi",
            .target = &options.csi,
            .metavar = "DRIVER[?KEY=VALUE&…]",
-           .help = "A volume that a CSI driver of Kubernetes makes for each Pod: its "
+           .help = "A volume that the cluster's CSI driver makes for each instance: its "
                    "attributes, and fsType and nodePublishSecretRef where it needs "
                    "them"},
           {.flags = "--read-only",
@@ -145,7 +145,7 @@ CommandTable code_add_table(LocationOptions& options) {
                       {.flags = "--path",
                        .target = &options.path,
                        .metavar = "DIR",
-                       .help = "A local folder",
+                       .help = "A folder of this machine",
                        .complete = Complete::directory},
                       {.flags = "--user",
                        .target = &options.user,
@@ -371,9 +371,9 @@ CommandTable location_list_table(LocationListOptions& options) {
                         .options = {output_option(options.output, {"json", "yaml"})}};
   if (kind.all == &Settings::data) {
     table.description = "Lists the data that has a name for --data=NAME:/path of submit: what "
-                        "'dtrain data add' named, of all profiles, and on Kubernetes the "
-                        "persistent volume claims of the namespace.";
-    table.examples.emplace_back("dtrain data list -b kubernetes");
+                        "'dtrain data add' named, of all profiles, and the "
+                        "persistent volume claims of the namespace, where the backend has such.";
+    table.examples.emplace_back("dtrain data list --profile=cluster");
     table.options.push_back({.flags = "-A,--all-namespaces",
                              .target = &options.all_namespaces,
                              .help = "The persistent volume claims of every namespace",

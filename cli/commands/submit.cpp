@@ -107,7 +107,7 @@ CommandTable submit_table(SubmitOptions& options) {
                    "dtrain submit --workers=2 --dry-run",
                    "dtrain submit --workers=2 --dry-run -o yaml > job.yaml",
                    "dtrain submit -f job.yaml --workers=4"},
-      .options = job_options(options.job, backend_names())};
+      .options = job_options(options.job, backend_names(), field_notes())};
   std::vector<Option> own = {
       {.flags = "TYPE",
        .target = &options.type,
@@ -235,7 +235,7 @@ void make_absolute(JobSpec& job) {
       text = fmt::format("{}:{}{}", source, mount.target, mount.read_only ? ":ro" : "");
     }
   }
-  if (job.sync_mode == "local") {
+  if (job.sync_mode == k_sync_folder) {
     job.sync_source = job.sync_source.empty() ? "." : job.sync_source;
     absolute(job.sync_source);
   }
@@ -418,7 +418,7 @@ bool parse_clone(const Context& context, SubmitOptions& options, const CommandTa
   return true;
 }
 
-/// "job/mnist: 3 workers of 1 GPU on local"
+/// "job/mnist: 3 workers of 1 GPU on BACKEND"
 std::string resolved_text(const JobSpec& job) {
   std::string roles;
   for (const Role& role : job_roles(job)) {

@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/output/output_option.h"
 #include "cli/output/records.h"
+#include "cli/target.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -51,7 +52,7 @@ CommandTable show_table(TemplateOptions& options) {
           .summary = "Print a template",
           .description = "Prints a built-in template as it is before it is filled in. What it "
                          "becomes for a job is printed by 'dtrain submit --dry-run'.",
-          .examples = {"dtrain template show local/job.yaml"},
+          .examples = {fmt::format("dtrain template show {}/job.yaml", default_backend())},
           .options = {name_argument(options.name)}};
 }
 
@@ -72,7 +73,8 @@ CommandTable copy_table(TemplateOptions& options) {
           "stay. {{>FILE}} on a line of its own is the template FILE of the same folder, as deep "
           "as "
           "it stands there: copy the one that you change.",
-      .examples = {"dtrain template copy kubernetes/job mine", "$EDITOR mine/kubernetes/job.yaml",
+      .examples = {fmt::format("dtrain template copy {}/job mine", default_backend()),
+                   fmt::format("$EDITOR mine/{}/job.yaml", default_backend()),
                    "dtrain submit --template=mine --set=team=vision --dry-run"},
       .options = {
           name_argument(options.name),

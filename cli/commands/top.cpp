@@ -37,7 +37,7 @@ CommandTable top_node_table(TopOptions& options) {
       .description = "Shows each node with the GPUs that jobs may have, those that jobs asked for, "
                      "and those that are free; and its CPUs and memory in use where the engine "
                      "says them.",
-      .examples = {"dtrain top node", "dtrain top node -b kubernetes"},
+      .examples = {"dtrain top node", "dtrain top node --profile=cluster"},
       .options = {{.flags = "NODE",
                    .target = &options.nodes,
                    .help = "A node (default: all)",

@@ -9,7 +9,7 @@
 
 namespace dtrain {
 
-/// As kubectl writes ages: 45s, 2m5s, 10m, 3h12m, 30h, 5d. `duration` in nanoseconds.
+/// An age: 45s, 2m5s, 10m, 3h12m, 30h, 5d. `duration` in nanoseconds.
 std::string human_duration(Time duration);
 
 /// "618s", the form in JSON.

@@ -125,7 +125,7 @@ void apply_locations(const Settings& settings, const std::string& profile, const
     const auto found = location.find(key);
     return found == location.end() ? std::string() : found->second;
   };
-  job.sync_mode = location.contains("git") ? "git" : "local";
+  job.sync_mode = location.contains("git") ? k_sync_git : k_sync_folder;
   job.sync_source = location.contains("git") ? value("git") : value("path");
   job.sync_user = job.sync_user.empty() ? value("user") : job.sync_user;
   job.sync_token_file = job.sync_token_file.empty() ? value("token-file") : job.sync_token_file;

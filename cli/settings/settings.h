@@ -4,7 +4,7 @@
 //   current-profile: cluster
 //   profiles:
 //     cluster:
-//       backend: kubernetes
+//       backend: NAME
 //       namespace: team-a
 //       image: registry.example.org/train:1
 //       hosts: [node-1, node-2]

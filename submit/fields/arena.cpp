@@ -118,8 +118,7 @@ std::vector<Option> arena_options(ArenaFlags& flags) {
   const char* restarts_help =
       "Never is --max-restarts=0; any other restarts the whole job, six times where "
       "--job-backoff-limit says nothing else";
-  const char* affinity_help = "spread is --topology-spread=kubernetes.io/hostname, binpack is "
-                              "--binpack";
+  const char* affinity_help = "spread is --topology-spread=node, binpack is --binpack";
   const char* constraint_help = "required is :required of --topology-spread";
   const char* ps_help = "Parameter servers are not placed by affinity: anything but none is taken "
                         "as a wish that is not met";
@@ -201,8 +200,7 @@ std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job) {
   }
   const bool required = flags.worker_affinity_constraint == "required";
   if (flags.worker_affinity_policy == "spread") {
-    job.topology_spread.push_back(std::string("kubernetes.io/hostname") +
-                                  (required ? ":required" : ""));
+    job.topology_spread.push_back(std::string(k_spread_node) + (required ? ":required" : ""));
   } else if (flags.worker_affinity_policy == "binpack") {
     job.binpack = true;
   }
@@ -214,7 +212,7 @@ std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job) {
     notices.emplace_back("--ps-affinity-policy: not used: --ps-selector=KEY=VALUE says where "
                          "parameter servers go");
   }
-  if (job.sync_mode == "git") {
+  if (job.sync_mode == k_sync_git) {
     const std::string branch = variable(job.env, "GIT_SYNC_BRANCH");
     const std::size_t path = job.sync_source.rfind('/');
     const bool has_ref =

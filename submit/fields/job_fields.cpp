@@ -124,7 +124,7 @@ const std::vector<JobField>& container_fields() {
        .flags = "--image",
        .member = member(&JobSpec::image),
        .metavar = "IMAGE",
-       .help = "Container image the ranks run in; not needed on this machine",
+       .help = "Container image the ranks run in",
        .group = k_cluster_group,
        .env = "DTRAIN_IMAGE"},
       {.key = "imagePullPolicy",
@@ -145,7 +145,7 @@ const std::vector<JobField>& container_fields() {
        .flags = "--cpu",
        .member = member(&JobSpec::cpu),
        .metavar = "N",
-       .help = "CPUs per worker, as Kubernetes writes them (4, 500m)",
+       .help = "CPUs per worker (4, 500m)",
        .group = k_cluster_group,
        .aliases = {"--task-cpu"}},
       {.key = "memory",
@@ -194,15 +194,13 @@ const std::vector<JobField>& container_fields() {
        .flags = "--queue",
        .member = member(&JobSpec::queue),
        .metavar = "NAME",
-       .help = "Kueue's LocalQueue that admits the job; get shows its position and why it "
-               "waits; with --scheduler=volcano, Volcano's queue",
+       .help = "Queue that admits the job; get shows its position and why it waits",
        .group = k_cluster_group},
       {.key = "runAsUser",
        .flags = "--run-as-user",
        .member = member(&JobSpec::run_as_user),
        .metavar = "UID",
-       .help = "User ID of the ranks; 0, root, is refused where Pods are restricted "
-               "(default: 1000)",
+       .help = "User ID of the ranks (default: 1000)",
        .group = k_cluster_group,
        .minimum = 0,
        .maximum = INT32_MAX},
@@ -236,7 +234,8 @@ bool is_in_job_file(const JobSpec& job, const JobField& field) {
   return always || !is_default(job, field);
 }
 
-std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends) {
+std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends,
+                                const FieldNotes& notes) {
   std::vector<Option> options;
   for (const JobField& field : job_fields()) {
     if (field.flags.empty()) {
@@ -256,6 +255,9 @@ std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& ba
                        .env = field.env,
                        .duration = field.duration,
                        .aliases = field.aliases});
+    if (const auto note = notes.find(field.key); note != notes.end()) {
+      options.back().help += note->second;
+    }
     if (field.key == "backend") {
       options.back().choices = backends;
       options.back().help += backends.empty() ? "" : fmt::format(" (default: {})", backends[0]);

@@ -15,6 +15,7 @@
 #include "submit/job_spec.h"
 #include "submit/options/option_table.h"
 
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -74,8 +75,12 @@ bool is_default(const JobSpec& job, const JobField& field);
 /// True where a job file has the field: the few of the first groups always, others where set.
 bool is_in_job_file(const JobSpec& job, const JobField& field);
 
+/// What is said of a field behind its help, by its key: what engines make of it.
+using FieldNotes = std::map<std::string, std::string, std::less<>>;
+
 /// The flags of `dtrain submit` that set `job`. `backends` are the choices of --backend, the
 /// default first; empty: anything.
-std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends = {});
+std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends = {},
+                                const FieldNotes& notes = {});
 
 } // namespace dtrain

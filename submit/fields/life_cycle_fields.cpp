@@ -56,10 +56,7 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--min-workers",
        .member = member(&JobSpec::min_workers),
        .metavar = "N",
-       .help = "Fewest workers the job can go on with, and that 'dtrain scale' may leave: "
-               "on this machine a worker that fails is restarted by itself, within "
-               "--max-restarts; after that the others go on without it, and the bundled "
-               "trainer goes on from memory",
+       .help = "Fewest workers the job can go on with, and that 'dtrain scale' may leave",
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = k_max_workers},

@@ -13,7 +13,7 @@ JobField sharing_field(const char* key, const char* flag, const char* alias, boo
           .metavar = "",
           .help = help,
           .group = k_placement_group,
-          .aliases = {alias}}; // This machine's processes share it anyway.
+          .aliases = {alias}};
 }
 
 } // namespace
@@ -31,9 +31,7 @@ std::vector<JobField> placement_fields() {
        .flags = "--api",
        .member = member(&JobSpec::api),
        .metavar = "API",
-       .help = "What the job is made of: Kubernetes' own Jobs (job, the default), a JobSet, "
-               "which restarts all ranks after a failure (jobset), or Kubeflow Trainer's "
-               "TrainJob, which makes such a JobSet (trainjob)",
+       .help = "What the job is made of, where an engine has several kinds of objects for it",
        .group = k_placement_group,
        .choices = {"job", "jobset", "trainjob"}},
       {.key = "gpuType",
@@ -59,9 +57,9 @@ std::vector<JobField> placement_fields() {
        .flags = "--topology-spread",
        .member = member(&JobSpec::topology_spread),
        .metavar = "KEY[:required]",
-       .help = "Spread the workers evenly over the values of this node label "
-               "(topology.kubernetes.io/zone, kubernetes.io/hostname); with ':required' a "
-               "worker waits rather than make it uneven; may be repeated",
+       .help = "Spread the workers evenly over the values of this node label, or "
+               "over the nodes themselves (node); with ':required' a worker waits rather than "
+               "make it uneven; may be repeated",
        .group = k_placement_group},
       {.key = "binpack",
        .flags = "--binpack",
@@ -73,16 +71,13 @@ std::vector<JobField> placement_fields() {
        .flags = "--gang",
        .member = member(&JobSpec::gang),
        .metavar = "",
-       .help = "Start all instances or none: with Volcano, or with coscheduling by "
-               "--scheduler=NAME",
-       .group = k_placement_group}, // This machine never does otherwise.
+       .help = "Start all instances or none",
+       .group = k_placement_group},
       {.key = "rdma",
        .flags = "--rdma",
        .member = member(&JobSpec::rdma),
        .metavar = "",
-       .help = "Give the ranks the node's InfiniBand or RoCE devices: on Kubernetes "
-               "rdma/hca (another name: --device=NAME=1) and the capability IPC_LOCK; on "
-               "this machine they have them anyway",
+       .help = "Give the ranks the node's InfiniBand or RoCE devices",
        .group = k_placement_group},
       {.key = "preemptible",
        .flags = "--preemptible",

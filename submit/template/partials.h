@@ -15,7 +15,7 @@ struct WholeTemplate {
   bool has_own = false; ///< Some of it is a user's.
 };
 
-/// The template of that name, "kubernetes/job.yaml", a user's where there is one, and likewise its
+/// The template of that name, "ENGINE/job.yaml", a user's where there is one, and likewise its
 /// partials. Throws UsageError naming file and line for a partial that is not there, or of itself.
 WholeTemplate put_together(const Templates& templates, const std::string& name);
 

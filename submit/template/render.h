@@ -28,7 +28,7 @@ std::string render_template(const TemplateSource& source, const nlohmann::json& 
                             const std::vector<TemplateKind>& more, TemplateOwner owner);
 
 struct BuiltinTemplate {
-  std::string_view name; ///< "local/job.yaml"
+  std::string_view name; ///< "ENGINE/job.yaml"
   std::string_view text;
 };
 

@@ -19,7 +19,7 @@ struct UserTemplate {
 };
 
 struct Templates {
-  std::map<std::string, UserTemplate, std::less<>> own; ///< By name: "kubernetes/job.yaml".
+  std::map<std::string, UserTemplate, std::less<>> own; ///< By name: "ENGINE/job.yaml".
   std::vector<std::string> values;                      ///< KEY=VALUE of --set.
 };
 

@@ -1,4 +1,4 @@
-// Base64 with padding, the form of Secrets, kubeconfig files and YAML's !!binary.
+// Base64 with padding, the form of secrets, credentials and YAML's !!binary.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Amounts as Kubernetes writes them: "500m" CPUs, "16Gi" of memory.
+// Amounts as clusters write them: "500m" CPUs, "16Gi" of memory.
 #pragma once
 
 #include <optional>

@@ -114,7 +114,7 @@ def test_arenas_policies_become_ours(home):
     assert job("--worker-restart-policy=Never", "--retry=3")["maxRestarts"] == 0
     assert job("--worker-affinity-policy=binpack")["binpack"] is True
     assert job("--worker-affinity-policy=spread", "--worker-affinity-constraint=required")[
-        "topologySpread"] == ["kubernetes.io/hostname:required"]
+        "topologySpread"] == ["node:required"]
     assert job("--spot-instance")["preemptible"] is True
     code = ["--sync-mode=git", "--sync-source=https://example.org/m.git"]
     assert job(*code, "-e", "GIT_SYNC_BRANCH=b")["syncSource"] == "https://example.org/m.git@b"

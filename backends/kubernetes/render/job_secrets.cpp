@@ -69,7 +69,7 @@ std::map<std::string, std::string> secret_contents(const Plan& plan) {
       }
     }
   }
-  if (plan.job.sync_mode == "git") {
+  if (plan.job.sync_mode == k_sync_git) {
     if (std::string token = git_token(plan.job); !token.empty()) {
       contents[k_git_token] = std::move(token);
     }

@@ -54,10 +54,13 @@ json toleration(const std::string& text) {
 json spread(const std::string& text) {
   constexpr std::string_view k_required = ":required";
   const bool required = text.ends_with(k_required);
-  const std::string key = text.substr(0, text.size() - (required ? k_required.size() : 0));
+  std::string key = text.substr(0, text.size() - (required ? k_required.size() : 0));
+  if (key == k_spread_node) {
+    key = k_host_label;
+  }
   if (key.empty() || key.find(':') != std::string::npos) {
     throw UsageError(fmt::format("--topology-spread={}: KEY[:required] is expected, KEY a label of "
-                                 "the nodes (kubernetes.io/hostname)",
+                                 "the nodes, or node",
                                  printable(text)));
   }
   return {{"key", key}, {"otherwise", required ? "DoNotSchedule" : "ScheduleAnyway"}};

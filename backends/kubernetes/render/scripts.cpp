@@ -229,14 +229,14 @@ json config_data(const JobSpec& job, const Templates& templates) {
       add(sequence_script_name(group), sequence_script(job, group, templates));
     }
   }
-  if (job.sync_mode == "git") {
+  if (job.sync_mode == k_sync_git) {
     const auto [url, ref] = split_ref(job.sync_source);
     add("code.sh", render_document(templates, "code.sh",
                                    {{"folder", code_folder(job)},
                                     {"url", url},
                                     {"ref", ref},
                                     {"name", repository_name(url)}}));
-  } else if (job.sync_mode == "local") {
+  } else if (job.sync_mode == k_sync_folder) {
     add("code.sh", render_document(templates, "unpack.sh", {{"folder", code_folder(job)}}));
   }
   if (!buckets_of(job).empty()) {

@@ -153,8 +153,8 @@ void add_volumes(const JobSpec& job, json& data) {
   if (!job.sync_mode.empty()) {
     data["code"].push_back({{"folder", code_folder(job)},
                             {"code_image", brings},
-                            {"from_git", job.sync_mode == "git"},
-                            {"from_parts", job.sync_mode == "local"},
+                            {"from_git", job.sync_mode == k_sync_git},
+                            {"from_parts", job.sync_mode == k_sync_folder},
                             {"user", job.sync_user.empty() ? "git" : job.sync_user}});
   }
 }

@@ -302,7 +302,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
                 .done = true,
                 .text = fmt::format("{} objects for {}{}", objects.size(), api.access().server.url,
                                     needs ? ", what they need is there" : "")});
-  const bool sends_code = plan.job.sync_mode == "local";
+  const bool sends_code = plan.job.sync_mode == k_sync_folder;
   report(tell, {.step = sends_code ? SubmitStep::upload : SubmitStep::create});
   CodeArchive code;
   if (sends_code) {

@@ -166,7 +166,7 @@ std::string bring_code(const JobSpec& job, const std::string& folder, const Subm
   if (tell) {
     tell({.step = SubmitStep::upload});
   }
-  return job.sync_mode == "git" ? bring_git(job, folder) : bring_copy(job, folder, tell);
+  return job.sync_mode == k_sync_git ? bring_git(job, folder) : bring_copy(job, folder, tell);
 }
 
 } // namespace dtrain

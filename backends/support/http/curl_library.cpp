@@ -11,7 +11,7 @@ namespace {
 constexpr const char* k_library = "libcurl.so.4";
 
 CurlLibrary load() {
-  const SharedLibrary library(k_library, "to reach a Kubernetes cluster or a bucket",
+  const SharedLibrary library(k_library, "to reach a cluster or a bucket",
                               "on Debian, install the package libcurl4");
   const auto find = [&](const char* name, auto& function) {
     library.find(name, function, "version 7.66 or later");

@@ -1,7 +1,7 @@
 // libcurl, loaded when the first request is made.
 //
 // Debian's libcurl brings 33 libraries and 6 ms to every start of a program that links it. Only
-// Kubernetes and buckets need HTTP, so the library is opened at run time and its functions are
+// Clusters and buckets need HTTP, so the library is opened at run time and its functions are
 // called through this table; types and constants come from its header.
 #pragma once
 

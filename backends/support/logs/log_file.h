@@ -26,7 +26,7 @@ enum class Stream { out, err };
 class LogFile {
  public:
   static constexpr std::chrono::milliseconds k_partial_delay{50};
-  static constexpr std::size_t k_longest_part = 16384; ///< Kubernetes' own limit.
+  static constexpr std::size_t k_longest_part = 16384; ///< Container runtimes' own limit.
   static constexpr std::size_t k_last_lines = 20;      ///< Kept of stderr, for a failure's cause.
   static constexpr std::size_t k_longest_last_line = 2048;
 

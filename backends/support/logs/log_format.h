@@ -1,4 +1,4 @@
-// The text of a log file, as Kubernetes' container runtimes write it (CRI), one line each:
+// The text of a log file, as container runtimes write it (CRI), one line each:
 //
 //   2026-11-21T03:24:00.123456789Z stdout F text
 //   time in UTC                    stream tag

@@ -14,8 +14,8 @@ namespace dtrain {
 /// Below config_folder(): BACKEND/NAME there takes the place of the built-in of that name.
 std::filesystem::path template_folder();
 
-/// The built-in ones that `word` names: "kubernetes/job.yaml", the same without its ending, or
-/// "kubernetes" for all of that backend that a user's may replace. Throws NotFound with a hint.
+/// The built-in ones that `word` names: "ENGINE/job.yaml", the same without its ending, or
+/// "ENGINE" for all of that backend that a user's may replace. Throws NotFound with a hint.
 std::vector<BuiltinTemplate> find_templates(const std::string& word);
 
 /// For the job's backend: what `folder` (which need not exist) holds, over that what the job's

@@ -49,11 +49,13 @@ TEST_CASE("an engine's flags and name are in --help, Tab, the man page and profi
     CHECK(has(program.run({"__complete", "bash", command, "--toy-"}).out, "--toy-box="));
     CHECK(has(program.run({"__complete", "bash", command, "--backend="}).out, "--backend=toy"));
   }
+  CHECK(has(program.run({"submit", "--help=job"}).out, "wooden"));
   CHECK(program.run({"__complete", "bash", "list", "--toy-box", ""}).out == "\nblue\t\nred\t\n");
   const auto submit = submit_command();
   const std::string page = man_page(
       {.program = "dtrain", .version = "1", .date = "today", .see_also = {}}, submit.table);
   CHECK(has(page, "toy\\-box"));
+  CHECK(has(page, "toy: each a wooden horse"));
   CHECK(program.run({"config", "set", "toy-box", "red"}).status == 0);
   CHECK(has(program.run({"check", "-b", "toy"}).out, "Toy box  at red"));
   CHECK(has(program.run({"check", "-b", "toy", "--toy-box=blue"}).out, "Toy box  at blue"));
@@ -103,6 +105,10 @@ TEST_CASE("engines' tables name fields that there are, each once") {
       CHECK(known.contains(field.key));
       CHECK(seen.insert(field.key).second);
       CHECK(field.why.empty() == (field.kind == FieldUse::Kind::taken));
+    }
+    for (const FieldNote& note : engine->notes) {
+      CAPTURE(note.key);
+      CHECK(engine->takes(note.key));
     }
   }
 }

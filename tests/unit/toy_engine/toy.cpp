@@ -24,6 +24,7 @@ const Engine& engine() {
       },
       .fields = field_table({"name", "namespace", "command", "workers"},
                             {{"has no pictures", {"image"}}}, {{"plays alone", {"ps"}}}),
+      .notes = {{"workers", "each a wooden horse"}},
       .access = {{.name = "toy-box",
                   .metavar = "BOX",
                   .help = "Box that the toys are in",

@@ -417,8 +417,13 @@ TEST_CASE("workers lie together or apart as asked, and a launcher anywhere") {
   const nlohmann::json launcher = document(plan, "launcher.yaml")["spec"]["template"]["spec"];
   CHECK(launcher["affinity"].size() == 1);
   CHECK(!launcher.contains("topologySpreadConstraints"));
-  job.topology_spread = {"kubernetes.io/hostname"};
-  CHECK(error_of(job).starts_with("--binpack: "));
+  for (const char* over_nodes : {"kubernetes.io/hostname", "node"}) {
+    job.topology_spread = {over_nodes};
+    CHECK(error_of(job).starts_with("--binpack: "));
+  }
+  job.binpack = false;
+  const nlohmann::json even = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
+  CHECK(even["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname");
 }
 
 TEST_CASE("a gang has the PodGroup of the scheduler that places it") {
