@@ -85,7 +85,7 @@ def test_a_folder_too_large_for_the_cluster_s_store_is_refused_and_nothing_is_ma
     (code / "data").write_bytes(os.urandom(40_000_000))
     result = kube.submit("large", "true", flags=SYNC, expect=EXIT_USAGE)
     assert "when packed" in result.err and ".dtrainignore" in result.err
-    assert set(parts(cluster)) == before
+    assert set(parts(cluster)) <= before  # Those of jobs that are gone go too, meanwhile.
     assert "large" not in cluster.kubectl("get", "jobs,configmaps,secrets")
 
 
