@@ -16,14 +16,14 @@ from harness import Build, Home  # noqa: E402
 # A shell starts what is to run in the background with Ctrl-C ignored, which programs inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["engines.kubernetes.fixtures"]
+pytest_plugins = [f"engines.{path.parent.name}.fixtures" for path in
+                  sorted(pathlib.Path(__file__).parent.glob("engines/*/fixtures.py"))]
 
 
 def pytest_addoption(parser):
     parser.addoption("--build", default="build/release",
                      help="the build folder whose programs are driven")
-    parser.addoption("--engine", default="local",
-                     help="the backend that the conformance suite runs on")
+    parser.addoption("--engine", help="the backend that the conformance suite runs on")
 
 
 @pytest.fixture(scope="session")

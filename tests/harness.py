@@ -1,4 +1,5 @@
 """The real programs, each test in a home of its own that must be empty of processes at its end."""
+import contextlib
 import dataclasses
 import json
 import os
@@ -122,8 +123,36 @@ def shared_memory_left():
     return left
 
 
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """A backend that the conformance suite runs on."""
+    home: object
+    flags: tuple              # what `submit` and the others need to reach it
+    submit_flags: tuple = ()  # what `submit` needs beside them
+    # Gives what `submit` needs for a failed rank to take the others along into the next run.
+    whole_restarts: object = contextlib.nullcontext
+
+    def submit(self, name, *command, flags=(), **options):
+        return self.home.submit(name, *command, flags=(*self.flags, *self.submit_flags, *flags),
+                                **options)
+
+    def dtrain(self, verb, *args, **options):
+        return self.home.dtrain(verb, *self.flags, *args, **options)
+
+    def get(self, name, *flags):
+        return self.dtrain("get", name, *flags, "-o", "json").json()
+
+    def wait(self, name, expect=0):
+        return self.dtrain("wait", name, expect=expect)
+
+    def lines(self, name, *flags):
+        return self.dtrain("logs", name, *flags).out.splitlines()
+
+
 class Home:
     """A user's home folder, with nothing in it, and the programs run in it."""
+
+    program = "dtrain"  # Or one with other engines.
 
     def __init__(self, folder, build):
         self.build = build
@@ -149,7 +178,7 @@ class Home:
 
     @property
     def dtrain_path(self):
-        return str(self.build.bin / "dtrain")
+        return str(self.build.bin / self.program)
 
     @property
     def trainer_path(self):

@@ -1,16 +1,11 @@
 #include "backends/local/gpus.h"
 #include "backends/local/local_backend.h"
-#include "backends/local/programs.h"
-#include "backends/support/os/files.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <system_error>
 #include <thread>
 
 namespace dtrain {
@@ -21,45 +16,7 @@ using Level = CheckResult::Level;
 
 constexpr std::uint64_t k_mebibyte = 1 << 20;
 constexpr std::uint64_t k_least_shared_memory = 64 * k_mebibyte; ///< Docker's default.
-constexpr std::uint64_t k_least_disk = 256 * k_mebibyte;
 constexpr rlim_t k_least_files = 1024;
-
-/// Leaves no folder behind that was not there.
-CheckResult check_state(const JobStore& store) {
-  std::filesystem::path folder = store.root();
-  std::error_code error;
-  if (std::filesystem::exists(folder, error)) {
-    try {
-      store.discard(store.stage());
-    } catch (const Error& refused) {
-      return {Level::error, "State folder", refused.what()};
-    }
-  } else {
-    while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) {
-      folder = folder.parent_path();
-    }
-    if (access(folder.c_str(), W_OK | X_OK) != 0) {
-      return {Level::error, "State folder",
-              fmt::format("cannot make {}: {}: {}", store.root(), folder.string(), errno_text())};
-    }
-  }
-  struct statvfs disk {};
-  const bool known = statvfs(folder.c_str(), &disk) == 0;
-  const auto free = known ? disk.f_bavail * disk.f_frsize : 0;
-  return {known && free < k_least_disk ? Level::warning : Level::ok, "State folder",
-          fmt::format("{}, {} MiB free", store.root(), free / k_mebibyte)};
-}
-
-CheckResult check_trainer() {
-  try {
-    const auto path = find_trainer();
-    return path.empty() ? CheckResult{Level::warning, "Trainer",
-                                      "dtrain-trainer is not beside dtrain: jobs need a command"}
-                        : CheckResult{Level::ok, "Trainer", path};
-  } catch (const Error& error) {
-    return {Level::error, "Trainer", error.what()};
-  }
-}
 
 CheckResult check_gpus() {
   try {
@@ -94,7 +51,7 @@ CheckResult check_files() {
 } // namespace
 
 std::vector<CheckResult> LocalBackend::check() {
-  return {check_state(store_),
+  return {check_state(),
           {Level::ok, "CPUs", fmt::format("{}", std::thread::hardware_concurrency())},
           check_gpus(),
           check_trainer(),

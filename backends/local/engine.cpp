@@ -1,7 +1,6 @@
 #include "backends/local/engine.h"
 
 #include "backends/local/local_backend.h"
-#include "backends/local/supervise.h"
 
 namespace dtrain::local {
 namespace {
@@ -100,7 +99,7 @@ const Engine& engine() {
                                "goes on from memory"},
                 {"rdma", "the ranks have them anyway"}},
       .access = {},
-      .helpers = {{"supervise", supervise_main}},
+      .helpers = {{k_supervise, supervise_here}},
   };
   return all;
 }

@@ -1,7 +1,7 @@
 #include "backends/local/fork_channel.h"
 
-#include "backends/local/local_plan.h"
 #include "backends/local/mounts.h"
+#include "backends/supervised/devices.h"
 #include "backends/supervised/job_view.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"

@@ -26,8 +26,7 @@ class ForkChannel : public Channel {
   ForkChannel(const ForkChannel&) = delete;
   ForkChannel& operator=(const ForkChannel&) = delete;
 
-  /// False where other jobs have taken devices that were free when the plan was made.
-  bool claim_devices(const GangPlan& plan);
+  bool claim_devices(const GangPlan& plan) override;
 
   GangPlace place(const GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;

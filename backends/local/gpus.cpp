@@ -1,5 +1,6 @@
 #include "backends/local/gpus.h"
 
+#include "backends/supervised/devices.h"
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
 
@@ -9,7 +10,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <numeric>
+#include <optional>
+#include <string_view>
 
 namespace dtrain {
 
@@ -54,23 +56,6 @@ int count_driver_gpus() {
 
 } // namespace
 
-std::vector<std::string> visible_gpus(std::string_view variable) {
-  std::vector<std::string> names;
-  while (!variable.empty()) {
-    const auto comma = std::min(variable.find(','), variable.size());
-    auto name = variable.substr(0, comma);
-    variable.remove_prefix(std::min(comma + 1, variable.size()));
-    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
-    name = name.substr(0, name.find_last_not_of(' ') + 1);
-    const bool device = parse_count(name) || name.starts_with("GPU-") || name.starts_with("MIG-");
-    if (!device || std::find(names.begin(), names.end(), name) != names.end()) {
-      break;
-    }
-    names.emplace_back(name);
-  }
-  return names;
-}
-
 std::vector<std::string> find_gpus() {
   if (const char* text = std::getenv("DTRAIN_LOCAL_GPUS"); text != nullptr && *text != '\0') {
     const auto count = parse_count(text);
@@ -85,22 +70,6 @@ std::vector<std::string> find_gpus() {
     return visible_gpus(variable);
   }
   return indices(count_driver_gpus());
-}
-
-std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::string>& devices,
-                                                    const std::vector<int>& wanted) {
-  const auto sum = std::accumulate(wanted.begin(), wanted.end(), std::int64_t{0});
-  if (sum > static_cast<std::int64_t>(devices.size())) {
-    return std::nullopt;
-  }
-  std::vector<std::string> assigned;
-  assigned.reserve(wanted.size());
-  auto next = devices.begin();
-  for (const int gpus : wanted) {
-    assigned.push_back(fmt::format("{}", fmt::join(next, next + gpus, ",")));
-    next += gpus;
-  }
-  return assigned;
 }
 
 } // namespace dtrain

@@ -176,6 +176,10 @@ std::string new_index(const std::vector<Listed>& jobs, const JobIndex& index) {
 
 } // namespace
 
+std::string text_of(const JobRef& job) {
+  return fmt::format("{}/{}", printable(job.namespace_name), printable(job.name));
+}
+
 std::string log_file_name(std::string_view instance, int restart) {
   return fmt::format("{}/{}.{}.log", k_logs, instance, restart);
 }

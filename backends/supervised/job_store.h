@@ -36,6 +36,9 @@ inline constexpr const char* k_secrets_file = "secrets"; ///< KEY=VALUE, a NUL a
 inline constexpr const char* k_hostfile = "hostfile";
 inline constexpr const char* k_supervisor_log = "supervisor.log";
 
+/// "default/mnist", for people.
+std::string text_of(const JobRef& job);
+
 /// "logs/worker-0.0.log"
 std::string log_file_name(std::string_view instance, int restart);
 

@@ -1,38 +1,13 @@
-"""The backends that the suite runs on, chosen by --engine. A new one registers a fixture here, and
-nothing else.
+"""The backends that the suite runs on, chosen by --engine; by default those that need this machine
+alone.
 
-A backend's fixture brings its engine up (or skips nothing and fails: an engine that the tests were
-asked to use must be there) and gives an Engine.
+A backend's fixture, of its name, brings its engine up (or skips nothing and fails: an engine that
+the tests were asked to use must be there) and gives an Engine. One that needs more than this machine
+has its fixture in tests/engines/NAME/fixtures.py.
 """
-import dataclasses
-
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX
-from harness import until
-
-
-@dataclasses.dataclass(frozen=True)
-class Engine:
-    home: object
-    flags: tuple           # what `submit` and the others need to reach it
-    submit_flags: tuple = ()  # what `submit` needs beside them
-
-    def submit(self, name, *command, flags=(), **options):
-        return self.home.submit(name, *command, flags=(*self.flags, *self.submit_flags, *flags),
-                                **options)
-
-    def dtrain(self, verb, *args, **options):
-        return self.home.dtrain(verb, *self.flags, *args, **options)
-
-    def get(self, name, *flags):
-        return self.dtrain("get", name, *flags, "-o", "json").json()
-
-    def wait(self, name, expect=0):
-        return self.dtrain("wait", name, expect=expect)
-
-    def lines(self, name, *flags):
-        return self.dtrain("logs", name, *flags).out.splitlines()
+from harness import Engine
 
 
 @pytest.fixture
@@ -41,28 +16,24 @@ def local(home):
 
 
 @pytest.fixture
-def kubernetes(kube, namespaces):
-    return Engine(kube, ("--backend=kubernetes",), (BUSYBOX,))
+def toy(home):
+    """That of unit/toy_engine, which nothing but its own folder and a registry knows of."""
+    home.program = "dtrain-toy"
+    return Engine(home, ("--backend=toy",))
+
+
+def pytest_generate_tests(metafunc):
+    if "engine" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--engine")
+        metafunc.parametrize("engine", [chosen] if chosen else ["local", "toy"], indirect=True)
 
 
 @pytest.fixture
 def engine(request):
-    return request.getfixturevalue(request.config.getoption("--engine"))
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def gang_flags(engine, request):
-    """What `submit` needs for a failed rank to take the others along into the next run: on
-    Kubernetes JobSet, whose controller runs meanwhile, since a Job replaces that rank alone."""
-    if request.config.getoption("--engine") != "kubernetes":
-        yield ()
-        return
-    cluster = request.getfixturevalue("cluster")
-    cluster.run("start-jobset")
-    try:
-        yield ("--api=jobset",)
-    finally:
-        engine.dtrain("delete", "--all", expect=None)
-        until(lambda: not cluster.kubectl("get", "service,pod", "-o", "name", "-l", "dtrain/job"),
-              "all is gone", 60)
-        cluster.run("stop-jobset")
+def gang_flags(engine):
+    with engine.whole_restarts() as flags:
+        yield flags or ()

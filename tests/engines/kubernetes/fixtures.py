@@ -3,6 +3,7 @@ DTRAIN_TEST_CLUSTER names the folder of one that is up already.
 
 Where KUBEBUILDER_ASSETS names a folder with an API server, that alone is brought up, and the tests
 that need nodes are left out: those not marked `api`."""
+import contextlib
 import os
 import pathlib
 import re
@@ -11,6 +12,8 @@ import subprocess
 import tempfile
 
 import pytest
+
+from harness import Engine, until
 
 HERE = pathlib.Path(__file__).parent
 BUSYBOX = "--image=localhost/busybox:1"
@@ -153,3 +156,22 @@ def kube(home, cluster):
     for job in home.dtrain("list", "-A", "-o", "json").json():
         if job["name"] in submitted:
             home.dtrain("delete", job["name"], "-n", job["namespace"], "--ignore-not-found")
+
+
+@pytest.fixture
+def kubernetes(kube, namespaces, cluster):
+    """For the conformance suite."""
+    @contextlib.contextmanager
+    def whole_restarts():
+        """By JobSet, whose controller runs meanwhile: a Job replaces the failed rank alone."""
+        cluster.run("start-jobset")
+        try:
+            yield ("--api=jobset",)
+        finally:
+            engine.dtrain("delete", "--all", expect=None)
+            until(lambda: not cluster.kubectl("get", "service,pod", "-o", "name", "-l",
+                                              "dtrain/job"), "all is gone", 60)
+            cluster.run("stop-jobset")
+
+    engine = Engine(kube, ("--backend=kubernetes",), (BUSYBOX,), whole_restarts)
+    return engine

@@ -1,28 +1,59 @@
 #include "tests/unit/toy_engine/toy.h"
 
-#include "tests/unit/cli/fake_backend.h"
+#include "backends/local/fork_channel.h"
+#include "backends/supervised/plan_text.h"
+#include "backends/supervised/supervise.h"
+#include "backends/supervised/supervised_backend.h"
 
 namespace dtrain::toy {
 namespace {
 
-test::FakeEngine& state(const EngineAccess& access) {
-  static test::FakeEngine all;
-  all.access = access;
-  all.checks = {{CheckResult::Level::ok, "Toy box", "at " + access.get("toy-box")}};
-  return all;
-}
+constexpr std::string_view k_name = "toy";
+constexpr std::string_view k_supervise = "supervise-toys";
 
 std::vector<std::string> boxes(const EngineAccess&) { return {"blue", "red"}; }
+
+int supervise_toys(const std::vector<std::string>& args) {
+  return supervise_main(args, [](const SupervisedJob& job) -> std::unique_ptr<Channel> {
+    return std::make_unique<ForkChannel>(job.file_limit, job.root, GpuUser{job.uid, job.cgroup});
+  });
+}
+
+/// The least that an engine on supervised/ is: its ranks have no devices and no data.
+class ToyBackend : public SupervisedBackend {
+ public:
+  explicit ToyBackend(std::string box)
+      : SupervisedBackend(k_name, {}, run_helper(k_supervise)), box_(std::move(box)) {}
+
+  Plan render(const JobSpec& job, const Templates& templates,
+              const Surroundings& here) const override {
+    GangParts parts;
+    parts.template_name = "local/job.yaml";
+    parts.ranks = planned_ranks(job);
+    return render_gang_plan(job, here, templates, std::move(parts));
+  }
+  std::vector<CheckResult> check() override {
+    return {{CheckResult::Level::ok, "Toy box", "at " + box_}};
+  }
+
+ private:
+  std::map<std::string, std::string> data_folders(const JobSpec&) const override { return {}; }
+  void add_devices(const JobSpec&, const std::vector<std::string>&, Surroundings&) const override {}
+  void require_startable(const GangPlan&, const std::string&) const override {}
+  std::vector<Fd> bring_buckets(const JobSpec&, const SubmitSink&) const override { return {}; }
+
+  std::string box_;
+};
 
 } // namespace
 
 const Engine& engine() {
   static const Engine all = {
-      .name = "toy",
+      .name = k_name,
       .make = [](const EngineAccess& access) -> std::unique_ptr<Backend> {
-        return std::make_unique<test::FakeBackend>(state(access));
+        return std::make_unique<ToyBackend>(access.get("toy-box"));
       },
-      .fields = field_table({"name", "namespace", "command", "workers"},
+      .fields = field_table({"name", "namespace", "command", "env", "workers", "maxRestarts"},
                             {{"has no pictures", {"image"}}}, {{"plays alone", {"ps"}}}),
       .notes = {{"workers", "each a wooden horse"}},
       .access = {{.name = "toy-box",
@@ -31,6 +62,7 @@ const Engine& engine() {
                   .complete = Complete::engine,
                   .in_profile = true,
                   .values = boxes}},
+      .helpers = {{k_supervise, supervise_toys}},
   };
   return all;
 }

@@ -1,4 +1,4 @@
-// An engine that does nothing: a folder, and a line in the registry.
+// An engine as small as can be: a folder, and a line in the registry.
 #pragma once
 
 #include "backends/engine.h"

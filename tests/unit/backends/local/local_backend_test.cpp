@@ -3,7 +3,6 @@
 #include "backends/local/local_backend.h"
 
 #include "../temporary_folder.h"
-#include "backends/local/supervise.h"
 #include "backends/supervised/backoff.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
@@ -29,7 +28,7 @@ using Lines = std::vector<std::string>;
 struct Fixture {
   test::TemporaryFolder folder;
   JobStore store{folder / "dtrain", "local"};
-  LocalBackend backend{store.root(), [](const Lines& args) { _exit(supervise_main(args)); }};
+  LocalBackend backend{store.root(), [](const Lines& args) { _exit(supervise_here(args)); }};
   JobRef job{"default", "train"};
   JobSpec spec = [] {
     JobSpec made;

@@ -1,5 +1,7 @@
 #include "backends/local/local_plan.h"
 
+#include "backends/supervised/plan_text.h"
+
 #include "submit/errors.h"
 
 #include <doctest/doctest.h>
@@ -28,7 +30,7 @@ const Surroundings k_machine = [] {
 }();
 
 GangPlan carried_out(const JobSpec& job, const Surroundings& machine = k_machine) {
-  return read_local_plan(render_local_plan(job, machine, k_code_dir).documents.at(0).text);
+  return read_gang_plan(render_local_plan(job, machine, k_code_dir).documents.at(0).text);
 }
 
 TEST_CASE("arguments and environment arrive byte-exact") {
@@ -93,7 +95,7 @@ TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where
   REQUIRE(lacking.notices.size() == 1);
   CHECK(lacking.notices[0] == "6 GPUs asked for (3 a worker), 4 here: running on the CPU "
                               "(--require-gpus makes this an error)");
-  const auto on_cpu = read_local_plan(lacking.documents.at(0).text);
+  const auto on_cpu = read_gang_plan(lacking.documents.at(0).text);
   CHECK(on_cpu.ranks[0].devices == "");
   CHECK(on_cpu.ranks[0].gpus == 3);
   CHECK(on_cpu.ranks[0].gpus_allocated() == 0);
@@ -184,9 +186,9 @@ TEST_CASE("folders and files are mounted, at the same path or another") {
 }
 
 TEST_CASE("a plan that is none is refused") {
-  CHECK_THROWS_AS(read_local_plan(""), EngineError);
-  CHECK_THROWS_AS(read_local_plan("name: [\n"), EngineError);
-  CHECK_THROWS_WITH_AS(read_local_plan("name: x\n"), doctest::Contains("namespace"), EngineError);
+  CHECK_THROWS_AS(read_gang_plan(""), EngineError);
+  CHECK_THROWS_AS(read_gang_plan("name: [\n"), EngineError);
+  CHECK_THROWS_WITH_AS(read_gang_plan("name: x\n"), doctest::Contains("namespace"), EngineError);
 }
 
 } // namespace

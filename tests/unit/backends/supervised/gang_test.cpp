@@ -58,6 +58,7 @@ class FakeChannel : public Channel {
   RankPlace place_one(const GangRank& rank) override {
     return {.role = rank.role, .index = rank.index, .host = node(rank.index), .port = 2};
   }
+  bool claim_devices(const GangPlan&) override { return true; }
   void hold_devices(const GangPlan&) override {}
   std::string node(int rank) const override { return fmt::format("node{}", rank); }
 

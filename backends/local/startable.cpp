@@ -1,29 +1,20 @@
-#include "backends/local/programs.h"
+#include "backends/local/startable.h"
 
 #include "backends/local/mounts.h"
+#include "backends/supervised/programs.h"
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
-#include "submit/template/quote.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 namespace dtrain {
 
 namespace {
-
-constexpr const char* k_this_program = "/proc/self/exe";
-constexpr const char* k_default_path = "/bin:/usr/bin"; ///< execvp's, without PATH.
-
-bool is_runnable(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
-}
 
 /// Where what the job finds at `path` is before its data is mounted.
 std::string without_mounts(const GangPlan& plan, const std::string& path) {
@@ -41,41 +32,7 @@ std::string without_mounts(const GangPlan& plan, const std::string& path) {
              : nearest_mount->source + path.substr(nearest_mount->target.size());
 }
 
-} // namespace
-
-std::string inherited_path() {
-  const char* path = std::getenv("PATH");
-  return path != nullptr ? path : k_default_path;
-}
-
-std::string find_program(const std::string& name) {
-  const std::string path = inherited_path();
-  for (std::size_t at = 0; at <= path.size();) {
-    const auto end = std::min(path.find(':', at), path.size());
-    auto candidate = path.substr(at, end - at) + "/" + name;
-    if (candidate[0] == '/' && is_runnable(candidate)) {
-      return candidate;
-    }
-    at = end + 1;
-  }
-  return "";
-}
-
-std::string find_trainer() {
-  if (const char* named = std::getenv("DTRAIN_TRAINER"); named != nullptr && *named != '\0') {
-    if (!is_runnable(named)) {
-      throw UsageError(fmt::format("DTRAIN_TRAINER={} is not executable: set it to the "
-                                   "trainer's path, or unset it",
-                                   printable(named)));
-    }
-    return std::filesystem::absolute(named).string();
-  }
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink(k_this_program, error);
-  auto beside = (self.parent_path() / "dtrain-trainer").string();
-  return !error && is_runnable(beside) ? beside : std::string();
-}
-
+/// Throws UsageError where `program` cannot be run, found as execvp would in `path`.
 void require_program(const std::string& program, const std::string& path,
                      const std::string& working_dir) {
   const auto in_folder = [&](const std::string& folder) {
@@ -101,6 +58,8 @@ void require_program(const std::string& program, const std::string& path,
   throw UsageError(fmt::format("cannot run '{}': no program of that name in PATH; give its path",
                                printable(program)));
 }
+
+} // namespace
 
 void require_startable(const GangPlan& plan, const std::string& inherited) {
   struct stat info {};

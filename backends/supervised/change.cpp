@@ -1,13 +1,15 @@
-// Changing a local job that is there: suspend, resume, scale, delete.
+// Changing a job that is there: suspend, resume, scale, delete.
 //
 // What a job is to be stands in its folder (plan.yaml, job.yaml); a signal has its supervisor look.
-#include "backends/local/local_backend.h"
-#include "backends/local/programs.h"
-#include "backends/local/supervise.h"
+#include "backends/supervised/devices.h"
 #include "backends/supervised/gang.h"
+#include "backends/supervised/plan_text.h"
+#include "backends/supervised/programs.h"
 #include "backends/supervised/saved_environment.h"
 #include "backends/supervised/saved_templates.h"
 #include "backends/supervised/stop.h"
+#include "backends/supervised/supervise.h"
+#include "backends/supervised/supervised_backend.h"
 #include "backends/support/os/cgroup.h"
 #include "backends/support/os/process.h"
 #include "backends/support/os/split_at_nul.h"
@@ -31,58 +33,53 @@ void require_alive(const JobSummary& job) {
 } // namespace
 
 /// Of a job that has not ended, and whose processes are of this machine.
-JobRecord LocalBackend::record_here(const JobFolder& folder, const JobRef& job) const {
-  auto record = viewer_.record(folder, job);
-  if (!record) {
-    throw NotFound(fmt::format("job {} was deleted", text_of(job)));
-  }
-  require_alive(record->status);
-  if (!is_within_reach(record->owner) && needs_supervisor(record->status.phase)) {
+JobRecord SupervisedBackend::record_here(const JobFolder& folder, const JobRef& job) const {
+  auto record = record_of(folder, job);
+  require_alive(record.status);
+  if (!is_within_reach(record.owner) && needs_supervisor(record.status.phase)) {
     throw EngineError(
-        fmt::format("job {} runs {}: change it there", text_of(job), place_text(record->owner)));
+        fmt::format("job {} runs {}: change it there", text_of(job), place_text(record.owner)));
   }
-  return std::move(*record);
+  return record;
 }
 
-/// The plan of a job that was submitted, for other GPUs or another number of workers.
-Plan LocalBackend::render_again(const JobFolder& folder, const JobSpec& job, bool keep_gpus) const {
-  const auto before = read_local_plan(folder.read(k_plan_file).value_or(""));
+/// The plan of a job that was submitted, for other devices or another number of workers.
+Plan SupervisedBackend::render_again(const JobFolder& folder, const JobSpec& job,
+                                     bool keep_devices) const {
+  const auto before = read_gang_plan(folder.read(k_plan_file).value_or(""));
   Surroundings here;
   here.working_dir = before.working_dir;
   here.trainer = job.runs_bundled_trainer() ? before.command.front() : "";
   here.secret_env = split_at_nul(folder.read(k_secrets_file).value_or(""));
-  here.data_folders = data_folders(job, before);
+  here.data_folders = planned_folders(job, before);
   for (const auto& rank : before.ranks) {
     if (rank.role == k_tensorboard) {
       here.tensorboard = rank.command.front();
     }
   }
-  add_gpus(job, keep_gpus ? devices_of(before) : std::vector<std::string>(), here);
+  add_devices(job, keep_devices ? devices_of(before) : std::vector<std::string>(), here);
   return render(job, saved_templates(folder, job), here);
 }
 
-bool LocalBackend::suspend(const JobRef& job) {
+bool SupervisedBackend::suspend(const JobRef& job) {
   const auto folder = open(job);
   const auto record = record_here(folder, job);
   if (record.status.phase == Phase::suspended) {
     return false;
   }
   signal_job(record.owner, SIGTSTP);
-  const auto after = viewer_.record(folder, job);
-  if (!after) {
-    throw NotFound(fmt::format("job {} was deleted", text_of(job)));
-  }
-  require_alive(after->status);
-  if (after->status.phase != Phase::suspended) {
+  const auto after = record_of(folder, job).status;
+  require_alive(after);
+  if (after.phase != Phase::suspended) {
     throw EngineError(fmt::format("job {} did not end: see {}/{}", text_of(job),
                                   printable(folder.path()), k_supervisor_log));
   }
   return true;
 }
 
-bool LocalBackend::resume(const JobRef& job) {
-  std::string answer = k_gpus_taken;
-  while (answer == k_gpus_taken) { // Then with others that are free.
+bool SupervisedBackend::resume(const JobRef& job) {
+  std::string answer = k_devices_taken;
+  while (answer == k_devices_taken) { // Then with others that are free.
     const auto folder = open(job);
     {
       const FolderLock lock(folder);
@@ -93,7 +90,7 @@ bool LocalBackend::resume(const JobRef& job) {
       const auto saved = folder.read(k_environment_file);
       const auto path = saved ? saved_variable(*saved, "PATH") : std::nullopt;
       const auto& text = plan.documents.front().text;
-      require_startable(read_local_plan(text), path.value_or(inherited_path()));
+      require_startable(read_gang_plan(text), path.value_or(inherited_path()));
       folder.write(k_plan_file, text);
     }
     answer = start_supervisor(job, folder.path());
@@ -105,7 +102,7 @@ bool LocalBackend::resume(const JobRef& job) {
   return true;
 }
 
-void LocalBackend::scale(const JobRef& job, int workers) {
+void SupervisedBackend::scale(const JobRef& job, int workers) {
   const auto folder = open(job);
   const FolderLock lock(folder);
   auto record = record_here(folder, job);
@@ -125,7 +122,7 @@ void LocalBackend::scale(const JobRef& job, int workers) {
     return;
   }
   record.status.instances.clear(); // As resume will start them.
-  const auto next = read_local_plan(plan.documents.front().text);
+  const auto next = read_gang_plan(plan.documents.front().text);
   for (const GangRank& rank : next.ranks) {
     record.status.instances.push_back(pending_instance(rank, record.status.instances.empty(), ""));
   }
@@ -134,7 +131,7 @@ void LocalBackend::scale(const JobRef& job, int workers) {
   folder.set_record(record);
 }
 
-void LocalBackend::remove(const JobRef& job) {
+void SupervisedBackend::remove(const JobRef& job) {
   const auto folder = open(job);
   {
     const FolderLock lock(folder); // Nobody resumes it meanwhile.

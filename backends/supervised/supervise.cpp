@@ -1,10 +1,9 @@
-#include "backends/local/supervise.h"
+#include "backends/supervised/supervise.h"
 
-#include "backends/local/fork_channel.h"
-#include "backends/local/local_plan.h"
 #include "backends/supervised/gang.h"
 #include "backends/supervised/job_store.h"
 #include "backends/supervised/job_view.h"
+#include "backends/supervised/plan_text.h"
 #include "backends/supervised/saved_environment.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/cgroup.h"
@@ -50,6 +49,7 @@ struct Assignment {
   std::string job_path;
   std::string staged_path;
   Fd answer;
+  MakeChannel make_channel;
 };
 
 /// In front of the others, which win.
@@ -64,7 +64,7 @@ void add_secrets(const std::string& text, EnvVars& env) {
 }
 
 GangPlan read_plan(const JobFolder& folder) {
-  auto plan = read_local_plan(folder.read(k_plan_file).value_or(""));
+  auto plan = read_gang_plan(folder.read(k_plan_file).value_or(""));
   add_secrets(folder.read(k_secrets_file).value_or(""), plan.env);
   return plan;
 }
@@ -98,13 +98,13 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   const auto store = JobStore::of(assignment.job_path);
   const auto before = staged.record(); // Of one that is resumed.
   const auto uid = before ? before->status.uid : random_hex(k_uid_bytes);
-  ForkChannel channel(limit, store.root(), {uid, cgroup});
-  if (!channel.claim_devices(plan)) {
-    write_all(assignment.answer.get(), k_gpus_taken);
+  const auto channel = assignment.make_channel({limit, store.root(), uid, cgroup});
+  if (!channel->claim_devices(plan)) {
+    write_all(assignment.answer.get(), k_devices_taken);
     return;
   }
   JobRecord record;
-  record.status = Gang::initial_status(plan, channel);
+  record.status = Gang::initial_status(plan, *channel);
   record.status.uid = uid;
   record.owner.machine = this_machine();
   record.owner.guard = guard;
@@ -113,7 +113,7 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   record.owner.cgroup = cgroup;
   JobFolder folder(Fd(fcntl(staged.fd(), F_DUPFD_CLOEXEC, 0)), staged.path());
   Gang gang(
-      plan, [&] { return read_plan(folder); }, channel, folder, record, std::move(guard_end));
+      plan, [&] { return read_plan(folder); }, *channel, folder, record, std::move(guard_end));
   bool taken = false;
   if (assignment.staged_path == assignment.job_path) {
     taken = take_over(store, folder, plan.job, record);
@@ -223,7 +223,7 @@ void detach(const JobFolder& folder, int answer) {
 
 } // namespace
 
-int supervise_main(const std::vector<std::string>& args) {
+int supervise_main(const std::vector<std::string>& args, MakeChannel make_channel) {
   constexpr std::size_t k_arguments = 3;
   int answer = -1;
   if (args.size() != k_arguments ||
@@ -231,7 +231,7 @@ int supervise_main(const std::vector<std::string>& args) {
       answer <= STDERR_FILENO) {
     throw UsageError("supervise is started by submit: run dtrain submit --help");
   }
-  Assignment assignment{args[0], args[1], Fd(answer)};
+  Assignment assignment{args[0], args[1], Fd(answer), make_channel};
   const JobFolder folder(open_private_folder(assignment.staged_path, false),
                          assignment.staged_path);
   detach(folder, answer);

@@ -1,4 +1,4 @@
-#include "backends/local/gpus.h"
+#include "backends/supervised/devices.h"
 
 #include <doctest/doctest.h>
 

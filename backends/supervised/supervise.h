@@ -1,5 +1,5 @@
-// The supervisor's entry point: `dtrain supervise JOB STAGED FD`, started by LocalBackend::submit
-// and hidden from --help. Returns the process's exit status.
+// The supervisor's entry point: an engine's helper, `dtrain supervise JOB STAGED FD`, started by
+// SupervisedBackend::submit and hidden from --help. Returns the process's exit status.
 //
 // Two processes look after a job, so that either may be killed and nothing stays behind:
 //
@@ -17,18 +17,33 @@
 // folder as the staged one, and the environment that its ranks had.
 #pragma once
 
+#include "backends/supervised/channel.h"
+
+#include <sys/resource.h>
+
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace dtrain {
 
+/// What the channel of a supervisor is made for.
+struct SupervisedJob {
+  rlimit file_limit; ///< Of open files, that ranks get; the supervisor raises its own.
+  std::string root;  ///< Where jobs are kept.
+  std::string uid;
+  std::string cgroup; ///< Or empty.
+};
+
+using MakeChannel = std::unique_ptr<Channel> (*)(const SupervisedJob&);
+
 /// `args`: the folder that the job is to have, the one that it has, and a pipe's
-/// descriptor on which one message says how it went: k_taken, k_name_in_use, k_gpus_taken or an
+/// descriptor on which one message says how it went: k_taken, k_name_in_use, k_devices_taken or an
 /// error's text.
-int supervise_main(const std::vector<std::string>& args);
+int supervise_main(const std::vector<std::string>& args, MakeChannel make_channel);
 
 inline constexpr const char* k_taken = "taken";
 inline constexpr const char* k_name_in_use = "name in use";
-inline constexpr const char* k_gpus_taken = "gpus taken";
+inline constexpr const char* k_devices_taken = "devices taken";
 
 } // namespace dtrain

@@ -1,0 +1,24 @@
+// Devices as CUDA_VISIBLE_DEVICES names them, and who gets which.
+#pragma once
+
+#include "backends/supervised/gang_plan.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+/// The entries of a CUDA_VISIBLE_DEVICES.
+std::vector<std::string> visible_gpus(std::string_view variable);
+
+/// CUDA_VISIBLE_DEVICES for each rank: as many devices as it wants, which no other rank has. Empty
+/// where there are too few.
+std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::string>& devices,
+                                                    const std::vector<int>& wanted);
+
+/// Those of all the plan's ranks.
+std::vector<std::string> devices_of(const GangPlan& plan);
+
+} // namespace dtrain

@@ -1,0 +1,20 @@
+// The programs that a submission looks for on its own machine.
+#pragma once
+
+#include <string>
+
+namespace dtrain {
+
+bool is_runnable(const std::string& path);
+
+/// This process's PATH, or what execvp takes without one.
+std::string inherited_path();
+
+/// The path of the program of that name; empty where PATH has none.
+std::string find_program(const std::string& name);
+
+/// The bundled trainer: DTRAIN_TRAINER, else the dtrain-trainer beside this program. Empty where
+/// there is none that can be run.
+std::string find_trainer();
+
+} // namespace dtrain

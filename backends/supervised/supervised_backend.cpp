@@ -1,0 +1,305 @@
+#include "backends/supervised/supervised_backend.h"
+
+#include "backends/supervised/job_logs.h"
+#include "backends/supervised/job_watch.h"
+#include "backends/supervised/plan_text.h"
+#include "backends/supervised/programs.h"
+#include "backends/supervised/saved_templates.h"
+#include "backends/supervised/supervise.h"
+#include "backends/support/code/code.h"
+#include "backends/support/logs/time_text.h"
+#include "backends/support/os/files.h"
+#include "backends/support/progress.h"
+#include "backends/support/user/env_file.h"
+#include "submit/bucket.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+namespace dtrain {
+
+namespace {
+
+constexpr const char* k_self = "/proc/self/exe";
+constexpr const char* k_program = "dtrain";
+constexpr const char* k_code_folder = "code"; ///< Of a job's folder: what --sync-mode brought.
+
+[[noreturn]] void throw_name_in_use(const JobRef& job) {
+  throw UsageError(fmt::format("job {} exists already: choose another --name, or first run "
+                               "dtrain delete -n {} {}",
+                               text_of(job), job.namespace_name, job.name));
+}
+
+std::string read_to_end(int fd) {
+  std::string text;
+  std::array<char, 4096> block{};
+  ssize_t count = 0;
+  while ((count = read(fd, block.data(), block.size())) > 0 || (count < 0 && errno == EINTR)) {
+    text.append(block.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  }
+  return text;
+}
+
+bool is_expired(const JobSummary& job) { return job.expires != 0 && job.expires <= time_now(); }
+
+} // namespace
+
+SupervisedBackend::Supervise run_helper(std::string_view command) {
+  return [name = std::string(command)](const std::vector<std::string>& args) {
+    std::vector<char*> argv{const_cast<char*>(k_program), const_cast<char*>(name.c_str())};
+    for (const auto& arg : args) {
+      argv.push_back(const_cast<char*>(arg.c_str()));
+    }
+    argv.push_back(nullptr);
+    execv(k_self, argv.data());
+    _exit(EXIT_FAILURE);
+  };
+}
+
+SupervisedBackend::SupervisedBackend(std::string_view name, std::string root, Supervise supervise)
+    : name_(name), store_(root.empty() ? JobStore::default_root() : std::move(root), name),
+      viewer_(store_), supervise_(std::move(supervise)) {}
+
+std::string SupervisedBackend::code_dir(const JobRef& job) const {
+  return fmt::format("{}/{}", store_.job_path(job), k_code_folder);
+}
+
+Surroundings SupervisedBackend::survey(const JobSpec& job) const {
+  Surroundings here;
+  std::error_code error;
+  here.working_dir = std::filesystem::current_path(error).string();
+  if (job.runs_bundled_trainer()) {
+    here.trainer = find_trainer();
+  }
+  here.tensorboard = job.tensorboard ? find_program("tensorboard") : "";
+  for (const auto& file : job.env_files) {
+    const auto more = read_env_file("--env-file", file);
+    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
+  }
+  for (const auto& name : job.secrets) {
+    const auto more = read_secret(name);
+    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
+  }
+  here.data_folders = data_folders(job);
+  add_devices(job, {}, here);
+  return here;
+}
+
+void SupervisedBackend::submit(const Plan& plan, const SubmitSink& tell) {
+  Plan current = plan;
+  while (start(current, tell) == k_devices_taken) {
+    current =
+        render(plan.job, plan.templates, survey(plan.job)); // With devices that are still free.
+  }
+}
+
+std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
+  const auto& text = plan.documents.front().text;
+  auto gang = read_gang_plan(text);
+  const bool has_code = !plan.job.sync_mode.empty();
+  const bool is_brought = has_code || !buckets_of(plan.job).empty();
+  const auto check = [&] {
+    require_startable(gang, inherited_path());
+    report(tell, {.step = SubmitStep::check,
+                  .done = true,
+                  .text = gang.mounts.empty()
+                              ? fmt::format("{} can be run", printable(gang.command.front()))
+                              : fmt::format("{} can be run, its data is there",
+                                            printable(gang.command.front()))});
+  };
+  report(tell, {.step = SubmitStep::check});
+  if (!is_brought) {
+    check();
+  }
+  forget_expired(gang.job);
+  if (store_.open(gang.job)) {
+    throw_name_in_use(gang.job);
+  }
+  const auto staged = store_.stage();
+  std::string answer;
+  try {
+    staged.write(k_plan_file, text);
+    write_templates(staged, plan.templates);
+    if (has_code) {
+      const auto code = staged.path() + "/" + k_code_folder;
+      const auto brought = bring_code(plan.job, code, tell);
+      report(tell, {.step = SubmitStep::upload, .done = true, .text = brought});
+      const auto final_code = code_dir(gang.job);
+      if (gang.working_dir.starts_with(final_code)) {
+        gang.working_dir.replace(0, final_code.size(), code);
+      }
+    }
+    const auto uses = bring_buckets(plan.job, tell);
+    if (is_brought) {
+      check();
+    }
+    report(tell, {.step = SubmitStep::create});
+    if (!plan.secret_env.empty()) {
+      std::string secrets;
+      for (const auto& variable : plan.secret_env) {
+        secrets += variable + '\0';
+      }
+      staged.write(k_secrets_file, secrets);
+    }
+    staged.write(k_spec_file, write_job_yaml(plan.job));
+    answer = start_supervisor(gang.job, staged.path());
+  } catch (...) {
+    store_.discard(staged);
+    throw;
+  }
+  if (answer == k_taken) {
+    report(tell, {.step = SubmitStep::create, .done = true, .text = "on " + host_name()});
+    return answer;
+  }
+  store_.discard(staged);
+  if (answer == k_devices_taken) {
+    return answer;
+  }
+  if (answer == k_name_in_use) {
+    throw_name_in_use(gang.job);
+  }
+  throw EngineError(fmt::format("the job was not started: {}",
+                                answer.empty() ? "its supervisor ended at once" : answer));
+}
+
+/// Its answer: k_taken … of supervise.h, or an error's text.
+std::string SupervisedBackend::start_supervisor(const JobRef& job,
+                                                const std::string& folder) const {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
+  }
+  const Fd read_end(ends[0]);
+  Fd write_end(ends[1]);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));
+  }
+  if (pid == 0) {
+    setsid(); // Ctrl-C and the terminal's end are not for it.
+    unsetenv(
+        k_git_token_variable); // Before exec: a rank could read what a process was started with.
+    fcntl(write_end.get(), F_SETFD, 0);
+    supervise_({store_.job_path(job), folder, std::to_string(write_end.get())});
+    _exit(EXIT_FAILURE);
+  }
+  write_end.reset();
+  return read_to_end(read_end.get());
+}
+
+/// Nobody looks after a job that has ended: who comes across one whose time is over deletes it.
+void SupervisedBackend::forget_expired(const JobRef& job) const {
+  const auto folder = store_.open(job);
+  const auto record = folder ? folder->record() : std::nullopt;
+  if (record && is_expired(record->status)) {
+    store_.remove(*folder, job);
+  }
+}
+
+JobFolder SupervisedBackend::open(const JobRef& job) const {
+  forget_expired(job);
+  auto folder = store_.open(job);
+  if (!folder) {
+    throw NotFound(fmt::format("no job {}: dtrain list shows those there are", text_of(job)));
+  }
+  return std::move(*folder);
+}
+
+std::vector<std::string> SupervisedBackend::names(const ListQuery& query) {
+  std::vector<std::string> names;
+  store_.for_each_name(query.namespace_name,
+                       [&](int, const JobRef& job) { names.push_back(job.name); });
+  return names;
+}
+
+std::vector<JobSummary> SupervisedBackend::list(const ListQuery& query) {
+  auto jobs = viewer_.list(query.namespace_name);
+  std::erase_if(jobs, [&](const JobSummary& job) {
+    if (is_expired(job)) {
+      forget_expired({job.namespace_name, job.name});
+      return true;
+    }
+    return false;
+  });
+  return jobs;
+}
+
+JobSpec SupervisedBackend::spec(const JobRef& job) {
+  const auto folder = open(job);
+  const auto text = folder.read(k_spec_file);
+  if (!text) {
+    throw Error(fmt::format("job {} has no {}/{}: submit it again by hand", text_of(job),
+                            printable(folder.path()), k_spec_file));
+  }
+  return read_job_yaml(*text, k_spec_file);
+}
+
+InstanceStatus SupervisedBackend::running_instance(const JobRef& job,
+                                                   const std::string& instance) const {
+  const auto record = viewer_.record(open(job), job);
+  if (record && !is_within_reach(record->owner)) {
+    throw EngineError(fmt::format("job {} runs {}: run the command there", text_of(job),
+                                  place_text(record->owner)));
+  }
+  for (const auto& each : record ? record->status.instances : std::vector<InstanceStatus>()) {
+    if (each.name == instance && each.phase == Phase::running) {
+      return each;
+    }
+  }
+  throw EngineError(fmt::format("{} of job {} is not running", printable(instance), text_of(job)));
+}
+
+/// As it stands. NotFound where it has just been deleted.
+JobRecord SupervisedBackend::record_of(const JobFolder& folder, const JobRef& job) const {
+  auto record = viewer_.record(folder, job);
+  if (!record) {
+    throw NotFound(fmt::format("job {} was deleted", text_of(job)));
+  }
+  return std::move(*record);
+}
+
+JobStatus SupervisedBackend::status(const JobRef& job) { return record_of(open(job), job).status; }
+
+void SupervisedBackend::watch(const JobRef& job, const StatusSink& sink) {
+  const auto folder = open(job);
+  JobWatch watch(folder, false);
+  std::string last;
+  JobOwner owner;
+  while (true) {
+    const auto record = record_of(folder, job);
+    if (last.empty() || record.owner != owner) {
+      owner = record.owner;
+      watch.follow(owner);
+    }
+    if (auto now = write_job_record(record); now != last) {
+      last = std::move(now);
+      if (!sink(record.status)) {
+        return;
+      }
+    }
+    if (is_final(record.status.phase)) {
+      return;
+    }
+    watch.wait();
+  }
+}
+
+void SupervisedBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
+  if (!query.container.empty()) {
+    throw UsageError(
+        fmt::format("--container: the {} backend runs no containers: leave it out", name_));
+  }
+  read_job_logs(viewer_, open(job), job, query, sink);
+}
+
+} // namespace dtrain

@@ -1,0 +1,93 @@
+// Jobs that no engine looks after but a supervisor of ours, detached from the terminal; its record
+// is in a folder (job_store.h).
+//
+// What an engine on top of it adds is where ranks run: a Channel for its supervisor (supervise.h),
+// what its hosts have, and how a plan is made of that.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/supervised/gang_plan.h"
+#include "backends/supervised/job_store.h"
+#include "backends/supervised/job_view.h"
+#include "backends/support/os/fd.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dtrain {
+
+class SupervisedBackend : public Backend {
+ public:
+  /// Becomes the supervisor, in a new process, and does not return.
+  using Supervise = std::function<void(const std::vector<std::string>& args)>;
+
+  SupervisedBackend(const SupervisedBackend&) = delete;
+  SupervisedBackend& operator=(const SupervisedBackend&) = delete;
+
+  std::string_view name() const override { return name_; }
+  Surroundings survey(const JobSpec& job) const override;
+  void submit(const Plan& plan, const SubmitSink& tell) override;
+  std::vector<JobSummary> list(const ListQuery& query) override;
+  std::vector<std::string> names(const ListQuery& query) override;
+  JobStatus status(const JobRef& job) override;
+  void watch(const JobRef& job, const StatusSink& sink) override;
+  void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
+  void remove(const JobRef& job) override;
+  bool suspend(const JobRef& job) override;
+  bool resume(const JobRef& job) override;
+  void scale(const JobRef& job, int workers) override;
+  JobSpec spec(const JobRef& job) override;
+
+ protected:
+  /// `name`: the engine's; its jobs are kept under it. `root`: where jobs are kept; empty:
+  /// JobStore::default_root().
+  SupervisedBackend(std::string_view name, std::string root, Supervise supervise);
+
+  /// What the hosts show of the job's --data, as Surroundings::data_folders.
+  virtual std::map<std::string, std::string> data_folders(const JobSpec& job) const = 0;
+
+  /// The hosts' devices, for here.gpus. `own`: those that the job has, which come first.
+  virtual void add_devices(const JobSpec& job, const std::vector<std::string>& own,
+                           Surroundings& here) const = 0;
+
+  /// Throws UsageError where the plan's folder, data or program is not there. `path`: the PATH that
+  /// the ranks inherit.
+  virtual void require_startable(const GangPlan& plan, const std::string& path) const = 0;
+
+  /// Copies the buckets of the job's data to where the plan mounts them from. They stay as they are
+  /// while what it gives is open.
+  virtual std::vector<Fd> bring_buckets(const JobSpec& job, const SubmitSink& tell) const = 0;
+
+  const JobStore& store() const { return store_; }
+
+  /// Where the job's code will be.
+  std::string code_dir(const JobRef& job) const;
+
+  /// Throws EngineError where the instance does not run, or out of this machine's reach.
+  InstanceStatus running_instance(const JobRef& job, const std::string& instance) const;
+
+  /// Whether jobs can be kept, and the bundled trainer run, for check().
+  CheckResult check_state() const;
+  static CheckResult check_trainer();
+
+ private:
+  JobFolder open(const JobRef& job) const;
+  JobRecord record_of(const JobFolder& folder, const JobRef& job) const;
+  JobRecord record_here(const JobFolder& folder, const JobRef& job) const;
+  void forget_expired(const JobRef& job) const;
+  std::string start(const Plan& plan, const SubmitSink& tell);
+  std::string start_supervisor(const JobRef& job, const std::string& folder) const;
+  Plan render_again(const JobFolder& folder, const JobSpec& job, bool keep_devices) const;
+
+  std::string_view name_;
+  JobStore store_;
+  JobViewer viewer_;
+  Supervise supervise_;
+};
+
+/// `dtrain COMMAND ARGS…`, one of the engine's helpers (backends/engine.h).
+SupervisedBackend::Supervise run_helper(std::string_view command);
+
+} // namespace dtrain
