@@ -270,13 +270,13 @@ class Home:
                     found.append(int(entry))
         return found
 
-    def wait_for_no_processes(self, seconds=5):
+    def wait_for_no_processes(self, seconds=30):
         until(lambda: not self.processes(), "every process has ended",
               seconds * self.build.slowness)
 
     def leftovers(self):
         """What this home's programs left behind, in words; ends the processes among it."""
-        deadline = time.monotonic() + 5 * self.build.slowness
+        deadline = time.monotonic() + 20 * self.build.slowness
         while (pids := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.02)
         left = [f"process {pid}: {command_of(pid)}" for pid in pids]

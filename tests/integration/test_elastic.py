@@ -22,7 +22,7 @@ FIRST_SEED = int(os.environ.get("DTRAIN_ELASTIC_SEED", "1"))
 SAMPLES = 1920
 BATCH = 64
 KILLS = ("kill", "kill and restart")
-PATIENCE = 40  # seconds for what takes a few
+PATIENCE = 120  # seconds for what takes a few
 
 
 def until(condition, run, seconds=PATIENCE, interval=0.02):
@@ -233,7 +233,7 @@ def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(ho
         time.sleep(0.05)
     before = instances()["worker-1"]["pid"]
     os.kill(before, signal.SIGKILL)
-    home.dtrain("wait", "elastic", f"--timeout={patience}s")
+    home.dtrain("wait", "elastic", f"--timeout={patience}s", seconds=PATIENCE + 10)
     assert instances()["worker-1"]["pid"] != before
     assert home.get("elastic")["restarts"] == 0
     out = re.sub(r"(?m)^.*\| step .*\n", "", home.dtrain("logs", "elastic").out)

@@ -39,7 +39,7 @@ def test_one_dead_rank_ends_the_gang_within_two_seconds(home, command, code):
     assert time.monotonic() - start < 2 * home.build.slowness
     assert job["cause"]["rank"] == 2
     assert {key: job["cause"].get(key) for key in code} == code
-    home.wait_for_no_processes(seconds=1)
+    home.wait_for_no_processes()
 
 
 @pytest.mark.parametrize("rank", range(3))
@@ -60,7 +60,7 @@ def test_a_rank_killed_at_any_phase_is_the_cause(home, rank, phase):
     os.kill(victim, signal.SIGKILL)
     job = home.wait_for_end("phase", expect=EXIT_JOB_FAILED)
     assert (job["cause"]["rank"], job["cause"]["signal"]) == (rank, "SIGKILL")
-    home.wait_for_no_processes(seconds=1)
+    home.wait_for_no_processes()
 
 
 def test_the_first_rank_to_fail_is_the_cause_not_those_it_took_along(home):
@@ -86,7 +86,7 @@ def test_a_supervisor_killed_leaves_no_process_and_get_says_so(home, which):
     watching = supervisors(home, ranks)
     assert watching, "no supervisor found"
     os.kill(watching[which], signal.SIGKILL)
-    home.wait_for_no_processes(seconds=3)
+    home.wait_for_no_processes()
     job = home.get("orphans")
     assert job["status"] == "FAILED"
     assert "supervisor" in job["cause"]["message"] or "guard" in job["cause"]["message"]
@@ -102,7 +102,7 @@ def test_every_watching_process_killed_at_once_is_not_running_forever(home):
         os.kill(pid, signal.SIGKILL)
     until(lambda: home.status("abandoned") == "FAILED", "get says so", 5 * home.build.slowness)
     home.dtrain("delete", "abandoned")
-    home.wait_for_no_processes(seconds=3)
+    home.wait_for_no_processes()
 
 
 def test_a_supervisor_killed_while_it_starts_leaves_nothing(home):
@@ -137,13 +137,13 @@ def test_delete_ends_daemons_that_left_their_session(home):
     until(lambda: len([pid for pid in home.processes() if "os.setsid" in command_of(pid)]) == 2,
           "only the daemons are left")
     home.dtrain("delete", "daemons")
-    home.wait_for_no_processes(seconds=1)
+    home.wait_for_no_processes()
 
 
 def test_daemons_end_with_a_job_that_succeeds(home):
     home.submit("tidy", "sh", "-c", "setsid sleep 600 & exit 0")
     home.dtrain("wait", "tidy")
-    home.wait_for_no_processes(seconds=1)
+    home.wait_for_no_processes()
 
 
 def test_delete_when_it_returns_has_ended_everything(home):
