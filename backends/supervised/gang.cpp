@@ -1,6 +1,5 @@
 #include "backends/supervised/gang.h"
 
-#include "backends/supervised/launcher_tools.h"
 #include "backends/supervised/saved_environment.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
@@ -17,7 +16,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <numeric>
 
 namespace dtrain {
 
@@ -31,7 +29,6 @@ constexpr milliseconds k_kill_interval{20};    ///< KILL is repeated for what fo
 constexpr std::size_t k_record_bytes = 65536;  ///< Room for the last record, cause included …
 constexpr std::size_t k_instance_bytes = 512;  ///< … and each instance.
 constexpr std::size_t k_token_bytes = 16;
-constexpr const char* k_visible_devices = "CUDA_VISIBLE_DEVICES";
 constexpr milliseconds k_evaluator_patience{60'000}; ///< For the last checkpoint.
 
 Fd open_signals() {
@@ -42,8 +39,6 @@ Fd open_signals() {
   }
   return fd;
 }
-
-constexpr const char* k_workspace = "root";
 
 } // namespace
 
@@ -72,25 +67,6 @@ Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder&
       stop(record_.status.cause->message);
     });
   }
-}
-
-JobStatus Gang::initial_status(const GangPlan& plan, const Channel& channel) {
-  const auto count = static_cast<int>(plan.ranks.size());
-  JobStatus status;
-  status.name = plan.job.name;
-  status.namespace_name = plan.job.namespace_name;
-  status.trainer = plan.trainer;
-  status.priority = plan.priority;
-  status.labels = plan.labels;
-  status.phase = Phase::pending;
-  status.created = time_now();
-  count_gpus(plan, status);
-  status.node = channel.node(0);
-  for (int rank = 0; rank < count; ++rank) {
-    const auto& planned = plan.ranks[static_cast<std::size_t>(rank)];
-    status.instances.push_back(pending_instance(planned, rank == 0, channel.node(rank)));
-  }
-  return status;
 }
 
 void Gang::run() {
@@ -181,103 +157,6 @@ bool Gang::run_once() {
   }
   finish_output();
   return !status.cause && !stopping_ && !suspending_;
-}
-
-void Gang::start_ranks() {
-  auto& status = record_.status;
-  place_ = channel_.place(plan_);
-  auto& place = place_;
-  place.job_name = plan_.job.name;
-  place.namespace_name = plan_.job.namespace_name;
-  place.job_uid = status.uid;
-  place.job_token = token_;
-  place.restart_count = status.restarts;
-  place.max_restarts = plan_.max_restarts;
-  place.min_workers = plan_.min_workers;
-  place.max_workers = plan_.max_workers;
-  place.torchrun_nproc = plan_.torchrun_processes;
-  place.launcher_slots = plan_.launcher_slots;
-  if (plan_.launcher_slots > 0) {
-    place.launcher_hosts = {place.ranks.front().host};
-    write_launcher_tools(folder_);
-  }
-  place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
-  if (!plan_.mounts.empty()) {
-    open_private_folder_at(folder_.fd(), k_workspace, folder_.path() + "/" + k_workspace, true);
-  }
-  folder_.write(k_hostfile, hostfile_text(place));
-  for (auto& instance : status.instances) {
-    instance.phase = Phase::pending;
-    instance.pid = 0;
-    instance.started = instance.ended = 0;
-    instance.exit_code.reset();
-    instance.signal.reset();
-  }
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    ranks_[i].output = make_output(plan_.ranks[i]);
-  }
-  has_run_ = true;
-  start_some(start_order(), place);
-  status.phase = Phase::running;
-  if (status.started == 0) {
-    status.started = status.instances.front().started;
-  }
-}
-
-std::unique_ptr<RankOutput> Gang::make_output(const GangRank& planned) {
-  return std::make_unique<RankOutput>(
-      loop_, block_,
-      LogFile(folder_.create_log(planned.instance, record_.status.restarts), plan_.log_limit),
-      [this] { expect_partial(); });
-}
-
-RankCommand Gang::command_of(std::size_t rank, const GangPlace& place) {
-  const auto& planned = plan_.ranks[rank];
-  auto env = rank_env(place, static_cast<int>(rank));
-  env.emplace_back(k_instance_variable, planned.instance);
-  if (planned.devices) {
-    env.emplace_back(k_visible_devices, *planned.devices);
-  }
-  env.insert(env.end(), plan_.env.begin(), plan_.env.end());
-  if (planned.role == k_launcher) {
-    add_launcher_env(env, folder_);
-  }
-  auto command = planned.command.empty() ? plan_.command : planned.command;
-  if (planned.role == k_tensorboard) {
-    command.push_back(fmt::format("--port={}", place.ranks[rank].port));
-    record_.status.tensorboard =
-        fmt::format("http://{}:{}", place.ranks[rank].host, place.ranks[rank].port);
-  }
-  return {static_cast<int>(rank), std::move(command),
-          std::move(env),         plan_.working_dir,
-          plan_.mounts,           fmt::format("{}/{}", folder_.path(), k_workspace)};
-}
-
-void Gang::start_some(const std::vector<std::size_t>& ranks, const GangPlace& place) {
-  channel_.start(
-      ranks.size(), [&](std::size_t i) { return command_of(ranks[i], place); },
-      [&](std::size_t i, RankProcess process) {
-        auto& rank = ranks_[ranks[i]];
-        rank.process = rank.last_process = process.id;
-        rank.began = Clock::now();
-        rank.output->attach(std::move(process.out), std::move(process.err));
-        auto& instance = record_.status.instances[ranks[i]];
-        instance.pid = process.pid;
-        instance.phase = Phase::running;
-        instance.started = time_now();
-      });
-}
-
-/// Ranks in the order in which the plan has them started.
-std::vector<std::size_t> Gang::start_order() const {
-  std::vector<std::size_t> order(ranks_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto place = [&](std::size_t rank) {
-    return std::find(plan_.start_order.begin(), plan_.start_order.end(), plan_.ranks[rank].role);
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
-  return order;
 }
 
 void Gang::on_signal() {

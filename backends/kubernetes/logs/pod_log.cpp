@@ -1,7 +1,7 @@
 #include "backends/kubernetes/logs/pod_log.h"
 
 #include "backends/kubernetes/objects/objects.h"
-#include "backends/kubernetes/status/status.h"
+#include "backends/kubernetes/status/pod_status.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

@@ -4,6 +4,7 @@
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
 #include "backends/kubernetes/status/kueue.h"
+#include "backends/kubernetes/status/pod_status.h"
 #include "submit/errors.h"
 #include "submit/text/lower_case.h"
 

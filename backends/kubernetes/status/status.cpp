@@ -4,6 +4,7 @@
 #include "backends/kubernetes/objects/jobset.h"
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/status/kueue.h"
+#include "backends/kubernetes/status/pod_status.h"
 #include "backends/kubernetes/status/reasons.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <tuple>
 #include <utility>
 
@@ -20,10 +20,6 @@ namespace dtrain::kubernetes {
 namespace {
 
 using nlohmann::json;
-
-constexpr int k_signal_exit_base =
-    128; // A shell's and a container runtime's way to say "by signal".
-constexpr int k_last_signal = 64;
 
 /// Decided, but Pods are still being ended.
 bool is_ending(const json& job) {
@@ -112,96 +108,6 @@ std::pair<const json*, int> owner_of(const JobObjects& objects, int place) {
     place -= completions_of(*job);
   }
   return {&objects.job, place};
-}
-
-/// That says how the Pod fares: the one that brings code, where that failed, else the main one.
-const json& main_container(const json& pod) {
-  static const json k_null;
-  for (const json& status : member(pod, "status/initContainerStatuses")) {
-    if (number_at(status, "state/terminated/exitCode") != 0) {
-      return status;
-    }
-  }
-  for (const json& status : member(pod, "status/containerStatuses")) {
-    if (status.value("name", "") == k_container) {
-      return status;
-    }
-  }
-  return k_null;
-}
-
-/// How often the rank failed before this Pod.
-int failure_count(const json& pod) {
-  std::string text = annotation(pod, k_failure_count_annotation);
-  int count = 0;
-  std::from_chars(text.data(), text.data() + text.size(), count);
-  return count;
-}
-
-Phase pod_phase(const json& pod) {
-  std::string phase = text_at(pod, "status/phase");
-  if (phase == "Succeeded") {
-    return Phase::succeeded;
-  }
-  if (phase == "Failed") {
-    return Phase::failed;
-  }
-  const json& state = member(main_container(pod), "state");
-  if (state.contains("terminated")) {
-    return number_at(state, "terminated/exitCode") == 0 ? Phase::succeeded : Phase::failed;
-  }
-  return state.contains("running") ? Phase::running : Phase::pending;
-}
-
-/// How the main container ended, into `exit_code` or `signal`.
-void read_exit(const json& pod, std::optional<int>& exit_code, std::optional<int>& signal) {
-  const json& ended = member(main_container(pod), "state/terminated");
-  if (!ended.is_object()) {
-    return;
-  }
-  int code = static_cast<int>(number_at(ended, "exitCode"));
-  int by_signal = static_cast<int>(number_at(ended, "signal"));
-  if (by_signal == 0 && code > k_signal_exit_base && code <= k_signal_exit_base + k_last_signal) {
-    by_signal = code - k_signal_exit_base;
-  }
-  if (by_signal != 0) {
-    signal = by_signal;
-  } else {
-    exit_code = code;
-  }
-}
-
-/// By its Job, for the others' sake.
-bool was_ended(const json& pod, const InstanceStatus& instance) {
-  return member(pod, "metadata").contains("deletionTimestamp") || instance.signal == SIGTERM;
-}
-
-InstanceStatus instance_status(const json& pod) {
-  InstanceStatus instance;
-  instance.name = instance_of(pod);
-  instance.phase = pod_phase(pod);
-  const json& state = member(main_container(pod), "state");
-  const char* started = state.contains("terminated") ? "terminated/startedAt" : "running/startedAt";
-  instance.started = parse_time(text_at(state, started));
-  instance.ended = parse_time(text_at(state, "terminated/finishedAt"));
-  instance.gpus = gpus_of(member(pod, "spec"));
-  instance.node = text_at(pod, "spec/nodeName");
-  read_exit(pod, instance.exit_code, instance.signal);
-  return instance;
-}
-
-/// Why the Pod failed, where it is not the program's own exit.
-std::string pod_message(const json& pod) {
-  std::string reason = text_at(main_container(pod), "state/terminated/reason");
-  std::string message = text_at(main_container(pod), "state/terminated/message");
-  if (reason == "OOMKilled") {
-    return "out of memory: the container's limit was exceeded (--memory)";
-  }
-  if (reason.empty() || reason == "Error" || reason == "Completed") {
-    reason = text_at(pod, "status/reason");
-    message = text_at(pod, "status/message");
-  }
-  return printable(message.empty() ? reason : fmt::format("{}: {}", reason, message));
 }
 
 FailureCause cause_of(const JobObjects& objects) {
@@ -412,11 +318,6 @@ int place_of(const JobObjects& objects, const json& pod) {
   return -1;
 }
 
-std::string telling_container(const json& pod) {
-  const std::string name = text_at(main_container(pod), "name");
-  return name.empty() ? k_container : name;
-}
-
 std::vector<const json*> latest_pods(const JobObjects& objects) {
   std::size_t count = 0;
   for (const json* job : jobs_of(objects)) {
@@ -446,7 +347,7 @@ const json* failed_pod(const JobObjects& objects) {
   // ended carry a deletion time, and come last.
   const json* first = nullptr;
   auto order = [&](const json& pod) {
-    Time ended = parse_time(text_at(main_container(pod), "state/terminated/finishedAt"));
+    Time ended = pod_end(pod);
     bool unknown = ended == 0;
     return std::tuple(member(pod, "metadata").contains("deletionTimestamp"), unknown, ended,
                       place_of(objects, pod));

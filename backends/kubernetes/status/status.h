@@ -73,10 +73,6 @@ JobStatus status_of(const JobObjects& objects);
 /// By place, the Pod of each instance's latest attempt, null where it has none.
 std::vector<const nlohmann::json*> latest_pods(const JobObjects& objects);
 
-/// The container whose log says how the Pod fares: one that failed to bring the code, or the main
-/// one.
-std::string telling_container(const nlohmann::json& pod);
-
 /// The Pod that status_of() names as the cause, or nullptr.
 const nlohmann::json* failed_pod(const JobObjects& objects);
 

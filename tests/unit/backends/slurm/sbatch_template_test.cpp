@@ -122,7 +122,7 @@ TEST_CASE("a tag in a line of #SBATCH is an option's whole value") {
        {"#SBATCH --a={{x}}\n", "#SBATCH --a={{x}}", "#SBATCH --a={{x}}\t--b={{x}} # why\n",
         "#SBATCH --a=\"b c\" --b={{x}}\n", "#SBATCH --a=\\\" --b={{x}}\n",
         "\n  \n# don't\n#SBATCH --a={{x}}\n", "{{#q}}\n#SBATCH --a={{x}}\n{{/q}}\nrun {{x}}\n",
-        "#SBATCH --a='b\ntrue {{x}}\n"}) {
+        "{{#q}}# why\n{{/q}}\n#SBATCH --a={{x}}\n", "#SBATCH --a='b\ntrue {{x}}\n"}) {
     CAPTURE(good);
     CHECK(!fill(good, data).starts_with("refused"));
   }

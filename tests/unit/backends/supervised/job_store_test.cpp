@@ -80,6 +80,56 @@ TEST_CASE("a job's record reads back as it was written") {
         std::vector<std::string>{"plain", printable("\xff\x01 odd")});
 }
 
+TEST_CASE("every field of a record reads back, in every phase") {
+  auto record = example_record();
+  auto& job = record.status;
+  job.ended = job.started + 1;
+  job.expires = job.started + 2;
+  job.gpus_allocated = 3;
+  job.labels = {"team=vision", "odd=\"\\é"};
+  job.tensorboard = "http://localhost:6006";
+  job.instances.resize(2);
+  auto& first = job.instances[0];
+  auto& second = job.instances[1];
+  first.ended = job.started + 3;
+  first.gpus = 5;
+  first.node = "node0";
+  second.name = "worker-1";
+  second.exit_code = 7;
+  job.cause = {"worker-1", 1, "node1", 7, std::nullopt, "why", {"last"}};
+  for (const Phase phase : {Phase::queuing, Phase::pending, Phase::running, Phase::succeeded,
+                            Phase::failed, Phase::suspended, Phase::terminated}) {
+    job.phase = first.phase = phase;
+    const auto text = write_job_record(record);
+    CAPTURE(text);
+    const auto found = read_job_record(text);
+    REQUIRE(found);
+    CHECK(write_job_record(*found) == text);
+    CHECK(found->status.phase == phase);
+    CHECK(found->status.instances[0].phase == phase);
+    const auto head = read_job_record_head(text);
+    REQUIRE(head);
+    CHECK(head->summary.phase == phase);
+    CHECK(head->summary.ended == job.ended);
+    CHECK(head->summary.expires == job.expires);
+    CHECK(head->summary.labels == job.labels);
+    CHECK(head->summary.gpus_requested == job.gpus_requested);
+    CHECK(head->summary.gpus_allocated == job.gpus_allocated);
+    CHECK(head->summary.node == job.node);
+    CHECK((head->owner != nullptr) == !is_final(phase));
+  }
+  job.cause->exit_code.reset();
+  job.cause->signal = 11;
+  CHECK(read_job_record(write_job_record(record))->status.cause->signal == 11);
+}
+
+TEST_CASE("an end is told by its signal, by name where it has one, or else by its exit code") {
+  CHECK(ending_text(3, std::nullopt) == "exit code 3");
+  CHECK(ending_text(std::nullopt, SIGKILL) == "signal 9 (SIGKILL)");
+  CHECK(ending_text(1, SIGTERM) == "signal 15 (SIGTERM)");
+  CHECK(ending_text(std::nullopt, 999) == "signal 999");
+}
+
 TEST_CASE("a record cut short anywhere is taken for none, and its head for a head only if whole") {
   const auto text = write_job_record(example_record());
   const auto instances = text.find("\"instances\"");
@@ -101,6 +151,11 @@ TEST_CASE("a job appears whole and private, under a name that only one can have"
   struct stat info {};
   stat(store.job_path(k_job).c_str(), &info);
   CHECK((info.st_mode & 0777) == 0700);
+  for (const char* parent : {"state", "state/dtrain", "state/dtrain/jobs"}) {
+    CAPTURE(parent);
+    REQUIRE(stat((temporary / parent).c_str(), &info) == 0);
+    CHECK((info.st_mode & 0777) == 0700);
+  }
   stat((store.job_path(k_job) + "/status.json").c_str(), &info);
   CHECK((info.st_mode & 0777) == 0600);
 
@@ -180,9 +235,13 @@ TEST_CASE("a state folder that is not ours is refused with what to do") {
   const auto root = temporary / "dtrain";
   std::filesystem::create_directory(root);
   SUBCASE("writable by others") {
-    chmod(root.c_str(), 0777);
-    CHECK_THROWS_WITH_AS(JobStore(root, "local").stage(),
-                         doctest::Contains("writable by other users"), Error);
+    for (const mode_t mode : {0777, 0720, 0702}) {
+      chmod(root.c_str(), mode);
+      CHECK_THROWS_WITH_AS(JobStore(root, "local").stage(),
+                           doctest::Contains("writable by other users"), Error);
+    }
+    chmod(root.c_str(), 0755); // Which others may read.
+    CHECK_NOTHROW(JobStore(root, "local").stage());
   }
   SUBCASE("a link") {
     std::filesystem::rename(root, temporary / "elsewhere");

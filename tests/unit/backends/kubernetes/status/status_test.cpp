@@ -89,6 +89,53 @@ TEST_CASE("the first rank to fail is the cause, not those that the Job ended aft
   CHECK(status.instances[0].signal == 15);
 }
 
+TEST_CASE("an exit code beyond 128 is a signal's, as far as there are signals") {
+  const auto instance_of = [](const json& state) {
+    return status_of({job_object(1), {pod_object(0, "Failed", state)}, {}}).instances.at(0);
+  };
+  for (const auto& [code, signal] :
+       std::map<int, int>{{1, 0}, {128, 0}, {129, 1}, {137, 9}, {192, 64}, {193, 0}, {255, 0}}) {
+    CAPTURE(code);
+    const auto found = instance_of(exited(code, "2026-01-01T00:00:09Z"));
+    CHECK(found.signal.value_or(0) == signal);
+    CHECK(found.exit_code.value_or(0) == (signal == 0 ? code : 0));
+  }
+  CHECK(instance_of({{"terminated", {{"exitCode", 1}, {"signal", 11}}}}).signal == 11);
+  CHECK(!instance_of(running()).exit_code);
+}
+
+TEST_CASE("an instance stands as its Pod does, or its main container where that is ahead") {
+  const auto phase_of = [](const std::string& phase, const json& state) {
+    return status_of({job_object(1), {pod_object(0, phase, state)}, {}}).instances.at(0).phase;
+  };
+  const char* at = "2026-01-01T00:00:09Z";
+  CHECK(phase_of("Pending", json::object()) == Phase::pending);
+  CHECK(phase_of("Pending", {{"waiting", json::object()}}) == Phase::pending);
+  CHECK(phase_of("Running", running()) == Phase::running);
+  CHECK(phase_of("Running", exited(0, at)) == Phase::succeeded);
+  CHECK(phase_of("Running", exited(1, at)) == Phase::failed);
+  CHECK(phase_of("Succeeded", json::object()) == Phase::succeeded);
+  CHECK(phase_of("Failed", json::object()) == Phase::failed);
+  CHECK(phase_of("Failed", exited(143, at)) == Phase::terminated); // By its Job's TERM.
+}
+
+TEST_CASE("without Pods at hand a job runs once as many as it wants are ready or done") {
+  json job = job_object(3);
+  job["spec"]["template"]["spec"]["containers"] =
+      json::array({{{"name", "main"}, {"resources", {{"limits", {{"nvidia.com/gpu", "2"}}}}}}});
+  const auto summary_of = [&](int ready, int succeeded) {
+    job["status"] = {{"ready", ready}, {"succeeded", succeeded}};
+    return summarize(job);
+  };
+  CHECK(summary_of(1, 1).phase == Phase::pending);
+  CHECK(summary_of(2, 1).phase == Phase::running);
+  CHECK(summary_of(2, 1).gpus_requested == 6);
+  CHECK(summary_of(2, 1).gpus_allocated == 4);
+  add_condition(job, "Complete", "", "");
+  CHECK(summarize(job).phase == Phase::succeeded);
+  CHECK(summarize(job).gpus_allocated == 0);
+}
+
 TEST_CASE("a container killed for memory says so") {
   JobObjects objects{job_object(1),
                      {pod_object(0, "Failed", exited(137, "2026-01-01T00:00:09Z", "OOMKilled"))},
