@@ -106,16 +106,17 @@ struct Birth {
   const rlimit& file_limit;
   const std::array<Fd, 2>& outputs; ///< Below all descriptors that there are one of a rank.
   pid_t supervisor;
+  bool shares = false; ///< Our memory and descriptors, until exec.
 };
 
-/// In the child. It may share our memory and descriptors: nothing allocates but what makes mounts,
-/// and no descriptor changes before the first call, from which on it has its own.
+/// In the child. Where it shares with us, nothing allocates but what makes mounts, and no
+/// descriptor changes before the first call, from which on it has its own.
 int become_rank(void* given) {
-  const auto& [command, argv, envp, file_limit, outputs, supervisor] =
+  const auto& [command, argv, envp, file_limit, outputs, supervisor, shares] =
       *static_cast<const Birth*>(given);
   const auto& [out, err] = outputs;
   const auto above = static_cast<unsigned>(std::max(out.get(), err.get())) + 1;
-  if (close_range(above, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0) {
+  if (close_range(above, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0 && shares) {
     _exit(k_not_runnable);
   }
   // A session, so that what it starts can be signalled as one; KILL should the supervisor die.
@@ -142,15 +143,18 @@ int become_rank(void* given) {
   if (chdir(command.working_dir.c_str()) != 0) {
     fail_child("cannot enter", command.working_dir.c_str(), errno);
   }
-  execvpe(argv[0], argv.data(), envp.data());
+  environ = const_cast<char**>(envp.data()); // Its PATH is where the program is looked for.
+  execvp(argv[0], argv.data());
   fail_child("cannot run", argv[0], errno);
 }
 
 /// To copy thousands of descriptors for each of thousands of ranks, and close them again, would be
 /// most of the time that a large gang takes to start; a process whose mounts are its own cannot
-/// share our memory.
+/// share our memory. Old kernels, and containers that allow few calls, cannot do it.
 pid_t bear(Birth& birth) {
-  if (!birth.command.mounts.empty() || k_only_fork_is_known) {
+  static const bool is_allowed = close_range(UINT_MAX, UINT_MAX, CLOSE_RANGE_UNSHARE) == 0;
+  birth.shares = is_allowed && birth.command.mounts.empty() && !k_only_fork_is_known;
+  if (!birth.shares) {
     const pid_t pid = fork();
     if (pid == 0) {
       become_rank(&birth);
@@ -248,8 +252,10 @@ RankProcess ForkChannel::start_one(const RankCommand& command) const {
   dup3(out.write_end.get(), slots_[0].get(), O_CLOEXEC);
   dup3(err.write_end.get(), slots_[1].get(), O_CLOEXEC);
   Birth birth{command, argv, envp, file_limit_, slots_, getpid()};
+  char** const ours = environ;
   const pid_t pid = bear(birth);
   const int error = errno;
+  environ = ours;                   // What shares our memory has set its own.
   for (const auto& slot : slots_) { // Of anything but a pipe, whose reader waits for its end.
     dup3(children_.get(), slot.get(), O_CLOEXEC);
   }

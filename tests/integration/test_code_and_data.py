@@ -89,6 +89,15 @@ def test_working_folder_and_program_may_be_below_a_mount(home, data):
         assert "none" in home.dtrain("submit", *words, *wrong, expect=EXIT_USAGE).err
 
 
+def test_a_program_is_looked_for_in_the_jobs_own_path(home):
+    tool = home.folder / "bin" / "dtrain-test-tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho found\n")
+    tool.chmod(0o755)
+    home.dtrain("submit", "--name=path", f"--env=PATH={tool.parent}:/bin", "--wait", "--", tool.name)
+    assert home.lines("path") == ["found"]
+
+
 @needs_mounts
 @pytest.mark.enters_mounts
 def test_exec_sees_the_jobs_mounts(home, data):
