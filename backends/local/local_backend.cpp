@@ -8,7 +8,7 @@
 #include "backends/local/startable.h"
 #include "backends/local/usage.h"
 #include "backends/supervised/supervise.h"
-#include "backends/support/bucket/bucket_copy.h"
+#include "backends/support/bucket/bucket_cache.h"
 #include "backends/support/os/files.h"
 #include "backends/support/progress.h"
 
@@ -79,17 +79,16 @@ void LocalBackend::require_startable(const GangPlan& plan, const std::string& pa
 }
 
 std::vector<Fd> LocalBackend::bring_buckets(const JobSpec& job, const SubmitSink& tell) const {
+  std::vector<Fd> uses;
   for (const Bucket& bucket : buckets_of(job)) {
     report(tell, {.step = SubmitStep::copy});
-    const std::filesystem::path folder = bucket_folder(bucket);
-    open_private_folder(folder.parent_path().string(), true);
-    const CopyProgress done = copy_bucket(bucket, bucket_keys(bucket), folder.string(),
-                                          Others::remove, as_step(SubmitStep::copy, tell));
+    auto brought = bring_bucket(bucket, bucket_keys(bucket), as_step(SubmitStep::copy, tell));
+    uses.push_back(std::move(brought.use));
     report(tell, {.step = SubmitStep::copy,
                   .done = true,
-                  .text = fmt::format("{}: {}", bucket.shown(), copied_text(done))});
+                  .text = fmt::format("{}: {}", bucket.shown(), copied_text(brought.progress))});
   }
-  return {};
+  return uses;
 }
 
 int LocalBackend::exec(const JobRef& job, const std::string& instance,

@@ -3,7 +3,7 @@
 #include "backends/local/shares.h"
 #include "backends/supervised/devices.h"
 #include "backends/supervised/plan_text.h"
-#include "backends/support/bucket/bucket_copy.h"
+#include "backends/support/bucket/bucket_cache.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

@@ -5,6 +5,7 @@
 #include "backends/supervised/job_view.h"
 #include "backends/supervised/plan_text.h"
 #include "backends/supervised/saved_environment.h"
+#include "backends/support/bucket/bucket_cache.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/cgroup.h"
 #include "backends/support/os/files.h"
@@ -63,9 +64,12 @@ void add_secrets(const std::string& text, EnvVars& env) {
   env.insert(env.begin(), secrets.begin(), secrets.end());
 }
 
-GangPlan read_plan(const JobFolder& folder) {
+GangPlan read_plan(const JobFolder& folder, BucketUse& buckets) {
   auto plan = read_gang_plan(folder.read(k_plan_file).value_or(""));
   add_secrets(folder.read(k_secrets_file).value_or(""), plan.env);
+  for (auto& mount : plan.mounts) {
+    mount.source = buckets.hold(mount.source);
+  }
   return plan;
 }
 
@@ -94,7 +98,8 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   if (!guard_end || getppid() != guard.pid) {
     throw EngineError("the job's guard process was killed");
   }
-  const auto plan = read_plan(staged);
+  BucketUse buckets; // All its runs have the data that the first one had.
+  const auto plan = read_plan(staged, buckets);
   const auto store = JobStore::of(assignment.job_path);
   const auto before = staged.record(); // Of one that is resumed.
   const auto uid = before ? before->status.uid : random_hex(k_uid_bytes);
@@ -113,7 +118,8 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   record.owner.cgroup = cgroup;
   JobFolder folder(Fd(fcntl(staged.fd(), F_DUPFD_CLOEXEC, 0)), staged.path());
   Gang gang(
-      plan, [&] { return read_plan(folder); }, *channel, folder, record, std::move(guard_end));
+      plan, [&] { return read_plan(folder, buckets); }, *channel, folder, record,
+      std::move(guard_end));
   bool taken = false;
   if (assignment.staged_path == assignment.job_path) {
     taken = take_over(store, folder, plan.job, record);

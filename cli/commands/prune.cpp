@@ -1,3 +1,4 @@
+#include "backends/support/bucket/bucket_cache.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/job_filter.h"
@@ -22,12 +23,17 @@ CommandTable prune_table(PruneOptions& options) {
   CommandTable table = {
       .name = "prune",
       .summary = "Delete jobs that ended long ago",
-      .description = "Deletes the jobs that ended longer ago than --since. Jobs that run stay.",
+      .description =
+          "Deletes the jobs that ended longer ago than --since. Jobs that run stay. This machine's "
+          "copies of buckets that no job has, or had for so long, go too, unless --selector chose "
+          "jobs.",
       .examples = {"dtrain prune --since=7d", "dtrain prune --since=1h -A --dry-run"},
       .options = {{.flags = "-s,--since",
                    .target = &options.since,
                    .metavar = "TIME",
-                   .help = "Delete jobs that ended at least this long ago: 90s, 1h30m, 7d",
+                   .help =
+                       "Delete what ended, or was used last, at least this long ago: 90s, 1h30m, "
+                       "7d",
                    .required = true},
                   selector_option(options.selectors),
                   {.flags = "-A,--all-namespaces",
@@ -42,14 +48,23 @@ CommandTable prune_table(PruneOptions& options) {
 }
 
 int run_prune(Context& context, const PruneOptions& options) {
-  const Time limit = context.now() - parse_duration("--since", options.since).count();
+  const auto since = parse_duration("--since", options.since);
+  const Time limit = context.now() - since.count();
   const Target target = open_target(context, options.target);
   auto jobs = target.backend->list({options.all_namespaces ? "" : target.namespace_name});
   filter_jobs(jobs, options.selectors, {});
   std::erase_if(jobs,
                 [&](const JobSummary& job) { return !is_final(job.phase) || job.ended > limit; });
-  if (jobs.empty()) {
+  const char* const done = options.dry_run ? "would be deleted" : "deleted";
+  const auto copies =
+      options.selectors.empty()
+          ? drop_buckets(std::chrono::duration_cast<std::chrono::seconds>(since), options.dry_run)
+          : std::vector<std::string>();
+  if (jobs.empty() && copies.empty()) {
     context.note("No jobs that ended so long ago.");
+  }
+  for (const auto& folder : copies) {
+    context.out.write(fmt::format("{} {}\n", printable(folder), done));
   }
   int status = k_exit_ok;
   for (const auto& job : jobs) {
@@ -57,8 +72,7 @@ int run_prune(Context& context, const PruneOptions& options) {
       if (!options.dry_run) {
         target.backend->remove({job.namespace_name, job.name});
       }
-      context.out.write(
-          fmt::format("job/{} {}\n", job.name, options.dry_run ? "would be deleted" : "deleted"));
+      context.out.write(fmt::format("job/{} {}\n", job.name, done));
     } catch (const NotFound&) {
       // Somebody else was faster.
     } catch (const Error& error) {

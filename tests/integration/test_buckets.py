@@ -1,6 +1,7 @@
 """Data of a bucket: copied before the job starts, of which what changed alone is brought again. The
 store is one of our own, which can fail; engines/kubernetes/test_buckets.py asks a real one."""
 import collections
+import fcntl
 import hashlib
 import http.server
 import os
@@ -133,6 +134,36 @@ def wanted(store):
             if key.startswith("set/") and not key.endswith("/")}
 
 
+def copies(home):
+    """The folders of this machine's copies, one a bucket."""
+    return sorted((home.folder / "cache" / "dtrain" / "data").iterdir())
+
+
+def versions(copy):
+    return sorted(path.name for path in copy.iterdir() if path.name.isdigit())
+
+
+def start_reader(home, name):
+    """A job that has the bucket, and says what is in it once there is a file NAME-go."""
+    go = home.folder / f"{name}-go"
+    home.dtrain("submit", f"--name={name}", "--data=s3://bucket/set:/dtrain-test-data:ro", "--",
+                "sh", "-c", f"cd /dtrain-test-data; until [ -e {go} ]; do sleep 0.05; done; "
+                "find . -type f | sort | xargs -d '\\n' md5sum")
+    return go
+
+
+def sums(data):
+    return [f"{hashlib.md5(text).hexdigest()}  ./{path}" for path, text in sorted(data.items())]
+
+
+def change(store, number):
+    """What a bucket may do to a job that reads it: an object changes, one goes, one comes."""
+    store.objects["set/a"] = b"%d" % number * 10
+    store.times["set/a"] = f"2026-11-21T14:05:{number:02}.000Z"
+    store.objects.pop("set/deep/er/d", None)
+    store.objects[f"set/more-{number}"] = b"more"
+
+
 def test_a_buckets_folder_is_copied_and_what_is_there_is_not_brought_again(home, store):
     copy = ["data", "copy", "s3://bucket/set", "out"]
     assert "4 files, 70.0 kB; new: 4, 70.0 kB" in home.dtrain(*copy).err
@@ -165,6 +196,89 @@ def test_a_job_finds_the_bucket_at_its_path_as_it_is_now(home, store):
         store.objects.pop("set/deep/er/d", None)
     assert len(store.asked) == 5, "what did not change is not brought again"
     assert "./more" in lines["after"][-2]
+
+
+@needs_mounts
+def test_a_running_job_keeps_its_data_while_another_brings_the_bucket_as_it_is_now(home, store):
+    before = wanted(store)
+    go = start_reader(home, "first")
+    change(store, 1)
+    store.asked.clear()
+    after = wanted(store)
+    start_reader(home, "second").touch()
+    home.dtrain("wait", "second")
+    assert home.lines("second") == sums(after)
+    assert sorted(store.asked) == ["set/a", "set/more-1"], "the rest is shared"
+    go.touch()
+    home.dtrain("wait", "first")
+    assert home.lines("first") == sums(before)
+
+
+@needs_mounts
+def test_a_restarted_job_has_the_data_that_it_began_with(home, store):
+    before = wanted(store)
+    go = home.folder / "go"
+    home.dtrain("submit", "--name=again", "--max-restarts=1",
+                "--data=s3://bucket/set:/dtrain-test-data:ro", "--", "sh", "-c",
+                f"until [ -e {go} ]; do sleep 0.05; done; cd /dtrain-test-data; "
+                "find . -type f | sort | xargs -d '\\n' md5sum; exit $((1 - DTRAIN_RESTART_COUNT))")
+    change(store, 1)
+    start_reader(home, "other").touch()
+    home.dtrain("wait", "other")
+    go.touch()
+    home.dtrain("wait", "again")
+    assert home.lines("again") == sums(before)
+
+
+def is_free(lock):
+    """No job has the copy: its supervisor has ended."""
+    with open(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+@needs_mounts
+def test_a_copy_that_no_job_has_makes_room_for_the_next(home, store):
+    go = start_reader(home, "first")
+    [copy] = copies(home)
+    change(store, 1)
+    start_reader(home, "second").touch()
+    assert versions(copy) == ["1", "2"]
+    go.touch()
+    for name in "first", "second":
+        home.dtrain("wait", name)
+    until(lambda: is_free(copy / "1.lock") and is_free(copy / "2.lock"), "the jobs have ended")
+    change(store, 2)
+    start_reader(home, "third").touch()
+    home.dtrain("wait", "third")
+    assert versions(copy) == ["2"] and files(copy / "current") == wanted(store)
+
+
+@needs_mounts
+def test_a_copy_long_unused_goes_with_the_next_submission_or_prune_but_not_one_in_use(home, store):
+    go = start_reader(home, "first")
+    [used] = copies(home)
+    store.objects["other/x"] = b"x"
+    other = ["submit", "--data=s3://bucket/other:/dtrain-test-data:ro", "--wait", "--", "true"]
+    home.dtrain(*other, "--name=second")
+    [unused] = set(copies(home)) - {used}
+    until(lambda: is_free(unused / "1.lock"), "its job has ended")
+    for copy in used, unused:
+        os.utime(copy / "lock", (1, 1))
+    result = home.dtrain("prune", "--since=1d", "--dry-run").out
+    assert f"{unused} would be deleted" in result and str(used) not in result
+    assert copies(home) == sorted([used, unused])
+    assert f"{unused} deleted" in home.dtrain("prune", "--since=1d").out
+    assert copies(home) == [used]
+    go.touch()
+    home.dtrain("wait", "first")
+    until(lambda: is_free(used / "1.lock"), "its job has ended")
+    os.utime(used / "lock", (1, 1))
+    home.dtrain(*other, "--name=third")
+    assert copies(home) == [unused]
 
 
 @needs_mounts
@@ -267,11 +381,14 @@ def test_an_interrupt_keeps_what_is_whole_and_no_job_is_left(home, store):
     assert "nothing was submitted" in process.communicate(timeout=20)[1]
     assert process.returncode == 130
     home.dtrain("get", "cut", expect=3)
-    [cache] = (home.folder / "cache" / "dtrain" / "data").iterdir()
-    assert "deep/b +ü%" not in files(cache)
+    [cache] = copies(home)
+    kept = files(cache / "next")
+    assert "deep/b +ü%" not in kept and kept.items() <= wanted(store).items()
     store.silent.clear()
-    home.dtrain("data", "copy", "s3://bucket/set", cache)
-    assert files(cache) == wanted(store)
+    store.asked.clear()
+    home.dtrain("submit", "--name=cut", "--data=s3://bucket/set:/x:ro", "--", "true")
+    assert sorted(store.asked) == sorted(f"set/{path}" for path in wanted(store) if path not in kept)
+    assert files(cache / "current") == wanted(store)
 
 
 @pytest.mark.parametrize("words, code, text", [

@@ -1,11 +1,8 @@
 #include "backends/support/bucket/bucket_copy.h"
 
-#include "backends/support/bucket/bucket_client.h"
-#include "backends/support/os/digest.h"
 #include "backends/support/os/fd.h"
 #include "backends/support/os/files.h"
 #include "backends/support/progress.h"
-#include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
@@ -38,113 +35,93 @@ std::string problem(const fs::path& path, const std::error_code& error) {
   return fmt::format("cannot write {}: {}", printable(path.string()), error.message());
 }
 
-class Copy {
+/// True where the file is as the bucket has it.
+bool is_same(const fs::path& path, const BucketObject& object) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == object.size &&
+         info.st_mtim.tv_sec == object.modified;
+}
+
+/// What the folder holds that no object stands for; of a folder of such, its path alone.
+std::vector<fs::path> others_in(const fs::path& folder,
+                                const std::map<std::string, BucketObject>& objects) {
+  std::set<fs::path> folders;
+  for (const auto& [path, object] : objects) {
+    for (fs::path above = fs::path(path).parent_path(); !above.empty();
+         above = above.parent_path()) {
+      folders.insert(above);
+    }
+  }
+  std::vector<fs::path> others;
+  std::error_code error;
+  for (auto at = fs::recursive_directory_iterator(folder, error);
+       !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    const fs::path path = at->path().lexically_relative(folder);
+    const bool is_folder = at->is_directory(error) && !at->is_symlink(error);
+    if (is_folder ? folders.contains(path) : objects.contains(path.string())) {
+      continue;
+    }
+    others.push_back(at->path());
+    if (is_folder) {
+      at.disable_recursion_pending();
+    }
+  }
+  if (error) {
+    throw Error(problem(folder, error));
+  }
+  return others;
+}
+
+} // namespace
+
+/// Objects on their way into a folder.
+class BucketCopy::Delivery {
  public:
-  Copy(BucketClient& client, fs::path folder, const CopySink& tell)
-      : client_(client), folder_(std::move(folder)), tell_(tell) {
-    std::error_code error;
-    fs::create_directories(folder_, error);
-    lock_ = Fd(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!lock_) {
-      throw Error(fmt::format("cannot make the folder {}: {}", printable(folder_.string()),
-                              error ? error.message() : errno_text()));
-    }
-    // Another copy into this folder goes first.
-    while (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      std::this_thread::sleep_for(k_copy_tick);
-      report();
-    }
-    remove_tree_at(lock_.get(), k_parts);
+  Delivery(BucketCopy& copy, fs::path folder)
+      : copy_(copy), folder_(std::move(folder)),
+        here_(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    remove_tree_at(here_.get(), k_parts);
   }
-  Copy(const Copy&) = delete;
-  Copy& operator=(const Copy&) = delete;
-  ~Copy() { remove_tree_at(lock_.get(), k_parts); }
+  Delivery(const Delivery&) = delete;
+  Delivery& operator=(const Delivery&) = delete;
+  ~Delivery() { remove_tree_at(here_.get(), k_parts); }
 
-  /// Asks what there is. False where that is nothing.
-  bool list() {
-    std::string token;
-    do {
-      const BucketPage page =
-          client_.list(token, BucketClient::k_most_objects, [this] { report(); });
-      token = page.next;
-      for (const BucketObject& object : page.objects) {
-        const std::string path = path_of_key(client_.bucket(), object.key);
-        if (path.empty()) {
-          continue;
-        }
-        ++progress_.files_total;
-        progress_.bytes_total += object.size;
-        objects_.emplace(path, object);
-      }
-      report();
-    } while (!token.empty());
-    return !objects_.empty();
-  }
-
-  void remove_others() {
-    std::set<fs::path> folders;
-    for (const auto& [path, object] : objects_) {
-      for (fs::path above = fs::path(path).parent_path(); !above.empty();
-           above = above.parent_path()) {
-        folders.insert(above);
-      }
-    }
-    std::error_code error;
-    for (auto at = fs::recursive_directory_iterator(folder_, error);
-         !error && at != fs::recursive_directory_iterator();) {
-      const fs::path path = at->path().lexically_relative(folder_);
-      const bool is_folder = at->is_directory(error) && !at->is_symlink(error);
-      const bool stays = is_folder ? folders.contains(path) : objects_.contains(path.string());
-      if (!stays && is_folder) {
-        at.disable_recursion_pending();
-      }
-      const fs::path other = stays ? fs::path() : at->path();
-      at.increment(error);
-      if (!other.empty()) {
-        fs::remove_all(other, error);
-      }
-    }
-    if (error) {
-      throw Error(problem(folder_, error));
-    }
-  }
-
-  CopyProgress bring() {
-    for (const auto& [path, object] : objects_) {
-      struct stat info {};
-      if (lstat((folder_ / path).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
-          info.st_size == object.size && info.st_mtim.tv_sec == object.modified) {
-        ++progress_.files;
-        progress_.bytes += object.size;
+  void run() {
+    auto& progress = copy_.progress_;
+    progress.files = 0;
+    progress.bytes = 0;
+    for (const auto& [path, object] : copy_.objects_) {
+      if (is_same(folder_ / path, object)) {
+        ++progress.files;
+        progress.bytes += object.size;
       } else {
         missing_.emplace_back(path, &object);
       }
     }
-    require_room(progress_.bytes_total - progress_.bytes);
-    if (!missing_.empty() && mkdirat(lock_.get(), k_parts, 0700) != 0) {
+    require_room(progress.bytes_total - progress.bytes);
+    if (!missing_.empty() && mkdirat(here_.get(), k_parts, 0700) != 0) {
       throw Error(
           fmt::format("cannot write into {}: {}", printable(folder_.string()), errno_text()));
     }
-    client_.fetch([this](BucketClient::Fetch& fetch) { return next(fetch); },
-                  [this](const BucketClient::Fetch& fetch) { place(fetch); },
-                  [this](std::int64_t bytes) {
-                    progress_.bytes += bytes;
-                    progress_.new_bytes += bytes;
-                    report();
-                  });
-    return progress_;
+    copy_.client_.fetch([this](BucketClient::Fetch& fetch) { return next(fetch); },
+                        [this](const BucketClient::Fetch& fetch) { place(fetch); },
+                        [this](std::int64_t bytes) {
+                          copy_.progress_.bytes += bytes;
+                          copy_.progress_.new_bytes += bytes;
+                          copy_.report();
+                        });
   }
 
  private:
   void require_room(std::int64_t needed) const {
     struct statvfs disk {};
-    if (fstatvfs(lock_.get(), &disk) != 0) {
+    if (fstatvfs(here_.get(), &disk) != 0) {
       return;
     }
     const auto room = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
     if (needed > room) {
       throw Error(fmt::format("{}: {} are to be copied, {} has room for {}",
-                              printable(client_.bucket().shown()), bytes_text(needed),
+                              printable(copy_.client_.bucket().shown()), bytes_text(needed),
                               printable(folder_.string()), bytes_text(room)));
     }
   }
@@ -183,28 +160,17 @@ class Copy {
       throw Error(
           fmt::format("cannot write {}: {}", printable((folder_ / path).string()), errno_text()));
     }
-    ++progress_.files;
-    ++progress_.new_files;
+    ++copy_.progress_.files;
+    ++copy_.progress_.new_files;
   }
 
-  void report() const {
-    if (tell_) {
-      tell_(progress_);
-    }
-  }
-
-  BucketClient& client_;
+  BucketCopy& copy_;
   fs::path folder_;
-  const CopySink& tell_;
-  Fd lock_; ///< The folder, held against other copies.
-  CopyProgress progress_;
-  std::map<std::string, BucketObject> objects_; ///< By path.
+  Fd here_;
   std::vector<std::pair<std::string, const BucketObject*>> missing_;
   std::size_t begun_ = 0;                               ///< Of the missing ones.
   std::map<int, std::pair<std::string, Fd>> under_way_; ///< Paths by file descriptor.
 };
-
-} // namespace
 
 std::string path_of_key(const Bucket& bucket, const std::string& key) {
   const std::string folder = bucket.prefix + (bucket.prefix.empty() ? "" : "/");
@@ -241,23 +207,90 @@ void require_bucket(const Bucket& bucket, const BucketKeys& keys) {
   }
 }
 
-CopyProgress copy_bucket(const Bucket& bucket, const BucketKeys& keys, const std::string& folder,
-                         Others others, const CopySink& tell) {
-  BucketClient client(bucket, keys);
-  Copy copy(client, folder, tell);
-  if (!copy.list()) {
-    throw_empty(bucket);
+BucketCopy::BucketCopy(const Bucket& bucket, const BucketKeys& keys, const CopySink& tell)
+    : client_(bucket, keys), tell_(tell) {}
+
+void BucketCopy::report() const {
+  if (tell_) {
+    tell_(progress_);
   }
-  if (others == Others::remove) {
-    copy.remove_others();
-  }
-  return copy.bring();
 }
 
-std::string bucket_folder(const Bucket& bucket) {
-  constexpr std::size_t k_digits = 16;
-  const std::string digest = digest_of(bucket.url() + "\n" + bucket.prefix).substr(0, k_digits);
-  return (cache_folder() / "data" / fmt::format("{}-{}", bucket.name, digest)).string();
+void BucketCopy::list() {
+  std::string token;
+  do {
+    const BucketPage page = client_.list(token, BucketClient::k_most_objects, [this] { report(); });
+    token = page.next;
+    for (const BucketObject& object : page.objects) {
+      const std::string path = path_of_key(client_.bucket(), object.key);
+      if (path.empty()) {
+        continue;
+      }
+      ++progress_.files_total;
+      progress_.bytes_total += object.size;
+      objects_.emplace(path, object);
+    }
+    report();
+  } while (!token.empty());
+  if (objects_.empty()) {
+    throw_empty(client_.bucket());
+  }
+}
+
+bool BucketCopy::is_in(const std::string& folder) {
+  const bool all = std::all_of(objects_.begin(), objects_.end(), [&](const auto& each) {
+    return is_same(fs::path(folder) / each.first, each.second);
+  });
+  if (!all || !others_in(folder, objects_).empty()) {
+    return false;
+  }
+  progress_.files = progress_.files_total;
+  progress_.bytes = progress_.bytes_total;
+  return true;
+}
+
+void BucketCopy::link(const std::string& from, const std::string& to) const {
+  for (const auto& [path, object] : objects_) {
+    const fs::path source = fs::path(from) / path;
+    const fs::path target = fs::path(to) / path;
+    if (is_same(source, object) && !is_same(target, object)) {
+      std::error_code no_matter;
+      fs::create_directories(target.parent_path(), no_matter);
+      fs::remove(target, no_matter);
+      fs::create_hard_link(source, target, no_matter);
+    }
+  }
+}
+
+CopyProgress BucketCopy::bring(const std::string& folder, Others others) {
+  if (others == Others::remove) {
+    for (const auto& other : others_in(folder, objects_)) {
+      std::error_code error;
+      if (fs::remove_all(other, error); error) {
+        throw Error(problem(other, error));
+      }
+    }
+  }
+  Delivery(*this, folder).run();
+  return progress_;
+}
+
+CopyProgress copy_bucket(const Bucket& bucket, const BucketKeys& keys, const std::string& folder,
+                         Others others, const CopySink& tell) {
+  BucketCopy copy(bucket, keys, tell);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const Fd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock) {
+    throw Error(fmt::format("cannot make the folder {}: {}", printable(folder),
+                            error ? error.message() : errno_text()));
+  }
+  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    std::this_thread::sleep_for(k_copy_tick);
+    copy.report();
+  }
+  copy.list();
+  return copy.bring(folder, others);
 }
 
 } // namespace dtrain
