@@ -32,6 +32,7 @@ constexpr const char* k_logs = "logs";
 constexpr const char* k_status_file = "status.json";
 constexpr const char* k_spare_file = ".status.spare";
 constexpr std::size_t k_head_bytes = 4096; ///< A record's head is below 1 KiB.
+constexpr std::size_t k_few = 64;          ///< Jobs that no index is written for.
 
 /// Names come from outside; none may lead out of the folder.
 bool is_plain_name(std::string_view name) {
@@ -154,7 +155,6 @@ void read_heads(int space, const JobIndex& index, std::vector<Listed>& jobs) {
 
 /// Empty where the index is as good as it was.
 std::string new_index(const std::vector<Listed>& jobs, const JobIndex& index) {
-  constexpr std::size_t k_few = 64;
   constexpr std::size_t k_part = 16;
   const auto count = [&](const auto& has) {
     return static_cast<std::size_t>(std::count_if(jobs.begin(), jobs.end(), has));
@@ -380,8 +380,6 @@ bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
 
 void JobStore::for_each(std::string_view namespace_name, const Visit& visit) const {
   for_each_space(namespace_name, [&](const std::string& space_name, int space) {
-    std::vector<Listed> jobs;
-    for_each_job(space, [&](const char* name) { jobs.push_back({name}); });
     std::optional<std::string> text;
     try {
       text = read_file_at(space, k_index_file);
@@ -389,6 +387,9 @@ void JobStore::for_each(std::string_view namespace_name, const Visit& visit) con
       // Nothing that could not be done without.
     }
     const JobIndex index(std::move(text).value_or(""));
+    std::vector<Listed> jobs;
+    jobs.reserve(index.size() + k_few);
+    for_each_job(space, [&](const char* name) { jobs.push_back({name}); });
     read_heads(space, index, jobs);
     if (const auto better = new_index(jobs, index); !better.empty()) {
       write_index(space, better);

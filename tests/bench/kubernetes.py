@@ -37,6 +37,17 @@ def seconds(function):
     return time.perf_counter() - start
 
 
+def curl_words(folder):
+    """One request of what `get` asks first, on a connection of its own."""
+    pki = f"{folder}/pki"
+    server = run([f"{folder}/bin/kubectl", "config", "view", "-o",
+                  "jsonpath={.clusters[0].cluster.server}"],
+                 env=dict(os.environ, KUBECONFIG=f"{folder}/admin.kubeconfig"))
+    return ["curl", "-sf", "-o", "/dev/null", "--cacert", f"{pki}/ca.crt", "--cert",
+            f"{pki}/admin.crt", "--key", f"{pki}/admin.key",
+            f"{server}/apis/batch/v1/namespaces/default/jobs?labelSelector=dtrain%2Fjob%3Done"]
+
+
 def objects_of(dtrain, env, name):
     """What a job's plan holds, as kubectl takes it."""
     flags = ["submit", f"--name={name}", IMAGE, "--workers=3", "--dry-run=server", "--", "true"]
@@ -126,11 +137,13 @@ def rows(bench):
         env = dict(home, KUBECONFIG=f"{folder}/admin.kubeconfig", DTRAIN_BACKEND="kubernetes")
         run([dtrain, "submit", "--name=one", IMAGE, "--workers=3", "--", "sleep", "600"], env=env)
         commands = {"get": [dtrain, "get", "one"], "list": [dtrain, "list"],
-                    "kubectl": [kubectl, "get", "jobs"]}
+                    "kubectl": [kubectl, "get", "jobs"], "curl": curl_words(folder)}
         times = bench.interleaved({name: lambda command=command: milliseconds(command, RUNS, env)
                                    for name, command in commands.items()})
         result = [Row(name, "ms", min(times[name]), "kubectl get jobs", min(times["kubectl"]),
                       target=4) for name in ("get", "list")]
+        result.append(Row("get", "ms", min(times["get"]), "curl, one request, a fresh connection",
+                          min(times["curl"]), target=1 / 1.5))
         ours, theirs = submit_beside_apply(bench, dtrain, kubectl, env, home["HOME"])
         result.append(Row("submit --workers=3", "ms", ours, "kubectl apply of the same", theirs,
                           target=1 / 1.5))

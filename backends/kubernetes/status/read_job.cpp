@@ -138,30 +138,40 @@ std::vector<JobEvent> read_events(ApiClient& api, const JobRef& ref) {
 }
 
 void read_leases(ApiClient& api, JobObjects& objects) {
-  constexpr std::size_t k_few = 3;
   if (is_final(summarize(objects).phase)) {
     return;
   }
-  const std::set<std::string> nodes = running_nodes(objects);
-  std::vector<HttpRequest> requests;
-  if (nodes.size() > k_few) {
-    requests.push_back(api.request("GET", lease_path("")));
-  } else {
-    for (const std::string& node : nodes) {
-      requests.push_back(api.request("GET", lease_path(node)));
+  std::set<std::string> nodes = running_nodes(objects);
+  const auto take = [&](json lease) {
+    nodes.erase(text_at(lease, "metadata/name"));
+    objects.leases.push_back(std::move(lease));
+  };
+  // Who may not read leases is told less.
+  const auto take_all = [&](const Query& query) {
+    ApiResult answer = api.call(api.request("GET", lease_path(""), query));
+    if (answer.ok()) {
+      objects.now = parse_http_date(answer.date);
+      for (json& lease : answer.body["items"]) {
+        take(std::move(lease));
+      }
     }
+  };
+  constexpr std::size_t k_few = 3;
+  if (nodes.size() > k_few) {
+    take_all({});
+    return;
+  }
+  if (nodes.size() > 1) { // One request, but in a large cluster.
+    take_all({{"limit", "100"}});
+  }
+  std::vector<HttpRequest> requests;
+  for (const std::string& node : nodes) {
+    requests.push_back(api.request("GET", lease_path(node)));
   }
   for (ApiResult& answer : api.call_all(std::move(requests))) {
-    if (!answer.ok()) {
-      continue; // Who may not read leases is told less.
-    }
-    objects.now = parse_http_date(answer.date);
-    if (nodes.size() > k_few) {
-      for (json& lease : answer.body["items"]) {
-        objects.leases.push_back(std::move(lease));
-      }
-    } else {
-      objects.leases.push_back(std::move(answer.body));
+    if (answer.ok()) {
+      objects.now = parse_http_date(answer.date);
+      take(std::move(answer.body));
     }
   }
 }

@@ -116,7 +116,7 @@ std::optional<std::string> read_file_at(int folder, const std::string& name) {
       throw Error(fmt::format("cannot read {}: {}", printable(name), errno_text()));
     }
     text.resize(size + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    if (count == 0) {
+    if (count == 0 || (known > 0 && count > 0 && static_cast<std::size_t>(count) < block)) {
       return text;
     }
     block = k_block;
