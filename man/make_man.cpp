@@ -4,7 +4,7 @@
 #include "submit/fields/arena.h"
 #include "submit/options/man_page.h"
 #include "trainer/checkpoint/inspect.h"
-#include "trainer/options.h"
+#include "trainer/options/options.h"
 
 #include <cstdio>
 #include <exception>

@@ -7,14 +7,12 @@
 #include <ctime>
 
 #include "trainer/clock.h"
-#include "trainer/collectives/agreement.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/device.h"
 #include "trainer/replica.h"
-#include "trainer/strategy/choice.h"
-#include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
+#include "trainer/version.h"
 
 namespace trainer {
 namespace {
@@ -33,17 +31,19 @@ double cpu_seconds() {
 }
 
 /// One rank's part, in a thread of its own.
-void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
+void benchmark_rank(const RunOptions& options, double seconds, const Rank& which) {
+  Device& device = which.device;
+  Communicator& communicator = which.communicator;
   const int rank = communicator.rank();
   const int ranks = communicator.world_size();
-  const std::unique_ptr<Device> device = make_device(options.device);
-  const auto batch_size = static_cast<std::size_t>(options.batch_size * options.accumulation_steps);
+  const auto batch_size =
+      static_cast<std::size_t>(options.batch_size() * options.accumulation_steps);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Dataset data = synthetic_dataset(k_samples, seed);
-  Replica replica(model_options(options, data), optimizer_options(options), *device, communicator);
+  Replica replica(fitted(options.model, data), options.optimizer, device, communicator);
   replica.model->initialize(seed);
-  MultiWorker strategy(communicator, replica, step_options(options));
-  Loader loader(data.train, *device, {batch_size, rank, ranks, seed, 0, INT64_MAX});
+  MultiWorker strategy(communicator, replica, options.step);
+  Loader loader(data.train, device, {batch_size, rank, ranks, seed, 0, INT64_MAX});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();
@@ -54,8 +54,7 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
   };
   run(k_warm_up_steps);
   const double seconds_a_step = run(k_calibration_steps) / k_calibration_steps;
-  auto steps =
-      std::max(k_least_steps, static_cast<std::int64_t>(options.benchmark / seconds_a_step));
+  auto steps = std::max(k_least_steps, static_cast<std::int64_t>(seconds / seconds_a_step));
   communicator.broadcast(std::as_writable_bytes(std::span(&steps, 1)), 0, "steps");
 
   std::array<double, k_windows> rates{};
@@ -79,30 +78,17 @@ void benchmark_rank(const TrainerOptions& options, Communicator& communicator) {
         "{} dtrain {} hidden={} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
         "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
         "{}\n",
-        options.model, trainer_version(), options.hidden, ranks, batch_size, rates.back(),
-        rates[k_windows / 2], rates.back() / static_cast<double>(batch_size) / ranks,
-        per_cpu_second, 100 * input, device->kernels().name);
+        options.model.name, trainer_version(), widths_text(options.model), ranks, batch_size,
+        rates.back(), rates[k_windows / 2], rates.back() / static_cast<double>(batch_size) / ranks,
+        per_cpu_second, 100 * input, device.kernels().name);
   }
 }
 
 } // namespace
 
-void benchmark_training(const TrainerOptions& options) {
-  const Cluster cluster = cluster_from_env();
-  choose_strategy(options.strategy, {.source = cluster.source, .workers = cluster.world_size});
-  const auto replicas = static_cast<int>(parse_devices(options.devices).size());
-  const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
-  if (replicas == 1) {
-    benchmark_rank(options, *connect(cluster, comm_options(options)));
-  } else if (cluster.world_size > 1) {
-    const auto between = connect(cluster, comm_options(options));
-    check_equal_replicas(replicas, *between);
-    run_replicas(replicas, *between,
-                 [&](Communicator& communicator) { benchmark_rank(options, communicator); });
-  } else {
-    run_replicas(replicas, ops,
-                 [&](Communicator& communicator) { benchmark_rank(options, communicator); });
-  }
+void benchmark_training(const RankOptions& ranks, const RunOptions& options, double seconds) {
+  run_ranks(
+      ranks, [] {}, [&](const Rank& rank) { benchmark_rank(options, seconds, rank); });
 }
 
 void benchmark_gemm() {

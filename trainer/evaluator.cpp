@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto k_look_every = std::chrono::milliseconds(200);
 
-bool is_last(const Progress& progress, const TrainerOptions& options, std::uint64_t samples) {
+bool is_last(const Progress& progress, const RunOptions& options, std::uint64_t samples) {
   if (options.steps > 0) {
     return progress.step >= options.steps;
   }
@@ -43,20 +43,21 @@ bool is_evaluator_task() {
   });
 }
 
-void run_evaluator(const TrainerOptions& options) {
+void run_evaluator(const RunOptions& options, const std::string& data_name,
+                   const std::string& device_choice, const std::string& logdir) {
   if (options.checkpoint_dir.empty()) {
     throw UsageError(
         "the evaluator of TF_CONFIG needs --checkpoint-dir=DIR, where the workers save");
   }
-  const std::unique_ptr<Device> device = make_device(options.device);
-  const Dataset data = load_dataset(locate_dataset(options.data, data_places_from_env()));
+  const std::unique_ptr<Device> device = make_device(device_choice);
+  const Dataset data = find_dataset({.data = data_name, .shard = AutoShard::data});
   const auto alone = connect(Cluster{}, {});
-  Replica replica(model_options(options, data), optimizer_options(options), *device, *alone);
+  Replica replica(fitted(options.model, data), options.optimizer, *device, *alone);
   Console console(false, false);
   const std::unique_ptr<TensorBoard> board =
-      options.logdir.empty() ? nullptr
-                             : std::make_unique<TensorBoard>(
-                                   (std::filesystem::path(options.logdir) / "evaluator").string());
+      logdir.empty()
+          ? nullptr
+          : std::make_unique<TensorBoard>((std::filesystem::path(logdir) / "evaluator").string());
   const Progress expected{0, 0, static_cast<std::uint64_t>(options.seed), data.train.count, 0};
   console.say(fmt::format("evaluator: reads checkpoints from {}; {}", options.checkpoint_dir,
                           device->describe()));
@@ -82,8 +83,8 @@ void run_evaluator(const TrainerOptions& options) {
       throw;
     }
     done = *newest;
-    const Score score = evaluate(*replica.model, data.test, *device,
-                                 static_cast<std::size_t>(options.batch_size), *alone);
+    const Score score =
+        evaluate(*replica.model, data.test, *device, options.step.rows_at_once, *alone);
     const auto count = static_cast<double>(score.count);
     const double accuracy = static_cast<double>(score.correct) / count;
     console.say(fmt::format("step {}  held-out accuracy {:.2f} %  loss {:.4f}  ({} images)",

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "trainer/cluster/cluster.h"
-#include "trainer/options.h"
+#include "trainer/run_options.h"
 
 namespace trainer {
 
@@ -14,7 +14,9 @@ namespace trainer {
 bool is_evaluator_task(const GetEnv& get);
 bool is_evaluator_task();
 
-/// Throws UsageError without options.checkpoint_dir, DataError for checkpoints of another run.
-void run_evaluator(const TrainerOptions& options);
+/// `logdir`: empty for none. Throws UsageError without options.checkpoint_dir, DataError for
+/// checkpoints of another run.
+void run_evaluator(const RunOptions& options, const std::string& data, const std::string& device,
+                   const std::string& logdir);
 
 } // namespace trainer

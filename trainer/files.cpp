@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -63,6 +65,27 @@ void AtomicFile::commit() {
   if (directory >= 0) {
     fsync(directory);
     close(directory);
+  }
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  void* at = nullptr;
+  if (file < 0 || fstat(file, &status) != 0 ||
+      (status.st_size > 0 && (at = mmap(nullptr, static_cast<std::size_t>(status.st_size),
+                                        PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)) {
+    const int error = errno;
+    close(file);
+    throw Error(fmt::format("{}: cannot read: {}", path, std::strerror(error)));
+  }
+  close(file);
+  bytes_ = {static_cast<std::byte*>(at), static_cast<std::size_t>(status.st_size)};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) {
+    munmap(bytes_.data(), bytes_.size());
   }
 }
 

@@ -30,6 +30,22 @@ class AtomicFile {
   int file_ = -1;
 };
 
+/// A file's bytes, as they lie on the disk. Whoever shortens the file meanwhile ends the process:
+/// of files that are only ever replaced.
+class MappedFile {
+ public:
+  /// Throws Error naming the file.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
 /// Creates a folder and those above it. Throws Error.
 void make_folder(const std::string& path);
 

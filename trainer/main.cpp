@@ -11,11 +11,11 @@
 #include "trainer/device/cpu/denormals.h"
 #include "trainer/errors.h"
 #include "trainer/evaluator.h"
-#include "trainer/forecast/print_forecast.h"
 #include "trainer/forecast/print_routes.h"
-#include "trainer/options.h"
+#include "trainer/options/options.h"
+#include "trainer/options/settings.h"
 #include "trainer/strategy/parameter_server/run.h"
-#include "trainer/train.h"
+#include "trainer/version.h"
 
 namespace {
 
@@ -30,6 +30,29 @@ void inspect(const std::vector<std::string>& args) {
     trainer::inspect_checkpoints(folder);
   } else {
     fmt::print("{}", dtrain::help_text("dtrain-trainer", table, k_help_width));
+  }
+}
+
+/// As the task that the environment says.
+void start(const trainer::TrainerOptions& options) {
+  using namespace trainer;
+  const RunOptions run = run_options(options);
+  const std::optional<PsTask> task = parameter_server_task();
+  if (options.plan > 0) {
+    print_forecast(forecast_options(options), rank_options(options, cluster_from_env()), run);
+  } else if (options.print_routes && task) {
+    throw UsageError("--print-plan: ranks of a job with parameter servers reduce nothing among "
+                     "themselves; see the servers' log for what goes through them");
+  } else if (options.print_routes) {
+    print_routes(rank_options(options, cluster_from_env()), run);
+  } else if (task) {
+    run_parameter_server_task(ps_job(options, *task));
+  } else if (is_evaluator_task()) {
+    run_evaluator(run, options.data, options.device, options.logdir);
+  } else {
+    refuse_server_options(options);
+    const TrainJob job = train_job(options, cluster_from_env());
+    options.benchmark > 0 ? benchmark_training(job.ranks, run, options.benchmark) : train(job);
   }
 }
 
@@ -49,17 +72,8 @@ void run(const std::vector<std::string>& args) {
     fmt::print("dtrain-trainer {}\n", trainer::trainer_version());
   } else if (options.benchmark_gemm) {
     trainer::benchmark_gemm();
-  } else if (options.plan > 0) {
-    trainer::print_forecast(options);
-  } else if (options.print_routes) {
-    trainer::print_routes(options);
-  } else if (const auto task = trainer::parameter_server_task()) {
-    trainer::run_parameter_server_task(*task, options);
-  } else if (trainer::is_evaluator_task()) {
-    trainer::run_evaluator(options);
   } else {
-    trainer::refuse_server_options(options);
-    options.benchmark > 0 ? trainer::benchmark_training(options) : trainer::train(options);
+    start(options);
   }
 }
 

@@ -5,10 +5,19 @@
 #include <span>
 
 #include "trainer/collectives/communicator.h"
+#include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/optimizer.h"
 
 namespace trainer {
+
+/// The model that was asked for, for images as the data set's.
+inline ModelOptions fitted(ModelOptions model, const Dataset& data) {
+  model.height = data.train.height;
+  model.width = data.train.width;
+  model.classes = data.classes;
+  return model;
+}
 
 struct Replica {
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,

@@ -10,11 +10,11 @@
 #include "trainer/errors.h"
 
 namespace trainer {
-RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
+RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples) {
   RunSettings settings{};
-  settings.batch_size = options.batch_size * options.accumulation_steps;
-  settings.rows_at_once = options.batch_size;
+  settings.batch_size = options.batch_size() * options.accumulation_steps;
+  settings.rows_at_once = options.batch_size();
   const auto global_batch =
       static_cast<std::uint64_t>(settings.batch_size) * static_cast<std::uint64_t>(ranks);
   const std::uint64_t total = samples.count * static_cast<std::uint64_t>(options.epochs);
@@ -24,13 +24,12 @@ RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_
     throw UsageError(fmt::format("--drop-remainder: {} samples do not fill one step of {}", total,
                                  global_batch));
   }
-  fmt::format("{} {}", options.model, options.hidden)
+  fmt::format("{} {}", options.model.name, widths_text(options.model))
       .copy(settings.model.data(), settings.model.size() - 1);
-  const OptimizerOptions optimizer = optimizer_options(options);
-  settings.rule = static_cast<std::int64_t>(optimizer.rule);
-  settings.momentum = optimizer.momentum;
-  settings.weight_decay = optimizer.weight_decay;
-  settings.clip_norm = options.clip_norm;
+  settings.rule = static_cast<std::int64_t>(options.optimizer.rule);
+  settings.momentum = options.optimizer.momentum;
+  settings.weight_decay = options.optimizer.weight_decay;
+  settings.clip_norm = options.step.clip_norm;
   settings.steps = options.steps > 0 ? options.steps : steps;
   if (samples.one_pass) {
     settings.steps = std::min(settings.steps, steps);
@@ -47,10 +46,10 @@ RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_
   // A run that --steps stops early is on the same schedule, so that it may be continued.
   const std::uint64_t whole = std::max(
       total, global_batch * static_cast<std::uint64_t>(samples.one_pass ? 0 : options.steps));
-  settings.learning_rate = {options.learning_rate, parse_schedule(options.lr_schedule),
+  settings.learning_rate = {options.optimizer.learning_rate, options.schedule,
                             static_cast<double>(whole)};
-  settings.split_by_speed = options.batch_split == "speed" ? 1 : 0;
-  settings.wire = static_cast<std::int64_t>(bucket_options(options).wire);
+  settings.split_by_speed = options.split_by_speed ? 1 : 0;
+  settings.wire = static_cast<std::int64_t>(options.step.buckets.wire);
   settings.timeline = options.timeline.empty() ? 0 : 1;
   return settings;
 }

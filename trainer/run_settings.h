@@ -7,7 +7,7 @@
 #include "trainer/collectives/communicator.h"
 #include "trainer/data/loader.h"
 #include "trainer/optim/learning_rate.h"
-#include "trainer/options.h"
+#include "trainer/run_options.h"
 
 namespace trainer {
 
@@ -33,7 +33,7 @@ struct RunSettings {
   std::int64_t timeline;
   std::int64_t wire;            ///< A WireType.
   std::int64_t one_pass;        ///< The samples are a stream: it is the run's end, too.
-  std::array<char, 16> kernels; ///< Their name: others would round otherwise.
+  std::array<char, 16> kernels; ///< Their arithmetic: others would round otherwise.
 
   bool operator==(const RunSettings&) const = default;
 };
@@ -41,7 +41,7 @@ struct RunSettings {
 static_assert(sizeof(RunSettings) == sizeof(double) * 39,
               "it is broadcast, and has no unset bytes between");
 
-RunSettings make_run_settings(const TrainerOptions& options, int ranks, bool is_elastic,
+RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples);
 
 /// Collective. Where a rank's settings are not rank 0's, throws UsageError on every rank, naming

@@ -2,20 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
+#include <functional>
 #include <memory>
 
-#include "trainer/collectives/agreement.h"
 #include "trainer/data/loader.h"
-#include "trainer/data/locate.h"
-#include "trainer/device/device.h"
-#include "trainer/elastic/membership.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
-#include "trainer/monitor/outputs.h"
-#include "trainer/strategy/choice.h"
-#include "trainer/strategy/mirrored.h"
 #include "trainer/training_run.h"
 
 namespace trainer {
@@ -35,9 +28,9 @@ std::string shard_text(const Dataset& data) {
   }
 }
 
-void print_choices(const Cluster& cluster, const RunSettings& settings,
-                   const Communicator& communicator, Device& device, const Dataset& data,
+void print_choices(const Rank& rank, const RunSettings& settings, const Dataset& data,
                    Outputs& outputs) {
+  const auto& [cluster, device, communicator] = rank;
   const std::string steps = with_commas(static_cast<double>(settings.steps));
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
@@ -57,42 +50,22 @@ void print_choices(const Cluster& cluster, const RunSettings& settings,
                                 settings.learning_rate.text(), settings.seed)}});
 }
 
-Dataset find_dataset(const TrainerOptions& options, const Cluster& cluster,
-                     bool is_elastic = false) {
-  DataPlaces places = data_places_from_env();
-  places.progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1;
-  const bool by_speed = options.batch_split == "speed"; // Which shares one stream among all.
-  if (by_speed && (options.auto_shard == "file" || options.auto_shard == "off")) {
-    throw UsageError(fmt::format("--auto-shard={}: each worker takes what it has read, and "
-                                 "--batch-split=speed shares all of it; leave one of them out",
-                                 options.auto_shard));
+/// From what the ranks agree on to the last step, where `begun` is told that the run has its state;
+/// or to where they pause. A collective.
+bool take_part(TrainingRun& run, const Rank& rank, const Dataset& data, Outputs& outputs,
+               int source, bool is_new, const std::function<void()>& begun,
+               const std::function<bool()>& wants_pause) {
+  run.agree(rank.communicator, source, is_new);
+  if (is_new) {
+    print_choices(rank, run.settings(), data, outputs);
   }
-  const AutoShard shard = options.auto_shard == "file"               ? AutoShard::file
-                          : options.auto_shard == "data" || by_speed ? AutoShard::data
-                          : options.auto_shard == "off"              ? AutoShard::off
-                                                                     : AutoShard::automatic;
-  const bool one_pass = options.epochs == 1 && !options.resume && !by_speed && !is_elastic;
-  return load_dataset(locate_dataset(options.data, places),
-                      {shard, cluster.rank, cluster.world_size, one_pass});
-}
-
-OutputOptions output_options(const TrainerOptions& options) {
-  return {.progress_bar = !options.no_progress,
-          .logdir = options.logdir,
-          .csv = options.csv,
-          .epochs = static_cast<double>(options.epochs)};
-}
-
-void train_rank(const TrainerOptions& options, const Cluster& cluster, Device& device,
-                const Dataset& data, Communicator& communicator) {
-  Outputs outputs(output_options(options), cluster.rank == 0);
-  const AllSamples samples = all_samples(data, communicator);
-  TrainingRun run(options, device, data, samples, cluster.world_size, false);
-  run.agree(communicator, 0, true);
-  print_choices(cluster, run.settings(), communicator, device, data, outputs);
-  run.begin(communicator, outputs, 0, true);
-  run.train(communicator, outputs, [] { return false; });
-  run.finish(communicator, outputs);
+  run.begin(rank.communicator, outputs, source, is_new);
+  begun();
+  if (!run.train(rank.communicator, outputs, wants_pause)) {
+    return false;
+  }
+  run.finish(rank.communicator, outputs);
+  return true;
 }
 
 /// "lost rank 2 (host-b, pid 7); 2 ranks go on from step 120, sample 15,360 (…)"
@@ -114,10 +87,12 @@ std::string what_changed(const Epoch& epoch, const TrainingRun& run, const std::
 constexpr int k_most_failures = 64;
 
 /// From meeting to meeting (elastic/membership.h), until all samples are behind.
-void train_elastic(const TrainerOptions& options, const Cluster& cluster,
-                   const ElasticLimits& limits, Device& device, const Dataset& data) {
-  Membership membership(cluster, comm_options(options), limits);
-  TrainingRun run(options, device, data, {data.train.count, false}, cluster.world_size, true);
+void train_elastic(const TrainJob& job) {
+  const Cluster& cluster = job.ranks.cluster;
+  const std::unique_ptr<Device> device = make_device(job.ranks.device);
+  const Dataset data = find_dataset(job.data, cluster.rank, cluster.world_size);
+  Membership membership(cluster, job.ranks.comm, *job.elastic);
+  TrainingRun run(job.run, *device, data, {data.train.count, false}, cluster.world_size, true);
   std::unique_ptr<Outputs> outputs;
   bool is_first = false;
   std::uint64_t number = 0; ///< Of the roster under which the state was shared.
@@ -140,26 +115,19 @@ void train_elastic(const TrainerOptions& options, const Cluster& cluster,
         is_first = communicator.rank() == 0;
         const std::int64_t last_step = outputs ? outputs->last_step() : -1;
         outputs.reset();
-        outputs = std::make_unique<Outputs>(output_options(options), is_first, last_step);
+        outputs = std::make_unique<Outputs>(job.outputs, is_first, last_step);
       }
-      const bool is_new = epoch.step < 0;
-      run.agree(communicator, epoch.source, is_new);
-      if (is_new) {
-        print_choices(cluster, run.settings(), communicator, device, data, *outputs);
-      }
-      run.begin(communicator, *outputs, epoch.source, is_new);
-      number = epoch.number;
-      failures = 0;
-      if (!is_new) {
-        outputs->say(what_changed(epoch, run, why));
-      }
-      why.clear();
-      if (!run.train(communicator, *outputs,
-                     [&] { return is_first && membership.has_newcomers(); })) {
-        return false;
-      }
-      run.finish(communicator, *outputs);
-      return true;
+      return take_part(
+          run, {cluster, *device, communicator}, data, *outputs, epoch.source, epoch.step < 0,
+          [&] {
+            number = epoch.number;
+            failures = 0;
+            if (epoch.step >= 0) {
+              outputs->say(what_changed(epoch, run, why));
+            }
+            why.clear();
+          },
+          [&] { return is_first && membership.has_newcomers(); });
     };
     if (!telling_peers(communicator, train)) {
       return false;
@@ -179,104 +147,27 @@ void train_elastic(const TrainerOptions& options, const Cluster& cluster,
   }
 }
 
-ElasticLimits elastic_limits(const TrainerOptions& options, const Cluster& cluster) {
-  ElasticLimits limits;
-  limits.min_workers =
-      options.min_workers > 0 ? static_cast<int>(options.min_workers) : cluster.min_workers;
-  limits.max_workers =
-      options.max_workers > 0 ? static_cast<int>(options.max_workers) : cluster.max_workers;
-  if (limits.max_workers > 0 && limits.max_workers < limits.min_workers) {
-    throw UsageError(fmt::format("--max-workers={}: is less than --min-workers={}",
-                                 limits.max_workers, limits.min_workers));
-  }
-  return limits;
-}
-
-/// One worker of several, with a replica a device.
-void train_worker(const TrainerOptions& options, const Cluster& cluster, Device& device,
-                  int replicas) {
-  if (replicas > 1 && options.cross_device_ops != "auto") {
-    throw UsageError(fmt::format("--cross-device-ops={}: in a job of {} workers each adds up its "
-                                 "replicas' gradients for itself; leave it out",
-                                 options.cross_device_ops, cluster.world_size));
-  }
-  const auto between = connect(cluster, comm_options(options));
-  check_equal_replicas(replicas, *between);
-  telling_peers(*between, [&] {
-    const Dataset data = find_dataset(options, cluster);
-    if (replicas == 1) {
-      train_rank(options, cluster, device, data, *between);
-      return;
-    }
-    run_replicas(replicas, *between, [&](Communicator& communicator) {
-      Cluster replica = cluster;
-      replica.world_size *= replicas;
-      replica.local_world_size *= replicas;
-      replica.rank = communicator.rank();
-      replica.local_rank = cluster.local_rank * replicas + communicator.rank() % replicas;
-      train_rank(options, replica, device, data, communicator);
-    });
-  });
-}
-
 } // namespace
 
-void train(const TrainerOptions& options) {
-  if (!options.collective_log.empty()) {
-    make_folder(options.collective_log);
+void train(const TrainJob& job) {
+  if (!job.ranks.comm.collective_log.empty()) {
+    make_folder(job.ranks.comm.collective_log);
   }
-  Cluster cluster = cluster_from_env();
-  const std::unique_ptr<Device> owned = make_device(options.device);
-  Device& device = *owned;
-  const auto replicas = static_cast<int>(parse_devices(options.devices).size());
-  const CrossDeviceOps ops = parse_cross_device_ops(options.cross_device_ops);
-  const ElasticLimits limits = elastic_limits(options, cluster);
-  if (options.max_workers > 0 && limits.min_workers == 0) {
-    throw UsageError("--max-workers: goes with --min-workers, and does nothing without");
-  }
-  const bool is_elastic = limits.min_workers > 0 && cluster.source != "none";
-  choose_strategy(
-      options.strategy,
-      {.source = cluster.source, .workers = cluster.world_size, .is_elastic = is_elastic});
-  if (is_elastic) {
-    if (options.batch_split == "speed") {
-      throw UsageError("--batch-split=speed: elastic workers have equal shares, which those that "
-                       "come and go take over; leave one of --min-workers and it out");
-    }
-    if (replicas > 1) {
-      throw UsageError(
-          fmt::format("--devices={}: an elastic worker has one device", options.devices));
-    }
-    if (comm_options(options).communication == CommOptions::Communication::mpi) {
-      throw UsageError("--communication=mpi: MPI ends all ranks where one fails; elastic workers "
-                       "use the ring");
-    }
-    if (options.auto_shard == "file" || options.auto_shard == "off" || options.drop_remainder) {
-      throw UsageError("--auto-shard=file or off, or --drop-remainder: elastic workers share one "
-                       "stream of samples, to its end; use --auto-shard=data");
-    }
-    TrainerOptions shared = options;
-    shared.auto_shard = "data";
-    train_elastic(options, cluster, limits, device, find_dataset(shared, cluster, true));
+  if (job.elastic) {
+    train_elastic(job);
     return;
   }
-  if (cluster.world_size > 1) {
-    train_worker(options, cluster, device, replicas);
-    return;
-  }
-  if (replicas == 1) {
-    const auto communicator = connect(cluster, comm_options(options));
-    train_rank(options, cluster, device, find_dataset(options, cluster), *communicator);
-    return;
-  }
-  const Dataset data = find_dataset(options, cluster);
-  cluster.world_size = cluster.local_world_size = replicas;
-  cluster.source = "--devices";
-  run_replicas(replicas, ops, [&](Communicator& communicator) {
-    Cluster replica = cluster;
-    replica.rank = replica.local_rank = communicator.rank();
-    train_rank(options, replica, device, data, communicator);
-  });
+  const Cluster& cluster = job.ranks.cluster;
+  std::optional<Dataset> data;
+  run_ranks(
+      job.ranks, [&] { data = find_dataset(job.data, cluster.rank, cluster.world_size); },
+      [&](const Rank& rank) {
+        Outputs outputs(job.outputs, rank.cluster.rank == 0);
+        TrainingRun run(job.run, rank.device, *data, all_samples(*data, rank.communicator),
+                        rank.cluster.world_size, false);
+        take_part(
+            run, rank, *data, outputs, 0, true, [] {}, [] { return false; });
+      });
 }
 
 } // namespace trainer

@@ -25,12 +25,12 @@ std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) 
 
 } // namespace
 
-TrainingRun::TrainingRun(const TrainerOptions& options, Device& device, const Dataset& data,
+TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Dataset& data,
                          const AllSamples& samples, int ranks, bool is_elastic)
     : options_(options), device_(device), data_(data),
       settings_(make_run_settings(options, ranks, is_elastic, samples)) {
   settings_.data = digest(data);
-  const std::string_view kernels = device_.kernels().name;
+  const std::string_view kernels = device_.kernels().arithmetic;
   kernels.copy(settings_.kernels.data(), settings_.kernels.size() - 1);
   progress_.seed = settings_.seed;
   progress_.samples = settings_.samples;
@@ -46,8 +46,8 @@ void TrainingRun::agree(Communicator& communicator, int source, bool is_new) {
 
 void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source, bool is_new) {
   if (!replica_) {
-    replica_ = std::make_unique<Replica>(model_options(options_, data_),
-                                         optimizer_options(options_), device_);
+    replica_ =
+        std::make_unique<Replica>(fitted(options_.model, data_), options_.optimizer, device_);
   }
   replica_->attach(communicator, settings_.end != 0 ? std::size_t{k_ballot_floats} : 0);
   if (is_new && communicator.rank() == source) {
@@ -148,7 +148,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   const std::int64_t steps = last_step(communicator.world_size());
   progress_.global_batch = batch_size * static_cast<std::size_t>(communicator.world_size());
   BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
-  MultiWorker strategy(communicator, *replica_, step_options(options_), &split,
+  MultiWorker strategy(communicator, *replica_, options_.step, &split,
                        settings_.timeline != 0 ? &timeline_ : nullptr);
   LoaderOptions input =
       loader_options(data_, batch_size, communicator.rank(), communicator.world_size(),
@@ -201,9 +201,9 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
   if (saved_at_ != progress_.step) {
     save(communicator);
   }
-  outputs.held_out(evaluate(*replica_->model, data_.test, device_,
-                            static_cast<std::size_t>(options_.batch_size), communicator),
-                   progress_.step);
+  outputs.held_out(
+      evaluate(*replica_->model, data_.test, device_, options_.step.rows_at_once, communicator),
+      progress_.step);
   if (settings_.timeline != 0) {
     timeline_.write(options_.timeline, communicator);
   }

@@ -21,7 +21,7 @@
 #include "trainer/device/device.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/monitor/timeline.h"
-#include "trainer/options.h"
+#include "trainer/run_options.h"
 #include "trainer/run_settings.h"
 
 namespace trainer {
@@ -30,7 +30,7 @@ class TrainingRun {
  public:
   /// `samples`: of an epoch, as all_samples() says; `ranks`: as many as the run is planned for.
   /// What it is given outlives it.
-  TrainingRun(const TrainerOptions& options, Device& device, const Dataset& data,
+  TrainingRun(const RunOptions& options, Device& device, const Dataset& data,
               const AllSamples& samples, int ranks, bool is_elastic);
 
   /// `source`: the rank whose settings they are; `is_new`: nobody has begun yet.
@@ -58,7 +58,7 @@ class TrainingRun {
   void save(const Communicator& communicator);
   std::int64_t last_step(int ranks) const;
 
-  const TrainerOptions& options_;
+  const RunOptions& options_;
   Device& device_;
   const Dataset& data_;
   RunSettings settings_;

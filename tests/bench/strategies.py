@@ -67,7 +67,7 @@ def rows(bench):
                     {"TensorFlow MirroredStrategy": (strategy("mirrored"), 8)})
     found += compare(bench, "2 workers, batch 64 each", lambda: trainer_speed(bench, 64, 2), {
         "TensorFlow MultiWorkerMirrored, RING": (strategy("multi-worker"), 15),
-        "PyTorch DDP, gloo": (ddp(64), 5)})
+        "PyTorch DDP, gloo": (ddp(64), 8)})
     found += compare(bench, "2 workers, batch 512 each", lambda: trainer_speed(bench, 512, 2), {
         "TensorFlow MultiWorkerMirrored, RING": (strategy("multi-worker", 512), 4),
         "PyTorch DDP, gloo": (ddp(512), 2)})

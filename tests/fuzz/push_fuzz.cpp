@@ -92,11 +92,11 @@ void feed(Session& session, const Fd& worker, Input input, std::size_t push_byte
       byte = static_cast<std::byte>(input.next());
     }
     send_whole(worker, bytes_of(header));
-    session.channel().receive(); // Not one byte of the payload is there.
+    session.channel.receive(); // Not one byte of the payload is there.
     send_whole(worker, payload);
-    session.channel().receive();
+    session.channel.receive();
     drop_answers(worker);
-    session.channel().flush();
+    session.channel.flush();
   }
 }
 

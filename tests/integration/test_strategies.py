@@ -135,7 +135,7 @@ def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(
     expected = held_out(calm.text("worker", 0))
     struck = job(2, 2, *flags, f"--snapshot-dir={home.folder / 'snapshots'}")
     folder = home.folder / "snapshots" / "ps-1-of-2"
-    until(lambda: list(folder.glob("step-*.snapshot")), "a snapshot", 30 * home.build.slowness)
+    until(lambda: list(folder.glob("step-*.json")), "a snapshot", 30 * home.build.slowness)
     struck.tasks["ps", 1].kill()
     struck.tasks["ps", 1].wait()
     struck.start("ps", 1)
@@ -273,10 +273,10 @@ def test_ranks_with_unlike_kernels_are_told_so(home, data):
              for rank, kernels in enumerate(["portable", "avx2"])]
     for rank in ranks:
         err = rank.communicate(timeout=60 * home.build.slowness)[1].decode()
-        if "no AVX2" in err:
+        if "this machine has none" in err:
             pytest.skip("this machine has one set of kernels")
         assert rank.returncode == EXIT_USAGE
-        assert "DTRAIN_CPU_KERNELS" in err and "avx2 and portable" in err
+        assert "DTRAIN_CPU_KERNELS" in err and "fma and portable" in err
 
 
 def test_ranks_started_by_hand_share_a_token_file(home, data):
@@ -331,6 +331,19 @@ def trace(path):
     return spans, names
 
 
+def check_nested(spans):
+    """Viewers drop a span that begins in another one of its track and ends behind it."""
+    rounding = 0.01  # microseconds
+    for track in {span["tid"] for span in spans}:
+        open_ends = []
+        for span in (span for span in spans if span["tid"] == track):
+            while open_ends and open_ends[-1] <= span["ts"] + rounding:
+                open_ends.pop()
+            end = span["ts"] + span["dur"]
+            assert not open_ends or end <= open_ends[-1] + rounding, span
+            open_ends.append(end)
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_timeline_shows_every_rank_on_one_clock(home, data, transport):
     path = home.folder / "trace.json"
@@ -350,6 +363,8 @@ def test_a_timeline_shows_every_rank_on_one_clock(home, data, transport):
     begun = max(max(span["ts"] for span in spans[rank] if span["name"] == "forward and backward")
                 for rank in spans)
     assert min(end[-1] for end in ends) > begun
+    for rank in spans:
+        check_nested(spans[rank])
 
 
 def test_figures_of_the_log_are_appended_to_a_csv_file(home, data):

@@ -74,6 +74,16 @@ def test_a_damaged_idx_file_is_named_with_what_is_wrong(home, case):
     assert result.err.count("\n") == 1 and name in result.err, result
 
 
+def test_held_out_images_of_other_sides_than_those_to_train_on_are_refused(home):
+    folder = idx_data.write(home.folder / "data", train=64, test=64)
+    # As many pixels as 28 × 28.
+    spoil(folder, "t10k-images-idx3-ubyte",
+          lambda raw: raw[:8] + struct.pack(">II", 14, 56) + raw[16:])
+    result = home.trainer(f"--data={folder}", expect=None)
+    assert result.code == 1 and result.err.count("\n") == 1
+    assert "28 × 28" in result.err and "14 × 56" in result.err
+
+
 def test_a_truncated_gz_file_is_named(home):
     folder = idx_data.write(home.folder / "data", train=64, test=64, compress=True)
     spoil(folder, f"{TRAIN_IMAGES}.gz", lambda raw: raw[:len(raw) // 2])

@@ -3,11 +3,8 @@
 // A checkpoint holds all that continuing bit for bit takes: parameters by name, the optimizer's
 // moments as adam.m.NAME and adam.v.NAME, and in its metadata the step, the position in the sample
 // stream, the seed and the number of training samples. The number of ranks is not in it: any may
-// continue. Rank 0 saves and loads; broadcasting what it loaded is the caller's part.
-//
-// Beside it, written last, lies its manifest, step-000001500.json: the file's length and digest. A
-// checkpoint without one was not finished, one that does not fit it has been damaged since; the one
-// before it is used then.
+// continue. Rank 0 saves and loads; broadcasting what it loaded is the caller's part. What is
+// damaged or was not finished (numbered_files.h) is passed over for the one before.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/numbered_files.h"
 #include "trainer/replica.h"
 
 namespace trainer {
@@ -33,19 +31,10 @@ struct Progress {
 /// not exist.
 std::optional<std::string> newest_checkpoint(const std::string& folder);
 
-/// All of them, newest first, those that were not finished too.
-std::vector<std::string> list_checkpoints(const std::string& folder);
-
-/// Empty where the checkpoint's file is as it was saved.
-std::string what_is_wrong(const std::string& path);
-
 /// The same of those that are whole; `say` is told why a newer one is not used.
 std::optional<std::string>
 newest_whole_checkpoint(const std::string& folder,
                         const std::function<void(const std::string&)>& say);
-
-/// Removes what a process that was killed had begun to write. Of the one that saves there alone.
-void remove_unfinished(const std::string& folder);
 
 /// Saves and then removes all but the newest two. Throws Error; what was there before stays.
 void save_checkpoint(const std::string& folder, const Replica& replica, const Progress& progress);

@@ -111,13 +111,13 @@ dtrain::CommandTable inspect_command(std::string& folder) {
 }
 
 void inspect_checkpoints(const std::string& folder) {
-  const std::vector<std::string> paths = list_checkpoints(folder);
-  if (paths.empty()) {
+  const std::vector<NumberedFile> files = numbered_files(folder);
+  if (files.empty()) {
     throw DataError(
         fmt::format("{}: no checkpoint in it; give the --checkpoint-dir of a run", folder));
   }
   bool is_any_whole = false;
-  for (const std::string& path : paths) {
+  for (const auto& [step, path] : files) {
     std::string wrong = what_is_wrong(path);
     SafeTensors content;
     try {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <set>
 
 #include "submit/errors.h"
@@ -151,25 +151,25 @@ SafeTensors parse_safetensors(std::span<const std::byte> file, const std::string
 }
 
 SafeTensors read_safetensors(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) {
-    throw DataError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
+  std::optional<MappedFile> file;
+  try {
+    file.emplace(path);
+  } catch (const Error& error) {
+    throw DataError(error.what());
   }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0)));
-  file.seekg(0);
-  if (!file.read(reinterpret_cast<char*>(bytes.data()),
-                 static_cast<std::streamsize>(bytes.size()))) {
-    throw DataError(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-  }
-  return parse_safetensors(bytes, path);
+  return parse_safetensors(file->bytes(), path);
 }
 
-void write_safetensors(const std::string& path, const SafeTensors& content) {
+void write_safetensors(const std::string& path, const std::map<std::string, std::string>& metadata,
+                       std::span<const TensorSource> tensors) {
   json header;
-  header[k_metadata] = content.metadata;
+  header[k_metadata] = metadata;
+  std::vector<std::size_t> counts;
   std::uint64_t offset = 0;
-  for (const NamedTensor& tensor : content.tensors) {
-    const std::uint64_t size = tensor.values.size() * sizeof(float);
+  for (const TensorSource& tensor : tensors) {
+    counts.push_back(std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::size_t{1},
+                                     std::multiplies<>()));
+    const std::uint64_t size = counts.back() * sizeof(float);
     header[tensor.name] = {
         {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + size}}};
     offset += size;
@@ -180,8 +180,11 @@ void write_safetensors(const std::string& path, const SafeTensors& content) {
   AtomicFile file(path);
   file.write(std::as_bytes(std::span(&length, 1)));
   file.write(std::as_bytes(std::span(text)));
-  for (const NamedTensor& tensor : content.tensors) {
-    file.write(std::as_bytes(std::span(tensor.values)));
+  std::vector<float> values;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    values.resize(counts[i]);
+    tensors[i].read(values);
+    file.write(std::as_bytes(std::span(values)));
   }
   file.commit();
 }

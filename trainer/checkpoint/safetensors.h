@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -23,8 +24,17 @@ struct SafeTensors {
   std::vector<NamedTensor> tensors;
 };
 
+/// A tensor that is asked for its values when its turn to be written comes: of all of them, one at
+/// a time is copied.
+struct TensorSource {
+  std::string name;
+  std::vector<std::size_t> shape;
+  std::function<void(std::span<float> to)> read; ///< Row-major.
+};
+
 /// Whole or not at all, see AtomicFile. Throws Error.
-void write_safetensors(const std::string& path, const SafeTensors& content);
+void write_safetensors(const std::string& path, const std::map<std::string, std::string>& metadata,
+                       std::span<const TensorSource> tensors);
 
 /// Throws DataError naming the file and what is wrong with it.
 SafeTensors read_safetensors(const std::string& path);

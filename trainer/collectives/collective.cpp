@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::size_t k_floats_a_cache_line = 16;
 
-}
-
+/// "all_reduce"
 const char* kind_name(Collective::Kind kind) {
   switch (kind) {
   case Collective::Kind::all_reduce:
@@ -29,6 +28,8 @@ const char* kind_name(Collective::Kind kind) {
   return "barrier";
 }
 
+} // namespace
+
 std::string Collective::text() const {
   std::string text = kind_name(kind);
   if (kind != Kind::allocate) {
@@ -40,7 +41,14 @@ std::string Collective::text() const {
   if (kind == Kind::broadcast) {
     text += fmt::format(" from rank {}", root);
   }
-  return wire == WireType::fp32 ? text : fmt::format("{} as {}", text, wire_type_name(wire));
+  if (wire != WireType::fp32) {
+    text += fmt::format(" as {}", wire_type_name(wire));
+  }
+  return text;
+}
+
+Call Collective::call() const {
+  return {kind_name(kind), wire_type_name(wire), bytes.size(), name, text()};
 }
 
 Chunks::Chunks(std::size_t count_, int ranks) : count(count_) {

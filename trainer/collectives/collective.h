@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/collectives/wire.h"
+#include "trainer/job/collective_log.h"
 
 namespace trainer {
 
@@ -29,9 +30,8 @@ struct Collective {
   WireType wire = WireType::fp32; ///< What travels, of floats.
 
   std::string text() const; ///< "all_reduce 'grad1' of 4096 bytes"
+  Call call() const;        ///< For logs.
 };
-
-const char* kind_name(Collective::Kind kind); ///< "all_reduce"
 
 /// Buffers are cut into one chunk a rank; chunk c of a sum is added up in the ring's order, ranks
 /// c+1, c+2, …, c, whatever carries it, so that every transport gives the same bits.

@@ -19,22 +19,17 @@
 // makes all calls.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "trainer/cluster/cluster.h"
 #include "trainer/collectives/collective.h"
 #include "trainer/errors.h"
+#include "trainer/job/options.h"
 
 namespace trainer {
 
@@ -94,31 +89,7 @@ class Communicator {
   virtual double seconds_waiting() const noexcept = 0;
 };
 
-/// What a rank knows of its peers once a communicator is gone.
-struct LastContact {
-  explicit LastContact(std::chrono::steady_clock::time_point when) : heard(when) {}
-
-  /// When all peers were last heard of by a rank that was not itself stopped meanwhile: until then
-  /// none of them can have counted it out.
-  std::atomic<std::chrono::steady_clock::time_point> heard;
-
-  /// This rank's machine closed its connection in due form and without a goodbye, as it does for a
-  /// process that ends. What cuts ranks off can only let packets vanish, or answer with a reset.
-  void note_closed(int rank) {
-    const std::lock_guard lock(mutex_);
-    closed_.insert(rank);
-  }
-  std::set<int> take_closed() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(closed_, {});
-  }
-
- private:
-  std::mutex mutex_;
-  std::set<int> closed_;
-};
-
-struct CommOptions {
+struct CommOptions : JobOptions {
   /// What carries collectives. Automatic: NCCL where every rank has a GPU, else the ring.
   enum class Communication { automatic, ring, nccl, mpi } communication = Communication::automatic;
   enum class Transport {
@@ -128,14 +99,6 @@ struct CommOptions {
   } transport = Transport::automatic; ///< The ring's.
   int tcp_streams = 0;  ///< Connections to a neighbour that long buffers share; 0: ring.h chooses.
   bool has_gpu = false; ///< This rank computes on one.
-  double rendezvous_timeout = 60; ///< Seconds for all ranks to arrive.
-  double notice_after = 5;        ///< Seconds of it until `notice` is told who is missing.
-  std::function<void(const std::string&)> notice; ///< Empty: nobody is told.
-  double peer_timeout = 8;         ///< Seconds of silence after which a peer is taken for dead.
-  double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.
-  std::string collective_log; ///< Folder for each rank's collective_log.h on a failure; "": none.
-  std::shared_ptr<LastContact> contact; ///< Kept up to date; may be null.
-  std::string host_identity; ///< What ranks of one host have in common; empty: its boot id.
 };
 
 /// Meets the other ranks at the cluster's master address and connects. With one rank it does

@@ -9,6 +9,7 @@
 #include "trainer/collectives/hosts.h"
 #include "trainer/collectives/job_communicator.h"
 #include "trainer/collectives/mpi/mpi.h"
+#include "trainer/collectives/shared_memory/shared_arena.h"
 #include "trainer/collectives/shared_memory/shared_memory.h"
 #include "trainer/collectives/single_rank.h"
 #include "trainer/collectives/tcp/ring.h"
@@ -52,7 +53,7 @@ std::unique_ptr<Communicator> connect_ranks(Star star, const std::string& job_to
   const std::string why = why_ring(star, options);
   HostGroup group;
   if (options.transport != CommOptions::Transport::tcp) {
-    group = find_host_group(star, options.host_identity);
+    group = find_host_group(star, options.host_identity, SharedArena::size);
   }
   const auto n = static_cast<std::size_t>(star.world_size());
   const bool share = group.members.size() == n;

@@ -97,7 +97,7 @@ class JobCommunicator final : public Communicator {
 
   void begin(const Collective& collective) {
     health_->check();
-    health_->begin(++begun_, collective);
+    health_->begin(++begun_, collective.call());
   }
 
   void carry_out(Collective collective) {

@@ -168,4 +168,11 @@ std::string locate_dataset(const std::string& data, const DataPlaces& places,
   return cache.string();
 }
 
+Dataset find_dataset(const DataOptions& options, int worker, int workers) {
+  DataPlaces places = data_places_from_env();
+  places.progress_bar = options.progress_bar;
+  return load_dataset(locate_dataset(options.data, places),
+                      {options.shard, worker, workers, options.one_pass});
+}
+
 } // namespace trainer

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/dataset.h"
+
 namespace trainer {
 
 /// A data set that can be had by name.
@@ -40,5 +42,16 @@ const std::vector<KnownDataset>& known_datasets();
 /// data, where a download fails.
 std::string locate_dataset(const std::string& data, const DataPlaces& places,
                            const std::vector<KnownDataset>& known = known_datasets());
+
+/// Which data, and who reads what of them.
+struct DataOptions {
+  std::string data = "fashion-mnist"; ///< A name or a folder.
+  AutoShard shard = AutoShard::automatic;
+  bool one_pass = false;
+  bool progress_bar = false; ///< Of a download.
+};
+
+/// Locates and loads, as one worker of several.
+Dataset find_dataset(const DataOptions& options, int worker = 0, int workers = 1);
 
 } // namespace trainer

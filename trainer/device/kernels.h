@@ -45,6 +45,7 @@ struct Score {
 
 struct Kernels {
   const char* name;
+  const char* arithmetic; ///< Kernels of the same one give the same bits.
 
   /// In a single pass: of adam 16 bytes read and 12 written a value.
   void (*sgd)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,

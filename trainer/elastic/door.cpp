@@ -4,23 +4,17 @@
 #include <cstring>
 #include <iterator>
 
+#include "trainer/job/frames.h"
+
 namespace trainer {
 namespace {
 
-constexpr std::uint32_t k_letter_magic = 0x5444454c;
 constexpr std::uint64_t k_longest_letter = 64 << 20;
-constexpr std::size_t k_letter_piece = 64 << 10;
 constexpr double k_slice_seconds = 0.05;
 constexpr double k_letter_seconds = 1;
 constexpr double k_reassure_seconds = 0.5;
 constexpr double k_master_seconds = 1;
 constexpr double k_master_answer_seconds = 0.3;
-
-struct Envelope {
-  std::uint32_t magic = k_letter_magic;
-  std::uint32_t what = 0;
-  std::uint64_t size = 0;
-};
 
 /// An address of this side's own machine, as the other side of `link` reaches it.
 Address as_seen_over(const Fd& link, Address address) {
@@ -37,26 +31,12 @@ Address as_seen_over(const Fd& link, Address address) {
 
 void send_letter(const Fd& link, DoorMessage what, std::span<const std::byte> body,
                  Deadline deadline) {
-  const Envelope envelope{k_letter_magic, static_cast<std::uint32_t>(what), body.size()};
-  send_all(link, bytes_of(envelope), deadline);
-  send_all(link, body, deadline);
+  send_frame(link, static_cast<std::uint32_t>(what), body, deadline);
 }
 
 Letter receive_letter(const Fd& link, Deadline deadline) {
-  Envelope envelope;
-  receive_all(link, writable_bytes_of(envelope), deadline);
-  if (envelope.magic != k_letter_magic || envelope.size > k_longest_letter) {
-    throw LinkError("it sent something else than a letter");
-  }
-  Letter letter;
-  letter.what = static_cast<DoorMessage>(envelope.what);
-  // Memory is taken as bytes come, not as they are announced.
-  while (letter.body.size() < envelope.size) {
-    const std::size_t had = letter.body.size();
-    letter.body.resize(std::min<std::size_t>(envelope.size, had + k_letter_piece));
-    receive_all(link, std::span(letter.body).subspan(had), deadline);
-  }
-  return letter;
+  Frame frame = receive_frame(link, k_longest_letter, deadline);
+  return {static_cast<DoorMessage>(frame.what), std::move(frame.body)};
 }
 
 Lead read_lead(const Letter& letter) {

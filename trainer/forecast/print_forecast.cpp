@@ -27,14 +27,13 @@ constexpr double k_memory_latency = 1e-6;    ///< Of waking up a rank that looks
 constexpr double k_backward_share = 2.0 / 3; ///< Of a step's arithmetic; what gradients overlap.
 
 /// Two ranks in threads of this process, over TCP.
-Link measure_loopback(const TrainerOptions& options) {
+Link measure_loopback(CommOptions comm) {
   Fd held = listen_at(resolve("127.0.0.1", 0).front());
   Cluster cluster;
   cluster.world_size = cluster.local_world_size = 2;
   cluster.master_addr = "127.0.0.1";
   cluster.master_port = local_address(held).port();
   held.reset();
-  CommOptions comm = comm_options(options);
   comm.transport = CommOptions::Transport::tcp;
   Link link;
   std::string failed;
@@ -121,35 +120,36 @@ Link measure_link(Communicator& communicator) {
   return link;
 }
 
-void print_forecast(const TrainerOptions& options) {
-  const Cluster cluster = cluster_from_env();
-  const std::unique_ptr<Device> device = make_device(options.device);
-  const auto batch_size = static_cast<std::size_t>(options.batch_size);
+void print_forecast(const ForecastOptions& forecast, const RankOptions& ranks,
+                    const RunOptions& options) {
+  const Cluster& cluster = ranks.cluster;
+  const std::unique_ptr<Device> device = make_device(ranks.device);
+  const std::size_t batch_size = options.step.rows_at_once;
   ForecastInput input;
   input.batch_size = static_cast<double>(batch_size);
   input.overlap = k_backward_share;
-  input.network.ranks = static_cast<int>(options.plan);
-  input.network.ranks_per_host = static_cast<int>(options.plan_ranks_per_host);
-  const ModelOptions model = model_options(options, synthetic_dataset(1, 0));
+  input.network.ranks = forecast.workers;
+  input.network.ranks_per_host = forecast.workers_per_host;
+  const ModelOptions model = fitted(options.model, synthetic_dataset(1, 0));
   input.gradient_bytes =
       static_cast<double>(make_model(model, *device)->tensors().arena_size() * sizeof(float));
   input.compute_seconds = measure_step_seconds(model, batch_size, *device);
   std::string where = "given";
-  if (options.plan_bandwidth <= 0 || options.plan_latency <= 0) {
+  if (forecast.bandwidth <= 0 || forecast.latency <= 0) {
     if (cluster.world_size > 1) {
-      input.network.between = measure_link(*connect(cluster, comm_options(options)));
+      input.network.between = measure_link(*connect(cluster, ranks.comm));
       where = fmt::format("measured between {} ranks", cluster.world_size);
     } else {
-      input.network.between = measure_loopback(options);
+      input.network.between = measure_loopback(ranks.comm);
       where = "measured over TCP within this host; give --plan-bandwidth and --plan-latency for "
               "another network";
     }
   }
-  if (options.plan_bandwidth > 0) {
-    input.network.between.bandwidth = options.plan_bandwidth * 1e9;
+  if (forecast.bandwidth > 0) {
+    input.network.between.bandwidth = forecast.bandwidth;
   }
-  if (options.plan_latency > 0) {
-    input.network.between.latency = options.plan_latency * 1e-6;
+  if (forecast.latency > 0) {
+    input.network.between.latency = forecast.latency;
   }
   input.network.inside = measure_memory();
   if (cluster.rank == 0) {

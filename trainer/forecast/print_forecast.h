@@ -2,7 +2,8 @@
 #pragma once
 
 #include "trainer/forecast/forecast.h"
-#include "trainer/options.h"
+#include "trainer/run_options.h"
+#include "trainer/strategy/ranks.h"
 
 namespace trainer {
 
@@ -13,8 +14,17 @@ double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, D
 /// same on every rank.
 Link measure_link(Communicator& communicator);
 
+/// What to forecast for. Links of 0 are measured.
+struct ForecastOptions {
+  int workers = 1;
+  int workers_per_host = 1;
+  double bandwidth = 0; ///< Bytes a second.
+  double latency = 0;   ///< Seconds.
+};
+
 /// As one process, measures a link over TCP within this host; as a rank of several, theirs. Rank 0
 /// prints.
-void print_forecast(const TrainerOptions& options);
+void print_forecast(const ForecastOptions& forecast, const RankOptions& ranks,
+                    const RunOptions& options);
 
 } // namespace trainer

@@ -4,14 +4,9 @@
 
 #include <numeric>
 
-#include "trainer/collectives/agreement.h"
 #include "trainer/data/loader.h"
-#include "trainer/device/device.h"
-#include "trainer/errors.h"
 #include "trainer/monitor/console.h"
 #include "trainer/replica.h"
-#include "trainer/strategy/mirrored.h"
-#include "trainer/strategy/parameter_server/run.h"
 
 namespace trainer {
 namespace {
@@ -66,42 +61,30 @@ void print_sizes(WireType wire, const Communicator& communicator) {
   }
 }
 
-void rank_routes(const TrainerOptions& options, Communicator& communicator) {
-  const std::unique_ptr<Device> device = make_device(options.device);
-  const auto batch_size = static_cast<std::size_t>(options.batch_size);
-  const Buckets buckets = bucket_options(options);
+void rank_routes(const RunOptions& options, const Rank& rank) {
+  Communicator& communicator = rank.communicator;
+  const std::size_t batch_size = options.step.rows_at_once;
+  const WireType wire = options.step.buckets.wire;
   const Dataset data = synthetic_dataset(batch_size, 0);
-  Replica replica(model_options(options, data), optimizer_options(options), *device, communicator);
+  Replica replica(fitted(options.model, data), options.optimizer, rank.device, communicator);
   replica.model->initialize(0);
-  MultiWorker strategy(communicator, replica, step_options(options));
-  Loader loader(data.train, *device,
+  MultiWorker strategy(communicator, replica, options.step);
+  Loader loader(data.train, rank.device,
                 {batch_size, communicator.rank(), communicator.world_size(), 0, 0, 1});
   for (const Batch& batch : loader) {
     strategy.step(batch);
   }
   if (communicator.rank() == 0) {
-    print_packs(strategy.bucket_bytes(), buckets.wire, static_cast<int>(batch_size), communicator);
-    print_sizes(buckets.wire, communicator);
+    print_packs(strategy.bucket_bytes(), wire, static_cast<int>(batch_size), communicator);
+    print_sizes(wire, communicator);
   }
 }
 
 } // namespace
 
-void print_routes(const TrainerOptions& options) {
-  if (parameter_server_task()) {
-    throw UsageError("--print-plan: ranks of a job with parameter servers reduce nothing among "
-                     "themselves; see the servers' log for what goes through them");
-  }
-  const Cluster cluster = cluster_from_env();
-  const auto replicas = static_cast<int>(parse_devices(options.devices).size());
-  const auto routes = [&](Communicator& communicator) { rank_routes(options, communicator); };
-  if (cluster.world_size == 1 && replicas > 1) {
-    run_replicas(replicas, parse_cross_device_ops(options.cross_device_ops), routes);
-    return;
-  }
-  const auto communicator = connect(cluster, comm_options(options));
-  check_equal_replicas(replicas, *communicator);
-  replicas == 1 ? routes(*communicator) : run_replicas(replicas, *communicator, routes);
+void print_routes(const RankOptions& ranks, const RunOptions& options) {
+  run_ranks(
+      ranks, [] {}, [&](const Rank& rank) { rank_routes(options, rank); });
 }
 
 } // namespace trainer

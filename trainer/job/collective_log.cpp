@@ -42,21 +42,20 @@ std::string Place::text() const {
                                   last, begun);
 }
 
-void CollectiveLog::begin(std::uint64_t number, const Collective& collective, std::int64_t step) {
+void CollectiveLog::begin(std::uint64_t number, const Call& call, std::int64_t step) {
   Entry entry{.number = number,
-              .kind = collective.kind,
-              .bytes = collective.bytes.size(),
-              .wire = collective.wire,
+              .op = call.op,
+              .bytes = call.bytes,
+              .wire = call.wire,
               .step = step,
               .entered = Clock::now()};
-  std::copy_n(collective.name.begin(), std::min(collective.name.size(), entry.name.size() - 1),
+  std::copy_n(call.name.begin(), std::min(call.name.size(), entry.name.size() - 1),
               entry.name.begin());
-  std::string text = collective.text();
   const std::lock_guard lock(mutex_);
   entries_.resize(k_entries);
   entries_[number % k_entries] = entry;
   begun_ = number;
-  last_ = std::move(text);
+  last_ = call.text;
 }
 
 void CollectiveLog::end(std::uint64_t number) {
@@ -82,10 +81,9 @@ void CollectiveLog::write(const std::string& path) const {
     const std::uint64_t first = begun_ > k_entries ? begun_ - k_entries : 0;
     for (std::uint64_t number = first + 1; number <= begun_; ++number) {
       const Entry& entry = entries_[number % k_entries];
-      text +=
-          fmt::format("{},{},{},{},{},{},{},{}\n", number, kind_name(entry.kind), entry.bytes,
-                      wire_type_name(entry.wire), entry.name.data(), entry.step, utc(entry.entered),
-                      entry.seconds < 0 ? std::string() : fmt::format("{:.6f}", entry.seconds));
+      text += fmt::format("{},{},{},{},{},{},{},{}\n", number, entry.op, entry.bytes, entry.wire,
+                          entry.name.data(), entry.step, utc(entry.entered),
+                          entry.seconds < 0 ? std::string() : fmt::format("{:.6f}", entry.seconds));
     }
   }
   AtomicFile file(path);

@@ -15,13 +15,21 @@
 #include <string>
 #include <vector>
 
-#include "trainer/collectives/collective.h"
 #include "trainer/job/socket.h"
 
 namespace trainer {
 
 /// "at step 7"; "before its first step" for a negative one.
 std::string step_text(std::int64_t step);
+
+/// A collective, in the words that logs have for it.
+struct Call {
+  const char* op = "";   ///< "all_reduce"; of static life, as is `wire`.
+  const char* wire = ""; ///< What travels.
+  std::size_t bytes = 0;
+  std::string name{};
+  std::string text{}; ///< "all_reduce 'grad1' of 4096 bytes"
+};
 
 /// Where a rank stands among its collectives.
 struct Place {
@@ -40,7 +48,7 @@ class CollectiveLog {
  public:
   static constexpr std::size_t k_entries = 1024;
 
-  void begin(std::uint64_t number, const Collective& collective, std::int64_t step);
+  void begin(std::uint64_t number, const Call& call, std::int64_t step);
   void end(std::uint64_t number);
   Place place(std::int64_t step) const;
 
@@ -51,9 +59,9 @@ class CollectiveLog {
  private:
   struct Entry {
     std::uint64_t number = 0;
-    Collective::Kind kind{};
+    const char* op = "";
     std::size_t bytes = 0;
-    WireType wire{};
+    const char* wire = "";
     std::int64_t step = -1;
     std::array<char, 48> name{};
     Clock::time_point entered{};

@@ -58,7 +58,7 @@ struct Health::Peer {
 };
 
 Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links,
-               const CommOptions& options)
+               const JobOptions& options)
     : rank_(rank), who_(std::move(who)), peer_timeout_(options.peer_timeout),
       period_(std::min(k_longest_period, options.peer_timeout / k_beats_a_timeout)),
       collective_timeout_(options.collective_timeout), log_folder_(options.collective_log),
@@ -94,8 +94,8 @@ void Health::check() {
   }
 }
 
-void Health::begin(std::uint64_t n, const Collective& collective) {
-  log_.begin(n, collective, step_.load(std::memory_order_relaxed));
+void Health::begin(std::uint64_t n, const Call& call) {
+  log_.begin(n, call, step_.load(std::memory_order_relaxed));
   begun_.store(n, std::memory_order_relaxed);
 }
 

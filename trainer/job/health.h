@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/collectives/communicator.h"
 #include "trainer/job/collective_log.h"
 #include "trainer/job/handshake.h"
+#include "trainer/job/options.h"
 #include "trainer/job/socket.h"
 
 namespace trainer {
@@ -30,8 +30,7 @@ inline constexpr double k_check_seconds = 0.05;
 class Health {
  public:
   /// `links` to peers in rank order, as Star::release_links() gives them.
-  Health(int rank, std::vector<Introduction> who, std::vector<Fd> links,
-         const CommOptions& options);
+  Health(int rank, std::vector<Introduction> who, std::vector<Fd> links, const JobOptions& options);
   ~Health();
   Health(const Health&) = delete;
   Health& operator=(const Health&) = delete;
@@ -42,7 +41,7 @@ class Health {
 
   void set_step(std::int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
   /// This rank begins its n-th collective, from 1 on, …
-  void begin(std::uint64_t n, const Collective& collective);
+  void begin(std::uint64_t n, const Call& call);
   /// … and has left it and all before it.
   void end(std::uint64_t n) { log_.end(n); }
 

@@ -5,8 +5,6 @@
 #include <fstream>
 #include <set>
 
-#include "trainer/collectives/shared_memory/shared_arena.h"
-
 namespace trainer {
 namespace {
 
@@ -28,7 +26,8 @@ HostId identify_host(const std::string& given) {
 
 } // namespace
 
-HostGroup find_host_group(Star& star, const std::string& host_identity) {
+HostGroup find_host_group(Star& star, const std::string& host_identity,
+                          const std::function<std::size_t(int members)>& file_size) {
   const auto self = static_cast<std::size_t>(star.rank());
   const std::vector<HostId> ids = star.exchange(identify_host(host_identity));
   const auto leader_of = [&](std::size_t rank) {
@@ -66,7 +65,7 @@ HostGroup find_host_group(Star& star, const std::string& host_identity) {
   if (group.members.size() == 1) {
     group.file = {};
   } else if (leader == self) {
-    group.file.grow(SharedArena::size(static_cast<int>(group.members.size())));
+    group.file.grow(file_size(static_cast<int>(group.members.size())));
   }
   star.exchange(std::int32_t{1}); // Nobody maps it before it is that long.
   return group;

@@ -1,6 +1,8 @@
 // Which ranks share memory.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,9 +18,10 @@ struct HostGroup {
   SharedFile file;            ///< Created by members[0]; empty where the group is this rank alone.
 };
 
-/// Collective over the star: groups ranks by `host_identity`, where empty by boot
-/// id, and proves each by opening its leader's file.
-/// A rank for which that fails is a group of its own.
-HostGroup find_host_group(Star& star, const std::string& host_identity);
+/// Collective over the star: groups ranks by `host_identity`, where empty by boot id, and
+/// proves each by opening its leader's file, which is `file_size` long. A rank for which that fails
+/// is a group of its own.
+HostGroup find_host_group(Star& star, const std::string& host_identity,
+                          const std::function<std::size_t(int members)>& file_size);
 
 } // namespace trainer

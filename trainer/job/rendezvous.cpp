@@ -11,26 +11,18 @@
 #include <unistd.h>
 
 #include "submit/errors.h"
+#include "trainer/job/dialling.h"
+#include "trainer/job/frames.h"
 
 namespace trainer {
 namespace {
 
 constexpr double k_dial_slice_seconds = 0.05;
-constexpr double k_first_retry_seconds = 0.002;
-constexpr double k_longest_retry_seconds = 0.1;
 constexpr double k_leader_bind_seconds = 5;
 constexpr double k_abort_seconds = 1;
-constexpr std::uint32_t k_frame_magic = 0x54445331;
+constexpr std::size_t k_longest_abort = 400;
 
-struct Frame {
-  std::uint32_t magic = k_frame_magic;
-  std::uint32_t aborted = 0;
-  std::uint64_t size = 0;
-};
-
-struct Abort {
-  std::array<char, 400> text{};
-};
+enum StarFrame : std::uint32_t { k_records, k_abort };
 
 struct Card {
   std::int64_t pid = 0;
@@ -74,7 +66,7 @@ Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patie
   throw ClusterError(fmt::format("rank 0 cannot listen at {}: choose another MASTER_PORT", why));
 }
 
-Star::Star(const Cluster& cluster, const CommOptions& options)
+Star::Star(const Cluster& cluster, const JobOptions& options)
     : rank_(cluster.rank), world_size_(cluster.world_size),
       timeout_(options.rendezvous_timeout + options.peer_timeout) {
   if (cluster.master_addr.empty() || cluster.master_port <= 0) {
@@ -103,7 +95,7 @@ Star::Star(int rank, std::vector<Introduction> who, std::vector<Fd> links, doubl
   hub_address_ = rank_ == 0 ? own_address_ : remote_address(link);
 }
 
-void Star::host(const Cluster& cluster, const CommOptions& options) {
+void Star::host(const Cluster& cluster, const JobOptions& options) {
   Fd listener =
       listen_for_ranks(cluster, after_seconds(options.rendezvous_timeout), k_leader_bind_seconds);
   own_address_ = hub_address_ = local_address(listener);
@@ -179,53 +171,41 @@ void Star::host(const Cluster& cluster, const CommOptions& options) {
   }
 }
 
-void Star::join(const Cluster& cluster, const CommOptions& options) {
+void Star::join(const Cluster& cluster, const JobOptions& options) {
   const Introduction self = introduce_self(LinkPurpose::rendezvous, rank_, world_size_);
-  const Deadline deadline = after_seconds(options.rendezvous_timeout);
-  std::string why;
-  double pause = k_first_retry_seconds;
+  const std::string there =
+      fmt::format("rank 0 at {}:{}", cluster.master_addr, cluster.master_port);
   WaitNotice notice(options);
-  while (Clock::now() < deadline) {
-    notice.look([&] {
-      return fmt::format("rank 0 at {}:{} ({})", cluster.master_addr, cluster.master_port, why);
-    });
-    try {
-      for (const Address& address : resolve(cluster.master_addr, cluster.master_port, deadline)) {
-        try {
-          Fd link = dial_authenticated(address, cluster.job_token, self, deadline);
+  std::optional<std::string> why;
+  try {
+    why = dial_until(
+        {cluster.master_addr, cluster.master_port}, cluster.job_token, self,
+        after_seconds(options.rendezvous_timeout),
+        [&](Fd link) {
           own_address_ = local_address(link);
-          hub_address_ = address;
+          hub_address_ = remote_address(link);
           links_.push_back(std::move(link));
-          return;
-        } catch (const LinkError& error) {
-          why = fmt::format("{}: {}", address.text(), error.what());
-        }
-      }
-    } catch (const RefusedError& refused) {
-      throw ClusterError(fmt::format("rank {} was refused by rank 0 at {}:{}: {}", rank_,
-                                     cluster.master_addr, cluster.master_port, refused.what()));
-    }
-    sleep_seconds(pause);
-    pause = std::min(2 * pause, k_longest_retry_seconds);
+        },
+        [&](const std::string& last) {
+          notice.look([&] { return fmt::format("{} ({})", there, last); });
+        });
+  } catch (const RefusedError& refused) {
+    throw ClusterError(fmt::format("rank {} was refused by {}: {}", rank_, there, refused.what()));
   }
-  throw PeerError(fmt::format("rank {} waited {:g} s for rank 0 at {}:{} ({}): is it running, and "
-                              "reachable from here?",
-                              rank_, options.rendezvous_timeout, cluster.master_addr,
-                              cluster.master_port, why));
+  if (why) {
+    throw PeerError(fmt::format("rank {} waited {:g} s for {} ({}): is it running, and reachable "
+                                "from here?",
+                                rank_, options.rendezvous_timeout, there, *why));
+  }
 }
 
 void Star::abort_all(const std::string& text) noexcept {
-  Frame frame;
-  frame.aborted = 1;
-  frame.size = sizeof(Abort);
-  Abort abort;
-  std::copy_n(text.begin(), std::min(text.size(), abort.text.size() - 1), abort.text.begin());
+  const auto body = std::as_bytes(std::span(text)).first(std::min(text.size(), k_longest_abort));
   const Deadline soon = after_seconds(k_abort_seconds);
   for (const Fd& link : links_) {
     if (link) {
       try {
-        send_all(link, bytes_of(frame), soon);
-        send_all(link, bytes_of(abort), soon);
+        send_frame(link, k_abort, body, soon);
         shutdown(link.get(), SHUT_WR);
       } catch (const LinkError&) {
         continue; // It is gone as well: there is nobody to tell.
@@ -261,12 +241,9 @@ std::vector<std::byte> Star::exchange_bytes(std::span<const std::byte> mine) {
         throw PeerError(text);
       }
     }
-    Frame frame;
-    frame.size = all.size();
     for (std::size_t rank = 1; rank < links_.size(); ++rank) {
       try {
-        send_all(links_[rank], bytes_of(frame), deadline);
-        send_all(links_[rank], all, deadline);
+        send_frame(links_[rank], k_records, all, deadline);
       } catch (const LinkError&) {
         continue; // The next exchange, or the heartbeat, names it.
       }
@@ -279,23 +256,19 @@ std::vector<std::byte> Star::exchange_bytes(std::span<const std::byte> mine) {
     } catch (const LinkError&) {
       // Rank 0 may have said why before it closed.
     }
-    Frame frame;
-    receive_all(links_[0], writable_bytes_of(frame), deadline);
-    if (frame.magic == k_frame_magic && frame.aborted == 1 && frame.size == sizeof(Abort)) {
-      Abort abort;
-      receive_all(links_[0], writable_bytes_of(abort), deadline);
+    const Frame frame = receive_frame(links_[0], std::max(all.size(), k_longest_abort), deadline);
+    if (frame.what == k_abort) {
       throw PeerError(
-          dtrain::printable({abort.text.data(), strnlen(abort.text.data(), abort.text.size())}));
+          dtrain::printable({reinterpret_cast<const char*>(frame.body.data()), frame.body.size()}));
     }
-    if (frame.magic != k_frame_magic || frame.aborted != 0 || frame.size != all.size()) {
+    if (frame.what != k_records || frame.body.size() != all.size()) {
       throw LinkError("it sent something else than expected");
     }
-    receive_all(links_[0], all, deadline);
+    return frame.body;
   } catch (const LinkError& error) {
     throw PeerError(
         fmt::format("rank 0 broke off while the ranks were connecting: {}", error.what()));
   }
-  return all;
 }
 
 } // namespace trainer

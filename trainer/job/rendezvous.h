@@ -7,8 +7,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "trainer/collectives/communicator.h"
+#include "trainer/cluster/cluster.h"
 #include "trainer/job/handshake.h"
+#include "trainer/job/options.h"
 #include "trainer/job/socket.h"
 
 namespace trainer {
@@ -23,7 +24,7 @@ Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patie
 /// Tells, once and then ever more rarely, what is still waited for.
 class WaitNotice {
  public:
-  explicit WaitNotice(const CommOptions& options)
+  explicit WaitNotice(const JobOptions& options)
       : options_(options), pause_(options.notice_after), next_(after_seconds(pause_)) {}
 
   /// `what` gives the text, and is asked when it is time.
@@ -37,7 +38,7 @@ class WaitNotice {
   }
 
  private:
-  const CommOptions& options_;
+  const JobOptions& options_;
   double pause_;
   Deadline next_;
 };
@@ -47,7 +48,7 @@ class Star {
  public:
   /// Returns when all ranks have come. Throws ClusterError when a rank is there twice, is of
   /// another world size or job; PeerError at the time-out, naming the ranks that are missing.
-  Star(const Cluster& cluster, const CommOptions& options);
+  Star(const Cluster& cluster, const JobOptions& options);
 
   /// Of ranks that have met: `who` in rank order, and their connections as release_links() gives
   /// them. Set-up has to be done in `timeout` seconds.
@@ -79,8 +80,8 @@ class Star {
   std::vector<Fd> release_links() { return std::move(links_); }
 
  private:
-  void host(const Cluster& cluster, const CommOptions& options);
-  void join(const Cluster& cluster, const CommOptions& options);
+  void host(const Cluster& cluster, const JobOptions& options);
+  void join(const Cluster& cluster, const JobOptions& options);
   std::vector<std::byte> exchange_bytes(std::span<const std::byte> mine);
   void abort_all(const std::string& text) noexcept;
 

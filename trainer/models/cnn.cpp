@@ -2,16 +2,15 @@
 // pixels, 32 channels, max-pooling, the same with 64 channels, then the fully connected layers of
 // the MLP. Pixels are seen channels last: the first of those layers reads (H/4, W/4, 64).
 //
-// A batch is worked through in slices of 16 images, forward and backward, adding up gradients, as
-// the MLP's; the arenas hold the last layer first.
+// The arenas hold the last layer first.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "trainer/errors.h"
 #include "trainer/models/models.h"
+#include "trainer/models/sliced.h"
 #include "trainer/nn/convolution.h"
-#include "trainer/nn/perceptron.h"
 
 namespace trainer {
 namespace {
@@ -21,12 +20,12 @@ constexpr std::size_t k_channels1 = 32;
 constexpr std::size_t k_channels2 = 64;
 constexpr std::size_t k_least_side = 4; ///< Of an image: two poolings leave one pixel.
 
-class Cnn final : public Model {
+class Cnn final : public SlicedModel {
  public:
   Cnn(const ModelOptions& options, const CpuKernels& kernels)
-      : grid1_{options.height, options.width}, grid2_{options.height / 2, options.width / 2},
-        flat_(grid2_.height / 2 * (grid2_.width / 2) * k_channels2),
-        dense_(flat_, options.hidden, options.classes, k_cnn_slice, kernels, tensors_, units_),
+      : SlicedModel(k_cnn_slice, flat(options), options, kernels),
+        grid1_{options.height, options.width}, grid2_{options.height / 2, options.width / 2},
+        flat_(flat(options)),
         conv2_("conv2", k_channels1, k_channels2, grid2_, k_cnn_slice, tensors_, kernels),
         conv1_("conv1", 1, k_channels1, grid1_, k_cnn_slice, tensors_, kernels),
         features_(k_cnn_slice * flat_) {
@@ -34,8 +33,6 @@ class Cnn final : public Model {
     units_.push_back({"conv1", conv1_.first(), conv1_.last()});
   }
 
-  const TensorTable& tensors() const override { return tensors_; }
-  const std::vector<Unit>& units() const override { return units_; }
   std::string describe() const override {
     return fmt::format("cnn {}x{}-{}-{}-{}", grid1_.height, grid1_.width, k_channels1, k_channels2,
                        dense_.describe());
@@ -53,40 +50,19 @@ class Cnn final : public Model {
     dense_.initialize(seed, 2);
   }
 
-  Score evaluate(const Batch& batch) override {
-    Score total;
-    for (std::size_t row = 0; row < batch.rows; row += k_cnn_slice) {
-      const Batch slice = batch.slice(row, k_cnn_slice);
-      forward(slice);
-      total += dense_.score(slice.labels);
-    }
-    return total;
-  }
-
-  Score forward_backward(const Batch& batch, float scale, bool accumulate,
-                         const Hooks& hooks) override {
-    for (std::size_t unit = units_.size(); hooks.need && unit-- > 0;) {
-      hooks.need(unit);
-    }
-    if (!accumulate) {
-      dense_.clear_bias_gradients();
-      conv2_.clear_bias_gradient();
-      conv1_.clear_bias_gradient();
-    }
-    const Hooks none;
-    Score total;
-    for (std::size_t row = 0; row < batch.rows; row += k_cnn_slice) {
-      const Batch slice = batch.slice(row, k_cnn_slice);
-      forward(slice);
-      total += dense_.score_for_backward(slice.labels, scale);
-      backward(slice.rows, accumulate || row > 0, row > 0,
-               row + slice.rows == batch.rows ? hooks : none);
-    }
-    return total;
-  }
-
  private:
-  void forward(const Batch& slice) {
+  /// Inputs of the fully connected layers.
+  static std::size_t flat(const ModelOptions& options) {
+    return options.height / 4 * (options.width / 4) * k_channels2;
+  }
+
+  void clear_bias_gradients() override {
+    SlicedModel::clear_bias_gradients();
+    conv2_.clear_bias_gradient();
+    conv1_.clear_bias_gradient();
+  }
+
+  void forward(const Batch& slice) override {
     const float* from = slice.images.data(); // (B, H, W)
     for (std::size_t row = 0; row < slice.rows; ++row) {
       float* image = conv1_.input() + row * grid1_.image();
@@ -99,7 +75,8 @@ class Cnn final : public Model {
     dense_.forward(slice.rows, features_.data());
   }
 
-  void backward(std::size_t rows, bool accumulate, bool is_same, const Hooks& hooks) {
+  void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) override {
+    const std::size_t rows = slice.rows;
     const float* change = dense_.backward(rows, features_.data(), accumulate, is_same, true, hooks);
     conv2_.backward(into_panels(rows), change, accumulate);
     tell(hooks, conv2_.last(), dense_.layers());
@@ -145,10 +122,7 @@ class Cnn final : public Model {
 
   PixelGrid grid1_;
   PixelGrid grid2_;
-  std::size_t flat_; ///< Inputs of the fully connected layers.
-  TensorTable tensors_;
-  std::vector<Unit> units_;
-  Perceptron dense_;
+  std::size_t flat_;
   Convolution conv2_;
   Convolution conv1_;
   Buffer features_;
@@ -157,15 +131,12 @@ class Cnn final : public Model {
 } // namespace
 
 std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device) {
-  const CpuKernels* kernels = device.cpu_kernels();
-  if (kernels == nullptr) {
-    throw UsageError("--model=cnn: computes on CPUs; use --device=cpu");
-  }
+  const CpuKernels& kernels = cpu_kernels_for(options, device);
   if (options.height < k_least_side || options.width < k_least_side) {
     throw UsageError(fmt::format("--model=cnn: images of {} × {} pixels; needs {} × {} at least",
                                  options.height, options.width, k_least_side, k_least_side));
   }
-  return std::make_unique<Cnn>(options, *kernels);
+  return std::make_unique<Cnn>(options, kernels);
 }
 
 } // namespace trainer

@@ -1,11 +1,16 @@
 #include "trainer/models/model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trainer/errors.h"
 #include "trainer/models/models.h"
 
 namespace trainer {
+
+std::string widths_text(const ModelOptions& options) {
+  return fmt::format("{}", fmt::join(options.hidden, ","));
+}
 
 std::unique_ptr<Model> make_model(const ModelOptions& options, Device& device) {
   if (options.name == "mlp") {

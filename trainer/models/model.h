@@ -74,6 +74,8 @@ struct ModelOptions {
   std::vector<std::size_t> hidden = {128}; ///< Widths of the fully connected hidden layers.
 };
 
+std::string widths_text(const ModelOptions& options); ///< "512,256"
+
 /// Throws UsageError for a name that is no model.
 std::unique_ptr<Model> make_model(const ModelOptions& options, Device& device);
 

@@ -55,19 +55,18 @@ Pooling Convolution::with_own(const Pooling& pooling) const {
 
 void Convolution::forward(const Pooling& pooling, float* to) {
   const std::size_t k = k_side * channels_; // One row of a kernel.
-  for (std::size_t panel = 0; panel < outputs_ / k_panel; ++panel) {
-    for (std::size_t y = 0; y < k_side; ++y) {
-      kernels_->gemm({.m = pixels(pooling.rows),
-                      .k = k,
-                      .panels = 1,
-                      .a = input_.data() + y * grid_.pitch() * channels_,
-                      .a_row = channels_,
-                      .b = parameters_ + outputs_ + (panel * k_side + y) * k * k_panel,
-                      .c = outputs_before_pool_.data() + panel * k_panel,
-                      .c_row = outputs_,
-                      .c_panel = 0,
-                      .accumulate = y > 0}); // (P, 16)
-    }
+  for (std::size_t y = 0; y < k_side; ++y) {
+    kernels_->gemm({.m = pixels(pooling.rows),
+                    .k = k,
+                    .panels = outputs_ / k_panel,
+                    .a = input_.data() + y * grid_.pitch() * channels_,
+                    .a_row = channels_,
+                    .b = parameters_ + outputs_ + y * k * k_panel,
+                    .c = outputs_before_pool_.data(),
+                    .c_row = outputs_,
+                    .c_panel = k_panel,
+                    .accumulate = y > 0,
+                    .b_panel = k_side * k * k_panel}); // (P, O)
   }
   kernels_->max_pool_relu(with_own(pooling), outputs_before_pool_.data(), parameters_, to,
                           chosen_.data());
@@ -77,20 +76,19 @@ void Convolution::backward(const Pooling& pooling, const float* change, bool acc
   kernels_->max_pool_relu_backward(with_own(pooling), chosen_.data(), change,
                                    changes_.data() + grid_.margin() * k_panel, plane_, gradients_);
   const std::size_t k = k_side * channels_;
-  for (std::size_t panel = 0; panel < outputs_ / k_panel; ++panel) {
-    for (std::size_t y = 0; y < k_side; ++y) {
-      kernels_->gemm({.m = k,
-                      .k = pixels(pooling.rows),
-                      .panels = 1,
-                      .a = input_.data() + y * grid_.pitch() * channels_,
-                      .a_row = 1,
-                      .a_column = channels_,
-                      .b = changes_.data() + panel * plane_ + grid_.margin() * k_panel,
-                      .c = gradients_ + outputs_ + (panel * k_side + y) * k * k_panel,
-                      .c_row = k_panel,
-                      .c_panel = 0,
-                      .accumulate = accumulate}); // (3·C, 16)
-    }
+  for (std::size_t y = 0; y < k_side; ++y) {
+    kernels_->gemm({.m = k,
+                    .k = pixels(pooling.rows),
+                    .panels = outputs_ / k_panel,
+                    .a = input_.data() + y * grid_.pitch() * channels_,
+                    .a_row = 1,
+                    .a_column = channels_,
+                    .b = changes_.data() + grid_.margin() * k_panel,
+                    .c = gradients_ + outputs_ + y * k * k_panel,
+                    .c_row = k_panel,
+                    .c_panel = k_side * k * k_panel,
+                    .accumulate = accumulate,
+                    .b_panel = plane_}); // (3·C, O)
   }
 }
 

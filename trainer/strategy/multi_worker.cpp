@@ -10,6 +10,13 @@
 
 namespace trainer {
 
+std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients) {
+  constexpr std::size_t k_least = (128 << 10) / sizeof(float);
+  constexpr std::size_t k_most_buckets = 64;
+  return buckets.bytes == 0 ? std::max(k_least, gradients / k_most_buckets)
+                            : std::max<std::size_t>(buckets.bytes / sizeof(float), 1);
+}
+
 MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
                          BatchSplit* split, Timeline* timeline)
     : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
@@ -17,7 +24,7 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
       clip_norm_(static_cast<float>(options.clip_norm)),
       bucket_size_(communicator.world_size() == 1
                        ? gradients_.size()
-                       : std::max<std::size_t>(options.buckets.bytes / sizeof(float), 1)),
+                       : bucket_floats(options.buckets, gradients_.size())),
       updates_at_once_(replica.behind_gradients.empty() && options.clip_norm == 0 &&
                        !replica.optimizer.needs_whole_tensors()),
       clip_(replica.device.allocate(2, DType::f32)), ballot_(replica.behind_gradients),

@@ -31,9 +31,15 @@ namespace trainer {
 struct Buckets {
   // NOLINTNEXTLINE(google-explicit-constructor): a number of bytes says it.
   Buckets(std::size_t bytes_, WireType wire_ = WireType::fp32) : bytes(bytes_), wire(wire_) {}
-  std::size_t bytes; ///< At least, of float32, in a bucket.
+  /// At least, of float32, in a bucket; 0: as many as the model has use for, see bucket_floats().
+  std::size_t bytes;
   WireType wire;
 };
+
+/// Gradients in a bucket of a model that has `gradients` of them. By itself a 64th, so that a step
+/// of any model is at most 64 all-reduces and the last one, which nothing hides, is short; but 128
+/// KiB at least, below which an all-reduce's latency costs more than what it hides.
+std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients);
 
 struct StepOptions {
   Buckets buckets;

@@ -10,6 +10,8 @@
 namespace trainer::flat {
 namespace {
 
+inline std::size_t b_panel(const Gemm& g) { return g.b_panel == 0 ? g.k * k_panel : g.b_panel; }
+
 void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
          float* parameter) {
   const float factor = r.factor == nullptr ? 1 : *r.factor;
@@ -56,65 +58,6 @@ void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* g
   const auto rate = static_cast<float>(double{r.learning_rate} * ratio);
   for (std::size_t i = 0; i < n; ++i) {
     parameter[i] -= rate * u[i];
-  }
-}
-
-void max_pool_relu(const Pooling& p, const float* y, const float* bias, float* to,
-                   unsigned char* chosen) {
-  const std::size_t below = p.grid.pitch() * p.channels;
-  for (std::size_t row = 0; row < p.rows; ++row) {
-    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
-      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
-        const float* from =
-            y + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * p.channels;
-        float* at = to + row * p.to_row + py * p.to_y + px * p.to_x;
-        for (std::size_t c = 0; c < p.channels; c += k_panel) {
-          for (std::size_t j = 0; j < k_panel; ++j) { // NaN is kept, as where loss shows it.
-            const float* four = from + c + j;
-            float best = four[0];
-            int which = 0;
-            which = !(four[p.channels] <= best) ? 1 : which;
-            best = !(four[p.channels] <= best) ? four[p.channels] : best;
-            which = !(four[below] <= best) ? 2 : which;
-            best = !(four[below] <= best) ? four[below] : best;
-            which = !(four[below + p.channels] <= best) ? 3 : which;
-            best = !(four[below + p.channels] <= best) ? four[below + p.channels] : best;
-            best += bias[c + j];
-            chosen[c + j] = static_cast<unsigned char>(best <= 0 ? 4 : which);
-            at[j] = best <= 0 ? 0 : best;
-          }
-          at += p.to_panel;
-        }
-        chosen += p.channels;
-      }
-    }
-  }
-}
-
-void max_pool_relu_backward(const Pooling& p, const unsigned char* chosen, const float* change,
-                            float* dy, std::size_t plane, float* dbias) {
-  const std::size_t below = p.grid.pitch() * k_panel;
-  for (std::size_t row = 0; row < p.rows; ++row) {
-    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
-      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
-        const float* from = change + row * p.to_row + py * p.to_y + px * p.to_x;
-        float* at = dy + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * k_panel;
-        for (std::size_t c = 0; c < p.channels; c += k_panel) {
-          for (std::size_t j = 0; j < k_panel; ++j) {
-            const int which = chosen[c + j];
-            const float value = which == 4 ? 0 : from[j];
-            at[j] = which == 0 ? value : 0;
-            at[k_panel + j] = which == 1 ? value : 0;
-            at[below + j] = which == 2 ? value : 0;
-            at[below + k_panel + j] = which == 3 ? value : 0;
-            dbias[c + j] += value;
-          }
-          from += p.to_panel;
-          at += plane;
-        }
-        chosen += p.channels;
-      }
-    }
   }
 }
 

@@ -39,6 +39,7 @@ struct Gemm {
   std::size_t c_row = 0;
   std::size_t c_panel = 0;
   bool accumulate = false; ///< C += A·B
+  std::size_t b_panel = 0; ///< From a panel of B to the next; 0: they lie on end.
 };
 
 /// Images of a convolution, pixel by pixel, with zeros between rows and images, one column and one
@@ -98,10 +99,11 @@ struct CpuKernels : Kernels {
 /// Plain loops: for any machine, and the oracle of the others in tests.
 const CpuKernels& portable_kernels();
 
-/// AVX2 and FMA; null where this machine or this build has none.
+/// AVX2 and FMA, and AVX-512, with the same bits; null where this machine or this build has none.
 const CpuKernels* avx2_kernels();
+const CpuKernels* avx512_kernels();
 
-/// The fastest set that this machine runs. DTRAIN_CPU_KERNELS=portable|avx2 overrides.
+/// The fastest set that this machine runs. DTRAIN_CPU_KERNELS=portable|avx2|avx512 overrides.
 /// Throws UsageError for a set that does not exist here.
 const CpuKernels& best_kernels();
 

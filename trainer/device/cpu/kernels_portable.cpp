@@ -11,7 +11,7 @@ namespace {
 
 void gemm(const Gemm& g) {
   for (std::size_t panel = 0; panel < g.panels; ++panel) {
-    const float* b = g.b + panel * g.k * k_panel;
+    const float* b = g.b + panel * flat::b_panel(g);
     for (std::size_t row = 0; row < g.m; ++row) {
       float* c = g.c + panel * g.c_panel + row * g.c_row;
       float sum[k_panel] = {};
@@ -131,17 +131,76 @@ void bytes_to_floats(Stream& /*stream*/, std::size_t n, const std::uint8_t* from
   }
 }
 
+void max_pool_relu(const Pooling& p, const float* y, const float* bias, float* to,
+                   unsigned char* chosen) {
+  const std::size_t below = p.grid.pitch() * p.channels;
+  for (std::size_t row = 0; row < p.rows; ++row) {
+    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
+      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
+        const float* from =
+            y + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * p.channels;
+        float* at = to + row * p.to_row + py * p.to_y + px * p.to_x;
+        for (std::size_t c = 0; c < p.channels; c += k_panel) {
+          for (std::size_t j = 0; j < k_panel; ++j) { // NaN is kept, as where loss shows it.
+            const float* four = from + c + j;
+            float best = four[0];
+            int which = 0;
+            which = !(four[p.channels] <= best) ? 1 : which;
+            best = !(four[p.channels] <= best) ? four[p.channels] : best;
+            which = !(four[below] <= best) ? 2 : which;
+            best = !(four[below] <= best) ? four[below] : best;
+            which = !(four[below + p.channels] <= best) ? 3 : which;
+            best = !(four[below + p.channels] <= best) ? four[below + p.channels] : best;
+            best += bias[c + j];
+            chosen[c + j] = static_cast<unsigned char>(best <= 0 ? 4 : which);
+            at[j] = best <= 0 ? 0 : best;
+          }
+          at += p.to_panel;
+        }
+        chosen += p.channels;
+      }
+    }
+  }
+}
+
+void max_pool_relu_backward(const Pooling& p, const unsigned char* chosen, const float* change,
+                            float* dy, std::size_t plane, float* dbias) {
+  const std::size_t below = p.grid.pitch() * k_panel;
+  for (std::size_t row = 0; row < p.rows; ++row) {
+    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
+      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
+        const float* from = change + row * p.to_row + py * p.to_y + px * p.to_x;
+        float* at = dy + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * k_panel;
+        for (std::size_t c = 0; c < p.channels; c += k_panel) {
+          for (std::size_t j = 0; j < k_panel; ++j) {
+            const int which = chosen[c + j];
+            const float value = which == 4 ? 0 : from[j];
+            at[j] = which == 0 ? value : 0;
+            at[k_panel + j] = which == 1 ? value : 0;
+            at[below + j] = which == 2 ? value : 0;
+            at[below + k_panel + j] = which == 3 ? value : 0;
+            dbias[c + j] += value;
+          }
+          from += p.to_panel;
+          at += plane;
+        }
+        chosen += p.channels;
+      }
+    }
+  }
+}
+
 } // namespace
 
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kernels = {
-      {"portable", flat::sgd, adam, flat::lamb, flat::clip_factor, bytes_to_floats},
+      {"portable", "portable", flat::sgd, adam, flat::lamb, flat::clip_factor, bytes_to_floats},
       gemm,
       bias_relu,
       relu_backward,
       softmax_cross_entropy,
-      flat::max_pool_relu,
-      flat::max_pool_relu_backward};
+      max_pool_relu,
+      max_pool_relu_backward};
   return kernels;
 }
 

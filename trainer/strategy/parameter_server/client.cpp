@@ -66,30 +66,17 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     servers_.emplace_back(static_cast<int>(i), options_.servers[i], options_.token,
                           std::move(hello), parameters_, gradients_);
   }
-  alive_ = std::thread([this] { tell_alive(); });
-}
-
-ParameterClient::~ParameterClient() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  ending_.notify_all();
-  alive_.join();
-}
-
-/// Servers take silence for death; a worker in a long step says that it lives from here.
-void ParameterClient::tell_alive() {
-  std::unique_lock lock(mutex_);
-  const auto period = std::chrono::duration<double>(beat_seconds(options_.peer_timeout));
-  while (!ending_.wait_for(lock, period, [&] { return ended_; })) {
+  // Servers take silence for death; a worker in a long step says that it lives from here.
+  alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] {
     for (Server& server : servers_) {
       if (&server != dialled_) {
         server.beat();
       }
     }
-  }
+  });
 }
+
+ParameterClient::~ParameterClient() = default;
 
 std::string ParameterClient::describe() const {
   const auto sharing = std::count_if(servers_.begin(), servers_.end(),

@@ -8,17 +8,17 @@
 // to it and step() says at which step to go on.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/job/beat.h"
 #include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
@@ -101,7 +101,6 @@ class ParameterClient {
   void pull_newest();
   void await_answers();
   void drive(const Done& is_done);
-  void tell_alive();
   FrameHeader push_header(std::int64_t step, const Score& score) const;
 
   ClientOptions options_;
@@ -113,13 +112,11 @@ class ParameterClient {
   std::span<float> gradients_;
   double seconds_waiting_ = 0;
 
-  std::mutex mutex_; ///< Guards the servers, which tell_alive() uses while this rank computes.
+  std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
   FrameHeader last_push_;
-  std::condition_variable ending_;
-  bool ended_ = false;
-  std::thread alive_;
+  std::optional<Beat> alive_; ///< Last: it uses the others.
 };
 
 } // namespace trainer

@@ -4,16 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <list>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 
-#include "trainer/strategy/parameter_server/arrivals.h"
 #include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/protocol.h"
+#include "trainer/strategy/parameter_server/visitors.h"
 #include "trainer/strategy/parameter_server/work_ledger.h"
 
 namespace trainer {
@@ -21,27 +19,23 @@ class Coordinator::Impl {
  public:
   Impl(CoordinatorOptions options, Notice notice, OnProgress on_progress)
       : options_(std::move(options)), notice_(std::move(notice)),
-        on_progress_(std::move(on_progress)) {
-    Fd listener = listen_as_task(options_.address, "the chief", options_.rendezvous_timeout);
-    port_ = local_address(listener).port();
-    arrivals_.emplace(std::move(listener), options_.token, LinkPurpose::coordinator);
-  }
+        on_progress_(std::move(on_progress)),
+        visitors_(options_.address, "the chief", options_.token, LinkPurpose::coordinator,
+                  options_.peer_timeout, options_.rendezvous_timeout,
+                  [this](Worker& worker, const std::string& why) { lose(worker, why); }) {}
 
-  int port() const { return port_; }
+  int port() const { return visitors_.port(); }
 
   void stop() noexcept {
     stopped_ = true;
-    arrivals_->wake();
+    visitors_.wake();
   }
 
   void run() {
     alone_until_ = after_seconds(options_.rendezvous_timeout);
     while (!stopped_ && !is_finished()) {
-      wait_and_serve();
-      for (Acceptor::Arrival& arrival : arrivals_->take()) {
-        tune_link(arrival.link, options_.peer_timeout);
-        workers_.emplace_back(arrival.who, std::move(arrival.link), *this);
-      }
+      visitors_.serve();
+      visitors_.let_in(*this);
       keep_time();
       workers_.remove_if([](const Worker& worker) { return worker.over; });
     }
@@ -49,9 +43,9 @@ class Coordinator::Impl {
 
  private:
   /// One worker's connection.
-  struct Worker final : FrameHandler {
+  struct Worker final : Visitor {
     Worker(Introduction introduction, Fd link, Impl& coordinator)
-        : who(std::move(introduction)), channel(std::move(link), *this), owner(coordinator) {}
+        : Visitor(std::move(introduction), std::move(link)), owner(coordinator) {}
 
     ReadParts payload_of(const FrameHeader& header) override;
     void handle(const FrameHeader& header) override;
@@ -59,20 +53,15 @@ class Coordinator::Impl {
       return fmt::format("worker {} ({}, pid {})", who.rank, who.host, who.pid);
     }
 
-    Introduction who;
-    Channel channel;
     Impl& owner;
     std::vector<std::byte> text;
     WorkReport report;
     bool greeted = false;
-    bool over = false; ///< To be removed.
-    Deadline heard = Clock::now();
   };
 
   bool is_finished() const { return ledger_ && ledger_->is_finished() && workers_.empty(); }
   void say(const std::string& text) const { notice_("chief: " + text); }
 
-  void wait_and_serve();
   void greet(Worker& worker);
   void answer(Worker& worker);
   void leave(Worker& worker);
@@ -80,30 +69,18 @@ class Coordinator::Impl {
   void keep_time();
   std::vector<int> missing_workers() const;
 
-  template <typename Act>
-  void guarded(Worker& worker, const Act& act) {
-    try {
-      act();
-    } catch (const LinkError& error) {
-      lose(worker, error.what());
-    }
-  }
-
   CoordinatorOptions options_;
   Notice notice_;
   OnProgress on_progress_;
-  std::optional<Arrivals> arrivals_;
-  int port_ = 0;
   std::atomic<bool> stopped_{false};
 
-  std::list<Worker> workers_;
-  std::vector<pollfd> polled_;
+  Visitors<Worker> visitors_;
+  std::list<Worker>& workers_ = visitors_.all();
   std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
   CoordinatorProgress progress_;
   std::set<int> seen_;
   std::string last_lost_ = "none";
   Deadline alone_until_;
-  Deadline next_beat_ = Clock::now();
 };
 
 ReadParts Coordinator::Impl::Worker::payload_of(const FrameHeader& header) {
@@ -136,29 +113,6 @@ void Coordinator::Impl::Worker::handle(const FrameHeader& header) {
     break;
   default:
     break; // A beat says no more than that it came.
-  }
-}
-
-void Coordinator::Impl::wait_and_serve() {
-  polled_.clear();
-  polled_.push_back({arrivals_->fd(), POLLIN, 0});
-  for (const Worker& worker : workers_) {
-    const short out = worker.channel.has_unsent() ? POLLOUT : 0;
-    polled_.push_back({worker.channel.fd(), static_cast<short>(POLLIN | out), 0});
-  }
-  if (poll(polled_.data(), polled_.size(),
-           poll_timeout(after_seconds(beat_seconds(options_.peer_timeout)))) <= 0) {
-    return;
-  }
-  std::size_t i = 0;
-  for (Worker& worker : workers_) {
-    if (polled_[++i].revents != 0) {
-      guarded(worker, [&] {
-        worker.channel.flush();
-        worker.channel.receive();
-        worker.heard = Clock::now();
-      });
-    }
   }
 }
 
@@ -262,7 +216,7 @@ void Coordinator::Impl::keep_time() {
   const Deadline now = Clock::now();
   if (workers_.empty() && !is_finished() && now >= alone_until_) {
     if (!ledger_) {
-      const std::string refusals = arrivals_->refusals();
+      const std::string refusals = visitors_.refusals();
       throw PeerError(fmt::format("the chief waited {:g} s: workers {} did not come{}{}",
                                   options_.rendezvous_timeout, fmt::join(missing_workers(), ", "),
                                   refusals.empty() ? "" : "; ", refusals));
@@ -272,16 +226,7 @@ void Coordinator::Impl::keep_time() {
                                 options_.rendezvous_timeout, ledger_->done(), ledger_->batches(),
                                 last_lost_));
   }
-  if (now < next_beat_) {
-    return;
-  }
-  next_beat_ = after_seconds(beat_seconds(options_.peer_timeout));
-  for (Worker& worker : workers_) {
-    const double silent = -seconds_until(worker.heard);
-    if (!worker.over && silent > options_.peer_timeout) {
-      lose(worker, fmt::format("silent for {:.0f} s", silent));
-    }
-  }
+  visitors_.beat([](const Worker&) { return false; });
 }
 
 Coordinator::Coordinator(CoordinatorOptions options, Notice notice, OnProgress on_progress)

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/device/cpu/kernels.h"
-#include "trainer/strategy/parameter_server/dialling.h"
+#include "trainer/job/dialling.h"
 
 namespace trainer {
 

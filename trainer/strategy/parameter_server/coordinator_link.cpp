@@ -27,19 +27,18 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options)
                                 "reachable from here?",
                                 options_.worker, name(), *why));
   }
-  alive_ = std::thread([this] { tell_alive(); });
+  alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] {
+    try {
+      if (!channel_->has_unsent()) {
+        channel_->send({});
+      }
+    } catch (const LinkError&) {
+      return; // next() finds out.
+    }
+  });
 }
 
-CoordinatorLink::~CoordinatorLink() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  ending_.notify_all();
-  if (alive_.joinable()) {
-    alive_.join();
-  }
-}
+CoordinatorLink::~CoordinatorLink() = default;
 
 std::string CoordinatorLink::name() const { return fmt::format("chief ({})", options_.address); }
 
@@ -94,20 +93,6 @@ void CoordinatorLink::goodbye() {
     channel_->send(header);
   } catch (const LinkError&) {
     return; // It has nothing more to do for this worker.
-  }
-}
-
-void CoordinatorLink::tell_alive() {
-  std::unique_lock lock(mutex_);
-  const std::chrono::duration<double> period(beat_seconds(options_.peer_timeout));
-  while (!ending_.wait_for(lock, period, [&] { return ended_; })) {
-    try {
-      if (!channel_->has_unsent()) {
-        channel_->send({});
-      }
-    } catch (const LinkError&) {
-      continue; // next() finds out.
-    }
   }
 }
 

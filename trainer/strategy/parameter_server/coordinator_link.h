@@ -1,11 +1,10 @@
 // A worker's connection to the coordinator.
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <thread>
 
+#include "trainer/job/beat.h"
 #include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/coordinator.h"
 
@@ -47,21 +46,18 @@ class CoordinatorLink final : public FrameHandler {
   std::string name() const;
   void meet(Fd link, Deadline deadline);
   void await(Deadline deadline);
-  void tell_alive();
 
   CoordinatorLinkOptions options_;
   TaskAddress where_;
   double seconds_waiting_ = 0;
 
-  std::mutex mutex_; ///< Guards what follows; tell_alive() uses it while this rank computes.
+  std::mutex mutex_; ///< Guards what follows; alive_ uses it while this rank computes.
   std::optional<Channel> channel_;
   Due due_ = Due::nothing;
   std::vector<std::byte> text_;
   std::string refused_;
   std::int64_t batch_ = -1;
-  std::condition_variable ending_;
-  bool ended_ = false;
-  std::thread alive_;
+  std::optional<Beat> alive_; ///< Last: it uses the others.
 };
 
 } // namespace trainer

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "trainer/cluster/cluster.h"
-#include "trainer/options.h"
 #include "trainer/strategy/parameter_server/task.h"
 
 namespace trainer {
@@ -19,9 +18,8 @@ namespace trainer {
 std::optional<PsTask> parameter_server_task(const GetEnv& get);
 std::optional<PsTask> parameter_server_task();
 
-/// Serves, trains or hands out work until the job is done. With options.benchmark, trains on
-/// synthetic images for five windows of options.steps / 5 steps and prints samples/s of all
-/// workers.
-void run_parameter_server_task(const PsTask& task, const TrainerOptions& options);
+/// Serves, trains or hands out work until the job is done. A benchmark takes five windows of
+/// run.steps / 5 steps, and prints samples/s of all workers.
+void run_parameter_server_task(const PsJob& job);
 
 } // namespace trainer

@@ -4,21 +4,19 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 
+#include "trainer/checkpoint/numbered_files.h"
 #include "trainer/entropy.h"
-#include "trainer/strategy/parameter_server/dialling.h"
 #include "trainer/strategy/parameter_server/server_impl.h"
 
 namespace trainer {
 ParameterServer::Impl::Impl(const ServerOptions& options, Device& device, Notice notice)
     : options_(options), device_(device), notice_(std::move(notice)),
-      incarnation_(random_value<std::int64_t>()) {
-  Fd listener = listen_as_task({options_.host, options_.port}, fmt::format("ps {}", options_.index),
-                               options_.rendezvous_timeout);
-  port_ = local_address(listener).port();
-  arrivals_.emplace(std::move(listener), options_.token, LinkPurpose::parameter_server);
-}
+      incarnation_(random_value<std::int64_t>()),
+      visitors_({options_.host, options_.port}, fmt::format("ps {}", options_.index),
+                options_.token, LinkPurpose::parameter_server, options_.peer_timeout,
+                options_.rendezvous_timeout,
+                [this](Session& session, const std::string& why) { lose(session, why); }) {}
 
 void ParameterServer::Impl::run() {
   gather_until_ = after_seconds(options_.rendezvous_timeout);
@@ -27,7 +25,7 @@ void ParameterServer::Impl::run() {
     serve();
   } catch (const Error& error) {
     for (Session& session : sessions_) {
-      guarded(session, [&] { refuse(session, error.what()); });
+      visitors_.guarded(session, [&] { refuse(session, error.what()); });
     }
     throw;
   }
@@ -36,11 +34,10 @@ void ParameterServer::Impl::run() {
 
 void ParameterServer::Impl::serve() {
   while (!stopped_ && !is_finished()) {
-    wait_and_serve();
-    for (Acceptor::Arrival& arrival : arrivals_->take()) {
-      tune_link(arrival.link, options_.peer_timeout);
-      sessions_.emplace_back(arrival.who, std::move(arrival.link), *this).heard = Clock::now();
+    if (visitors_.serve()) {
+      update();
     }
+    visitors_.let_in(*this);
     keep_time();
     remove_gone();
   }
@@ -49,7 +46,7 @@ void ParameterServer::Impl::serve() {
 void ParameterServer::Impl::refuse(Session& session, std::string_view why) {
   FrameHeader refused;
   refused.type = FrameType::refused;
-  session.channel().send_copy(refused, std::as_bytes(std::span(why)));
+  session.channel.send_copy(refused, std::as_bytes(std::span(why)));
 }
 
 bool ParameterServer::Impl::is_finished() const {
@@ -57,30 +54,6 @@ bool ParameterServer::Impl::is_finished() const {
          std::none_of(sessions_.begin(), sessions_.end(), [](const Session& session) {
            return session.worker() >= 0 && !session.over;
          });
-}
-
-void ParameterServer::Impl::wait_and_serve() {
-  polled_.clear();
-  polled_.push_back({arrivals_->fd(), POLLIN, 0});
-  for (const Session& session : sessions_) {
-    const short out = session.channel().has_unsent() ? POLLOUT : 0;
-    polled_.push_back({session.channel().fd(), static_cast<short>(POLLIN | out), 0});
-  }
-  if (poll(polled_.data(), polled_.size(),
-           poll_timeout(after_seconds(beat_seconds(options_.peer_timeout)))) <= 0) {
-    return;
-  }
-  std::size_t i = 0;
-  for (Session& session : sessions_) {
-    if (polled_[++i].revents != 0 && !session.over) {
-      guarded(session, [&] {
-        session.channel().flush();
-        session.channel().receive();
-        session.heard = Clock::now();
-      });
-    }
-  }
-  update();
 }
 
 void ParameterServer::Impl::lose(Session& session, const std::string& why) {
@@ -116,6 +89,7 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
     settings_ = hello;
     store_.emplace(hello.shards, hello.policy.learning_rate, device_);
     if (!options_.snapshot_dir.empty()) {
+      remove_unfinished(options_.snapshot_dir);
       resumed_ = has_values_ = store_->load(options_.snapshot_dir, job_text(hello), -1);
       if (resumed_) {
         say(fmt::format("resumes at step {} from {}", version(), options_.snapshot_dir));
@@ -140,7 +114,7 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   const std::string text = welcome_text(welcome);
   FrameHeader header;
   header.type = FrameType::welcome;
-  session.channel().send_copy(header, std::as_bytes(std::span(text)));
+  session.channel.send_copy(header, std::as_bytes(std::span(text)));
   if (gathering_ && missing_workers().empty()) {
     end_gathering();
   } else if (!gathering_) {
@@ -187,7 +161,7 @@ void ParameterServer::Impl::end_gathering() {
 void ParameterServer::Impl::keep_time() {
   const Deadline now = Clock::now();
   if (gathering_ && now >= gather_until_) {
-    const std::string refusals = arrivals_->refusals();
+    const std::string refusals = visitors_.refusals();
     const std::string who =
         settings_ ? fmt::format("workers {} of {}", fmt::join(missing_workers(), ", "),
                                 settings_->workers)
@@ -205,17 +179,7 @@ void ParameterServer::Impl::keep_time() {
     throw PeerError(fmt::format("ps {} waited {:g} s with no worker left; the last was {}",
                                 options_.index, options_.rendezvous_timeout, last_lost_));
   }
-  if (now >= next_beat_) {
-    next_beat_ = after_seconds(beat_seconds(options_.peer_timeout));
-    for (Session& session : sessions_) {
-      const double silent = -seconds_until(session.heard);
-      if (!session.over && silent > options_.peer_timeout) {
-        lose(session, fmt::format("silent for {:.0f} s", silent));
-      } else if (!session.over && session.worker() >= 0 && !session.channel().has_unsent()) {
-        guarded(session, [&] { session.channel().send({}); });
-      }
-    }
-  }
+  visitors_.beat([](const Session& session) { return session.worker() >= 0; });
   if (now >= next_report_) {
     next_report_ = after_seconds(options_.report_seconds);
     report();
@@ -264,7 +228,7 @@ void ParameterServer::Impl::say_goodbye() {
   say(fmt::format("ends at step {}: {:.2f} MB in, {:.2f} MB out, {:.2f} MB through shared memory",
                   version(), megabytes(all.in), megabytes(all.out), megabytes(all.shared)));
   for (Session& session : sessions_) {
-    guarded(session, [&] { session.channel().flush(); });
+    visitors_.guarded(session, [&] { session.channel.flush(); });
   }
 }
 

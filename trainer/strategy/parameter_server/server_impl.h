@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <list>
 #include <set>
 
 #include <fmt/format.h>
-#include <poll.h>
 
-#include "trainer/strategy/parameter_server/arrivals.h"
 #include "trainer/strategy/parameter_server/server.h"
 #include "trainer/strategy/parameter_server/session.h"
 
@@ -20,11 +17,11 @@ class ParameterServer::Impl final : public SessionOwner {
  public:
   Impl(const ServerOptions& options, Device& device, Notice notice);
 
-  int port() const { return port_; }
+  int port() const { return visitors_.port(); }
 
   void stop() noexcept {
     stopped_ = true;
-    arrivals_->wake();
+    visitors_.wake();
   }
 
   void run();
@@ -44,17 +41,7 @@ class ParameterServer::Impl final : public SessionOwner {
 
  private:
   void serve();
-  void wait_and_serve();
   bool is_finished() const;
-
-  template <typename Act>
-  void guarded(Session& session, const Act& act) {
-    try {
-      act();
-    } catch (const LinkError& error) {
-      lose(session, error.what());
-    }
-  }
 
   static void refuse(Session& session, std::string_view why);
   void lose(Session& session, const std::string& why);
@@ -91,8 +78,8 @@ class ParameterServer::Impl final : public SessionOwner {
     std::uint64_t shared = 0;
   };
   static void add_traffic(const Session& session, Traffic& to) {
-    to.in += session.channel().bytes_in();
-    to.out += session.channel().bytes_out();
+    to.in += session.channel.bytes_in();
+    to.out += session.channel.bytes_out();
     to.shared += session.shared_bytes;
   }
   Traffic traffic() const; ///< Since the start.
@@ -101,13 +88,11 @@ class ParameterServer::Impl final : public SessionOwner {
   ServerOptions options_;
   Device& device_;
   Notice notice_;
-  std::optional<Arrivals> arrivals_;
-  int port_ = 0;
   std::atomic<bool> stopped_{false};
   std::int64_t incarnation_; ///< A random number a process.
 
-  std::list<Session> sessions_;
-  std::vector<pollfd> polled_;
+  Visitors<Session> visitors_;
+  std::list<Session>& sessions_ = visitors_.all();
   std::optional<WorkerHello> settings_; ///< The first worker's; all others agree.
   std::optional<ShardStore> store_;
   bool has_values_ = false;
@@ -124,7 +109,6 @@ class ParameterServer::Impl final : public SessionOwner {
   std::int64_t late_ = 0;
   std::int64_t stale_most_ = 0;
   Deadline next_report_;
-  Deadline next_beat_ = Clock::now();
   Traffic gone_; ///< Of sessions that are no more.
   Traffic reported_;
   std::int64_t reported_version_ = 0;

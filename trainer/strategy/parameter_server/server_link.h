@@ -8,9 +8,9 @@
 
 #include <poll.h>
 
+#include "trainer/job/dialling.h"
 #include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/client.h"
-#include "trainer/strategy/parameter_server/dialling.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {

@@ -22,8 +22,8 @@ std::vector<Value> values_in(std::span<const std::byte> bytes) {
 } // namespace
 
 std::string Session::name() const {
-  return hello_ ? fmt::format("worker {} ({}, pid {})", hello_->worker, who_.host, who_.pid)
-                : fmt::format("a worker of {} (pid {})", who_.host, who_.pid);
+  return hello_ ? fmt::format("worker {} ({}, pid {})", hello_->worker, who.host, who.pid)
+                : fmt::format("a worker of {} (pid {})", who.host, who.pid);
 }
 
 void Session::accept(WorkerHello hello, const ShardStore& store) {
@@ -73,15 +73,15 @@ void Session::send_parameters(FrameHeader header, const ShardStore& store) {
       std::copy(values.begin(), values.end(), to + store.shards()[s].offset);
     }
     shared_bytes += store.dense_count() * sizeof(float);
-    channel_.send(header);
+    channel.send(header);
     return;
   }
-  if (channel_.has_unsent()) {
+  if (channel.has_unsent()) {
     throw LinkError("it asks for values faster than it reads them");
   }
   // The store may change before all is sent.
   std::copy_n(store.parameters().data(), outgoing_.size(), outgoing_.data());
-  channel_.send(header, {std::as_bytes(std::span(outgoing_))});
+  channel.send(header, {std::as_bytes(std::span(outgoing_))});
 }
 
 const Shard& Session::sparse_shard(const FrameHeader& header) const {
@@ -194,7 +194,7 @@ void Session::send_rows(const FrameHeader& header) {
   FrameHeader reply;
   reply.type = FrameType::rows;
   reply.extra = header.extra;
-  channel_.send_copy(reply, std::as_bytes(std::span(values)));
+  channel.send_copy(reply, std::as_bytes(std::span(values)));
 }
 
 void Session::take_rows(const FrameHeader& header) {

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "trainer/job/handshake.h"
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 #include "trainer/strategy/parameter_server/store.h"
+#include "trainer/strategy/parameter_server/visitors.h"
 
 namespace trainer {
 
@@ -27,13 +26,11 @@ class SessionOwner {
   virtual void goodbye(Session& session) = 0;
 };
 
-class Session final : public FrameHandler {
+class Session final : public Visitor {
  public:
-  Session(Introduction who, Fd link, SessionOwner& owner)
-      : who_(std::move(who)), channel_(std::move(link), *this), owner_(owner) {}
+  Session(Introduction introduction, Fd link, SessionOwner& owner)
+      : Visitor(std::move(introduction), std::move(link)), owner_(owner) {}
 
-  Channel& channel() noexcept { return channel_; }
-  const Channel& channel() const noexcept { return channel_; }
   /// "worker 1 (host-b, pid 123)"
   std::string name() const;
   int worker() const noexcept { return hello_ ? hello_->worker : -1; }
@@ -55,12 +52,10 @@ class Session final : public FrameHandler {
   void handle(const FrameHeader& header) override;
 
   bool member = false;                   ///< Updates wait for its pushes.
-  bool over = false;                     ///< To be removed.
   std::optional<std::int64_t> waits_for; ///< Values of this version or later, asked for.
   std::int64_t went_back_for = 0;        ///< The incarnation of which it was told last.
   std::int64_t request = 0;              ///< Of what is to be answered.
   std::int64_t clock = 0;                ///< Steps that it has pushed (asynchronous jobs).
-  Deadline heard;                        ///< When its last frame came.
   std::uint64_t shared_bytes = 0;        ///< Moved through shared memory.
 
  private:
@@ -72,8 +67,6 @@ class Session final : public FrameHandler {
     return sizeof(std::uint64_t) + shard.row_length * wire_size(wire());
   }
 
-  Introduction who_;
-  Channel channel_;
   SessionOwner& owner_;
   std::optional<WorkerHello> hello_;
   std::vector<std::byte> text_;       ///< Payloads other than pushes.

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,18 +54,26 @@ class ShardStore {
 
   void apply(std::span<const Contribution> contributions);
 
-  /// Writes all that continuing takes to FOLDER/step-VERSION.snapshot, whole or not at all, and
+  /// Writes all that continuing takes to FOLDER/step-VERSION.safetensors, whole or not at all, and
   /// removes all but the newest `keep`. `job` must be the same at load(). Throws DataError.
-  void save(const std::filesystem::path& folder, const std::string& job, std::size_t keep) const;
+  void save(const std::string& folder, const std::string& job, std::size_t keep) const;
 
   /// Loads version `version`; -1: the newest that is whole. False: there is none. Throws DataError
   /// when the one found belongs to another job or holds other shards.
-  bool load(const std::filesystem::path& folder, const std::string& job, std::int64_t version);
+  bool load(const std::string& folder, const std::string& job, std::int64_t version);
 
   /// Removes snapshots of later versions: of steps that are to be done again.
-  static void forget_after(const std::filesystem::path& folder, std::int64_t version);
+  static void forget_after(const std::string& folder, std::int64_t version);
 
  private:
+  /// A shard's values, or a moment of theirs.
+  struct Part {
+    std::string name;
+    const Shard& shard;
+    std::span<float> values;
+  };
+
+  std::vector<Part> parts() const;
   void apply_sparse(std::span<const Contribution> contributions, double samples);
   std::string describe(const std::string& job) const;
 

@@ -1,32 +1,31 @@
 #include "trainer/strategy/parameter_server/task.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace trainer {
 
-nlohmann::json job_settings(const PsTask& task, const TrainerOptions& options) {
-  return {{"seed", options.seed},           {"batch size", options.batch_size},
-          {"model", options.model},         {"hidden", options.hidden},
-          {"workers", task.workers.size()}, {"epochs", options.epochs},
-          {"steps", options.steps},         {"update", options.update}};
+nlohmann::json job_settings(const PsJob& job) {
+  return {{"seed", job.run.seed},
+          {"batch size", job.run.batch_size()},
+          {"model", job.run.model.name},
+          {"hidden", widths_text(job.run.model)},
+          {"workers", job.task.workers.size()},
+          {"epochs", job.run.epochs},
+          {"steps", job.run.steps},
+          {"update", job.policy.sync ? "sync" : "async"}};
 }
 
-LearningRate learning_rate(const PsTask& task, const TrainerOptions& options, std::size_t samples) {
-  const auto batch = static_cast<double>(options.batch_size);
-  const double global_batch = batch * static_cast<double>(task.workers.size());
-  const double whole = std::max(static_cast<double>(samples) * static_cast<double>(options.epochs),
-                                global_batch * static_cast<double>(options.steps));
-  return {options.learning_rate, parse_schedule(options.lr_schedule),
-          whole / (options.update == "sync" ? global_batch : batch)};
+LearningRate learning_rate(const PsJob& job, std::size_t samples) {
+  const std::int64_t whole = std::max(static_cast<std::int64_t>(samples) * job.run.epochs,
+                                      job.global_batch() * job.run.steps);
+  const std::int64_t update = job.policy.sync ? job.global_batch() : job.run.batch_size();
+  return {job.run.optimizer.learning_rate, job.run.schedule,
+          static_cast<double>(whole) / static_cast<double>(update)};
 }
 
-std::int64_t steps_of_epochs(const PsTask& task, const TrainerOptions& options,
-                             std::size_t samples) {
-  const auto global_batch =
-      static_cast<double>(options.batch_size) * static_cast<double>(task.workers.size());
-  return static_cast<std::int64_t>(
-      std::ceil(static_cast<double>(samples) * static_cast<double>(options.epochs) / global_batch));
+std::int64_t steps_of(const PsJob& job, std::size_t samples) {
+  const std::int64_t all = static_cast<std::int64_t>(samples) * job.run.epochs;
+  return job.run.steps > 0 ? job.run.steps : (all + job.global_batch() - 1) / job.global_batch();
 }
 
 } // namespace trainer

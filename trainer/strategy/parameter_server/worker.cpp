@@ -4,10 +4,10 @@
 #include <cstdio>
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
+#include "trainer/replica.h"
 
 namespace trainer {
 
@@ -27,45 +27,35 @@ std::vector<Variable> variables_of(const TensorTable& tensors) {
   return variables;
 }
 
-std::uint32_t digest_of(const Split& split) {
-  const uLong images = crc32_z(0, split.images.data(), split.images.size());
-  return static_cast<std::uint32_t>(crc32_z(images, split.labels.data(), split.labels.size()));
-}
-
-ClientOptions client_options(const PsTask& task, const TrainerOptions& options, const Split& split,
+ClientOptions client_options(const PsJob& job, const Dataset& data,
                              std::vector<Variable> variables) {
   ClientOptions client;
-  client.servers = task.servers;
-  client.worker = task.index;
-  client.workers = static_cast<int>(task.workers.size());
-  client.token = task.token;
-  client.policy.sync = options.update == "sync";
-  client.policy.backup_workers = static_cast<int>(options.backup_workers);
-  client.policy.max_staleness = options.max_staleness;
-  client.policy.learning_rate = learning_rate(task, options, split.count);
-  client.policy.snapshot_every = options.snapshot_every;
-  client.policy.gradients = bucket_options(options).wire;
-  client.job = job_settings(task, options);
-  client.job["data digest"] = digest_of(split);
+  client.servers = job.task.servers;
+  client.worker = job.task.index;
+  client.workers = static_cast<int>(job.task.workers.size());
+  client.token = job.task.token;
+  client.policy = job.policy;
+  client.policy.learning_rate = learning_rate(job, data.train.count);
+  client.job = job_settings(job);
+  client.job["data digest"] = digest(data);
   client.variables = std::move(variables);
-  client.partitioner = parse_partitioner(options.partitioner, task.servers.size());
-  client.shared_memory = options.transport != "tcp";
-  client.peer_timeout = options.peer_timeout;
-  client.rendezvous_timeout = options.rendezvous_timeout;
+  client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
+  client.shared_memory = job.shared_memory;
+  client.peer_timeout = job.peer_timeout;
+  client.rendezvous_timeout = job.rendezvous_timeout;
   return client;
 }
 
 } // namespace
 
-PsWorker::PsWorker(const PsTask& task, const TrainerOptions& options, const Dataset& data,
-                   Device& device)
-    : options_(options), data_(data), device_(device), index_(task.index),
-      workers_(static_cast<int>(task.workers.size())),
-      model_(make_model(model_options(options, data), device)),
-      client_(client_options(task, options, data.train, variables_of(model_->tensors())),
+PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
+    : job_(job), data_(data), device_(device), index_(job.task.index),
+      workers_(static_cast<int>(job.task.workers.size())),
+      model_(make_model(fitted(job.run.model, data), device)),
+      client_(client_options(job, data, variables_of(model_->tensors())),
               model_->tensors().arena_size(), say) {
   model_->bind(client_.parameters(), client_.gradients());
-  model_->initialize(static_cast<std::uint64_t>(options.seed));
+  model_->initialize(static_cast<std::uint64_t>(job.run.seed));
 }
 
 Score PsWorker::compute(const Batch& batch, std::int64_t step) {
@@ -81,9 +71,9 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
 }
 
 void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
-  const auto batch_size = static_cast<std::size_t>(options_.batch_size);
+  const std::size_t batch_size = job_.run.step.rows_at_once;
   Loader loader(data_.train, device_,
-                {batch_size, 0, 1, static_cast<std::uint64_t>(options_.seed), 0, INT64_MAX});
+                {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX});
   WorkReport report;
   report.version = step;
   while (const auto number = chief.next(report)) {

@@ -7,7 +7,6 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/models/model.h"
-#include "trainer/options.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/task.h"
@@ -19,8 +18,8 @@ void say(const std::string& text);
 
 class PsWorker {
  public:
-  /// Connects nothing yet. `data` must outlive it.
-  PsWorker(const PsTask& task, const TrainerOptions& options, const Dataset& data, Device& device);
+  /// Connects nothing yet. What it is given must outlive it.
+  PsWorker(const PsJob& job, const Dataset& data, Device& device);
 
   std::int64_t connect() { return client_.connect(); }
   ParameterClient& client() { return client_; }
@@ -29,14 +28,14 @@ class PsWorker {
   /// Trains from step `first` until `after_step` says no more; told the values that followed it.
   template <typename AfterStep>
   void train(std::int64_t first, std::int64_t last, const AfterStep& after_step) {
-    const auto batch_size = static_cast<std::uint64_t>(options_.batch_size);
+    const auto batch_size = static_cast<std::uint64_t>(job_.run.batch_size());
     std::int64_t step = first;
     while (step < last) {
       // One pass, unless a server that came back sends the job to another step.
       Loader loader(
           data_.train, device_,
           {static_cast<std::size_t>(batch_size), index_, workers_,
-           static_cast<std::uint64_t>(options_.seed),
+           static_cast<std::uint64_t>(job_.run.seed),
            static_cast<std::uint64_t>(step) * batch_size * static_cast<std::uint64_t>(workers_),
            last - step});
       for (const Batch& batch : loader) {
@@ -63,7 +62,7 @@ class PsWorker {
   /// The batch's gradients and score. Throws Error where its loss is no number.
   Score compute(const Batch& batch, std::int64_t step);
 
-  const TrainerOptions& options_;
+  const PsJob& job_;
   const Dataset& data_;
   Device& device_;
   int index_;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/unit/trainer/temp_folder.h"
@@ -15,6 +16,16 @@ namespace {
 
 const SafeTensors k_content = {{{"step", "7"}},
                                {{"a", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"b", {1}, {-1}}}};
+
+void write_content(const std::string& path, const SafeTensors& content) {
+  std::vector<TensorSource> sources;
+  for (const NamedTensor& tensor : content.tensors) {
+    sources.push_back({tensor.name, tensor.shape, [&tensor](std::span<float> to) {
+                         std::copy(tensor.values.begin(), tensor.values.end(), to.begin());
+                       }});
+  }
+  write_safetensors(path, content.metadata, sources);
+}
 
 std::string with_header(const std::string& json, std::size_t data) {
   const std::uint64_t length = json.size();
@@ -32,7 +43,7 @@ std::string error_of(const std::string& file) {
 
 TEST_CASE("tensors and metadata come back as they were written") {
   const TempFolder folder;
-  write_safetensors(folder / "x.safetensors", k_content);
+  write_content(folder / "x.safetensors", k_content);
   const SafeTensors read = read_safetensors(folder / "x.safetensors");
   CHECK(read.metadata == k_content.metadata);
   REQUIRE(read.tensors.size() == 2);
@@ -43,7 +54,7 @@ TEST_CASE("tensors and metadata come back as they were written") {
 
 TEST_CASE("a checkpoint cut off anywhere is refused") {
   const TempFolder folder;
-  write_safetensors(folder / "x", k_content);
+  write_content(folder / "x", k_content);
   const std::string whole = read_file(folder / "x");
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CHECK(contains(error_of(whole.substr(0, size)), "checkpoint: damaged"));
@@ -87,7 +98,7 @@ TEST_CASE("headers that lie are refused") {
 
 TEST_CASE("a disk that is full leaves the old checkpoint and no other file") {
   const TempFolder folder;
-  write_safetensors(folder / "x", k_content);
+  write_content(folder / "x", k_content);
   const std::string before = read_file(folder / "x");
   SafeTensors large = k_content;
   large.tensors.push_back({"c", {100'000}, std::vector<float>(100'000)});
@@ -96,7 +107,7 @@ TEST_CASE("a disk that is full leaves the old checkpoint and no other file") {
   const rlimit small{4096, old.rlim_max};
   const auto handler = signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &small);
-  const std::string message = message_of<Error>([&] { write_safetensors(folder / "x", large); });
+  const std::string message = message_of<Error>([&] { write_content(folder / "x", large); });
   setrlimit(RLIMIT_FSIZE, &old);
   signal(SIGXFSZ, handler);
   CHECK(contains(message, "cannot write"));

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "trainer/device/cpu/cpu_device.h"
@@ -43,14 +44,105 @@ std::vector<float> product(const CpuKernels& kernels, std::size_t m, std::size_t
   return c;
 }
 
+/// Those that this machine runs.
+std::vector<const CpuKernels*> vectorised() {
+  std::vector<const CpuKernels*> sets;
+  for (const CpuKernels* kernels : {avx2_kernels(), avx512_kernels()}) {
+    if (kernels != nullptr) {
+      sets.push_back(kernels);
+    }
+  }
+  return sets;
+}
+
+/// What pools give, forward and backward, of images with an odd side.
+std::vector<std::vector<float>> pools(const CpuKernels& kernels) {
+  constexpr std::size_t rows = 2;
+  constexpr std::size_t channels = 32;
+  const PixelGrid grid{5, 4};
+  const std::size_t pooled = grid.height / 2 * (grid.width / 2) * channels;
+  const Pooling pooling{.rows = rows,
+                        .channels = channels,
+                        .grid = grid,
+                        .to_row = pooled,
+                        .to_y = grid.width / 2 * channels,
+                        .to_x = channels,
+                        .to_panel = k_panel};
+  const std::vector<float> bias = numbers(channels, 9);
+  std::vector<float> y = numbers(rows * grid.image() * channels, 10);
+  y[channels + 3] = y[3]; // Of equal ones the first is chosen.
+  std::vector<float> to(rows * pooled);
+  std::vector<std::uint8_t> chosen(rows * pooled);
+  kernels.max_pool_relu(pooling, y.data(), bias.data(), to.data(), chosen.data());
+  const std::size_t plane = rows * grid.image() * k_panel;
+  std::vector<float> dy(channels / k_panel * plane, 0.25F);
+  std::vector<float> dbias(channels, 0.5F);
+  kernels.max_pool_relu_backward(pooling, chosen.data(), numbers(rows * pooled, 11).data(),
+                                 dy.data(), plane, dbias.data());
+  return {to, {chosen.begin(), chosen.end()}, dy, dbias};
+}
+
+/// What activations, pools, loss and conversion give.
+std::vector<std::vector<float>> all_but_product(const CpuKernels& kernels) {
+  constexpr std::size_t rows = 9;
+  constexpr std::size_t width = 48;
+  const std::vector<float> bias = numbers(width, 3);
+  std::vector<float> y = numbers(rows * width, 4);
+  kernels.bias_relu(rows, width, bias.data(), y.data());
+  std::vector<float> dy = numbers(rows * width, 5);
+  std::vector<float> dbias(width, 0.5F);
+  kernels.relu_backward(rows, width, y.data(), dy.data(), dbias.data());
+  std::vector<float> logits = numbers(rows * k_panel, 6);
+  std::vector<float> dlogits_bias(k_panel, 0.5F);
+  const std::vector<std::uint8_t> labels = {0, 1, 2, 3, 4, 5, 6, 7, 9};
+  const Score score = kernels.softmax_cross_entropy(rows, 10, labels.data(), bias.data(), 0.1F,
+                                                    logits.data(), dlogits_bias.data());
+  std::vector<std::uint8_t> bytes(259);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(i);
+  }
+  std::vector<float> floats(bytes.size());
+  kernels.bytes_to_floats(*stream, bytes.size(), bytes.data(), floats.data());
+  const auto pooled = pools(kernels);
+  return {pooled[0],
+          pooled[1],
+          pooled[2],
+          pooled[3],
+          y,
+          dy,
+          dbias,
+          logits,
+          dlogits_bias,
+          floats,
+          {static_cast<float>(score.loss), static_cast<float>(score.correct)}};
+}
+
+/// Parameters after three steps of each optimizer, and what gradients are clipped by.
+std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n = 1003) {
+  const std::vector<float> gradient = numbers(n, 7);
+  std::vector<std::vector<float>> p(4, numbers(n, 8));
+  std::vector<std::vector<float>> m(6, std::vector<float>(n));
+  UpdateRule rule;
+  rule.l2 = 0.01F;
+  rule.decay = 0.01F;
+  rule.learning_rate = 0.1F;
+  for (int t = 1; t < 4; ++t) {
+    rule.step_size = 1e-3F / static_cast<float>(1 - std::pow(0.9, t));
+    rule.inverse_correction2 = static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, t)));
+    kernels.sgd(*stream, n, rule, gradient.data(), m[0].data(), p[0].data());
+    kernels.adam(*stream, n, rule, gradient.data(), m[1].data(), m[2].data(), p[1].data());
+    kernels.lamb(*stream, n, rule, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
+                 p[2].data());
+  }
+  p[3].resize(2);
+  kernels.clip_factor(*stream, n, gradient.data(), 1.0F, &p[3][0], &p[3][1]);
+  return p;
+}
+
 } // namespace
 
 TEST_CASE("the vectorised product equals the plain one at every shape") {
-  const CpuKernels* fast = avx2_kernels();
-  if (fast == nullptr) {
-    return;
-  }
-  for (const std::size_t m : {1, 2, 3, 4, 5, 6, 7, 64, 65}) {
+  for (const std::size_t m : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64, 65}) {
     for (const std::size_t k : {1, 10, 63, 64, 65, 130}) {
       for (const int mode : {0, 1, 2, 3}) {
         const bool transposed = mode % 2 == 1;
@@ -58,51 +150,38 @@ TEST_CASE("the vectorised product equals the plain one at every shape") {
         CAPTURE(m);
         CAPTURE(k);
         CAPTURE(transposed);
-        check_close(product(*fast, m, k, transposed, accumulate),
-                    product(portable_kernels(), m, k, transposed, accumulate), 1e-4F);
+        const auto plain = product(portable_kernels(), m, k, transposed, accumulate);
+        for (const CpuKernels* fast : vectorised()) {
+          check_close(product(*fast, m, k, transposed, accumulate), plain, 1e-4F);
+        }
       }
     }
   }
 }
 
 TEST_CASE("the vectorised activations, loss and conversion equal the plain ones") {
-  const CpuKernels* fast = avx2_kernels();
-  if (fast == nullptr) {
-    return;
-  }
-  constexpr std::size_t rows = 9;
-  constexpr std::size_t width = 48;
-  const std::vector<float> bias = numbers(width, 3);
-  std::vector<std::vector<float>> results[2];
-  for (int set = 0; set < 2; ++set) {
-    const CpuKernels& kernels = set == 0 ? portable_kernels() : *fast;
-    std::vector<float> y = numbers(rows * width, 4);
-    kernels.bias_relu(rows, width, bias.data(), y.data());
-    std::vector<float> dy = numbers(rows * width, 5);
-    std::vector<float> dbias(width, 0.5F);
-    kernels.relu_backward(rows, width, y.data(), dy.data(), dbias.data());
-    std::vector<float> logits = numbers(rows * k_panel, 6);
-    std::vector<float> dlogits_bias(k_panel, 0.5F);
-    const std::vector<std::uint8_t> labels = {0, 1, 2, 3, 4, 5, 6, 7, 9};
-    const Score score = kernels.softmax_cross_entropy(rows, 10, labels.data(), bias.data(), 0.1F,
-                                                      logits.data(), dlogits_bias.data());
-    std::vector<std::uint8_t> bytes(259);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      bytes[i] = static_cast<std::uint8_t>(i);
+  const auto plain = all_but_product(portable_kernels());
+  for (const CpuKernels* fast : vectorised()) {
+    const auto found = all_but_product(*fast);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      CAPTURE(i);
+      check_close(plain[i], found[i], 1e-5F);
     }
-    std::vector<float> floats(bytes.size());
-    kernels.bytes_to_floats(*stream, bytes.size(), bytes.data(), floats.data());
-    results[set] = {y,
-                    dy,
-                    dbias,
-                    logits,
-                    dlogits_bias,
-                    floats,
-                    {static_cast<float>(score.loss), static_cast<float>(score.correct)}};
   }
-  for (std::size_t i = 0; i < results[0].size(); ++i) {
-    CAPTURE(i);
-    check_close(results[0][i], results[1][i], 1e-5F);
+}
+
+TEST_CASE("kernels of the same arithmetic give the same bits") {
+  const auto sets = vectorised();
+  for (std::size_t i = 1; i < sets.size(); ++i) {
+    CHECK(std::string(sets[i]->arithmetic) == sets[0]->arithmetic);
+    CHECK(all_but_product(*sets[i]) == all_but_product(*sets[0]));
+    for (const bool transposed : {false, true}) {
+      CHECK(product(*sets[i], 65, 130, transposed, true) ==
+            product(*sets[0], 65, 130, transposed, true));
+    }
+    for (const std::size_t n : {16, 24, 1000, 1003}) {
+      CHECK(updated(*sets[i], n) == updated(*sets[0], n));
+    }
   }
 }
 
@@ -154,27 +233,15 @@ TEST_CASE("bytes become floats from 0 to 1") {
   CHECK(floats[2] == doctest::Approx(1.0));
 }
 
-TEST_CASE("the vectorised Adam equals the plain one") {
-  const CpuKernels* fast = avx2_kernels();
-  if (fast == nullptr) {
-    return;
-  }
-  constexpr std::size_t n = 1003;
-  const std::vector<float> gradient = numbers(n, 7);
-  std::vector<float> p[2];
-  for (int set = 0; set < 2; ++set) {
-    const CpuKernels& kernels = set == 0 ? portable_kernels() : *fast;
-    p[set] = numbers(n, 8);
-    std::vector<float> m(n);
-    std::vector<float> v(n);
-    UpdateRule adam;
-    for (int t = 1; t < 4; ++t) {
-      adam.step_size = 1e-3F / static_cast<float>(1 - std::pow(0.9, t));
-      adam.inverse_correction2 = static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, t)));
-      kernels.adam(*stream, n, adam, gradient.data(), m.data(), v.data(), p[set].data());
+TEST_CASE("the vectorised optimizers equal the plain ones") {
+  const auto plain = updated(portable_kernels());
+  for (const CpuKernels* fast : vectorised()) {
+    const auto found = updated(*fast);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      CAPTURE(i);
+      check_close(plain[i], found[i], 1e-6F);
     }
   }
-  check_close(p[0], p[1], 1e-6F);
 }
 
 TEST_CASE("Philox gives its authors' known answers") {

@@ -56,10 +56,10 @@ TEST_CASE("a rank stands still for as long as it was told to, not since it was l
 TEST_CASE("the log has the last collectives, with those that were never left") {
   const TempFolder folder;
   CollectiveLog log;
-  std::vector<std::byte> bytes(4096);
   const std::uint64_t last = CollectiveLog::k_entries + 20;
   for (std::uint64_t number = 1; number <= last; ++number) {
-    log.begin(number, {Collective::Kind::all_reduce, bytes, 0, "grad", WireType::bf16}, 3);
+    log.begin(number,
+              {"all_reduce", "bf16", 4096, "grad", "all_reduce 'grad' of 4096 bytes as bf16"}, 3);
     if (number < last) {
       log.end(number);
     }

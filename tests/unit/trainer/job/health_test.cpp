@@ -26,7 +26,7 @@ std::array<Fd, 2> connection() {
 /// The ranks that are known to have closed their connection, as rank 0 loses one to rank 1.
 std::set<int> closed_after(bool with_reset) {
   auto [own, peers] = connection();
-  CommOptions options;
+  JobOptions options;
   options.contact = std::make_shared<LastContact>(Clock::now());
   std::vector<Fd> links(2);
   links[1] = std::move(own);

@@ -68,3 +68,11 @@ TEST_CASE("three ranks learn what one rank with their global batch learns") {
   }
   CHECK(worst < 2e-4); // rounding alone; a step moves a weight by up to 1e-3
 }
+
+TEST_CASE("a large model's step is few all-reduces, a small one's are worth their latency") {
+  constexpr std::size_t k_small = 101'770;
+  CHECK(bucket_floats(0, k_small) == (128 << 10) / sizeof(float));
+  CHECK(bucket_floats(0, 300'000'000) == 300'000'000 / 64);
+  CHECK(bucket_floats(1000, k_small) == 250);
+  CHECK(bucket_floats(SIZE_MAX, k_small) > k_small);
+}

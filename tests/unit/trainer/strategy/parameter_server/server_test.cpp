@@ -243,7 +243,7 @@ TEST_CASE("a server that comes back a step ahead of what a worker saw waits for 
       });
     }));
   }
-  wait_until([&] { return std::filesystem::exists(folder / "1/step-10.snapshot"); });
+  wait_until([&] { return std::filesystem::exists(folder / "1/step-000000010.json"); });
   ahead.reset();
   ahead = std::make_unique<Running>(1, port, folder_of(1));
   wait_until([&] { return is_back.load(); });
@@ -282,7 +282,7 @@ TEST_CASE("a worker is told once that its server went back for another, whoever 
     worker->send(FrameType::goodbye, 0);
   }
   CHECK(server.finish() == "");
-  CHECK(!std::filesystem::exists(folder / "step-2.snapshot"));
+  CHECK(!std::filesystem::exists(folder / "step-000000002.safetensors"));
 }
 
 TEST_CASE("workers wait long for a server that is lost, and the others do not miss them") {

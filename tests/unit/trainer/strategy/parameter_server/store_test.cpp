@@ -111,14 +111,22 @@ TEST_CASE("a damaged snapshot is passed over for an older whole one") {
     store.apply({&push, 1});
     store.save(folder.path, "job", 2);
   }
-  CHECK_FALSE(fs::exists(folder.path / "step-1.snapshot"));
-  const fs::path newest = folder.path / "step-3.snapshot";
+  CHECK_FALSE(fs::exists(folder.path / "step-000000001.safetensors"));
+  const fs::path newest = folder.path / "step-000000003.safetensors";
   SUBCASE("cut short") { fs::resize_file(newest, fs::file_size(newest) - 1); }
   SUBCASE("a byte changed") {
     std::fstream file(newest, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-100, std::ios::end);
     file.put('x');
   }
+  SUBCASE("a bit of the header changed") {
+    std::fstream file(newest, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(40);
+    const int byte = file.get();
+    file.seekp(40);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  SUBCASE("not finished") { fs::remove(folder.path / "step-000000003.json"); }
   SUBCASE("empty") { fs::resize_file(newest, 0); }
   SUBCASE("not a snapshot") { std::ofstream(newest) << "something else entirely, and longer"; }
   ShardStore resumed(k_shards, {.peak = 0.01}, test_device());

@@ -8,21 +8,20 @@ namespace trainer {
 namespace {
 
 TEST_CASE("workers of servers have the learning rates of those without, after as many samples") {
-  for (const char* update : {"sync", "async"}) {
+  for (const bool is_sync : {true, false}) {
     for (const int workers : {1, 3}) {
       for (const std::int64_t steps : {0, 2, 50}) {
-        TrainerOptions options;
-        options.update = update;
-        options.epochs = 2;
-        options.batch_size = 64;
-        options.steps = steps;
+        PsJob job;
+        job.policy.sync = is_sync;
+        job.run.epochs = 2;
+        job.run.step.rows_at_once = 64;
+        job.run.steps = steps;
         constexpr std::uint64_t k_samples = 1000; // Two epochs are no multiple of a step's.
-        PsTask task;
-        task.workers.resize(static_cast<std::size_t>(workers));
+        job.task.workers.resize(static_cast<std::size_t>(workers));
         const LearningRate of_samples =
-            make_run_settings(options, workers, false, {k_samples, false}).learning_rate;
-        const LearningRate of_updates = learning_rate(task, options, k_samples);
-        const std::int64_t a_step = options.update == "sync" ? 1 : workers;
+            make_run_settings(job.run, workers, false, {k_samples, false}).learning_rate;
+        const LearningRate of_updates = learning_rate(job, k_samples);
+        const std::int64_t a_step = is_sync ? 1 : workers;
         for (std::int64_t step = 0; step < 10; ++step) {
           CAPTURE(step);
           CHECK(of_updates.at(static_cast<double>(step * a_step)) ==

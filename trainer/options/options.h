@@ -1,13 +1,12 @@
-// dtrain-trainer's command line.
+// dtrain-trainer's command line, as it was given. settings.h makes of it what each part takes;
+// nothing but main sees this.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "submit/options/option_table.h"
-#include "trainer/collectives/communicator.h"
-#include "trainer/data/dataset.h"
-#include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
 
@@ -32,8 +31,8 @@ struct TrainerOptions {
   std::string device = "auto";
   std::string communication = "auto";
   std::string transport = "auto";
-  std::int64_t tcp_streams = 0;            ///< 0: left open.
-  std::int64_t bytes_per_pack = 128 << 10; ///< 0: all in one.
+  std::int64_t tcp_streams = 0;     ///< 0: left open.
+  std::int64_t bytes_per_pack = -1; ///< -1: by the model; 0: all in one.
   std::string communication_data_type = "fp32";
   std::string batch_split = "equal";
   std::string devices;
@@ -77,17 +76,5 @@ dtrain::CommandTable trainer_command(TrainerOptions& options);
 /// Parses and checks argv. Throws dtrain::UsageError or trainer::UsageError.
 /// With --help or --version, only that field means anything.
 TrainerOptions parse_trainer_options(const std::vector<std::string>& args);
-
-CommOptions comm_options(const TrainerOptions& options);
-Buckets bucket_options(const TrainerOptions& options);
-StepOptions step_options(const TrainerOptions& options);
-ModelOptions model_options(const TrainerOptions& options, const Dataset& data);
-OptimizerOptions optimizer_options(const TrainerOptions& options);
-
-/// Throws UsageError naming a flag that only a job with parameter servers knows.
-void refuse_server_options(const TrainerOptions& options);
-
-/// The program's version, "0.1.0".
-std::string trainer_version();
 
 } // namespace trainer

@@ -1,4 +1,4 @@
-#include "trainer/strategy/parameter_server/arrivals.h"
+#include "trainer/job/arrivals.h"
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include "trainer/strategy/parameter_server/dialling.h"
+#include "trainer/job/dialling.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,8 +9,8 @@
 namespace trainer {
 namespace {
 
-constexpr double k_first_redial_seconds = 0.01;
-constexpr double k_longest_redial_seconds = 0.2;
+constexpr double k_first_redial_seconds = 0.002;
+constexpr double k_longest_redial_seconds = 0.1;
 constexpr int k_most_port = 65535;
 
 } // namespace
@@ -49,7 +49,8 @@ Fd listen_as_task(const TaskAddress& address, const std::string& what, double ti
 
 std::optional<std::string> dial_until(const TaskAddress& address, const std::string& token,
                                       const Introduction& self, Deadline deadline,
-                                      const std::function<void(Fd)>& meet) {
+                                      const std::function<void(Fd)>& meet,
+                                      const std::function<void(const std::string&)>& waits) {
   std::string why;
   double pause = k_first_redial_seconds;
   do {
@@ -58,8 +59,11 @@ std::optional<std::string> dial_until(const TaskAddress& address, const std::str
         meet(dial_authenticated(one, token, self, deadline));
         return std::nullopt;
       } catch (const LinkError& error) {
-        why = error.what();
+        why = fmt::format("{}: {}", one.text(), error.what());
       }
+    }
+    if (waits) {
+      waits(why);
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     pause = std::min(2 * pause, k_longest_redial_seconds);

@@ -1,0 +1,109 @@
+#include "trainer/checkpoint/numbered_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/data/xxh64.h"
+#include "trainer/files.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::string_view k_number_prefix = "step-";
+constexpr std::string_view k_number_suffix = ".safetensors";
+
+std::string manifest_path(const std::string& path) {
+  return std::filesystem::path(path).replace_extension(".json").string();
+}
+
+/// Length and digest of a file as it lies there. Throws Error.
+nlohmann::json manifest_of(const std::string& path) {
+  const MappedFile file(path);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.bytes().data());
+  return {{"format", "dtrain-1"},
+          {"file", std::filesystem::path(path).filename().string()},
+          {"bytes", file.bytes().size()},
+          {"xxh64", fmt::format("{:016x}", xxh64({bytes, file.bytes().size()}, 0))}};
+}
+
+} // namespace
+
+std::vector<NumberedFile> numbered_files(const std::string& folder) {
+  std::vector<NumberedFile> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string file = entry.path().filename().string();
+    if (!file.starts_with(k_number_prefix) || !file.ends_with(k_number_suffix)) {
+      continue;
+    }
+    const char* first = file.data() + k_number_prefix.size();
+    const char* last = file.data() + file.size() - k_number_suffix.size();
+    std::int64_t number = 0;
+    const auto [stop, wrong] = std::from_chars(first, std::max(first, last), number);
+    if (wrong == std::errc() && stop == last) {
+      found.push_back({number, entry.path().string()});
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const NumberedFile& a, const NumberedFile& b) { return a.number > b.number; });
+  return found;
+}
+
+bool has_manifest(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(manifest_path(path), error);
+}
+
+std::string what_is_wrong(const std::string& path) {
+  std::ifstream file(manifest_path(path));
+  const auto manifest = nlohmann::json::parse(file, nullptr, false);
+  if (!manifest.is_object()) {
+    return "was not finished: its manifest is missing or damaged";
+  }
+  try {
+    return manifest == manifest_of(path) ? "" : "damaged: it does not fit its manifest";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void remove_unfinished(const std::string& folder) {
+  std::error_code ignored; // What stays does no harm.
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with(k_number_prefix) && file.find(".tmp.") != std::string::npos) {
+      std::filesystem::remove(entry.path(), ignored);
+    }
+  }
+}
+
+void remove_numbered(const NumberedFile& file) {
+  std::error_code ignored; // An old one that stays does no harm.
+  std::filesystem::remove(file.path, ignored);
+  std::filesystem::remove(manifest_path(file.path), ignored);
+}
+
+void save_numbered(const std::string& folder, std::int64_t number,
+                   const std::map<std::string, std::string>& metadata,
+                   std::span<const TensorSource> tensors, std::size_t keep) {
+  make_folder(folder);
+  const std::string path = (std::filesystem::path(folder) /
+                            fmt::format("{}{:09}{}", k_number_prefix, number, k_number_suffix))
+                               .string();
+  write_safetensors(path, metadata, tensors);
+  const std::string text = manifest_of(path).dump() + "\n";
+  AtomicFile manifest(manifest_path(path));
+  manifest.write(std::as_bytes(std::span(text)));
+  manifest.commit();
+  const auto found = numbered_files(folder);
+  for (std::size_t i = keep; i < found.size(); ++i) {
+    remove_numbered(found[i]);
+  }
+}
+
+} // namespace trainer

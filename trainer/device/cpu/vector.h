@@ -1,0 +1,285 @@
+// The kernels over vectors of V::k_lanes floats, where each set of instructions that has fused
+// multiply-add is a V. All sets add in the same order, so they give the same bits.
+//
+// A product's tile is as many rows of C as registers hold, by two vectors: AVX2's are the halves of
+// a panel, AVX-512's two panels, where there are two. A step along k takes two loads of B, and of A
+// an element a row, for two multiply-adds a row: with 6 rows the sixteen registers of AVX2, with 12
+// the thirty-two of AVX-512 keep both multipliers busy, not the loads.
+//
+// Files that include this are compiled for instructions that not every machine has: nothing here
+// calls an inline function of a library, which would end up in code that others share.
+#pragma once
+
+#include "trainer/device/cpu/flat.h"
+#include "trainer/device/cpu/kernels.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_strided_k_block = 64; // Rows of a transposed A that stay in L1 and L2.
+
+struct Tile {
+  std::size_t k;
+  const float* a;
+  std::size_t a_row;
+  std::size_t a_column;
+  const float* b;
+  std::size_t b_vector; ///< From a vector of B to the next one in the same row,
+  float* c;
+  std::size_t c_row;
+  std::size_t c_vector; ///< and of C.
+};
+
+template <typename V, std::size_t Rows, std::size_t Vectors>
+inline void multiply_tile(const Tile& t, bool accumulate) {
+  typename V::Floats sum[Rows][Vectors];
+  for (std::size_t i = 0; i < Rows; ++i) {
+    for (std::size_t j = 0; j < Vectors; ++j) {
+      sum[i][j] = accumulate ? V::load(t.c + i * t.c_row + j * t.c_vector) : V::all(0);
+    }
+  }
+  const float* a[(Rows + 3) / 4]; // Every fourth row: the others are within an address's reach.
+  for (std::size_t i = 0; i < Rows; i += 4) {
+    a[i / 4] = t.a + i * t.a_row;
+  }
+  const float* b = t.b;
+  for (std::size_t k = 0; k < t.k; ++k) {
+    typename V::Floats right[Vectors];
+    for (std::size_t j = 0; j < Vectors; ++j) {
+      right[j] = V::load(b + j * t.b_vector);
+    }
+    for (std::size_t i = 0; i < Rows; ++i) {
+      const auto left = V::all(a[i / 4][i % 4 * t.a_row]);
+      for (std::size_t j = 0; j < Vectors; ++j) {
+        sum[i][j] = V::multiply_add(left, right[j], sum[i][j]);
+      }
+    }
+    for (std::size_t i = 0; i < Rows; i += 4) {
+      a[i / 4] += t.a_column;
+    }
+    b += k_panel;
+  }
+  for (std::size_t i = 0; i < Rows; ++i) {
+    for (std::size_t j = 0; j < Vectors; ++j) {
+      V::store(t.c + i * t.c_row + j * t.c_vector, sum[i][j]);
+    }
+  }
+}
+
+/// Of fewer rows than a whole tile has.
+template <typename V, std::size_t Rows, std::size_t Vectors>
+inline void multiply_rest(std::size_t rows, const Tile& t, bool accumulate) {
+  if constexpr (Rows > 0) {
+    if (rows == Rows) {
+      multiply_tile<V, Rows, Vectors>(t, accumulate);
+    } else {
+      multiply_rest<V, Rows - 1, Vectors>(rows, t, accumulate);
+    }
+  }
+}
+
+template <typename V, std::size_t Vectors>
+inline void multiply_rows(std::size_t rows, Tile t, bool accumulate) {
+  for (; rows >= V::k_tile_rows; rows -= V::k_tile_rows) {
+    multiply_tile<V, V::k_tile_rows, Vectors>(t, accumulate);
+    t.a += V::k_tile_rows * t.a_row;
+    t.c += V::k_tile_rows * t.c_row;
+  }
+  multiply_rest<V, V::k_tile_rows - 1, Vectors>(rows, t, accumulate);
+}
+
+template <typename V>
+void vector_gemm(const Gemm& g) {
+  constexpr bool k_whole = V::k_lanes == k_panel; // A vector is a panel.
+  constexpr std::size_t k_panels = k_whole ? 2 : 1;
+  const std::size_t k_block = g.a_column == 1 ? g.k : k_strided_k_block;
+  for (std::size_t k0 = 0; k0 < g.k; k0 += k_block) {
+    const std::size_t k = g.k - k0 < k_block ? g.k - k0 : k_block;
+    const bool accumulate = g.accumulate || k0 > 0;
+    for (std::size_t panel = 0; panel < g.panels; panel += k_panels) {
+      const Tile tile{k,
+                      g.a + k0 * g.a_column,
+                      g.a_row,
+                      g.a_column,
+                      g.b + panel * flat::b_panel(g) + k0 * k_panel,
+                      k_whole ? flat::b_panel(g) : V::k_lanes,
+                      g.c + panel * g.c_panel,
+                      g.c_row,
+                      k_whole ? g.c_panel : V::k_lanes};
+      if (panel + k_panels > g.panels) {
+        multiply_rows<V, 1>(g.m, tile, accumulate);
+      } else {
+        multiply_rows<V, 2>(g.m, tile, accumulate);
+      }
+    }
+  }
+}
+
+// Widths here are whole panels, so no loop below has a remainder but the flat ones.
+
+template <typename V>
+void vector_bias_relu(std::size_t rows, std::size_t width, const float* bias, float* y) {
+  const auto zero = V::all(0); // First: the second operand is what is left of a NaN.
+  for (std::size_t row = 0; row < rows; ++row, y += width) {
+    for (std::size_t j = 0; j < width; j += V::k_lanes) {
+      V::store(y + j, V::larger(zero, V::add(V::load(y + j), V::load(bias + j))));
+    }
+  }
+}
+
+template <typename V>
+void vector_relu_backward(std::size_t rows, std::size_t width, const float* y, float* dy,
+                          float* dbias) {
+  constexpr std::size_t k_vectors = k_panel / V::k_lanes;
+  for (std::size_t j = 0; j < width; j += k_panel) {
+    typename V::Floats sum[k_vectors];
+    for (auto& one : sum) {
+      one = V::all(0);
+    }
+    for (std::size_t row = 0; row < rows; ++row, dy += k_panel) {
+      for (std::size_t v = 0; v < k_vectors; ++v) {
+        const std::size_t at = v * V::k_lanes;
+        const auto kept = V::where_positive(V::load(y + row * width + j + at), V::load(dy + at));
+        V::store(dy + at, kept);
+        sum[v] = V::add(sum[v], kept);
+      }
+    }
+    for (std::size_t v = 0; v < k_vectors; ++v) {
+      float* to = dbias + j + v * V::k_lanes;
+      V::store(to, V::add(V::load(to), sum[v]));
+    }
+  }
+}
+
+// A batch has ten exponentials a sample against 400,000 FLOP: the plain loop is 0.5 % of a step.
+inline Score plain_softmax(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
+                           const float* bias, float scale, float* logits, float* dbias) {
+  return portable_kernels().softmax_cross_entropy(rows, classes, labels, bias, scale, logits,
+                                                  dbias);
+}
+
+/// All sets leave the same rest to the plain loops, which round otherwise.
+inline std::size_t whole_panels(std::size_t n) { return n / k_panel * k_panel; }
+
+template <typename V>
+void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const float* gradient,
+                 float* m, float* v, float* parameter) {
+  const auto factor = V::all(a.factor == nullptr ? 1.0F : *a.factor);
+  const auto l2 = V::all(a.l2);
+  const auto shrink = V::all(a.shrink);
+  const auto beta1 = V::all(a.beta1);
+  const auto beta2 = V::all(a.beta2);
+  const auto rest1 = V::all(1 - a.beta1);
+  const auto rest2 = V::all(1 - a.beta2);
+  const auto step = V::all(a.step_size);
+  const auto correction = V::all(a.inverse_correction2);
+  const auto epsilon = V::all(a.epsilon);
+  std::size_t i = 0;
+  for (; i < whole_panels(n); i += V::k_lanes) {
+    const auto p = V::load(parameter + i);
+    const auto g = V::multiply_add(l2, p, V::multiply(factor, V::load(gradient + i)));
+    const auto m_new = V::multiply_add(beta1, V::load(m + i), V::multiply(rest1, g));
+    const auto v_new =
+        V::multiply_add(beta2, V::load(v + i), V::multiply(rest2, V::multiply(g, g)));
+    const auto denominator = V::multiply_add(V::root(v_new), correction, epsilon);
+    const auto change = V::divide(V::multiply(step, m_new), denominator);
+    V::store(m + i, m_new);
+    V::store(v + i, v_new);
+    V::store(parameter + i, V::multiply_subtract(shrink, p, change));
+  }
+  portable_kernels().adam(stream, n - i, a, gradient + i, m + i, v + i, parameter + i);
+}
+
+template <typename V>
+void vector_bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* from, float* to) {
+  const auto scale = V::all(1.0F / 255.0F);
+  std::size_t i = 0;
+  for (; i < whole_panels(n); i += V::k_lanes) {
+    V::store(to + i, V::multiply(V::floats_of(from + i), scale));
+  }
+  portable_kernels().bytes_to_floats(stream, n - i, from + i, to + i);
+}
+
+// Which of four values is the largest is as good as random: by masks, not by branches.
+template <typename V>
+void vector_max_pool_relu(const Pooling& p, const float* y, const float* bias, float* to,
+                          unsigned char* chosen) {
+  const std::size_t below = p.grid.pitch() * p.channels;
+  const auto zero = V::all(0);
+  for (std::size_t row = 0; row < p.rows; ++row) {
+    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
+      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
+        const float* from =
+            y + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * p.channels;
+        float* at = to + row * p.to_row + py * p.to_y + px * p.to_x;
+        for (std::size_t c = 0; c < p.channels; c += V::k_lanes) {
+          const float* four = from + c;
+          auto best = V::load(four);
+          auto which = zero;
+          const auto try_other = [&](std::size_t where, float number) {
+            const auto other = V::load(four + where);
+            const auto takes = V::is_not_at_most(other, best); // NaN too, which is kept.
+            best = V::choose(takes, other, best);
+            which = V::choose(takes, V::all(number), which);
+          };
+          try_other(p.channels, 1);
+          try_other(below, 2);
+          try_other(below + p.channels, 3);
+          best = V::add(best, V::load(bias + c));
+          const auto lives = V::is_not_at_most(best, zero);
+          V::store_bytes(chosen + c, V::choose(lives, which, V::all(4)));
+          V::store(at + c / k_panel * p.to_panel + c % k_panel, V::choose(lives, best, zero));
+        }
+        chosen += p.channels;
+      }
+    }
+  }
+}
+
+template <typename V>
+void vector_max_pool_relu_backward(const Pooling& p, const unsigned char* chosen,
+                                   const float* change, float* dy, std::size_t plane,
+                                   float* dbias) {
+  const std::size_t below = p.grid.pitch() * k_panel;
+  const auto zero = V::all(0);
+  for (std::size_t row = 0; row < p.rows; ++row) {
+    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
+      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
+        const float* from = change + row * p.to_row + py * p.to_y + px * p.to_x;
+        float* at = dy + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * k_panel;
+        for (std::size_t c = 0; c < p.channels; c += V::k_lanes) {
+          const std::size_t panel = c / k_panel;
+          const std::size_t lane = c % k_panel;
+          const auto value = V::load(from + panel * p.to_panel + lane);
+          const auto which = V::floats_of(chosen + c);
+          const auto where = [&](float number) {
+            return V::choose(V::is_equal(which, V::all(number)), value, zero);
+          };
+          float* four = at + panel * plane + lane;
+          V::store(four, where(0));
+          V::store(four + k_panel, where(1));
+          V::store(four + below, where(2));
+          V::store(four + below + k_panel, where(3));
+          const auto kept = V::choose(V::is_equal(which, V::all(4)), zero, value);
+          V::store(dbias + c, V::add(V::load(dbias + c), kept));
+        }
+        chosen += p.channels;
+      }
+    }
+  }
+}
+
+template <typename V>
+constexpr CpuKernels vector_kernels(const char* name) {
+  return {{name, "fma", flat::sgd, vector_adam<V>, flat::lamb, flat::clip_factor,
+           vector_bytes_to_floats<V>},
+          vector_gemm<V>,
+          vector_bias_relu<V>,
+          vector_relu_backward<V>,
+          plain_softmax,
+          vector_max_pool_relu<V>,
+          vector_max_pool_relu_backward<V>};
+}
+
+} // namespace
+} // namespace trainer

@@ -1,0 +1,41 @@
+// A model of fully connected layers at its end that works through a batch in slices of a few rows,
+// forward and backward, adding up gradients: a slice's activations and its images stay in a core's
+// caches from the first product to the last. So all layers are needed from the first slice to the
+// last, and gradients are final in the last one.
+#pragma once
+
+#include "trainer/models/model.h"
+#include "trainer/nn/perceptron.h"
+
+namespace trainer {
+
+class SlicedModel : public Model {
+ public:
+  const TensorTable& tensors() const final { return tensors_; }
+  const std::vector<Unit>& units() const final { return units_; }
+  Score evaluate(const Batch& batch) final;
+  Score forward_backward(const Batch& batch, float scale, bool accumulate,
+                         const Hooks& hooks) final;
+
+ protected:
+  /// `inputs`: of the fully connected layers, which come first in the arenas.
+  SlicedModel(std::size_t slice_rows, std::size_t inputs, const ModelOptions& options,
+              const CpuKernels& kernels);
+
+  /// Up to the logits.
+  virtual void forward(const Batch& slice) = 0;
+  /// `is_same`: the parameters are those of the slice before. Tells `hooks` as Model says.
+  virtual void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) = 0;
+  /// To zero: those gradients that backward() only ever adds to.
+  virtual void clear_bias_gradients() { dense_.clear_bias_gradients(); }
+
+  const std::size_t slice_rows_;
+  TensorTable tensors_;
+  std::vector<Unit> units_;
+  Perceptron dense_;
+};
+
+/// Throws UsageError where `device` is no CPU.
+const CpuKernels& cpu_kernels_for(const ModelOptions& options, const Device& device);
+
+} // namespace trainer

@@ -1,0 +1,102 @@
+#include "trainer/options/parts.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::int64_t k_max_window = 1'000'000; ///< Seconds.
+
+} // namespace
+
+std::vector<dtrain::Option> parameter_server_flags(TrainerOptions& o) {
+  const std::string group = "Parameter servers (TF_CONFIG with ps)";
+  return {
+      {.flags = "--update",
+       .target = &o.update,
+       .metavar = "MODE",
+       .help = "sync: an update averages all workers' gradients; async: each is an update [sync]",
+       .group = group,
+       .complete = dtrain::Complete::choices,
+       .choices = {"sync", "async"}},
+      {.flags = "--backup-workers",
+       .target = &o.backup_workers,
+       .metavar = "N",
+       .help = "With sync: do not wait for the slowest N workers; what comes late is dropped [0]",
+       .group = group,
+       .minimum = 0},
+      {.flags = "--max-staleness",
+       .target = &o.max_staleness,
+       .metavar = "STEPS",
+       .help = "With async: how far a worker may be ahead of the slowest [no bound]",
+       .group = group,
+       .minimum = 0},
+      {.flags = "--partitioner",
+       .target = &o.partitioner,
+       .metavar = "HOW",
+       .help = "How variables are cut by rows: none, fixed[:SHARDS], min-size[:BYTES[:SHARDS]] or "
+               "max-size:BYTES[:SHARDS]; the pieces are placed by bytes [fixed: one a server]",
+       .group = group},
+      {.flags = "--snapshot-dir",
+       .target = &o.snapshot_dir,
+       .metavar = "DIR",
+       .help = "Where a server keeps what it needs to come back after a failure [none]",
+       .group = group,
+       .complete = dtrain::Complete::directory},
+      {.flags = "--snapshot-every",
+       .target = &o.snapshot_every,
+       .metavar = "UPDATES",
+       .help = "Updates between two snapshots, alike on all tasks [1000]",
+       .group = group,
+       .minimum = 1},
+  };
+}
+
+std::vector<dtrain::Option> other_flags(TrainerOptions& o) {
+  const std::string group = "Other";
+  return {
+      {.flags = "--benchmark",
+       .target = &o.benchmark,
+       .metavar = "SECONDS",
+       .help = "Train on synthetic images for five windows of so many seconds and print samples/s",
+       .group = group,
+       .minimum = 0,
+       .maximum = k_max_window},
+      {.flags = "--plan",
+       .target = &o.plan,
+       .metavar = "WORKERS",
+       .help = "Do not train: measure this machine's computing and its link (or, as several ranks, "
+               "the one between them) and predict step time and samples/s of every strategy and "
+               "the best number of parameter servers",
+       .group = group,
+       .minimum = 1,
+       .maximum = 512},
+      {.flags = "--plan-ranks-per-host",
+       .target = &o.plan_ranks_per_host,
+       .metavar = "N",
+       .help = "Workers that share a host's network in the plan [1]",
+       .group = group,
+       .minimum = 1,
+       .maximum = 512},
+      {.flags = "--plan-bandwidth",
+       .target = &o.plan_bandwidth,
+       .metavar = "GB/S",
+       .help = "Of the plan's links, in 10^9 bytes a second [measured]",
+       .group = group},
+      {.flags = "--plan-latency",
+       .target = &o.plan_latency,
+       .metavar = "MICROSECONDS",
+       .help = "Of the plan's links [measured]",
+       .group = group},
+      {.flags = "--benchmark-gemm",
+       .target = &o.benchmark_gemm,
+       .metavar = "",
+       .help = "Print the GFLOP/s of the model's matrix products on one core",
+       .group = group},
+      {.flags = "--version",
+       .target = &o.version,
+       .metavar = "",
+       .help = "Print the version",
+       .group = group},
+  };
+}
+
+} // namespace trainer

@@ -1,0 +1,19 @@
+// The option table's parts, a heading or two each.
+#pragma once
+
+#include <vector>
+
+#include "trainer/options/options.h"
+
+namespace trainer {
+
+std::vector<dtrain::Option> training_flags(TrainerOptions& o);
+std::vector<dtrain::Option> output_flags(TrainerOptions& o);
+std::vector<dtrain::Option> machine_flags(TrainerOptions& o);
+std::vector<dtrain::Option> parameter_server_flags(TrainerOptions& o);
+std::vector<dtrain::Option> other_flags(TrainerOptions& o);
+
+/// "512,256"
+std::vector<std::size_t> parse_hidden(const std::string& text);
+
+} // namespace trainer

@@ -1,0 +1,37 @@
+// What a training run takes from the command line, however many ranks carry it out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/models/model.h"
+#include "trainer/optim/learning_rate.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/strategy/multi_worker.h"
+
+namespace trainer {
+
+struct RunOptions {
+  ModelOptions model;         ///< The data say how large its images are.
+  OptimizerOptions optimizer; ///< Its learning rate is the schedule's peak.
+  LearningRate::Schedule schedule = LearningRate::Schedule::cosine;
+  StepOptions step{
+      .buckets = 0,
+      .rows_at_once =
+          64}; ///< rows_at_once: a rank's batch, of which accumulation_steps make one step.
+  std::int64_t accumulation_steps = 1;
+  std::int64_t epochs = 12;
+  std::int64_t steps = 0; ///< 0: as many as the epochs take.
+  bool drop_remainder = false;
+  std::int64_t seed = 0;
+  bool split_by_speed = false;
+  std::int64_t log_every = 100;
+  std::string checkpoint_dir; ///< Empty: none are saved.
+  std::int64_t checkpoint_every = 0;
+  bool resume = false;
+  std::string timeline; ///< Empty: none is written.
+
+  std::int64_t batch_size() const { return static_cast<std::int64_t>(step.rows_at_once); }
+};
+
+} // namespace trainer

@@ -1,0 +1,34 @@
+// The ranks of this process, one a device: alone, replicas of one process, one of several workers,
+// or a replica of one of them.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "trainer/cluster/cluster.h"
+#include "trainer/collectives/communicator.h"
+#include "trainer/device/device.h"
+#include "trainer/strategy/mirrored.h"
+
+namespace trainer {
+
+struct RankOptions {
+  Cluster cluster;                             ///< Of this process.
+  std::string device = "auto";                 ///< As make_device() takes it.
+  int replicas = 1;                            ///< Each a thread with a device of its own.
+  CrossDeviceOps ops = CrossDeviceOps::shares; ///< Of one process' replicas.
+  CommOptions comm;
+};
+
+struct Rank {
+  Cluster cluster; ///< Of this rank: its replicas counted.
+  Device& device;
+  Communicator& communicator;
+};
+
+/// Connects the workers, calls `prepare` once, and `body` once a rank, each in a thread of its own.
+/// Throws what the first to fail threw, which the peers are told of.
+void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
+               const std::function<void(const Rank&)>& body);
+
+} // namespace trainer
