@@ -1,5 +1,7 @@
 #include "backends/supervised/job_index.h"
 
+#include "backends/backend.h"
+
 #include <fmt/format.h>
 
 #include <charconv>

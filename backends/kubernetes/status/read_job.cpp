@@ -165,6 +165,7 @@ void read_leases(ApiClient& api, JobObjects& objects) {
     take_all({{"limit", "100"}});
   }
   std::vector<HttpRequest> requests;
+  requests.reserve(nodes.size());
   for (const std::string& node : nodes) {
     requests.push_back(api.request("GET", lease_path(node)));
   }

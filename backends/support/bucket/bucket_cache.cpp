@@ -125,7 +125,7 @@ std::string finish_next(const fs::path& folder) {
   for (const std::string& name : names_in(folder)) {
     last = std::max(last, number_of(name));
   }
-  const std::string version = std::to_string(last + 1);
+  std::string version = std::to_string(last + 1);
   const fs::path link = folder / ".current";
   unlink(link.c_str());
   if (rename((folder / k_next).c_str(), (folder / version).c_str()) != 0 ||
@@ -240,7 +240,7 @@ std::string BucketUse::hold(const std::string& path) {
     const std::string version = current_version(folder);
     Fd lock = version.empty() ? Fd() : try_lock(lock_of(folder, version), LOCK_SH);
     if (lock && current_version(folder) == version) {
-      const std::string own = (folder / version).string();
+      std::string own = (folder / version).string();
       held_[path] = {own, std::move(lock)};
       return own;
     }
