@@ -18,7 +18,15 @@ fi
 
 if [ "$RANK" != 0 ]; then
   until ray health-check --address="$RAY_ADDRESS" >/dev/null 2>&1; do sleep 1; done
-  exec ray start --address="$RAY_ADDRESS" --block $cores
+  [ -n "$cores" ] || exec ray start --address="$RAY_ADDRESS" --block
+  # Nodes that start on one machine at once would take the same socket: one after the other.
+  alone=
+  ! command -v flock >/dev/null || alone="flock -o ${TMPDIR:-/tmp}"
+  $alone ray start --address="$RAY_ADDRESS" $cores || exit
+  node=$(pgrep -nf "raylet.* --gcs-address=$RAY_ADDRESS")
+  while [ -z "$node" ] || kill -0 "$node" 2>/dev/null; do sleep 1; done
+  echo "dtrain: Ray's node ended" >&2
+  exit 1
 fi
 
 here=
