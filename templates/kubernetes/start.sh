@@ -102,7 +102,7 @@ exec{{#command}} {{word}}{{/command}} &
 child=$! told=
 trap 'told=yes; kill -TERM "$child" 2>/dev/null' TERM
 while :; do
-  wait "$child"
+  wait "$child" 2>/dev/null # The shell would say how it ended.
   code=$?
   kill -0 "$child" 2>/dev/null || break
 done

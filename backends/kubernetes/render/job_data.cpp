@@ -144,6 +144,7 @@ json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& he
                {"job_object", role_job_name(job.name, group.name)},
                {"group", section(!owns_rest, {{"role", group.name}})},
                {"has_ssh", has_launcher(job)},
+               {"discovers_hosts", job.type == "etjob"}, // Where Arena has the script.
                {"script", "/etc/dtrain/" + script_name(group)},
                {"decides_with_workers", decides_too && !is_decided_by_chief(job)},
                {"own_program", job.runs_images_own_program()},

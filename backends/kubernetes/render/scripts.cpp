@@ -248,6 +248,7 @@ json config_data(const JobSpec& job, const Templates& templates) {
         render_document(templates, "launcher.sh", {{"max_restarts", job.max_restarts}});
     data["ssh_config"] = ssh_config(job);
     data["deepspeed"] = builtin_template("launchers/deepspeed.sh").text;
+    data["discover_hosts"] = builtin_template("launchers/discover_hosts.sh").text;
   }
   for (const auto& [name, own] : templates.own) { // By which the job is changed, wherever that is.
     if (own.text != builtin_template(name).text) {

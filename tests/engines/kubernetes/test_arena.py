@@ -14,8 +14,6 @@ def test_lines_that_ask_for_nothing_of_another_cluster_run_here(kube, trainer_im
     names = []
     for index, line in enumerate(lines):
         words = [re.sub("registry/image|centos:7", image, word) for word in that_ends(line)]
-        if "--role-sequence" in line:  # Roles wait for those before them to be there.
-            words[-1] = "sleep 25"
         names.append(f"line{index}")
         kube.dtrain(*words[:-1], f"--name={names[-1]}", words[-1])
         if len(names) == AT_ONCE or line == lines[-1]:

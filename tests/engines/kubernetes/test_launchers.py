@@ -86,6 +86,13 @@ def test_mpirun_starts_processes_at_the_workers_by_its_own_defaults(kube):
     assert sorted(kube.lines("mpi", "-i", "launcher-0")) == ["0 mpi-worker-0", "1 mpi-worker-1"]
 
 
+def test_an_etjob_discovers_its_hosts_by_the_script_that_arena_has(kube):
+    submit(kube, "etjob", "found", "/usr/local/bin/discover_hosts.sh", flags=["--workers=2"])
+    kube.wait_for_end("found", 0)
+    assert kube.lines("found", "-i", "launcher-0") == [
+        f"found-worker-{index}.found:1" for index in range(2)]
+
+
 def test_the_launchers_exit_code_is_the_jobs_and_ends_the_workers(kube, cluster):
     submit(kube, "deepspeedjob", "seven", "sh", "-c", "echo lost >&2; exit 7", flags=["--workers=2"])
     kube.dtrain("wait", "seven", expect=EXIT_JOB_FAILED, seconds=120)

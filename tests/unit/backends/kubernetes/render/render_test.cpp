@@ -144,6 +144,23 @@ TEST_CASE("with --role-sequence an instance waits for those of the role before i
   CHECK(document(render_plan(job), "service.yaml")["spec"]["publishNotReadyAddresses"] == false);
 }
 
+TEST_CASE("an etjob finds its hosts by the script that Arena has") {
+  JobSpec job = job_of(2, {"horovodrun"});
+  job.type = "etjob";
+  const auto config = document(render_plan(job), "configmap.yaml")["data"];
+  const dtrain::test::TemporaryFolder folder;
+  const std::string hosts = folder.write("hosts", config["hostfile"].get<std::string>());
+  CHECK(run_script("DTRAIN_HOSTFILE=" + hosts + "\n" + config["discover_hosts"].get<std::string>(),
+                   0) == "mnist-worker-0.mnist:1\nmnist-worker-1.mnist:1\n");
+  const auto is_mounted = [&] {
+    return document(render_plan(job), "launcher.yaml").dump().find("bin/discover_hosts.sh") !=
+           std::string::npos;
+  };
+  CHECK(is_mounted());
+  job.type = "mpijob";
+  CHECK_FALSE(is_mounted());
+}
+
 TEST_CASE("with --role-sequence an instance stays until the next role has seen it") {
   const dtrain::test::TemporaryFolder folder;
   const std::string up = folder.path() + "/up";
