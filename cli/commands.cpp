@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace dtrain {
 namespace {
@@ -32,16 +33,23 @@ std::string suggestion(const std::string& word) {
 
 [[noreturn]] void throw_unknown_command(const std::string& word) {
   static const std::map<std::string_view, const char*> k_arenas = {
-      {"serve", "dtrain trains and serves no models; use Arena, or KServe"},
-      {"model", "dtrain registers no models; use Arena, or MLflow"},
+      {"serve", "dtrain does not serve models; use Arena, or KServe"},
+      {"model", "dtrain has no model registry; use Arena, or MLflow"},
       {"evaluate", "submit the evaluation as a job: dtrain submit -- COMMAND"},
-      {"cron", "dtrain runs nothing by the clock; call 'dtrain submit' from cron, or a CronJob"},
+      {"cron", "dtrain has no scheduled jobs; call 'dtrain submit' from cron, or from a CronJob"},
       {"logviewer", "there is no log viewer in the browser; 'dtrain logs NAME' prints them"},
       {"whoami",
-       "the engine knows who you are; 'dtrain config view' shows your backend and namespace"},
+       "dtrain has no users of its own; 'dtrain config view' shows your backend and namespace"},
   };
   if (const auto found = k_arenas.find(word); found != k_arenas.end()) {
     throw UsageError(fmt::format("{}: {}", word, found->second));
+  }
+  static const std::set<std::string_view> k_programs = {"accelerate", "deepspeed", "horovodrun",
+                                                        "mpiexec",    "mpirun",    "python",
+                                                        "python3",    "torchrun"};
+  if (k_programs.contains(word)) {
+    throw UsageError(
+        fmt::format("unknown command '{0}'; to run it as a job: dtrain submit -- {0} …", word));
   }
   const std::string near = suggestion(word);
   throw UsageError(

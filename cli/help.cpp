@@ -18,8 +18,8 @@ struct HelpOptions {
 
 CommandTable help_table(HelpOptions& options) {
   return {.name = "help",
-          .summary = "Explain a command",
-          .description = "Explains a command, or lists them all.",
+          .summary = "Show help for a command",
+          .description = "Shows help for a command, or lists all commands.",
           .examples = {"dtrain help submit"},
           .options = {{.flags = "COMMAND",
                        .target = &options.words,
@@ -71,7 +71,7 @@ const CommandGroup* group_of(std::string_view command) {
 } // namespace
 
 void print_overview(Stream& out) {
-  out.write("dtrain submits distributed training jobs, and trains.\n"
+  out.write("Submit, watch and manage distributed training jobs.\n"
             "\nUsage: dtrain COMMAND [flags]\n");
   std::vector<Line> lines;
   for (const auto& entry : commands()) {
@@ -91,7 +91,7 @@ void print_overview(Stream& out) {
             "  dtrain submit --workers=3 --wait              # The bundled trainer\n"
             "  dtrain submit --workers=2 -- python train.py  # Your own program\n"
             "  dtrain logs -f NAME\n"
-            "\n'dtrain help COMMAND' explains one.\n");
+            "\nMore about one: dtrain help COMMAND\n");
 }
 
 void print_help(Stream& out, const std::vector<std::string>& words) {

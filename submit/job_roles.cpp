@@ -63,8 +63,9 @@ const std::vector<JobType>& job_types() {
 }
 
 const JobType* find_job_type(std::string_view word) {
+  const std::string wanted = lower(word); // Kubeflow writes TFJob.
   const auto found = std::find_if(job_types().begin(), job_types().end(), [&](const JobType& type) {
-    return type.name == word || (!type.alias.empty() && type.alias == word);
+    return type.name == wanted || (!type.alias.empty() && type.alias == wanted);
   });
   return found == job_types().end() ? nullptr : &*found;
 }

@@ -45,7 +45,7 @@ CheckResult check_files() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   return {limit.rlim_max < k_least_files ? Level::warning : Level::ok, "Open files",
-          fmt::format("{} a process, up to {}", limit.rlim_cur, limit.rlim_max)};
+          fmt::format("{} per process, up to {}", limit.rlim_cur, limit.rlim_max)};
 }
 
 } // namespace

@@ -61,8 +61,8 @@ std::vector<FieldUse> field_uses() {
       },
       {
           {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
-          {"sets no CPUs apart", {"cpu"}},
-          {"sets no memory apart", {"memory"}},
+          {"reserves no CPUs", {"cpu"}},
+          {"reserves no memory", {"memory"}},
           {"gives ranks this machine's own /dev/shm", {"shareMemory"}},
           {"sets no limits of CPU and memory",
            {"chiefCpu", "chiefCpuLimit", "chiefMemory", "chiefMemoryLimit", "psCpu", "psCpuLimit",
@@ -94,9 +94,9 @@ const Engine& engine() {
         return std::make_unique<LocalBackend>();
       },
       .fields = field_uses(),
-      .notes = {{"minWorkers", "a worker that fails is restarted by itself, within --max-restarts; "
-                               "after that the others go on without it, and the bundled trainer "
-                               "goes on from memory"},
+      .notes = {{"minWorkers", "a worker that fails is restarted alone, up to --max-restarts times; "
+                               "then the others go on without it, and the bundled trainer "
+                               "continues from memory"},
                 {"rdma", "the ranks have them anyway"}},
       .access = {},
       .helpers = {{k_supervise, supervise_here}},

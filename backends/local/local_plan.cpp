@@ -98,7 +98,7 @@ int assign_devices(const JobSpec& job, const Surroundings& here, std::vector<Gan
     }
     return std::max(sum - free, 0);
   }
-  const auto lack = fmt::format("{} GPU{} asked for ({} a worker), {} here", sum,
+  const auto lack = fmt::format("{} GPU{} asked for ({} per worker), {} here", sum,
                                 sum == 1 ? "" : "s", job.gpus, here.gpus.size());
   if (job.require_gpus) {
     throw EngineError(lack + ": ask for fewer, or leave --require-gpus out to run on the CPU");

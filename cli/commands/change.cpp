@@ -66,6 +66,13 @@ CommandTable scale_table(ScaleOptions& options) {
                    .minimum = 1,
                    .maximum = k_max_workers,
                    .required = true}}};
+  table.check_words = [](const std::vector<std::string>& words) {
+    if (words.size() == 2 && words[1].find_first_not_of("0123456789") == std::string::npos) {
+      throw UsageError(fmt::format("the number of workers goes with --workers: dtrain scale {} "
+                                   "--workers={}",
+                                   printable(words[0]), words[1]));
+    }
+  };
   add_target(table, options.target);
   return table;
 }

@@ -18,7 +18,7 @@ struct CheckOptions {
 CommandTable check_table(CheckOptions& options) {
   CommandTable table = {
       .name = "check",
-      .summary = "Look for what would stop a job from running",
+      .summary = "Check that jobs can run",
       .description = "Looks at what jobs need: tools, GPUs, data, folders that can be written. "
                      "Exits with 4 where a job could not run.",
       .examples = {"dtrain check", "dtrain check -o json"},

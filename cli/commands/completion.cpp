@@ -10,7 +10,7 @@ struct CompletionOptions {
 
 CommandTable completion_table(CompletionOptions& options) {
   return {.name = "completion",
-          .summary = "Print the script that makes Tab complete",
+          .summary = "Print a completion script for your shell",
           .description = "Prints a script for your shell that completes commands, flags, and the "
                          "names of jobs, instances, templates and profiles.",
           .examples = {"# bash: once, and for every shell to come",

@@ -45,7 +45,7 @@ CommandTable exec_table(ExecOptions& options) {
   return exec_options(
       options,
       {.name = "exec",
-       .summary = "Run a command beside an instance",
+       .summary = "Run a command in a running job",
        .description =
            "Runs COMMAND where an instance of a running job runs, with its variables and "
            "in its folder, on this terminal, and exits with COMMAND's exit code. -it is "
@@ -56,7 +56,7 @@ CommandTable exec_table(ExecOptions& options) {
 CommandTable attach_table(ExecOptions& options) {
   CommandTable table = exec_options(
       options, {.name = "attach",
-                .summary = "Open a shell beside an instance",
+                .summary = "Open a shell in a running job",
                 .description = "Opens a shell, or runs COMMAND, where an instance of a running job "
                                "runs: with its variables, in its folder.",
                 .examples = {"dtrain attach mnist", "dtrain attach mnist -i ps-0 -- bash"}});

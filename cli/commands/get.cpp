@@ -45,7 +45,7 @@ CommandTable get_table(GetOptions& options) {
                   selector_option(options.selectors),
                   {.flags = "-e,--events",
                    .target = &options.events,
-                   .help = "Show what the cluster wrote down about the job",
+                   .help = "Show the cluster's events about the job",
                    .group = "Output"},
                   {.flags = "-g,--gpu",
                    .target = &options.gpus,

@@ -31,7 +31,7 @@ CommandTable list_table(ListOptions& options) {
                    "dtrain list -l team=vision --sort=duration"},
       .options = {{.flags = "-A,--all-namespaces",
                    .target = &options.style.all_namespaces,
-                   .help = "The jobs of every namespace",
+                   .help = "Jobs in all namespaces",
                    .group = "Where"},
                   selector_option(options.style.selectors),
                   status_option(options.style.statuses),

@@ -53,14 +53,18 @@ constexpr Kind k_data_kind = {"data", &Settings::data, data_keys};
 constexpr Kind k_code_kind = {"code", &Settings::code, code_keys};
 
 Option new_name_option(std::string& name) {
-  return {
-      .flags = "NAME", .target = &name, .help = "The name", .required = true, .positional = true};
+  return {.flags = "NAME",
+          .target = &name,
+          .help = "A name for it",
+          .required = true,
+          .positional = true};
 }
 
 /// Of what is there.
 template <const Kind& kind>
 Option name_option(std::string& name) {
   Option option = new_name_option(name);
+  option.help = fmt::format("A name of 'dtrain {} list'", kind.word);
   option.complete = kind.all == &Settings::data ? Complete::data_name : Complete::code_name;
   return option;
 }
@@ -197,7 +201,7 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
                        !options.git.empty();
   if (sources != 1) {
     throw UsageError(fmt::format(
-        "say where {} '{}' is by one of {}", kind.word, printable(options.name),
+        "say where {} '{}' is with one of {}", kind.word, printable(options.name),
         kind.all == &Settings::data ? "--path, --claim, --nfs, --bucket, --csi" : "--git, --path"));
   }
   if (options.name.empty() || options.name.find_first_of(":/ \n\t") != std::string::npos) {
@@ -387,7 +391,7 @@ template <const Kind& kind>
 CommandTable location_get_table(LocationOptions& options) {
   CommandTable table = {.name = fmt::format("{} get", kind.word),
                         .summary = fmt::format("Show where named {} is", kind.word),
-                        .examples = {fmt::format("dtrain {} get NAME", kind.word)},
+                        .examples = {fmt::format("dtrain {} get mnist", kind.word)},
                         .options = {name_option<kind>(options.name),
                                     output_option(options.output, {"json", "yaml"})}};
   add_profile<kind>(table, profile_option(options.profile));
@@ -398,7 +402,7 @@ template <const Kind& kind>
 CommandTable location_delete_table(LocationOptions& options) {
   CommandTable table = {.name = fmt::format("{} delete", kind.word),
                         .summary = fmt::format("Forget a name; the {} itself stays", kind.word),
-                        .examples = {fmt::format("dtrain {} delete NAME", kind.word)},
+                        .examples = {fmt::format("dtrain {} delete mnist", kind.word)},
                         .options = {name_option<kind>(options.name)}};
   add_profile<kind>(table, of_profile_option(options.profile));
   return table;

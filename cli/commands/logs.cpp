@@ -102,6 +102,11 @@ LogSource log_source(const Context& context, const LogsOptions& options, const s
   return source;
 }
 
+bool has_instance(const JobStatus& job, const std::string& name) {
+  return std::any_of(job.instances.begin(), job.instances.end(),
+                     [&](const InstanceStatus& instance) { return instance.name == name; });
+}
+
 /// `prefix` stands before each instance's name: "mnist/" where there are several jobs.
 void print_source(LogSource& source, LogPrinter& printer, const std::string& prefix,
                   std::mutex& printing) {
@@ -180,7 +185,16 @@ int run_logs(Context& context, const LogsOptions& options) {
   }
   std::vector<LogSource> sources;
   for (const auto& name : names) {
-    sources.push_back(log_source(context, options, name, since));
+    try {
+      sources.push_back(log_source(context, options, name, since));
+    } catch (const NotFound&) {
+      if (sources.empty() || !has_instance(sources[0].job, name)) {
+        throw;
+      }
+      throw NotFound(fmt::format("no job '{0}'; for this instance of job '{1}': dtrain logs {1} "
+                                 "-i {0}",
+                                 name, sources[0].job.name));
+    }
     const std::string shown = sources.back().job.name;
     sources.back().query.on_wait = [&context, shown](const std::string& why) {
       context.note(fmt::format("job/{} waits: {}", shown, why));

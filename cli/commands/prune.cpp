@@ -38,7 +38,7 @@ CommandTable prune_table(PruneOptions& options) {
                   selector_option(options.selectors),
                   {.flags = "-A,--all-namespaces",
                    .target = &options.all_namespaces,
-                   .help = "The jobs of every namespace",
+                   .help = "Jobs in all namespaces",
                    .group = "Where"},
                   {.flags = "--dry-run",
                    .target = &options.dry_run,
@@ -61,7 +61,7 @@ int run_prune(Context& context, const PruneOptions& options) {
           ? drop_buckets(std::chrono::duration_cast<std::chrono::seconds>(since), options.dry_run)
           : std::vector<std::string>();
   if (jobs.empty() && copies.empty()) {
-    context.note("No jobs that ended so long ago.");
+    context.note("No jobs ended that long ago.");
   }
   for (const auto& folder : copies) {
     context.out.write(fmt::format("{} {}\n", printable(folder), done));

@@ -69,6 +69,11 @@ void check_submit_words(const std::vector<std::string>& words) {
                                  "submit -f {0}",
                                  printable(words[0])));
   }
+  if (const std::size_t equals = words[0].find('=');
+      equals != std::string::npos && equals > 0 && words[0].find('/') > equals) {
+    throw UsageError(fmt::format("'{0}' is not a job type; give -e once for each variable: -e {0}",
+                                 printable(words[0])));
+  }
   std::vector<std::string> types;
   for (const JobType& type : job_types()) {
     types.push_back(type.name);
@@ -77,8 +82,9 @@ void check_submit_words(const std::vector<std::string>& words) {
   throw UsageError(
       near ? fmt::format("'{}' is not a job type: did you mean {}?", printable(words[0]), *near)
            : fmt::format("'{}' is not a job type; a command goes after --: dtrain "
-                         "submit -- {}",
-                         printable(words[0]), shell_words(words)));
+                         "submit -- {}{}",
+                         printable(words[0]), words[0].ends_with(".py") ? "python " : "",
+                         shell_words(words)));
 }
 
 CommandTable submit_table(SubmitOptions& options) {
@@ -94,9 +100,8 @@ CommandTable submit_table(SubmitOptions& options) {
           "the first worker is the master. mpijob, horovodjob, etjob, deepspeedjob: a launcher "
           "runs COMMAND, which finds the workers in a host file, and its exit code is the job's. "
           "rayjob: the first worker runs COMMAND beside Ray's head, which the others join. "
-          "volcanojob: a task an image, which Volcano starts; without COMMAND each runs its "
-          "image's own program. Lines "
-          "written for Arena run as they are: dtrain-arena(7).",
+          "volcanojob: one task per image, scheduled by Volcano; without COMMAND each runs its "
+          "image's own program. Command lines written for Arena run as they are: dtrain-arena(7).",
       .examples = {"# Three workers train the bundled model on Fashion-MNIST",
                    "dtrain submit --workers=3 --wait", "dtrain submit --workers=3 -- --epochs=2",
                    "# Two parameter servers", "dtrain submit --ps=2 --workers=4",
@@ -128,7 +133,7 @@ CommandTable submit_table(SubmitOptions& options) {
       {.flags = "-f,--file",
        .target = &options.file,
        .metavar = "FILE",
-       .help = "Read the job from YAML ('-': stdin); flags given beside it win",
+       .help = "Read the job from a YAML file ('-': stdin); flags override what it says",
        .group = "Job",
        .complete = Complete::file},
       {.flags = "--code",

@@ -62,7 +62,7 @@ int run_board(Context& context, const BoardOptions& options) {
   const std::string logdir = "--logdir=" + target.backend->spec(target.job(options.name)).logdir;
   context.out.flush();
   execlp("tensorboard", "tensorboard", logdir.c_str(), "--host=localhost", nullptr);
-  throw Error(fmt::format("cannot run tensorboard: {}; pip install tensorboard brings it",
+  throw Error(fmt::format("cannot run tensorboard: {}; install it with: pip install tensorboard",
                           std::strerror(errno)));
 }
 

@@ -150,7 +150,7 @@ CommandTable top_job_table(TopOptions& options) {
                   type_option(options.trainer),
                   {.flags = "-A,--all-namespaces",
                    .target = &options.all_namespaces,
-                   .help = "The jobs of every namespace",
+                   .help = "Jobs in all namespaces",
                    .group = "Where"},
                   output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);

@@ -116,12 +116,11 @@ std::vector<Option> arena_options(ArenaFlags& flags) {
   const std::vector<std::string> affinity = {"none", "spread", "binpack"};
   const std::vector<std::string> constraint = {"preferred", "required"};
   const char* restarts_help =
-      "Never is --max-restarts=0; any other restarts the whole job, six times where "
-      "--job-backoff-limit says nothing else";
-  const char* affinity_help = "spread is --topology-spread=node, binpack is --binpack";
-  const char* constraint_help = "required is :required of --topology-spread";
-  const char* ps_help = "Parameter servers are not placed by affinity: anything but none is taken "
-                        "as a wish that is not met";
+      "Never means --max-restarts=0; all others restart the whole job up to six times, or as "
+      "--job-backoff-limit says";
+  const char* affinity_help = "spread means --topology-spread=node, binpack --binpack";
+  const char* constraint_help = "required adds :required to --topology-spread";
+  const char* ps_help = "Accepted; not used: --ps-selector says where parameter servers go";
   for (Option& option : std::vector<Option>{
            policy_option("--job-restart-policy", flags.job_restart_policy, restarts_help, restarts),
            policy_option("--worker-restart-policy", flags.worker_restart_policy, restarts_help,
@@ -141,8 +140,14 @@ std::vector<Option> arena_options(ArenaFlags& flags) {
 void refuse_misread(const std::vector<std::string>& args) {
   for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
     if (args[i] == "-np") { // A namespace 'p'.
-      throw UsageError("-np: the number of workers is --workers=N; flags of the command that is "
-                       "run go after --, as in -- mpirun -np 4 COMMAND");
+      throw UsageError("-np: the number of workers is --workers=N; the command's own flags go "
+                       "after --, as in -- mpirun -np 4 COMMAND");
+    }
+    if (args[i] == "-n" && i + 1 < args.size() && !args[i + 1].empty() &&
+        args[i + 1].find_first_not_of("0123456789") == std::string::npos) {
+      throw UsageError(fmt::format("-n {0}: -n is --namespace; the number of workers is "
+                                   "--workers={0} (if you do mean the namespace: --namespace={0})",
+                                   args[i + 1]));
     }
     for (const std::string flag : {"--sync-mode", "--syncMode"}) {
       if (args[i] == flag + "=rsync" ||
@@ -352,29 +357,32 @@ std::string man_arena(const ManContext& context, const CommandTable& table,
       ".Dd {}\n.Dt DTRAIN-ARENA 7\n.Os dtrain {}\n"
       ".Sh NAME\n.Nm dtrain-arena\n.Nd Arena's command lines with dtrain\n"
       ".Sh DESCRIPTION\n"
-      "A line written for Arena v0.15 runs with\n.Ic dtrain\nin the place of\n.Ic arena ,\n"
-      "the command as one string at its end included.\n"
-      "Each flag of its\n.Ic tfjob , pytorchjob , mpijob , horovodjob , etjob , deepspeedjob , "
+      "A command line written for Arena v0.15 works with\n.Ic dtrain\nin place of\n.Ic arena ,\n"
+      "including the command given as one string at the end.\n"
+      "Every flag of its\n.Ic tfjob , pytorchjob , mpijob , horovodjob , etjob , deepspeedjob , "
       "rayjob\n"
-      "and\n.Ic volcanojob\nmeans the same here, or is taken with one line that says why there is "
-      "nothing "
-      "to "
-      "do.\nA backend that cannot do what a flag asks for refuses it.\n"
+      "and\n.Ic volcanojob\neither means the same here, or is accepted with a one-line notice "
+      "that says why it has no effect.\n"
+      "A backend that cannot do what a flag asks for refuses the job.\n"
       "Older spellings "
-      "(\n.Fl \\-workerImage ,\n.Fl \\-syncMode )\nare taken too, and the short types\n"
-      ".Ic tf , pytorch , mpi , horovod , et , deepspeed , ray\nand\n.Ic volcano .\n"
-      "Defaults are Arena's, a tfjob's success policy among them: the chief, or worker 0 where "
-      "there "
-      "is none, decides.\nTwo differ: a job is restarted only if\n"
-      ".Fl \\-max\\-restarts\nsays so, and an image is pulled as the cluster's own rules say.\n"
-      ".Pp\nA repository that\n.Fl \\-sync\\-mode=git\nbrings is where the command starts, and is "
-      "found there by Arena's path,\n.Pa code/NAME ,\ntoo.\n"
-      ".Pp\nA volcanojob's tasks are Jobs of the cluster whose Pods Volcano places, by a PodGroup "
-      "of "
-      "its "
-      "API; without a command, each runs its image's own program.\nOn this machine the command "
-      "runs "
-      "as every instance of every task.\n"
+      "(\n.Fl \\-workerImage ,\n.Fl \\-syncMode )\nand the short types\n"
+      ".Ic tf , pytorch , mpi , horovod , et , deepspeed , ray\nand\n.Ic volcano\nalso work.\n"
+      "Defaults are Arena's, including a tfjob's success policy: the chief decides, or worker 0 if "
+      "there is no chief.\nTwo defaults differ: a job is restarted only if\n"
+      ".Fl \\-max\\-restarts\nsays so, and images are pulled by the cluster's own rules.\n"
+      ".Pp\nThe command string is read as by Arena, which passes it through YAML: quotes around "
+      "all "
+      "of it are removed, and lines are joined if one of them begins with a flag.\n"
+      "It may use\n.Ev ${{workers}} , ${{gpus}} , ${{minWorkers}}\nand\n.Ev ${{maxWorkers}} .\n"
+      ".Pp\nThe command starts in the repository that\n.Fl \\-sync\\-mode=git\nbrings, which is "
+      "also found at Arena's path,\n.Pa code/NAME .\n"
+      ".Pp\nOn Kubernetes a volcanojob's tasks run as Jobs of one PodGroup, which Volcano "
+      "schedules; without a command, each task runs its image's own program.\n"
+      "On this machine the command runs as every instance of every task.\n"
+      ".Pp\nArena's other commands for training jobs work too:\n"
+      ".Ic attach , data list , delete , get , list , logs , prune , scalein , scaleout , top .\n"
+      ".Ic sparkjob , serve , model , evaluate , cron\nand\n.Ic logviewer\nare refused with a line "
+      "that says what to use instead.\n"
       ".Sh FLAGS\n.Bl -tag -width Ds\n",
       context.date, context.version);
   for (const std::string& flag : arena_flags()) {
@@ -384,7 +392,7 @@ std::string man_arena(const ManContext& context, const CommandTable& table,
     }
     out += fmt::format(".It Fl {}\n", man_text(flag.substr(1)));
     if (!option->notice.empty()) {
-      out += fmt::format("Taken, {}.\n", man_text(option->notice));
+      out += fmt::format("Accepted; {}.\n", man_text(option->notice));
       continue;
     }
     if (option->long_flag() != flag) {

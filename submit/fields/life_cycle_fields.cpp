@@ -23,7 +23,8 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--starting-timeout",
        .member = member(&JobSpec::starting_timeout_ms),
        .metavar = "TIME",
-       .help = "Fail the job if not all of it has started after this long (default: never)",
+       .help =
+           "Fail the job if not all its instances have started after this long (default: never)",
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = INT32_MAX,
@@ -56,7 +57,7 @@ std::vector<JobField> life_cycle_fields() {
        .flags = "--min-workers",
        .member = member(&JobSpec::min_workers),
        .metavar = "N",
-       .help = "Fewest workers the job can go on with, and that 'dtrain scale' may leave",
+       .help = "Fewest workers that an elastic job can run with, also after 'dtrain scale'",
        .group = k_life_cycle_group,
        .minimum = 0,
        .maximum = k_max_workers},

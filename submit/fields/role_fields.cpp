@@ -107,7 +107,7 @@ std::vector<JobField> role_fields() {
        .flags = "--evaluator",
        .member = member(&JobSpec::evaluator),
        .metavar = "",
-       .help = "Add an evaluator: it scores the checkpoints and is no rank",
+       .help = "Add an evaluator, which scores checkpoints and is not a rank",
        .group = k_roles_group},
       {.key = "nprocPerNode",
        .flags = "--nproc-per-node",
@@ -137,8 +137,9 @@ std::vector<JobField> role_fields() {
        .flags = "--task-images",
        .member = member(&JobSpec::task_images),
        .metavar = "IMAGE",
-       .help = "volcanojob: a task for each of these images, separated by commas; may be repeated "
-               "(default: --image, or Arena's ubuntu,nginx,busybox)",
+       .help =
+           "volcanojob: one task for each of these images, separated by commas; may be repeated "
+           "(default: --image, or Arena's ubuntu,nginx,busybox)",
        .group = k_roles_group},
       {.key = "taskReplicas",
        .flags = "--task-replicas",
@@ -158,7 +159,7 @@ std::vector<JobField> role_fields() {
        .flags = "--min-available",
        .member = member(&JobSpec::min_available),
        .metavar = "N",
-       .help = "volcanojob: start when this many instances find room; --gang waits for all "
+       .help = "volcanojob: start once there is room for this many instances; --gang waits for all "
                "(default: 1)",
        .group = k_roles_group,
        .minimum = 1,

@@ -251,6 +251,7 @@ bool is_flag(const std::string& arg) { return arg.starts_with('-') && arg != "-"
 /// What other programs call a flag of ours, where the command has it; else empty.
 std::string other_word_for(const CommandTable& command, const std::string& flag) {
   static const std::map<std::string_view, const char*> k_words = {
+      {"-N", "--workers"},
       {"--chdir", "--working-dir"},
       {"--cpus", "--cpu"},
       {"--cpus-per-task", "--cpu"},
@@ -266,6 +267,7 @@ std::string other_word_for(const CommandTable& command, const std::string& flag)
       {"--nproc", "--workers"},
       {"--nproc_per_node", "--nproc-per-node"},
       {"--ntasks", "--workers"},
+      {"--ntasks-per-node", "--workers"},
       {"--num-gpus", "--gpus"},
       {"--num-nodes", "--workers"},
       {"--num-workers", "--workers"},
@@ -298,9 +300,10 @@ void require_known_flags(const CommandTable& command, const Strings& others) {
   const std::string hint =
       other.empty() ? did_you_mean(flag, known) : fmt::format(": did you mean {}?", other);
   if (hint.empty() && command.takes_command) {
-    throw UsageError(fmt::format("unknown flag {}: see --help; flags of the command that is run go "
-                                 "after --, as in -- {}",
-                                 printable(flag), printable(*unknown)));
+    throw UsageError(
+        fmt::format("unknown flag {}: see --help; the command's own flags go after --, "
+                    "as in -- {}",
+                    printable(flag), printable(*unknown)));
   }
   throw UsageError(
       fmt::format("unknown flag {}{}", printable(flag), hint.empty() ? ": see --help" : hint));
@@ -391,6 +394,9 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
     if (raw.values[i].empty() && !env_set && option.required) {
       std::string what = option.help;
       what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
+      if (!option.choices.empty()) {
+        what = fmt::format("one of {}", fmt::join(option.choices, ", "));
+      }
       throw UsageError(fmt::format("{} is missing: {}", option.long_flag(), what));
     }
     if (!raw.values[i].empty() && !option.notice.empty() && command.notices != nullptr &&

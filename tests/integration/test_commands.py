@@ -228,6 +228,9 @@ def test_a_job_may_be_named_kubectls_way_by_two_words(home):
     assert home.dtrain("get", "tfjob", "a", "b", "-o", "name").out == "job/a\njob/b\n"
     assert home.dtrain("get", "tf", "a", "-o", "name").out == "job/tf\njob/a\n"
     assert home.dtrain("explain", "jobs", "b").out
+    assert home.dtrain("get", "TFJob/a", "-o", "name").out == "job/a\n"
+    error = home.dtrain("logs", "a", "worker-0", expect=EXIT_NOT_FOUND).err
+    assert "dtrain logs a -i worker-0" in error
     home.dtrain("delete", "job", "a", "b")
     home.dtrain("get", "job", expect=EXIT_NOT_FOUND)
     home.dtrain("get", "job", "", expect=EXIT_USAGE)

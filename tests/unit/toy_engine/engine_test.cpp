@@ -84,7 +84,7 @@ TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
   job.backend = "local";
   job.memory = "16Gi";
   CHECK_THROWS_WITH_AS(check_fields(job),
-                       "--memory: the local backend sets no memory apart: leave it out, or choose "
+                       "--memory: the local backend reserves no memory: leave it out, or choose "
                        "--backend=kubernetes",
                        UsageError);
   job.backend = "kubernetes";

@@ -65,7 +65,7 @@ TEST_CASE("the page on Arena says of each flag what becomes of it") {
       man_arena({.program = "dtrain", .version = "1", .date = "today", .see_also = {}},
                 submit.table, backends);
   CHECK(page.find("IPC_LOCK.\nBackends: a, b.\n") != std::string::npos);
-  CHECK(page.find(".It Fl \\-helm\\-binary\nTaken, not needed: ") != std::string::npos);
+  CHECK(page.find(".It Fl \\-helm\\-binary\nAccepted; not needed: ") != std::string::npos);
   CHECK(page.find(".It Fl \\-retry\nThe same as\n.Fl \\-max\\-restarts .") != std::string::npos);
 }
 

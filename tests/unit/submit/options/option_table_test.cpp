@@ -127,10 +127,10 @@ TEST_CASE("an unknown flag is refused with the spelling it is near to") {
   CHECK(f.refused({"--name"}) == "unknown flag --name: did you mean --namespace?");
   CHECK(
       f.refused({"--frobnicate"}) ==
-      "unknown flag --frobnicate: see --help; flags of the command that is run go after --, as in "
+      "unknown flag --frobnicate: see --help; the command's own flags go after --, as in "
       "-- --frobnicate");
   CHECK(f.refused({"--a\nb"}) ==
-        "unknown flag --a\\nb: see --help; flags of the command that is run go after --, as in -- "
+        "unknown flag --a\\nb: see --help; the command's own flags go after --, as in -- "
         "--a\\nb");
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("words fill the positionals in order, and one too many is refused") {
   CHECK(f.refused({"python", "train.py"}) ==
         "unexpected argument 'python': the command goes after --, as in -- python");
   CHECK(f.refused({"sh", "-c", "exit 3"}) ==
-        "unknown flag -c: see --help; flags of the command that is run go after --, as in -- -c");
+        "unknown flag -c: see --help; the command's own flags go after --, as in -- -c");
   std::string verb;
   f.table.takes_command = false;
   f.table.options.push_back({.flags = "VERB",
