@@ -6,7 +6,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 # How a text would name the engine of that folder of backends/. A new engine adds its own words.
 NAMES = {
-    "kubernetes": r"(?i)kube|\bk8s",
+    "kubernetes": r"(?i)kube(?!flow)|\bk8s",
     "local": r'"local"|(?<!\.)\blocal/|\blocal (backend|engine)\b|\b(backend|engine|-b|on)[ =:]+local\b',
     "slurm": r"(?i)slurm",
 }

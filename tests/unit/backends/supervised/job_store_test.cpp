@@ -86,7 +86,7 @@ TEST_CASE("every field of a record reads back, in every phase") {
   job.ended = job.started + 1;
   job.expires = job.started + 2;
   job.gpus_allocated = 3;
-  job.labels = {"team=vision", "odd=\"\\é"};
+  job.labels = {"team=vision", "odd=\"\\é", "quote=\""};
   job.tensorboard = "http://localhost:6006";
   job.instances.resize(2);
   auto& first = job.instances[0];
@@ -123,11 +123,54 @@ TEST_CASE("every field of a record reads back, in every phase") {
   CHECK(read_job_record(write_job_record(record))->status.cause->signal == 11);
 }
 
+TEST_CASE("a damaged head is taken for none, whatever the damage") {
+  auto record = example_record();
+  record.status.phase = Phase::running;
+  const auto text = write_job_record(record);
+  REQUIRE(read_job_record_head(text));
+  for (const auto& [whole, damaged] : std::vector<std::pair<std::string, std::string>>{
+           {"\"train\"", "\"tr\\qain\""},
+           {"\"train\"", "\"\""},
+           {"\"train\"", "7"},
+           {"\"gpus_requested\": 4", "\"gpus_requested\": x"},
+           {"\"gpus_requested\": 4", "\"gpus_requested\": \"4\""},
+           {"\"guard_start_time\": 1000000000000", "\"guard_start_time\": 99999999999999999999999"},
+           {"\"RUNNING\"", "\"WALKING\""},
+           {"\"2026-", "\"2026+"},
+           {"\"labels\": []", "\"labels\": [\"a\" \"b\"]"},
+           {"\"labels\": []", "\"labels\": [1]"},
+           {"\"labels\": []", "\"labels\": 1"},
+           {"\"name\":", "\"name\""}}) {
+    CAPTURE(damaged);
+    auto broken = text;
+    const auto at = broken.find(whole);
+    REQUIRE(at != std::string::npos);
+    broken.replace(at, whole.size(), damaged);
+    CHECK(!read_job_record_head(broken));
+    CHECK(!read_job_record(broken));
+  }
+}
+
+TEST_CASE("a record is read as any JSON is, with keys that a later version has") {
+  auto record = example_record();
+  record.status.phase = Phase::running;
+  std::string text;
+  for (const char c : write_job_record(record)) {
+    text += c == '\n' ? "\r\n\t" : std::string(1, c);
+  }
+  text.insert(1, "\"a\": \"x\", \"b\": [\"y\"], \"c\": 5,");
+  REQUIRE(read_job_record_head(text));
+  const auto found = read_job_record(text);
+  REQUIRE(found);
+  CHECK(write_job_record(*found) == write_job_record(record));
+}
+
 TEST_CASE("an end is told by its signal, by name where it has one, or else by its exit code") {
   CHECK(ending_text(3, std::nullopt) == "exit code 3");
   CHECK(ending_text(std::nullopt, SIGKILL) == "signal 9 (SIGKILL)");
   CHECK(ending_text(1, SIGTERM) == "signal 15 (SIGTERM)");
   CHECK(ending_text(std::nullopt, 999) == "signal 999");
+  CHECK(ending_text(std::nullopt, std::nullopt) == "exit code 0");
 }
 
 TEST_CASE("a record cut short anywhere is taken for none, and its head for a head only if whole") {
