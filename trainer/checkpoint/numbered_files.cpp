@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/data/xxh64.h"
+#include "trainer/errors.h"
 #include "trainer/files.h"
 
 namespace trainer {

@@ -12,6 +12,7 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
   const Cluster& cluster = options.cluster;
   const int replicas = options.replicas;
   std::vector<std::unique_ptr<Device>> devices; // Before anyone waits for this process.
+  devices.reserve(static_cast<std::size_t>(replicas));
   for (int replica = 0; replica < replicas; ++replica) {
     devices.push_back(make_device(options.device));
   }
