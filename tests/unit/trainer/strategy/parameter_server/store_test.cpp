@@ -1,5 +1,6 @@
 #include "trainer/strategy/parameter_server/store.h"
 
+#include <filesystem>
 #include <fstream>
 
 #include <doctest/doctest.h>
