@@ -94,9 +94,10 @@ const Engine& engine() {
         return std::make_unique<LocalBackend>();
       },
       .fields = field_uses(),
-      .notes = {{"minWorkers", "a worker that fails is restarted alone, up to --max-restarts times; "
-                               "then the others go on without it, and the bundled trainer "
-                               "continues from memory"},
+      .notes = {{"minWorkers",
+                 "a worker that fails is restarted alone, up to --max-restarts times; "
+                 "then the others go on without it, and the bundled trainer "
+                 "continues from memory"},
                 {"rdma", "the ranks have them anyway"}},
       .access = {},
       .helpers = {{k_supervise, supervise_here}},
