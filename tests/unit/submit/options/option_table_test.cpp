@@ -125,10 +125,9 @@ TEST_CASE("an unknown flag is refused with the spelling it is near to") {
   CHECK(f.refused({"--wokers", "3"}) == "unknown flag --wokers: did you mean --workers?");
   CHECK(f.refused({"--namesapce=x"}) == "unknown flag --namesapce: did you mean --namespace?");
   CHECK(f.refused({"--name"}) == "unknown flag --name: did you mean --namespace?");
-  CHECK(
-      f.refused({"--frobnicate"}) ==
-      "unknown flag --frobnicate: see --help; the command's own flags go after --, as in "
-      "-- --frobnicate");
+  CHECK(f.refused({"--frobnicate"}) ==
+        "unknown flag --frobnicate: see --help; the command's own flags go after --, as in "
+        "-- --frobnicate");
   CHECK(f.refused({"--a\nb"}) ==
         "unknown flag --a\\nb: see --help; the command's own flags go after --, as in -- "
         "--a\\nb");
