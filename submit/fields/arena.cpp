@@ -376,7 +376,7 @@ std::string man_arena(const ManContext& context, const CommandTable& table,
       "It may use\n.Ev ${{workers}} , ${{gpus}} , ${{minWorkers}}\nand\n.Ev ${{maxWorkers}} .\n"
       ".Pp\nThe command starts in the repository that\n.Fl \\-sync\\-mode=git\nbrings, which is "
       "also found at Arena's path,\n.Pa code/NAME .\n"
-      ".Pp\nOn Kubernetes a volcanojob's tasks run as Jobs of one PodGroup, which Volcano "
+      ".Pp\nIn a cluster a volcanojob's tasks run as Jobs of one PodGroup, which Volcano "
       "schedules; without a command, each task runs its image's own program.\n"
       "On this machine the command runs as every instance of every task.\n"
       ".Pp\nArena's other commands for training jobs work too:\n"
