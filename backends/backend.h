@@ -40,6 +40,7 @@ struct Surroundings {
   std::string working_dir;                  ///< Where submit was called.
   std::vector<std::string> secret_env;      ///< KEY=VALUE of --env-file and --secret.
   std::vector<std::string> unknown_secrets; ///< Those of --secret that this machine does not keep.
+  std::string state_folder = {};            ///< Where jobs keep their files, where they run.
   std::string trainer;                      ///< The bundled trainer's path; empty: not found.
   std::string tensorboard;                  ///< Its program; empty: not found.
   std::vector<std::string> gpus; ///< As CUDA_VISIBLE_DEVICES names them, free ones first.

@@ -1,6 +1,7 @@
 #include "backends/engine.h"
 #include "backends/kubernetes/engine.h"
 #include "backends/local/engine.h"
+#include "backends/slurm/engine.h"
 
 namespace dtrain {
 
@@ -8,6 +9,7 @@ const std::vector<const Engine*>& engines() {
   static const std::vector<const Engine*> all = {
       &local::engine(),
       &kubernetes::engine(),
+      &slurm::engine(),
   };
   return all;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view k_magic = "#SBATCH";
 constexpr std::string_view k_plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                     "0123456789_-./,+@%=";
+                                     "0123456789_-./,+@%=:";
 
 /// Where a tag stands, as TemplateTag::place has it.
 enum Place { in_script, in_option };

@@ -1,0 +1,67 @@
+#include "backends/slurm/login.h"
+
+#include "submit/errors.h"
+#include "submit/template/quote.h"
+
+#include <fmt/format.h>
+
+namespace dtrain::slurm {
+namespace {
+
+constexpr int k_not_found = 127; ///< Of sh: there is no such command.
+constexpr int k_no_link = 255;   ///< Of ssh.
+
+/// What a person needs of "sbatch: error: Batch job submission failed: Invalid qos".
+std::string cause_of(const std::string& errors) {
+  std::string_view text = errors;
+  for (const std::string_view noise : {"Batch job submission failed: ", "error: "}) {
+    if (const auto at = text.find(noise); at != std::string_view::npos) {
+      text.remove_prefix(at + noise.size());
+      break;
+    }
+  }
+  return printable(text.substr(0, text.find('\n')));
+}
+
+} // namespace
+
+Command Login::command(const std::string& script, const std::vector<std::string>& args,
+                       std::string input) const {
+  // Times as seconds since the epoch, whatever the user's own settings are.
+  std::vector<std::string> words{"env",   "SLURM_TIME_FORMAT=%s", "LC_ALL=C", "sh", "-c", script,
+                                 "dtrain"};
+  words.insert(words.end(), args.begin(), args.end());
+  Command command;
+  command.input = std::move(input);
+  if (host_.empty()) {
+    command.argv = std::move(words);
+    return command;
+  }
+  std::string line;
+  for (const std::string& word : words) {
+    line += (line.empty() ? "" : " ") + quote_sh(word);
+  }
+  command.argv = {"ssh", "-o", "BatchMode=yes", "--", host_, line};
+  return command;
+}
+
+std::string Login::run(const std::string& script, const std::vector<std::string>& args,
+                       std::string input) const {
+  const CommandResult result = run_command(command(script, args, std::move(input)));
+  if (result.ending.good()) {
+    return result.out;
+  }
+  if (result.ending.exit_code == k_not_found) {
+    throw EngineError(fmt::format("Slurm's commands are not in PATH{} ({}): install Slurm's "
+                                  "client there, or name a host that has it: --login-host=HOST",
+                                  place(),
+                                  printable(result.errors.substr(0, result.errors.find('\n')))));
+  }
+  if (!host_.empty() && result.ending.exit_code == k_no_link) {
+    throw EngineError(
+        fmt::format("--login-host={}: {}", printable(host_), cause_of(result.errors)));
+  }
+  throw EngineError(fmt::format("Slurm{}: {}", place(), cause_of(result.errors)));
+}
+
+} // namespace dtrain::slurm

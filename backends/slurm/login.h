@@ -1,0 +1,33 @@
+// The machine that Slurm's commands are run on: this one, or over ssh the one that --login-host
+// names. The code is the same: what is done there is one of our scripts, run by sh.
+#pragma once
+
+#include "backends/support/os/subprocess.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain::slurm {
+
+class Login {
+ public:
+  /// `host`: as ssh takes it; empty: this machine.
+  explicit Login(std::string host) : host_(std::move(host)) {}
+
+  /// `script` with `args` as "$1" …, its stdin `input`.
+  Command command(const std::string& script, const std::vector<std::string>& args,
+                  std::string input = {}) const;
+
+  /// Its stdout. Throws EngineError with what it said on stderr where it ends with another exit
+  /// code than 0; its first line, since that has the cause.
+  std::string run(const std::string& script, const std::vector<std::string>& args = {},
+                  std::string input = {}) const;
+
+  /// " on login1"; empty of this machine.
+  std::string place() const { return host_.empty() ? "" : " on " + host_; }
+
+ private:
+  std::string host_;
+};
+
+} // namespace dtrain::slurm

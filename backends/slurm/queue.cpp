@@ -1,0 +1,142 @@
+#include "backends/slurm/queue.h"
+
+#include "submit/errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace dtrain::slurm {
+namespace {
+
+constexpr Time k_nanoseconds = 1'000'000'000;
+
+/// "N/A", "NONE" and "Unknown" are 0, not known.
+Time read_seconds(std::string_view text) {
+  Time seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return error == std::errc() && end == text.data() + text.size() ? seconds * k_nanoseconds : 0;
+}
+
+constexpr std::array k_states = {
+    State{"PENDING", Phase::pending},
+    State{"REQUEUED", Phase::pending, "requeued"},
+    State{"REQUEUE_HOLD", Phase::suspended, "requeued and held"},
+    State{"REQUEUE_FED", Phase::pending, "requeued"},
+    State{"SPECIAL_EXIT", Phase::suspended, "held by a special exit code"},
+    State{"RESV_DEL_HOLD", Phase::suspended, "held: its reservation was deleted"},
+    State{"CONFIGURING", Phase::pending, "its nodes are being started"},
+    State{"RUNNING", Phase::running},
+    State{"COMPLETING", Phase::running, "is ending"},
+    State{"SIGNALING", Phase::running},
+    State{"STAGE_OUT", Phase::running, "its data is being staged out"},
+    State{"STOPPED", Phase::suspended},
+    State{"SUSPENDED", Phase::suspended},
+    State{"RESIZING", Phase::running},
+    State{"COMPLETED", Phase::succeeded},
+    State{"FAILED", Phase::failed},
+    State{"CANCELLED", Phase::failed, "cancelled in Slurm (scancel)"},
+    State{"TIMEOUT", Phase::failed, "ran into its time limit"},
+    State{"DEADLINE", Phase::failed, "could not end before its deadline"},
+    State{"NODE_FAIL", Phase::failed, "a node of it failed"},
+    State{"BOOT_FAIL", Phase::failed, "a node of it could not be started"},
+    State{"LAUNCH_FAILED", Phase::failed, "Slurm could not start it"},
+    State{"RECONFIG_FAIL", Phase::failed, "a node of it could not be reconfigured"},
+    State{"OUT_OF_MEMORY", Phase::failed, "ran out of memory: ask for more with --worker-memory"},
+    State{"PREEMPTED", Phase::failed, "ended for a job of higher priority"},
+    State{"REVOKED", Phase::failed, "runs in another cluster of the federation"},
+};
+
+struct Reason {
+  std::string_view name;
+  std::string_view words;
+};
+
+constexpr std::array k_reasons = {
+    Reason{"Resources", "waits for nodes to become free"},
+    Reason{"Priority", "waits behind jobs of higher priority"},
+    Reason{"Dependency", "waits for a job that it depends on"},
+    Reason{"DependencyNeverSatisfied", "depends on a job that failed: it never starts"},
+    Reason{"PartitionConfig", "asks for more nodes than the partition has: it never starts"},
+    Reason{"PartitionNodeLimit", "asks for more nodes than the partition lets a job have"},
+    Reason{"PartitionTimeLimit", "asks for more time than the partition lets a job have"},
+    Reason{"PartitionDown", "its partition is down"},
+    Reason{"PartitionInactive", "its partition is inactive"},
+    Reason{"ReqNodeNotAvail", "nodes that it needs are down, drained or reserved"},
+    Reason{"Reservation", "waits for its reservation to begin"},
+    Reason{"BeginTime", "waits for its begin time"},
+    Reason{"JobHeldUser", "is held: dtrain resume lets it start"},
+    Reason{"JobHeldAdmin", "is held by an administrator"},
+    Reason{"Licenses", "waits for licenses"},
+    Reason{"NodeDown", "a node that it needs is down"},
+    Reason{"BadConstraints", "no node has what --constraint asks for: it never starts"},
+    Reason{"InvalidAccount", "its account may not be used"},
+    Reason{"InvalidQOS", "its QOS may not be used"},
+    Reason{"JobLaunchFailure", "could not be started on its node, and is held"},
+    Reason{"Prolog", "the node's prolog runs"},
+    Reason{"None", ""},
+};
+
+} // namespace
+
+std::vector<QueuedJob> read_queue(std::string_view text) {
+  constexpr std::size_t k_fields = 9;
+  std::vector<QueuedJob> jobs;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    std::array<std::string_view, k_fields> fields;
+    std::size_t count = 0;
+    for (; count < k_fields - 1; ++count) {
+      const auto mark = line.find('|');
+      if (mark == std::string_view::npos) {
+        break;
+      }
+      fields[count] = line.substr(0, mark);
+      line.remove_prefix(mark + 1);
+    }
+    if (count < k_fields - 1) {
+      continue;
+    }
+    fields[count] = line;
+    QueuedJob& job = jobs.emplace_back();
+    job.id = fields[0];
+    job.state = fields[1];
+    job.reason = fields[2] == "None" ? "" : fields[2];
+    job.submitted = read_seconds(fields[3]);
+    job.starts = read_seconds(fields[4]);
+    job.nodes = fields[6];
+    job.partition = fields[7];
+    job.comment = fields[8];
+  }
+  return jobs;
+}
+
+State state_of(std::string_view name) {
+  const auto found = std::find_if(k_states.begin(), k_states.end(),
+                                  [&](const State& s) { return s.name == name; });
+  return found == k_states.end() ? State{name, Phase::running} : *found;
+}
+
+std::string reason_text(const QueuedJob& job) {
+  if (job.reason.empty()) {
+    return "";
+  }
+  // "ReqNodeNotAvail, UnavailableNodes:node3", "(launch failed requeued held)".
+  const auto name = std::string_view(job.reason).substr(0, job.reason.find_first_of(",("));
+  const auto found = std::find_if(k_reasons.begin(), k_reasons.end(),
+                                  [&](const Reason& r) { return r.name == name; });
+  if (found != k_reasons.end()) {
+    return fmt::format("{} ({})", found->words, printable(job.reason));
+  }
+  // A limit's name says what it bounds: QOSMaxGRESPerUser, AssocGrpCpuLimit.
+  if (name.starts_with("QOS") || name.starts_with("Assoc")) {
+    return fmt::format("a limit of its {} is reached ({})",
+                       name.starts_with("QOS") ? "QOS" : "account", printable(job.reason));
+  }
+  return printable(job.reason);
+}
+
+} // namespace dtrain::slurm

@@ -1,0 +1,261 @@
+#include "backends/slurm/script.h"
+
+#include "backends/slurm/sbatch_template.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+#include "submit/rank_env.h"
+#include "submit/start_command.h"
+#include "submit/template/templates.h"
+#include "submit/text/quantity.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace dtrain::slurm {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* k_template = "slurm/job.sbatch";
+
+/// Variables that the script has from Slurm, not from the job.
+const std::set<std::string, std::less<>> k_of_the_script = {"RANK",
+                                                            "LOCAL_RANK",
+                                                            "LOCAL_WORLD_SIZE",
+                                                            "NODE_RANK",
+                                                            "GROUP_RANK",
+                                                            "ROLE_RANK",
+                                                            "GROUP_WORLD_SIZE",
+                                                            "TF_CONFIG",
+                                                            "MASTER_ADDR",
+                                                            "MASTER_PORT",
+                                                            "PET_NODE_RANK",
+                                                            "PET_MASTER_ADDR",
+                                                            "PET_MASTER_PORT",
+                                                            "DTRAIN_JOB_UID",
+                                                            "DTRAIN_JOB_TOKEN",
+                                                            "DTRAIN_RESTART_COUNT",
+                                                            "TORCHELASTIC_RUN_ID",
+                                                            "TORCHELASTIC_RESTART_COUNT"};
+
+/// Roles that ask for the same, started by one srun.
+struct Step {
+  int first = 0; ///< Of the job's instances.
+  int tasks = 0;
+  int gpus = 0; ///< A task.
+  bool ranked = true;
+};
+
+std::vector<Step> steps_of(const std::vector<Role>& roles) {
+  std::vector<Step> steps;
+  int first = 0;
+  for (const Role& role : roles) {
+    if (steps.empty() || steps.back().gpus != role.gpus || steps.back().ranked != role.ranked ||
+        !role.ranked) {
+      steps.push_back({.first = first, .tasks = 0, .gpus = role.gpus, .ranked = role.ranked});
+    }
+    steps.back().tasks += role.replicas;
+    first += role.replicas;
+  }
+  return steps;
+}
+
+GangPlace gang_of(const JobSpec& job, const std::vector<Role>& roles) {
+  GangPlace gang;
+  gang.job_name = job.name;
+  gang.namespace_name = job.namespace_name;
+  gang.max_restarts = job.max_restarts;
+  gang.torchrun_nproc = job.nproc_per_node;
+  for (const Role& role : roles) {
+    for (int i = 0; i < role.replicas; ++i) {
+      gang.ranks.push_back({.role = role.name, .index = i, .host = {}, .port = 0});
+    }
+  }
+  return gang;
+}
+
+json section(bool shown, const json& content) {
+  return shown ? json::array({content}) : json::array();
+}
+
+json words(const std::vector<std::string>& texts) {
+  auto list = json::array();
+  for (const std::string& text : texts) {
+    list.push_back({{"word", text}});
+  }
+  return list;
+}
+
+json roles_data(const JobSpec& job, const std::vector<Role>& roles) {
+  const GangPlace gang = gang_of(job, roles);
+  auto list = json::array();
+  int first = 0;
+  for (const Role& role : roles) {
+    auto environment = json::array();
+    for (const auto& [name, value] : rank_env(gang, first)) {
+      if (!k_of_the_script.contains(name)) {
+        environment.push_back({{"name", name}, {"value", value}});
+      }
+    }
+    list.push_back(
+        {{"role", role.name},
+         {"type", role.name == k_master ? k_chief : role.name},
+         {"first", first},
+         {"end", first + role.replicas},
+         {"environment", environment},
+         {"ranked", section(role.ranked, json::object())},
+         {"torchrun", section(role.ranked && !job.nproc_per_node.empty(), json::object())}});
+    first += role.replicas;
+  }
+  return list;
+}
+
+/// Whole CPUs of a task; 0: not said.
+int cpus_of(const JobSpec& job) {
+  const std::string& text = job.worker_role.cpu.empty() ? job.cpu : job.worker_role.cpu;
+  return static_cast<int>(std::ceil(quantity_of(text).value_or(0)));
+}
+
+/// `cpus`: of a task; 0: not said.
+json steps_data(const std::vector<Step>& steps, int cpus) {
+  auto list = json::array();
+  for (const Step& step : steps) {
+    std::vector<std::string> options;
+    if (cpus > 0) { // From Slurm 22.05 on srun does not take it from sbatch.
+      options.push_back(fmt::format("--cpus-per-task={}", cpus));
+    }
+    if (steps.size() > 1) { // Else it has the whole allocation.
+      options.emplace_back("--exact");
+      options.push_back(step.gpus > 0 ? fmt::format("--gpus-per-task={}", step.gpus)
+                                      : "--gres=none");
+    }
+    list.push_back({{"first", step.first}, {"tasks", step.tasks}, {"options", words(options)}});
+  }
+  return list;
+}
+
+/// "--mem-per-cpu", in MiB: Slurm sets none apart for a task.
+std::string memory_a_cpu(const JobSpec& job) {
+  const std::string& text = job.worker_role.memory.empty() ? job.memory : job.worker_role.memory;
+  const auto bytes = quantity_of(text);
+  return bytes ? fmt::format("{}M", static_cast<std::int64_t>(
+                                        std::ceil(*bytes / std::max(cpus_of(job), 1) / 0x1p20)))
+               : "";
+}
+
+/// "1-02:03:04", as Slurm takes a time limit; it counts in minutes, and rounds up.
+std::string time_text_of(int milliseconds) {
+  constexpr int k_second = 1000;
+  const int seconds = (milliseconds + k_second - 1) / k_second;
+  return fmt::format("{}-{:02}:{:02}:{:02}", seconds / 86400, seconds / 3600 % 24,
+                     seconds / 60 % 60, seconds % 60);
+}
+
+/// A section for each option of sbatch's, empty where the job says nothing of it.
+json options_of(const JobSpec& job) {
+  const int cpus = cpus_of(job);
+  json options;
+  const auto set = [&](const char* key, const std::string& value) {
+    options[key] = section(!value.empty(), {{"value", value}});
+  };
+  set("partition", job.queue);
+  set("qos", job.priority);
+  set("cpus_per_task", cpus > 0 ? std::to_string(cpus) : "");
+  set("mem_per_cpu", memory_a_cpu(job));
+  set("nodelist", fmt::format("{}", fmt::join(job.node_list, ",")));
+  set("time", job.running_timeout_ms > 0 ? time_text_of(job.running_timeout_ms) : "");
+  return options;
+}
+
+json user_environment(const JobSpec& job) {
+  auto list = json::array();
+  for (const std::string& text : job.env) {
+    const auto equals = text.find('=');
+    list.push_back({{"name", text.substr(0, equals)}, {"value", text.substr(equals + 1)}});
+  }
+  return list;
+}
+
+std::vector<std::string> command_of(const JobSpec& job, const Surroundings& here) {
+  std::vector<std::string> command = start_command(job);
+  if (job.runs_bundled_trainer()) {
+    if (here.trainer.empty()) {
+      throw UsageError("the bundled trainer (dtrain-trainer) is not in PATH where Slurm's commands "
+                       "are run: install it there, or give a command after --");
+    }
+    command.insert(command.begin(), here.trainer);
+  }
+  return command;
+}
+
+const TemplateRules& template_rules() {
+  static const TemplateRules rules = {.kinds = {k_sbatch_kind}};
+  return rules;
+}
+
+} // namespace
+
+std::string job_folder(const std::string& state_folder, const JobRef& job) {
+  return fmt::format("{}/slurm/{}/{}", state_folder, job.namespace_name, job.name);
+}
+
+std::vector<InstanceStatus> planned_instances(const JobSpec& job) {
+  std::vector<InstanceStatus> instances;
+  for (const Role& role : job_roles(job)) {
+    for (int i = 0; i < role.replicas; ++i) {
+      InstanceStatus& instance = instances.emplace_back();
+      instance.name = instance_name(role.name, i);
+      instance.gpus = role.gpus;
+      instance.is_chief = instances.size() == 1;
+    }
+  }
+  return instances;
+}
+
+Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here) {
+  if (find_job_type(job.type)->has_launcher) {
+    throw UsageError(
+        fmt::format("the slurm backend starts no launcher yet, which {} has: leave the "
+                    "type out, and every rank runs the command",
+                    job.type));
+  }
+  const auto roles = job_roles(job);
+  const auto steps = steps_of(roles);
+  int tasks = 0;
+  int gpus = 0;
+  for (const Step& step : steps) {
+    tasks += step.tasks;
+    gpus += step.tasks * step.gpus;
+  }
+  const bool is_uniform = steps.size() == 1;
+  const std::string folder = job.working_dir.empty() ? here.working_dir : job.working_dir;
+  json data = {{"name", job.name},
+               {"namespace", job.namespace_name},
+               {"comment", fmt::format("dtrain {}/{}", job.namespace_name, job.name)},
+               {"folder", job_folder(here.state_folder, {job.namespace_name, job.name})},
+               {"tasks", tasks},
+               {"gpus_per_task", section(gpus > 0 && is_uniform, {{"count", steps[0].gpus}})},
+               {"gpus", section(gpus > 0 && !is_uniform, {{"count", gpus}})},
+               {"working_dir", section(!folder.empty(), {{"folder", folder}})},
+               {"max_restarts", job.max_restarts},
+               {"torchrun", section(!job.nproc_per_node.empty(), json::object())},
+               {"roles", roles_data(job, roles)},
+               {"steps", steps_data(steps, cpus_of(job))},
+               {"user_environment", user_environment(job)},
+               {"command", words(command_of(job, here))}};
+  const json options = options_of(job);
+  data.update(options);
+  Plan plan;
+  plan.job = job;
+  plan.templates = templates;
+  plan.secret_env = here.secret_env;
+  plan.documents.push_back(
+      {k_script, fill_template(templates, k_template, data, template_rules())});
+  return plan;
+}
+
+} // namespace dtrain::slurm

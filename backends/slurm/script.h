@@ -1,0 +1,20 @@
+// What is given to sbatch: templates/slurm/job.sbatch, filled in.
+#pragma once
+
+#include "backends/backend.h"
+
+namespace dtrain::slurm {
+
+/// Pure. Throws UsageError where the job asks for what Slurm has no way to give.
+Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here);
+
+/// Of the plan, and of the job's folder.
+inline constexpr const char* k_script = "script.sbatch";
+
+/// "STATE/slurm/NAMESPACE/NAME", in which a job's files are.
+std::string job_folder(const std::string& state_folder, const JobRef& job);
+
+/// Those that the script starts, in the order of their instances.
+std::vector<InstanceStatus> planned_instances(const JobSpec& job);
+
+} // namespace dtrain::slurm

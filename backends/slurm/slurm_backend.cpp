@@ -1,0 +1,338 @@
+#include "backends/slurm/slurm_backend.h"
+
+#include "backends/slurm/logs.h"
+#include "backends/slurm/script.h"
+#include "backends/support/logs/time_text.h"
+#include "backends/support/progress.h"
+#include "backends/support/user/env_file.h"
+#include "submit/errors.h"
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <thread>
+
+namespace dtrain::slurm {
+namespace {
+
+/// Slurm tells nobody of a change. What its controller is asked is one line of one job.
+constexpr std::chrono::milliseconds k_first_wait{100};
+constexpr std::chrono::milliseconds k_longest_wait{2000};
+
+/// One of templates/slurm/commands.
+std::string script(std::string_view name) {
+  return std::string(builtin_template(fmt::format("slurm/commands/{}.sh", name)).text);
+}
+
+/// A file for submit.sh's stdin.
+std::string framed(std::string_view name, std::string_view bytes) {
+  return fmt::format("{} {}\n{}", bytes.size(), name, bytes);
+}
+
+/// KEY=VALUE each, as sh reads them.
+std::string as_script(const std::vector<std::string>& variables) {
+  std::string text;
+  for (const std::string& variable : variables) {
+    const auto equals = variable.find('=');
+    text += fmt::format("export {}={}\n", variable.substr(0, equals),
+                        quote_sh(variable.substr(equals + 1)));
+  }
+  return text;
+}
+
+[[noreturn]] void throw_name_in_use(const JobRef& job) {
+  throw UsageError(fmt::format("job {}/{} exists already: choose another --name, or first run "
+                               "dtrain delete -n {} {}",
+                               job.namespace_name, job.name, job.namespace_name, job.name));
+}
+
+std::vector<std::string_view> split(std::string_view text, char mark) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const auto part = text.substr(0, text.find(mark));
+    parts.push_back(part);
+    if (part.size() == text.size()) {
+      return parts;
+    }
+    text.remove_prefix(part.size() + 1);
+  }
+}
+
+double amount_of(std::string_view text) {
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+/// "gpu:a100:4(S:0-1),gpu:2" is 6.
+int gpus_of(std::string_view gres) {
+  int sum = 0;
+  for (auto each : split(gres, ',')) {
+    if (each.starts_with("gpu:")) {
+      each = each.substr(0, each.find('('));
+      sum += static_cast<int>(amount_of(each.substr(each.rfind(':') + 1)));
+    }
+  }
+  return sum;
+}
+
+/// What failed said last; of a job that no rank made fail, Slurm's own words are why.
+void add_last_lines(std::string text, FailureCause& cause) {
+  constexpr std::size_t k_longest = 2048;
+  text.erase(text.find_last_not_of('\n') + 1);
+  for (const auto line : text.empty() ? std::vector<std::string_view>() : split(text, '\n')) {
+    cause.last_stderr.emplace_back(line.substr(0, k_longest));
+  }
+  if (cause.message.empty()) {
+    cause.message = cause.last_stderr.empty() ? "srun ended it" : cause.last_stderr.back();
+  }
+}
+
+} // namespace
+
+const std::string& SlurmBackend::state_folder() const {
+  if (state_folder_.empty()) {
+    state_folder_ = login_.run(R"sh(printf %s "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain")sh");
+  }
+  return state_folder_;
+}
+
+std::string SlurmBackend::folder(const JobRef& job) const {
+  return job_folder(state_folder(), job);
+}
+
+Surroundings SlurmBackend::survey(const JobSpec& job) const {
+  Surroundings here;
+  here.state_folder = state_folder();
+  here.working_dir = login_.run("pwd");
+  here.working_dir.pop_back(); // Its newline.
+  if (job.runs_bundled_trainer()) {
+    here.trainer = login_.run("command -v dtrain-trainer || :");
+    here.trainer = here.trainer.substr(0, here.trainer.find('\n'));
+  }
+  for (const auto& file : job.env_files) {
+    const auto more = read_env_file("--env-file", file);
+    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
+  }
+  for (const auto& name : job.secrets) {
+    const auto more = read_secret(name);
+    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
+  }
+  return here;
+}
+
+Plan SlurmBackend::render(const JobSpec& job, const Templates& templates,
+                          const Surroundings& here) const {
+  return render_script(job, templates, here);
+}
+
+void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
+  const JobRef job{plan.job.namespace_name, plan.job.name};
+  report(tell, {.step = SubmitStep::create});
+  std::string files =
+      framed(k_script, plan.documents.front().text) + framed("job.yaml", write_job_yaml(plan.job));
+  if (!plan.secret_env.empty()) {
+    files += framed("secrets", as_script(plan.secret_env));
+  }
+  std::string id = login_.run(script("submit"), {folder(job)}, files);
+  id.erase(id.find_last_not_of('\n') + 1);
+  if (id == "taken") {
+    throw_name_in_use(job);
+  }
+  login_.run(R"sh(cat >"$1/.job" && mv "$1/.job" "$1/job")sh", {folder(job)},
+             write_job_line(plan.job, id, time_now()));
+  report(tell, {.step = SubmitStep::create, .done = true, .text = "as Slurm's job " + id});
+}
+
+SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
+  const std::string text = login_.run(script("find"), {folder(job), k_queue_format});
+  const auto gap = text.find("\n\n");
+  const auto records = read_records(std::string_view(text).substr(0, gap));
+  if (records.empty()) {
+    throw NotFound(fmt::format("no job {}/{}: dtrain list shows those there are",
+                               job.namespace_name, job.name));
+  }
+  Found found{records.begin()->second, {}};
+  const auto queue = read_queue(std::string_view(text).substr(std::min(gap, text.size())));
+  if (!queue.empty()) {
+    found.queued = queue.front();
+  }
+  return found;
+}
+
+std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
+  const std::string text = login_.run(script("list"), {state_folder() + "/slurm", k_queue_format});
+  const auto gap = text.starts_with('\n') ? 0 : text.find("\n\n");
+  const auto records = read_records(std::string_view(text).substr(0, gap));
+  std::map<std::string, QueuedJob> queue;
+  for (auto& each : read_queue(std::string_view(text).substr(std::min(gap, text.size())))) {
+    queue.emplace(each.id, each);
+  }
+  std::vector<JobSummary> jobs;
+  for (const auto& [key, record] : records) {
+    if (query.namespace_name.empty() || record.status.namespace_name == query.namespace_name) {
+      const auto found = queue.find(record.id);
+      jobs.push_back(status_of(record, found == queue.end() ? nullptr : &found->second));
+    }
+  }
+  return jobs;
+}
+
+JobStatus SlurmBackend::status(const JobRef& job) {
+  const Found found = find(job);
+  JobStatus status = status_of(found.record, found.queued ? &*found.queued : nullptr);
+  if (status.cause) {
+    const std::string file =
+        status.cause->instance.empty()
+            ? "slurm.log" // What srun said: the ranks may not have been started.
+            : fmt::format("{}/{}.err", std::max(found.record.run.number, 0),
+                          status.cause->instance);
+    add_last_lines(login_.run(R"(tail -n 20 "$1" 2>/dev/null | tail -c 40960)",
+                              {fmt::format("{}/{}", folder(job), file)}),
+                   *status.cause);
+  }
+  return status;
+}
+
+void SlurmBackend::watch(const JobRef& job, const StatusSink& sink) {
+  auto wait = k_first_wait;
+  std::string before;
+  while (true) {
+    const JobStatus now = status(job);
+    std::string text =
+        fmt::format("{} {} {}", static_cast<int>(now.phase), now.restarts, now.reason);
+    for (const InstanceStatus& each : now.instances) {
+      text += fmt::format(" {}", static_cast<int>(each.phase));
+    }
+    if (text != before) {
+      wait = k_first_wait;
+      before = text;
+      if (!sink(now)) {
+        return;
+      }
+    }
+    if (is_final(now.phase)) {
+      return;
+    }
+    std::this_thread::sleep_for(wait);
+    wait = std::min(wait * 3 / 2, k_longest_wait);
+  }
+}
+
+void SlurmBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
+  const Found found = find(job);
+  std::vector<std::string> instances;
+  for (const InstanceStatus& each : found.record.status.instances) {
+    if (query.instance.empty() || query.instance == each.name) {
+      instances.push_back(each.name);
+    }
+  }
+  if (query.follow) {
+    follow_logs(login_, folder(job), instances, query, sink, [this, job] { return status(job); });
+  } else {
+    const int run = std::max(found.record.run.number, 0);
+    print_logs(login_, fmt::format("{}/{}", folder(job), query.previous ? run - 1 : run), instances,
+               query, sink);
+  }
+}
+
+void SlurmBackend::remove(const JobRef& job) {
+  const Found found = find(job);
+  login_.run(script("remove"), {folder(job), found.record.id});
+}
+
+std::vector<CheckResult> SlurmBackend::check() {
+  std::vector<CheckResult> results;
+  const auto add = [&](std::string what, const std::string& script) {
+    try {
+      std::string found = login_.run(script);
+      results.push_back(
+          {CheckResult::Level::ok, std::move(what), found.substr(0, found.find('\n'))});
+    } catch (const EngineError& error) {
+      results.push_back({CheckResult::Level::error, std::move(what), error.what()});
+    }
+  };
+  add("Slurm", "sinfo --version");
+  add("controller", "scontrol ping");
+  add("partitions", "sinfo --noheader --format=%P | sort -u | paste -sd' ' -");
+  add("job folder",
+      R"sh(f=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/slurm
+mkdir -p "$f" && echo "$f (the nodes must share it)")sh");
+  return results;
+}
+
+/// sbatch's own opinion.
+std::vector<Plan::Document> SlurmBackend::try_plan(const Plan& plan) {
+  login_.run("sbatch --test-only", {}, plan.documents.front().text);
+  return plan.documents;
+}
+
+bool SlurmBackend::hold(const JobRef& job, bool held) {
+  const Found found = find(job);
+  const JobStatus status = status_of(found.record, found.queued ? &*found.queued : nullptr);
+  if (is_final(status.phase)) {
+    throw UsageError(fmt::format("job {}/{} has ended: submit it again, or clone it",
+                                 job.namespace_name, job.name));
+  }
+  if (status.phase == Phase::running) {
+    if (!held) {
+      return false;
+    }
+    throw UsageError(fmt::format("job {}/{} runs already, and Slurm lets only its operators stop "
+                                 "one: scontrol suspend {}",
+                                 job.namespace_name, job.name, found.record.id));
+  }
+  if ((status.phase == Phase::suspended) == held) {
+    return false;
+  }
+  login_.run(held ? R"sh(scontrol uhold "$1")sh" : R"sh(scontrol release "$1")sh",
+             {found.record.id});
+  return true;
+}
+
+bool SlurmBackend::suspend(const JobRef& job) { return hold(job, true); }
+bool SlurmBackend::resume(const JobRef& job) { return hold(job, false); }
+
+std::vector<NodeStatus> SlurmBackend::nodes() {
+  const std::string text = login_.run("sinfo --noheader --Node --Format="
+                                      "NodeList:128,StateLong:32,NodeAddr:128,CPUsState:64,Memory:"
+                                      "32,AllocMem:32,Gres:256,GresUsed:256"
+                                      " | sort -u");
+  std::vector<NodeStatus> nodes;
+  for (const auto line : split(text, '\n')) {
+    std::vector<std::string_view> words;
+    for (const auto word : split(line, ' ')) {
+      if (!word.empty()) {
+        words.push_back(word);
+      }
+    }
+    if (words.size() < 8 || (!nodes.empty() && nodes.back().name == words[0])) {
+      continue; // A node is listed for each of its partitions.
+    }
+    NodeStatus& node = nodes.emplace_back();
+    node.name = words[0];
+    node.status = words[1];
+    node.address = words[2];
+    const auto cpus = split(words[3], '/'); // allocated/idle/other/total
+    node.cpus = amount_of(cpus.back());
+    node.cpus_used = amount_of(cpus.front());
+    constexpr std::int64_t k_mebibyte = 1 << 20;
+    node.memory = static_cast<std::int64_t>(amount_of(words[4])) * k_mebibyte;
+    node.memory_used = static_cast<std::int64_t>(amount_of(words[5])) * k_mebibyte;
+    node.gpus = gpus_of(words[6]);
+    node.gpus_requested = gpus_of(words[7]);
+  }
+  return nodes;
+}
+
+JobSpec SlurmBackend::spec(const JobRef& job) {
+  find(job);
+  return read_job_yaml(login_.run(R"sh(cat "$1/job.yaml")sh", {folder(job)}), "job.yaml");
+}
+
+} // namespace dtrain::slurm

@@ -1,0 +1,57 @@
+// Jobs of Slurm: a batch script of ours (templates/slurm/job.sbatch), and Slurm's own commands.
+//
+// Slurm holds a job's state for a few minutes after its end; what it does not keep, every rank's
+// end and what it printed, the script leaves in the job's folder, which the nodes share
+// (record.h). Nothing of ours runs beside the job.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/slurm/login.h"
+#include "backends/slurm/record.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain::slurm {
+
+inline constexpr std::string_view k_slurm = "slurm";
+
+class SlurmBackend : public Backend {
+ public:
+  explicit SlurmBackend(Login login) : login_(std::move(login)) {}
+
+  std::string_view name() const override { return k_slurm; }
+  Surroundings survey(const JobSpec& job) const override;
+  Plan render(const JobSpec& job, const Templates& templates,
+              const Surroundings& here) const override;
+  void submit(const Plan& plan, const SubmitSink& tell) override;
+  std::vector<JobSummary> list(const ListQuery& query) override;
+  JobStatus status(const JobRef& job) override;
+  void watch(const JobRef& job, const StatusSink& sink) override;
+  void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
+  void remove(const JobRef& job) override;
+  std::vector<CheckResult> check() override;
+  std::vector<Plan::Document> try_plan(const Plan& plan) override;
+  bool suspend(const JobRef& job) override;
+  bool resume(const JobRef& job) override;
+  std::vector<NodeStatus> nodes() override;
+  JobSpec spec(const JobRef& job) override;
+
+ private:
+  /// A job as its files and Slurm have it.
+  struct Found {
+    JobRecord record;
+    std::optional<QueuedJob> queued;
+  };
+
+  const std::string& state_folder() const;
+  std::string folder(const JobRef& job) const;
+  Found find(const JobRef& job) const;
+  bool hold(const JobRef& job, bool held);
+
+  Login login_;
+  mutable std::string state_folder_; ///< Empty: not asked for yet.
+};
+
+} // namespace dtrain::slurm

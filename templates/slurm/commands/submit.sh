@@ -1,0 +1,26 @@
+#!/bin/sh
+# submit.sh FOLDER: makes FOLDER of the files on stdin, "SIZE NAME" and the bytes of each, and gives
+# its script to Slurm. Prints the job's number; "taken" where there is such a folder.
+mask=$(umask)
+umask 077
+mkdir -p "${1%/*}" || exit
+mkdir "$1" 2>/dev/null || {
+  echo taken
+  exit 0
+}
+cd "$1" || exit
+while read -r size name; do head -c "$size" >"$name" || exit; done
+unset DTRAIN_GIT_TOKEN
+give() { # The job has the user's own mask.
+  umask "$mask"
+  sbatch --parsable --output="$1/slurm.log" --open-mode=append script.sbatch
+}
+: >sbatch.err
+if id=$(give "$1" 2>>sbatch.err); then
+  echo "${id%%;*}"
+else
+  code=$?
+  cat sbatch.err >&2
+  rm -rf "$1"
+  exit "$code"
+fi

@@ -1,0 +1,54 @@
+"""A Slurm of the tests' own: `./cluster up` brings it up for the session, unless
+DTRAIN_TEST_SLURM names the folder of one that is up already."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from harness import Engine
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Slurm:
+    def __init__(self, folder):
+        self.folder = folder
+        self.conf = f"{folder}/etc/slurm.conf"
+
+    def run(self, *words):
+        subprocess.run([HERE / "cluster", *words, self.folder], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def call(self, *words):
+        """The stdout of a command of Slurm's."""
+        return subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE,
+                              env={**os.environ, "SLURM_CONF": self.conf}).stdout
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster():
+    if kept := os.environ.get("DTRAIN_TEST_SLURM"):
+        yield Slurm(kept)
+        return
+    cluster = Slurm("/tmp/dtrain-slurm")
+    cluster.run("down")  # of a session that was killed
+    try:
+        cluster.run("up")
+        yield cluster
+    finally:
+        cluster.run("down")
+
+
+@pytest.fixture
+def slurm_home(home, slurm_cluster):
+    """A home whose dtrain speaks to the cluster; its jobs are deleted at the end."""
+    home.env.update(SLURM_CONF=slurm_cluster.conf, DTRAIN_BACKEND="slurm")
+    yield home
+    for job in home.dtrain("list", "-A", "-o", "json").json():
+        home.dtrain("delete", job["name"], "-n", job["namespace"])
+
+
+@pytest.fixture
+def slurm(slurm_home):
+    return Engine(slurm_home, ("--backend=slurm",))

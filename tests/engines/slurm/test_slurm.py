@@ -1,0 +1,206 @@
+"""Jobs on a real Slurm, where the conformance suite does not say it."""
+import json
+import re
+
+import pytest
+
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
+
+
+@pytest.fixture
+def slurm(slurm_home):
+    return slurm_home
+
+
+def of_slurm(slurm, name):
+    """Slurm's own number of the job."""
+    return slurm.get(name)["uuid"]
+
+
+def test_ranks_stand_on_nodes_as_slurm_placed_them(slurm):
+    """Eight CPUs a node."""
+    show = ("echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_WORLD_SIZE "
+            "$SLURMD_NODENAME $MASTER_ADDR:$MASTER_PORT; echo $TF_CONFIG >&2")
+    slurm.submit("spread", "sh", "-c", show, flags=["--workers=3", "--worker-cpu=8"])
+    slurm.wait_for_end("spread", 0)
+    masters = set()
+    for rank in range(3):
+        numbers, master = slurm.lines("spread", "-i", f"worker-{rank}")[0].rsplit(" ", 1)
+        assert numbers == f"{rank} 0 1 {rank} 3 node{rank + 1}"
+        masters.add(master)
+        tf_config = json.loads(slurm.lines("spread", "-i", f"worker-{rank}")[1])
+        assert tf_config["task"] == {"index": rank, "type": "worker"}
+        assert len(set(tf_config["cluster"]["worker"])) == 3
+    assert len(masters) == 1
+
+
+def test_every_rank_has_gpus_of_its_own(slurm):
+    slurm.submit("gpus", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES",
+                 flags=["--workers=2", "--gpus=2"])
+    slurm.wait_for_end("gpus", 0)
+    devices = [slurm.lines("gpus", "-i", f"worker-{rank}")[0].split(",") for rank in range(2)]
+    assert sorted(devices[0] + devices[1]) == ["0", "1", "2", "3"]
+    assert slurm.get("gpus")["requestGPUs"] == 4
+
+
+def test_parameter_servers_and_an_evaluator_have_no_rank(slurm):
+    slurm.submit("roles", "sh", "-c", "echo ${RANK-none} $TF_CONFIG",
+                 flags=["tfjob", "--workers=2", "--ps=1", "--evaluator"])
+    slurm.wait_for_end("roles", 0)
+    ranks = {}
+    for instance in ["worker-0", "worker-1", "ps-0", "evaluator-0"]:
+        rank, config = slurm.lines("roles", "-i", instance)[0].split(" ", 1)
+        ranks[instance] = rank
+        cluster = json.loads(config)["cluster"]
+        assert (len(cluster["worker"]), len(cluster["ps"])) == (2, 1)
+        assert "evaluator" not in cluster
+    assert ranks == {"worker-0": "0", "worker-1": "1", "ps-0": "none", "evaluator-0": "none"}
+
+
+def test_the_bundled_trainer_trains_across_nodes(slurm):
+    slurm.env["PATH"] = f"{slurm.build.bin}:{slurm.env['PATH']}"
+    slurm.dtrain("submit", "--name=mlp", "--workers=3", "--worker-cpu=8", "--", "--epochs=1")
+    slurm.wait_for_end("mlp", 0)
+    assert any("held-out accuracy" in line for line in slurm.lines("mlp"))
+
+
+def test_a_job_that_waits_says_why_in_words(slurm, slurm_cluster):
+    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8"])
+    slurm.running("hog")
+    slurm.submit("waits", "true")
+    until(lambda: "(Resources)" in slurm.get("waits")["reason"], "Slurm says why")
+    assert "waits for nodes to become free" in slurm.dtrain("get", "waits").out
+    slurm.dtrain("delete", "hog")
+    slurm.wait_for_end("waits", 0)
+
+
+def test_a_held_job_starts_when_it_is_resumed(slurm):
+    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8"])
+    slurm.running("hog")
+    slurm.submit("held", "echo", "ran")
+    slurm.dtrain("suspend", "held")
+    until(lambda: slurm.get("held")["status"] == "SUSPENDED", "it is held")
+    slurm.dtrain("delete", "hog")
+    slurm.dtrain("resume", "held")
+    slurm.wait_for_end("held", 0)
+    assert slurm.lines("held") == ["ran"]
+
+
+def test_a_job_cancelled_in_slurm_says_so(slurm, slurm_cluster):
+    slurm.submit("cancelled", "sleep", "600", flags=["--workers=2"])
+    slurm.running("cancelled")
+    slurm_cluster.call("scancel", of_slurm(slurm, "cancelled"))
+    result = slurm.dtrain("wait", "cancelled", expect=EXIT_JOB_FAILED)
+    assert "scancel" in result.err
+
+
+def test_a_time_limit_is_slurms(slurm):
+    """Slurm counts in minutes."""
+    plan = slurm.dtrain("submit", "--dry-run", "--name=late", "--running-timeout=90m", "--",
+                        "true").out
+    assert "#SBATCH --time=0-01:30:00" in plan
+
+
+def test_logs_follow_from_run_to_run(slurm):
+    slurm.submit("again", "sh", "-c",
+                 "echo run $DTRAIN_RESTART_COUNT; sleep 0.5; [ $DTRAIN_RESTART_COUNT = 1 ]",
+                 flags=["--max-restarts=1"])
+    assert slurm.lines("again", "-f", "-i", "worker-0") == ["run 0", "run 1"]
+
+
+def test_the_ranks_lines_come_in_the_order_of_their_times(slurm):
+    """What was printed in one second may stand in any order."""
+    slurm.submit("turns", "sh", "-c", "sleep $((RANK * 3)); echo $RANK a; sleep 5; echo $RANK b",
+                 flags=["--workers=2"])
+    slurm.wait_for_end("turns", 0)
+    assert slurm.lines("turns") == ["worker-0 | 0 a", "worker-1 | 1 a", "worker-0 | 0 b",
+                                    "worker-1 | 1 b"]
+    assert slurm.lines("turns", "--tail=1") == ["worker-0 | 0 b", "worker-1 | 1 b"]
+
+
+def test_files_that_a_rank_makes_have_the_users_own_mask(slurm):
+    slurm.submit("mask", "sh", "-c", "umask; ls -ld $DTRAIN_TEST_FOLDER",
+                 flags=[f"--env=DTRAIN_TEST_FOLDER={slurm.state}/dtrain/slurm/default/mask"])
+    slurm.wait_for_end("mask", 0)
+    mask, folder = slurm.lines("mask", "-i", "worker-0")
+    assert mask == "0022" and folder.startswith("drwx------")
+
+
+def test_secrets_are_in_the_rank_and_not_in_the_script(slurm):
+    (slurm.folder / "env").write_text("TOKEN=open sesame\n")
+    flags = ["--env-file=env"]
+    assert "sesame" not in slurm.dtrain("submit", "--dry-run", *flags, "--", "true").out
+    slurm.submit("secret", "sh", "-c", "echo $TOKEN", flags=flags)
+    slurm.wait_for_end("secret", 0)
+    assert slurm.lines("secret", "-i", "worker-0") == ["open sesame"]
+    folder = slurm.state / "dtrain/slurm/default/secret"
+    assert "sesame" not in (folder / "script.sbatch").read_text()
+    assert (folder / "secrets").stat().st_mode & 0o077 == 0
+
+
+def test_sbatch_takes_the_plan_as_it_stands(slurm, slurm_cluster):
+    plan = slurm.dtrain("submit", "--name=byhand", "--workers=2", "--dry-run", "--", "sh", "-c",
+                        "echo $RANK of $WORLD_SIZE").out
+    path = slurm.folder / "plan.sbatch"
+    path.write_text(plan)
+    slurm.run(["sbatch", "--wait", "--output=/dev/null", path])
+    out = slurm.state / "dtrain/slurm/default/byhand/0/worker-1.out"
+    assert out.read_text() == "1 of 2\n"
+
+
+@pytest.mark.parametrize("flags,words", [
+    (["--queue=nosuch"], "partition"),
+    (["--gpus=5"], "node configuration"),
+])
+def test_what_slurm_refuses_is_said_in_its_own_words_and_leaves_nothing(slurm, flags, words):
+    result = slurm.dtrain("submit", "--name=bad", *flags, "--", "true", expect=EXIT_ENGINE)
+    assert words in result.err and result.err.count("\n") == 1
+    assert slurm.dtrain("list", "-o", "name").out == ""
+    assert not (slurm.state / "dtrain/slurm/default/bad").exists()
+
+
+def test_a_controller_that_is_not_there_is_said(slurm):
+    bad = slurm.folder / "slurm.conf"
+    text = open(slurm.env["SLURM_CONF"]).read()
+    bad.write_text(re.sub(r"^SlurmctldPort=.*$", "SlurmctldPort=1", text, flags=re.M)
+                   + "MessageTimeout=2\n")
+    result = slurm.dtrain("submit", "--name=x", "--", "true", expect=EXIT_ENGINE,
+                          env={"SLURM_CONF": str(bad)})
+    assert "controller" in result.err and result.err.count("\n") == 1
+
+
+def test_slurm_that_is_not_installed_is_said(home):
+    tools = home.folder / "bin"
+    tools.mkdir()
+    for name in ("sh", "env", "cat", "mkdir", "head", "rm", "printf"):
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    result = home.dtrain("submit", "-b", "slurm", "--name=x", "--", "true", expect=EXIT_ENGINE,
+                         env={"PATH": str(tools)})
+    assert "not in PATH" in result.err and "--login-host" in result.err
+
+
+def test_what_slurm_has_no_use_for_is_refused_by_name(slurm):
+    result = slurm.dtrain("submit", "--data-dir=/data", "--", "true", expect=EXIT_USAGE)
+    assert "--data-dir" in result.err and "slurm" in result.err
+
+
+def test_nodes_are_shown_with_their_gpus(slurm):
+    slurm.submit("busy", "sleep", "600", flags=["--gpus=3"])
+    slurm.running("busy")
+    nodes = slurm.dtrain("top", "node", "-o", "json").json()
+    assert [node["name"] for node in nodes] == ["node1", "node2", "node3", "node4"]
+    assert [node["totalGPUs"] for node in nodes] == [4] * 4
+    assert sum(node["requestedGPUs"] for node in nodes) == 3
+
+
+def test_check_says_what_it_found(slurm):
+    out = slurm.dtrain("check").out
+    assert "slurm" in out and "batch" in out
+
+
+def test_a_clone_is_the_same_job(slurm):
+    slurm.submit("first", "echo", "hello")
+    slurm.wait_for_end("first", 0)
+    slurm.dtrain("clone", "first", "--name=second")
+    slurm.wait_for_end("second", 0)
+    assert slurm.lines("second", "-i", "worker-0") == ["hello"]

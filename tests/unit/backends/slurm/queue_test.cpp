@@ -1,0 +1,66 @@
+#include "backends/slurm/queue.h"
+
+#include <doctest/doctest.h>
+
+#include <fmt/format.h>
+
+using namespace dtrain;
+using namespace dtrain::slurm;
+
+TEST_CASE("A line of squeue's is read, whatever its comment holds") {
+  // As Slurm 22.05.8 printed them.
+  const auto jobs = read_queue(
+      "1|RUNNING|None|1795369816|1795369817|1826905817|node1|batch|dtrain default/t x=1|2\n"
+      "2|PENDING|Resources|1795369820|N/A|N/A||batch|dtrain team-a/u\n");
+  REQUIRE(jobs.size() == 2);
+  CHECK(jobs[0].id == "1");
+  CHECK(jobs[0].state == "RUNNING");
+  CHECK(jobs[0].reason.empty());
+  CHECK(jobs[0].submitted == 1795369816'000'000'000);
+  CHECK(jobs[0].starts == 1795369817'000'000'000);
+  CHECK(jobs[0].nodes == "node1");
+  CHECK(jobs[0].partition == "batch");
+  CHECK(jobs[0].comment == "dtrain default/t x=1|2");
+  CHECK(jobs[1].starts == 0);
+  CHECK(jobs[1].reason == "Resources");
+}
+
+TEST_CASE("What is no line of squeue's is left out") {
+  CHECK(read_queue("").empty());
+  CHECK(read_queue("\n\nslurm_load_jobs error: Invalid job id specified\n").empty());
+  CHECK(read_queue("1|RUNNING|None|1|2|3|node1|batch\n").empty());
+  CHECK(read_queue("1|RUNNING|None|1|2|3|node1|batch|").size() == 1);
+}
+
+TEST_CASE("States of Slurm's end a job only where Slurm has ended it") {
+  const auto phase = [](std::string_view name) { return state_of(name).phase; };
+  CHECK(phase("PENDING") == Phase::pending);
+  CHECK(phase("CONFIGURING") == Phase::pending);
+  CHECK(phase("RUNNING") == Phase::running);
+  CHECK(phase("COMPLETING") == Phase::running);
+  CHECK(phase("COMPLETED") == Phase::succeeded);
+  CHECK(phase("REQUEUED") == Phase::pending);
+  CHECK(phase("SUSPENDED") == Phase::suspended);
+  for (const char* name : {"FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY",
+                           "PREEMPTED", "BOOT_FAIL", "DEADLINE"}) {
+    CAPTURE(name);
+    CHECK(phase(name) == Phase::failed);
+  }
+  CHECK(phase("A_STATE_OF_NEXT_YEAR") == Phase::running);
+}
+
+TEST_CASE("A reason is said in words, with Slurm's own") {
+  const auto text = [](const char* reason) {
+    QueuedJob job;
+    job.reason = reason;
+    return reason_text(job);
+  };
+  CHECK(text("") == "");
+  CHECK(text("Resources") == "waits for nodes to become free (Resources)");
+  CHECK(text("ReqNodeNotAvail, UnavailableNodes:node3") ==
+        "nodes that it needs are down, drained or reserved (ReqNodeNotAvail, "
+        "UnavailableNodes:node3)");
+  CHECK(text("QOSMaxGRESPerUser") == "a limit of its QOS is reached (QOSMaxGRESPerUser)");
+  CHECK(text("AssocGrpCpuLimit") == "a limit of its account is reached (AssocGrpCpuLimit)");
+  CHECK(text("SomethingNew") == "SomethingNew");
+}

@@ -1,0 +1,122 @@
+#include "backends/slurm/record.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace dtrain;
+using namespace dtrain::slurm;
+
+namespace {
+
+JobSpec three_workers() {
+  JobSpec job;
+  job.name = "mnist";
+  job.workers = 3;
+  job.gpus = 2;
+  job.max_restarts = 1;
+  return job;
+}
+
+/// The record of a job whose script wrote `lines`.
+JobRecord record_of(const std::string& lines) {
+  const auto records = read_records(write_job_line(three_workers(), "12", 5) + lines);
+  REQUIRE(records.size() == 1);
+  return records.at("default/mnist");
+}
+
+QueuedJob queued(const char* state, const char* reason = "") {
+  QueuedJob job;
+  job.id = "12";
+  job.state = state;
+  job.reason = reason;
+  return job;
+}
+
+} // namespace
+
+TEST_CASE("A job that Slurm has not started is pending, with its reason") {
+  const QueuedJob waits = queued("PENDING", "Resources");
+  const JobStatus status = status_of(record_of(""), &waits);
+  CHECK(status.phase == Phase::pending);
+  CHECK(status.reason == "waits for nodes to become free (Resources)");
+  CHECK(status.uid == "12");
+  CHECK(status.created == 5);
+  CHECK(status.gpus_requested == 6);
+  CHECK(status.instances.size() == 3);
+  CHECK(status.instances[0].is_chief);
+  CHECK_FALSE(status.instances[1].is_chief);
+  const QueuedJob held = queued("PENDING", "JobHeldUser");
+  CHECK(status_of(record_of(""), &held).phase == Phase::suspended);
+}
+
+TEST_CASE("A job runs once all of its ranks do") {
+  const QueuedJob runs = queued("RUNNING");
+  const std::string two = "run default mnist 0 10 12\nstart worker-0 node1 100 11\n"
+                          "start worker-1 node1 101 11\n";
+  CHECK(status_of(record_of(two), &runs).phase == Phase::pending);
+  const JobStatus status = status_of(record_of(two + "start worker-2 node2 7 12\n"), &runs);
+  CHECK(status.phase == Phase::running);
+  CHECK(status.started == 10);
+  CHECK(status.gpus_allocated == 6);
+  CHECK(status.node == "node1");
+  CHECK(status.instances[2].node == "node2");
+  CHECK(status.instances[2].pid == 7);
+  CHECK(status.instances[2].started == 12);
+}
+
+TEST_CASE("The rank that failed first is the cause, and not those that srun ended for it") {
+  const std::string ended =
+      "run default mnist 0 10 12\nend default mnist 0 20 1\nrun default mnist 1 30 12\n"
+      "end default mnist 1 44 7\nstart worker-0 node1 100 31\nstart worker-1 node2 100 31\n"
+      "start worker-2 node2 101 31\nexit worker-0 42 143\nexit worker-1 41 7\n";
+  const JobStatus status = status_of(record_of(ended), nullptr);
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.restarts == 1);
+  CHECK(status.ended == 44);
+  REQUIRE(status.cause);
+  CHECK(status.cause->instance == "worker-1");
+  CHECK(status.cause->rank == 1);
+  CHECK(status.cause->node == "node2");
+  CHECK(status.cause->exit_code == 7);
+  CHECK(status.instances[0].phase == Phase::terminated);
+  CHECK(status.instances[1].phase == Phase::failed);
+  CHECK(status.instances[2].phase == Phase::terminated);
+}
+
+TEST_CASE("A job whose run failed goes on while it may be restarted") {
+  const QueuedJob runs = queued("RUNNING");
+  const JobRecord record = record_of("run default mnist 0 10 12\nend default mnist 0 20 1\n");
+  CHECK_FALSE(record.has_ended());
+  CHECK_FALSE(is_final(status_of(record, &runs).phase));
+}
+
+TEST_CASE("What Slurm did to a job is its cause, not the ranks' ends that follow from it") {
+  const QueuedJob late = queued("TIMEOUT", "TimeLimit");
+  const JobStatus status = status_of(
+      record_of("run default mnist 0 10 12\nstart worker-0 node1 100 11\nexit worker-0 30 143\n"),
+      &late);
+  CHECK(status.phase == Phase::failed);
+  REQUIRE(status.cause);
+  CHECK(status.cause->instance.empty());
+  CHECK(status.reason == "ran into its time limit");
+}
+
+TEST_CASE("A job that Slurm has forgotten stands as its script left it") {
+  const JobStatus status = status_of(
+      record_of("run default mnist 0 10 12\nstart worker-0 node1 100 11\nexit worker-0 19 0\n"
+                "end default mnist 0 20 0\n"),
+      nullptr);
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(status.ended == 20);
+  const JobStatus lost = status_of(record_of("run default mnist 0 10 12\n"), nullptr);
+  CHECK(lost.phase == Phase::failed);
+  CHECK(lost.reason.find("no longer knows") != std::string::npos);
+}
+
+TEST_CASE("Damaged lines are left out, and so are those of other jobs") {
+  const std::string damaged =
+      "job {\njob 5\njob {\"id\": 3}\nrun default other 9 1 1\nstart worker-0 node1 1 1\n";
+  CHECK(read_records(damaged).empty());
+  CHECK(record_of("end default mnist\nrun\n\nstart\nrun default other 9 1 1\n").run.number == -1);
+}
