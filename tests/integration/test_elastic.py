@@ -83,8 +83,8 @@ class Job:
         """Step -> position in the stream of samples after it, as logged."""
         if not self.csv.exists():
             return {}
-        # The last line may be under way.
-        rows = list(csv.DictReader(self.csv.open()))
+        whole_lines = self.csv.read_text().rpartition("\n")[0]  # The last may be under way.
+        rows = list(csv.DictReader(whole_lines.splitlines()))
         steps = {int(row["step"]): round(float(row["epoch"]) * SAMPLES) for row in rows}
         assert len(steps) == len(rows), f"a step was logged twice\n{self.text()}"
         return steps
