@@ -136,7 +136,8 @@ std::string read_job_name(std::string_view what, const std::string& text) {
 /// As other tools have it, "get job mnist". The short types are likelier the names of jobs.
 bool is_type_word(std::string_view word) {
   const JobType* type = find_job_type(word);
-  return word == "job" || word == "jobs" || (type != nullptr && type->name == word && !word.empty());
+  return word == "job" || word == "jobs" ||
+         (type != nullptr && type->name == word && !word.empty());
 }
 
 Option job_argument(OptionTarget target, const char* help, bool required) {
