@@ -128,7 +128,7 @@ TEST_CASE("a damaged head is taken for none, whatever the damage") {
   record.status.phase = Phase::running;
   const auto text = write_job_record(record);
   REQUIRE(read_job_record_head(text));
-  for (const auto& [whole, damaged] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& change : std::vector<std::pair<std::string, std::string>>{
            {"\"train\"", "\"tr\\qain\""},
            {"\"train\"", "\"\""},
            {"\"train\"", "7"},
@@ -141,6 +141,8 @@ TEST_CASE("a damaged head is taken for none, whatever the damage") {
            {"\"labels\": []", "\"labels\": [1]"},
            {"\"labels\": []", "\"labels\": 1"},
            {"\"name\":", "\"name\""}}) {
+    const std::string& whole = change.first;
+    const std::string& damaged = change.second;
     CAPTURE(damaged);
     auto broken = text;
     const auto at = broken.find(whole);

@@ -93,8 +93,10 @@ TEST_CASE("an exit code beyond 128 is a signal's, as far as there are signals") 
   const auto instance_of = [](const json& state) {
     return status_of({job_object(1), {pod_object(0, "Failed", state)}, {}}).instances.at(0);
   };
-  for (const auto& [code, signal] :
+  for (const auto& each :
        std::map<int, int>{{1, 0}, {128, 0}, {129, 1}, {137, 9}, {192, 64}, {193, 0}, {255, 0}}) {
+    const int code = each.first;
+    const int signal = each.second;
     CAPTURE(code);
     const auto found = instance_of(exited(code, "2026-01-01T00:00:09Z"));
     CHECK(found.signal.value_or(0) == signal);
