@@ -11,13 +11,11 @@
 namespace dtrain::slurm {
 namespace {
 
-constexpr Time k_nanoseconds = 1'000'000'000;
-
 /// "N/A", "NONE" and "Unknown" are 0, not known.
 Time read_seconds(std::string_view text) {
   Time seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  return error == std::errc() && end == text.data() + text.size() ? seconds * k_nanoseconds : 0;
+  return error == std::errc() && end == text.data() + text.size() ? seconds * k_second : 0;
 }
 
 constexpr std::array k_states = {

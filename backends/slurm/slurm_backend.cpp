@@ -115,14 +115,7 @@ Surroundings SlurmBackend::survey(const JobSpec& job) const {
     here.trainer = login_.run("command -v dtrain-trainer || :");
     here.trainer = here.trainer.substr(0, here.trainer.find('\n'));
   }
-  for (const auto& file : job.env_files) {
-    const auto more = read_env_file("--env-file", file);
-    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
-  }
-  for (const auto& name : job.secrets) {
-    const auto more = read_secret(name);
-    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
-  }
+  here.secret_env = read_secret_env(job);
   return here;
 }
 

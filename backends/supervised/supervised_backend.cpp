@@ -82,14 +82,7 @@ Surroundings SupervisedBackend::survey(const JobSpec& job) const {
     here.trainer = find_trainer();
   }
   here.tensorboard = job.tensorboard ? find_program("tensorboard") : "";
-  for (const auto& file : job.env_files) {
-    const auto more = read_env_file("--env-file", file);
-    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
-  }
-  for (const auto& name : job.secrets) {
-    const auto more = read_secret(name);
-    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
-  }
+  here.secret_env = read_secret_env(job);
   here.data_folders = data_folders(job);
   add_devices(job, {}, here);
   return here;

@@ -94,4 +94,18 @@ std::vector<std::string> read_secret(const std::string& name) {
   return read_env_file("--secret", path);
 }
 
+std::vector<std::string> read_secret_env(const JobSpec& job) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (const auto& file : job.env_files) {
+    add(read_env_file("--env-file", file));
+  }
+  for (const auto& name : job.secrets) {
+    add(read_secret(name));
+  }
+  return all;
+}
+
 } // namespace dtrain

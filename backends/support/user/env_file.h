@@ -1,6 +1,8 @@
 // Files of variables: KEY=VALUE lines, as --env-file and --secret name them.
 #pragma once
 
+#include "submit/job_spec.h"
+
 #include <string>
 #include <vector>
 
@@ -16,5 +18,8 @@ std::vector<std::string> read_secret(const std::string& name);
 /// Whether this machine keeps a secret of that name; true also for what is no name, which
 /// read_secret() refuses.
 bool has_secret(const std::string& name);
+
+/// KEY=VALUE of all the job's --env-file and --secret, in that order; throws as those above do.
+std::vector<std::string> read_secret_env(const JobSpec& job);
 
 } // namespace dtrain
