@@ -71,6 +71,8 @@ void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
     record.run.number = static_cast<int>(number_of(words[3]));
     record.run.began = number_of(words[4]);
     record.id = words[5];
+  } else if (words[0] == "up" && words.size() == 5) {
+    record.run.is_up = true;
   } else if (words[0] == "end" && words.size() == 6) {
     record.run.ended = number_of(words[4]);
     record.run.code = static_cast<int>(number_of(words[5]));
@@ -193,7 +195,7 @@ std::map<std::string, JobRecord> read_records(std::string_view text) {
     if (words.size() < 4) {
       continue;
     }
-    if (words[0] == "run" || words[0] == "end") {
+    if (words[0] == "run" || words[0] == "up" || words[0] == "end") {
       const auto found = jobs.find(fmt::format("{}/{}", words[1], words[2]));
       last = found == jobs.end() ? nullptr : &found->second;
     }
@@ -222,8 +224,7 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
     state.why = "Slurm no longer knows the job, and it left no end: it was cancelled, or a node of "
                 "it failed (sacct -j may know)";
   }
-  const bool all_started = record.ranks.size() == status.instances.size();
-  if (state.phase == Phase::running && !all_started && !record.run.code) {
+  if (state.phase == Phase::running && !record.run.is_up && !record.run.code) {
     state.phase = Phase::pending;
     status.reason = "Slurm has given it nodes, and its ranks are being started";
   }

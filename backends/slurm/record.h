@@ -2,6 +2,7 @@
 //
 //   job {"name": …}                          the submission, once Slurm has taken the job
 //   run NAMESPACE NAME RUN TIME JOBID        the batch script starts the ranks
+//   up NAMESPACE NAME RUN TIME               all of them have started
 //   end NAMESPACE NAME RUN TIME CODE         they have ended, srun with that code
 //   start INSTANCE NODE PID TIME             a rank starts, in its run's folder
 //   exit INSTANCE TIME CODE                  it has ended
@@ -21,6 +22,7 @@ namespace dtrain::slurm {
 struct Run {
   int number = -1; ///< -1: none has begun.
   Time began = 0;
+  bool is_up = false;      ///< All ranks have started.
   std::optional<int> code; ///< After its end.
   Time ended = 0;
 };

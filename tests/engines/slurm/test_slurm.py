@@ -74,6 +74,14 @@ def test_a_job_that_waits_says_why_in_words(slurm, slurm_cluster):
     slurm.wait_for_end("waits", 0)
 
 
+def test_a_list_says_what_runs_and_what_waits(slurm):
+    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8"])
+    slurm.running("hog")
+    slurm.submit("waits", "true")
+    states = {job["name"]: job["status"] for job in slurm.dtrain("list", "-o", "json").json()}
+    assert states == {"hog": "RUNNING", "waits": "PENDING"}
+
+
 def test_a_held_job_starts_when_it_is_resumed(slurm):
     slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8"])
     slurm.running("hog")

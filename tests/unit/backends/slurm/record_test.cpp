@@ -55,7 +55,8 @@ TEST_CASE("A job runs once all of its ranks do") {
   const std::string two = "run default mnist 0 10 12\nstart worker-0 node1 100 11\n"
                           "start worker-1 node1 101 11\n";
   CHECK(status_of(record_of(two), &runs).phase == Phase::pending);
-  const JobStatus status = status_of(record_of(two + "start worker-2 node2 7 12\n"), &runs);
+  const JobStatus status =
+      status_of(record_of(two + "start worker-2 node2 7 12\nup default mnist 0 13\n"), &runs);
   CHECK(status.phase == Phase::running);
   CHECK(status.started == 10);
   CHECK(status.gpus_allocated == 6);
