@@ -11,12 +11,12 @@ namespace dtrain {
 
 namespace {
 
-/// A number and the blank behind it, taken off the line.
+/// A number and the byte behind it, taken off the text.
 template <typename Number>
-bool take_number(std::string_view& line, Number& value) {
+bool take_number(std::string_view& line, Number& value, char behind = ' ') {
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
   const auto length = static_cast<std::size_t>(end - line.data());
-  if (error != std::errc() || length >= line.size() || line[length] != ' ') {
+  if (error != std::errc() || length >= line.size() || line[length] != behind) {
     return false;
   }
   line.remove_prefix(length + 1);
@@ -33,6 +33,10 @@ JobIndex::JobIndex(std::string text) : text_(std::move(text)) {
   constexpr std::size_t k_usual_entry = 400;
   entries_.reserve(text_.size() / k_usual_entry);
   std::string_view rest = text_;
+  if (!take_number(rest, folder_changed_, '\n')) {
+    folder_changed_ = 0;
+    return;
+  }
   for (auto newline = rest.find('\n'); newline != std::string_view::npos;
        newline = rest.find('\n')) {
     auto line = rest.substr(0, newline);
@@ -49,11 +53,16 @@ JobIndex::JobIndex(std::string text) : text_(std::move(text)) {
   }
 }
 
-std::string_view JobIndex::find(std::string_view name, const FileVersion& version) const {
+const JobIndex::Entry* JobIndex::find(std::string_view name) const {
   const auto found = entries_.find(name);
-  return found != entries_.end() && found->second.version == version ? found->second.head
-                                                                     : std::string_view();
+  return found != entries_.end() ? &found->second : nullptr;
 }
+
+std::string index_name(std::string_view namespace_name) {
+  return fmt::format(".{}.list", namespace_name);
+}
+
+std::string index_text(std::int64_t folder_changed) { return fmt::format("{}\n", folder_changed); }
 
 void append_index_entry(std::string& text, std::string_view name, const FileVersion& version,
                         std::string_view head) {

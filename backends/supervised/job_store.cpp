@@ -33,6 +33,7 @@ constexpr const char* k_status_file = "status.json";
 constexpr const char* k_spare_file = ".status.spare";
 constexpr std::size_t k_head_bytes = 4096; ///< A record's head is below 1 KiB.
 constexpr std::size_t k_few = 64;          ///< Jobs that no index is written for.
+constexpr int k_settled_seconds = 1;       ///< A file's time is coarser than a change is quick.
 
 /// Names come from outside; none may lead out of the folder.
 bool is_plain_name(std::string_view name) {
@@ -102,19 +103,38 @@ struct Listed {
   std::string read = {};         ///< … or as its own file had; of one that has ended.
 };
 
-void read_head(int space, const JobIndex& index, Listed& job) {
+/// A namespace's folder, and when it had last changed before anything in it was looked at; 0 where
+/// it may be changed again and have that time still.
+struct Space {
+  int folder;
+  std::int64_t changed;
+
+  explicit Space(int of) : folder(of), changed(0) {
+    struct stat info {};
+    timespec now{};
+    if (fstat(folder, &info) == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0 &&
+        info.st_mtim.tv_sec + k_settled_seconds < now.tv_sec) {
+      changed = info.st_mtim.tv_sec * k_second + info.st_mtim.tv_nsec;
+    }
+  }
+};
+
+void read_head(const Space& space, const JobIndex& index, Listed& job) {
   const auto path = fmt::format("{}/{}", job.name, k_status_file);
   struct stat info {};
-  if (index.size() > 0 && fstatat(space, path.c_str(), &info, 0) == 0) {
-    job.version = FileVersion::of(info);
-    job.indexed = index.find(job.name, job.version);
-    job.head = read_job_record_head(job.indexed);
+  if (const auto* entry = index.find(job.name)) {
+    if ((space.changed != 0 && space.changed == index.folder_changed()) ||
+        (fstatat(space.folder, path.c_str(), &info, 0) == 0 &&
+         FileVersion::of(info) == entry->version)) {
+      job.head = read_job_record_head(entry->head);
+    }
     if (job.head) {
+      job.version = entry->version;
+      job.indexed = entry->head;
       return;
     }
-    job.indexed = {};
   }
-  const Fd file(openat(space, path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd file(openat(space.folder, path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, k_head_bytes> block;
   const bool is_known = file && fstat(file.get(), &info) == 0;
   const auto count = is_known ? ::read(file.get(), block.data(), block.size()) : -1;
@@ -129,8 +149,8 @@ void read_head(int space, const JobIndex& index, Listed& job) {
   }
 }
 
-/// Two thirds of the time is the kernel's, for a file each: many are read by several threads.
-void read_heads(int space, const JobIndex& index, std::vector<Listed>& jobs) {
+/// Much of the time is the kernel's, for a file each: many are read by several threads.
+void read_heads(const Space& space, const JobIndex& index, std::vector<Listed>& jobs) {
   constexpr std::size_t k_for_a_thread = 500;
   constexpr std::size_t k_most_threads = 4;
   const std::size_t threads = std::clamp<std::size_t>(
@@ -154,17 +174,19 @@ void read_heads(int space, const JobIndex& index, std::vector<Listed>& jobs) {
 }
 
 /// Empty where the index is as good as it was.
-std::string new_index(const std::vector<Listed>& jobs, const JobIndex& index) {
+std::string new_index(const Space& space, const std::vector<Listed>& jobs, const JobIndex& index) {
   constexpr std::size_t k_part = 16;
   const auto count = [&](const auto& has) {
     return static_cast<std::size_t>(std::count_if(jobs.begin(), jobs.end(), has));
   };
   const auto found = count([](const Listed& job) { return !job.indexed.empty(); });
   const auto missing = count([](const Listed& job) { return !job.read.empty(); });
-  if (missing < k_few + found / k_part && index.size() < k_few + 2 * found) {
+  const bool is_of_then = space.changed != 0 && space.changed != index.folder_changed();
+  if (missing < k_few + found / k_part && index.size() < k_few + 2 * found &&
+      (!is_of_then || found < k_few)) {
     return {};
   }
-  std::string text;
+  auto text = index_text(space.changed);
   for (const auto& job : jobs) {
     const auto head = job.indexed.empty() ? std::string_view(job.read) : job.indexed;
     if (!head.empty()) {
@@ -379,20 +401,15 @@ bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
 }
 
 void JobStore::for_each(std::string_view namespace_name, const Visit& visit) const {
-  for_each_space(namespace_name, [&](const std::string& space_name, int space) {
-    std::optional<std::string> text;
-    try {
-      text = read_file_at(space, k_index_file);
-    } catch (const Error&) {
-      // Nothing that could not be done without.
-    }
-    const JobIndex index(std::move(text).value_or(""));
+  for_each_space(namespace_name, [&](const std::string& space_name, int folder) {
+    const Space space(folder);
+    const JobIndex index(read_index(space_name));
     std::vector<Listed> jobs;
     jobs.reserve(index.size() + k_few);
-    for_each_job(space, [&](const char* name) { jobs.push_back({name}); });
+    for_each_job(folder, [&](const char* name) { jobs.push_back({name}); });
     read_heads(space, index, jobs);
-    if (const auto better = new_index(jobs, index); !better.empty()) {
-      write_index(space, better);
+    if (const auto better = new_index(space, jobs, index); !better.empty()) {
+      write_index(space_name, better);
     }
     for (auto& job : jobs) {
       visit({space_name, job.name}, std::move(job.head));
@@ -400,13 +417,23 @@ void JobStore::for_each(std::string_view namespace_name, const Visit& visit) con
   });
 }
 
+std::string JobStore::read_index(std::string_view space_name) const {
+  try {
+    const Fd jobs = open_folder(jobs_, false);
+    return read_file_at(jobs.get(), index_name(space_name)).value_or("");
+  } catch (const Error&) {
+    return {}; // Nothing that could not be done without.
+  }
+}
+
 /// By way of staging, where what a crash leaves is cleared. Without room for it there is none.
-void JobStore::write_index(int space, std::string_view text) const {
+void JobStore::write_index(std::string_view space_name, std::string_view text) const {
   try {
     const Fd staging = open_folder(k_staging, true);
+    const Fd jobs = open_folder(jobs_, false);
     const auto name = staging_name(0);
     write_file_at(staging.get(), name, text);
-    if (renameat(staging.get(), name.c_str(), space, k_index_file) != 0) {
+    if (renameat(staging.get(), name.c_str(), jobs.get(), index_name(space_name).c_str()) != 0) {
       unlinkat(staging.get(), name.c_str(), 0);
     }
   } catch (const Error&) {

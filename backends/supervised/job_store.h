@@ -7,7 +7,7 @@
 //                                                  where the job has them
 //                                    logs/INSTANCE.RESTART.log   log_format.h
 //                                    supervisor.log   what went wrong in the supervisor itself
-//   ROOT/jobs/BACKEND/NAMESPACE/.list              job_index.h, for `list`
+//   ROOT/jobs/BACKEND/.NAMESPACE.list              job_index.h, for `list`
 //   ROOT/staging/…                                 folders on their way in or out
 //
 // A backend's jobs are its own: another's may have the same names.
@@ -126,7 +126,8 @@ class JobStore {
  private:
   using VisitSpace = std::function<void(const std::string& name, int folder)>;
   void for_each_space(std::string_view namespace_name, const VisitSpace& visit) const;
-  void write_index(int space, std::string_view text) const;
+  std::string read_index(std::string_view space_name) const;
+  void write_index(std::string_view space_name, std::string_view text) const;
   Fd open_folder(const std::string& name, bool create) const;
 
   std::string root_;

@@ -343,7 +343,7 @@ TEST_CASE("listing gives the heads of a namespace or of all, damaged ones as suc
 struct IndexedJobs {
   test::TemporaryFolder temporary;
   JobStore store{temporary / "dtrain", "local"};
-  std::string index = temporary / "dtrain/jobs/local/default/.list";
+  std::string index = temporary / "dtrain/jobs/local/.default.list";
 
   IndexedJobs() {
     for (int i = 0; i < 80; ++i) {
@@ -366,6 +366,14 @@ struct IndexedJobs {
 
   std::string index_text() const { return read_file_at(AT_FDCWD, index).value_or(""); }
   void set_index(std::string_view text) const { std::ofstream(index, std::ios::binary) << text; }
+
+  /// As if its jobs had come and gone so long ago, and been listed since.
+  void settle(int seconds) const {
+    const auto folder = temporary / "dtrain/jobs/local/default";
+    const std::array<timespec, 2> times{{{0, UTIME_OMIT}, {time(nullptr) - seconds, 0}}};
+    REQUIRE(utimensat(AT_FDCWD, folder.c_str(), times.data(), 0) == 0);
+    nodes();
+  }
 };
 
 TEST_CASE_FIXTURE(IndexedJobs, "jobs that have ended are listed from one file") {
@@ -401,6 +409,34 @@ TEST_CASE_FIXTURE(IndexedJobs,
   CHECK(found.at("newest") == "host");
 }
 
+TEST_CASE_FIXTURE(IndexedJobs,
+                  "while no job comes or goes, those that have ended are not looked at") {
+  CHECK(index_text().starts_with("0\n"));
+  settle(60);
+  CHECK(!index_text().starts_with("0\n"));
+  auto record = *store.open({"default", "job-7"})->record();
+  record.status.node = "overlooked";
+  store.open({"default", "job-7"})->set_record(record);
+  CHECK(nodes().at("job-7") == "host");
+  record.status.phase = Phase::running;
+  record.status.node = "seen";
+  store.open({"default", "running"})->set_record(record);
+  CHECK(nodes().at("running") == "seen");
+}
+
+TEST_CASE_FIXTURE(IndexedJobs, "a job that went and came anew under its name is read anew") {
+  settle(60);
+  const JobRef again{"default", "job-8"};
+  CHECK(store.remove(*store.open(again), again));
+  const auto folder = publish(store, again);
+  auto record = *folder.record();
+  record.status.node = "another";
+  folder.set_record(record);
+  CHECK(nodes().at("job-8") == "another");
+  settle(30);
+  CHECK(nodes().at("job-8") == "another");
+}
+
 TEST_CASE_FIXTURE(IndexedJobs, "an index that is cut off or damaged changes nothing") {
   const auto text = index_text();
   const auto right = nodes();
@@ -409,9 +445,11 @@ TEST_CASE_FIXTURE(IndexedJobs, "an index that is cut off or damaged changes noth
     REQUIRE(nodes() == right);
   }
   for (const std::string_view damaged :
-       {"\n\n\n", "99999999999999999999 1 1 1 job-7\n{", "5 1 1 1 job-7\n{\"a\"", "-1 1 1 1 a\n\n",
+       {"\n\n", "99999999999999999999 1 1 1 job-7\n{", "5 1 1 1 job-7\n{\"a\"", "-1 1 1 1 a\n\n",
         "18446744073709551615 1 1 1 job-7\n{}\n"}) {
     set_index(damaged);
+    CHECK(nodes() == right);
+    set_index(fmt::format("0\n{}", damaged));
     CHECK(nodes() == right);
   }
 }
