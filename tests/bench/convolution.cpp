@@ -1,6 +1,6 @@
 // The CNN's second convolution, 16 images of 14 × 14 pixels, 32 channels to 64: microseconds an
-// image of oneDNN's and of the trainer's own product, forward, for weights and for images. Both of
-// one thread (OMP_NUM_THREADS=1). The trainer's includes max-pooling, forward and for weights.
+// image of oneDNN's and of the trainer's own, forward, for weights and for images. Both of one
+// thread (OMP_NUM_THREADS=1). The trainer's includes max-pooling and ReLU.
 #include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -93,27 +93,28 @@ void print_one_dnn() {
 
 void print_own() {
   using namespace trainer;
-  const PixelGrid grid{k_side, k_side};
+  constexpr std::size_t images = k_images;
+  const Pooling pooling{
+      .grid = {k_side, k_side}, .channels = k_out, .to_y = k_side / 2 * k_out, .to_x = k_out};
   TensorTable tensors;
-  Convolution layer("layer", k_in, k_out, grid, k_images, tensors, best_kernels());
+  WinogradConvolution layer("layer", k_in, images, pooling, tensors, best_kernels());
   const Buffer parameters(tensors.arena_size());
   const Buffer gradients(tensors.arena_size());
   layer.bind(parameters.span(), gradients.span());
   layer.initialize(1, 0);
-  std::fill_n(layer.input(), k_images * grid.image() * k_in, 0.5F);
-  const std::size_t pooled = k_side / 2 * (k_side / 2) * k_out;
-  const Pooling rows{.rows = k_images,
-                     .to_row = pooled,
-                     .to_y = k_side / 2 * k_out,
-                     .to_x = k_out,
-                     .to_panel = k_panel};
-  const Buffer to(k_images * pooled);
-  print(best_kernels().name, "forward",
-        microseconds_an_image([&] { layer.forward(rows, to.data()); }));
-  print(best_kernels().name, "for weights",
-        microseconds_an_image([&] { layer.backward(rows, to.data(), true); }));
-  print(best_kernels().name, "for images",
-        microseconds_an_image([&] { layer.backward_input(k_images, true); }));
+  const Buffer to(pooling.grid.pools() * k_out);
+  print(best_kernels().name, "forward", microseconds_an_image([&] {
+          layer.take_parameters();
+          for (std::size_t row = 0; row < images; ++row) {
+            layer.forward(row, to.data());
+          }
+        }));
+  print(best_kernels().name, "for weights and images", microseconds_an_image([&] {
+          for (std::size_t row = 0; row < images; ++row) {
+            layer.backward(row, pooling, to.data());
+          }
+          layer.finish_backward(true);
+        }));
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 // The small convolutional network of the field for images of one channel: convolution of 3 × 3
 // pixels, 32 channels, max-pooling, the same with 64 channels, then the fully connected layers of
-// the MLP. Pixels are seen channels last: the first of those layers reads (H/4, W/4, 64).
+// the MLP. Pixels are seen channels last: the first of those layers reads (H/4, W/4, 64). Images go
+// through the convolutions one by one, and together through the layers behind them.
 //
 // The arenas hold the last layer first.
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_cnn_slice = 16; ///< Images.
+constexpr std::size_t k_cnn_slice = 64; ///< Images that share the fully connected layers' weights.
 constexpr std::size_t k_channels1 = 32;
 constexpr std::size_t k_channels2 = 64;
 constexpr std::size_t k_least_side = 4; ///< Of an image: two poolings leave one pixel.
@@ -24,10 +25,10 @@ class Cnn final : public SlicedModel {
  public:
   Cnn(const ModelOptions& options, const CpuKernels& kernels)
       : SlicedModel(k_cnn_slice, flat(options), options, kernels),
-        grid1_{options.height, options.width}, grid2_{options.height / 2, options.width / 2},
-        flat_(flat(options)),
-        conv2_("conv2", k_channels1, k_channels2, grid2_, k_cnn_slice, tensors_, kernels),
-        conv1_("conv1", 1, k_channels1, grid1_, k_cnn_slice, tensors_, kernels),
+        flat_(flat(options)), grid1_{options.height, options.width}, grid2_{options.height / 2,
+                                                                            options.width / 2},
+        conv2_("conv2", k_channels1, k_cnn_slice, into_dense(), tensors_, kernels),
+        conv1_("conv1", k_cnn_slice, into_second(), tensors_, kernels),
         features_(k_cnn_slice * flat_) {
     units_.push_back({"conv2", conv2_.first(), conv2_.last()});
     units_.push_back({"conv1", conv1_.first(), conv1_.last()});
@@ -62,25 +63,31 @@ class Cnn final : public SlicedModel {
     conv1_.clear_bias_gradient();
   }
 
-  void forward(const Batch& slice) override {
+  void forward(const Batch& slice, bool is_same) override {
+    if (!is_same) {
+      conv2_.take_parameters();
+    }
     const float* from = slice.images.data(); // (B, H, W)
     for (std::size_t row = 0; row < slice.rows; ++row) {
-      float* image = conv1_.input() + row * grid1_.image();
+      float* image = conv1_.input(row);
       for (std::size_t y = 0; y < grid1_.height; ++y, from += grid1_.width) {
         std::copy_n(from, grid1_.width, image + y * grid1_.pitch());
       }
+      conv1_.forward(row, conv2_.input(row));
+      conv2_.forward(row, features_.data() + row * flat_); // (H/4, W/4, 64)
     }
-    conv1_.forward(into_second(slice.rows), conv2_.input());
-    conv2_.forward(into_dense(slice.rows), features_.data()); // (B, H/4, W/4, 64)
     dense_.forward(slice.rows, features_.data());
   }
 
   void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) override {
     const std::size_t rows = slice.rows;
     const float* change = dense_.backward(rows, features_.data(), accumulate, is_same, true, hooks);
-    conv2_.backward(into_panels(rows), change, accumulate);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const float* of_image = conv2_.backward(row, from_dense(rows), change + row * k_panel);
+      conv1_.backward(row, of_image, accumulate || row > 0);
+    }
+    conv2_.finish_backward(accumulate);
     tell(hooks, conv2_.last(), dense_.layers());
-    conv1_.backward(into_second(rows), conv2_.backward_input(rows, is_same), accumulate);
     tell(hooks, conv1_.last(), dense_.layers() + 1);
   }
 
@@ -94,37 +101,35 @@ class Cnn final : public SlicedModel {
   }
 
   /// The images of the second convolution.
-  Pooling into_second(std::size_t rows) const {
-    return {.rows = rows,
-            .to_row = grid2_.image() * k_channels1,
+  Pooling into_second() const {
+    return {.grid = grid1_,
+            .channels = k_channels1,
             .to_y = grid2_.pitch() * k_channels1,
-            .to_x = k_channels1,
-            .to_panel = k_panel};
+            .to_x = k_channels1};
   }
 
-  /// What the fully connected layers read: (B, H/4, W/4, 64).
-  Pooling into_dense(std::size_t rows) const {
-    return {.rows = rows,
-            .to_row = flat_,
+  /// What the fully connected layers read: (H/4, W/4, 64).
+  Pooling into_dense() const {
+    return {.grid = grid2_,
+            .channels = k_channels2,
             .to_y = grid2_.width / 2 * k_channels2,
-            .to_x = k_channels2,
-            .to_panel = k_panel};
+            .to_x = k_channels2};
   }
 
   /// Their gradient of it: the same in panels (H/4·W/4·64 / 16, B, 16).
-  Pooling into_panels(std::size_t rows) const {
-    return {.rows = rows,
-            .to_row = k_panel,
-            .to_y = grid2_.width / 2 * k_channels2 * rows,
-            .to_x = k_channels2 * rows,
-            .to_panel = k_panel * rows};
+  Pooling from_dense(std::size_t rows) const {
+    Pooling lies = into_dense();
+    lies.to_y *= rows;
+    lies.to_x *= rows;
+    lies.to_panel *= rows;
+    return lies;
   }
 
+  std::size_t flat_;
   PixelGrid grid1_;
   PixelGrid grid2_;
-  std::size_t flat_;
-  Convolution conv2_;
-  Convolution conv1_;
+  WinogradConvolution conv2_;
+  FirstConvolution conv1_;
   Buffer features_;
 };
 

@@ -22,7 +22,9 @@ class Mlp final : public SlicedModel {
   void initialize(std::uint64_t seed) override { dense_.initialize(seed, 0); }
 
  private:
-  void forward(const Batch& slice) override { dense_.forward(slice.rows, slice.images.data()); }
+  void forward(const Batch& slice, bool /*is_same*/) override {
+    dense_.forward(slice.rows, slice.images.data());
+  }
   void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) override {
     dense_.backward(slice.rows, slice.images.data(), accumulate, is_same, false, hooks);
   }

@@ -15,7 +15,7 @@ Score SlicedModel::evaluate(const Batch& batch) {
   Score total;
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
-    forward(slice);
+    forward(slice, row > 0);
     total += dense_.score(slice.labels);
   }
   return total;
@@ -33,7 +33,7 @@ Score SlicedModel::forward_backward(const Batch& batch, float scale, bool accumu
   Score total;
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
-    forward(slice);
+    forward(slice, row > 0);
     total += dense_.score_for_backward(slice.labels, scale);
     backward(slice, accumulate || row > 0, row > 0, row + slice.rows == batch.rows ? hooks : none);
   }

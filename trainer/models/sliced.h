@@ -22,9 +22,9 @@ class SlicedModel : public Model {
   SlicedModel(std::size_t slice_rows, std::size_t inputs, const ModelOptions& options,
               const CpuKernels& kernels);
 
-  /// Up to the logits.
-  virtual void forward(const Batch& slice) = 0;
-  /// `is_same`: the parameters are those of the slice before. Tells `hooks` as Model says.
+  /// Up to the logits. `is_same`: the parameters are those of the slice before.
+  virtual void forward(const Batch& slice, bool is_same) = 0;
+  /// Tells `hooks` as Model says.
   virtual void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) = 0;
   /// To zero: those gradients that backward() only ever adds to.
   virtual void clear_bias_gradients() { dense_.clear_bias_gradients(); }

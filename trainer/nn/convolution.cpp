@@ -8,21 +8,18 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_side = 3; ///< Of a kernel, in pixels.
-constexpr std::size_t k_taps = k_side * k_side;
+constexpr std::size_t k_taps = 9;      // Pixels of a kernel.
+constexpr std::size_t k_matrices = 16; // Of Winograd's form.
 
 } // namespace
 
-Convolution::Convolution(const std::string& name, std::size_t channels, std::size_t outputs,
-                         const PixelGrid& grid, std::size_t rows, TensorTable& tensors,
-                         const CpuKernels& kernels)
-    : channels_(channels), outputs_(outputs), grid_(grid), kernels_(&kernels),
-      first_(tensors.arena_size()), plane_((rows * grid.image() + 2 * grid.margin()) * k_panel),
-      input_((rows * grid.image() + 2 * grid.margin()) * channels),
-      outputs_before_pool_(rows * grid.image() * outputs), changes_(outputs / k_panel * plane_),
-      chosen_(rows * (grid.height / 2) * (grid.width / 2) * outputs) {
-  tensors.add(name + ".bias", {outputs});
-  tensors.add(name + ".weight", {outputs, k_side, k_side, channels}, Layout::panels);
+Convolution::Convolution(const std::string& name, std::size_t channels, std::size_t rows,
+                         const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels)
+    : channels_(channels), pooling_(pooling), kernels_(kernels), first_(tensors.arena_size()),
+      input_((rows * grid().image() + 2 * grid().margin()) * channels),
+      chosen_(rows * grid().pools() * pooling.channels) {
+  tensors.add(name + ".bias", {pooling.channels});
+  tensors.add(name + ".weight", {pooling.channels, 3, 3, channels}, Layout::panels);
   last_ = tensors.arena_size();
 }
 
@@ -32,105 +29,112 @@ void Convolution::bind(std::span<float> parameters, std::span<float> gradients) 
 }
 
 void Convolution::initialize(std::uint64_t seed, std::uint32_t layer) {
+  const std::size_t outputs = pooling_.channels;
   const std::size_t inputs = k_taps * channels_;
-  const float limit = std::sqrt(6.0F / static_cast<float>(inputs + k_taps * outputs_));
-  float* weight = parameters_ + outputs_; // (O / 16, 9·C, 16)
+  const float limit = std::sqrt(6.0F / static_cast<float>(inputs + k_taps * outputs));
+  float* weight = parameters_ + outputs; // (O / 16, 9·C, 16)
   for (std::size_t input = 0; input < inputs; ++input) {
-    for (std::size_t output = 0; output < outputs_; ++output) {
-      const auto bits = random_at(seed, RandomStream::weights, layer, input * outputs_ + output);
+    for (std::size_t output = 0; output < outputs; ++output) {
+      const auto bits = random_at(seed, RandomStream::weights, layer, input * outputs + output);
       weight[(output / k_panel * inputs + input) * k_panel + output % k_panel] =
           limit * (2 * uniform(bits[0]) - 1);
     }
   }
 }
 
-void Convolution::clear_bias_gradient() { std::fill_n(gradients_, outputs_, 0.0F); }
+void Convolution::clear_bias_gradient() { std::fill_n(gradients_, pooling_.channels, 0.0F); }
 
-Pooling Convolution::with_own(const Pooling& pooling) const {
-  Pooling own = pooling;
-  own.channels = outputs_;
-  own.grid = grid_;
-  return own;
+void FirstConvolution::forward(std::size_t row, float* to) {
+  kernels_.convolution.one_channel(pooling_, input(row), weight(), bias(), to, chosen(row));
 }
 
-void Convolution::forward(const Pooling& pooling, float* to) {
-  const std::size_t k = k_side * channels_; // One row of a kernel.
-  for (std::size_t y = 0; y < k_side; ++y) {
-    kernels_->gemm({.m = pixels(pooling.rows),
-                    .k = k,
-                    .panels = outputs_ / k_panel,
-                    .a = input_.data() + y * grid_.pitch() * channels_,
-                    .a_row = channels_,
-                    .b = parameters_ + outputs_ + y * k * k_panel,
-                    .c = outputs_before_pool_.data(),
-                    .c_row = outputs_,
-                    .c_panel = k_panel,
-                    .accumulate = y > 0,
-                    .b_panel = k_side * k * k_panel}); // (P, O)
-  }
-  kernels_->max_pool_relu(with_own(pooling), outputs_before_pool_.data(), parameters_, to,
-                          chosen_.data());
+void FirstConvolution::backward(std::size_t row, const float* change, bool accumulate) {
+  kernels_.convolution.one_channel_backward(pooling_, input(row), chosen(row), change, accumulate,
+                                            weight_gradient(), bias_gradient());
 }
 
-void Convolution::backward(const Pooling& pooling, const float* change, bool accumulate) {
-  kernels_->max_pool_relu_backward(with_own(pooling), chosen_.data(), change,
-                                   changes_.data() + grid_.margin() * k_panel, plane_, gradients_);
-  const std::size_t k = k_side * channels_;
-  for (std::size_t y = 0; y < k_side; ++y) {
-    kernels_->gemm({.m = k,
-                    .k = pixels(pooling.rows),
-                    .panels = outputs_ / k_panel,
-                    .a = input_.data() + y * grid_.pitch() * channels_,
-                    .a_row = 1,
-                    .a_column = channels_,
-                    .b = changes_.data() + grid_.margin() * k_panel,
-                    .c = gradients_ + outputs_ + y * k * k_panel,
-                    .c_row = k_panel,
-                    .c_panel = k_side * k * k_panel,
-                    .accumulate = accumulate,
-                    .b_panel = plane_}); // (3·C, O)
-  }
-}
+WinogradConvolution::WinogradConvolution(const std::string& name, std::size_t channels,
+                                         std::size_t rows, const Pooling& pooling,
+                                         TensorTable& tensors, const CpuKernels& kernels)
+    : Convolution(name, channels, rows, pooling, tensors, kernels),
+      image_plane_(grid().plane(channels)), output_plane_(grid().plane(outputs())),
+      kernel_plane_(channels * outputs()), kernel_(k_matrices * kernel_plane_),
+      turned_(k_taps * kernel_plane_), turned_kernel_(k_matrices * kernel_plane_),
+      kernel_change_(k_matrices * kernel_plane_), image_(k_matrices * image_plane_),
+      outputs_(k_matrices * output_plane_), image_change_(k_matrices * image_plane_),
+      input_change_((grid().image() + 2 * grid().margin()) * channels) {}
 
-// What a pixel gave to its neighbours comes back from them: a convolution of the gradient with the
-// kernel turned by 180°.
-const float* Convolution::backward_input(std::size_t rows, bool is_same) {
-  const std::size_t k = k_side * k_panel;
-  if (turned_.size() == 0) {
-    turned_ = Buffer(outputs_ * k_taps * channels_);
-    input_changes_ = Buffer(input_.size());
-    is_same = false;
-  }
-  float* to = turned_.data();
-  for (std::size_t panel = 0; panel < outputs_ / k_panel; ++panel) {
-    for (std::size_t y = 0; y < k_side; ++y) {
-      float* const b = to;
-      for (std::size_t first = 0; first < channels_; first += k_panel) {
-        for (std::size_t x = 0; !is_same && x < k_side; ++x) {
-          const std::size_t tap = (k_side - 1 - y) * k_side + (k_side - 1 - x);
-          const float* weight =
-              parameters_ + outputs_ + ((panel * k_taps + tap) * channels_ + first) * k_panel;
-          for (std::size_t output = 0; output < k_panel; ++output) {
-            for (std::size_t c = 0; c < k_panel; ++c) {
-              to[(x * k_panel + output) * k_panel + c] = weight[c * k_panel + output];
-            }
-          }
-        }
-        to += k * k_panel;
+void WinogradConvolution::take_parameters() {
+  kernels_.convolution.kernel(outputs() / k_panel, channels_, weight(), kernel_.data());
+  for (std::size_t c = 0; c < channels_; ++c) {
+    for (std::size_t tap = 0; tap < k_taps; ++tap) {
+      for (std::size_t o = 0; o < outputs(); ++o) {
+        turned_.data()[((c / k_panel * k_taps + tap) * outputs() + o) * k_panel + c % k_panel] =
+            weight()[((o / k_panel * k_taps + tap) * channels_ + c) * k_panel + o % k_panel];
       }
-      kernels_->gemm({.m = pixels(rows),
-                      .k = k,
-                      .panels = channels_ / k_panel,
-                      .a = changes_.data() + panel * plane_ + y * grid_.pitch() * k_panel,
-                      .a_row = k_panel,
-                      .b = b,
-                      .c = input_changes_.data(),
-                      .c_row = channels_,
-                      .c_panel = k_panel,
-                      .accumulate = panel > 0 || y > 0}); // (P, C)
     }
   }
-  return input_changes_.data();
+  kernels_.convolution.kernel(channels_ / k_panel, outputs(), turned_.data(),
+                              turned_kernel_.data());
+}
+
+void WinogradConvolution::forward(std::size_t row, float* to) {
+  kernels_.convolution.image(grid(), channels_, input(row), image_.data());
+  for (std::size_t i = 0; i < k_matrices; ++i) {
+    kernels_.gemm({.m = grid().pools(),
+                   .k = channels_,
+                   .panels = outputs() / k_panel,
+                   .a = image_.data() + i * image_plane_,
+                   .a_row = channels_,
+                   .b = kernel_.data() + i * kernel_plane_,
+                   .c = outputs_.data() + i * output_plane_,
+                   .c_row = outputs(),
+                   .c_panel = k_panel}); // (T, O)
+  }
+  kernels_.convolution.pool(pooling_, outputs_.data(), bias(), to, chosen(row));
+}
+
+const float* WinogradConvolution::backward(std::size_t row, const Pooling& change_lies,
+                                           const float* change) {
+  kernels_.convolution.image(grid(), channels_, input(row), image_.data());
+  kernels_.convolution.pool_backward(change_lies, chosen(row), change, outputs_.data(),
+                                     bias_gradient());
+  for (std::size_t i = 0; i < k_matrices; ++i) {
+    const float* const outputs_change = outputs_.data() + i * output_plane_;
+    kernels_.gemm({.m = channels_,
+                   .k = grid().pools(),
+                   .panels = outputs() / k_panel,
+                   .a = image_.data() + i * image_plane_,
+                   .a_row = 1,
+                   .a_column = channels_,
+                   .b = outputs_change,
+                   .c = kernel_change_.data() + i * kernel_plane_,
+                   .c_row = k_panel,
+                   .c_panel = channels_ * k_panel,
+                   .accumulate = added_ > 0,
+                   .b_row = outputs(),
+                   .b_panel = k_panel}); // (C, O)
+    kernels_.gemm({.m = grid().pools(),
+                   .k = outputs(),
+                   .panels = channels_ / k_panel,
+                   .a = outputs_change,
+                   .a_row = outputs(),
+                   .b = turned_kernel_.data() + i * kernel_plane_,
+                   .c = image_change_.data() + i * image_plane_,
+                   .c_row = channels_,
+                   .c_panel = k_panel}); // (T, C)
+  }
+  ++added_;
+  std::fill_n(input_change_.data(), input_change_.size(), 0.0F);
+  float* const first = input_change_.data() + grid().margin() * channels_;
+  kernels_.convolution.image_backward(grid(), channels_, image_change_.data(), first);
+  return first;
+}
+
+void WinogradConvolution::finish_backward(bool accumulate) {
+  kernels_.convolution.kernel_backward(outputs() / k_panel, channels_, kernel_change_.data(),
+                                       accumulate, weight_gradient());
+  added_ = 0;
 }
 
 } // namespace trainer

@@ -1,13 +1,9 @@
-// A convolution of 3 × 3 pixels, as many pixels out as in, then 2 × 2 max-pooling and ReLU.
+// Convolutions of 3 × 3 pixels, as many pixels out as in, then 2 × 2 max-pooling and ReLU: an image
+// at a time, so that what one kernel makes is in a core's caches when the next one reads it.
 //
-// It is matrix products without a copy: with channels last and the zeros of PixelGrid around rows,
-// the three pixels of one row of the kernel that belong to a pixel lie on end, as do those of the
-// next pixel, one pixel further. So a product of all pixels by 3·C inputs a kernel's row, three of
-// which add up, reads the images as they lie; the pixels between rows and images come out as
-// nonsense, which no pool looks at, and have no gradient.
-//
-// Letters: B images, P pixels of their grid, C channels in, O out, a multiple of 16. Cost of a
-// step: 6·P·9·C·O FLOP, of which images' own gradient, where nobody wants it, is a third.
+// Letters: T pools, C channels in, O out, both multiples of 16 but for C = 1. Cost of a step and an
+// image: 6·T·16·C·O FLOP in Winograd's form (device/cpu/kernels.h), which without it were
+// 6·T·36·C·O; with one channel 4·T·36·O.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +17,13 @@
 
 namespace trainer {
 
+/// Its parameters, its images, and which pixels its pools chose.
 class Convolution {
  public:
   /// Adds NAME.bias [O] and NAME.weight [O, 3, 3, C] to `tensors`. For `rows` images at most.
-  Convolution(const std::string& name, std::size_t channels, std::size_t outputs,
-              const PixelGrid& grid, std::size_t rows, TensorTable& tensors,
-              const CpuKernels& kernels);
+  /// `pooling` says where the values of an image's pools go.
+  Convolution(const std::string& name, std::size_t channels, std::size_t rows,
+              const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels);
 
   std::size_t first() const { return first_; } ///< Of its parameters, in the arenas.
   std::size_t last() const { return last_; }
@@ -36,37 +33,76 @@ class Convolution {
   void initialize(std::uint64_t seed, std::uint32_t layer);
   void clear_bias_gradient();
 
-  /// Where its images are to be put: (grid, C), what is between them left alone.
-  float* input() { return input_.data() + grid_.margin() * channels_; }
+  /// Where image `row` is to be put: (grid, C), what is between its rows left alone.
+  float* input(std::size_t row) {
+    return input_.data() + (grid().margin() + row * grid().image()) * channels_;
+  }
 
-  /// Pools into `to`, laid out as `pooling` says, whose to_… alone are used.
-  void forward(const Pooling& pooling, float* to);
-  /// From the gradient of what forward() put into `to`, in the layout that `pooling` says.
-  void backward(const Pooling& pooling, const float* change, bool accumulate);
-  /// After backward(): the gradient of input(), likewise laid out. `is_same`: the parameters are
-  /// those of the last call.
-  const float* backward_input(std::size_t rows, bool is_same);
+ protected:
+  const PixelGrid& grid() const { return pooling_.grid; }
+  const float* bias() const { return parameters_; }
+  float* bias_gradient() const { return gradients_; }
+  const float* weight() const { return parameters_ + pooling_.channels; } ///< (O / 16, 9, C, 16)
+  float* weight_gradient() const { return gradients_ + pooling_.channels; }
+  std::uint8_t* chosen(std::size_t row) {
+    return chosen_.data() + row * grid().pools() * pooling_.channels;
+  }
+
+  const std::size_t channels_;
+  const Pooling pooling_;
+  const CpuKernels& kernels_;
 
  private:
-  Pooling with_own(const Pooling& pooling) const;
-  /// Pixels from the first of the first image to the last of the last.
-  std::size_t pixels(std::size_t rows) const { return rows * grid_.image() - grid_.margin(); }
-
-  std::size_t channels_;
-  std::size_t outputs_;
-  PixelGrid grid_;
-  const CpuKernels* kernels_;
   std::size_t first_;
   std::size_t last_;
-  std::size_t plane_; ///< Floats of a panel of changes_.
   float* parameters_ = nullptr;
   float* gradients_ = nullptr;
-  Buffer input_;               ///< (margin + grid + margin, C)
-  Buffer outputs_before_pool_; ///< (grid, O)
-  Buffer changes_;             ///< Their gradient: (O / 16, margin + grid + margin, 16)
-  Buffer input_changes_{0};    ///< (grid, C)
-  Buffer turned_{0};           ///< The weight for backward_input(): (O / 16, 3, C / 16, 48, 16)
-  std::vector<std::uint8_t> chosen_; ///< By pools.
+  Buffer input_; ///< (margin + grid + margin, C)
+  std::vector<std::uint8_t> chosen_;
+};
+
+/// Of images with one channel, whose own gradient nobody wants.
+class FirstConvolution : public Convolution {
+ public:
+  FirstConvolution(const std::string& name, std::size_t rows, const Pooling& pooling,
+                   TensorTable& tensors, const CpuKernels& kernels)
+      : Convolution(name, 1, rows, pooling, tensors, kernels) {}
+
+  void forward(std::size_t row, float* to);
+  /// From the gradient of what forward() put into `to`, in the same layout.
+  void backward(std::size_t row, const float* change, bool accumulate);
+};
+
+/// In Winograd's form.
+class WinogradConvolution : public Convolution {
+ public:
+  WinogradConvolution(const std::string& name, std::size_t channels, std::size_t rows,
+                      const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels);
+
+  /// Before the first forward() with other parameters.
+  void take_parameters();
+  void forward(std::size_t row, float* to);
+  /// From the gradient of what forward() put into `to`, laid out as `change_lies` says, to that of
+  /// input(row), likewise laid out, until the next call. That of the weight is added to what
+  /// finish_backward() takes.
+  const float* backward(std::size_t row, const Pooling& change_lies, const float* change);
+  void finish_backward(bool accumulate);
+
+ private:
+  std::size_t outputs() const { return pooling_.channels; }
+
+  std::size_t image_plane_;  ///< From a matrix of an image to the next,
+  std::size_t output_plane_; ///< of its outputs,
+  std::size_t kernel_plane_; ///< of kernels.
+  std::size_t added_ = 0;    ///< Images of which kernel_change_ is the sum.
+  Buffer kernel_;            ///< (16, O / 16, C, 16)
+  Buffer turned_;            ///< (C / 16, 9, O, 16)
+  Buffer turned_kernel_;     ///< (16, C / 16, O, 16)
+  Buffer kernel_change_;     ///< (16, O / 16, C, 16)
+  Buffer image_;             ///< (16, T, C)
+  Buffer outputs_;           ///< (16, T, O), or their gradient.
+  Buffer image_change_;      ///< (16, T, C)
+  Buffer input_change_;      ///< (margin + grid + margin, C)
 };
 
 } // namespace trainer

@@ -39,12 +39,14 @@ struct Gemm {
   std::size_t c_row = 0;
   std::size_t c_panel = 0;
   bool accumulate = false; ///< C += A·B
-  std::size_t b_panel = 0; ///< From a panel of B to the next; 0: they lie on end.
+  // From a row of a panel of B to the next, and from a panel to the next; 0: they lie on end.
+  std::size_t b_row = k_panel;
+  std::size_t b_panel = 0;
 };
 
-/// Images of a convolution, pixel by pixel, with zeros between rows and images, one column and one
-/// row, that serve what is left of them and what is right: pixel (b, y, x) is number
-/// (b·(height + 1) + y)·(width + 1) + x.
+/// An image of a convolution, pixel by pixel, with a column of zeros between rows that serves what
+/// is left of them and what is right, and a row of zeros above and below: pixel (y, x) is number
+/// y·(width + 1) + x, and images that lie on end share a row.
 struct PixelGrid {
   std::size_t height = 0;
   std::size_t width = 0;
@@ -53,18 +55,62 @@ struct PixelGrid {
   std::size_t image() const { return (height + 1) * pitch(); }
   /// Zeros before the first pixel, and behind the last row and column.
   std::size_t margin() const { return pitch() + 1; }
+
+  /// A pool is 2 × 2 pixels; an odd row or column is in none.
+  std::size_t pools() const { return height / 2 * (width / 2); }
+  /// From one of the sixteen matrices of Winograd's form to the next: (pools, channels), and a
+  /// little more, that not all sixteen meet in the same lines of a cache.
+  std::size_t plane(std::size_t channels) const { return pools() * channels + k_panel; }
 };
 
-/// 2 × 2 pixels become the largest of them: of `rows` images, in whole panels of channels.
+/// Where an image's pools put what they make of `channels`, and where its gradient is: value
+/// (y, x, channel), 16 channels on end.
 struct Pooling {
-  std::size_t rows = 0;
-  std::size_t channels = 0;
   PixelGrid grid = {};
-  // Where value (b, y, x, channel) of the half as large images is, 16 channels on end.
-  std::size_t to_row = 0;
+  std::size_t channels = 0;
   std::size_t to_y = 0;
   std::size_t to_x = 0;
-  std::size_t to_panel = 0;
+  std::size_t to_panel = k_panel;
+};
+
+/// A convolution of 3 × 3 pixels with ReLU and max-pooling behind it, an image at a time, the bias
+/// added to the largest of four. In Winograd's form, F(2 × 2, 3 × 3), what four pixels need is 16
+/// products a channel, not 36: the 4 × 4 pixels d around a pool and the kernel g give
+/// Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A, with the constants
+///
+///   Bᵀ = | 1  0 -1  0 |   G = |  1    0   0  |   Aᵀ = | 1  1  1  0 |
+///        | 0  1  1  0 |       | 1/2  1/2 1/2 |        | 0  1 -1 -1 |
+///        | 0 -1  1  0 |       | 1/2 -1/2 1/2 |
+///        | 0  1  0 -1 |       |  0    0   1  |
+///
+/// so over channels it is 16 matrix products, and gradients go back through the same matrices
+/// transposed. An image with pixels of several channels points at its first pixel.
+struct ConvolutionKernels {
+  /// weight (panels, 9, rows, 16) → to (16, panels, rows, 16), and back: gradient (+)= …
+  void (*kernel)(std::size_t panels, std::size_t rows, const float* weight, float* to);
+  void (*kernel_backward)(std::size_t panels, std::size_t rows, const float* change,
+                          bool accumulate, float* gradient);
+
+  /// image (grid, channels) → tiles (16, pools, channels), and back: image += …, with what is not
+  /// of the image in the zeros around it.
+  void (*image)(const PixelGrid& grid, std::size_t channels, const float* image, float* tiles);
+  void (*image_backward)(const PixelGrid& grid, std::size_t channels, const float* tiles,
+                         float* image);
+
+  /// to = relu(max(…) + bias). `chosen` (pools, channels) becomes which of the four it was, 4 where
+  /// relu made it 0.
+  void (*pool)(const Pooling& pooling, const float* tiles, const float* bias, float* to,
+               std::uint8_t* chosen);
+  void (*pool_backward)(const Pooling& pooling, const std::uint8_t* chosen, const float* change,
+                        float* tiles, float* dbias);
+
+  /// All at once, and not in Winograd's form, of an image with one channel, weight
+  /// (channels / 16, 9, 16). gradient (+)= …
+  void (*one_channel)(const Pooling& pooling, const float* image, const float* weight,
+                      const float* bias, float* to, std::uint8_t* chosen);
+  void (*one_channel_backward)(const Pooling& pooling, const float* image,
+                               const std::uint8_t* chosen, const float* change, bool accumulate,
+                               float* gradient, float* dbias);
 };
 
 /// Beside what every device has, what the CPU's own models are made of.
@@ -85,15 +131,7 @@ struct CpuKernels : Kernels {
   Score (*softmax_cross_entropy)(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
                                  const float* bias, float scale, float* logits, float* dbias);
 
-  /// to = relu(max(y) + bias), y (grid, channels). `chosen` (B, H/2, W/2, channels) becomes which
-  /// of the four it was, 4 where relu made it 0.
-  void (*max_pool_relu)(const Pooling& pooling, const float* y, const float* bias, float* to,
-                        std::uint8_t* chosen);
-
-  /// The other way: dy in panels (channels / 16, grid, 16), `plane` floats apart, of which what no
-  /// pool has is left alone; dbias += the gradient's sums.
-  void (*max_pool_relu_backward)(const Pooling& pooling, const std::uint8_t* chosen,
-                                 const float* change, float* dy, std::size_t plane, float* dbias);
+  ConvolutionKernels convolution;
 };
 
 /// Plain loops: for any machine, and the oracle of the others in tests.

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <vector>
 
+#include "trainer/device/cpu/convolution.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/device/cpu/lanes.h"
 
 namespace trainer {
 namespace {
@@ -18,7 +20,7 @@ void gemm(const Gemm& g) {
       for (std::size_t k = 0; k < g.k; ++k) {
         const float a = g.a[row * g.a_row + k * g.a_column];
         for (std::size_t j = 0; j < k_panel; ++j) {
-          sum[j] += a * b[k * k_panel + j];
+          sum[j] += a * b[k * g.b_row + j];
         }
       }
       for (std::size_t j = 0; j < k_panel; ++j) {
@@ -131,64 +133,8 @@ void bytes_to_floats(Stream& /*stream*/, std::size_t n, const std::uint8_t* from
   }
 }
 
-void max_pool_relu(const Pooling& p, const float* y, const float* bias, float* to,
-                   unsigned char* chosen) {
-  const std::size_t below = p.grid.pitch() * p.channels;
-  for (std::size_t row = 0; row < p.rows; ++row) {
-    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
-      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
-        const float* from =
-            y + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * p.channels;
-        float* at = to + row * p.to_row + py * p.to_y + px * p.to_x;
-        for (std::size_t c = 0; c < p.channels; c += k_panel) {
-          for (std::size_t j = 0; j < k_panel; ++j) { // NaN is kept, as where loss shows it.
-            const float* four = from + c + j;
-            float best = four[0];
-            int which = 0;
-            which = !(four[p.channels] <= best) ? 1 : which;
-            best = !(four[p.channels] <= best) ? four[p.channels] : best;
-            which = !(four[below] <= best) ? 2 : which;
-            best = !(four[below] <= best) ? four[below] : best;
-            which = !(four[below + p.channels] <= best) ? 3 : which;
-            best = !(four[below + p.channels] <= best) ? four[below + p.channels] : best;
-            best += bias[c + j];
-            chosen[c + j] = static_cast<unsigned char>(best <= 0 ? 4 : which);
-            at[j] = best <= 0 ? 0 : best;
-          }
-          at += p.to_panel;
-        }
-        chosen += p.channels;
-      }
-    }
-  }
-}
-
-void max_pool_relu_backward(const Pooling& p, const unsigned char* chosen, const float* change,
-                            float* dy, std::size_t plane, float* dbias) {
-  const std::size_t below = p.grid.pitch() * k_panel;
-  for (std::size_t row = 0; row < p.rows; ++row) {
-    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
-      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
-        const float* from = change + row * p.to_row + py * p.to_y + px * p.to_x;
-        float* at = dy + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * k_panel;
-        for (std::size_t c = 0; c < p.channels; c += k_panel) {
-          for (std::size_t j = 0; j < k_panel; ++j) {
-            const int which = chosen[c + j];
-            const float value = which == 4 ? 0 : from[j];
-            at[j] = which == 0 ? value : 0;
-            at[k_panel + j] = which == 1 ? value : 0;
-            at[below + j] = which == 2 ? value : 0;
-            at[below + k_panel + j] = which == 3 ? value : 0;
-            dbias[c + j] += value;
-          }
-          from += p.to_panel;
-          at += plane;
-        }
-        chosen += p.channels;
-      }
-    }
-  }
-}
+using Floats4 [[gnu::vector_size(16)]] = float;
+using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 
 } // namespace
 
@@ -199,8 +145,7 @@ const CpuKernels& portable_kernels() {
       bias_relu,
       relu_backward,
       softmax_cross_entropy,
-      max_pool_relu,
-      max_pool_relu_backward};
+      convolution_kernels<Lanes<Floats4, Bytes4>>()};
   return kernels;
 }
 

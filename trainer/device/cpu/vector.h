@@ -10,8 +10,10 @@
 // calls an inline function of a library, which would end up in code that others share.
 #pragma once
 
+#include "trainer/device/cpu/convolution.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/device/cpu/lanes.h"
 
 namespace trainer {
 namespace {
@@ -24,6 +26,7 @@ struct Tile {
   std::size_t a_row;
   std::size_t a_column;
   const float* b;
+  std::size_t b_row;
   std::size_t b_vector; ///< From a vector of B to the next one in the same row,
   float* c;
   std::size_t c_row;
@@ -51,13 +54,13 @@ inline void multiply_tile(const Tile& t, bool accumulate) {
     for (std::size_t i = 0; i < Rows; ++i) {
       const auto left = V::all(a[i / 4][i % 4 * t.a_row]);
       for (std::size_t j = 0; j < Vectors; ++j) {
-        sum[i][j] = V::multiply_add(left, right[j], sum[i][j]);
+        sum[i][j] = left * right[j] + sum[i][j];
       }
     }
     for (std::size_t i = 0; i < Rows; i += 4) {
       a[i / 4] += t.a_column;
     }
-    b += k_panel;
+    b += t.b_row;
   }
   for (std::size_t i = 0; i < Rows; ++i) {
     for (std::size_t j = 0; j < Vectors; ++j) {
@@ -101,7 +104,8 @@ void vector_gemm(const Gemm& g) {
                       g.a + k0 * g.a_column,
                       g.a_row,
                       g.a_column,
-                      g.b + panel * flat::b_panel(g) + k0 * k_panel,
+                      g.b + panel * flat::b_panel(g) + k0 * g.b_row,
+                      g.b_row,
                       k_whole ? flat::b_panel(g) : V::k_lanes,
                       g.c + panel * g.c_panel,
                       g.c_row,
@@ -119,10 +123,11 @@ void vector_gemm(const Gemm& g) {
 
 template <typename V>
 void vector_bias_relu(std::size_t rows, std::size_t width, const float* bias, float* y) {
-  const auto zero = V::all(0); // First: the second operand is what is left of a NaN.
+  const auto zero = V::all(0); // Not x > 0: a NaN stays one.
   for (std::size_t row = 0; row < rows; ++row, y += width) {
     for (std::size_t j = 0; j < width; j += V::k_lanes) {
-      V::store(y + j, V::larger(zero, V::add(V::load(y + j), V::load(bias + j))));
+      const auto x = V::load(y + j) + V::load(bias + j);
+      V::store(y + j, zero > x ? zero : x);
     }
   }
 }
@@ -131,22 +136,23 @@ template <typename V>
 void vector_relu_backward(std::size_t rows, std::size_t width, const float* y, float* dy,
                           float* dbias) {
   constexpr std::size_t k_vectors = k_panel / V::k_lanes;
+  const auto zero = V::all(0);
   for (std::size_t j = 0; j < width; j += k_panel) {
     typename V::Floats sum[k_vectors];
     for (auto& one : sum) {
-      one = V::all(0);
+      one = zero;
     }
     for (std::size_t row = 0; row < rows; ++row, dy += k_panel) {
       for (std::size_t v = 0; v < k_vectors; ++v) {
         const std::size_t at = v * V::k_lanes;
-        const auto kept = V::where_positive(V::load(y + row * width + j + at), V::load(dy + at));
+        const auto kept = V::load(y + row * width + j + at) > zero ? V::load(dy + at) : zero;
         V::store(dy + at, kept);
-        sum[v] = V::add(sum[v], kept);
+        sum[v] = sum[v] + kept;
       }
     }
     for (std::size_t v = 0; v < k_vectors; ++v) {
       float* to = dbias + j + v * V::k_lanes;
-      V::store(to, V::add(V::load(to), sum[v]));
+      V::store(to, V::load(to) + sum[v]);
     }
   }
 }
@@ -177,15 +183,14 @@ void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const float
   std::size_t i = 0;
   for (; i < whole_panels(n); i += V::k_lanes) {
     const auto p = V::load(parameter + i);
-    const auto g = V::multiply_add(l2, p, V::multiply(factor, V::load(gradient + i)));
-    const auto m_new = V::multiply_add(beta1, V::load(m + i), V::multiply(rest1, g));
-    const auto v_new =
-        V::multiply_add(beta2, V::load(v + i), V::multiply(rest2, V::multiply(g, g)));
-    const auto denominator = V::multiply_add(V::root(v_new), correction, epsilon);
-    const auto change = V::divide(V::multiply(step, m_new), denominator);
+    const auto g = l2 * p + factor * V::load(gradient + i);
+    const auto m_new = beta1 * V::load(m + i) + rest1 * g;
+    const auto v_new = beta2 * V::load(v + i) + rest2 * (g * g);
+    const auto denominator = V::root(v_new) * correction + epsilon;
+    const auto change = step * m_new / denominator;
     V::store(m + i, m_new);
     V::store(v + i, v_new);
-    V::store(parameter + i, V::multiply_subtract(shrink, p, change));
+    V::store(parameter + i, shrink * p - change);
   }
   portable_kernels().adam(stream, n - i, a, gradient + i, m + i, v + i, parameter + i);
 }
@@ -195,78 +200,9 @@ void vector_bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* f
   const auto scale = V::all(1.0F / 255.0F);
   std::size_t i = 0;
   for (; i < whole_panels(n); i += V::k_lanes) {
-    V::store(to + i, V::multiply(V::floats_of(from + i), scale));
+    V::store(to + i, V::floats_of(from + i) * scale);
   }
   portable_kernels().bytes_to_floats(stream, n - i, from + i, to + i);
-}
-
-// Which of four values is the largest is as good as random: by masks, not by branches.
-template <typename V>
-void vector_max_pool_relu(const Pooling& p, const float* y, const float* bias, float* to,
-                          unsigned char* chosen) {
-  const std::size_t below = p.grid.pitch() * p.channels;
-  const auto zero = V::all(0);
-  for (std::size_t row = 0; row < p.rows; ++row) {
-    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
-      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
-        const float* from =
-            y + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * p.channels;
-        float* at = to + row * p.to_row + py * p.to_y + px * p.to_x;
-        for (std::size_t c = 0; c < p.channels; c += V::k_lanes) {
-          const float* four = from + c;
-          auto best = V::load(four);
-          auto which = zero;
-          const auto try_other = [&](std::size_t where, float number) {
-            const auto other = V::load(four + where);
-            const auto takes = V::is_not_at_most(other, best); // NaN too, which is kept.
-            best = V::choose(takes, other, best);
-            which = V::choose(takes, V::all(number), which);
-          };
-          try_other(p.channels, 1);
-          try_other(below, 2);
-          try_other(below + p.channels, 3);
-          best = V::add(best, V::load(bias + c));
-          const auto lives = V::is_not_at_most(best, zero);
-          V::store_bytes(chosen + c, V::choose(lives, which, V::all(4)));
-          V::store(at + c / k_panel * p.to_panel + c % k_panel, V::choose(lives, best, zero));
-        }
-        chosen += p.channels;
-      }
-    }
-  }
-}
-
-template <typename V>
-void vector_max_pool_relu_backward(const Pooling& p, const unsigned char* chosen,
-                                   const float* change, float* dy, std::size_t plane,
-                                   float* dbias) {
-  const std::size_t below = p.grid.pitch() * k_panel;
-  const auto zero = V::all(0);
-  for (std::size_t row = 0; row < p.rows; ++row) {
-    for (std::size_t py = 0; py < p.grid.height / 2; ++py) {
-      for (std::size_t px = 0; px < p.grid.width / 2; ++px) {
-        const float* from = change + row * p.to_row + py * p.to_y + px * p.to_x;
-        float* at = dy + (row * p.grid.image() + 2 * py * p.grid.pitch() + 2 * px) * k_panel;
-        for (std::size_t c = 0; c < p.channels; c += V::k_lanes) {
-          const std::size_t panel = c / k_panel;
-          const std::size_t lane = c % k_panel;
-          const auto value = V::load(from + panel * p.to_panel + lane);
-          const auto which = V::floats_of(chosen + c);
-          const auto where = [&](float number) {
-            return V::choose(V::is_equal(which, V::all(number)), value, zero);
-          };
-          float* four = at + panel * plane + lane;
-          V::store(four, where(0));
-          V::store(four + k_panel, where(1));
-          V::store(four + below, where(2));
-          V::store(four + below + k_panel, where(3));
-          const auto kept = V::choose(V::is_equal(which, V::all(4)), zero, value);
-          V::store(dbias + c, V::add(V::load(dbias + c), kept));
-        }
-        chosen += p.channels;
-      }
-    }
-  }
 }
 
 template <typename V>
@@ -277,8 +213,7 @@ constexpr CpuKernels vector_kernels(const char* name) {
           vector_bias_relu<V>,
           vector_relu_backward<V>,
           plain_softmax,
-          vector_max_pool_relu<V>,
-          vector_max_pool_relu_backward<V>};
+          convolution_kernels<V>()};
 }
 
 } // namespace

@@ -55,34 +55,51 @@ std::vector<const CpuKernels*> vectorised() {
   return sets;
 }
 
-/// What pools give, forward and backward, of images with an odd side.
-std::vector<std::vector<float>> pools(const CpuKernels& kernels) {
-  constexpr std::size_t rows = 2;
-  constexpr std::size_t channels = 32;
-  const PixelGrid grid{5, 4};
-  const std::size_t pooled = grid.height / 2 * (grid.width / 2) * channels;
-  const Pooling pooling{.rows = rows,
-                        .channels = channels,
-                        .grid = grid,
-                        .to_row = pooled,
-                        .to_y = grid.width / 2 * channels,
-                        .to_x = channels,
-                        .to_panel = k_panel};
-  const std::vector<float> bias = numbers(channels, 9);
-  std::vector<float> y = numbers(rows * grid.image() * channels, 10);
-  y[channels + 3] = y[3]; // Of equal ones the first is chosen.
-  std::vector<float> to(rows * pooled);
-  std::vector<std::uint8_t> chosen(rows * pooled);
-  kernels.max_pool_relu(pooling, y.data(), bias.data(), to.data(), chosen.data());
-  const std::size_t plane = rows * grid.image() * k_panel;
-  std::vector<float> dy(channels / k_panel * plane, 0.25F);
+/// What a convolution's kernels give, forward and backward, of an image with an odd side.
+std::vector<std::vector<float>> convolved(const CpuKernels& kernels) {
+  constexpr std::size_t channels = 48;
+  const ConvolutionKernels& k = kernels.convolution;
+  const PixelGrid grid{5, 6};
+  const Pooling pooling{
+      .grid = grid, .channels = channels, .to_y = grid.width / 2 * channels, .to_x = channels};
+  const std::size_t pools = grid.pools() * channels;
+  const std::size_t pixels = grid.image() + 2 * grid.margin();
+  const std::vector<float> weight = numbers(9 * 32 * channels, 9);
+  std::vector<float> kernel(16 * 32 * channels);
+  k.kernel(channels / k_panel, 32, weight.data(), kernel.data());
+  std::vector<float> gradient = numbers(weight.size(), 10);
+  k.kernel_backward(channels / k_panel, 32, kernel.data(), true, gradient.data());
+
+  const std::vector<float> image = numbers(pixels * channels, 11);
+  std::vector<float> tiles(16 * grid.plane(channels));
+  k.image(grid, channels, image.data() + grid.margin() * channels, tiles.data());
+  std::vector<float> image_change = numbers(image.size(), 12);
+  k.image_backward(grid, channels, tiles.data(), image_change.data() + grid.margin() * channels);
+
+  const std::vector<float> bias = numbers(channels, 13);
+  std::vector<float> to(pools);
+  std::vector<std::uint8_t> chosen(pools);
+  k.pool(pooling, tiles.data(), bias.data(), to.data(), chosen.data());
+  const std::vector<float> change = numbers(pools, 14);
+  std::vector<float> tiles_change(tiles.size());
   std::vector<float> dbias(channels, 0.5F);
-  kernels.max_pool_relu_backward(pooling, chosen.data(), numbers(rows * pooled, 11).data(),
-                                 dy.data(), plane, dbias.data());
-  return {to, {chosen.begin(), chosen.end()}, dy, dbias};
+  k.pool_backward(pooling, chosen.data(), change.data(), tiles_change.data(), dbias.data());
+  std::vector<std::vector<float>> all = {kernel,       gradient, tiles,
+                                         image_change, to,       {chosen.begin(), chosen.end()},
+                                         tiles_change, dbias};
+
+  const float* one = image.data() + grid.margin();
+  k.one_channel(pooling, one, weight.data(), bias.data(), to.data(), chosen.data());
+  std::vector<float> one_gradient(9 * channels);
+  for (const bool accumulate : {false, true}) {
+    k.one_channel_backward(pooling, one, chosen.data(), change.data(), accumulate,
+                           one_gradient.data(), dbias.data());
+  }
+  all.insert(all.end(), {to, {chosen.begin(), chosen.end()}, one_gradient, dbias});
+  return all;
 }
 
-/// What activations, pools, loss and conversion give.
+/// What activations, convolutions, loss and conversion give.
 std::vector<std::vector<float>> all_but_product(const CpuKernels& kernels) {
   constexpr std::size_t rows = 9;
   constexpr std::size_t width = 48;
@@ -103,18 +120,15 @@ std::vector<std::vector<float>> all_but_product(const CpuKernels& kernels) {
   }
   std::vector<float> floats(bytes.size());
   kernels.bytes_to_floats(*stream, bytes.size(), bytes.data(), floats.data());
-  const auto pooled = pools(kernels);
-  return {pooled[0],
-          pooled[1],
-          pooled[2],
-          pooled[3],
-          y,
-          dy,
-          dbias,
-          logits,
-          dlogits_bias,
-          floats,
-          {static_cast<float>(score.loss), static_cast<float>(score.correct)}};
+  std::vector<std::vector<float>> all = convolved(kernels);
+  all.insert(all.end(), {y,
+                         dy,
+                         dbias,
+                         logits,
+                         dlogits_bias,
+                         floats,
+                         {static_cast<float>(score.loss), static_cast<float>(score.correct)}});
+  return all;
 }
 
 /// Parameters after three steps of each optimizer, and what gradients are clipped by.
@@ -185,8 +199,17 @@ TEST_CASE("kernels of the same arithmetic give the same bits") {
   }
 }
 
-TEST_CASE("what is no number stays none behind an activation") {
+TEST_CASE("what is no number stays none behind an activation or a pool") {
   for (const CpuKernels* kernels : {&portable_kernels(), &best_kernels()}) {
+    const Pooling pooling{.grid = {2, 2}, .channels = k_panel};
+    std::vector<float> tiles(16 * pooling.grid.plane(k_panel), 1.0F);
+    tiles[5] = NAN;
+    std::vector<float> pooled(k_panel);
+    std::vector<std::uint8_t> chosen(k_panel);
+    kernels->convolution.pool(pooling, tiles.data(), std::vector<float>(k_panel).data(),
+                              pooled.data(), chosen.data());
+    CHECK(std::isnan(pooled[5]));
+    CHECK(pooled[6] == 9.0F);
     std::vector<float> y(k_panel, 1.0F);
     y[3] = NAN;
     kernels->bias_relu(1, k_panel, std::vector<float>(k_panel).data(), y.data());

@@ -134,11 +134,11 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   Fixture f(best_kernels(), options);
   std::vector<float> images;
   std::vector<std::uint8_t> labels;
-  for (int copy = 0; copy < 7; ++copy) { // 35 rows: two slices and a rest.
+  for (int copy = 0; copy < 28; ++copy) { // 140 rows: two slices and a rest.
     images.insert(images.end(), f.images.span().begin(), f.images.span().end());
     labels.insert(labels.end(), f.labels.begin(), f.labels.end());
   }
-  f.model->forward_backward(f.batch(), 7, false, {});
+  f.model->forward_backward(f.batch(), 28, false, {});
   const std::vector<float> once(f.gradients.span().begin(), f.gradients.span().end());
   std::vector<std::size_t> reports;
   const Batch all{labels.size(), images, labels};
@@ -152,7 +152,7 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
     for (std::size_t i = 0; i < once.size(); ++i) {
       largest = std::max(largest, std::abs(f.gradients.data()[i] - once[i]));
     }
-    CHECK(largest < 1e-3F);
+    CHECK(largest < 4e-3F);
   };
   check();
   CHECK(std::is_sorted(reports.begin(), reports.end()));
@@ -160,7 +160,7 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
     CHECK(std::find(reports.begin(), reports.end(), unit.last) != reports.end());
   }
   f.model->forward_backward(all.slice(0, 4), 1, false, {});
-  f.model->forward_backward(all.slice(4, 100), 1, true, {});
+  f.model->forward_backward(all.slice(4, 1000), 1, true, {});
   check();
 }
 

@@ -1,0 +1,41 @@
+// A vector of floats in the compiler's own terms: what + - * / > make of it, and where multiply and
+// add fuse, is the instructions' that a file is compiled for. It knows no good ones for bytes:
+// those two functions a file has its own of.
+//
+// Nothing here calls an inline function of a library: see vector.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace trainer {
+namespace {
+
+/// Of F, a vector of floats, and B, as many bytes.
+template <typename F, typename B>
+struct Lanes {
+  using Floats = F;
+  static constexpr std::size_t k_lanes = sizeof(B);
+  // So many rows' sums, 2 of B and 1 of A are 15 of 16 registers, of AVX-512 27 of 32.
+  static constexpr std::size_t k_tile_rows = k_lanes == 16 ? 12 : 6;
+
+  static F load(const float* from) {
+    F x;
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+  }
+  static void store(float* to, F x) { __builtin_memcpy(to, &x, sizeof x); }
+  static F all(float x) { return x - F{}; }
+  static F floats_of(const std::uint8_t* from) {
+    B bytes;
+    __builtin_memcpy(&bytes, from, sizeof bytes);
+    return __builtin_convertvector(bytes, F);
+  }
+  static void store_bytes(std::uint8_t* to, F x) {
+    const B bytes = __builtin_convertvector(x, B);
+    __builtin_memcpy(to, &bytes, sizeof bytes);
+  }
+};
+
+} // namespace
+} // namespace trainer
