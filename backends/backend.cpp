@@ -14,6 +14,15 @@ std::string_view phase_name(Phase phase) {
   return k_names.at(static_cast<std::size_t>(phase));
 }
 
+void Backend::watch(const JobRef& job, const StatusSink& sink) {
+  watch_all(job.namespace_name, {job.name}, [&](const JobNews& news) {
+    if (news.error) {
+      std::rethrow_exception(news.error);
+    }
+    return sink(news.status);
+  });
+}
+
 std::vector<std::string> Backend::names(const ListQuery& query) {
   std::vector<std::string> names;
   std::vector<JobSummary> jobs = list(query);

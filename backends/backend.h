@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -182,6 +183,16 @@ struct InstanceUsage {
 using LogSink = std::function<bool(const LogLine&)>;
 using StatusSink = std::function<bool(const JobStatus&)>;
 
+/// Of one of the jobs that are watched.
+struct JobNews {
+  std::size_t which = 0; ///< Of the names.
+  JobStatus status = {};
+  std::exception_ptr error = {}; ///< Set: it is watched no longer; NotFound where it was deleted.
+};
+
+/// Return false to watch that job no longer.
+using NewsSink = std::function<bool(const JobNews&)>;
+
 /// A machine of the engine's.
 struct NodeStatus {
   std::string name;
@@ -237,9 +248,13 @@ class Backend {
 
   virtual JobStatus status(const JobRef& job) = 0;
 
-  /// Calls `sink` with the status now and at every change, until it returns false or the job has
-  /// ended. Never polls in a loop.
-  virtual void watch(const JobRef& job, const StatusSink& sink) = 0;
+  /// Calls `sink` with each job's status now and at every change, until it returns false for that
+  /// job or the job has ended; returns when none is left. Throws what keeps it from all of them.
+  virtual void watch_all(const std::string& namespace_name, const std::vector<std::string>& names,
+                         const NewsSink& sink) = 0;
+
+  /// The same of one job; throws what it is watched no longer for.
+  void watch(const JobRef& job, const StatusSink& sink);
 
   /// Lines in time order across instances, until all are given (or, following, the job has ended).
   virtual void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) = 0;

@@ -15,7 +15,7 @@
 #include "backends/kubernetes/status/read_job.h"
 #include "backends/kubernetes/status/status.h"
 #include "backends/kubernetes/status/usage.h"
-#include "backends/kubernetes/status/watch_job.h"
+#include "backends/kubernetes/status/watch_jobs.h"
 #include "backends/kubernetes/submission/change_job.h"
 #include "backends/kubernetes/submission/prerequisites.h"
 #include "backends/kubernetes/submission/submission.h"
@@ -135,7 +135,10 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     return status;
   }
 
-  void watch(const JobRef& ref, const StatusSink& sink) override { watch_job(api(), ref, sink); }
+  void watch_all(const std::string& namespace_name, const std::vector<std::string>& names,
+                 const NewsSink& sink) override {
+    watch_jobs(api(), namespace_name, names, sink);
+  }
 
   void logs(const JobRef& ref, const LogQuery& query, const LogSink& sink) override {
     read_logs(api(), ref, query, sink);

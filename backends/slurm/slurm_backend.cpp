@@ -192,24 +192,40 @@ JobStatus SlurmBackend::status(const JobRef& job) {
   return status;
 }
 
-void SlurmBackend::watch(const JobRef& job, const StatusSink& sink) {
+void SlurmBackend::watch_all(const std::string& namespace_name,
+                             const std::vector<std::string>& names, const NewsSink& sink) {
   auto wait = k_first_wait;
-  std::string before;
-  while (true) {
-    const JobStatus now = status(job);
+  std::map<std::size_t, std::string> before; // Of those that are still watched.
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    before[i];
+  }
+  const auto tell = [&](std::size_t which, std::string& last) {
+    JobNews news{.which = which};
+    try {
+      news.status = status({namespace_name, names[which]});
+    } catch (const Error&) {
+      news.error = std::current_exception();
+      sink(news);
+      return false;
+    }
+    const JobStatus& now = news.status;
     std::string text =
         fmt::format("{} {} {}", static_cast<int>(now.phase), now.restarts, now.reason);
     for (const InstanceStatus& each : now.instances) {
       text += fmt::format(" {}", static_cast<int>(each.phase));
     }
-    if (text != before) {
-      wait = k_first_wait;
-      before = text;
-      if (!sink(now)) {
-        return;
-      }
+    if (text == last) {
+      return true;
     }
-    if (is_final(now.phase)) {
+    wait = k_first_wait;
+    last = std::move(text);
+    return sink(news) && !is_final(now.phase);
+  };
+  while (true) {
+    for (auto it = before.begin(); it != before.end();) {
+      it = tell(it->first, it->second) ? std::next(it) : before.erase(it);
+    }
+    if (before.empty()) {
       return;
     }
     std::this_thread::sleep_for(wait);

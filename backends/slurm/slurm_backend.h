@@ -28,7 +28,8 @@ class SlurmBackend : public Backend {
   void submit(const Plan& plan, const SubmitSink& tell) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
   JobStatus status(const JobRef& job) override;
-  void watch(const JobRef& job, const StatusSink& sink) override;
+  void watch_all(const std::string& namespace_name, const std::vector<std::string>& names,
+                 const NewsSink& sink) override;
   void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
   void remove(const JobRef& job) override;
   std::vector<CheckResult> check() override;

@@ -83,8 +83,7 @@ void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRe
   if (!record) {
     throw NotFound(fmt::format("job {} was deleted", printable(job.name)));
   }
-  auto owner = record->owner;
-  watch.follow(owner);
+  watch.follow(record->owner);
   raise_file_limit(); // A file an instance.
   const auto names = wanted_instances(record->status, query);
   int restart = record->status.restarts - (query.previous ? 1 : 0);
@@ -103,9 +102,8 @@ void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRe
     const auto now = time_now();
     record = viewer.record(folder, job);
     const bool job_ended = !record || is_final(record->status.phase);
-    if (record && record->owner != owner) { // It was resumed.
-      owner = record->owner;
-      watch.follow(owner);
+    if (record) { // Another's, where it was resumed.
+      watch.follow(record->owner);
     }
     if (record && query.instance.empty()) {
       files.add_new(wanted_instances(record->status, query));

@@ -3,9 +3,9 @@
 #include "backends/supervised/job_view.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/inotify.h>
 
+#include <algorithm>
 #include <array>
 
 namespace dtrain {
@@ -30,35 +30,60 @@ void JobWatch::start() {
 }
 
 void JobWatch::follow(const JobOwner& owner) {
+  if (owner == owner_) {
+    return;
+  }
+  owner_ = owner;
   const bool is_here = whereabouts(owner.machine) == Whereabouts::here;
   guard_ = is_here ? open_process(owner.guard) : Fd();
   supervisor_ = is_here ? open_process(owner.supervisor) : Fd();
   is_elsewhere_ = !is_within_reach(owner);
 }
 
-void JobWatch::wait() {
-  const bool is_first_look = !started_ && Clock::now() < first_look_ends_;
-  if (!is_first_look && !started_) {
-    start();
-    return; // What changed before is still to be looked at.
+/// In milliseconds; -1: for as long as nothing happens.
+int JobWatch::timeout() const {
+  if (!started_) {
+    return is_first_look() ? k_first_look_ms : 0;
   }
-  const bool polls = !inotify_ || is_elsewhere_;
-  // poll() leaves out negative descriptors.
-  std::array<pollfd, 3> descriptors{pollfd{inotify_.get(), POLLIN, 0},
-                                    pollfd{guard_.get(), POLLIN, 0},
-                                    pollfd{supervisor_.get(), POLLIN, 0}};
-  poll(descriptors.data(), descriptors.size(),
-       is_first_look ? k_first_look_ms
-       : polls       ? k_fallback_ms
-                     : -1);
-  if (descriptors[1].revents != 0) {
+  return !inotify_ || is_elsewhere_ ? k_fallback_ms : -1;
+}
+
+/// What poll() has said of its descriptors.
+void JobWatch::take(const pollfd* polled) {
+  changed_ = changed_ || timeout() >= 0;
+  if (!started_ && !is_first_look()) {
+    start(); // What changed before is still to be looked at.
+  }
+  for (std::size_t i = 0; i < k_descriptors; ++i) {
+    changed_ = changed_ || polled[i].revents != 0;
+  }
+  if (polled[1].revents != 0) {
     guard_.reset();
   }
-  if (descriptors[2].revents != 0) {
+  if (polled[2].revents != 0) {
     supervisor_.reset();
   }
   std::array<char, 4096> events{};
   while (inotify_ && read(inotify_.get(), events.data(), events.size()) > 0) {
+  }
+}
+
+void JobWatch::wait_any(const std::vector<JobWatch*>& watches) {
+  std::vector<pollfd> polled;
+  polled.reserve(watches.size() * k_descriptors);
+  int timeout = -1;
+  for (const JobWatch* watch : watches) {
+    // poll() leaves out negative descriptors.
+    for (const Fd* each : {&watch->inotify_, &watch->guard_, &watch->supervisor_}) {
+      polled.push_back({each->get(), POLLIN, 0});
+    }
+    if (const int own = watch->timeout(); own >= 0) {
+      timeout = timeout < 0 ? own : std::min(timeout, own);
+    }
+  }
+  poll(polled.data(), polled.size(), timeout);
+  for (std::size_t i = 0; i < watches.size(); ++i) {
+    watches[i]->take(&polled[i * k_descriptors]);
   }
 }
 

@@ -7,7 +7,11 @@
 
 #include "backends/supervised/job_store.h"
 
+#include <poll.h>
+
 #include <chrono>
+#include <utility>
+#include <vector>
 
 namespace dtrain {
 
@@ -20,7 +24,13 @@ class JobWatch {
   void follow(const JobOwner& owner);
 
   /// Returns where something may have changed since it was called last; the caller looks then.
-  void wait();
+  void wait() { wait_any({this}); }
+
+  /// The same of several: take_changed() says of which.
+  static void wait_any(const std::vector<JobWatch*>& watches);
+
+  /// Whether something may have changed since the last call.
+  bool take_changed() { return std::exchange(changed_, false); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -28,13 +38,20 @@ class JobWatch {
   static constexpr int k_first_look_ms = 2;
   static constexpr int k_fallback_ms = 100; ///< Where the kernel has no more watches to give.
 
+  static constexpr std::size_t k_descriptors = 3;
+
   void start();
+  bool is_first_look() const { return !started_ && Clock::now() < first_look_ends_; }
+  int timeout() const;
+  void take(const pollfd* polled);
 
   const JobFolder& folder_;
   bool with_logs_;
   Clock::time_point first_look_ends_;
   bool started_ = false;
+  bool changed_ = true;
   bool is_elsewhere_ = false;
+  JobOwner owner_;
   Fd inotify_;
   Fd guard_;
   Fd supervisor_;

@@ -9,6 +9,7 @@
 #include "backends/support/code/code.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/process.h"
 #include "backends/support/progress.h"
 #include "backends/support/user/env_file.h"
 #include "submit/bucket.h"
@@ -25,6 +26,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <list>
 
 namespace dtrain {
 
@@ -33,6 +35,17 @@ namespace {
 constexpr const char* k_self = "/proc/self/exe";
 constexpr const char* k_program = "dtrain";
 constexpr const char* k_code_folder = "code"; ///< Of a job's folder: what --sync-mode brought.
+
+struct WatchedJob {
+  std::size_t which;
+  JobRef job;
+  JobFolder folder;
+  JobWatch watch{folder, false};
+  std::string last = {}; ///< The record as it was told.
+
+  WatchedJob(std::size_t number, JobRef ref, JobFolder opened)
+      : which(number), job(std::move(ref)), folder(std::move(opened)) {}
+};
 
 [[noreturn]] void throw_name_in_use(const JobRef& job) {
   throw UsageError(fmt::format("job {} exists already: choose another --name, or first run "
@@ -263,27 +276,50 @@ JobRecord SupervisedBackend::record_of(const JobFolder& folder, const JobRef& jo
 
 JobStatus SupervisedBackend::status(const JobRef& job) { return record_of(open(job), job).status; }
 
-void SupervisedBackend::watch(const JobRef& job, const StatusSink& sink) {
-  const auto folder = open(job);
-  JobWatch watch(folder, false);
-  std::string last;
-  JobOwner owner;
-  while (true) {
-    const auto record = record_of(folder, job);
-    if (last.empty() || record.owner != owner) {
-      owner = record.owner;
-      watch.follow(owner);
+void SupervisedBackend::watch_all(const std::string& namespace_name,
+                                  const std::vector<std::string>& names, const NewsSink& sink) {
+  raise_file_limit(); // Four a job.
+  std::list<WatchedJob> jobs;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const JobRef job{namespace_name, names[i]};
+    try {
+      jobs.emplace_back(i, job, open(job));
+    } catch (const Error&) {
+      sink({.which = i, .error = std::current_exception()});
     }
-    if (auto now = write_job_record(record); now != last) {
-      last = std::move(now);
-      if (!sink(record.status)) {
-        return;
+  }
+  const auto tell = [&](WatchedJob& watched) {
+    if (!watched.watch.take_changed()) {
+      return true;
+    }
+    JobNews news{.which = watched.which};
+    try {
+      auto record = record_of(watched.folder, watched.job);
+      watched.watch.follow(record.owner);
+      auto now = write_job_record(record);
+      if (now == watched.last) {
+        return true;
       }
+      watched.last = std::move(now);
+      news.status = std::move(record.status);
+    } catch (const Error&) {
+      news.error = std::current_exception();
     }
-    if (is_final(record.status.phase)) {
+    return sink(news) && !news.error && !is_final(news.status.phase);
+  };
+  while (true) {
+    for (auto it = jobs.begin(); it != jobs.end();) {
+      it = tell(*it) ? std::next(it) : jobs.erase(it);
+    }
+    if (jobs.empty()) {
       return;
     }
-    watch.wait();
+    std::vector<JobWatch*> watches;
+    watches.reserve(jobs.size());
+    for (auto& watched : jobs) {
+      watches.push_back(&watched.watch);
+    }
+    JobWatch::wait_any(watches);
   }
 }
 

@@ -32,7 +32,8 @@ class SupervisedBackend : public Backend {
   std::vector<JobSummary> list(const ListQuery& query) override;
   std::vector<std::string> names(const ListQuery& query) override;
   JobStatus status(const JobRef& job) override;
-  void watch(const JobRef& job, const StatusSink& sink) override;
+  void watch_all(const std::string& namespace_name, const std::vector<std::string>& names,
+                 const NewsSink& sink) override;
   void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
   void remove(const JobRef& job) override;
   bool suspend(const JobRef& job) override;

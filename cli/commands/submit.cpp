@@ -386,7 +386,7 @@ void follow(Context& context, const Target& target, const SubmitOptions& options
     };
     print_logs(context, target, target.status(name), query, false);
   }
-  const JobStatus job = wait_for_end(target, name, {});
+  const JobStatus job = wait_for_end(target, name);
   require_success(job);
   if (!options.quiet) {
     context.note(

@@ -10,8 +10,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
-#include <thread>
 
 namespace dtrain {
 namespace {
@@ -58,31 +56,26 @@ std::chrono::nanoseconds timeout(const WaitOptions& options) {
   return after;
 }
 
-struct Outcome {
-  JobStatus job;
-  std::exception_ptr error; ///< It could not be waited for.
-};
+/// Empty where it does not, or nobody says.
+std::string why_it_waits(const JobStatus& job) {
+  const bool waits = job.phase == Phase::pending || is_held_back(job.phase);
+  return waits ? job.reason : std::string();
+}
 
-Outcome wait_for(const Context& context, const Target& target, const std::string& name,
-                 bool until_running, std::mutex& printing) {
-  try {
-    const auto on_wait = [&](const std::string& why) {
-      const std::lock_guard lock(printing);
-      context.note(fmt::format("job/{} waits: {}", name, why));
-    };
-    return {wait_for_state(target, name, until_running, on_wait), nullptr};
-  } catch (...) {
-    return {{}, std::current_exception()};
-  }
+bool is_reached(const JobStatus& job, bool until_running) {
+  const auto runs = [](const InstanceStatus& it) { return it.phase == Phase::running; };
+  const bool all_run =
+      job.phase == Phase::running && std::all_of(job.instances.begin(), job.instances.end(), runs);
+  return is_final(job.phase) || (until_running && all_run);
 }
 
 /// Says how it went; `status` becomes the exit code of what went wrong.
-void report(Context& context, const Outcome& outcome, int& status) {
+void report(Context& context, const JobNews& news, int& status) {
+  const JobStatus& job = news.status;
   try {
-    if (outcome.error) {
-      std::rethrow_exception(outcome.error);
+    if (news.error) {
+      std::rethrow_exception(news.error);
     }
-    const JobStatus& job = outcome.job;
     if (job.phase == Phase::running) {
       context.out.write(fmt::format("job/{} is running\n", job.name));
     } else {
@@ -94,66 +87,49 @@ void report(Context& context, const Outcome& outcome, int& status) {
   } catch (const std::exception& error) {
     status = exit_code(error);
     context.complain(error.what());
-    if (outcome.job.cause) {
-      print_last_stderr(context.err, *outcome.job.cause, "  ");
+    if (job.cause) {
+      print_last_stderr(context.err, *job.cause, "  ");
       context.err.flush();
     }
   }
 }
 
 int run_wait(Context& context, const WaitOptions& options) {
+  const bool until_running = options.until == "running";
   const Deadline deadline(timeout(options),
                           fmt::format("dtrain wait: not {} after {}; the jobs go on",
-                                      options.until == "running" ? "running" : "ended",
-                                      options.timeout));
+                                      until_running ? "running" : "ended", options.timeout));
   const Target target = open_target(context, options.target);
   // All of them first: a name that is wrong is told before hours of waiting.
   for (const auto& name : options.names) {
     target.status(name);
   }
   const DetachOnInterrupt detach("dtrain wait: stopped waiting; the jobs go on");
-  std::mutex printing;
   int status = k_exit_ok;
-  {
-    // A thread each, with a backend of its own, so that each is reported as it ends.
-    std::vector<Target> targets;
-    targets.reserve(options.names.size());
-    std::vector<std::jthread> waiting;
-    waiting.reserve(options.names.size());
-    for (const auto& name : options.names) {
-      const Target& own = targets.emplace_back(open_target(context, options.target));
-      waiting.emplace_back([&context, &options, &own, &name, &printing, &status] {
-        const auto outcome = wait_for(context, own, name, options.until == "running", printing);
-        const std::lock_guard lock(printing);
-        report(context, outcome, status);
-      });
+  std::vector<std::string> reasons(options.names.size()); // As they were told.
+  target.backend->watch_all(target.namespace_name, options.names, [&](const JobNews& news) {
+    if (news.error || is_reached(news.status, until_running)) {
+      report(context, news, status);
+      return false;
     }
-  }
+    if (const auto why = why_it_waits(news.status); !why.empty() && why != reasons[news.which]) {
+      context.note(fmt::format("job/{} waits: {}", options.names[news.which], printable(why)));
+    }
+    reasons[news.which] = news.status.reason;
+    return true;
+  });
   return status;
 }
 
 } // namespace
 
-JobStatus wait_for_state(const Target& target, const std::string& name, bool until_running,
-                         const std::function<void(const std::string&)>& on_wait) {
+JobStatus wait_for_end(const Target& target, const std::string& name) {
   JobStatus last;
   target.backend->watch(target.job(name), [&](const JobStatus& job) {
-    const bool waits = job.phase == Phase::pending || is_held_back(job.phase);
-    if (on_wait && waits && !job.reason.empty() && job.reason != last.reason) {
-      on_wait(printable(job.reason));
-    }
     last = job;
-    const auto runs = [](const InstanceStatus& it) { return it.phase == Phase::running; };
-    const bool all_run = job.phase == Phase::running &&
-                         std::all_of(job.instances.begin(), job.instances.end(), runs);
-    return !is_final(job.phase) && !(until_running && all_run);
+    return !is_final(job.phase);
   });
   return last;
-}
-
-JobStatus wait_for_end(const Target& target, const std::string& name,
-                       const std::function<void(const std::string&)>& on_wait) {
-  return wait_for_state(target, name, false, on_wait);
 }
 
 void require_success(const JobStatus& job) {

@@ -167,6 +167,22 @@ def test_delete_ends_a_running_job_and_may_be_repeated(engine):
     engine.wait("gone")
 
 
+def test_waiting_for_several_tells_of_each_as_it_ends(engine):
+    engine.submit("long", "sleep", "600")
+    engine.submit("well", "true")
+    engine.submit("fails", "sh", "-c", "exit 3")
+    with engine.home.start([engine.home.dtrain_path, "wait", *engine.flags, "--timeout=2m", "long",
+                            "well", "fails"]) as waiting:
+        assert waiting.stdout.readline().startswith(b"job/well succeeded in ")
+        assert any(b"job/fails failed: " in line and b"code 3" in line
+                   for line in waiting.stderr)
+        engine.dtrain("delete", "long")
+        # Deleted, or, where the engine ends a job before it forgets it, failed.
+        assert any(b"long was deleted" in line or b"job/long failed: " in line
+                   for line in waiting.stderr)
+        assert waiting.wait() in (EXIT_NOT_FOUND, EXIT_JOB_FAILED)
+
+
 @pytest.mark.parametrize("verb", ["get", "logs", "wait"])
 def test_a_job_that_is_not_there_is_not_found(engine, verb):
     result = engine.dtrain(verb, "nobody", expect=EXIT_NOT_FOUND)

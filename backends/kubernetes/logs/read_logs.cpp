@@ -1,12 +1,11 @@
 #include "backends/kubernetes/logs/read_logs.h"
-#include "backends/kubernetes/status/watch_job.h"
 
 #include "backends/kubernetes/logs/log_merge.h"
 #include "backends/kubernetes/logs/pod_log.h"
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/status/kueue.h"
 #include "backends/kubernetes/status/read_job.h"
-#include "backends/kubernetes/status/watched_job.h"
+#include "backends/kubernetes/status/watched_jobs.h"
 #include "backends/kubernetes/submission/change_job.h"
 #include "submit/errors.h"
 
@@ -185,13 +184,14 @@ void read_logs(ApiClient& api, const JobRef& ref, const LogQuery& query, const L
     finish_logs(reader);
     return;
   }
-  WatchedJob watched(api, ref);
+  WatchedJobs watched(api, ref.namespace_name, {ref.name});
+  watched.job(); // NotFound
   check_instance(watched.objects(), query);
   bool is_over = false;
   std::string reason;
   do {
     if (watched.take_changed()) {
-      if (watched.job() == nullptr) {
+      if (watched.is_deleted()) {
         is_over = true; // Deleted: what its Pods have written is given to the end.
       } else {
         JobObjects objects = watched.objects();

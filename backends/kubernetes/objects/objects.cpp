@@ -49,6 +49,12 @@ std::string selector_of(std::string_view job) {
   return job.empty() ? selector : fmt::format("{},{}={}", selector, k_job_label, job);
 }
 
+std::string selector_of(const std::vector<std::string>& jobs) {
+  return jobs.size() == 1
+             ? selector_of(jobs.front())
+             : fmt::format("{},{} in ({})", selector_of(""), k_job_label, fmt::join(jobs, ","));
+}
+
 std::string jobs_path(std::string_view namespace_name) {
   return collection_path("/apis/batch/v1", namespace_name, "jobs");
 }

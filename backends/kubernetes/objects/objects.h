@@ -51,6 +51,7 @@ std::string role_job_name(std::string_view job, std::string_view role);
 
 /// labelSelector for one job's objects; for all of ours where `job` is empty.
 std::string selector_of(std::string_view job);
+std::string selector_of(const std::vector<std::string>& jobs); ///< Of several, at least one.
 
 /// "/apis/batch/v1/namespaces/NAME/jobs"; of all namespaces where that is empty.
 std::string collection_path(std::string_view api, std::string_view namespace_name,

@@ -1,6 +1,7 @@
 """Jobs that are changed while they run, or that the cluster changes."""
 import json
 import os
+import pathlib
 import re
 import time
 
@@ -227,6 +228,28 @@ def test_bad_credentials_are_named_in_one_line(kube, cluster, user, words, code)
     config.write_text(f"{text[:start]}users: [{{name: u, user: {{{user}}}}}]{text[end:]}")
     result = kube.dtrain("list", env={"KUBECONFIG": os.fspath(config)}, expect=code)
     assert words in result.err and result.err.count("\n") == 1
+
+
+def test_many_jobs_are_waited_for_by_one_client(kube, cluster):
+    text = open(cluster.kubeconfig).read()
+    start = text.index("users: ")
+    end = text.index("\n", start)
+    pem = {key: pathlib.Path(path).read_text()
+           for key, path in re.findall(r"client-(\w+): ([^,}]+)", text[start:end])}
+    answer = kube.folder / "credential"
+    answer.write_text(json.dumps({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"clientCertificateData": pem["certificate"], "clientKeyData": pem["key"]}}))
+    plugin = kube.script("plugin", f"echo asked >>{kube.folder}/asked; exec cat {answer}")
+    config = kube.folder / "by-plugin"
+    config.write_text(f"{text[:start]}users: [{{name: u, user: {{exec: {{apiVersion: "
+                      f"client.authentication.k8s.io/v1, command: {plugin}}}}}}}]{text[end:]}")
+    names = [f"many-{number}" for number in range(4)]
+    for name in names:
+        kube.submit(name, "true", flags=[BUSYBOX])
+    told = kube.dtrain("wait", *names, f"--kubeconfig={config}").out.splitlines()
+    assert sorted(line.split()[0] for line in told) == [f"job/{name}" for name in names]
+    assert (kube.folder / "asked").read_text().split() == ["asked"]
 
 
 @pytest.mark.skipif(not FASHION.is_dir(), reason="needs Debian's dataset-fashion-mnist")

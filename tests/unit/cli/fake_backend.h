@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -74,10 +75,14 @@ class FakeBackend : public Backend {
 
   JobStatus status(const JobRef& job) override { return *find(job); }
 
-  void watch(const JobRef& job, const StatusSink& sink) override {
+  void watch_all(const std::string&, const std::vector<std::string>& names,
+                 const NewsSink& sink) override {
+    std::set<std::string> watched(names.begin(), names.end());
     for (const auto& change : engine_.changes) {
-      if (change.name == job.name && !sink(change)) {
-        return;
+      const auto which = std::find(names.begin(), names.end(), change.name) - names.begin();
+      if (watched.contains(change.name) &&
+          !sink({.which = static_cast<std::size_t>(which), .status = change})) {
+        watched.erase(change.name);
       }
     }
   }

@@ -1,24 +1,29 @@
-// A job's objects, kept current by watches.
+// Jobs' objects, kept current by watches: as many for a hundred jobs as for one.
 #pragma once
 
 #include "backends/kubernetes/api/collection.h"
 #include "backends/kubernetes/status/status.h"
 
 #include <chrono>
+#include <deque>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace dtrain::kubernetes {
 
-class WatchedJob {
+class WatchedJobs {
  public:
-  /// Throws NotFound where there is no such job. `ref` outlives this.
-  WatchedJob(ApiClient& api, const JobRef& ref);
+  /// Of one namespace; at least one.
+  WatchedJobs(ApiClient& api, std::string namespace_name, std::vector<std::string> names);
 
-  /// The Job or JobSet that owns the rest; nullptr where it is deleted.
-  const nlohmann::json* job() const;
+  /// The Job or JobSet that owns the rest. Throws NotFound where there is none, or it was deleted.
+  const nlohmann::json& job(std::size_t which = 0) const;
+
+  bool is_deleted(std::size_t which = 0) const { return find(jobs_of_names_[which]) == nullptr; }
 
   /// From then on with what says why the job waits, where that is of use.
-  JobObjects objects();
+  JobObjects objects(std::size_t which = 0);
 
   /// Waits for something to happen, at most `wait`.
   void run(std::chrono::milliseconds wait);
@@ -40,18 +45,23 @@ class WatchedJob {
     bool open_ = false;
   };
 
+  struct Job {
+    std::string name;
+    std::string uid = {}; ///< Empty: it was not there.
+    Extra workloads = {};
+  };
+
   void start_sets();
-  void await_set();
-  JobObjects watched() const;
+  void await_set(const Job& job);
+  const nlohmann::json* find(const Job& job) const;
 
   ApiClient& api_;
-  const JobRef& ref_;
+  std::string namespace_;
+  std::deque<Job> jobs_of_names_;
   Collection jobs_;
   Collection pods_;
-  Collection sets_; // Watched where the job is one.
+  Collection sets_; // Watched where a job is one.
   Extra events_;
-  Extra workloads_;
-  std::string uid_;
   bool has_sets_ = false;
 };
 
