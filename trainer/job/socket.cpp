@@ -35,6 +35,9 @@ Fd open_socket(const Address& address) {
   if (!fd) {
     throw LinkError(fmt::format("socket: {}", error_text(errno)));
   }
+  // Else a frame's body waits 40 ms for its envelope's acknowledgement. What is accepted inherits
+  // it.
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   return fd;
 }
 
@@ -279,7 +282,6 @@ void limit_unread(const Fd& fd, int bytes) { set_option(fd, SOL_SOCKET, SO_SNDBU
 void tune_link(const Fd& fd, double timeout) {
   constexpr int k_probes = 3;
   const int probe_seconds = std::max(1, static_cast<int>(timeout / (k_probes + 1)));
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(timeout * 1e3));
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, probe_seconds);

@@ -100,8 +100,8 @@ bool is_within_host(const Fd& fd);
 /// At most so many bytes are under way: sent, and not yet received.
 void limit_unread(const Fd& fd, int bytes);
 
-/// Low latency, and an error when sent bytes stay unacknowledged or an idle peer's host stops
-/// answering for `timeout` seconds.
+/// An error when sent bytes stay unacknowledged or an idle peer's host stops answering for
+/// `timeout` seconds.
 void tune_link(const Fd& fd, double timeout);
 
 std::string error_text(int error);

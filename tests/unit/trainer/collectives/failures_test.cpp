@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <list>
 #include <thread>
 
 #include <fmt/format.h>
@@ -78,9 +79,9 @@ TEST_CASE("a killed rank is named on every other rank, in every phase") {
         CAPTURE(static_cast<int>(transport));
         CAPTURE(victim);
         CAPTURE(static_cast<int>(phase));
-        const auto ended = run_processes(3, impatient(transport), [&](Communicator& communicator) {
-          train(communicator, victim, phase, SIGKILL);
-        });
+        const auto ended = Processes(3, impatient(transport), [&](Communicator& communicator) {
+                             train(communicator, victim, phase, SIGKILL);
+                           }).end();
         CHECK(WTERMSIG(ended[static_cast<std::size_t>(victim)].status) == SIGKILL);
         check_all_name(ended, victim, k_limit);
       }
@@ -89,19 +90,20 @@ TEST_CASE("a killed rank is named on every other rank, in every phase") {
 }
 
 TEST_CASE("a stopped rank is named on every other rank after the time-out") {
+  std::list<Processes> worlds; // They wait at the same time.
   for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
     for (const int victim : {0, 1}) {
-      CAPTURE(static_cast<int>(transport));
-      CAPTURE(victim);
-      const auto ended =
-          run_processes(3, impatient(transport),
-                        [&](Communicator& communicator) {
-                          train(communicator, victim, Phase::between_start_and_wait, SIGSTOP);
-                        },
-                        {victim});
-      check_all_name(ended, victim, k_limit);
-      CHECK(contains(ended[victim == 0 ? 1 : 0].thrown, "nothing heard"));
+      worlds.emplace_back(3, impatient(transport), [&](Communicator& communicator) {
+        train(communicator, victim, Phase::between_start_and_wait, SIGSTOP);
+      });
     }
+  }
+  for (int victim = 0; Processes & world : worlds) {
+    CAPTURE(victim);
+    const auto ended = world.end({victim});
+    check_all_name(ended, victim, k_limit);
+    CHECK(contains(ended[victim == 0 ? 1 : 0].thrown, "nothing heard"));
+    victim = 1 - victim;
   }
 }
 
@@ -109,29 +111,26 @@ TEST_CASE("a killed rank is named at once by one that waits for a stopped rank, 
   // Rank 0 receives from rank 2, which says nothing, and has nothing left to send to rank 1.
   CommOptions options = options_for(Transport::tcp);
   options.peer_timeout = 60;
-  const auto ended =
-      run_processes(3, options,
-                    [](Communicator& communicator) {
-                      communicator.barrier("begin");
-                      if (communicator.rank() != 0) {
-                        raise(SIGSTOP);
-                      }
-                      const std::string name = communicator.name(1); // "rank 1 (host, pid 123)"
-                      const pid_t pid = std::stoi(name.substr(name.find("pid ") + 4));
-                      std::thread killer([pid] {
-                        std::this_thread::sleep_for(std::chrono::milliseconds(300));
-                        kill(pid, SIGKILL);
-                      });
-                      std::vector<float> buffer(1000);
-                      try {
-                        communicator.all_reduce(buffer, "gradient");
-                      } catch (...) {
-                        killer.join();
-                        throw;
-                      }
-                      killer.join();
-                    },
-                    {1, 2});
+  const auto ended = Processes(3, options, [](Communicator& communicator) {
+                       communicator.barrier("begin");
+                       if (communicator.rank() != 0) {
+                         raise(SIGSTOP);
+                       }
+                       const std::string name = communicator.name(1); // "rank 1 (host, pid 123)"
+                       const pid_t pid = std::stoi(name.substr(name.find("pid ") + 4));
+                       std::thread killer([pid] {
+                         std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                         kill(pid, SIGKILL);
+                       });
+                       std::vector<float> buffer(1000);
+                       try {
+                         communicator.all_reduce(buffer, "gradient");
+                       } catch (...) {
+                         killer.join();
+                         throw;
+                       }
+                       killer.join();
+                     }).end({1, 2});
   CAPTURE(ended[0].thrown);
   CHECK(contains(ended[0].thrown, "rank 1 ("));
   CHECK(contains(ended[0].thrown, "died or was cut off"));
@@ -166,15 +165,21 @@ TEST_CASE("a rank that ends on an error of its own is named with its step") {
 }
 
 TEST_CASE("ranks that end in any order after their last collective are not taken for dead") {
+  std::vector<std::thread> worlds;
   for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
     for (const int late : {0, 1, 2}) {
-      run_ranks_cleanly(3, impatient(transport), [&](Communicator& communicator) {
-        communicator.barrier("last");
-        if (communicator.rank() == late) { // Longer than several beats.
-          std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        }
+      worlds.emplace_back([=] {
+        run_ranks_cleanly(3, impatient(transport), [&](Communicator& communicator) {
+          communicator.barrier("last");
+          if (communicator.rank() == late) { // Longer than several beats.
+            std::this_thread::sleep_for(std::chrono::milliseconds(700));
+          }
+        });
       });
     }
+  }
+  for (std::thread& world : worlds) {
+    world.join();
   }
 }
 

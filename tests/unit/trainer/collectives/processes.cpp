@@ -12,11 +12,6 @@
 namespace trainer::test {
 namespace {
 
-struct Child {
-  pid_t pid = 0;
-  Fd output;
-};
-
 std::string read_all(const Fd& fd) {
   std::string text;
   std::array<char, 1024> part{};
@@ -41,12 +36,8 @@ std::string read_all(const Fd& fd) {
 
 } // namespace
 
-std::vector<Ended> run_processes(int world_size, const CommOptions& options,
-                                 const std::function<void(Communicator&)>& body,
-                                 const std::vector<int>& stopped) {
-  const HeldPort port;
-  const Clock::time_point begin = Clock::now();
-  std::vector<Child> children;
+Processes::Processes(int world_size, const CommOptions& options,
+                     const std::function<void(Communicator&)>& body) {
   for (int rank = 0; rank < world_size; ++rank) {
     std::array<int, 2> ends{};
     REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
@@ -55,26 +46,29 @@ std::vector<Ended> run_processes(int world_size, const CommOptions& options,
     const pid_t pid = fork();
     REQUIRE(pid >= 0);
     if (pid == 0) {
-      run_child(cluster_of(rank, world_size, port.number()), options, body, input);
+      run_child(cluster_of(rank, world_size, port_.number()), options, body, input);
     }
-    children.push_back({pid, std::move(output)});
+    children_.push_back({pid, std::move(output)});
   }
-  std::vector<Ended> ended(children.size());
+}
+
+std::vector<Ended> Processes::end(const std::vector<int>& stopped) {
+  std::vector<Ended> ended(children_.size());
   const auto collect = [&](std::size_t rank) {
-    ended[rank].thrown = read_all(children[rank].output);
-    REQUIRE(waitpid(children[rank].pid, &ended[rank].status, 0) == children[rank].pid);
-    ended[rank].seconds = -seconds_until(begin);
+    ended[rank].thrown = read_all(children_[rank].output);
+    REQUIRE(waitpid(children_[rank].pid, &ended[rank].status, 0) == children_[rank].pid);
+    ended[rank].seconds = -seconds_until(begin_);
   };
   const auto is_stopped = [&](std::size_t rank) {
     return std::find(stopped.begin(), stopped.end(), static_cast<int>(rank)) != stopped.end();
   };
-  for (std::size_t rank = 0; rank < children.size(); ++rank) {
+  for (std::size_t rank = 0; rank < children_.size(); ++rank) {
     if (!is_stopped(rank)) {
       collect(rank);
     }
   }
   for (const int rank : stopped) {
-    kill(children[static_cast<std::size_t>(rank)].pid, SIGKILL);
+    kill(children_[static_cast<std::size_t>(rank)].pid, SIGKILL);
     collect(static_cast<std::size_t>(rank));
   }
   return ended;

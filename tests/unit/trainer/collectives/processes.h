@@ -17,10 +17,24 @@ struct Ended {
   double seconds = 0; ///< From the start of all until its end.
 };
 
-/// Runs every rank in a process. Those still there when the ones not in `stopped` have ended are
-/// killed and reported with their signal.
-std::vector<Ended> run_processes(int world_size, const CommOptions& options,
-                                 const std::function<void(Communicator&)>& body,
-                                 const std::vector<int>& stopped = {});
+/// Ranks that run from its construction on, each in a process.
+class Processes {
+ public:
+  Processes(int world_size, const CommOptions& options,
+            const std::function<void(Communicator&)>& body);
+
+  /// Waits for their end. Those still there when the ones not in `stopped` have ended are killed
+  /// and reported with their signal.
+  std::vector<Ended> end(const std::vector<int>& stopped = {});
+
+ private:
+  struct Child {
+    pid_t pid = 0;
+    Fd output;
+  };
+  HeldPort port_;
+  Clock::time_point begin_ = Clock::now();
+  std::vector<Child> children_;
+};
 
 } // namespace trainer::test

@@ -84,8 +84,8 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
   const auto run = [](Kind transport) {
     const TempFolder folder;
     CommOptions options = options_for(transport);
-    options.peer_timeout = 30;
-    options.collective_timeout = 1.5;
+    options.peer_timeout = 2; // A beat is a quarter of it.
+    options.collective_timeout = 0.5;
     options.collective_log = folder.path();
     Run found;
     found.thrown = run_ranks(3, options, [&](Communicator& communicator) {
@@ -109,7 +109,7 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
   for (const Run* found : {&shared, &tcp}) {
     for (const std::string& text : found->thrown) {
       CAPTURE(text);
-      CHECK(contains(text, "2 ranks have waited for 1.5 s in all_reduce 'grad' of 4000 bytes "
+      CHECK(contains(text, "2 ranks have waited for 0.5 s in all_reduce 'grad' of 4000 bytes "
                            "(collective 2), which one never entered: rank 2 ("));
       CHECK(contains(text, "is at step 4, after barrier 'begin' (collective 1)"));
     }

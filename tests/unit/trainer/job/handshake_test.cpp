@@ -69,7 +69,7 @@ class Tampering {
     });
     std::thread accepting([&] {
       while (!is_over) {
-        (void)acceptor_.next(after_seconds(0.005));
+        (void)acceptor_.next(after_seconds(0.001));
       }
     });
     bool let_in = true;
@@ -128,7 +128,7 @@ struct RawDialler {
     std::atomic<bool> is_over = false;
     std::thread accepting([&] {
       while (!is_over) {
-        (void)acceptor.next(after_seconds(0.005));
+        (void)acceptor.next(after_seconds(0.001));
       }
     });
     const Answer answer = talk(address);
@@ -217,7 +217,7 @@ TEST_CASE("a dialler that is judged and refused is told why, and does not go on"
   std::atomic<bool> is_over = false;
   std::thread accepting([&] {
     while (!is_over) {
-      (void)acceptor.next(after_seconds(0.005));
+      (void)acceptor.next(after_seconds(0.001));
     }
   });
   CHECK(message_of<RefusedError>([&] {

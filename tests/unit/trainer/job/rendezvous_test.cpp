@@ -98,15 +98,17 @@ TEST_CASE("a rank that finds no rank 0 says where it looked") {
 }
 
 TEST_CASE("a master whose name is not known is looked for until the time-out") {
+  std::vector<std::function<void()>> bodies;
   for (const int rank : {0, 1}) {
-    CAPTURE(rank);
     Cluster cluster = cluster_of(rank, 2, 1);
     cluster.master_addr = "nowhere.invalid";
-    const auto begin = Clock::now();
-    const auto thrown = run_threads({joins(cluster, waiting(0.7))});
-    CHECK(contains(thrown[0], "MASTER_ADDR 'nowhere.invalid' has no address"));
-    CHECK(-seconds_until(begin) > 0.4);
+    bodies.push_back(joins(cluster, waiting(0.7)));
   }
+  const auto begin = Clock::now();
+  for (const std::string& thrown : run_threads(bodies)) {
+    CHECK(contains(thrown, "MASTER_ADDR 'nowhere.invalid' has no address"));
+  }
+  CHECK(-seconds_until(begin) > 0.4);
 }
 
 TEST_CASE("a rank with another token is refused, and both sides say so") {

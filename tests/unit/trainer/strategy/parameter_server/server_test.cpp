@@ -287,7 +287,7 @@ TEST_CASE("a worker is told once that its server went back for another, whoever 
 
 TEST_CASE("workers wait long for a server that is lost, and the others do not miss them") {
   const TempFolder folder;
-  constexpr double k_short_timeout = 1.5;
+  constexpr double k_short_timeout = 1;
   constexpr double k_wait = 20;
   Running stays(0, 0, folder / "0", k_wait, k_short_timeout);
   auto killed = std::make_unique<Running>(1, 0, folder / "1", k_wait, k_short_timeout);
@@ -297,7 +297,7 @@ TEST_CASE("workers wait long for a server that is lost, and the others do not mi
     ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
     options.policy.snapshot_every = 1;
     options.peer_timeout = k_short_timeout;
-    return work(options, 400, [&](std::int64_t step) {
+    return work(options, 100, [&](std::int64_t step) {
       has_begun = step > 5;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
@@ -306,7 +306,7 @@ TEST_CASE("workers wait long for a server that is lost, and the others do not mi
   killed.reset();
   std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * k_short_timeout));
   killed = std::make_unique<Running>(1, port, folder / "1", k_wait, k_short_timeout);
-  check_close(worker.get(), expected_after(400, 1));
+  check_close(worker.get(), expected_after(100, 1));
   CHECK(stays.finish() == "");
   CHECK(!stays.has_said("lost worker"));
 }
@@ -348,7 +348,7 @@ TEST_CASE("a worker with another seed is refused with what differs") {
 TEST_CASE("a server whose workers do not come fails, naming those that are missing") {
   Running server(0, 0, "", 0.3);
   ClientOptions options = options_for({server.address()}, 1, 3);
-  options.rendezvous_timeout = 1;
+  options.rendezvous_timeout = 0.4;
   ParameterClient client(options, k_count, [](const std::string&) {});
   const std::int64_t step = client.connect();
   CHECK_THROWS_AS(client.step(step, {1.0, 1, 1}), ClusterError);
