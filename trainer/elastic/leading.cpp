@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-constexpr double k_ask_seconds = 0.5;              ///< For a door to answer while others wait.
+constexpr double k_ask_seconds = 0.5;              ///< For a door to answer, and between asking.
 constexpr double k_agree_seconds = 3;              ///< For members to agree to a proposal.
 constexpr double k_leading_slice_seconds = 0.02;   ///< Between looks at who has come.
 constexpr double k_leading_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
@@ -171,7 +171,8 @@ Membership::Outcome Membership::lead() {
       return std::move(*outcome);
     }
     if (asked % absent.size() == 0) {
-      next_ask = after_seconds(k_ask_seconds);
+      // Soon enough to see the end of one that had answered.
+      next_ask = after_seconds(std::min(k_ask_seconds, patience() / 4));
     }
   }
 }
@@ -191,11 +192,17 @@ std::optional<Membership::Outcome> Membership::ask(const Member& member) {
     const Lead lead = read_lead(reply);
     if (lead.id != member.id) {
       note_ended(member); // Its port is another's by now.
-    } else if (reply.what == DoorMessage::moved && lead.number > newest().number) {
+      return std::nullopt;
+    }
+    if (reply.what != DoorMessage::leading && lead.number <= newest().number) {
+      seen_[member.id] = Clock::now(); // It has yet to begin to wait for this one.
+    }
+    if (reply.what == DoorMessage::moved && lead.number > newest().number) {
       return Outcome{.kind = Outcome::Kind::moved, .to = lead.leader};
-    } else if (reply.what == DoorMessage::leading &&
-               (lead.number > newest().number ||
-                (lead.number == newest().number && precedes(newest(), member, standing_.self)))) {
+    }
+    if (reply.what == DoorMessage::leading &&
+        (lead.number > newest().number ||
+         (lead.number == newest().number && precedes(newest(), member, standing_.self)))) {
       return Outcome{.kind = Outcome::Kind::moved, .to = member.door};
     }
   } catch (const NobodyListensError& error) {
@@ -313,9 +320,12 @@ std::string Membership::complaint(const std::vector<Door::Visitor>& present) {
     for (const Member& member : missing(present)) {
       unknown.push_back(member.name());
     }
-    text += fmt::format(": {} did not answer and may be training as well, and these are not more "
-                        "than half of the last {}",
-                        fmt::join(unknown, ", "), newest().members.size());
+    text += fmt::format(": {}, and these are not more than half of the last {}",
+                        unknown.empty()
+                            ? "others have ended out of their sight and may have gone on before"
+                            : fmt::format("{} did not answer and may be training as well",
+                                          fmt::join(unknown, ", ")),
+                        newest().members.size());
   }
   return why_.empty() ? text : fmt::format("{} ({})", text, why_);
 }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "../collectives/ranks.h"
@@ -11,19 +12,21 @@ using namespace trainer;
 
 namespace {
 
-CommOptions quick(double rendezvous_timeout = 20) {
+CommOptions quick(double rendezvous_timeout = 20, double peer_timeout = 4) {
   CommOptions options;
   options.transport = CommOptions::Transport::tcp;
   options.rendezvous_timeout = rendezvous_timeout;
-  options.peer_timeout = 4;
+  options.peer_timeout = peer_timeout;
   return options;
 }
 
 /// A member that adds up what the ranks give until it has been through `rounds` rounds of its own
 /// making; its state is the sum of rounds.
 struct Worker {
-  Worker(int rank, int world_size, int port, ElasticLimits limits, double timeout = 20)
-      : membership(test::cluster_of(rank, world_size, port), quick(timeout), limits) {}
+  Worker(int rank, int world_size, int port, ElasticLimits limits, double timeout = 20,
+         double peer_timeout = 4)
+      : membership(test::cluster_of(rank, world_size, port), quick(timeout, peer_timeout), limits) {
+  }
 
   Epoch meet() { return membership.meet(holding); }
 
@@ -83,6 +86,43 @@ TEST_CASE("those that are left of an elastic job form anew, led by the lowest, w
     CHECK(text == "");
   }
   CHECK(lost[0].starts_with("rank 0 ("));
+}
+
+TEST_CASE("a member that answered and ended before it came to the meeting is seen to end") {
+  constexpr double k_peer_timeout = 2;
+  const test::HeldPort port;
+  std::atomic<bool> has_met = false;
+  std::atomic<bool> has_gone_on = false;
+  const auto member = [&](int rank, double lives) {
+    return [&, rank, lives] {
+      Worker worker(rank, 3, port.number(), {.min_workers = 1}, 20, k_peer_timeout);
+      (void)worker.meet(); // Its communicator goes with a goodbye; its door is still open.
+      while (lives > 0 && !has_met) {
+        std::this_thread::yield();
+      }
+      std::this_thread::sleep_for(std::chrono::duration<double>(lives));
+      CHECK((lives == 0 || !has_gone_on));
+    };
+  };
+  const auto thrown = test::run_threads({
+      [&] {
+        Worker worker(0, 3, port.number(), {.min_workers = 1}, 20, k_peer_timeout);
+        { const Epoch epoch = worker.meet(); }
+        has_met = true;
+        const Epoch epoch = worker.meet();
+        has_gone_on = true;
+        if (epoch.communicator == nullptr) {
+          throw Error("it takes itself for left behind");
+        }
+        CHECK(epoch.communicator->world_size() == 1);
+        CHECK(epoch.lost.size() == 2);
+      },
+      member(1, 0.7 * k_peer_timeout), // Longer than the others would have waited for rank 0.
+      member(2, 0),
+  });
+  for (const auto& text : thrown) {
+    CHECK(text == "");
+  }
 }
 
 TEST_CASE("a newcomer is let in when the members meet again, and a restarted rank 0 finds them") {
