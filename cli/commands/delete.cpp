@@ -67,20 +67,26 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
   std::error_code error;
   std::filesystem::create_directories(folder / name, error);
   std::map<std::string, std::ofstream, std::less<>> files;
-  for (const auto& instance : job.instances) {
-    const auto path = folder / name / (instance.name + ".log");
-    auto& file = files[instance.name];
+  const auto file_of = [&](std::string_view instance) -> std::ofstream& {
+    const auto known = files.find(instance);
+    if (known != files.end()) {
+      return known->second;
+    }
+    const auto path = folder / name / fmt::format("{}.log", instance);
+    auto& file = files[std::string(instance)];
     file.open(path, std::ios::binary);
     if (!file) {
       throw Error(fmt::format("--save-logs: cannot write {}: {}", printable(path.string()),
                               std::strerror(errno)));
     }
+    return file;
+  };
+  for (const auto& instance : job.instances) {
+    file_of(instance.name); // Also where it has written nothing.
   }
   target.backend->logs(target.job(name), {}, [&](const LogLine& line) {
-    const auto file = files.find(line.instance);
-    if (file != files.end()) { // One that a `scale` has added meanwhile has none.
-      file->second << line.text << (line.complete ? "\n" : "");
-    }
+    // A `scale` may have added its instance meanwhile.
+    file_of(line.instance) << line.text << (line.complete ? "\n" : "");
     return true;
   });
   for (auto& [instance, file] : files) {

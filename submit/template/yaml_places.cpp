@@ -81,7 +81,7 @@ class MarkReader : public YAML::EventHandler {
 
   void find(const std::string& text, const std::string& tag, YAML::anchor_t anchor) {
     const std::size_t index = marks_.first_in(text);
-    if (index >= scalars.size() || scalars[index].found || anchor != 0 || tag != wanted_tag() ||
+    if (index >= scalars.size() || anchor != 0 || tag != wanted_tag() ||
         text != marks_.read(index)) {
       throw YamlFault(index, k_not_whole);
     }

@@ -135,6 +135,53 @@ def test_a_logs_line_without_end_is_saved_to_the_byte(cluster):
     assert saved.read_bytes() == f"first\n{bar}\nend\n".encode()
 
 
+def put_ranks(cluster, pods):
+    """A job whose ranks have these statuses and nodes."""
+    labels = {"dtrain/job": "a"}
+    job = cluster.put("Job", "a-worker", labels=labels, spec={"completions": len(pods)}, status={})
+    job["metadata"]["annotations"] = {"dtrain/roles": f"worker={len(pods)}"}
+    for rank, (node, status_) in enumerate(pods):
+        pod = cluster.put("Pod", f"a-worker-{rank}", owner=job, status=status_, labels={
+            **labels, "batch.kubernetes.io/job-completion-index": str(rank),
+            "batch.kubernetes.io/controller-uid": job["metadata"]["uid"]})
+        pod["spec"] = {"nodeName": node, "containers": [{"name": "main"}]}
+        pod["metadata"]["annotations"] = {"dtrain/roles": f"worker={len(pods)}"}
+    return job
+
+
+def test_of_a_failed_ranks_log_no_more_is_fetched_than_is_shown(cluster):
+    job = put_ranks(cluster, [("n1", {"phase": "Failed", "containerStatuses": [
+        {"name": "main", "state": {"terminated": {"exitCode": 3}}}]})])
+    job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    cluster.on_request = lambda method, path: \
+        (200, b"cannot open the data\n") if path.endswith("/log") else None
+    assert "cannot open the data" in cluster.dtrain("get", "a").out
+    query, = [target.split("?")[1] for _, target in cluster.requests if "/log?" in target]
+    assert {"tailLines=20", "limitBytes=262144"} <= set(query.split("&"))
+
+
+@pytest.mark.parametrize("nodes, asked", [
+    (1, ["/n1"]), (2, ["?limit=100"]), (3, ["?limit=100", "/n2"]), (4, [""])])
+def test_a_silent_node_is_found_in_few_requests(cluster, nodes, asked):
+    running = {"phase": "Running", "containerStatuses": [
+        {"name": "main", "ready": True, "state": {"running": {}}}]}
+    put_ranks(cluster, [(f"n{number + 1}", running) for number in range(nodes)])
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    items = [{"metadata": {"name": f"n{number + 1}", "namespace": "kube-node-lease"},
+              "spec": {"renewTime": "2026-01-01T00:00:00.000000Z" if number == nodes - 1 else
+                       "2200-01-01T00:00:00.000000Z", "leaseDurationSeconds": 40}}
+             for number in range(nodes)]
+    for item in items:
+        cluster.objects[f"{leases}/{item['metadata']['name']}"] = item
+    if nodes == 3:  # A large cluster's first page may lack one.
+        cluster.on_request = lambda method, path: (200, {
+            "metadata": {"resourceVersion": "1"}, "items": [items[0], items[2]]}) \
+            if path == leases else None
+    assert f"node n{nodes} has not answered for " in cluster.dtrain("get", "a").out
+    assert [target.removeprefix(leases) for _, target in cluster.requests
+            if target.startswith(leases)] == asked
+
+
 @pytest.mark.parametrize("flags", [[], ["--api=jobset"], ["--tensorboard", "--logdir=/l"]], ids=str)
 def test_a_dry_run_is_one_stream_of_yaml_with_scripts_to_read(home, flags):
     result = home.dtrain("submit", "-b", "kubernetes", "--name=a", "--image=x", "--dry-run", *flags,

@@ -1,6 +1,7 @@
 #include "backends/kubernetes/objects/objects.h"
 
 #include "backends/kubernetes/api/api_client.h"
+#include "backends/support/logs/time_text.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
@@ -138,34 +139,15 @@ std::string annotation(const json& object, std::string_view key) {
 
 Time parse_time(std::string_view text) {
   constexpr std::size_t k_seconds_length = 19; // 2026-01-31T12:34:56
-  std::tm tm{};
-  if (text.size() <= k_seconds_length || text.back() != 'Z' || text[4] != '-' || text[7] != '-' ||
-      text[10] != 'T' || text[13] != ':' || text[16] != ':' ||
-      !parse_number(text.substr(0, 4), tm.tm_year) || !parse_number(text.substr(5, 2), tm.tm_mon) ||
-      !parse_number(text.substr(8, 2), tm.tm_mday) ||
-      !parse_number(text.substr(11, 2), tm.tm_hour) ||
-      !parse_number(text.substr(14, 2), tm.tm_min) ||
-      !parse_number(text.substr(17, 2), tm.tm_sec)) {
+  if (text.size() <= k_seconds_length || text.back() != 'Z') {
     return 0;
   }
-  tm.tm_year -= 1900;
-  tm.tm_mon -= 1;
-  Time nanoseconds = 0;
-  std::string_view rest = text.substr(k_seconds_length, text.size() - k_seconds_length - 1);
-  if (!rest.empty()) {
-    if (rest[0] != '.') {
-      return 0;
-    }
-    Time unit = k_second / 10;
-    for (char c : rest.substr(1)) {
-      if (c < '0' || c > '9') {
-        return 0;
-      }
-      nanoseconds += (c - '0') * unit;
-      unit /= 10;
-    }
+  std::string whole(text.substr(0, text.size() - 1));
+  if (whole.size() == k_seconds_length) {
+    whole += '.';
   }
-  return static_cast<Time>(timegm(&tm)) * k_second + nanoseconds;
+  whole.resize(k_time_text_size - 1, '0'); // A fraction has any number of digits, or there is none.
+  return parse_time_text(whole + 'Z').value_or(0);
 }
 
 Time parse_http_date(const std::string& text) {

@@ -482,6 +482,18 @@ TEST_CASE("delete --save-logs writes a file an instance before the job goes") {
   CHECK(text == "b");
 }
 
+TEST_CASE("delete --save-logs keeps the log of an instance that was added meanwhile") {
+  Session session;
+  session.engine.jobs = {job("mnist", Phase::succeeded)};
+  session.engine.lines = {{1, "worker-9", false, true, "new"}};
+  const auto folder = session.folder.path / "saved";
+  CHECK(session.run({"delete", "mnist", "--save-logs=" + folder.string()}).status == 0);
+  std::ifstream file(folder / "mnist" / "worker-9.log");
+  std::string text;
+  CHECK(std::getline(file, text));
+  CHECK(text == "new");
+}
+
 TEST_CASE("Tab is silent whatever is wrong") {
   Session session;
   std::filesystem::create_directories(session.config);

@@ -237,6 +237,9 @@ TEST_CASE("API times are read with and without a fraction, and nonsense is zero"
   CHECK(parse_time("1970-01-01T00:00:01Z") == 1'000'000'000);
   CHECK(parse_time("1970-01-01T00:00:01.5Z") == 1'500'000'000);
   CHECK(parse_time("1970-01-01T00:00:01.000000007Z") == 1'000'000'007);
+  CHECK(parse_time("1970-01-01T00:00:01.0000000071Z") == 1'000'000'007);
+  CHECK(parse_time("1970-01-01T00:00:01+5Z") == 0);
+  CHECK(parse_time("2999-01-01T00:00:00Z") == 0); // More than a Time holds.
   CHECK(parse_time("yesterday") == 0);
   CHECK(parse_time("") == 0);
 }
