@@ -45,7 +45,7 @@ def rows(bench):
                             peer_program("tensorflow", "python"))
 
     def torch_at(batch, *flags):
-        return [torch, PEERS / "mlp_torch.py", f"--batch={batch}", *flags] if torch else None
+        return [torch, PEERS / "train_torch.py", f"--batch={batch}", *flags] if torch else None
 
     def tensorflow_at(batch):
         return [tensorflow, PEERS / "mlp_tensorflow.py", f"--batch={batch}"] if tensorflow else None
@@ -55,11 +55,10 @@ def rows(bench):
         "TensorFlow, steps_per_execution=100": (tensorflow_at(64), 1.6)})
     found += compare(bench, "MLP, 1 core, batch 1024", lambda: trainer_speed(bench, 1024), {
         "PyTorch eager, fused Adam": (torch_at(1024, "--fused"), 1.6)})
-    ddp = torchrun and [torchrun, "--nproc-per-node=2", PEERS / "mlp_torch.py", "--batch=64",
+    ddp = torchrun and [torchrun, "--nproc-per-node=2", PEERS / "train_torch.py", "--batch=64",
                         "--fused"]
     found += compare(bench, "MLP, 2 workers, batch 64 each", lambda: trainer_speed(bench, 64, 2), {
         "PyTorch DDP, gloo": (ddp, 8)})
-    cnn = torch and [torch, PEERS / "cnn_torch.py", "--batch=64"]
     found += compare(bench, "CNN, 1 core, batch 64", lambda: trainer_speed(bench, 64, model="cnn"), {
-        "PyTorch eager, channels last, fused Adam": (cnn, 2)})
+        "PyTorch eager, channels last, fused Adam": (torch_at(64, "--model=cnn", "--fused"), 2)})
     return found

@@ -59,7 +59,7 @@ def rows(bench):
                                f"--batch={batch}"]
 
     def ddp(batch):
-        return torchrun and [torchrun, "--nproc-per-node=2", PEERS / "mlp_torch.py",
+        return torchrun and [torchrun, "--nproc-per-node=2", PEERS / "train_torch.py",
                              f"--batch={batch}", "--fused"]
 
     found = compare(bench, "mirrored, 2 CPU replicas, batch 64 each",

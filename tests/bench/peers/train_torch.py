@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""PyTorch's training speed on the MLP 784-128(ReLU)-10 with Adam, uint8 images of MNIST's shape.
+"""PyTorch's training speed with Adam on uint8 images of MNIST's shape: on the MLP 784-128(ReLU)-10,
+or on the small convolutional network of dtrain-trainer --model=cnn, channels last.
 
-usage: mlp_torch.py [--batch B] [--fused] [--windows N] [--seconds S]
+usage: train_torch.py [--model mlp|cnn] [--batch B] [--fused] [--windows N] [--seconds S]
 One process, or DistributedDataParallel over gloo under torchrun (B is per replica). One thread.
 Prints one JSON line: samples/s over all replicas of each timed window, and whether floats below
 2^-126 become zero (torch.set_flush_denormal), without which Adam slows down on some machines.
@@ -18,6 +19,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 parser = argparse.ArgumentParser()
+parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
 parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--fused", action="store_true")
 parser.add_argument("--windows", type=int, default=3)
@@ -31,9 +33,19 @@ if world > 1:
     dist.init_process_group("gloo")
 
 SAMPLES = 60000
-images = torch.randint(0, 256, (SAMPLES, 784), dtype=torch.uint8)
+images = torch.randint(0, 256, (SAMPLES, 1, 28, 28), dtype=torch.uint8)
 labels = torch.randint(0, 10, (SAMPLES,))
-model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+if args.model == "cnn":
+    layout = torch.channels_last
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(7 * 7 * 64, 128), nn.ReLU(), nn.Linear(128, 10))
+    model = model.to(memory_format=layout)
+else:
+    layout = torch.contiguous_format
+    images = images.view(SAMPLES, 784)
+    model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 if world > 1:
     model = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=args.fused or None)
@@ -53,7 +65,8 @@ batch = batches()
 
 def step():
     x, y = next(batch)
-    loss = F.cross_entropy(model(x.float().mul_(1 / 255.0)), y)
+    x = x.float().mul_(1 / 255.0).contiguous(memory_format=layout)
+    loss = F.cross_entropy(model(x), y)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
