@@ -87,7 +87,7 @@ class MarkReader : public YAML::EventHandler {
     }
     Scalar& scalar = scalars[index];
     scalar.found = true;
-    if (!parents_.empty() && parents_.back().is_block && !parents_.back().at_key) {
+    if (!parents_.empty() && parents_.back().is_block) {
       scalar.in_list = !parents_.back().is_map;
       scalar.may_be_block = scalar.in_list || parents_.back().key_is_scalar;
       scalar.key_column = parents_.back().key_column;
@@ -213,7 +213,7 @@ std::vector<std::size_t> yaml_places(const std::string& text, const YamlMarks& m
     YAML::Parser parser(stream);
     int documents = 0;
     while (parser.HandleNextDocument(reader)) {
-      if (++documents > k_most_documents) {
+      if (++documents > k_most_documents + 1) { // The last is that of our own dashes.
         throw YamlFault(YamlFault::k_none, fmt::format("what it becomes is no YAML, or has more "
                                                        "than {} documents",
                                                        k_most_documents));

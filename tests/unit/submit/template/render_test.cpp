@@ -115,6 +115,8 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                 "- a: |2+\n    {{x}}\n",
                                 "-{{x}}\n",
                                 "a: &b {{x}}\n",
+                                "a: !!int {{x}}\n",
+                                "a: !b {{x}}\n",
                                 "!a: {{x}}\n",
                                 "- &a: {{x}}\n",
                                 "a: [b {{x}}]\n",
@@ -140,6 +142,8 @@ TEST_CASE("in YAML a value must be a whole scalar") {
                                  "- b\n- {{x}}\n",
                                  "a:\n  b: c\nd:\n  - {{x}}\n",
                                  "a: {{x}} # why\n",
+                                 "a: b\t# {{x}}\n",
+                                 "zq00000000: {{x}}\n",
                                  "- {{x}}\n",
                                  "- - {{x}}\n",
                                  "{{x}}: b\n",
@@ -163,6 +167,15 @@ TEST_CASE("in YAML a value must be a whole scalar") {
   }
 }
 
+TEST_CASE("a template makes 64 documents and no more") {
+  std::string text = "a: {{x}}\n";
+  for (int i = 1; i < 64; ++i) {
+    text += "---\na: b\n";
+  }
+  CHECK(refused(text, {{"x", "v"}}).starts_with("rendered: "));
+  CHECK(refused(text + "---\na: b\n", {{"x", "v"}}).find("more than 64") != std::string::npos);
+}
+
 TEST_CASE("in YAML text of several lines is written in lines, where there is room for it") {
   const json data = {{"x", "a\n- b: c\n"}, {"q", true}};
   CHECK(render_template("a.yaml", "k:\n  - a: {{x}}\n    b: 1\n", data) ==
@@ -172,7 +185,8 @@ TEST_CASE("in YAML text of several lines is written in lines, where there is roo
   for (const std::string quoted :
        {"a: [\n{ b: {{x}}\n} ]\n", "a: {{x}} # why\n", "a: {{x}}\r\n", "a: {{x}}", "a: {{x}} \n",
         "a: {{x}}\n   # a comment that is none of its text\n",
-        "a: {{x}}\n{{#q}}   # nor this\n{{/q}}\n", "{{x}}: b\n"}) {
+        "a: {{x}}\n  # nor one just as deep\n", "a: {{x}}\n{{#q}}   # nor this\n{{/q}}\n",
+        "{{x}}: b\n", "m:\n    [a]: {{x}}\n"}) {
     CAPTURE(quoted);
     const std::string out = render_template("a.yaml", quoted, data);
     CHECK(out.find("\"a\\n- b: c\\n\"") != std::string::npos);
