@@ -36,6 +36,14 @@ struct Plan {
   std::vector<std::string> notices; ///< One line each, for stderr ("4 GPUs asked, 0 found: …").
 };
 
+/// A machine that ranks may be started on.
+struct HostSlots {
+  std::string name; ///< As the engine reaches it: "h1", "me@h1".
+  int slots = 0;    ///< Ranks that it has room for; 0: not said.
+
+  bool operator==(const HostSlots&) const = default;
+};
+
 /// What a plan depends on besides the job: what lies on the machine of who submits it.
 struct Surroundings {
   std::string working_dir;                  ///< Where submit was called.
@@ -48,6 +56,8 @@ struct Surroundings {
   std::size_t gpus_in_use = 0;   ///< How many at the end of them other jobs hold.
   /// The folder that shows a share or bucket of --data here, by its URL.
   std::map<std::string, std::string> data_folders;
+  std::vector<HostSlots> hosts; ///< That were named for the job, where its engine has no nodes.
+  std::string interface;        ///< Of theirs, that ranks are to be reached at; empty: any.
 };
 
 /// What submit() is at: code is uploaded, data copied. What an engine has no need of is left out.

@@ -2,6 +2,7 @@
 #include "backends/kubernetes/engine.h"
 #include "backends/local/engine.h"
 #include "backends/slurm/engine.h"
+#include "backends/ssh/engine.h"
 
 namespace dtrain {
 
@@ -10,6 +11,7 @@ const std::vector<const Engine*>& engines() {
       &local::engine(),
       &kubernetes::engine(),
       &slurm::engine(),
+      &ssh::engine(),
   };
   return all;
 }

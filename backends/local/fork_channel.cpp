@@ -231,7 +231,7 @@ RankPlace ForkChannel::place_one(const GangRank& rank) {
       .role = rank.role, .index = rank.index, .host = k_local_host, .port = ports_.back().number()};
 }
 
-std::string ForkChannel::node(int) const { return host_; }
+std::string ForkChannel::node(const GangRank&) const { return host_; }
 
 void ForkChannel::start(std::size_t count, const CommandOf& command, const Started& started) {
   for (std::size_t i = 0; i < count; ++i) {

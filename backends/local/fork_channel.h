@@ -31,7 +31,7 @@ class ForkChannel : public Channel {
   GangPlace place(const GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   void hold_devices(const GangPlan& plan) override;
-  std::string node(int rank) const override;
+  std::string node(const GangRank& rank) const override;
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
   int events() const override { return children_.get(); }
   std::vector<RankEnding> ended() override;

@@ -52,6 +52,8 @@ Plan SupervisedBackend::render_again(const JobFolder& folder, const JobSpec& job
   here.trainer = job.runs_bundled_trainer() ? before.command.front() : "";
   here.secret_env = split_at_nul(folder.read(k_secrets_file).value_or(""));
   here.data_folders = planned_folders(job, before);
+  here.hosts = before.hosts;
+  here.interface = before.interface;
   for (const auto& rank : before.ranks) {
     if (rank.role == k_tensorboard) {
       here.tensorboard = rank.command.front();

@@ -22,7 +22,8 @@ struct RankCommand {
   EnvVars env; ///< On top of what the node has.
   const std::string& working_dir;
   const std::vector<Mount>& mounts;
-  std::string workspace; ///< An empty folder, for the mounts.
+  std::string workspace;       ///< An empty folder, for the mounts.
+  const std::string& hostfile; ///< What is to be found at the gang's hostfile_path.
 };
 
 struct RankProcess {
@@ -35,8 +36,9 @@ struct RankProcess {
 /// How a process ended; with neither, its host was lost and nobody can tell.
 struct RankEnding {
   RankId id = 0;
-  std::optional<int> exit_code;
-  std::optional<int> signal;
+  std::optional<int> exit_code = {};
+  std::optional<int> signal = {};
+  std::string loss = {}; ///< Why it was lost, where the channel knows: "Connection refused".
 };
 
 class Channel {
@@ -58,7 +60,7 @@ class Channel {
   virtual void hold_devices(const GangPlan& plan) = 0;
 
   /// The host's name as people know it, for NODE.
-  virtual std::string node(int rank) const = 0;
+  virtual std::string node(const GangRank& rank) const = 0;
 
   using CommandOf = std::function<RankCommand(std::size_t)>;
   using Started = std::function<void(std::size_t, RankProcess)>;

@@ -267,8 +267,10 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
     return;
   }
   const bool lost = !ending.exit_code && !ending.signal;
-  const auto how = lost ? "was lost: its host does not answer"
-                        : "ended with " + ending_text(ending.exit_code, ending.signal);
+  const auto how =
+      lost ? fmt::format("was lost: {}",
+                         ending.loss.empty() ? "its host does not answer" : printable(ending.loss))
+           : "ended with " + ending_text(ending.exit_code, ending.signal);
   if (goes_on_without(rank, fmt::format("{} on {} {}", instance.name, instance.node, how))) {
     return;
   }

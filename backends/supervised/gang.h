@@ -84,7 +84,7 @@ class Gang {
   void start_ranks();
   std::unique_ptr<RankOutput> make_output(const GangRank& planned);
   void start_some(const std::vector<std::size_t>& ranks, const GangPlace& place);
-  RankCommand command_of(std::size_t rank, const GangPlace& place);
+  RankCommand command_of(std::size_t rank, const GangPlace& place, const std::string& hostfile);
   std::vector<std::size_t> start_order() const;
   bool deciders_ended() const;
   bool helpers_run() const;

@@ -23,6 +23,7 @@ inline constexpr const char* k_instance_variable = "DTRAIN_INSTANCE";
 struct GangRank {
   std::string instance;               ///< "worker-0"
   std::string role = "worker";        ///< submit/job_roles.h
+  std::string host = {};              ///< Where it runs, as the channel knows it; empty: here.
   int index = 0;                      ///< Within the role.
   int gpus = 0;                       ///< Requested.
   bool decides = true;                ///< The job lasts until it has ended.
@@ -36,6 +37,7 @@ struct GangPlan {
   JobRef job;
   std::string trainer;
   std::string priority;
+  std::vector<HostSlots> hosts;         ///< That the ranks may be on; none: this one.
   std::vector<GangRank> ranks;          ///< Those with a rank first.
   std::vector<std::string> start_order; ///< Roles; empty: as `ranks` has them.
   int launcher_slots = 0; ///< Of this node in a launcher's host file; 0: there is no launcher.
@@ -45,6 +47,7 @@ struct GangPlan {
   std::vector<Mount> mounts;
   EnvVars env; ///< The user's; they win over all others.
   std::string working_dir;
+  std::string interface; ///< The hosts' network interface that ranks are reached at; empty: any.
   int max_restarts = 0;
   int min_workers = 0; ///< That an elastic job needs; 0: it needs all.
   int max_workers = 0;

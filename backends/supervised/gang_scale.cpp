@@ -82,9 +82,8 @@ void Gang::add_rank(std::size_t position, const GangRank& planned) {
   place_.ranks.insert(at(place_.ranks, position), channel_.place_one(planned));
   plan_.ranks.insert(at(plan_.ranks, position), planned);
   ranks_.insert(at(ranks_, position), Rank{.output = std::move(output)});
-  record_.status.instances.insert(
-      at(record_.status.instances, position),
-      pending_instance(planned, false, channel_.node(static_cast<int>(position))));
+  record_.status.instances.insert(at(record_.status.instances, position),
+                                  pending_instance(planned, false, channel_.node(planned)));
 }
 
 void Gang::remove_rank(std::size_t position) {

@@ -30,10 +30,10 @@ JobStatus Gang::initial_status(const GangPlan& plan, const Channel& channel) {
   status.phase = Phase::pending;
   status.created = time_now();
   count_gpus(plan, status);
-  status.node = channel.node(0);
+  status.node = channel.node(plan.ranks.front());
   for (int rank = 0; rank < count; ++rank) {
     const auto& planned = plan.ranks[static_cast<std::size_t>(rank)];
-    status.instances.push_back(pending_instance(planned, rank == 0, channel.node(rank)));
+    status.instances.push_back(pending_instance(planned, rank == 0, channel.node(planned)));
   }
   return status;
 }
@@ -56,7 +56,9 @@ void Gang::start_ranks() {
     place.launcher_hosts = {place.ranks.front().host};
     write_launcher_tools(folder_);
   }
-  place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
+  if (place.hostfile_path.empty()) {
+    place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
+  }
   if (!plan_.mounts.empty()) {
     open_private_folder_at(folder_.fd(), k_workspace, folder_.path() + "/" + k_workspace, true);
   }
@@ -86,7 +88,8 @@ std::unique_ptr<RankOutput> Gang::make_output(const GangRank& planned) {
       [this] { expect_partial(); });
 }
 
-RankCommand Gang::command_of(std::size_t rank, const GangPlace& place) {
+RankCommand Gang::command_of(std::size_t rank, const GangPlace& place,
+                             const std::string& hostfile) {
   const auto& planned = plan_.ranks[rank];
   auto env = rank_env(place, static_cast<int>(rank));
   env.emplace_back(k_instance_variable, planned.instance);
@@ -103,14 +106,19 @@ RankCommand Gang::command_of(std::size_t rank, const GangPlace& place) {
     record_.status.tensorboard =
         fmt::format("http://{}:{}", place.ranks[rank].host, place.ranks[rank].port);
   }
-  return {static_cast<int>(rank), std::move(command),
-          std::move(env),         plan_.working_dir,
-          plan_.mounts,           fmt::format("{}/{}", folder_.path(), k_workspace)};
+  return {static_cast<int>(rank),
+          std::move(command),
+          std::move(env),
+          plan_.working_dir,
+          plan_.mounts,
+          fmt::format("{}/{}", folder_.path(), k_workspace),
+          hostfile};
 }
 
 void Gang::start_some(const std::vector<std::size_t>& ranks, const GangPlace& place) {
+  const auto hostfile = hostfile_text(place);
   channel_.start(
-      ranks.size(), [&](std::size_t i) { return command_of(ranks[i], place); },
+      ranks.size(), [&](std::size_t i) { return command_of(ranks[i], place, hostfile); },
       [&](std::size_t i, RankProcess process) {
         auto& rank = ranks_[ranks[i]];
         rank.process = rank.last_process = process.id;

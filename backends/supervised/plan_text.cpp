@@ -148,6 +148,7 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
   for (const GangRank& rank : parts.ranks) {
     ranks.push_back({{"instance", rank.instance},
                      {"role", rank.role},
+                     {"host", rank.host},
                      {"index", rank.index},
                      {"gpus", rank.gpus},
                      {"decides", rank.decides},
@@ -177,11 +178,16 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
                          {"labels", job.labels},
                          {"clean_tasks", job.clean_task_policy != "None"},
                          {"working_dir", working_dir(job, here, parts.code_dir)},
+                         {"interface", here.interface},
+                         {"hosts", nlohmann::json::array()},
                          {"mounts", std::move(mounts)},
                          {"secrets", names_of(here.secret_env)},
                          {"command", rank_command(job, here)},
                          {"env", job.env},
                          {"ranks", std::move(ranks)}};
+  for (const HostSlots& host : here.hosts) {
+    data["hosts"].push_back({{"name", host.name}, {"slots", host.slots}});
+  }
   for (const char* section : {"launcher", "torchrun", "ordered"}) {
     data[section] = nlohmann::json::array();
   }
@@ -231,6 +237,7 @@ GangPlan read_gang_plan(const std::string& text) {
       plan.start_order.push_back(read_string(role));
     }
     plan.working_dir = read_string(get(root, "workingDir"));
+    plan.interface = root["interface"] ? read_string(root["interface"]) : "";
     for (const auto& word : get(root, "command")) {
       plan.command.push_back(read_string(word));
     }
@@ -244,10 +251,14 @@ GangPlan read_gang_plan(const std::string& text) {
       plan.mounts.push_back({read_string(get(node, "source")), read_string(get(node, "target")),
                              get(node, "readOnly").as<bool>()});
     }
+    for (const auto& node : root["hosts"]) {
+      plan.hosts.push_back({read_string(get(node, "name")), get(node, "slots").as<int>()});
+    }
     for (const auto& node : get(root, "ranks")) {
       GangRank rank;
       rank.instance = read_string(get(node, "instance"));
       rank.role = read_string(get(node, "role"));
+      rank.host = node["host"] ? read_string(node["host"]) : "";
       rank.index = get(node, "index").as<int>();
       rank.gpus = get(node, "gpus").as<int>();
       rank.decides = get(node, "decides").as<bool>();

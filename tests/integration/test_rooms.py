@@ -9,6 +9,7 @@ NAMES = {
     "kubernetes": r"(?i)kube(?!flow)|\bk8s",
     "local": r'"local"|(?<!\.)\blocal/|\blocal (backend|engine)\b|\b(backend|engine|-b|on)[ =:]+local\b',
     "slurm": r"(?i)slurm",
+    "ssh": r"\bssh (backend|engine)\b|\b(backend|engine|-b|on)[ =:]+ssh\b|\bssh::|backends/ssh",
 }
 # A name that is another thing's too: Arena's word for a folder that is sent as code.
 OTHERS = ['inline constexpr const char* k_sync_folder = "local";',

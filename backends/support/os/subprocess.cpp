@@ -1,13 +1,12 @@
 #include "backends/support/os/subprocess.h"
 
-#include "backends/support/os/argv.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/spawn.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,23 +48,6 @@ Fd input_file(const std::string& bytes) {
   return file;
 }
 
-/// posix_spawn's two descriptions, gone with it.
-struct SpawnPlan {
-  posix_spawn_file_actions_t actions{};
-  posix_spawnattr_t attributes{};
-
-  SpawnPlan() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnPlan() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-};
-
 /// True where more may come.
 bool read_block(Fd& pipe, std::vector<char>& block, std::string_view& bytes) {
   const auto count = read(pipe.get(), block.data(), block.size());
@@ -105,33 +87,13 @@ Subprocess::Subprocess(const Command& command)
   auto err = command.shows_errors ? Ends() : output_pipe();
   const Fd input = command.input.empty() ? Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))
                                          : input_file(command.input);
-  SpawnPlan plan;
-  posix_spawn_file_actions_adddup2(&plan.actions, input.get(), STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&plan.actions, out.its.get(), STDOUT_FILENO);
-  if (err.its) {
-    posix_spawn_file_actions_adddup2(&plan.actions, err.its.get(), STDERR_FILENO);
-  }
-  if (!command.folder.empty()) {
-    posix_spawn_file_actions_addchdir_np(&plan.actions, command.folder.c_str());
-  }
-  // What we block or ignore for ourselves is not for it.
-  sigset_t signals;
-  sigemptyset(&signals);
-  posix_spawnattr_setsigmask(&plan.attributes, &signals);
-  sigaddset(&signals, SIGPIPE);
-  sigaddset(&signals, SIGCHLD);
-  posix_spawnattr_setsigdefault(&plan.attributes, &signals);
-  posix_spawnattr_setpgroup(&plan.attributes, 0);
-  const int flags =
-      POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | (leads_group_ ? POSIX_SPAWN_SETPGROUP : 0);
-  posix_spawnattr_setflags(&plan.attributes, static_cast<short>(flags));
-  auto words = command.argv;
-  auto variables = merge_environment(environ, command.env);
-  const int failed = posix_spawnp(&pid_, words.at(0).c_str(), &plan.actions, &plan.attributes,
-                                  argv_of(words).data(), argv_of(variables).data());
-  if (failed != 0) {
-    throw EngineError(fmt::format("{} cannot be run: {}", printable(words[0]), errno_text(failed)));
-  }
+  pid_ = spawn({.argv = command.argv,
+                .env = command.env,
+                .folder = command.folder,
+                .in = input.get(),
+                .out = out.its.get(),
+                .err = err.its.get(),
+                .leads_group = leads_group_});
   if (command.limit) {
     deadline_ = PollLoop::Clock::now() + *command.limit;
   }

@@ -37,7 +37,7 @@ class FakeChannel : public Channel {
     const auto found = std::find_if(running_.begin(), running_.end(),
                                     [&](const auto& entry) { return entry.second == rank; });
     REQUIRE(found != running_.end());
-    ended_.push_back({found->first, exit_code, signal});
+    ended_.push_back({found->first, exit_code, signal, {}});
     running_.erase(found);
     poke();
   }
@@ -56,11 +56,13 @@ class FakeChannel : public Channel {
     return place;
   }
   RankPlace place_one(const GangRank& rank) override {
-    return {.role = rank.role, .index = rank.index, .host = node(rank.index), .port = 2};
+    return {.role = rank.role, .index = rank.index, .host = node(rank), .port = 2};
   }
   bool claim_devices(const GangPlan&) override { return true; }
   void hold_devices(const GangPlan&) override {}
-  std::string node(int rank) const override { return fmt::format("node{}", rank); }
+  std::string node(const GangRank& rank) const override {
+    return fmt::format("node{}", rank.index);
+  }
 
   void start(std::size_t count, const CommandOf& command, const Started& started) override {
     calls.push_back(fmt::format("start {}", count));

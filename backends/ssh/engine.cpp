@@ -1,0 +1,102 @@
+#include "backends/ssh/engine.h"
+
+#include "backends/ssh/ssh_backend.h"
+
+namespace dtrain::ssh {
+namespace {
+
+std::vector<FieldUse> field_uses() {
+  return field_table(
+      {"type",
+       "name",
+       "namespace",
+       "priority",
+       "workers",
+       "command",
+       "env",
+       "workingDir",
+       "maxRestarts",
+       "gracePeriod",
+       "ps",
+       "chief",
+       "evaluator",
+       "nprocPerNode",
+       "roleSequence",
+       "successPolicy",
+       "runningTimeout",
+       "ttlAfterFinished",
+       "cleanTaskPolicy",
+       "minWorkers",
+       "taskReplicas",
+       "taskName",
+       "labels",
+       "envFiles",
+       "secrets",
+       "templates",
+       "templateValues",
+       "gang",
+       "hostIPC",
+       "hostNetwork",
+       "hostPID",
+       "startingTimeout",
+       "logLimit"},
+      {
+          {"runs the hosts' own programs",
+           {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}},
+          {"starts all instances at once", {"minAvailable"}},
+      },
+      {
+          {"hands out no GPUs yet", {"gpus", "requireGpus", "psGpus", "gpuType", "devices"}},
+          {"brings no code to its hosts yet: have it there, and say where (--working-dir)",
+           {"syncMode", "syncSource", "syncUser", "syncTokenFile"}},
+          {"shows ranks their host's own folders", {"data", "dataDirs", "configFiles"}},
+          {"runs no TensorBoard", {"tensorboard", "logdir"}},
+          {"keeps the number of workers that a job was submitted with", {"maxWorkers"}},
+          {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
+          {"reserves no CPUs", {"cpu"}},
+          {"reserves no memory", {"memory"}},
+          {"gives ranks their host's own /dev/shm", {"shareMemory"}},
+          {"gives every process a free port of its own", {"chiefPort", "psPort", "workerPort"}},
+          {"starts ranks on the hosts that are named (--hosts)",
+           {"selectors", "tolerations", "nodeList", "topologySpread", "binpack"}},
+          {"has no queues", {"queue"}},
+          {"has no scheduler", {"scheduler"}},
+          {"has no objects", {"api"}},
+          {"has no objects to annotate",
+           {"annotations", "workerAnnotations", "launcherAnnotations"}},
+          {"never ends a job for another", {"preemptible"}},
+          {"runs jobs as the user that ssh logs in as", {"runAsUser"}},
+      });
+}
+
+} // namespace
+
+const Engine& engine() {
+  static const Engine all = {
+      .name = k_ssh,
+      .make = [](const EngineAccess& access) -> std::unique_ptr<Backend> {
+        return std::make_unique<SshBackend>(access);
+      },
+      .fields = field_uses(),
+      .access = {{.name = "hosts",
+                  .metavar = "HOST[:SLOTS],…",
+                  .help = "Start ranks on these hosts, as ssh knows them: h1,h2:4,gpu[01-16]",
+                  .env = "DTRAIN_SSH_HOSTS",
+                  .in_profile = true},
+                 {.name = "hostfile",
+                  .metavar = "FILE",
+                  .help = "The same from a file: a host a line, in DeepSpeed's or Open MPI's form",
+                  .complete = Complete::file,
+                  .env = "DTRAIN_SSH_HOSTFILE",
+                  .in_profile = true},
+                 {.name = "interface",
+                  .metavar = "NAME",
+                  .help = "Network interface of the hosts that ranks are reached at",
+                  .env = "DTRAIN_SSH_INTERFACE",
+                  .in_profile = true}},
+      .helpers = {{k_supervise, supervise_hosts}},
+  };
+  return all;
+}
+
+} // namespace dtrain::ssh

@@ -1,0 +1,218 @@
+#include "backends/ssh/link.h"
+
+#include "backends/support/os/files.h"
+#include "backends/support/os/random.h"
+#include "backends/support/os/spawn.h"
+#include "submit/errors.h"
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+namespace dtrain::ssh {
+
+namespace {
+
+constexpr std::size_t k_id_bytes = 16;
+constexpr std::size_t k_longest_line = 4096;   ///< That a host may say.
+constexpr std::size_t k_most_facts = 1U << 18; ///< Ports, mostly.
+constexpr int k_roomy = 1 << 20;               ///< A pipe that takes a script at once.
+
+struct Pipe {
+  Fd read_end;
+  Fd write_end;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
+  }
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+void make_non_blocking(const Fd& fd) { fcntl(fd.get(), F_SETFL, O_NONBLOCK); }
+
+/// All that there is to read now.
+std::string drain(const Fd& pipe) {
+  std::string text;
+  std::array<char, 4096> block{};
+  ssize_t count = 0;
+  while (pipe && (count = read(pipe.get(), block.data(), block.size())) > 0) {
+    text.append(block.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+std::string last_line(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
+    text.remove_suffix(1);
+  }
+  const auto at = text.rfind('\n');
+  return printable(at == std::string_view::npos ? text : text.substr(at + 1));
+}
+
+std::string question_text(const HostQuestion& question, const std::string& id) {
+  std::string text;
+  for (const auto& [name, value] :
+       {std::pair("id", &id), std::pair("run", &question.run),
+        std::pair("folder", &question.folder), std::pair("program", &question.program),
+        std::pair("path", &question.path), std::pair("interface", &question.interface)}) {
+    text += fmt::format("{}={}\n", name, quote_sh(*value));
+  }
+  return text + std::string(builtin_template("ssh/host.sh").text);
+}
+
+} // namespace
+
+std::vector<std::string> ssh_command(const std::string& host, const std::string& log,
+                                     const std::string& command) {
+  std::vector<std::string> words{"ssh", "-T"};
+  for (const char* option :
+       {"BatchMode=yes", "ConnectTimeout=8", "ServerAliveInterval=2", "ServerAliveCountMax=3",
+        "LogLevel=INFO", "RemoteCommand=none", "ForwardX11=no"}) {
+    words.emplace_back("-o");
+    words.emplace_back(option);
+  }
+  if (!log.empty()) {
+    words.emplace_back("-E");
+    words.push_back(log);
+  }
+  words.insert(words.end(), {"--", host, command});
+  return words;
+}
+
+std::string explain_loss(const std::string& host, std::string_view said) {
+  const auto says = [&](std::string_view words) { return said.find(words) != said.npos; };
+  if (says("IDENTIFICATION HAS CHANGED")) {
+    return fmt::format("its host key has changed: somebody may be listening in; if you know that "
+                       "it was made anew: ssh-keygen -R {}",
+                       host);
+  }
+  if (says("Host key verification failed")) {
+    return fmt::format("its host key is not known here: run ssh {} once and compare it", host);
+  }
+  auto line = last_line(said);
+  if (says("Permission denied")) {
+    return line + ": it takes none of your keys (ssh-copy-id, ssh-add)";
+  }
+  return line;
+}
+
+Link::Link(std::string host, const HostQuestion& question)
+    : host_(std::move(host)), id_(random_hex(k_id_bytes)) {
+  auto in = make_pipe();
+  auto out = make_pipe();
+  auto err = make_pipe();
+  auto log = make_pipe();
+  const auto script = question_text(question, id_);
+  const auto load = fmt::format("eval \"$(dd bs=1 count={} 2>/dev/null)\"", script.size());
+  pid_ = spawn(
+      {.argv = ssh_command(host_, fmt::format("/proc/{}/fd/{}", getpid(), log.write_end.get()),
+                           "exec sh -c " + quote_sh(load)),
+       .in = in.read_end.get(),
+       .out = out.write_end.get(),
+       .err = err.write_end.get(),
+       .leads_group = true});
+  in_ = std::move(in.write_end);
+  out_ = std::move(out.read_end);
+  err_ = std::move(err.read_end);
+  log_ = std::move(log.read_end);
+  log_end_ = std::move(log.write_end);
+  fcntl(in_.get(), F_SETPIPE_SZ, k_roomy);
+  for (const auto* fd : {&in_, &out_, &err_, &log_}) {
+    make_non_blocking(*fd);
+  }
+  send(script);
+}
+
+Link::~Link() {
+  if (pid_ != 0) {
+    kill(-pid_, SIGKILL); // A ProxyCommand is of its group.
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+bool Link::read_answer() {
+  char byte = 0;
+  while (!ready_) {
+    const auto count = read(out_.get(), &byte, 1); // What follows the answer is the rank's.
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count <= 0) {
+      return count < 0 && errno == EAGAIN;
+    }
+    if (byte != '\n') {
+      if (line_.size() < k_longest_line) {
+        line_ += byte;
+      }
+      continue;
+    }
+    take_line(line_);
+    line_.clear();
+  }
+  return true;
+}
+
+/// A login's own greetings come first.
+void Link::take_line(const std::string& line) {
+  const auto rest = [&](std::string_view key) -> std::optional<std::string> {
+    return line.starts_with(key) ? std::optional(printable(line.substr(key.size()))) : std::nullopt;
+  };
+  if (!greeted_) {
+    greeted_ = line == "dtrain-host " + id_;
+  } else if (line == "dtrain-ready " + id_) {
+    ready_ = true;
+    drain(err_); // A banner, and what the login said.
+    drain(log_);
+  } else if (const auto what = rest("lacks ")) {
+    facts_.lacks.push_back(*what);
+  } else if (const auto address = rest("address ")) {
+    facts_.address = *address;
+  } else if (const auto port = rest("port "); port && facts_.ports.size() < k_most_facts) {
+    constexpr int k_hex = 16;
+    int number = 0;
+    std::from_chars(port->data(), port->data() + port->size(), number, k_hex);
+    facts_.ports.insert(number);
+  }
+}
+
+void Link::send(std::string_view text) {
+  unsent_ += text;
+  flush();
+}
+
+bool Link::flush() {
+  while (!unsent_.empty()) {
+    const auto count = write(in_.get(), unsent_.data(), unsent_.size());
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      return errno == EAGAIN;
+    }
+    unsent_.erase(0, static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+std::string Link::loss() {
+  log_end_.reset();
+  auto said = drain(log_);
+  if (said.empty() && !ready_) {
+    said = drain(err_);
+  }
+  return said.empty() ? "" : explain_loss(host_, said);
+}
+
+} // namespace dtrain::ssh

@@ -1,0 +1,59 @@
+#include "backends/ssh/rank_script.h"
+
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace dtrain::ssh {
+
+namespace {
+
+/// True where every sh can export the variable as it is given: a name, and none that some shell
+/// keeps for itself.
+bool is_exportable(std::string_view name) {
+  constexpr std::string_view k_letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
+  constexpr std::string_view k_digits = "0123456789";
+  constexpr std::array<std::string_view, 14> k_own{
+      "_",      "BASHOPTS", "BASHPID", "BASH_ARGV0", "EPOCHSECONDS", "EUID",      "FUNCNAME",
+      "GROUPS", "LINENO",   "PPID",    "RANDOM",     "SECONDS",      "SHELLOPTS", "UID"};
+  const auto is_of = [](std::string_view set, char c) { return set.find(c) != set.npos; };
+  return !name.empty() && is_of(k_letters, name.front()) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return is_of(k_letters, c) || is_of(k_digits, c); }) &&
+         std::find(k_own.begin(), k_own.end(), name) == k_own.end();
+}
+
+} // namespace
+
+std::string rank_script(const RankCommand& command, const std::string& id, int grace_ms) {
+  constexpr int k_ms = 1000;
+  std::string exports;
+  std::string others; // For env, whose words can be seen until it becomes the program.
+  for (const auto& [name, value] : command.env) {
+    if (is_exportable(name)) {
+      exports += fmt::format("export {}={}\n", name, quote_sh(value));
+    } else {
+      others += ' ' + quote_sh(fmt::format("{}={}", name, value));
+    }
+  }
+  std::string words;
+  for (const auto& word : command.argv) {
+    words += " " + quote_sh(word);
+  }
+  return fmt::format("mark={0}={1}\npatience={2}\ngrace={3}\nhostfile={4}\n"
+                     "setsid=$(command -v setsid)\nenv=$(command -v env)\n"
+                     "begin() {{\ncd {5} || exit 126\nset -- \"$setsid\" \"$env\"\n{6}"
+                     "export {0}={1}\n",
+                     k_process_variable, id, k_guard_patience.count(), (grace_ms + k_ms - 1) / k_ms,
+                     quote_sh(command.hostfile), quote_sh(command.working_dir), exports) +
+         (others.empty() ? fmt::format("exec \"$1\" --{}\n", words)
+                         : fmt::format("exec \"$2\"{} \"$1\" --{}\n", others, words)) +
+         "}\n" + std::string(builtin_template("ssh/guard.sh").text);
+}
+
+} // namespace dtrain::ssh

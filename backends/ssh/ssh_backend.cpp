@@ -1,0 +1,118 @@
+#include "backends/ssh/ssh_backend.h"
+
+#include "backends/ssh/host_list.h"
+#include "backends/ssh/ssh_channel.h"
+#include "backends/supervised/plan_text.h"
+#include "backends/supervised/programs.h"
+#include "backends/supervised/supervise.h"
+#include "backends/support/os/files.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace dtrain::ssh {
+
+namespace {
+
+constexpr const char* k_template = "ssh/job.yaml";
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  if (!file || std::filesystem::is_directory(path)) {
+    throw UsageError(fmt::format("--hostfile={}: cannot be read: {}", printable(path),
+                                 errno_text(errno != 0 ? errno : EISDIR)));
+  }
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+} // namespace
+
+int supervise_hosts(const std::vector<std::string>& args) {
+  return supervise_main(args, [](const SupervisedJob& job) -> std::unique_ptr<Channel> {
+    return std::make_unique<SshChannel>(job.uid);
+  });
+}
+
+/// Empty where none are named.
+std::vector<HostSlots> SshBackend::hosts() const {
+  const auto list = access_.get("hosts");
+  const auto file = access_.get("hostfile");
+  if (!list.empty() && !file.empty()) {
+    throw UsageError("--hosts and --hostfile: give one of them");
+  }
+  return file.empty() ? parse_hosts(list) : parse_hostfile(read_text(file), file);
+}
+
+Surroundings SshBackend::survey(const JobSpec& job) const {
+  auto here = SupervisedBackend::survey(job);
+  here.hosts = hosts();
+  here.interface = access_.get("interface");
+  if (here.hosts.empty()) {
+    throw UsageError("no hosts are named: --hosts=h1,h2,h3, --hostfile=FILE or a profile");
+  }
+  return here;
+}
+
+/// A path that is not from / counts from where `submit` was called.
+std::vector<std::string> SshBackend::settle(JobSpec& job) {
+  if (!job.working_dir.empty()) {
+    const auto whole = std::filesystem::absolute(job.working_dir).lexically_normal();
+    job.working_dir = (whole.has_filename() ? whole : whole.parent_path()).string();
+  }
+  return {};
+}
+
+Plan SshBackend::render(const JobSpec& job, const Templates& templates,
+                        const Surroundings& here) const {
+  if (const auto* type = find_job_type(job.type); type != nullptr && type->has_launcher) {
+    throw UsageError(fmt::format("the ssh backend does not start {}s, which have a launcher: the "
+                                 "kubernetes and local backends do",
+                                 job.type));
+  }
+  GangParts parts;
+  parts.template_name = k_template;
+  parts.ranks = planned_ranks(job);
+  const auto placed = place_ranks(here.hosts, static_cast<int>(parts.ranks.size()));
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    parts.ranks[i].host = placed[i];
+  }
+  return render_gang_plan(job, here, templates, std::move(parts));
+}
+
+std::vector<CheckResult> SshBackend::check() {
+  std::vector<CheckResult> found;
+  const auto ssh = find_program("ssh");
+  using Level = CheckResult::Level;
+  found.push_back(ssh.empty() ? CheckResult{Level::error, "ssh", "not in PATH: install it"}
+                              : CheckResult{Level::ok, "ssh", ssh});
+  found.push_back(check_state());
+  found.push_back(check_trainer());
+  const auto named = hosts();
+  found.push_back(named.empty()
+                      ? CheckResult{Level::warning, "Hosts", "none named (--hosts, --hostfile)"}
+                      : CheckResult{Level::ok, "Hosts", fmt::format("{} named", named.size())});
+  return found;
+}
+
+std::map<std::string, std::string> SshBackend::data_folders(const JobSpec& /*job*/) const {
+  return {};
+}
+
+void SshBackend::add_devices(const JobSpec& /*job*/, const std::vector<std::string>& /*own*/,
+                             Surroundings& /*here*/) const {}
+
+/// The hosts are asked by the supervisor, over the connections that the ranks will have.
+void SshBackend::require_startable(const GangPlan& /*plan*/, const std::string& /*path*/) const {}
+
+std::vector<Fd> SshBackend::bring_buckets(const JobSpec& /*job*/,
+                                          const SubmitSink& /*tell*/) const {
+  return {};
+}
+
+} // namespace dtrain::ssh

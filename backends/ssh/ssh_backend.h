@@ -1,0 +1,46 @@
+// Jobs on hosts that ssh reaches: they need sshd and the tools of POSIX, and nothing of ours.
+//
+// A supervisor on this machine looks after the job (supervised/); where it is gone, or this machine
+// is, so are the ranks.
+#pragma once
+
+#include "backends/engine.h"
+#include "backends/supervised/supervised_backend.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dtrain::ssh {
+
+/// Of the engine; its jobs are kept under it.
+inline constexpr std::string_view k_ssh = "ssh";
+
+/// Its helper (backends/engine.h) that is a job's supervisor.
+inline constexpr std::string_view k_supervise = "supervise-ssh";
+int supervise_hosts(const std::vector<std::string>& args);
+
+class SshBackend : public SupervisedBackend {
+ public:
+  explicit SshBackend(const EngineAccess& access)
+      : SupervisedBackend(k_ssh, {}, run_helper(k_supervise)), access_(access) {}
+
+  Surroundings survey(const JobSpec& job) const override;
+  Plan render(const JobSpec& job, const Templates& templates,
+              const Surroundings& here) const override;
+  std::vector<std::string> settle(JobSpec& job) override;
+  std::vector<CheckResult> check() override;
+
+ private:
+  std::map<std::string, std::string> data_folders(const JobSpec& job) const override;
+  void add_devices(const JobSpec& job, const std::vector<std::string>& own,
+                   Surroundings& here) const override;
+  void require_startable(const GangPlan& plan, const std::string& path) const override;
+  std::vector<Fd> bring_buckets(const JobSpec& job, const SubmitSink& tell) const override;
+
+  std::vector<HostSlots> hosts() const;
+
+  EngineAccess access_;
+};
+
+} // namespace dtrain::ssh

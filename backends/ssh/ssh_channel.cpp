@@ -1,0 +1,327 @@
+#include "backends/ssh/ssh_channel.h"
+
+#include "backends/ssh/rank_script.h"
+#include "backends/support/os/files.h"
+#include "submit/errors.h"
+#include "submit/job_roles.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <numeric>
+#include <random>
+
+namespace dtrain::ssh {
+
+namespace {
+
+using Clock = Link::Clock;
+
+constexpr std::size_t k_most_connecting = 32;
+constexpr int k_most_connecting_a_host = 8; ///< sshd turns some away beyond 10 (MaxStartups).
+constexpr std::chrono::seconds k_answer_patience{20};
+constexpr std::chrono::seconds k_kill_patience{3}; ///< For the guard, before its ssh is ended.
+constexpr int k_first_port = 20000;                ///< Below those that connections are given.
+constexpr int k_last_port = 32000;
+constexpr int k_lost = 255;        ///< ssh's own exit code …
+constexpr int k_exited_255 = 165;  ///< … for which the guard has this one.
+constexpr int k_signal_base = 128; ///< As shells have it.
+constexpr int k_most_signals = 64;
+
+Fd watch_children() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Fd start_timer() {
+  Fd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  itimerspec every{};
+  every.it_interval.tv_sec = every.it_value.tv_sec = k_beat.count();
+  timerfd_settime(timer.get(), 0, &every, nullptr);
+  return timer;
+}
+
+std::string why(Link& link) {
+  const auto loss = link.loss();
+  return loss.empty() ? "it answers, but runs no sh for us: does ssh HOST true work?" : loss;
+}
+
+/// "2 of 3 hosts are of no use:" and a line for each.
+[[noreturn]] void refuse(const std::map<std::string, std::string>& reasons, std::size_t hosts) {
+  std::size_t width = 0;
+  for (const auto& [host, reason] : reasons) {
+    width = std::max(width, host.size());
+  }
+  std::string table;
+  for (const auto& [host, reason] : reasons) {
+    table += fmt::format("\n  {:{}}  {}", host, width, reason);
+  }
+  throw EngineError(fmt::format("{} of {} hosts cannot be used:{}", reasons.size(), hosts, table));
+}
+
+} // namespace
+
+std::string run_folder(const std::string& job_uid) { return "/tmp/dtrain-job-" + job_uid; }
+
+SshChannel::SshChannel(const std::string& job_uid)
+    : run_(run_folder(job_uid)), children_(watch_children()), timer_(start_timer()),
+      events_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!children_ || !timer_ || !events_) {
+    throw EngineError(fmt::format("cannot watch processes: {}", errno_text()));
+  }
+  for (const auto* fd : {&children_, &timer_}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd->get(), &event);
+  }
+}
+
+HostQuestion SshChannel::question(const GangPlan& plan, const GangRank& rank) const {
+  const auto& command = rank.command.empty() ? plan.command : rank.command;
+  HostQuestion question{plan.working_dir, command.front(), "", run_, plan.interface};
+  for (const auto& [name, value] : plan.env) {
+    question.path = name == "PATH" ? value : question.path;
+  }
+  return question;
+}
+
+/// Connects the ranks' hosts, as many at once as may be, until each has said what it has. Throws
+/// EngineError, all connections closed, where one cannot be used.
+void SshChannel::connect(const GangPlan& plan, const std::vector<int>& ranks) {
+  Links answered;
+  Links asked;
+  std::map<std::string, std::string> reasons;
+  std::set<std::string> hosts;
+  auto next = ranks.begin();
+  while (next != ranks.end() || !asked.empty()) {
+    while (next != ranks.end() && asked.size() < k_most_connecting) {
+      const auto& rank = plan.ranks.at(static_cast<std::size_t>(*next));
+      if (std::count_if(asked.begin(), asked.end(), [&](const auto& entry) {
+            return entry.second->host() == rank.host;
+          }) >= k_most_connecting_a_host) {
+        break;
+      }
+      hosts.insert(rank.host);
+      if (!reasons.contains(rank.host)) { // Else one refusal is enough.
+        asked[*next] = std::make_unique<Link>(rank.host, question(plan, rank));
+      }
+      ++next;
+    }
+    std::vector<pollfd> descriptors;
+    auto until = Clock::time_point::max();
+    for (const auto& [rank, link] : asked) {
+      descriptors.push_back({link->out(), POLLIN, 0});
+      descriptors.push_back({link->has_unsent() ? link->in() : -1, POLLOUT, 0});
+      until = std::min(until, link->born() + k_answer_patience);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (!asked.empty()) {
+      poll(descriptors.data(), descriptors.size(),
+           static_cast<int>(std::clamp<std::int64_t>(left, 0, k_answer_patience.count() * 1000)));
+    }
+    for (auto entry = asked.begin(); entry != asked.end();) {
+      auto& link = *entry->second;
+      link.flush(); // Where it is closed, so is its output.
+      const bool goes_on = link.read_answer();
+      const bool is_late = Clock::now() >= link.born() + k_answer_patience;
+      if (link.is_ready() && link.facts().lacks.empty()) {
+        answered[entry->first] = std::move(entry->second);
+      } else if (link.is_ready()) {
+        reasons.emplace(link.host(), "lacks " + link.facts().lacks.front());
+      } else if (!goes_on) {
+        reasons.emplace(link.host(), why(link));
+      } else if (is_late) {
+        reasons.emplace(link.host(),
+                        fmt::format("did not answer within {} s", k_answer_patience.count()));
+      } else {
+        ++entry;
+        continue;
+      }
+      entry = asked.erase(entry);
+    }
+  }
+  if (!reasons.empty()) {
+    refuse(reasons, hosts.size());
+  }
+  for (auto& [rank, link] : answered) {
+    waiting_[rank] = std::move(link);
+  }
+}
+
+bool SshChannel::claim_devices(const GangPlan& plan) {
+  plan_ = plan;
+  waiting_.clear();
+  std::vector<int> all(plan.ranks.size());
+  std::iota(all.begin(), all.end(), 0);
+  connect(plan, all);
+  return true;
+}
+
+/// One that nobody listened on when the host was asked, and that no other rank was given.
+int SshChannel::free_port(const HostFacts& facts) {
+  static std::random_device device;
+  std::uniform_int_distribution<int> any(k_first_port, k_last_port);
+  auto& given = given_[facts.address];
+  for (int round = 0; round < k_last_port; ++round) {
+    const int port = any(device);
+    if (!facts.ports.contains(port) && given.insert(port).second) {
+      return port;
+    }
+  }
+  throw EngineError(fmt::format("no port is free on {}", facts.address));
+}
+
+GangPlace SshChannel::place(const GangPlan& plan) {
+  if (waiting_.size() != plan.ranks.size()) { // A run after the first.
+    claim_devices(plan);
+  }
+  given_.clear();
+  GangPlace place;
+  place.hostfile_path = run_ + "/hostfile";
+  place.master_addr = waiting_.at(0)->facts().address;
+  place.master_port = free_port(waiting_.at(0)->facts());
+  for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
+    const auto& facts = waiting_.at(static_cast<int>(i))->facts();
+    place.ranks.push_back({.role = plan.ranks[i].role,
+                           .index = plan.ranks[i].index,
+                           .host = facts.address,
+                           .port = free_port(facts)});
+  }
+  return place;
+}
+
+RankPlace SshChannel::place_one(const GangRank& rank) {
+  throw EngineError(fmt::format("{}: a job on hosts cannot be given more workers", rank.instance));
+}
+
+void SshChannel::start(std::size_t count, const CommandOf& command, const Started& started) {
+  std::vector<RankCommand> commands;
+  std::vector<int> unconnected;
+  for (std::size_t i = 0; i < count; ++i) {
+    commands.push_back(command(i));
+    if (!waiting_.contains(commands.back().rank)) {
+      unconnected.push_back(commands.back().rank);
+    }
+  }
+  if (!unconnected.empty()) { // One that is started anew.
+    connect(plan_, unconnected);
+  }
+  std::vector<Link*> sending;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto entry = waiting_.extract(commands[i].rank);
+    auto& link = running_[++started_] = std::move(entry.mapped());
+    const auto script = rank_script(commands[i], link->id(), plan_.grace_period_ms);
+    link->send(fmt::format("{}\n", script.size()));
+    link->send(script);
+    sending.push_back(link.get());
+    started(i, {started_, 0, link->take_out(), link->take_err()});
+  }
+  // Long ones, of thousands of ranks, go as fast as their hosts take them.
+  const auto deadline = Clock::now() + k_answer_patience;
+  while (std::erase_if(sending, [](Link* link) { return !link->flush() || !link->has_unsent(); }),
+         !sending.empty() && Clock::now() < deadline) {
+    std::vector<pollfd> descriptors;
+    descriptors.reserve(sending.size());
+    for (const auto* link : sending) {
+      descriptors.push_back({link->in(), POLLOUT, 0});
+    }
+    constexpr int k_round_ms = 1000;
+    poll(descriptors.data(), descriptors.size(), k_round_ms);
+  }
+}
+
+std::vector<RankEnding> SshChannel::ended() {
+  signalfd_siginfo info{};
+  while (read(children_.get(), &info, sizeof(info)) == sizeof(info)) {
+  }
+  std::uint64_t times = 0;
+  if (read(timer_.get(), &times, sizeof(times)) == sizeof(times)) {
+    beat();
+  }
+  std::vector<RankEnding> endings;
+  while (true) {
+    int status = 0;
+    const auto pid = waitpid(-1, &status, WNOHANG);
+    if (pid <= 0) {
+      return endings;
+    }
+    const auto is_it = [&](const auto& entry) { return entry.second->pid() == pid; };
+    if (const auto early = std::find_if(waiting_.begin(), waiting_.end(), is_it);
+        early != waiting_.end()) {
+      early->second->forget_process();
+      continue;
+    }
+    const auto found = std::find_if(running_.begin(), running_.end(), is_it);
+    if (found == running_.end()) {
+      continue;
+    }
+    auto& link = *found->second;
+    link.forget_process();
+    RankEnding ending{.id = found->first};
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    if (WIFSIGNALED(status)) {
+      ending.loss = fmt::format("its ssh was ended by signal {} (SIG{})", WTERMSIG(status),
+                                sigabbrev_np(WTERMSIG(status)));
+    } else if (code == k_lost) {
+      ending.loss = link.loss();
+    } else if (code == k_exited_255) {
+      ending.exit_code = k_lost;
+    } else if (code > k_signal_base && code <= k_signal_base + k_most_signals) {
+      ending.signal = code - k_signal_base;
+    } else {
+      ending.exit_code = code;
+    }
+    endings.push_back(std::move(ending));
+    running_.erase(found);
+  }
+}
+
+/// A connection that takes nothing is ssh's to give up.
+void SshChannel::beat() {
+  for (const auto& [id, link] : running_) {
+    if (!link->has_unsent()) {
+      link->send("beat\n");
+    }
+  }
+}
+
+void SshChannel::tell(Link& link, int signal) {
+  const auto now = Clock::now();
+  if (signal == SIGKILL && link.killed) { // The gang asks again and again.
+    if (now > *link.killed + k_kill_patience && link.pid() != 0) {
+      kill(-link.pid(), SIGKILL);
+    }
+    return;
+  }
+  if (signal == SIGKILL) {
+    link.killed = now;
+  }
+  link.send(fmt::format("{}\n", sigabbrev_np(signal)));
+}
+
+void SshChannel::signal_all(int signal) {
+  for (const auto& [id, link] : running_) {
+    tell(*link, signal);
+  }
+}
+
+void SshChannel::signal(RankId process, int signal) {
+  if (const auto found = running_.find(process); found != running_.end()) {
+    tell(*found->second, signal);
+  }
+}
+
+} // namespace dtrain::ssh

@@ -1,0 +1,64 @@
+// Starts ranks on other hosts, each over an ssh of its own (link.h).
+//
+// All hosts are connected to and asked what they have before anything starts: claim_devices()
+// throws with all that is wrong on any of them. A rank lives as long as its connection: a host that
+// does not answer is lost after 8 s, and a guard on the host ends the rank of a connection that is
+// gone.
+//
+// The process must have SIGCHLD blocked and no children but what the channel starts.
+#pragma once
+
+#include "backends/ssh/link.h"
+#include "backends/supervised/channel.h"
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrain::ssh {
+
+/// The folder of a job's on its hosts, while it runs.
+std::string run_folder(const std::string& job_uid);
+
+class SshChannel : public Channel {
+ public:
+  explicit SshChannel(const std::string& job_uid);
+
+  GangPlace place(const GangPlan& plan) override;
+  RankPlace place_one(const GangRank& rank) override;
+  bool claim_devices(const GangPlan& plan) override;
+  void hold_devices(const GangPlan& /*plan*/) override {}
+  std::string node(const GangRank& rank) const override { return rank.host; }
+  void start(std::size_t count, const CommandOf& command, const Started& started) override;
+  int events() const override { return events_.get(); }
+  std::vector<RankEnding> ended() override;
+  bool idle() const override { return running_.empty(); }
+  void signal_all(int signal) override;
+  void signal(RankId process, int signal) override;
+  /// The guard on the host has done it before it said that the rank has ended.
+  void end_leftovers(RankId /*ended*/, const std::string& /*instance*/) override {}
+
+ private:
+  using Links = std::map<int, std::unique_ptr<Link>>; ///< By rank.
+
+  void connect(const GangPlan& plan, const std::vector<int>& ranks);
+  HostQuestion question(const GangPlan& plan, const GangRank& rank) const;
+  int free_port(const HostFacts& facts);
+  static void tell(Link& link, int signal);
+  void beat();
+
+  std::string run_;
+  GangPlan plan_;
+  Links waiting_; ///< Connected; their ranks are not started yet.
+  std::map<RankId, std::unique_ptr<Link>> running_;
+  std::map<std::string, std::set<int>> given_; ///< Ports, by address.
+  RankId started_ = 0;
+  Fd children_; ///< SIGCHLD, as a descriptor.
+  Fd timer_;    ///< Of the hosts' guards, that somebody is there.
+  Fd events_;   ///< Either.
+};
+
+} // namespace dtrain::ssh

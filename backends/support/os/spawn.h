@@ -1,0 +1,25 @@
+// A child process, started from whatever this one blocks, ignores or has open.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrain {
+
+struct Spawn {
+  std::vector<std::string> argv; ///< The program is looked for in PATH; no shell reads them.
+  std::vector<std::pair<std::string, std::string>> env = {}; ///< On top of ours.
+  std::string folder = {};                                   ///< Where it starts; empty: here.
+  int in = -1;
+  int out = -1;
+  int err = -1;             ///< -1: ours.
+  bool leads_group = false; ///< The terminal's signals are not for it.
+};
+
+/// Its pid. Throws EngineError: "git cannot be run: No such file or directory".
+pid_t spawn(const Spawn& process);
+
+} // namespace dtrain

@@ -1,0 +1,86 @@
+"""Hosts of the tests' own: `./cluster up` brings three up for the session, unless DTRAIN_TEST_SSH
+names the folder of some that are up already."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from harness import Engine
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Hosts:
+    names = ["host1", "host2", "host3"]
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def run(self, verb, *words):
+        subprocess.run([HERE / "cluster", verb, self.folder, *words], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def on(self, host, script):
+        """What a script printed there."""
+        return subprocess.run([f"{self.folder}/bin/ssh", host, script], check=True, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout
+
+    def of_jobs(self, host):
+        """The processes there that belong to ranks, and the folders of jobs."""
+        return self.on(host, "grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ;"
+                             " ls -d /tmp/dtrain-job-*; ps -eo args | grep '[d]train-host'; true")
+
+
+    def network(self, host):
+        return f"dtbr0-h{host.removeprefix('host')}"
+
+    def cut(self, host, *, way="-A"):
+        """Not a packet comes in or out any more."""
+        for chain in "INPUT", "OUTPUT":
+            subprocess.run(["ip", "netns", "exec", self.network(host), "iptables", way, chain,
+                            "-j", "DROP"], check=True)
+
+    def mend(self, host):
+        self.cut(host, way="-D")
+
+    def inside(self, host):
+        """How many processes of ranks run there, seen from outside."""
+        network = os.stat(f"/run/netns/{self.network(host)}").st_ino
+        count = 0
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                count += (os.stat(process / "ns/net").st_ino == network
+                          and b"DTRAIN_PROCESS=" in (process / "environ").read_bytes())
+            except OSError:
+                pass
+        return count
+
+
+@pytest.fixture(scope="session")
+def ssh_hosts():
+    if kept := os.environ.get("DTRAIN_TEST_SSH"):
+        yield Hosts(kept)
+        return
+    hosts = Hosts("/tmp/dtrain-ssh")
+    hosts.run("down")  # of a session that was killed
+    try:
+        hosts.run("up")
+        yield hosts
+    finally:
+        hosts.run("down")
+
+
+@pytest.fixture
+def ssh_home(home, ssh_hosts):
+    """A home whose ssh knows the hosts; its jobs are deleted at the end."""
+    home.env.update(PATH=f"{ssh_hosts.folder}/bin:{home.env['PATH']}", DTRAIN_BACKEND="ssh",
+                    DTRAIN_SSH_HOSTS=",".join(ssh_hosts.names))
+    yield home
+    for job in home.dtrain("list", "-A", "-o", "json").json():
+        home.dtrain("delete", job["name"], "-n", job["namespace"])
+
+
+@pytest.fixture
+def ssh(ssh_home):
+    return Engine(ssh_home, ("--backend=ssh",))

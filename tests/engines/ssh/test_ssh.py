@@ -1,0 +1,209 @@
+"""What only jobs on other hosts do."""
+import json
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+import idx_data
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
+
+SLEEP = ("sh", "-c", "setsid sleep 600 & exec sleep 600")  # And a daemon.
+
+
+def record(home, name):
+    return home.state / "dtrain/jobs/ssh/default" / name
+
+
+def running(ssh, name, *flags):
+    ssh.submit(name, *SLEEP, flags=["--workers=3", "--grace-period=1s", *flags])
+    until(lambda: ssh.get(name)["status"] == "RUNNING", "the job runs", 30)
+
+
+def nothing_left(hosts, names=None):
+    for host in names or hosts.names:
+        until(lambda: hosts.of_jobs(host) == "", f"nothing of a job is left on {host}", 60)
+
+
+def ssh_processes(home):
+    """The connections of this home's jobs, by host."""
+    found = {}
+    for pid in home.processes():
+        try:
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"ssh") and b"--" in words:
+            found[words[words.index(b"--") + 1].decode()] = pid
+    return found
+
+
+def test_ranks_run_on_the_hosts_and_reach_each_other(ssh, ssh_hosts):
+    ssh.submit("where", "sh", "-c", "hostname; echo $MASTER_ADDR $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+               "$NODE_RANK; cat $DTRAIN_HOSTFILE", flags=["--workers=4"])
+    ssh.wait("where")
+    assert [instance["node"] for instance in ssh.get("where")["instances"]] == [
+        "host1", "host1", "host2", "host3"]
+    first = ssh.lines("where", "-i", "worker-0")
+    last = ssh.lines("where", "-i", "worker-3")
+    address = first[1].split()[0]
+    assert first[1:3] == [f"{address} 0/2 0", f"{address} slots=2"]
+    assert last[1] == f"{address} 0/1 2"
+    assert ssh.lines("where", "-i", "worker-1")[1] == f"{address} 1/2 0"
+    nothing_left(ssh_hosts)
+
+
+def test_the_bundled_trainer_trains_over_the_hosts(ssh, ssh_home):
+    data = idx_data.write(ssh_home.folder / "data")
+    ssh.submit("mlp", f"--data={data}", "--epochs=1", flags=["--workers=3"])
+    ssh.wait("mlp")
+    lines = ssh.lines("mlp", "-i", "worker-0")
+    assert any("network" in line and "TCP" in line for line in lines), lines
+    assert any("held-out accuracy" in line for line in lines), lines
+
+
+def test_slots_of_a_host_file_are_filled(ssh, ssh_home):
+    hosts = ssh_home.folder / "hosts"
+    hosts.write_text("host2 slots=2  # two here\nhost3:1\n")
+    env = {"DTRAIN_SSH_HOSTS": "", "DTRAIN_SSH_HOSTFILE": str(hosts)}
+    ssh.submit("slots", "true", flags=["--workers=3"], env=env)
+    ssh.wait("slots")
+    assert [instance["node"] for instance in ssh.get("slots")["instances"]] == [
+        "host2", "host2", "host3"]
+    many = ssh.submit("many", "true", flags=["--workers=4"], env=env, expect=EXIT_USAGE)
+    assert "3 slots" in many.err
+    hosts.write_text("host2\nhost3 slot=1\n")
+    junk = ssh.submit("junk", "true", env=env, expect=EXIT_USAGE)
+    assert f"{hosts}:2: 'slot=1'" in junk.err and junk.err.count("\n") == 1
+
+
+def test_all_hosts_that_cannot_be_used_are_named_at_once(ssh, ssh_hosts, ssh_home):
+    marker = ssh_home.folder / "started"
+    env = {"DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid,host2,127.0.0.1"}
+    refused = ssh.submit("table", "touch", str(marker), flags=["--workers=4"], env=env,
+                         expect=EXIT_ENGINE)
+    assert "2 of 4 hosts cannot be used" in refused.err
+    assert "no-such-host.invalid" in refused.err and "127.0.0.1" in refused.err
+    assert "host1" not in refused.err
+    assert not marker.exists()
+    nothing_left(ssh_hosts)
+    absent = ssh.submit("absent", "no-such-program", expect=EXIT_ENGINE)
+    assert "host1  lacks the program no-such-program" in absent.err
+    folder = ssh.submit("folder", "true", flags=["--working-dir=/no/such"], expect=EXIT_ENGINE)
+    assert "host1  lacks the folder /no/such" in folder.err
+
+
+def test_a_changed_or_unknown_host_key_is_said_and_asked_of_nobody(ssh, ssh_home, ssh_hosts):
+    known = ssh_home.folder / "known_hosts"
+    own = ssh_home.folder / "bin"
+    own.mkdir()
+    (own / "ssh").write_text(f"#!/bin/sh\nexec {ssh_hosts.folder}/bin/ssh "
+                             f"-o UserKnownHostsFile={known} \"$@\"\n")
+    (own / "ssh").chmod(0o755)
+    env = {"PATH": f"{own}:{ssh_home.env['PATH']}"}
+    known.write_text("")
+    unknown = ssh.submit("unknown", "true", env=env, expect=EXIT_ENGINE)
+    assert "host key is not known here: run ssh host1" in unknown.err
+    true_keys = pathlib.Path(ssh_hosts.folder, "known_hosts").read_text().splitlines()
+    other = pathlib.Path(ssh_hosts.folder, "id.pub").read_text().split()[1]
+    known.write_text("".join(f"{line.split()[0]} ssh-ed25519 {other}\n" for line in true_keys))
+    changed = ssh.submit("changed", "true", env=env, expect=EXIT_ENGINE)
+    assert "host key has changed" in changed.err and "ssh-keygen -R host1" in changed.err
+
+
+def test_names_that_a_shell_would_read_are_refused(ssh, ssh_home):
+    marker = ssh_home.folder / "ran"
+    for name in f"$(touch {marker})", f"host1;touch {marker}", "-oProxyCommand=x", "host1,host1":
+        result = ssh.submit("bad", "true", env={"DTRAIN_SSH_HOSTS": name}, expect=EXIT_USAGE)
+        assert "--hosts" in result.err and result.err.count("\n") == 1
+    assert not marker.exists()
+    assert "--hosts" in ssh.submit("none", "true", env={"DTRAIN_SSH_HOSTS": ""},
+                                   expect=EXIT_USAGE).err
+
+
+def test_delete_leaves_nothing_on_a_host(ssh, ssh_hosts):
+    running(ssh, "deleted")
+    assert all(ssh_hosts.of_jobs(host) for host in ssh_hosts.names)
+    ssh.dtrain("delete", "deleted")
+    nothing_left(ssh_hosts)
+
+
+def test_a_killed_supervisor_leaves_nothing_on_a_host(ssh, ssh_home, ssh_hosts):
+    running(ssh, "widow")
+    owner = json.loads((record(ssh_home, "widow") / "status.json").read_text())
+    os.kill(owner["supervisor_pid"], signal.SIGKILL)
+    nothing_left(ssh_hosts)
+    assert ssh.get("widow")["status"] == "FAILED"
+
+
+def test_a_killed_ssh_fails_the_gang_and_leaves_nothing_on_a_host(ssh, ssh_home, ssh_hosts):
+    running(ssh, "cut")
+    os.kill(ssh_processes(ssh_home)["host2"], signal.SIGKILL)
+    ssh.wait("cut", expect=EXIT_JOB_FAILED)
+    cause = ssh.get("cut")["cause"]
+    assert cause["instance"] == "worker-1" and "host2 was lost" in cause["message"]
+    nothing_left(ssh_hosts)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts' processes cannot be told apart")
+def test_a_killed_rank_leaves_nothing_on_a_host(ssh, ssh_hosts):
+    running(ssh, "shot")
+    ssh_hosts.on("host3", "kill -KILL $(grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ | "
+                          "cut -d/ -f3)")
+    ssh.wait("shot", expect=EXIT_JOB_FAILED)
+    cause = ssh.get("shot")["cause"]
+    assert (cause["instance"], cause["signal"]) == ("worker-2", "SIGKILL")
+    nothing_left(ssh_hosts)
+
+
+def test_a_rank_may_exit_with_any_code(ssh):
+    ssh.submit("code", "sh", "-c", "exit 255")
+    ssh.wait("code", expect=EXIT_JOB_FAILED)
+    assert ssh.get("code")["cause"]["exitCode"] == 255
+
+
+def test_secrets_are_in_nobodys_list_of_processes(ssh, ssh_home, ssh_hosts):
+    secrets = ssh_home.folder / "secrets.env"
+    secrets.write_text("TOKEN=hushhush\n")
+    secrets.chmod(0o600)
+    running(ssh, "secret", f"--env-file={secrets}")
+    for host in ssh_hosts.names:
+        assert "hushhush" not in ssh_hosts.on(host, "ps -eo args")
+    assert not any(b"hushhush" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                   for pid in ssh_home.processes())
+    ssh.submit("told", "sh", "-c", "echo $TOKEN", flags=[f"--env-file={secrets}"])
+    ssh.wait("told")
+    assert ssh.lines("told") == ["worker-0 | hushhush"] or ssh.lines("told") == ["hushhush"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts are this machine's own processes")
+def test_a_host_that_loses_its_power_fails_the_gang_within_10_s(ssh, ssh_hosts):
+    running(ssh, "power")
+    try:
+        ssh_hosts.run("stop", "2")
+        ssh.wait("power", expect=EXIT_JOB_FAILED)
+    finally:
+        ssh_hosts.run("start", "2")
+    cause = ssh.get("power")["cause"]
+    assert cause["instance"] == "worker-1" and "host2 was lost" in cause["message"]
+    ssh_hosts.on("host2", "rm -rf /tmp/dtrain-job-*")  # Its guard had no time to.
+    nothing_left(ssh_hosts)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts have no network of their own")
+def test_a_host_that_is_cut_off_is_lost_and_ends_its_rank(ssh, ssh_hosts):
+    running(ssh, "silent")
+    ssh_hosts.cut("host2")
+    began = time.monotonic()
+    try:
+        ssh.wait("silent", expect=EXIT_JOB_FAILED)
+        cause = ssh.get("silent")["cause"]
+        assert cause["instance"] == "worker-1" and "host2 was lost" in cause["message"]
+        nothing_left(ssh_hosts, ["host1", "host3"])
+        until(lambda: ssh_hosts.inside("host2") == 0, "the rank on host2 ends by itself", 90)
+    finally:
+        ssh_hosts.mend("host2")
+    assert time.monotonic() - began < 90
+    nothing_left(ssh_hosts)
