@@ -30,6 +30,7 @@ class SshBackend : public SupervisedBackend {
               const Surroundings& here) const override;
   std::vector<std::string> settle(JobSpec& job) override;
   std::vector<CheckResult> check() override;
+  void scale(const JobRef& job, int workers) override;
 
  private:
   std::map<std::string, std::string> data_folders(const JobSpec& job) const override;

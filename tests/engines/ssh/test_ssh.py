@@ -207,3 +207,26 @@ def test_a_host_that_is_cut_off_is_lost_and_ends_its_rank(ssh, ssh_hosts):
         ssh_hosts.mend("host2")
     assert time.monotonic() - began < 90
     nothing_left(ssh_hosts)
+
+
+def test_an_elastic_job_goes_on_without_a_host_that_is_lost(ssh, ssh_home, ssh_hosts):
+    running(ssh, "elastic", "--min-workers=2")
+    os.kill(ssh_processes(ssh_home)["host2"], signal.SIGKILL)
+    until(lambda: "host2 was lost" in ssh.get("elastic").get("reason", ""), "the loss is said", 30)
+    job = ssh.get("elastic")
+    assert job["status"] == "RUNNING"
+    assert [instance["status"] for instance in job["instances"]] == ["Running", "Failed", "Running"]
+    refused = ssh.dtrain("scale", "elastic", "--workers=4", expect=EXIT_USAGE)
+    assert "cannot scale jobs" in refused.err and refused.err.count("\n") == 1
+    ssh.dtrain("delete", "elastic")
+    nothing_left(ssh_hosts)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts have no interface of their own")
+def test_ranks_are_reached_at_the_interface_that_is_named(ssh):
+    ssh.submit("named", "sh", "-c", "echo $MASTER_ADDR",
+               env={"DTRAIN_SSH_HOSTS": "host2", "DTRAIN_SSH_INTERFACE": "eth0"})
+    ssh.wait("named")
+    assert ssh.lines("named", "-i", "worker-0") == ["10.77.0.12"]
+    absent = ssh.submit("absent", "true", env={"DTRAIN_SSH_INTERFACE": "ib0"}, expect=EXIT_ENGINE)
+    assert "host1  lacks the interface ib0" in absent.err
