@@ -7,12 +7,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 
 namespace dtrain {
 
 namespace {
 
 constexpr std::string_view k_backend = "backend"; ///< The field that chooses the engine.
+constexpr std::string_view k_engine_options = "engineOptions";
 
 std::vector<std::string_view> takers(std::string_view key) {
   std::vector<std::string_view> names;
@@ -28,6 +30,34 @@ std::vector<std::string_view> takers(std::string_view key) {
 std::string flag_of(const JobField& field) {
   const std::size_t dashes = field.flags.find("--");
   return dashes == std::string::npos ? field.key : field.flags.substr(dashes);
+}
+
+/// "--partition=batch" as "partition=batch".
+std::string as_engine_option(std::string_view flag, const std::string& value) {
+  return fmt::format("{}={}", flag.substr(2), value);
+}
+
+bool has_flag(const Engine& engine, std::string_view name) {
+  return std::any_of(engine.flags.begin(), engine.flags.end(),
+                     [&](const JobFlag& flag) { return flag.name == name; });
+}
+
+void check_engine_options(const JobSpec& job, const Engine& engine) {
+  for (const std::string& option : job.engine_options) {
+    const auto name = std::string_view(option).substr(0, option.find('='));
+    if (has_flag(engine, name)) {
+      continue;
+    }
+    std::vector<std::string_view> others;
+    for (const Engine* other : engines()) {
+      if (has_flag(*other, name)) {
+        others.push_back(other->name);
+      }
+    }
+    throw UsageError(fmt::format(
+        "--{}: the {} backend has no such flag: leave it out{}", printable(name), engine.name,
+        others.empty() ? "" : fmt::format(", or choose --backend={}", fmt::join(others, " or "))));
+  }
 }
 
 } // namespace
@@ -134,11 +164,44 @@ std::vector<AccessFlag> access_flags() {
   return all;
 }
 
+std::vector<Option> engine_options(JobSpec& job) {
+  std::vector<Option> options;
+  for (const Engine* engine : engines()) {
+    std::string group(engine->name);
+    group.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(group.front())));
+    for (const JobFlag& flag : engine->flags) {
+      options.push_back({.flags = fmt::format("--{}", flag.name),
+                         .target = &job.engine_options,
+                         .metavar = std::string(flag.metavar),
+                         .help = std::string(flag.help),
+                         .group = group,
+                         .read = as_engine_option});
+    }
+  }
+  return options;
+}
+
+std::vector<std::string> engine_values(const JobSpec& job, std::string_view name) {
+  std::vector<std::string> values;
+  for (const std::string_view option : job.engine_options) {
+    if (option.starts_with(name) && option.substr(name.size()).starts_with('=')) {
+      values.emplace_back(option.substr(name.size() + 1));
+    }
+  }
+  return values;
+}
+
+std::string engine_value(const JobSpec& job, std::string_view name) {
+  const auto values = engine_values(job, name);
+  return values.empty() ? "" : values.back();
+}
+
 std::vector<std::string> check_fields(const JobSpec& job) {
   const Engine& engine = find_engine(job.backend);
+  check_engine_options(job, engine);
   std::vector<std::string> notices;
   for (const JobField& field : job_fields()) {
-    if (field.key == k_backend || is_default(job, field)) {
+    if (field.key == k_backend || field.key == k_engine_options || is_default(job, field)) {
       continue;
     }
     const FieldUse use = engine.use_of(field.key);

@@ -48,6 +48,14 @@ struct AccessFlag {
   std::vector<std::string> (*values)(const EngineAccess&) = nullptr;
 };
 
+/// A flag of `submit` that this engine brings. What it says is in JobSpec::engine_options; may be
+/// repeated.
+struct JobFlag {
+  std::string_view name; ///< "partition", of --partition.
+  std::string_view metavar;
+  std::string_view help;
+};
+
 /// What an engine does with one field of job_fields().
 struct FieldUse {
   enum class Kind { taken, unused, refused } kind;
@@ -84,6 +92,7 @@ struct Engine {
   std::vector<FieldUse> fields;
   std::vector<FieldNote> notes = {};
   std::vector<AccessFlag> access = {};
+  std::vector<JobFlag> flags = {};
   std::vector<Helper> helpers = {};
 
   /// Of a key; refused where the engine says nothing.
@@ -107,6 +116,15 @@ const Helper* find_helper(std::string_view command);
 
 /// All engines' access flags, one of each name.
 std::vector<AccessFlag> access_flags();
+
+/// All engines' flags of `submit`, in a group of their engine's name.
+std::vector<Option> engine_options(JobSpec& job);
+
+/// What the engine's flag of that name says, each time it was given.
+std::vector<std::string> engine_values(const JobSpec& job, std::string_view name);
+
+/// The last time; empty: it was not.
+std::string engine_value(const JobSpec& job, std::string_view name);
 
 /// Throws UsageError naming flag and engine for what the job asks for and its engine refuses. Gives
 /// a line for each field that it has no use for.

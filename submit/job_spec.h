@@ -119,6 +119,7 @@ struct JobSpec {
   bool host_ipc = false;
   bool host_network = false;
   bool host_pid = false;
+  std::vector<std::string> engine_options; ///< KEY=VALUE, of flags that the engine brings.
 
   bool operator==(const JobSpec&) const = default;
 

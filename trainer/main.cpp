@@ -14,6 +14,7 @@
 #include "trainer/forecast/print_routes.h"
 #include "trainer/options/options.h"
 #include "trainer/options/settings.h"
+#include "trainer/requeue.h"
 #include "trainer/strategy/parameter_server/run.h"
 #include "trainer/version.h"
 
@@ -86,6 +87,7 @@ int fail(int code, const char* message) {
 
 int main(int argc, char** argv) {
   trainer::flush_denormals(); // Before any thread is started.
+  trainer::ignore_requeue();
   try {
     run({argv + 1, argv + argc});
     return 0;
@@ -93,6 +95,10 @@ int main(int argc, char** argv) {
     return fail(k_exit_usage, error.what());
   } catch (const dtrain::UsageError& error) {
     return fail(k_exit_usage, error.what());
+  } catch (const trainer::Requeue& asked) {
+    return fail(trainer::k_exit_requeue, asked.what());
+  } catch (const trainer::PeerError& error) { // Of rank 0, where it has saved what all have.
+    return fail(trainer::requeue_is_asked() ? trainer::k_exit_requeue : k_exit_error, error.what());
   } catch (const std::bad_alloc&) {
     return fail(k_exit_error, "out of memory; try a smaller --batch-size");
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/requeue.h"
 #include "trainer/training_run.h"
 
 namespace trainer {
@@ -156,6 +157,9 @@ void train(const TrainJob& job) {
   if (job.elastic) {
     train_elastic(job);
     return;
+  }
+  if (!job.run.checkpoint_dir.empty()) {
+    heed_requeue();
   }
   const Cluster& cluster = job.ranks.cluster;
   std::optional<Dataset> data;

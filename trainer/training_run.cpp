@@ -8,6 +8,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/errors.h"
 #include "trainer/evaluate.h"
+#include "trainer/requeue.h"
 #include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/multi_worker.h"
 
@@ -190,6 +191,9 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     if (settings_.checkpoint_every > 0 && progress_.step % settings_.checkpoint_every == 0) {
       save(communicator);
     }
+    if (communicator.rank() == 0 && progress_.step < steps && requeue_is_asked()) {
+      make_room(communicator);
+    }
     if (strategy.pauses() && progress_.step < steps) {
       return false;
     }
@@ -207,6 +211,16 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
   if (settings_.timeline != 0) {
     timeline_.write(options_.timeline, communicator);
   }
+}
+
+/// The other ranks need not be at the same step: what rank 0 has is one whole step's.
+void TrainingRun::make_room(const Communicator& communicator) {
+  if (saved_at_ != progress_.step) {
+    save(communicator);
+  }
+  throw Requeue(fmt::format("asked by SIGUSR1 to make room: step {} is saved in {}, and --resume "
+                            "goes on from there",
+                            progress_.step, options_.checkpoint_dir));
 }
 
 void TrainingRun::save(const Communicator& communicator) {

@@ -55,6 +55,7 @@ class TrainingRun {
   void share_state(Communicator& communicator, int source);
   bool is_logged_step(std::int64_t steps) const;
   void make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs);
+  [[noreturn]] void make_room(const Communicator& communicator);
   void save(const Communicator& communicator);
   std::int64_t last_step(int ranks) const;
 

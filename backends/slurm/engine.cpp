@@ -12,7 +12,8 @@ std::vector<FieldUse> field_uses() {
        "maxRestarts",    "ps",          "psGpus",         "chief",     "evaluator",
        "nprocPerNode",   "labels",      "envFiles",       "secrets",   "templates",
        "templateValues", "cpu",         "memory",         "workerCpu", "workerMemory",
-       "queue",          "nodeList",    "runningTimeout", "gang"},
+       "queue",          "nodeList",    "runningTimeout", "gang",      "preemptible",
+       "engineOptions"},
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
@@ -43,6 +44,23 @@ const Engine& engine() {
                   .help = "Run Slurm's commands on HOST, over ssh",
                   .env = "DTRAIN_LOGIN_HOST",
                   .in_profile = true}},
+      .flags =
+          {{"partition", "NAME", "Partition of nodes (as --queue); several, separated by commas"},
+           {"qos", "NAME", "Quality of service (as --priority)"},
+           {"account", "NAME", "Account that the job is charged to"},
+           {"constraint", "FEATURES", "Features that the nodes must have (a100&nvlink)"},
+           {"time", "TIME",
+            "Time limit as Slurm writes it: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS or "
+            "UNLIMITED (--running-timeout takes 90m)"},
+           {"exclude", "NODES", "Nodes that must not be used (node[3-5])"},
+           {"reservation", "NAME", "Reservation that the job runs in"},
+           {"signal", "SIGNAL[@SECONDS]",
+            "Signal that every rank gets so long before the job is ended for its time limit or a "
+            "job of higher priority; a rank that then ends with exit code 75 has the job queued "
+            "anew (default for the bundled trainer with --checkpoint-dir: USR1@60)"},
+           {"sbatch-arg", "--OPTION[=VALUE]",
+            "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); may be "
+            "repeated"}},
   };
   return all;
 }

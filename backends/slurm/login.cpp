@@ -61,7 +61,14 @@ std::string Login::run(const std::string& script, const std::vector<std::string>
     throw EngineError(
         fmt::format("--login-host={}: {}", printable(host_), cause_of(result.errors)));
   }
-  throw EngineError(fmt::format("Slurm{}: {}", place(), cause_of(result.errors)));
+  std::string cause = cause_of(result.errors);
+  if (cause.empty() || cause.find("contact slurm controller") != std::string::npos) {
+    // Where it looked for which controller.
+    const std::string ping = run_command(command("scontrol ping", {}, {})).out;
+    cause += fmt::format("{}scontrol ping says: {}", cause.empty() ? "" : "; ",
+                         printable(ping.substr(0, ping.find('\n'))));
+  }
+  throw EngineError(fmt::format("Slurm{}: {}", place(), cause));
 }
 
 } // namespace dtrain::slurm

@@ -44,6 +44,7 @@ std::optional<JobRecord> read_job_line(std::string_view text) {
     JobStatus& status = record.status;
     record.id = object.at("id").get<std::string>();
     record.max_restarts = object.at("maxRestarts").get<int>();
+    record.may_requeue = object.at("requeue").get<bool>();
     status.uid = record.id;
     status.name = object.at("name").get<std::string>();
     status.namespace_name = object.at("namespace").get<std::string>();
@@ -76,6 +77,7 @@ void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
   } else if (words[0] == "end" && words.size() == 6) {
     record.run.ended = number_of(words[4]);
     record.run.code = static_cast<int>(number_of(words[5]));
+    record.failures += *record.run.code != 0 ? 1 : 0;
   } else if (words[0] == "start" && words.size() == 5) {
     RankRecord& rank = record.ranks[std::string(words[1])];
     rank.node = words[2];
@@ -173,6 +175,7 @@ std::string write_job_line(const JobSpec& job, const std::string& id, Time now) 
                        {"gpus", gpus},
                        {"labels", job.labels},
                        {"maxRestarts", job.max_restarts},
+                       {"requeue", may_requeue(job)},
                        {"instances", std::move(instances)}};
   return "job " + object.dump() + "\n";
 }
@@ -206,10 +209,20 @@ std::map<std::string, JobRecord> read_records(std::string_view text) {
   return jobs;
 }
 
+namespace {
+
+/// The ranks failed with their node, or made room: Slurm, who has it in its queue, starts it anew.
+bool is_queued_anew(const JobRecord& record, const QueuedJob* queued) {
+  return record.may_requeue && record.run.code.value_or(0) != 0 && queued != nullptr &&
+         !is_final(state_of(queued->state).phase);
+}
+
+} // namespace
+
 JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   JobStatus status = record.status;
   State state{"", Phase::failed};
-  if (record.has_ended()) {
+  if (record.has_ended() && !is_queued_anew(record, queued)) {
     state.phase = *record.run.code == 0 ? Phase::succeeded : Phase::failed;
     if (queued != nullptr && state_of(queued->state).phase == Phase::failed) {
       state = state_of(queued->state);

@@ -3,6 +3,7 @@
 //   job {"name": …}                          the submission, once Slurm has taken the job
 //   run NAMESPACE NAME RUN TIME JOBID        the batch script starts the ranks
 //   up NAMESPACE NAME RUN TIME               all of them have started
+//   requeue NAMESPACE NAME RUN TIME          they have made room, and the job is queued anew
 //   end NAMESPACE NAME RUN TIME CODE         they have ended, srun with that code
 //   start INSTANCE NODE PID TIME             a rank starts, in its run's folder
 //   exit INSTANCE TIME CODE                  it has ended
@@ -38,12 +39,14 @@ struct RankRecord {
 struct JobRecord {
   std::string id; ///< Slurm's.
   int max_restarts = 0;
+  bool may_requeue = false;
+  int failures = 0; ///< Runs that ended with another code than 0.
   JobStatus status; ///< What the submission knew; its instances without their ends.
   Run run;          ///< The last.
   std::map<std::string, RankRecord, std::less<>> ranks;
 
   /// The batch script starts nothing more.
-  bool has_ended() const { return run.code && (*run.code == 0 || run.number >= max_restarts); }
+  bool has_ended() const { return run.code && (*run.code == 0 || failures > max_restarts); }
 };
 
 /// The line "job {…}" with its newline.

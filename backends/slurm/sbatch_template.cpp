@@ -82,11 +82,13 @@ std::string complaint(std::string_view text, const Line& line, const TemplateTag
     }
   }
   const char after = tag.end < text.size() ? text[tag.end] : '\n';
-  const bool is_value = text[tag.begin - 1] == '=' && text[tag.begin - 2] != '\\' &&
-                        (after == ' ' || after == '\t' || after == '\n');
-  return quote == '\0' && is_value
+  const bool ends = after == ' ' || after == '\t' || after == '\n';
+  const bool is_value = text[tag.begin - 1] == '=' && text[tag.begin - 2] != '\\';
+  const bool is_line = tag.begin == line.begin + k_magic.size() + 1 && after == '\n';
+  return quote == '\0' && ((is_value && ends) || is_line)
              ? ""
-             : "must be an option's whole value without quotes, as in '#SBATCH --option={{x}}'";
+             : "must be an option's whole value without quotes, as in '#SBATCH --option={{x}}', or "
+               "all of the line";
 }
 
 void check_sbatch_tags(const TemplateSource& source, std::vector<TemplateTag>& tags) {

@@ -1,5 +1,6 @@
 #include "backends/slurm/script.h"
 
+#include "backends/engine.h"
 #include "backends/slurm/sbatch_template.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <regex>
 #include <set>
 
 namespace dtrain::slurm {
@@ -155,6 +157,78 @@ std::string time_text_of(int milliseconds) {
                      seconds / 60 % 60, seconds % 60);
 }
 
+/// What is said twice must be the same. `other` is the flag that other engines have for it.
+std::string either(const JobSpec& job, const char* name, const char* other,
+                   const std::string& value) {
+  const std::string own = engine_value(job, name);
+  if (!own.empty() && !value.empty() && own != value) {
+    throw UsageError(
+        fmt::format("--{} and {}: say the same of Slurm, and differ: leave one out", name, other));
+  }
+  return own.empty() ? value : own;
+}
+
+/// MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS[:MINUTES[:SECONDS]], UNLIMITED.
+void require_time(const std::string& text) {
+  static const std::regex form(R"(\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}|UNLIMITED|INFINITE)",
+                               std::regex::icase);
+  if (!text.empty() && !std::regex_match(text, form)) {
+    throw UsageError(fmt::format("--time={}: no time limit: give minutes (90), "
+                                 "HOURS:MINUTES:SECONDS (1:30:00), DAYS-HOURS (1-12) or UNLIMITED",
+                                 printable(text)));
+  }
+}
+
+/// Names of signals or their numbers; Slurm's own letters (B:, R:) would miss the ranks.
+void require_signal(const std::string& text) {
+  static const std::regex form(R"((SIG)?[A-Z]+[0-9]?(@\d{1,5})?|\d{1,2}(@\d{1,5})?)");
+  if (!text.empty() && !std::regex_match(text, form)) {
+    throw UsageError(fmt::format("--signal={}: give a signal's name, and how many seconds before "
+                                 "the end: USR1@60",
+                                 printable(text)));
+  }
+}
+
+bool saves_checkpoints(const JobSpec& job) {
+  return job.runs_bundled_trainer() &&
+         std::any_of(job.command.begin(), job.command.end(), [](const std::string& word) {
+           return word == "--checkpoint-dir" || word.starts_with("--checkpoint-dir=");
+         });
+}
+
+std::string signal_of(const JobSpec& job) {
+  const std::string own = engine_value(job, "signal");
+  require_signal(own);
+  return !own.empty() ? own : saves_checkpoints(job) ? "USR1@60" : "";
+}
+
+/// Throws UsageError for one that the script says itself, or that would take its place.
+json sbatch_args(const JobSpec& job) {
+  static const std::set<std::string, std::less<>> taken = {
+      "array",         "chdir",     "comment",     "error",     "export",     "gpus",
+      "gpus-per-task", "job-name",  "ntasks",      "open-mode", "output",     "parsable",
+      "test-only",     "wait",      "wrap",        "requeue",   "no-requeue", "cpus-per-task",
+      "mem-per-cpu",   "partition", "qos",         "account",   "constraint", "time",
+      "nodelist",      "exclude",   "reservation", "signal"};
+  static const std::regex form(R"(--([a-z][a-z0-9-]*)(=[^]*)?)");
+  auto list = json::array();
+  for (const std::string& arg : engine_values(job, "sbatch-arg")) {
+    std::smatch parts;
+    if (!std::regex_match(arg, parts, form)) {
+      throw UsageError(fmt::format("--sbatch-arg={}: give an option of sbatch's in its long form, "
+                                   "its value behind =: --sbatch-arg=--mail-type=END",
+                                   printable(arg)));
+    }
+    if (taken.contains(parts[1].str())) {
+      throw UsageError(fmt::format("--sbatch-arg={}: dtrain says --{} itself: see dtrain submit "
+                                   "--help=slurm",
+                                   printable(arg), parts[1].str()));
+    }
+    list.push_back({{"arg", arg}});
+  }
+  return list;
+}
+
 /// A section for each option of sbatch's, empty where the job says nothing of it.
 json options_of(const JobSpec& job) {
   const int cpus = cpus_of(job);
@@ -162,12 +236,20 @@ json options_of(const JobSpec& job) {
   const auto set = [&](const char* key, const std::string& value) {
     options[key] = section(!value.empty(), {{"value", value}});
   };
-  set("partition", job.queue);
-  set("qos", job.priority);
+  set("partition", either(job, "partition", "--queue", job.queue));
+  set("qos", either(job, "qos", "--priority", job.priority));
+  for (const char* name : {"account", "constraint", "exclude", "reservation"}) {
+    set(name, engine_value(job, name));
+  }
+  set("signal", signal_of(job));
   set("cpus_per_task", cpus > 0 ? std::to_string(cpus) : "");
   set("mem_per_cpu", memory_a_cpu(job));
   set("nodelist", fmt::format("{}", fmt::join(job.node_list, ",")));
-  set("time", job.running_timeout_ms > 0 ? time_text_of(job.running_timeout_ms) : "");
+  require_time(engine_value(job, "time"));
+  set("time", either(job, "time", "--running-timeout",
+                     job.running_timeout_ms > 0 ? time_text_of(job.running_timeout_ms) : ""));
+  options["requeue"] = may_requeue(job);
+  options["sbatch_args"] = sbatch_args(job);
   return options;
 }
 
@@ -201,6 +283,10 @@ const TemplateRules& template_rules() {
 
 std::string job_folder(const std::string& state_folder, const JobRef& job) {
   return fmt::format("{}/slurm/{}/{}", state_folder, job.namespace_name, job.name);
+}
+
+bool may_requeue(const JobSpec& job) {
+  return job.preemptible || job.max_restarts > 0 || !signal_of(job).empty();
 }
 
 std::vector<InstanceStatus> planned_instances(const JobSpec& job) {

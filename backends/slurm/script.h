@@ -8,6 +8,9 @@ namespace dtrain::slurm {
 /// Pure. Throws UsageError where the job asks for what Slurm has no way to give.
 Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here);
 
+/// True where Slurm may start the job anew: after a node failed, or for a job of higher priority.
+bool may_requeue(const JobSpec& job);
+
 /// Of the plan, and of the job's folder.
 inline constexpr const char* k_script = "script.sbatch";
 

@@ -8,6 +8,7 @@
 #include "submit/errors.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
+#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 
@@ -81,6 +82,68 @@ int gpus_of(std::string_view gres) {
   return sum;
 }
 
+/// "--partition=nosuch", of what Slurm's words are about; empty: not known.
+std::string asked_for(const std::string& script, std::string_view words) {
+  struct Topic {
+    std::string_view word; ///< Of Slurm's.
+    std::vector<std::string_view> options;
+  };
+  static const std::vector<Topic> topics = {
+      {"partition", {"partition", "account"}},
+      {"account", {"account", "partition"}},
+      {"qos", {"qos"}},
+      {"feature", {"constraint"}},
+      {"node name", {"nodelist", "exclude"}},
+      {"reservation", {"reservation"}},
+      {"node configuration",
+       {"gpus", "gpus-per-task", "cpus-per-task", "mem-per-cpu", "ntasks", "constraint",
+        "nodelist"}},
+      {"time limit", {"time"}},
+  };
+  std::string asked;
+  for (const Topic& topic : topics) {
+    if (lower_case(words).find(topic.word) == std::string::npos) {
+      continue;
+    }
+    for (const auto option : topic.options) {
+      const std::string begin = fmt::format("#SBATCH --{}=", option);
+      if (const auto at = script.find(begin); at != std::string::npos) {
+        const auto value =
+            std::string_view(script).substr(at + std::string_view("#SBATCH ").size());
+        asked += fmt::format("{}{}", asked.empty() ? "" : " ", value.substr(0, value.find('\n')));
+      }
+    }
+    break;
+  }
+  return asked;
+}
+
+/// Of who follows a job: once Slurm has answered, its controller may be away for a while, as when
+/// it is started anew; jobs go on without it.
+class Patience {
+ public:
+  template <typename Ask>
+  JobStatus ask(const Ask& ask) {
+    const auto give_up = std::chrono::steady_clock::now() + k_longest_absence;
+    while (true) {
+      try {
+        JobStatus status = ask();
+        has_answered_ = true;
+        return status;
+      } catch (const EngineError&) {
+        if (!has_answered_ || std::chrono::steady_clock::now() > give_up) {
+          throw;
+        }
+      }
+      std::this_thread::sleep_for(k_longest_wait);
+    }
+  }
+
+ private:
+  static constexpr std::chrono::minutes k_longest_absence{10};
+  bool has_answered_ = false;
+};
+
 /// What failed said last; of a job that no rank made fail, Slurm's own words are why.
 void add_last_lines(std::string text, FailureCause& cause) {
   constexpr std::size_t k_longest = 2048;
@@ -132,7 +195,13 @@ void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
   if (!plan.secret_env.empty()) {
     files += framed("secrets", as_script(plan.secret_env));
   }
-  std::string id = login_.run(script("submit"), {folder(job)}, files);
+  std::string id;
+  try {
+    id = login_.run(script("submit"), {folder(job)}, files);
+  } catch (const EngineError& error) {
+    const std::string asked = asked_for(plan.documents.front().text, error.what());
+    throw EngineError(asked.empty() ? error.what() : fmt::format("{}: {}", error.what(), asked));
+  }
   id.erase(id.find_last_not_of('\n') + 1);
   if (id == "taken") {
     throw_name_in_use(job);
@@ -143,12 +212,19 @@ void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
 }
 
 SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
-  const std::string text = login_.run(script("find"), {folder(job), k_queue_format});
+  const std::string name = fmt::format("{}/{}", job.namespace_name, job.name);
+  const std::string text = login_.run(script("find"), {folder(job), k_queue_format, name});
   const auto gap = text.find("\n\n");
   const auto records = read_records(std::string_view(text).substr(0, gap));
+  if (const auto other = split(std::string_view(text).substr(0, text.find('\n')), ' ');
+      records.empty() && other.size() == 2) {
+    throw EngineError(
+        fmt::format("no job {} of yours; Slurm's job {} of that name is of {}, who alone "
+                    "has its files ({})",
+                    name, printable(other[1]), printable(other[0]), folder(job)));
+  }
   if (records.empty()) {
-    throw NotFound(fmt::format("no job {}/{}: dtrain list shows those there are",
-                               job.namespace_name, job.name));
+    throw NotFound(fmt::format("no job {}: dtrain list shows those there are", name));
   }
   Found found{records.begin()->second, {}};
   const auto queue = read_queue(std::string_view(text).substr(std::min(gap, text.size())));
@@ -195,6 +271,7 @@ JobStatus SlurmBackend::status(const JobRef& job) {
 void SlurmBackend::watch_all(const std::string& namespace_name,
                              const std::vector<std::string>& names, const NewsSink& sink) {
   auto wait = k_first_wait;
+  Patience patience;
   std::map<std::size_t, std::string> before; // Of those that are still watched.
   for (std::size_t i = 0; i < names.size(); ++i) {
     before[i];
@@ -202,7 +279,7 @@ void SlurmBackend::watch_all(const std::string& namespace_name,
   const auto tell = [&](std::size_t which, std::string& last) {
     JobNews news{.which = which};
     try {
-      news.status = status({namespace_name, names[which]});
+      news.status = patience.ask([&] { return status({namespace_name, names[which]}); });
     } catch (const Error&) {
       news.error = std::current_exception();
       sink(news);
@@ -242,7 +319,10 @@ void SlurmBackend::logs(const JobRef& job, const LogQuery& query, const LogSink&
     }
   }
   if (query.follow) {
-    follow_logs(login_, folder(job), instances, query, sink, [this, job] { return status(job); });
+    follow_logs(login_, folder(job), instances, query, sink,
+                [this, job, patience = Patience()]() mutable {
+                  return patience.ask([&] { return status(job); });
+                });
   } else {
     const int run = std::max(found.record.run.number, 0);
     print_logs(login_, fmt::format("{}/{}", folder(job), query.previous ? run - 1 : run), instances,
@@ -268,7 +348,8 @@ std::vector<CheckResult> SlurmBackend::check() {
   };
   add("Slurm", "sinfo --version");
   add("controller", "scontrol ping");
-  add("partitions", "sinfo --noheader --format=%P | sort -u | paste -sd' ' -");
+  add("partitions",
+      R"sh(all=$(sinfo --noheader --format=%P) && echo "$all" | sort -u | paste -sd' ' -)sh");
   add("job folder",
       R"sh(f=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/slurm
 mkdir -p "$f" && echo "$f (the nodes must share it)")sh");

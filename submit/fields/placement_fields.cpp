@@ -52,7 +52,8 @@ std::vector<JobField> placement_fields() {
        .metavar = "NODE",
        .help = "Nodes that may be used, separated by commas; may be repeated",
        .group = k_placement_group,
-       .env = "DTRAIN_HOSTS"},
+       .env = "DTRAIN_HOSTS",
+       .aliases = {"--nodelist"}},
       {.key = "topologySpread",
        .flags = "--topology-spread",
        .member = member(&JobSpec::topology_spread),
@@ -93,6 +94,12 @@ std::vector<JobField> placement_fields() {
                     "Share the node's network"),
       sharing_field("hostPID", "--host-pid", "--hostPID", &JobSpec::host_pid,
                     "Share the node's process numbers"),
+      {.key = "engineOptions",
+       .flags = "",
+       .member = member(&JobSpec::engine_options),
+       .metavar = "KEY=VALUE",
+       .help = "What flags of the engine's own say",
+       .group = k_placement_group},
   };
 }
 

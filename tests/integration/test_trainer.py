@@ -188,6 +188,29 @@ def test_a_run_continued_is_bit_identical_to_one_that_never_stopped(home, data, 
     assert run("parts", "--epochs=4", "--resume") == whole
 
 
+def test_ranks_asked_to_make_room_save_a_checkpoint_and_end_with_the_code_for_that(home, data):
+    folder = home.folder / "run"
+    port = free_port()
+    ranks = [home.start([home.trainer_path, f"--data={data}", NO_END, "--log-every=10",
+                         f"--checkpoint-dir={folder}"], env=gang_env(rank, 2, port))
+             for rank in range(2)]
+    assert any(b"epoch" in line for line in ranks[0].stdout)  # It trains.
+    for rank in ranks:
+        rank.send_signal(signal.SIGUSR1)
+    errors = [rank.communicate(timeout=30 * home.build.slowness)[1].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [75, 75], errors
+    step = re.search(r"step (\d+) is saved in", errors[0]).group(1)
+    assert [path.name for path in checkpoints(folder)] == [f"step-{int(step):09d}.safetensors"]
+
+
+def test_a_run_with_no_checkpoint_to_save_does_not_make_room(home, data):
+    rank = home.start([home.trainer_path, f"--data={data}", "--epochs=40", "--log-every=10"])
+    assert any(b"epoch" in line for line in rank.stdout)
+    rank.send_signal(signal.SIGUSR1)
+    assert b"held-out accuracy" in rank.communicate(timeout=60 * home.build.slowness)[0]
+    assert rank.returncode == EXIT_OK
+
+
 @pytest.mark.parametrize("before, after", [(16, 64), (64, 16), (64, 48)])
 def test_a_run_continued_with_another_global_batch_ends_with_its_epochs(home, train, before, after):
     """In samples: 1,920 an epoch, of which the first part has taken 640."""

@@ -20,6 +20,9 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
       "trains them as one, averaging gradients with a ring all-reduce.\n\n"
       "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
       "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.\n\n"
+      "Asked by SIGUSR1, a run with --checkpoint-dir saves a checkpoint and ends with exit code "
+      "75, "
+      "which asks a scheduler to start it anew.\n\n"
       "dtrain-trainer inspect DIR shows the checkpoints that a run has saved.";
   table.examples = {"# Train alone, on Fashion-MNIST",
                     "dtrain-trainer",

@@ -1,7 +1,10 @@
 #!/bin/sh
-# find.sh FOLDER FORMAT: the records of the job in FOLDER and, after an empty line, what Slurm says of
-# it. Nothing where there is none.
-cd "$1" 2>/dev/null && [ -e job ] || exit 0
+# find.sh FOLDER FORMAT NAMESPACE/NAME: the records of the job in FOLDER and, after an empty line, what
+# Slurm says of it. Where there is none, "USER ID" of the one that Slurm has by that name.
+cd "$1" 2>/dev/null && [ -e job ] || {
+  squeue --noheader --name="${3#*/}" --format='%u %i %k' 2>/dev/null | sed -n "s|^\([^ ]* [^ ]*\) dtrain $3\$|\1|p"
+  exit 0
+}
 cat job
 [ ! -e runs ] || cat runs
 run=0

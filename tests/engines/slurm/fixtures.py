@@ -2,6 +2,7 @@
 DTRAIN_TEST_SLURM names the folder of one that is up already."""
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -19,6 +20,15 @@ class Slurm:
     def run(self, *words):
         subprocess.run([HERE / "cluster", *words, self.folder], check=True,
                        stdout=subprocess.DEVNULL)
+
+    def kill_controller(self):
+        os.kill(int(pathlib.Path(self.folder, "run/slurmctld.pid").read_text()), signal.SIGKILL)
+
+    def saved_at(self):
+        return pathlib.Path(self.folder, "state/job_state").stat().st_mtime
+
+    def start_controller(self):
+        subprocess.run(["/usr/sbin/slurmctld", "-f", self.conf], check=True)
 
     def call(self, *words):
         """The stdout of a command of Slurm's."""

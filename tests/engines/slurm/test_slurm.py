@@ -1,4 +1,5 @@
 """Jobs on a real Slurm, where the conformance suite does not say it."""
+import getpass
 import json
 import re
 
@@ -157,14 +158,53 @@ def test_sbatch_takes_the_plan_as_it_stands(slurm, slurm_cluster):
 
 
 @pytest.mark.parametrize("flags,words", [
-    (["--queue=nosuch"], "partition"),
-    (["--gpus=5"], "node configuration"),
+    (["--queue=nosuch"], "--partition=nosuch"),
+    (["--partition=nosuch"], "--partition=nosuch"),
+    (["--constraint=nosuch"], "--constraint=nosuch"),
+    (["--nodelist=node9"], "--nodelist=node9"),
+    (["--exclude=node9"], "--exclude=node9"),
+    (["--reservation=nosuch"], "--reservation=nosuch"),
+    (["--sbatch-arg=--licenses=nosuch"], "license"),
+    (["--gpus=5"], "--gpus-per-task=5"),
 ])
 def test_what_slurm_refuses_is_said_in_its_own_words_and_leaves_nothing(slurm, flags, words):
     result = slurm.dtrain("submit", "--name=bad", *flags, "--", "true", expect=EXIT_ENGINE)
     assert words in result.err and result.err.count("\n") == 1
     assert slurm.dtrain("list", "-o", "name").out == ""
     assert not (slurm.state / "dtrain/slurm/default/bad").exists()
+
+
+@pytest.mark.parametrize("flags,words", [
+    (["--time=2 fortnights"], "--time=2 fortnights"),
+    (["--signal=B:USR1@9"], "--signal=B:USR1@9"),
+    (["--sbatch-arg=--array=1-3"], "--array"),
+    (["--sbatch-arg=-x"], "--sbatch-arg=-x"),
+    (["--partition=high", "--queue=batch"], "--queue"),
+])
+def test_what_no_slurm_takes_is_a_usage_error(slurm, flags, words):
+    result = slurm.dtrain("submit", *flags, "--", "true", expect=EXIT_USAGE)
+    assert words in result.err and result.err.count("\n") == 1
+
+
+def test_slurms_own_options_are_the_scripts(slurm, slurm_cluster):
+    slurm.submit("options", "sleep", "600",
+                 flags=["--partition=high", "--account=team", "--time=1-2", "--exclude=node[1-2]",
+                        "--nodelist=node4", "--sbatch-arg=--mail-user=a b@example.org",
+                        "--sbatch-arg=--mail-type=STAGE_OUT",
+                        "--sbatch-arg=--ntasks-per-node=1"])
+    slurm.running("options")
+    job = slurm_cluster.call("scontrol", "show", "job", of_slurm(slurm, "options"))
+    for words in ["Partition=high", "Account=team", "TimeLimit=1-02:00:00", "NodeList=node4",
+                  "ExcNodeList=node[1-2]", "MailUser=a b@example.org", "NtasksPerN:B:S:C=1:"]:
+        assert words in job, words
+
+
+def test_a_job_of_another_user_is_named(slurm, slurm_cluster):
+    slurm.submit("theirs", "sleep", "600")
+    slurm.running("theirs")
+    result = slurm.dtrain("get", "theirs", expect=EXIT_ENGINE,
+                          env={"XDG_STATE_HOME": str(slurm.folder / "elsewhere")})
+    assert "theirs" in result.err and getpass.getuser() in result.err
 
 
 def test_a_controller_that_is_not_there_is_said(slurm):
@@ -175,6 +215,7 @@ def test_a_controller_that_is_not_there_is_said(slurm):
     result = slurm.dtrain("submit", "--name=x", "--", "true", expect=EXIT_ENGINE,
                           env={"SLURM_CONF": str(bad)})
     assert "controller" in result.err and result.err.count("\n") == 1
+    assert "scontrol ping says: Slurmctld(primary)" in result.err
 
 
 def test_slurm_that_is_not_installed_is_said(home):

@@ -121,9 +121,27 @@ TEST_CASE("the engines that ship say of every field what they do with it") {
     }
     for (const JobField& field : job_fields()) {
       CAPTURE(field.key);
-      CHECK((said.contains(field.key) || field.key == "backend"));
+      CHECK((said.contains(field.key) || field.key == "backend" || field.key == "engineOptions"));
     }
   }
+}
+
+TEST_CASE("a flag of an engine's own is that engine's alone") {
+  Program program;
+  CHECK(has(program.run({"submit", "--help=toy"}).out, "--toy-color=COLOR"));
+  CHECK(has(program.run({"__complete", "bash", "submit", "--toy-c"}).out, "--toy-color="));
+  program.run({"submit", "-b", "local", "--toy-color=red", "--", "true"});
+  CHECK(program.status == 2);
+  CHECK(has(program.err, "--toy-color: the local backend has no such flag: leave it out, or choose "
+                         "--backend=toy"));
+  JobSpec job;
+  job.backend = "toy";
+  job.engine_options = {"toy-color=red", "toy-color=a=b"};
+  CHECK(check_fields(job).empty());
+  CHECK(engine_value(job, "toy-color") == "a=b");
+  CHECK(engine_value(job, "toy") == "");
+  CHECK(engine_values(job, "toy-color").size() == 2);
+  CHECK(read_job_yaml(write_job_yaml(job), "job.yaml") == job);
 }
 
 TEST_CASE("options keep pointing at their values when a choice of engines is assigned") {

@@ -93,14 +93,14 @@ TEST_CASE("options are quoted for Slurm, and the script behind them for sh") {
                       "srun --job-name='a '\\''b'\\'' $c' '~' 'x'\n");
 }
 
-TEST_CASE("a tag in a line of #SBATCH is an option's whole value") {
+TEST_CASE("a tag in a line of #SBATCH is an option's whole value, or the line") {
   const nlohmann::json data = {{"x", "v"}, {"q", true}};
   for (const char* bad : {"#SBATCH --a=\"{{x}}\"\n",
                           "#SBATCH --a='{{x}}'\n",
                           "#SBATCH --a=b{{x}}\n",
                           "#SBATCH --a={{x}}b\n",
                           "#SBATCH --a={{x}}{{x}}\n",
-                          "#SBATCH {{x}}\n",
+                          "#SBATCH {{x}} --a=1\n",
                           "#SBATCH --a {{x}}\n",
                           "#SBATCH --a\\={{x}}\n",
                           "#SBATCH --a=1 # --b={{x}}\n",
@@ -119,9 +119,10 @@ TEST_CASE("a tag in a line of #SBATCH is an option's whole value") {
     CHECK(fill(bad, data).starts_with("refused: job.sbatch:"));
   }
   for (const char* good :
-       {"#SBATCH --a={{x}}\n", "#SBATCH --a={{x}}", "#SBATCH --a={{x}}\t--b={{x}} # why\n",
-        "#SBATCH --a=\"b c\" --b={{x}}\n", "#SBATCH --a=\\\" --b={{x}}\n",
-        "\n  \n# don't\n#SBATCH --a={{x}}\n", "{{#q}}\n#SBATCH --a={{x}}\n{{/q}}\nrun {{x}}\n",
+       {"#SBATCH --a={{x}}\n", "#SBATCH {{x}}\n", "#SBATCH --a={{x}}",
+        "#SBATCH --a={{x}}\t--b={{x}} # why\n", "#SBATCH --a=\"b c\" --b={{x}}\n",
+        "#SBATCH --a=\\\" --b={{x}}\n", "\n  \n# don't\n#SBATCH --a={{x}}\n",
+        "{{#q}}\n#SBATCH --a={{x}}\n{{/q}}\nrun {{x}}\n",
         "{{#q}}# why\n{{/q}}\n#SBATCH --a={{x}}\n", "#SBATCH --a='b\ntrue {{x}}\n"}) {
     CAPTURE(good);
     CHECK(!fill(good, data).starts_with("refused"));
