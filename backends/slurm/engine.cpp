@@ -58,6 +58,8 @@ const Engine& engine() {
             "Signal that every rank gets so long before the job is ended for its time limit or a "
             "job of higher priority; a rank that then ends with exit code 75 has the job queued "
             "anew (default for the bundled trainer with --checkpoint-dir: USR1@60)"},
+           {"mpi", "TYPE",
+            "How srun joins the ranks of an MPI program: pmix, pmi2 (srun --mpi=list)"},
            {"sbatch-arg", "--OPTION[=VALUE]",
             "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); may be "
             "repeated"}},

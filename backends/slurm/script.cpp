@@ -6,6 +6,7 @@
 #include "submit/job_roles.h"
 #include "submit/rank_env.h"
 #include "submit/start_command.h"
+#include "submit/template/render.h"
 #include "submit/template/templates.h"
 #include "submit/text/quantity.h"
 
@@ -25,24 +26,14 @@ using nlohmann::json;
 constexpr const char* k_template = "slurm/job.sbatch";
 
 /// Variables that the script has from Slurm, not from the job.
-const std::set<std::string, std::less<>> k_of_the_script = {"RANK",
-                                                            "LOCAL_RANK",
-                                                            "LOCAL_WORLD_SIZE",
-                                                            "NODE_RANK",
-                                                            "GROUP_RANK",
-                                                            "ROLE_RANK",
-                                                            "GROUP_WORLD_SIZE",
-                                                            "TF_CONFIG",
-                                                            "MASTER_ADDR",
-                                                            "MASTER_PORT",
-                                                            "PET_NODE_RANK",
-                                                            "PET_MASTER_ADDR",
-                                                            "PET_MASTER_PORT",
-                                                            "DTRAIN_JOB_UID",
-                                                            "DTRAIN_JOB_TOKEN",
-                                                            "DTRAIN_RESTART_COUNT",
-                                                            "TORCHELASTIC_RUN_ID",
-                                                            "TORCHELASTIC_RESTART_COUNT"};
+const std::set<std::string, std::less<>> k_of_the_script = {
+    "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "ROLE_RANK",
+    "GROUP_WORLD_SIZE", "TF_CONFIG", "MASTER_ADDR", "MASTER_PORT", "PET_NODE_RANK",
+    "PET_MASTER_ADDR", "PET_MASTER_PORT", "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN",
+    "DTRAIN_RESTART_COUNT",
+    // Open MPI asks Slurm itself.
+    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT"};
 
 /// Roles that ask for the same, started by one srun.
 struct Step {
@@ -66,8 +57,16 @@ std::vector<Step> steps_of(const std::vector<Role>& roles) {
   return steps;
 }
 
-GangPlace gang_of(const JobSpec& job, const std::vector<Role>& roles) {
+/// A launcher runs in the batch script; its workers are the allocation's slots, a task each, and
+/// run what it starts there.
+bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
+
+GangPlace gang_of(const JobSpec& job, const std::vector<Role>& roles, const std::string& folder) {
   GangPlace gang;
+  if (has_launcher(job)) {
+    gang.launcher_slots = slots_per_worker(job);
+    gang.hostfile_path = folder + "/hostfile";
+  }
   gang.job_name = job.name;
   gang.namespace_name = job.namespace_name;
   gang.max_restarts = job.max_restarts;
@@ -92,11 +91,14 @@ json words(const std::vector<std::string>& texts) {
   return list;
 }
 
-json roles_data(const JobSpec& job, const std::vector<Role>& roles) {
-  const GangPlace gang = gang_of(job, roles);
+json roles_data(const JobSpec& job, const std::vector<Role>& roles, const std::string& folder) {
+  const GangPlace gang = gang_of(job, roles, folder);
   auto list = json::array();
   int first = 0;
   for (const Role& role : roles) {
+    if (!role.runs_command) {
+      continue;
+    }
     auto environment = json::array();
     for (const auto& [name, value] : rank_env(gang, first)) {
       if (!k_of_the_script.contains(name)) {
@@ -116,19 +118,24 @@ json roles_data(const JobSpec& job, const std::vector<Role>& roles) {
   return list;
 }
 
+int slots_a_worker(const JobSpec& job) { return has_launcher(job) ? slots_per_worker(job) : 1; }
+
 /// Whole CPUs of a task; 0: not said.
 int cpus_of(const JobSpec& job) {
   const std::string& text = job.worker_role.cpu.empty() ? job.cpu : job.worker_role.cpu;
-  return static_cast<int>(std::ceil(quantity_of(text).value_or(0)));
+  return static_cast<int>(std::ceil(quantity_of(text).value_or(0) / slots_a_worker(job)));
 }
 
 /// `cpus`: of a task; 0: not said.
-json steps_data(const std::vector<Step>& steps, int cpus) {
+json steps_data(const std::vector<Step>& steps, int cpus, const std::string& mpi) {
   auto list = json::array();
   for (const Step& step : steps) {
     std::vector<std::string> options;
     if (cpus > 0) { // From Slurm 22.05 on srun does not take it from sbatch.
       options.push_back(fmt::format("--cpus-per-task={}", cpus));
+    }
+    if (!mpi.empty()) {
+      options.push_back("--mpi=" + mpi);
     }
     if (steps.size() > 1) { // Else it has the whole allocation.
       options.emplace_back("--exact");
@@ -144,8 +151,9 @@ json steps_data(const std::vector<Step>& steps, int cpus) {
 std::string memory_a_cpu(const JobSpec& job) {
   const std::string& text = job.worker_role.memory.empty() ? job.memory : job.worker_role.memory;
   const auto bytes = quantity_of(text);
-  return bytes ? fmt::format("{}M", static_cast<std::int64_t>(
-                                        std::ceil(*bytes / std::max(cpus_of(job), 1) / 0x1p20)))
+  return bytes ? fmt::format(
+                     "{}M", static_cast<std::int64_t>(std::ceil(
+                                *bytes / slots_a_worker(job) / std::max(cpus_of(job), 1) / 0x1p20)))
                : "";
 }
 
@@ -303,14 +311,13 @@ std::vector<InstanceStatus> planned_instances(const JobSpec& job) {
 }
 
 Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here) {
-  if (find_job_type(job.type)->has_launcher) {
-    throw UsageError(
-        fmt::format("the slurm backend starts no launcher yet, which {} has: leave the "
-                    "type out, and every rank runs the command",
-                    job.type));
-  }
   const auto roles = job_roles(job);
-  const auto steps = steps_of(roles);
+  const bool launched = has_launcher(job);
+  const int slots = slots_a_worker(job);
+  const auto steps = launched ? std::vector<Step>{{.first = 0,
+                                                   .tasks = job.workers * slots,
+                                                   .gpus = std::min(job.gpus, 1)}}
+                              : steps_of(roles);
   int tasks = 0;
   int gpus = 0;
   for (const Step& step : steps) {
@@ -318,19 +325,25 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
     gpus += step.tasks * step.gpus;
   }
   const bool is_uniform = steps.size() == 1;
+  const std::string own_folder = job_folder(here.state_folder, {job.namespace_name, job.name});
   const std::string folder = job.working_dir.empty() ? here.working_dir : job.working_dir;
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
                {"comment", fmt::format("dtrain {}/{}", job.namespace_name, job.name)},
-               {"folder", job_folder(here.state_folder, {job.namespace_name, job.name})},
+               {"folder", own_folder},
                {"tasks", tasks},
+               {"started", launched ? 1 : tasks},
                {"gpus_per_task", section(gpus > 0 && is_uniform, {{"count", steps[0].gpus}})},
                {"gpus", section(gpus > 0 && !is_uniform, {{"count", gpus}})},
                {"working_dir", section(!folder.empty(), {{"folder", folder}})},
                {"max_restarts", job.max_restarts},
                {"torchrun", section(!job.nproc_per_node.empty(), json::object())},
-               {"roles", roles_data(job, roles)},
-               {"steps", steps_data(steps, cpus_of(job))},
+               {"roles", roles_data(job, roles, own_folder)},
+               {"launcher", section(launched, {{"slots", slots}})},
+               {"deepspeed", section(job.type == "deepspeedjob",
+                                     {{"tool", builtin_template("launchers/deepspeed.sh").text}})},
+               {"steps", steps_data(launched ? std::vector<Step>() : steps, cpus_of(job),
+                                    engine_value(job, "mpi"))},
                {"user_environment", user_environment(job)},
                {"command", words(command_of(job, here))}};
   const json options = options_of(job);

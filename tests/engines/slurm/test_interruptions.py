@@ -1,6 +1,7 @@
 """What befalls a job that trains: each time it goes on from its last checkpoint, and ends with the
 bits of a run that nothing befell."""
 import os
+import re
 import signal
 import subprocess
 import time
@@ -59,17 +60,16 @@ def test_a_job_that_makes_room_for_a_higher_one_goes_on_at_the_same_sample(slurm
 
 
 def test_a_job_that_runs_into_its_time_limit_goes_on_at_the_same_sample(slurm):
-    start(slurm, "late", "--time=1", "--signal=USR1@57", every=1_000_000)
-    trains(slurm, "late")
-    until(lambda: slurm.get("late")["restarts"] > 0, "the job was queued anew", 90)
-    slurm.dtrain("delete", "late")
-    start(slurm, "late")  # From what the first has saved, with time enough.
-    require_same_end(slurm, "late")
-
-
-def test_a_program_that_saves_nothing_ends_at_its_time_limit(slurm):
+    """Slurm looks at limits twice a minute. A program that saves nothing is ended at its own."""
     slurm.submit("over", "sleep", "600", flags=["--time=1"])
-    slurm.running("over")
+    slurm.dtrain("submit", "--name=late", *PLACE, "--time=1", "--", "--epochs=100000",
+                 f"--checkpoint-dir={slurm.folder}/late", "--resume")
+    until(lambda: slurm.get("late")["restarts"] > 0, "the job was queued anew", 120)
+    run = slurm.state / "dtrain/slurm/default/late/0"
+    saved = re.search(r"step (\d+) is saved", (run / "worker-0.err").read_text()).group(1)
+    assert until(lambda: [line for line in slurm.lines("late", "-i", "worker-0")
+                          if line.endswith(f"at step {saved}") and "resumed from" in line],
+                 "it goes on")
     result = slurm.dtrain("wait", "over", expect=EXIT_JOB_FAILED, seconds=150)
     assert "time limit" in result.err
 
