@@ -1,8 +1,9 @@
 #!/bin/sh
 # find.sh FOLDER FORMAT NAMESPACE/NAME: the records of the job in FOLDER and, after an empty line, what
-# Slurm says of it. Where there is none, "USER ID" of the one that Slurm has by that name.
+# Slurm says of it. Where there is none, "USER ID" of another user's by that name.
 cd "$1" 2>/dev/null && [ -e job ] || {
-  squeue --noheader --name="${3#*/}" --format='%u %i %k' 2>/dev/null | sed -n "s|^\([^ ]* [^ ]*\) dtrain $3\$|\1|p"
+  squeue --noheader --name="${3#*/}" --format='%u %i %k' 2>/dev/null |
+    sed -n "/^$(id -un) /d; s|^\([^ ]* [^ ]*\) dtrain $3\$|\1|p"
   exit 0
 }
 cat job

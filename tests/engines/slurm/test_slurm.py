@@ -200,10 +200,15 @@ def test_slurms_own_options_are_the_scripts(slurm, slurm_cluster):
 
 
 def test_a_job_of_another_user_is_named(slurm, slurm_cluster):
+    """Who asks is another by a stand-in for `id`."""
     slurm.submit("theirs", "sleep", "600")
     slurm.running("theirs")
+    (slurm.folder / "tools").mkdir()
+    (slurm.folder / "tools/id").write_text("#!/bin/sh\necho somebody\n")
+    (slurm.folder / "tools/id").chmod(0o755)
     result = slurm.dtrain("get", "theirs", expect=EXIT_ENGINE,
-                          env={"XDG_STATE_HOME": str(slurm.folder / "elsewhere")})
+                          env={"XDG_STATE_HOME": str(slurm.folder / "elsewhere"),
+                               "PATH": f"{slurm.folder}/tools:{slurm.env['PATH']}"})
     assert "theirs" in result.err and getpass.getuser() in result.err
 
 
