@@ -280,6 +280,13 @@ void SlurmBackend::watch_all(const std::string& namespace_name,
     JobNews news{.which = which};
     try {
       news.status = patience.ask([&] { return status({namespace_name, names[which]}); });
+    } catch (const NotFound& error) {
+      news.error = std::make_exception_ptr(
+          last.empty()
+              ? error
+              : NotFound(fmt::format("job {}/{} was deleted", namespace_name, names[which])));
+      sink(news);
+      return false;
     } catch (const Error&) {
       news.error = std::current_exception();
       sink(news);
