@@ -288,6 +288,7 @@ TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
                         pod(0, "l", "launcher=1", std::move(state)),
                         pod(0, "old", "worker=2", running())});
   };
+  CHECK(objects_with(running()).pods.size() == 3); // None of a job that had the name before.
   JobStatus status = status_of(objects_with(running()));
   CHECK(status.phase == Phase::running);
   REQUIRE(status.instances.size() == 3);
@@ -309,10 +310,54 @@ TEST_CASE("a launcher's end is the job's, and its Pod is the first instance") {
     add_condition(launcher, "Complete", "", "");
     CHECK(summarize(job, launcher).phase == Phase::succeeded);
   }
+  SUBCASE("its end is the job's, though its workers run on") {
+    add_condition(launcher, "Complete", "", "");
+    CHECK(summarize(job, launcher).phase == Phase::succeeded);
+  }
+  SUBCASE("its end leaves its workers to itself") {
+    add_condition(launcher, "Complete", "", "");
+    CHECK(left_over(job, launcher, {}).empty());
+  }
+  SUBCASE("a worker's failure has no rank: the launcher gives those") {
+    add_condition(job, "Failed", "FailedIndexes", "");
+    const auto objects =
+        job_objects("j", {std::make_shared<json>(job), std::make_shared<json>(launcher)},
+                    {pod(0, "u", "worker=2", exited(7, "2026-01-01T00:00:09Z")),
+                     pod(1, "u", "worker=2", running()), pod(0, "l", "launcher=1", running())});
+    status = status_of(objects);
+    REQUIRE(status.cause);
+    CHECK(status.cause->instance == "worker-0");
+    CHECK(status.cause->rank == -1);
+  }
+  SUBCASE("while it is suspended the job is") {
+    launcher["spec"]["suspend"] = true;
+    CHECK(summarize(job, launcher).phase == Phase::suspended);
+  }
   SUBCASE("a worker that fails fails the job") {
     add_condition(job, "Failed", "FailedIndexes", "");
     CHECK(summarize(job, launcher).phase == Phase::failed);
   }
+}
+
+TEST_CASE("a job whose end is decided runs until its Pods have ended") {
+  for (const char* decided : {"FailureTarget", "SuccessCriteriaMet"}) {
+    JobObjects objects{job_object(1), {}, {}};
+    CHECK(status_of(objects).phase == Phase::pending);
+    CHECK(wants_events(objects));
+    add_condition(objects.job, decided, "", "");
+    CHECK(status_of(objects).phase == Phase::running);
+    CHECK(!wants_events(objects));
+  }
+}
+
+TEST_CASE("of a job that is over, the Jobs that run on are left over, not those that never began") {
+  json job = job_object(2);
+  json server = job_object(1);
+  CHECK(left_over(job, {}, {&server}).empty());
+  add_condition(job, "Complete", "", "");
+  CHECK(left_over(job, {}, {&server}) == JobList{&server});
+  server["spec"]["suspend"] = true;
+  CHECK(left_over(job, {}, {&server}).empty());
 }
 
 TEST_CASE("parameter servers and an evaluator may have a Job each, in that order") {
