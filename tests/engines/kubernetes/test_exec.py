@@ -28,7 +28,8 @@ def terminal(kube, job):
     def start(*words):
         child = pexpect.spawn(kube.dtrain_path, [str(word) for word in words], env=kube.env,
                               cwd=str(kube.folder), dimensions=(24, 80), encoding="utf-8",
-                              timeout=30)
+                              timeout=30,  # Under nohup it would ignore SIGHUP.
+                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
         started.append(child)
         return child
     yield start
