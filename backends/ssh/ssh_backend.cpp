@@ -101,9 +101,7 @@ std::vector<CheckResult> SshBackend::check() {
 }
 
 /// Where those that run would stand would no longer be side by side.
-void SshBackend::scale(const JobRef& /*job*/, int /*workers*/) {
-  refuse("scale jobs");
-}
+void SshBackend::scale(const JobRef& /*job*/, int /*workers*/) { refuse("scale jobs"); }
 
 std::map<std::string, std::string> SshBackend::data_folders(const JobSpec& /*job*/) const {
   return {};

@@ -18,8 +18,6 @@
 namespace dtrain {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::size_t k_least_part_bytes = 256U << 10U;
 constexpr std::uint64_t k_cut_mask = ~0ULL << 46U; // Once in 256 KiB.
 constexpr auto k_interval = std::chrono::milliseconds(100);
@@ -152,7 +150,7 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, cons
   CopyProgress progress;
   progress.files_total = archive.files;
   progress.bytes_total = archive.bytes;
-  auto next_told = Clock::now();
+  auto next_told = std::chrono::steady_clock::now();
   const auto require_room = [&] {
     if (archive.packed_bytes > most_bytes) {
       throw UsageError(fmt::format(
@@ -167,7 +165,7 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, cons
     require_room();
     progress.bytes =
         std::min(progress.bytes + static_cast<std::int64_t>(bytes.size()), archive.bytes);
-    if (const auto now = Clock::now(); tell && now >= next_told) {
+    if (const auto now = std::chrono::steady_clock::now(); tell && now >= next_told) {
       tell(progress);
       next_told = now + k_interval;
     }
