@@ -5,6 +5,7 @@
 #include "cli/commands/submit_options.h"
 #include "cli/interrupt.h"
 #include "cli/output/job_text.h"
+#include "cli/output/output_option.h"
 #include "cli/output/steps.h"
 #include "cli/output/time.h"
 #include "cli/target.h"

@@ -1,10 +1,12 @@
 #include "cli/commands/submit_options.h"
 
+#include "cli/output/job_text.h"
 #include "cli/output/output_option.h"
 #include "cli/settings/locations.h"
 #include "cli/target.h"
 #include "submit/errors.h"
 #include "submit/fields/job_fields.h"
+#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
