@@ -1,8 +1,8 @@
 #include "backends/local/fork_channel.h"
 
 #include "backends/local/mounts.h"
-#include "backends/supervised/devices.h"
-#include "backends/supervised/job_view.h"
+#include "backends/supervised/gang/devices.h"
+#include "backends/supervised/store/job_view.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
 #include "backends/support/os/subprocess.h"

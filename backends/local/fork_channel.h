@@ -5,7 +5,7 @@
 #pragma once
 
 #include "backends/local/gpu_claims.h"
-#include "backends/supervised/channel.h"
+#include "backends/supervised/gang/channel.h"
 #include "backends/support/os/port.h"
 
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 #include "backends/local/gpus.h"
 
-#include "backends/supervised/devices.h"
+#include "backends/supervised/gang/devices.h"
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
 

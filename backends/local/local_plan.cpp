@@ -1,8 +1,8 @@
 #include "backends/local/local_plan.h"
 
 #include "backends/local/shares.h"
-#include "backends/supervised/devices.h"
-#include "backends/supervised/plan_text.h"
+#include "backends/supervised/gang/devices.h"
+#include "backends/supervised/gang/plan_text.h"
 #include "backends/support/bucket/bucket_cache.h"
 #include "submit/errors.h"
 

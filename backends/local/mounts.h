@@ -2,7 +2,7 @@
 // one process and those it starts. Nothing is made or mounted outside of it.
 #pragma once
 
-#include "backends/supervised/gang_plan.h"
+#include "backends/supervised/gang/gang_plan.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // The folders, data and program that a job needs here, looked for before anything is started.
 #pragma once
 
-#include "backends/supervised/gang_plan.h"
+#include "backends/supervised/gang/gang_plan.h"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // What a rank's host is sent to start it: templates/ssh/guard.sh, and the rank in front of it.
 #pragma once
 
-#include "backends/supervised/channel.h"
+#include "backends/supervised/gang/channel.h"
 
 #include <chrono>
 #include <string>

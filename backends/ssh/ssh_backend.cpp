@@ -2,7 +2,7 @@
 
 #include "backends/ssh/host_list.h"
 #include "backends/ssh/ssh_channel.h"
-#include "backends/supervised/plan_text.h"
+#include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/programs.h"
 #include "backends/supervised/supervise.h"
 #include "backends/support/os/files.h"

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "backends/ssh/link.h"
-#include "backends/supervised/channel.h"
+#include "backends/supervised/gang/channel.h"
 
 #include <map>
 #include <memory>

@@ -1,13 +1,13 @@
 // Changing a job that is there: suspend, resume, scale, delete.
 //
 // What a job is to be stands in its folder (plan.yaml, job.yaml); a signal has its supervisor look.
-#include "backends/supervised/devices.h"
-#include "backends/supervised/gang.h"
-#include "backends/supervised/plan_text.h"
+#include "backends/supervised/gang/devices.h"
+#include "backends/supervised/gang/gang.h"
+#include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/programs.h"
-#include "backends/supervised/saved_environment.h"
-#include "backends/supervised/saved_templates.h"
 #include "backends/supervised/stop.h"
+#include "backends/supervised/store/saved_environment.h"
+#include "backends/supervised/store/saved_templates.h"
 #include "backends/supervised/supervise.h"
 #include "backends/supervised/supervised_backend.h"
 #include "backends/support/os/cgroup.h"

@@ -2,7 +2,7 @@
 // other hosts: scripts in the job's folder that start them here, without SSH.
 #pragma once
 
-#include "backends/supervised/job_store.h"
+#include "backends/supervised/store/job_store.h"
 #include "submit/rank_env.h"
 
 namespace dtrain {

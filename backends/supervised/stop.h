@@ -1,7 +1,7 @@
 // Ends a job's processes from outside.
 #pragma once
 
-#include "backends/supervised/job_record.h"
+#include "backends/supervised/store/job_record.h"
 
 #include <string>
 #include <vector>

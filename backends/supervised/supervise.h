@@ -4,7 +4,7 @@
 // Two processes look after a job, so that either may be killed and nothing stays behind:
 //
 //   guard        reaps what the supervisor leaves when it dies, ends it, and says so in the record
-//    └ supervisor  runs the gang (supervised/gang.h); ends it where the guard dies
+//    └ supervisor  runs the gang (supervised/gang/gang.h); ends it where the guard dies
 //        └ ranks     die with the supervisor (PR_SET_PDEATHSIG)
 //
 // Supervisor and ranks are in a control group of the job's own where the machine lets us have one:
@@ -17,7 +17,7 @@
 // folder as the staged one, and the environment that its ranks had.
 #pragma once
 
-#include "backends/supervised/channel.h"
+#include "backends/supervised/gang/channel.h"
 
 #include <sys/resource.h>
 

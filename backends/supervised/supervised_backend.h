@@ -6,9 +6,9 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "backends/supervised/gang_plan.h"
-#include "backends/supervised/job_store.h"
-#include "backends/supervised/job_view.h"
+#include "backends/supervised/gang/gang_plan.h"
+#include "backends/supervised/store/job_store.h"
+#include "backends/supervised/store/job_view.h"
 #include "backends/support/os/fd.h"
 
 #include <functional>

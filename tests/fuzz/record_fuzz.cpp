@@ -1,7 +1,7 @@
 // What is kept of jobs on disk, which a crash may cut off or a person may edit: a job's record, a
 // folder's manifest and a log file's line are read or not, and what was read is written and read
 // again the same. The first byte picks the kind.
-#include "backends/supervised/job_record.h"
+#include "backends/supervised/store/job_record.h"
 #include "backends/support/code/code_manifest.h"
 #include "backends/support/logs/log_format.h"
 

@@ -1,7 +1,7 @@
 #include "tests/unit/toy_engine/toy.h"
 
 #include "backends/local/fork_channel.h"
-#include "backends/supervised/plan_text.h"
+#include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/supervise.h"
 #include "backends/supervised/supervised_backend.h"
 

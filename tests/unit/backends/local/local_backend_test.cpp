@@ -3,7 +3,7 @@
 #include "backends/local/local_backend.h"
 
 #include "../temporary_folder.h"
-#include "backends/supervised/backoff.h"
+#include "backends/supervised/gang/backoff.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
 #include "submit/errors.h"

@@ -1,6 +1,6 @@
 #include "backends/local/local_plan.h"
 
-#include "backends/supervised/plan_text.h"
+#include "backends/supervised/gang/plan_text.h"
 
 #include "submit/errors.h"
 

@@ -1,5 +1,5 @@
 // The gang alone: its channel is a script, and no process is started.
-#include "backends/supervised/gang.h"
+#include "backends/supervised/gang/gang.h"
 
 #include "../temporary_folder.h"
 #include "submit/errors.h"

@@ -1,4 +1,4 @@
-#include "backends/supervised/job_store.h"
+#include "backends/supervised/store/job_store.h"
 
 #include "../temporary_folder.h"
 #include "backends/support/os/files.h"

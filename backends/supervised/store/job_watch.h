@@ -5,7 +5,7 @@
 // millisecond.
 #pragma once
 
-#include "backends/supervised/job_store.h"
+#include "backends/supervised/store/job_store.h"
 
 #include <poll.h>
 

@@ -24,11 +24,11 @@
 // Signals: SIGTERM or SIGINT ends the job, SIGTSTP suspends it, SIGHUP has the plan read again.
 #pragma once
 
-#include "backends/supervised/backoff.h"
-#include "backends/supervised/channel.h"
-#include "backends/supervised/gang_plan.h"
-#include "backends/supervised/job_store.h"
-#include "backends/supervised/rank_output.h"
+#include "backends/supervised/gang/backoff.h"
+#include "backends/supervised/gang/channel.h"
+#include "backends/supervised/gang/gang_plan.h"
+#include "backends/supervised/gang/rank_output.h"
+#include "backends/supervised/store/job_store.h"
 #include "backends/support/os/poll_loop.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 // What one rank prints: its two pipes, read in a poll loop, and the log file that they end in.
 #pragma once
 
-#include "backends/supervised/channel.h"
+#include "backends/supervised/gang/channel.h"
 #include "backends/support/logs/log_file.h"
 #include "backends/support/os/poll_loop.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "backends/supervised/gang_plan.h"
+#include "backends/supervised/gang/gang_plan.h"
 
 #include <map>
 #include <string>

@@ -1,6 +1,6 @@
-#include "backends/supervised/job_store.h"
+#include "backends/supervised/store/job_store.h"
 
-#include "backends/supervised/job_index.h"
+#include "backends/supervised/store/job_index.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"

@@ -18,7 +18,7 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "backends/supervised/job_record.h"
+#include "backends/supervised/store/job_record.h"
 #include "backends/support/os/fd.h"
 
 #include <fmt/format.h>

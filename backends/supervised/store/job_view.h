@@ -1,7 +1,7 @@
 // Jobs as they stand: what their records say, unless those who keep the record are gone.
 #pragma once
 
-#include "backends/supervised/job_store.h"
+#include "backends/supervised/store/job_store.h"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 // How a gang's processes are started, signalled and waited for, on this machine or on other hosts.
 #pragma once
 
-#include "backends/supervised/gang_plan.h"
+#include "backends/supervised/gang/gang_plan.h"
 #include "backends/support/os/fd.h"
 
 #include <cstdint>

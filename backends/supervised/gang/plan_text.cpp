@@ -1,4 +1,4 @@
-#include "backends/supervised/plan_text.h"
+#include "backends/supervised/gang/plan_text.h"
 
 #include "submit/errors.h"
 #include "submit/job_roles.h"

@@ -1,4 +1,4 @@
-#include "backends/supervised/job_view.h"
+#include "backends/supervised/store/job_view.h"
 
 #include "backends/support/os/process.h"
 #include "submit/errors.h"

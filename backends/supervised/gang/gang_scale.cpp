@@ -1,5 +1,5 @@
 // How a gang comes to the number of workers that its plan has now.
-#include "backends/supervised/gang.h"
+#include "backends/supervised/gang/gang.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 

@@ -1,4 +1,4 @@
-#include "backends/supervised/saved_templates.h"
+#include "backends/supervised/store/saved_templates.h"
 
 #include "submit/template/render.h"
 

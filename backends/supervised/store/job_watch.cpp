@@ -1,6 +1,6 @@
-#include "backends/supervised/job_watch.h"
+#include "backends/supervised/store/job_watch.h"
 
-#include "backends/supervised/job_view.h"
+#include "backends/supervised/store/job_view.h"
 
 #include <fmt/format.h>
 #include <sys/inotify.h>

@@ -1,5 +1,5 @@
 // How a gang's ranks are started: where each runs, and with what.
-#include "backends/supervised/gang.h"
+#include "backends/supervised/gang/gang.h"
 #include "backends/supervised/launcher_tools.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"

@@ -2,7 +2,7 @@
 // is made from them too, whatever lies where they came from by then.
 #pragma once
 
-#include "backends/supervised/job_store.h"
+#include "backends/supervised/store/job_store.h"
 #include "submit/template/templates.h"
 
 namespace dtrain {

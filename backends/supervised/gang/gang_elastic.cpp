@@ -1,5 +1,5 @@
 // What a gang does in an elastic job when a worker is lost.
-#include "backends/supervised/gang.h"
+#include "backends/supervised/gang/gang.h"
 #include "backends/support/logs/time_text.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"

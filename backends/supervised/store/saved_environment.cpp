@@ -1,4 +1,4 @@
-#include "backends/supervised/saved_environment.h"
+#include "backends/supervised/store/saved_environment.h"
 
 #include "backends/support/os/split_at_nul.h"
 

@@ -1,4 +1,4 @@
-#include "backends/supervised/job_index.h"
+#include "backends/supervised/store/job_index.h"
 
 #include "backends/backend.h"
 

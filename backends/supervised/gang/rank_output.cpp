@@ -1,4 +1,4 @@
-#include "backends/supervised/rank_output.h"
+#include "backends/supervised/gang/rank_output.h"
 
 #include "backends/support/logs/time_text.h"
 

@@ -1,6 +1,6 @@
-#include "backends/supervised/gang.h"
+#include "backends/supervised/gang/gang.h"
 
-#include "backends/supervised/saved_environment.h"
+#include "backends/supervised/store/saved_environment.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"

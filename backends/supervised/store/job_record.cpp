@@ -1,4 +1,4 @@
-#include "backends/supervised/job_record.h"
+#include "backends/supervised/store/job_record.h"
 
 #include "backends/support/logs/time_text.h"
 #include "submit/errors.h"

@@ -1,6 +1,6 @@
-#include "backends/supervised/job_logs.h"
+#include "backends/supervised/store/job_logs.h"
 
-#include "backends/supervised/job_watch.h"
+#include "backends/supervised/store/job_watch.h"
 #include "backends/support/logs/log_reader.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/process.h"

@@ -1,4 +1,4 @@
-#include "backends/supervised/devices.h"
+#include "backends/supervised/gang/devices.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

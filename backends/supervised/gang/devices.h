@@ -1,7 +1,7 @@
 // Devices as CUDA_VISIBLE_DEVICES names them, and who gets which.
 #pragma once
 
-#include "backends/supervised/gang_plan.h"
+#include "backends/supervised/gang/gang_plan.h"
 
 #include <optional>
 #include <string>
