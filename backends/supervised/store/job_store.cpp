@@ -1,6 +1,7 @@
 #include "backends/supervised/store/job_store.h"
 
 #include "backends/supervised/store/job_index.h"
+#include "backends/supervised/store/job_listing.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
@@ -9,31 +10,20 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pwd.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <thread>
-#include <vector>
 
 namespace dtrain {
 
 namespace {
 
 constexpr const char* k_staging = "staging";
-constexpr const char* k_logs = "logs";
-constexpr const char* k_status_file = "status.json";
-constexpr const char* k_spare_file = ".status.spare";
-constexpr std::size_t k_head_bytes = 4096; ///< A record's head is below 1 KiB.
-constexpr std::size_t k_few = 64;          ///< Jobs that no index is written for.
-constexpr int k_settled_seconds = 1;       ///< A file's time is coarser than a change is quick.
 
 /// Names come from outside; none may lead out of the folder.
 bool is_plain_name(std::string_view name) {
@@ -76,15 +66,6 @@ bool is_waste(std::string_view name) {
   return place == Whereabouts::restarted || (place == Whereabouts::here && !is_running(owner));
 }
 
-/// Names of jobs never begin with a dot.
-void for_each_job(int space, const std::function<void(const char*)>& visit) {
-  for_each_entry(space, [&](const char* name) {
-    if (*name != '.') {
-      visit(name);
-    }
-  });
-}
-
 std::string last_component(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 bool same_file(int folder, const std::string& name, int fd) {
@@ -94,174 +75,11 @@ bool same_file(int folder, const std::string& name, int fd) {
          a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/// A job as `list` finds it.
-struct Listed {
-  std::string name;
-  std::optional<JobRecordHead> head = {};
-  FileVersion version = {};
-  std::string_view indexed = {}; ///< The head's text as the index has it …
-  std::string read = {};         ///< … or as its own file had; of one that has ended.
-};
-
-/// A namespace's folder, and when it had last changed before anything in it was looked at; 0 where
-/// it may be changed again and have that time still.
-struct Space {
-  int folder;
-  std::int64_t changed;
-
-  explicit Space(int of) : folder(of), changed(0) {
-    struct stat info {};
-    timespec now{};
-    if (fstat(folder, &info) == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0 &&
-        info.st_mtim.tv_sec + k_settled_seconds < now.tv_sec) {
-      changed = info.st_mtim.tv_sec * k_second + info.st_mtim.tv_nsec;
-    }
-  }
-};
-
-void read_head(const Space& space, const JobIndex& index, Listed& job) {
-  const auto path = fmt::format("{}/{}", job.name, k_status_file);
-  struct stat info {};
-  if (const auto* entry = index.find(job.name)) {
-    if ((space.changed != 0 && space.changed == index.folder_changed()) ||
-        (fstatat(space.folder, path.c_str(), &info, 0) == 0 &&
-         FileVersion::of(info) == entry->version)) {
-      job.head = read_job_record_head(entry->head);
-    }
-    if (job.head) {
-      job.version = entry->version;
-      job.indexed = entry->head;
-      return;
-    }
-  }
-  const Fd file(openat(space.folder, path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, k_head_bytes> block;
-  const bool is_known = file && fstat(file.get(), &info) == 0;
-  const auto count = is_known ? ::read(file.get(), block.data(), block.size()) : -1;
-  if (count <= 0) {
-    return;
-  }
-  const std::string_view text(block.data(), static_cast<std::size_t>(count));
-  job.head = read_job_record_head(text);
-  if (job.head && is_final(job.head->summary.phase)) {
-    job.version = FileVersion::of(info);
-    job.read = text.substr(0, job.head->bytes);
-  }
-}
-
-/// Much of the time is the kernel's, for a file each: many are read by several threads.
-void read_heads(const Space& space, const JobIndex& index, std::vector<Listed>& jobs) {
-  constexpr std::size_t k_for_a_thread = 500;
-  constexpr std::size_t k_most_threads = 4;
-  const std::size_t threads = std::clamp<std::size_t>(
-      jobs.size() / k_for_a_thread, 1,
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, k_most_threads));
-  std::atomic<std::size_t> next = 0;
-  const auto read_some = [&] {
-    constexpr std::size_t k_batch = 64;
-    for (auto begin = next.fetch_add(k_batch); begin < jobs.size();
-         begin = next.fetch_add(k_batch)) {
-      for (auto i = begin; i < std::min(begin + k_batch, jobs.size()); ++i) {
-        read_head(space, index, jobs[i]);
-      }
-    }
-  };
-  std::vector<std::jthread> others;
-  for (std::size_t i = 1; i < threads; ++i) {
-    others.emplace_back(read_some);
-  }
-  read_some();
-}
-
-/// Empty where the index is as good as it was.
-std::string new_index(const Space& space, const std::vector<Listed>& jobs, const JobIndex& index) {
-  constexpr std::size_t k_part = 16;
-  const auto count = [&](const auto& has) {
-    return static_cast<std::size_t>(std::count_if(jobs.begin(), jobs.end(), has));
-  };
-  const auto found = count([](const Listed& job) { return !job.indexed.empty(); });
-  const auto missing = count([](const Listed& job) { return !job.read.empty(); });
-  const bool is_of_then = space.changed != 0 && space.changed != index.folder_changed();
-  if (missing < k_few + found / k_part && index.size() < k_few + 2 * found &&
-      (!is_of_then || found < k_few)) {
-    return {};
-  }
-  auto text = index_text(space.changed);
-  for (const auto& job : jobs) {
-    const auto head = job.indexed.empty() ? std::string_view(job.read) : job.indexed;
-    if (!head.empty()) {
-      append_index_entry(text, job.name, job.version, head);
-    }
-  }
-  return text;
-}
-
 } // namespace
 
 std::string text_of(const JobRef& job) {
   return fmt::format("{}/{}", printable(job.namespace_name), printable(job.name));
 }
-
-std::string log_file_name(std::string_view instance, int restart) {
-  return fmt::format("{}/{}.{}.log", k_logs, instance, restart);
-}
-
-std::optional<std::string> JobFolder::read(const std::string& name) const {
-  return read_file_at(fd(), name);
-}
-
-void JobFolder::write(const std::string& name, std::string_view text) const {
-  write_file_at(fd(), name, text);
-}
-
-std::optional<JobRecord> JobFolder::record() const {
-  const auto text = read(k_status_file);
-  return text ? read_job_record(*text) : std::nullopt;
-}
-
-void JobFolder::set_record(const JobRecord& record) const {
-  write(k_status_file, write_job_record(record));
-}
-
-void JobFolder::reserve_last_record(std::size_t bytes) const {
-  const Fd spare(openat(fd(), k_spare_file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  const int error = spare ? posix_fallocate(spare.get(), 0, static_cast<off_t>(bytes)) : errno;
-  if (error != 0) {
-    throw Error(fmt::format("cannot write to {}: {}", printable(path_), errno_text(error)));
-  }
-}
-
-void JobFolder::set_last_record(const JobRecord& record) const {
-  try {
-    set_record(record);
-    unlinkat(fd(), k_spare_file, 0);
-  } catch (const Error&) {
-    const auto text = write_job_record(record);
-    const Fd spare(openat(fd(), k_spare_file, O_WRONLY | O_CLOEXEC));
-    if (!spare || !write_all(spare.get(), text) ||
-        ftruncate(spare.get(), static_cast<off_t>(text.size())) != 0 ||
-        renameat(fd(), k_spare_file, fd(), k_status_file) != 0) {
-      throw;
-    }
-  }
-}
-
-Fd JobFolder::create_log(std::string_view instance, int restart) const {
-  const auto name = log_file_name(instance, restart);
-  Fd file(openat(fd(), name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!file) {
-    throw Error(fmt::format("cannot write {}/{}: {}", printable(path_), name, errno_text()));
-  }
-  return file;
-}
-
-FolderLock::FolderLock(const JobFolder& folder) : fd_(folder.fd()) {
-  if (flock(fd_, LOCK_EX) != 0) {
-    throw Error(fmt::format("cannot lock {}: {}", printable(folder.path()), errno_text()));
-  }
-}
-
-FolderLock::~FolderLock() { flock(fd_, LOCK_UN); }
 
 std::string JobStore::default_root() {
   // The XDG specification has a relative path ignored.
@@ -318,7 +136,7 @@ JobFolder JobStore::stage() const {
     }
     const auto path = fmt::format("{}/{}/{}", root_, k_staging, name);
     JobFolder folder(open_private_folder_at(staging.get(), name, path, false), path);
-    if (mkdirat(folder.fd(), k_logs, 0700) != 0) {
+    if (mkdirat(folder.fd(), k_logs_folder, 0700) != 0) {
       const auto reason = errno_text();
       remove_tree_at(staging.get(), name);
       throw Error(fmt::format("cannot make a folder in {}: {}", printable(path), reason));
@@ -402,16 +220,11 @@ bool JobStore::remove(const JobFolder& folder, const JobRef& job) const {
 
 void JobStore::for_each(std::string_view namespace_name, const Visit& visit) const {
   for_each_space(namespace_name, [&](const std::string& space_name, int folder) {
-    const Space space(folder);
-    const JobIndex index(read_index(space_name));
-    std::vector<Listed> jobs;
-    jobs.reserve(index.size() + k_few);
-    for_each_job(folder, [&](const char* name) { jobs.push_back({name}); });
-    read_heads(space, index, jobs);
-    if (const auto better = new_index(space, jobs, index); !better.empty()) {
-      write_index(space_name, better);
+    auto listing = list_jobs(folder, read_index(space_name));
+    if (!listing.better_index.empty()) {
+      write_index(space_name, listing.better_index);
     }
-    for (auto& job : jobs) {
+    for (auto& job : listing.jobs) {
       visit({space_name, job.name}, std::move(job.head));
     }
   });
