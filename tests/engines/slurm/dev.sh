@@ -15,10 +15,10 @@ engine_build() {
   need $slurm_packages
 }
 
+# Tests wait more than they compute. Those of the first folder wait longest: they are given out first,
+# and one by one.
 engine_test() { # engine_test [PYTEST-ARGUMENTS...]
-  # shellcheck disable=SC2086,SC2154 # lists of words, of dev
-  need $test_packages $slurm_packages
-  # shellcheck disable=SC2154
-  "$python" -m pytest -q --build=build/release tests/conformance --engine=slurm \
-    tests/engines/slurm "$@"
+  # shellcheck disable=SC2086 # a list of words
+  need $slurm_packages
+  pytest_run release '' --dist=loadgroup tests/engines/slurm tests/conformance --engine=slurm "$@"
 }

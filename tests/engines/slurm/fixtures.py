@@ -41,7 +41,10 @@ def slurm_cluster():
     if kept := os.environ.get("DTRAIN_TEST_SLURM"):
         yield Slurm(kept)
         return
-    cluster = Slurm("/tmp/dtrain-slurm")
+    # Each of pytest's workers has a cluster of its own: what a test does to one is seen by no other.
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    cluster = Slurm(f"/tmp/dtrain-slurm-{worker}")
+    os.environ["PORT"] = str(17000 + 100 * int(worker.removeprefix("gw")))
     cluster.run("down")  # of a session that was killed
     try:
         cluster.run("up")
