@@ -4,6 +4,7 @@
 #include "backends/supervised/gang/devices.h"
 #include "backends/supervised/store/job_view.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/pipe.h"
 #include "backends/support/os/process.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
@@ -38,21 +39,6 @@ constexpr int k_not_runnable = 126;    ///< … for what cannot be run.
 constexpr int k_pid_bits = 32;
 
 pid_t pid_of(RankId id) { return static_cast<pid_t>(id & UINT32_MAX); }
-
-struct Pipe {
-  Fd read_end;
-  Fd write_end;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw EngineError(fmt::format("cannot make a pipe for a rank's output: {}", errno_text()));
-  }
-  Pipe pipe{Fd(ends[0]), Fd(ends[1])};
-  fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK);
-  return pipe;
-}
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> all;
@@ -249,6 +235,8 @@ RankProcess ForkChannel::start_one(const RankCommand& command) const {
   const auto envp = pointers(env);
   auto out = make_pipe();
   auto err = make_pipe();
+  make_non_blocking(out.read_end);
+  make_non_blocking(err.read_end);
   dup3(out.write_end.get(), slots_[0].get(), O_CLOEXEC);
   dup3(err.write_end.get(), slots_[1].get(), O_CLOEXEC);
   Birth birth{command, argv, envp, file_limit_, slots_, getpid()};

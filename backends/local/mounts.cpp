@@ -1,6 +1,7 @@
 #include "backends/local/mounts.h"
 
 #include "backends/support/os/files.h"
+#include "backends/support/os/pipe.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
@@ -166,12 +167,7 @@ void check_mounts(const std::vector<Mount>& wanted) {
   if (to_be_made(wanted).empty()) {
     return;
   }
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    fail("cannot make a pipe");
-  }
-  const Fd said(ends[0]);
-  Fd say(ends[1]);
+  auto [said, say] = make_pipe();
   const pid_t child = fork();
   if (child == 0) {
     try {
@@ -181,7 +177,7 @@ void check_mounts(const std::vector<Mount>& wanted) {
     }
     _exit(0);
   }
-  say = Fd();
+  say.reset();
   std::array<char, 256> text{};
   ssize_t size = 0;
   while ((size = read(said.get(), text.data(), text.size())) < 0 && errno == EINTR) {

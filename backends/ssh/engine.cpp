@@ -1,70 +1,27 @@
 #include "backends/ssh/engine.h"
 
 #include "backends/ssh/ssh_backend.h"
+#include "backends/supervised/fields.h"
 
 namespace dtrain::ssh {
 namespace {
 
 std::vector<FieldUse> field_uses() {
-  return field_table(
-      {"type",
-       "name",
-       "namespace",
-       "priority",
-       "workers",
-       "command",
-       "env",
-       "workingDir",
-       "maxRestarts",
-       "gracePeriod",
-       "ps",
-       "chief",
-       "evaluator",
-       "nprocPerNode",
-       "roleSequence",
-       "successPolicy",
-       "runningTimeout",
-       "ttlAfterFinished",
-       "cleanTaskPolicy",
-       "minWorkers",
-       "taskReplicas",
-       "taskName",
-       "labels",
-       "envFiles",
-       "secrets",
-       "templates",
-       "templateValues",
-       "gang",
-       "hostIPC",
-       "hostNetwork",
-       "hostPID",
-       "startingTimeout",
-       "logLimit"},
+  return supervised_fields(
+      {},
+      {{"runs the hosts' own programs",
+        {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {
-          {"runs the hosts' own programs",
-           {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}},
-          {"starts all instances at once", {"minAvailable"}},
-      },
-      {
-          {"hands out no GPUs yet", {"gpus", "requireGpus", "psGpus", "gpuType", "devices"}},
+          {"hands out no GPUs yet", {"gpus", "requireGpus", "psGpus"}},
           {"brings no code to its hosts yet: have it there, and say where (--working-dir)",
            {"syncMode", "syncSource", "syncUser", "syncTokenFile"}},
           {"shows ranks their host's own folders", {"data", "dataDirs", "configFiles"}},
           {"runs no TensorBoard", {"tensorboard", "logdir"}},
           {"keeps the number of workers that a job was submitted with", {"maxWorkers"}},
-          {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
-          {"reserves no CPUs", {"cpu"}},
-          {"reserves no memory", {"memory"}},
           {"gives ranks their host's own /dev/shm", {"shareMemory"}},
-          {"gives every process a free port of its own", {"chiefPort", "psPort", "workerPort"}},
           {"starts ranks on the hosts that are named (--hosts)",
-           {"selectors", "tolerations", "nodeList", "topologySpread", "binpack"}},
-          {"has no queues", {"queue"}},
-          {"has no scheduler", {"scheduler"}},
-          {"has no objects", {"api"}},
-          {"has no objects to annotate",
-           {"annotations", "workerAnnotations", "launcherAnnotations"}},
-          {"never ends a job for another", {"preemptible"}},
+           {"selectors", "tolerations", "nodeList", "topologySpread", "binpack", "chiefSelectors",
+            "psSelectors", "workerSelectors", "evaluatorSelectors", "launcherSelectors"}},
           {"runs jobs as the user that ssh logs in as", {"runAsUser"}},
       });
 }

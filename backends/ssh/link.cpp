@@ -1,6 +1,7 @@
 #include "backends/ssh/link.h"
 
 #include "backends/support/os/files.h"
+#include "backends/support/os/pipe.h"
 #include "backends/support/os/random.h"
 #include "backends/support/os/spawn.h"
 #include "submit/errors.h"
@@ -25,21 +26,6 @@ constexpr std::size_t k_id_bytes = 16;
 constexpr std::size_t k_longest_line = 4096;   ///< That a host may say.
 constexpr std::size_t k_most_facts = 1U << 18; ///< Ports, mostly.
 constexpr int k_roomy = 1 << 20;               ///< A pipe that takes a script at once.
-
-struct Pipe {
-  Fd read_end;
-  Fd write_end;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
-  }
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
-void make_non_blocking(const Fd& fd) { fcntl(fd.get(), F_SETFL, O_NONBLOCK); }
 
 /// All that there is to read now.
 std::string drain(const Fd& pipe) {

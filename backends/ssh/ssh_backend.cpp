@@ -103,19 +103,4 @@ std::vector<CheckResult> SshBackend::check() {
 /// Where those that run would stand would no longer be side by side.
 void SshBackend::scale(const JobRef& /*job*/, int /*workers*/) { refuse("scale jobs"); }
 
-std::map<std::string, std::string> SshBackend::data_folders(const JobSpec& /*job*/) const {
-  return {};
-}
-
-void SshBackend::add_devices(const JobSpec& /*job*/, const std::vector<std::string>& /*own*/,
-                             Surroundings& /*here*/) const {}
-
-/// The hosts are asked by the supervisor, over the connections that the ranks will have.
-void SshBackend::require_startable(const GangPlan& /*plan*/, const std::string& /*path*/) const {}
-
-std::vector<Fd> SshBackend::bring_buckets(const JobSpec& /*job*/,
-                                          const SubmitSink& /*tell*/) const {
-  return {};
-}
-
 } // namespace dtrain::ssh

@@ -7,7 +7,6 @@
 #include "backends/engine.h"
 #include "backends/supervised/supervised_backend.h"
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -33,12 +32,6 @@ class SshBackend : public SupervisedBackend {
   void scale(const JobRef& job, int workers) override;
 
  private:
-  std::map<std::string, std::string> data_folders(const JobSpec& job) const override;
-  void add_devices(const JobSpec& job, const std::vector<std::string>& own,
-                   Surroundings& here) const override;
-  void require_startable(const GangPlan& plan, const std::string& path) const override;
-  std::vector<Fd> bring_buckets(const JobSpec& job, const SubmitSink& tell) const override;
-
   std::vector<HostSlots> hosts() const;
 
   EngineAccess access_;

@@ -9,6 +9,7 @@
 #include "backends/support/code/code.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/pipe.h"
 #include "backends/support/os/process.h"
 #include "backends/support/progress.h"
 #include "backends/support/user/env_file.h"
@@ -181,12 +182,7 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
 /// Its answer: k_taken … of supervise.h, or an error's text.
 std::string SupervisedBackend::start_supervisor(const JobRef& job,
                                                 const std::string& folder) const {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
-  }
-  const Fd read_end(ends[0]);
-  Fd write_end(ends[1]);
+  auto [read_end, write_end] = make_pipe();
   const pid_t pid = fork();
   if (pid < 0) {
     throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));

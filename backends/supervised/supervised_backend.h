@@ -47,19 +47,23 @@ class SupervisedBackend : public Backend {
   SupervisedBackend(std::string_view name, std::string root, Supervise supervise);
 
   /// What the hosts show of the job's --data, as Surroundings::data_folders.
-  virtual std::map<std::string, std::string> data_folders(const JobSpec& job) const = 0;
+  virtual std::map<std::string, std::string> data_folders(const JobSpec& /*job*/) const {
+    return {};
+  }
 
   /// The hosts' devices, for here.gpus. `own`: those that the job has, which come first.
-  virtual void add_devices(const JobSpec& job, const std::vector<std::string>& own,
-                           Surroundings& here) const = 0;
+  virtual void add_devices(const JobSpec& /*job*/, const std::vector<std::string>& /*own*/,
+                           Surroundings& /*here*/) const {}
 
   /// Throws UsageError where the plan's folder, data or program is not there. `path`: the PATH that
-  /// the ranks inherit.
-  virtual void require_startable(const GangPlan& plan, const std::string& path) const = 0;
+  /// the ranks inherit. Nothing is looked for where the channel asks its hosts.
+  virtual void require_startable(const GangPlan& /*plan*/, const std::string& /*path*/) const {}
 
   /// Copies the buckets of the job's data to where the plan mounts them from. They stay as they are
   /// while what it gives is open.
-  virtual std::vector<Fd> bring_buckets(const JobSpec& job, const SubmitSink& tell) const = 0;
+  virtual std::vector<Fd> bring_buckets(const JobSpec& /*job*/, const SubmitSink& /*tell*/) const {
+    return {};
+  }
 
   const JobStore& store() const { return store_; }
 

@@ -1,6 +1,7 @@
 #include "backends/support/os/subprocess.h"
 
 #include "backends/support/os/files.h"
+#include "backends/support/os/pipe.h"
 #include "backends/support/os/spawn.h"
 #include "submit/errors.h"
 
@@ -15,7 +16,6 @@ extern "C" { // glibc 2.36's header forgets it.
 #include <sys/pidfd.h>
 }
 
-#include <array>
 #include <cerrno>
 #include <unordered_map>
 
@@ -24,20 +24,6 @@ namespace dtrain {
 namespace {
 
 constexpr std::size_t k_pipe_bytes = 65536; ///< A pipe's capacity.
-
-struct Ends {
-  Fd ours;
-  Fd its;
-};
-
-Ends output_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
-  }
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {Fd(ends[0]), Fd(ends[1])};
-}
 
 /// A file of those bytes, at its beginning: nobody need feed it, nor hear of a reader that is gone.
 Fd input_file(const std::string& bytes) {
@@ -83,22 +69,24 @@ merge_environment(const char* const* base,
 
 Subprocess::Subprocess(const Command& command)
     : leads_group_(command.limit.has_value()), block_(k_pipe_bytes) {
-  auto out = output_pipe();
-  auto err = command.shows_errors ? Ends() : output_pipe();
+  auto out = make_pipe();
+  auto err = command.shows_errors ? Pipe() : make_pipe();
+  make_non_blocking(out.read_end);
+  make_non_blocking(err.read_end);
   const Fd input = command.input.empty() ? Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))
                                          : input_file(command.input);
   pid_ = spawn({.argv = command.argv,
                 .env = command.env,
                 .folder = command.folder,
                 .in = input.get(),
-                .out = out.its.get(),
-                .err = err.its.get(),
+                .out = out.write_end.get(),
+                .err = err.write_end.get(),
                 .leads_group = leads_group_});
   if (command.limit) {
     deadline_ = PollLoop::Clock::now() + *command.limit;
   }
-  out_ = std::move(out.ours);
-  err_ = std::move(err.ours);
+  out_ = std::move(out.read_end);
+  err_ = std::move(err.read_end);
   end_ = Fd(pidfd_open(pid_, 0));
   loop_.add(out_.get(), [this] { read_output(); });
   if (err_) {

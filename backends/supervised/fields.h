@@ -1,0 +1,17 @@
+// The fields of a job that all engines with a supervisor of ours take, and the excuses that they
+// share.
+#pragma once
+
+#include "backends/engine.h"
+
+#include <string_view>
+#include <vector>
+
+namespace dtrain {
+
+/// With what an engine takes besides, has no use for and refuses.
+std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
+                                        std::vector<FieldExcuse> unused,
+                                        std::vector<FieldExcuse> refused);
+
+} // namespace dtrain

@@ -1,0 +1,24 @@
+#include "backends/support/os/pipe.h"
+
+#include "backends/support/os/files.h"
+#include "submit/errors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+namespace dtrain {
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw EngineError(fmt::format("cannot make a pipe: {}", errno_text()));
+  }
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+void make_non_blocking(const Fd& fd) { fcntl(fd.get(), F_SETFL, O_NONBLOCK); }
+
+} // namespace dtrain

@@ -1,0 +1,19 @@
+// A pipe whose ends are closed by themselves, and are no other program's.
+#pragma once
+
+#include "backends/support/os/fd.h"
+
+namespace dtrain {
+
+struct Pipe {
+  Fd read_end;
+  Fd write_end;
+};
+
+/// Throws EngineError.
+Pipe make_pipe();
+
+/// Reads and writes of it give up at once where they would wait.
+void make_non_blocking(const Fd& fd);
+
+} // namespace dtrain
