@@ -1,6 +1,7 @@
 #include "trainer/data/download.h"
 
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
@@ -23,8 +24,42 @@ constexpr long k_redirects = 5;
 constexpr double k_mib = 1024.0 * 1024.0;
 constexpr double k_download_redraw_seconds = 0.1;
 
+/// Loaded for the first download: few ranks have one, and it brings 33 libraries.
+struct Curl {
+  decltype(&::curl_easy_init) init = nullptr;
+  decltype(&::curl_easy_cleanup) cleanup = nullptr;
+  decltype(&::curl_easy_setopt) setopt = nullptr;
+  decltype(&::curl_easy_perform) perform = nullptr;
+  decltype(&::curl_easy_strerror) error_text = nullptr;
+
+  Curl() {
+    void* library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    find(library, "curl_easy_init", init);
+    find(library, "curl_easy_cleanup", cleanup);
+    find(library, "curl_easy_setopt", setopt);
+    find(library, "curl_easy_perform", perform);
+    find(library, "curl_easy_strerror", error_text);
+  }
+
+ private:
+  template <typename Function>
+  static void find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(library == nullptr ? nullptr : ::dlsym(library, name));
+    if (function == nullptr) {
+      throw Error(fmt::format("a download needs libcurl.so.4, which cannot be loaded ({}): install "
+                              "it (on Debian, the package libcurl4), or have the data here",
+                              dlerror()));
+    }
+  }
+};
+
+const Curl& curl_library() {
+  static const Curl curl;
+  return curl;
+}
+
 struct Cleanup {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
+  void operator()(CURL* handle) const { curl_library().cleanup(handle); }
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
 };
 
@@ -75,7 +110,8 @@ std::string hex_digest(EVP_MD_CTX* context) {
 } // namespace
 
 void download(const Download& what) {
-  const std::unique_ptr<CURL, Cleanup> curl(curl_easy_init());
+  const Curl& library = curl_library();
+  const std::unique_ptr<CURL, Cleanup> curl(library.init());
   Sink sink{AtomicFile(what.path),
             std::unique_ptr<EVP_MD_CTX, Cleanup>(EVP_MD_CTX_new()),
             {},
@@ -86,23 +122,23 @@ void download(const Download& what) {
   }
   std::array<char, CURL_ERROR_SIZE> message{};
   CURL* handle = curl.get();
-  curl_easy_setopt(handle, CURLOPT_URL, what.url.c_str());
-  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https,file");
-  curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(handle, CURLOPT_MAXREDIRS, k_redirects);
-  curl_easy_setopt(handle, CURLOPT_FAILONERROR, 1L);
-  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, k_connect_seconds);
-  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, k_stall_seconds);
-  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, message.data());
-  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_data);
-  curl_easy_setopt(handle, CURLOPT_WRITEDATA, &sink);
-  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
-  curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &sink);
-  curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
-  const CURLcode code = curl_easy_perform(handle);
+  library.setopt(handle, CURLOPT_URL, what.url.c_str());
+  library.setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https,file");
+  library.setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  library.setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
+  library.setopt(handle, CURLOPT_MAXREDIRS, k_redirects);
+  library.setopt(handle, CURLOPT_FAILONERROR, 1L);
+  library.setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  library.setopt(handle, CURLOPT_CONNECTTIMEOUT, k_connect_seconds);
+  library.setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  library.setopt(handle, CURLOPT_LOW_SPEED_TIME, k_stall_seconds);
+  library.setopt(handle, CURLOPT_ERRORBUFFER, message.data());
+  library.setopt(handle, CURLOPT_WRITEFUNCTION, on_data);
+  library.setopt(handle, CURLOPT_WRITEDATA, &sink);
+  library.setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
+  library.setopt(handle, CURLOPT_XFERINFODATA, &sink);
+  library.setopt(handle, CURLOPT_NOPROGRESS, 0L);
+  const CURLcode code = library.perform(handle);
   if (what.progress_bar) {
     fmt::print(stderr, "\r\033[K");
   }
@@ -111,7 +147,7 @@ void download(const Download& what) {
   }
   if (code != CURLE_OK) {
     throw Error(fmt::format("{}: {}", what.url,
-                            message[0] != '\0' ? message.data() : curl_easy_strerror(code)));
+                            message[0] != '\0' ? message.data() : library.error_text(code)));
   }
   const std::string digest = hex_digest(sink.digest.get());
   if (digest != what.sha256) {
