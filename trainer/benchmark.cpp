@@ -50,6 +50,7 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
     for (std::int64_t i = 0; i < steps; ++i, ++batch) {
       strategy.step(*batch);
     }
+    strategy.settle();
     return now() - started;
   };
   run(k_warm_up_steps);

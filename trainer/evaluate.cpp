@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "trainer/data/feed.h"
 #include "trainer/monitor/metrics.h"
+#include "trainer/nn/outcomes.h"
 
 namespace trainer {
 namespace {
@@ -15,19 +17,19 @@ Score evaluate(Model& model, const Split& split, Device& device, std::size_t bat
   const auto rank = static_cast<std::size_t>(communicator.rank());
   const auto ranks = static_cast<std::size_t>(communicator.world_size());
   const std::size_t last = split.count * (rank + 1) / ranks;
-  Buffer images(batch_size * split.features);
-  Score total;
+  Feed feed(device, split.features);
+  Outcomes outcomes(device);
+  Score* const score = &outcomes.begin()->score;
   for (std::size_t first = split.count * rank / ranks; first < last; first += batch_size) {
     const std::size_t rows = std::min(batch_size, last - first);
-    const std::size_t values = rows * split.features;
-    device.kernels().bytes_to_floats(device.stream(), values,
-                                     split.images.data() + first * split.features, images.data());
-    const Score score = model.evaluate(
-        {rows, images.span().first(values), std::span(split.labels).subspan(first, rows)});
-    total += score;
+    feed.begin(rows);
+    feed.put(0, rows, split.images.data() + first * split.features, split.labels.data() + first);
+    model.evaluate(feed.finish(), score);
   }
+  outcomes.send(0);
+  outcomes.wait();
   std::array<float, k_sums> sums{}; // Not registered: what is lives as long as the communicator.
-  return sum_over_ranks(total, communicator, sums);
+  return sum_over_ranks(outcomes.take().outcome.score, communicator, sums);
 }
 
 } // namespace trainer

@@ -36,7 +36,7 @@ struct Replica {
   /// Collective. Gradients in the communicator's memory, for as long as it lives, with `more`
   /// registered floats right behind them.
   void attach(Communicator& communicator, std::size_t more = 0) {
-    const std::span<float> registered = communicator.allocate(parameters.size() + more);
+    const std::span<float> registered = communicator.allocate_on_device(parameters.size() + more);
     gradients = registered.first(parameters.size());
     behind_gradients = registered.subspan(parameters.size());
     model->bind(parameters.span(), gradients);

@@ -100,11 +100,11 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
   std::vector<Buffer> received;
   for (const auto& [arena, name] : arenas) {
     Buffer& buffer = received.emplace_back(arena.size());
-    std::copy(arena.begin(), arena.end(), buffer.span().begin());
+    device_.stream().copy(arena.data(), buffer.data(), arena.size_bytes());
     communicator.broadcast(std::as_writable_bytes(buffer.span()), source, name);
   }
   for (std::size_t i = 0; i < arenas.size(); ++i) {
-    std::copy(received[i].span().begin(), received[i].span().end(), arenas[i].first.begin());
+    device_.stream().copy(received[i].data(), arenas[i].first.data(), received[i].bytes());
   }
   progress_ = progress;
   replica_->optimizer.set_step(progress_.step);
@@ -169,9 +169,15 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     replica_->optimizer.set_learning_rate(
         settings_.learning_rate.at(static_cast<double>(progress_.position)));
     strategy.ask_for_pause(wants_pause());
-    metrics.add(strategy.step(batch));
+    Score score = strategy.step(batch);
     progress_.step = replica_->optimizer.step();
     progress_.position = loader.position();
+    const bool is_saved =
+        settings_.checkpoint_every > 0 && progress_.step % settings_.checkpoint_every == 0;
+    if (is_saved || is_logged_step(steps)) {
+      score += strategy.settle();
+    }
+    metrics.add(score);
     outputs.progress(progress_.step, steps);
     if (strategy.has_new_shares()) {
       loader.set_share(split.first(), split.rows());
@@ -188,7 +194,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
         }
       }
     }
-    if (settings_.checkpoint_every > 0 && progress_.step % settings_.checkpoint_every == 0) {
+    if (is_saved) {
       save(communicator);
     }
     if (communicator.rank() == 0 && progress_.step < steps && requeue_is_asked()) {

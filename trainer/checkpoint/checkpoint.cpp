@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <list>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/device/host_view.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -74,7 +76,9 @@ newest_whole_checkpoint(const std::string& folder,
 void save_checkpoint(const std::string& folder, const Replica& replica, const Progress& progress) {
   const TensorTable& table = replica.model->tensors();
   std::vector<TensorSource> sources;
-  for (const auto& [prefix, arena] : arenas_of(replica)) {
+  std::list<HostView> views;
+  for (const auto& [prefix, on_device] : arenas_of(replica)) {
+    const std::span<float> arena = views.emplace_back(replica.device, on_device).values();
     if (const std::string wrong = table.first_not_finite(arena); !wrong.empty()) {
       throw Error(fmt::format("step {}: {}{} holds what is no finite number, and no checkpoint is "
                               "written; try a smaller --learning-rate",
@@ -113,7 +117,9 @@ Progress load_checkpoint(const std::string& path, Replica& replica, const Progre
   check_same_run(path, saved, expected);
   try {
     for (const auto& [prefix, arena] : arenas_of(replica)) {
-      replica.model->tensors().import_arena(content.tensors, arena, prefix);
+      const HostView view(replica.device, arena);
+      replica.model->tensors().import_arena(content.tensors, view.values(), prefix);
+      view.write_back();
     }
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}: {}", path, error.what()));

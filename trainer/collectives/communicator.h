@@ -33,6 +33,8 @@
 
 namespace trainer {
 
+class Stream;
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -52,6 +54,9 @@ class Communicator {
   /// Registered memory: `count` floats, zeroed, 64-byte aligned, as long-lived as the communicator.
   /// A collective: every rank calls it with the same count.
   virtual std::span<float> allocate(std::size_t count) = 0;
+  /// The same, in the memory of the device that this communicator serves. Collectives on it are of
+  /// what the device's stream holds when they are started.
+  virtual std::span<float> allocate_on_device(std::size_t count) { return allocate(count); }
 
   /// An all_reduce, reduce_scatter or all_gather in place, started here and finished by wait():
   /// other work may go on in between. `buffer` must not be touched or freed before wait() returns;
@@ -61,6 +66,9 @@ class Communicator {
   virtual Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
                        WireType wire = WireType::fp32) = 0;
   virtual void wait(Ticket ticket) = 0;
+  /// What is put on the device's `stream` from now on comes after it. A host's device does at once
+  /// what is put there, and so the caller waits.
+  virtual void wait_in(Stream& /*stream*/, Ticket ticket) { wait(ticket); }
 
   Ticket start_all_reduce(std::span<float> buffer, std::string_view name,
                           WireType wire = WireType::fp32) {

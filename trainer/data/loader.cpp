@@ -57,14 +57,13 @@ AllSamples all_samples(const Dataset& data, Communicator& communicator) {
 }
 
 Loader::Loader(const Split& split, Device& device, const LoaderOptions& options)
-    : split_(split), device_(device), options_(options),
+    : split_(split), options_(options),
       global_batch_(options.batch_size * static_cast<std::size_t>(options.world_size) *
                     static_cast<std::size_t>(options.streams)),
       share_first_(options.batch_size * static_cast<std::size_t>(options.rank)),
       share_rows_(options.batch_size), position_(options.start),
       epoch_(options.start / static_cast<std::uint64_t>(options.streams) / split.count),
-      order_(split.count, options.seed, epoch_), images_(options.batch_size * split.features),
-      labels_(options.batch_size), samples_(options.batch_size) {
+      order_(split.count, options.seed, epoch_), feed_(device, split.features) {
   if (options_.samples == 0) {
     options_.samples = split.count;
   }
@@ -118,53 +117,45 @@ void Loader::next() {
   }
   const bool is_padding = rows == 0;
   rows = is_padding ? 1 : rows;
-  gather(position_ / static_cast<std::uint64_t>(options_.streams) + first, rows);
-  batch_ = {rows,
-            images_.span().first(rows * split_.features),
-            std::span(labels_).first(rows),
-            global_rows,
-            now() - started,
-            is_padding};
+  batch_ = gather(position_ / static_cast<std::uint64_t>(options_.streams) + first, rows);
+  batch_.global_rows = global_rows;
+  batch_.seconds = now() - started;
+  batch_.is_padding = is_padding;
   position_ += global_rows;
   seconds_ += batch_.seconds;
 }
 
-void Loader::gather(std::uint64_t first, std::size_t rows) {
-  const std::size_t features = split_.features;
-  if (rows > labels_.size()) {
-    images_ = Buffer(rows * features);
-    labels_.resize(rows);
-    samples_.resize(rows);
-  }
+Batch Loader::gather(std::uint64_t first, std::size_t rows) {
+  feed_.begin(rows);
   if (split_.stream) {
     take_from_stream(first, rows);
-    return;
+    return feed_.finish();
   }
+  samples_.resize(rows);
+  const std::size_t features = split_.features;
   // The last rows' lines are asked for before the first are converted: rows lie anywhere in memory.
   constexpr std::size_t k_ahead = 8;
-  const Kernels& kernels = device_.kernels();
   for (std::size_t row = 0; row < rows + k_ahead; ++row) {
     if (row < rows) {
       samples_[row] = sample_at(first + row);
       prefetch(split_.images.data() + samples_[row] * features, features);
     }
     if (row >= k_ahead) {
-      const std::size_t ready = row - k_ahead;
-      kernels.bytes_to_floats(device_.stream(), features,
-                              split_.images.data() + samples_[ready] * features,
-                              images_.data() + ready * features);
-      labels_[ready] = split_.labels[samples_[ready]];
+      const std::uint64_t sample = samples_[row - k_ahead];
+      feed_.put(row - k_ahead, 1, split_.images.data() + sample * features, &split_.labels[sample]);
     }
   }
+  return feed_.finish();
 }
 
 void Loader::take_from_stream(std::uint64_t first, std::size_t rows) {
-  const std::size_t features = split_.features;
-  streamed_.resize(rows * features);
-  split_.stream->read(static_cast<std::size_t>(options_.rank), first, streamed_,
-                      std::span(labels_).first(rows), options_.while_waiting);
-  device_.kernels().bytes_to_floats(device_.stream(), rows * features, streamed_.data(),
-                                    images_.data());
+  const std::size_t pixels = rows * split_.features;
+  streamed_.resize(pixels + rows);
+  const std::span<std::uint8_t> images = std::span(streamed_).first(pixels);
+  const std::span<std::uint8_t> labels = std::span(streamed_).last(rows);
+  split_.stream->read(static_cast<std::size_t>(options_.rank), first, images, labels,
+                      options_.while_waiting);
+  feed_.put(0, rows, images.data(), labels.data());
 }
 
 } // namespace trainer

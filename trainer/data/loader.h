@@ -17,9 +17,9 @@
 //
 // Samples that come through a FIFO are taken in the order they come, once (data/stream.h).
 //
-// Samples stay bytes; a batch is gathered and converted to floats in [0, 1] when it is asked for,
-// while the next samples' cache lines are already on their way. A thread of its own would only take
-// the core from the rank's arithmetic.
+// Samples stay bytes; a batch is gathered, and converted to floats in [0, 1] (data/feed.h), when it
+// is asked for, while the next samples' cache lines are already on their way. A thread of its own
+// would only take the core from the rank's arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,7 @@
 
 #include "trainer/collectives/communicator.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/feed.h"
 #include "trainer/data/permutation.h"
 #include "trainer/device/device.h"
 #include "trainer/nn/batch.h"
@@ -107,12 +108,11 @@ class Loader {
  private:
   friend class Iterator;
   void next();
-  void gather(std::uint64_t first, std::size_t rows);
+  Batch gather(std::uint64_t first, std::size_t rows);
   void take_from_stream(std::uint64_t first, std::size_t rows);
   std::uint64_t sample_at(std::uint64_t position);
 
   const Split& split_;
-  Device& device_;
   LoaderOptions options_;
   std::size_t global_batch_;
   std::size_t share_first_;
@@ -121,10 +121,9 @@ class Loader {
   bool done_ = false;
   std::uint64_t epoch_ = 0;
   Permutation order_;
-  Buffer images_;
-  std::vector<std::uint8_t> labels_;
+  Feed feed_;
   std::vector<std::uint64_t> samples_;
-  std::vector<std::uint8_t> streamed_; ///< (rows, features)
+  std::vector<std::uint8_t> streamed_; ///< (rows, features), and their labels
   Batch batch_;
   double seconds_ = 0;
 };

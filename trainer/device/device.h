@@ -35,8 +35,11 @@ class Stream {
   virtual std::unique_ptr<Event> record() = 0;
   /// What is put here from now on begins after `event`, of any stream of this device.
   virtual void wait(const Event& event) = 0;
-  /// As many bytes as both have. Where one is the host's and not pinned, the caller waits.
-  virtual void copy(const Buffer& from, const Buffer& to) = 0;
+  /// From memory of the host or the device to memory of either. Where one is the host's and not
+  /// pinned, the caller waits.
+  virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
+  /// To zeros.
+  virtual void clear(void* memory, std::size_t bytes) = 0;
 };
 
 class Device {
@@ -45,6 +48,9 @@ class Device {
 
   /// "cpu, avx2 kernels, 1 thread", with why where it was chosen.
   virtual std::string describe() const = 0;
+
+  /// Its memory is the host's, and what is put on its streams is done on return.
+  virtual bool is_host() const { return false; }
 
   /// Zeroed. Throws Error where there is no such amount.
   virtual Buffer allocate(std::size_t count, DType dtype) = 0;

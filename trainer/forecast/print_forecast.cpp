@@ -90,6 +90,7 @@ double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, D
     for (const Batch& batch : loader) {
       strategy.step(batch);
     }
+    strategy.settle();
     best = std::min(best, (now() - started) / static_cast<double>(k_steps_a_run));
   }
   return best;

@@ -52,18 +52,20 @@ class Model {
   /// "mlp 784-128-10": alike where models are.
   virtual std::string describe() const = 0;
 
-  /// Uses these arenas, of tensors().arena_size() floats; they must outlive the model.
+  /// Uses these arenas, of tensors().arena_size() floats of the device's; they must outlive the
+  /// model.
   virtual void bind(std::span<float> parameters, std::span<float> gradients) = 0;
   /// Parameters to begin with, a function of the seed alone.
   virtual void initialize(std::uint64_t seed) = 0;
 
-  /// Loss and accuracy of a batch, no gradients.
-  virtual Score evaluate(const Batch& batch) = 0;
+  /// Puts on the device's stream: what adds a batch's loss and accuracy to `*to`, which is in the
+  /// device's memory; no gradients.
+  virtual void evaluate(const Batch& batch, Score* to) = 0;
 
-  /// Loss, accuracy, and the gradient of `scale` times the summed loss, added to what the arena
-  /// holds with `accumulate`, else written over it.
-  virtual Score forward_backward(const Batch& batch, float scale, bool accumulate,
-                                 const Hooks& hooks) = 0;
+  /// The same, and the gradient of `scale` times the summed loss, added to what the arena holds
+  /// with `accumulate`, else written over it.
+  virtual void forward_backward(const Batch& batch, float scale, bool accumulate,
+                                const Hooks& hooks, Score* to) = 0;
 };
 
 struct ModelOptions {

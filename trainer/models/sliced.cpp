@@ -11,18 +11,16 @@ SlicedModel::SlicedModel(std::size_t slice_rows, std::size_t inputs, const Model
     : slice_rows_(slice_rows),
       dense_(inputs, options.hidden, options.classes, slice_rows, kernels, tensors_, units_) {}
 
-Score SlicedModel::evaluate(const Batch& batch) {
-  Score total;
+void SlicedModel::evaluate(const Batch& batch, Score* to) {
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
-    total += dense_.score(slice.labels);
+    *to += dense_.score(slice.labels);
   }
-  return total;
 }
 
-Score SlicedModel::forward_backward(const Batch& batch, float scale, bool accumulate,
-                                    const Hooks& hooks) {
+void SlicedModel::forward_backward(const Batch& batch, float scale, bool accumulate,
+                                   const Hooks& hooks, Score* to) {
   for (std::size_t unit = units_.size(); hooks.need && unit-- > 0;) {
     hooks.need(unit);
   }
@@ -30,14 +28,12 @@ Score SlicedModel::forward_backward(const Batch& batch, float scale, bool accumu
     clear_bias_gradients();
   }
   const Hooks none;
-  Score total;
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
-    total += dense_.score_for_backward(slice.labels, scale);
+    *to += dense_.score_for_backward(slice.labels, scale);
     backward(slice, accumulate || row > 0, row > 0, row + slice.rows == batch.rows ? hooks : none);
   }
-  return total;
 }
 
 const CpuKernels& cpu_kernels_for(const ModelOptions& options, const Device& device) {

@@ -13,9 +13,9 @@ class SlicedModel : public Model {
  public:
   const TensorTable& tensors() const final { return tensors_; }
   const std::vector<Unit>& units() const final { return units_; }
-  Score evaluate(const Batch& batch) final;
-  Score forward_backward(const Batch& batch, float scale, bool accumulate,
-                         const Hooks& hooks) final;
+  void evaluate(const Batch& batch, Score* to) final;
+  void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
+                        Score* to) final;
 
  protected:
   /// `inputs`: of the fully connected layers, which come first in the arenas.

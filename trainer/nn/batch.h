@@ -1,4 +1,4 @@
-// What a model is given to learn from.
+// What a model is given to learn from, in its device's memory.
 #pragma once
 
 #include <algorithm>

@@ -2,13 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "trainer/clock.h"
+#include "trainer/device/host_view.h"
 #include "trainer/errors.h"
 
 namespace trainer {
+namespace {
+
+/// Outcomes that a device may owe, while the host goes on putting steps on its stream.
+constexpr std::size_t k_steps_ahead = 2;
+
+} // namespace
 
 std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients) {
   constexpr std::size_t k_least = (128 << 10) / sizeof(float);
@@ -27,8 +36,8 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
                        : bucket_floats(options.buckets, gradients_.size())),
       updates_at_once_(replica.behind_gradients.empty() && options.clip_norm == 0 &&
                        !replica.optimizer.needs_whole_tensors()),
-      clip_(replica.device.allocate(2, DType::f32)), ballot_(replica.behind_gradients),
-      split_(split), timeline_(timeline) {}
+      outcomes_(replica.device), ballot_(replica.behind_gradients), split_(split),
+      timeline_(timeline) {}
 
 void MultiWorker::check_ballot(const Batch& batch) const {
   const auto rows = static_cast<std::size_t>(ballot_[k_rows]);
@@ -52,12 +61,38 @@ void MultiWorker::note(Timeline::What what, double begin, double end) {
   }
 }
 
-void MultiWorker::give_up_on(const char* what) const {
+void MultiWorker::give_up_on(const char* what, std::int64_t step) const {
+  const HostView parameters(replica_.device, replica_.parameters.span());
   throw Error(fmt::format("{} no number any more at step {} on {}; look at {}; try a smaller "
                           "--learning-rate",
-                          what, replica_.optimizer.step() + (updates_at_once_ ? 0 : 1),
-                          communicator_.name(communicator_.rank()),
-                          replica_.model->tensors().suspect(replica_.parameters.span())));
+                          what, step, communicator_.name(communicator_.rank()),
+                          replica_.model->tensors().suspect(parameters.values())));
+}
+
+/// Takes what has come of the steps so far, and waits while more than so many are under way.
+void MultiWorker::look(std::size_t most_under_way) {
+  while (outcomes_.under_way() > 0) {
+    while (!outcomes_.has_come()) {
+      if (outcomes_.under_way() <= most_under_way) {
+        return;
+      }
+      communicator_.check();
+      std::this_thread::yield();
+    }
+    const auto [step, outcome] = outcomes_.take();
+    if (!std::isfinite(outcome.score.loss)) {
+      give_up_on("the loss is", step);
+    }
+    if (!std::isfinite(outcome.norm)) {
+      give_up_on("the gradients' norm is", step);
+    }
+    told_ += outcome.score;
+  }
+}
+
+Score MultiWorker::settle() {
+  look(0);
+  return std::exchange(told_, {});
 }
 
 Score MultiWorker::step(const Batch& batch) {
@@ -72,7 +107,7 @@ Score MultiWorker::step(const Batch& batch) {
   if (updates_at_once_) {
     replica_.optimizer.begin_step();
   }
-  const Score score = compute(batch);
+  compute(batch);
   const double computed = now();
   seconds_computing_ += computed - begin;
   note(Timeline::What::compute, begin, computed);
@@ -85,10 +120,10 @@ Score MultiWorker::step(const Batch& batch) {
   }
   communicator_.set_step(replica_.optimizer.step());
   has_new_shares_ = split_ != nullptr && split_->after_step(seconds_input_ + seconds_computing_);
-  return batch.is_padding ? Score{} : score;
+  return std::exchange(told_, {});
 }
 
-Score MultiWorker::compute(const Batch& batch) {
+void MultiWorker::compute(const Batch& batch) {
   const float scale = batch.is_padding ? 0.0F : 1.0F / static_cast<float>(batch.global_rows);
   const Hooks none;
   const Hooks last{.need = {},
@@ -97,18 +132,19 @@ Score MultiWorker::compute(const Batch& batch) {
                    .granularity = bucket_size_};
   buckets_.clear();
   started_ = 0;
-  Score score;
+  Outcome* const outcome = outcomes_.begin();
   for (std::size_t row = 0; row < batch.rows;) {
     const Batch part = batch.slice(row, rows_at_once_);
     const bool accumulate = row > 0;
     row += part.rows;
-    score +=
-        replica_.model->forward_backward(part, scale, accumulate, row == batch.rows ? last : none);
+    replica_.model->forward_backward(part, scale, accumulate, row == batch.rows ? last : none,
+                                     &outcome->score);
   }
-  if (!std::isfinite(score.loss)) {
-    give_up_on("the loss is");
+  if (batch.is_padding) {
+    replica_.device.stream().clear(&outcome->score, sizeof(Score)); // Its row counts for nothing.
   }
-  return score;
+  outcomes_.send(replica_.optimizer.step() + (updates_at_once_ ? 0 : 1));
+  look(k_steps_ahead);
 }
 
 /// The first `ready` gradients are final: what fills a bucket of them is on its way.
@@ -132,7 +168,7 @@ void MultiWorker::synchronise() {
   double at = now();
   double network_free = 0; // Buckets travel one after the other, and so lie their spans.
   for (const Bucket& bucket : buckets_) {
-    communicator_.wait(bucket.ticket);
+    communicator_.wait_in(replica_.device.stream(), bucket.ticket);
     const double done = now();
     seconds_exposed_ += done - at;
     note(Timeline::What::wait, at, done);
@@ -152,18 +188,18 @@ void MultiWorker::synchronise() {
 
 void MultiWorker::update() {
   const double begin = now();
-  float* norm = clip_.data();
-  float* factor = norm + 1;
+  const float* factor = nullptr;
   if (clip_norm_ > 0) {
     Device& device = replica_.device;
+    Outcome* const outcome = outcomes_.begin();
     device.kernels().clip_factor(device.stream(), gradients_.size(), gradients_.data(), clip_norm_,
-                                 norm, factor);
-    if (!std::isfinite(*norm)) {
-      give_up_on("the gradients' norm is");
-    }
+                                 &outcome->norm, &outcome->factor);
+    factor = &outcome->factor;
+    outcomes_.send(replica_.optimizer.step() + 1);
+    look(k_steps_ahead);
   }
   replica_.optimizer.begin_step();
-  replica_.optimizer.update(0, gradients_.size(), clip_norm_ > 0 ? factor : nullptr);
+  replica_.optimizer.update(0, gradients_.size(), factor);
   note(Timeline::What::update, begin, now());
 }
 

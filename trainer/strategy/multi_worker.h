@@ -22,6 +22,7 @@
 
 #include "trainer/collectives/communicator.h"
 #include "trainer/monitor/timeline.h"
+#include "trainer/nn/outcomes.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/batch_split.h"
 
@@ -63,10 +64,14 @@ class MultiWorker {
   /// Whether one of them wanted it before the last step: the same on every rank.
   bool pauses() const { return !ballot_.empty() && ballot_[k_wants_pause] > 0; }
 
-  /// One step of training. The score is this rank's own. Throws Error where the loss or the
-  /// gradients are no numbers, naming step, rank and tensor, or where the elastic ranks' rows are
-  /// not the global batch's, before anything is updated.
+  /// One step of training. Gives the score, this rank's own, of those steps since the last call
+  /// that the device has told: this one too where it is the host, else those up to two steps ago.
+  /// Throws Error where one's loss or gradients are no numbers, naming step, rank and tensor, or
+  /// where the elastic ranks' rows are not the global batch's; on the host, before anything is
+  /// updated.
   Score step(const Batch& batch);
+  /// Waits for what all steps so far have come to: the score that step() has not given yet.
+  Score settle();
 
   /// Bytes of float32 in each bucket of the last step.
   std::vector<std::size_t> bucket_bytes() const;
@@ -83,12 +88,13 @@ class MultiWorker {
   double seconds_exposed() const { return seconds_exposed_; }
 
  private:
-  Score compute(const Batch& batch);
+  void compute(const Batch& batch);
+  void look(std::size_t most_under_way);
   void start(std::size_t ready);
   void synchronise();
   void update();
   void check_ballot(const Batch& batch) const;
-  [[noreturn]] void give_up_on(const char* what) const;
+  [[noreturn]] void give_up_on(const char* what, std::int64_t step) const;
   void note(Timeline::What what, double begin, double end);
 
   struct Bucket {
@@ -108,7 +114,8 @@ class MultiWorker {
   std::vector<Bucket> buckets_; ///< Under way in this step.
   std::size_t started_ = 0;     ///< Gradients that are in one of them.
   bool updates_at_once_;        ///< Each bucket as it comes; else all, when all have come.
-  Buffer clip_;                 ///< The gradients' norm, and what they are multiplied by.
+  Outcomes outcomes_;
+  Score told_; ///< What has come of them since the last step().
   std::span<float> ballot_;
   bool wants_pause_ = false;
   BatchSplit* split_;

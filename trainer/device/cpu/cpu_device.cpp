@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "trainer/errors.h"
-
 namespace trainer {
 namespace {
 
@@ -20,12 +18,10 @@ class CpuStream final : public Stream {
  public:
   std::unique_ptr<Event> record() override { return std::make_unique<CpuEvent>(); }
   void wait(const Event& /*event*/) override {}
-  void copy(const Buffer& from, const Buffer& to) override {
-    if (from.bytes() != to.bytes()) {
-      throw Error(fmt::format("a copy of {} bytes to {}", from.bytes(), to.bytes()));
-    }
-    std::memcpy(to.memory(), from.memory(), from.bytes());
+  void copy(const void* from, void* to, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
   }
+  void clear(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
 };
 
 } // namespace

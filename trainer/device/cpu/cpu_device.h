@@ -14,6 +14,7 @@ class CpuDevice final : public Device {
   explicit CpuDevice(const CpuKernels& kernels = best_kernels(), std::string why = "");
 
   std::string describe() const override;
+  bool is_host() const override { return true; }
   Buffer allocate(std::size_t count, DType dtype) override { return {count, dtype}; }
   Buffer allocate_pinned(std::size_t count, DType dtype) override { return {count, dtype}; }
   Stream& stream() override { return *stream_; }

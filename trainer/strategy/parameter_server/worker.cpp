@@ -49,7 +49,7 @@ ClientOptions client_options(const PsJob& job, const Dataset& data,
 } // namespace
 
 PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
-    : job_(job), data_(data), device_(device), index_(job.task.index),
+    : job_(job), data_(data), device_(device), outcomes_(device), index_(job.task.index),
       workers_(static_cast<int>(job.task.workers.size())),
       model_(make_model(fitted(job.run.model, data), device)),
       client_(client_options(job, data, variables_of(model_->tensors())),
@@ -60,7 +60,10 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
 
 Score PsWorker::compute(const Batch& batch, std::int64_t step) {
   const float scale = 1.0F / static_cast<float>(batch.rows);
-  const Score score = model_->forward_backward(batch, scale, false, {});
+  model_->forward_backward(batch, scale, false, {}, &outcomes_.begin()->score);
+  outcomes_.send(step);
+  outcomes_.wait();
+  const Score score = outcomes_.take().outcome.score;
   if (!std::isfinite(score.loss)) {
     throw Error(
         fmt::format("worker {}: the loss of step {} is {}: the values that the servers hold "

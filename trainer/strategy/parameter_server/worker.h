@@ -7,6 +7,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/models/model.h"
+#include "trainer/nn/outcomes.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/task.h"
@@ -65,6 +66,7 @@ class PsWorker {
   const PsJob& job_;
   const Dataset& data_;
   Device& device_;
+  Outcomes outcomes_;
   int index_;
   int workers_;
   std::unique_ptr<Model> model_;

@@ -117,7 +117,7 @@ TEST_CASE("a CNN's loss is that of plain loops over its tensors, whatever the im
         expected += loss_by_plain_loops(f, options, row);
       }
       CAPTURE(f.model->describe());
-      CHECK(f.model->evaluate(f.batch()).loss == doctest::Approx(expected).epsilon(1e-5));
+      CHECK(f.evaluate().loss == doctest::Approx(expected).epsilon(1e-5));
     }
   }
 }
@@ -138,7 +138,7 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
     images.insert(images.end(), f.images.span().begin(), f.images.span().end());
     labels.insert(labels.end(), f.labels.begin(), f.labels.end());
   }
-  f.model->forward_backward(f.batch(), 28, false, {});
+  f.model->forward_backward(f.batch(), 28, false, {}, &f.score);
   const std::vector<float> once(f.gradients.span().begin(), f.gradients.span().end());
   std::vector<std::size_t> reports;
   const Batch all{labels.size(), images, labels};
@@ -146,7 +146,8 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
                             {.need = {},
                              .done = {},
                              .final = [&](std::size_t count) { reports.push_back(count); },
-                             .granularity = 1});
+                             .granularity = 1},
+                            &f.score);
   const auto check = [&] {
     float largest = 0;
     for (std::size_t i = 0; i < once.size(); ++i) {
@@ -159,16 +160,16 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   for (const Unit& unit : f.model->units()) {
     CHECK(std::find(reports.begin(), reports.end(), unit.last) != reports.end());
   }
-  f.model->forward_backward(all.slice(0, 4), 1, false, {});
-  f.model->forward_backward(all.slice(4, 1000), 1, true, {});
+  f.model->forward_backward(all.slice(0, 4), 1, false, {}, &f.score);
+  f.model->forward_backward(all.slice(4, 1000), 1, true, {}, &f.score);
   check();
 }
 
 TEST_CASE("a CNN learns, and images too small for it are refused") {
   Fixture f(best_kernels(), cnn(8, 8));
-  const double before = f.model->evaluate(f.batch()).loss;
+  const double before = f.evaluate().loss;
   f.train(60);
-  CHECK(f.model->evaluate(f.batch()).loss < before / 10);
+  CHECK(f.evaluate().loss < before / 10);
   CpuDevice device;
   CHECK_THROWS_AS(make_model(cnn(3, 28), device), UsageError);
 }

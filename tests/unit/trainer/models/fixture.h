@@ -27,10 +27,15 @@ struct Fixture {
     }
   }
   Batch batch() const { return {labels.size(), images.span(), labels}; }
+  Score evaluate() const {
+    Score of_batch;
+    model->evaluate(batch(), &of_batch);
+    return of_batch;
+  }
   void train(int steps) {
     Optimizer adam({.learning_rate = 1e-2}, parameters.span(), gradients.span(), device);
     for (int i = 0; i < steps; ++i) {
-      model->forward_backward(batch(), 0.2F, false, {});
+      model->forward_backward(batch(), 0.2F, false, {}, &score);
       adam.begin_step();
       adam.update(0, parameters.size());
     }
@@ -42,6 +47,7 @@ struct Fixture {
   Buffer parameters;
   Buffer gradients;
   Buffer images;
+  Score score; ///< Of what trained.
 };
 
 /// Each gradient against finite differences. A ReLU that changes its side within a difference bends
@@ -52,7 +58,7 @@ inline void check_gradients(const CpuKernels& kernels, const ModelOptions& optio
                             std::size_t stride = 1) {
   Fixture f(kernels, options);
   CAPTURE(f.model->describe());
-  f.model->forward_backward(f.batch(), 1, false, {});
+  f.model->forward_backward(f.batch(), 1, false, {}, &f.score);
   const TensorTable& tensors = f.model->tensors();
   int checked = 0;
   int bent = 0;
@@ -65,7 +71,7 @@ inline void check_gradients(const CpuKernels& kernels, const ModelOptions& optio
       tensors.read(f.gradients.span(), one, {&analytic, 1});
       const auto loss_at = [&](float value) {
         tensors.write({&value, 1}, one, f.parameters.span());
-        return f.model->evaluate(f.batch()).loss;
+        return f.evaluate().loss;
       };
       std::vector<double> numeric;
       const auto agrees = [&](float step) {

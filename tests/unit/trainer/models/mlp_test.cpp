@@ -32,7 +32,8 @@ TEST_CASE("gradients are reported final from the arena's start to its end") {
                             {.need = [&](std::size_t unit) { needed.push_back(unit); },
                              .done = [&](std::size_t unit) { done.push_back(unit); },
                              .final = [&](std::size_t count) { reports.push_back(count); },
-                             .granularity = 1});
+                             .granularity = 1},
+                            &f.score);
   REQUIRE(!reports.empty());
   CHECK(std::is_sorted(reports.begin(), reports.end()));
   CHECK(reports.back() == f.model->tensors().arena_size());
@@ -45,10 +46,10 @@ TEST_CASE("gradients are reported final from the arena's start to its end") {
 
 TEST_CASE("two halves of a batch add up to the gradients of the whole") {
   Fixture f(best_kernels(), mlp({24, 16}));
-  f.model->forward_backward(f.batch(), 1, false, {});
+  f.model->forward_backward(f.batch(), 1, false, {}, &f.score);
   const std::vector<float> whole(f.gradients.span().begin(), f.gradients.span().end());
-  f.model->forward_backward(f.batch().slice(0, 2), 1, false, {});
-  f.model->forward_backward(f.batch().slice(2, 9), 1, true, {});
+  f.model->forward_backward(f.batch().slice(0, 2), 1, false, {}, &f.score);
+  f.model->forward_backward(f.batch().slice(2, 9), 1, true, {}, &f.score);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     CHECK(f.gradients.data()[i] == doctest::Approx(whole[i]).epsilon(1e-4));
   }
@@ -72,9 +73,9 @@ TEST_CASE("what pads a layer stays zero through training") {
 
 TEST_CASE("training lowers the loss") {
   Fixture f(best_kernels(), mlp());
-  const double before = f.model->evaluate(f.batch()).loss;
+  const double before = f.evaluate().loss;
   f.train(100);
-  const Score after = f.model->evaluate(f.batch());
+  const Score after = f.evaluate();
   CHECK(after.loss < before / 10);
   CHECK(after.correct == 5);
 }
