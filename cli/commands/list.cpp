@@ -77,6 +77,23 @@ bool is_before(const JobSummary& a, const JobSummary& b, const std::string& sort
   return a.created != b.created ? a.created > b.created : a.name < b.name;
 }
 
+/// By way of their order: a job is much to move.
+void sort_jobs(std::vector<JobSummary>& jobs, const std::string& sort, Time now) {
+  std::vector<JobSummary*> order;
+  order.reserve(jobs.size());
+  for (auto& job : jobs) {
+    order.push_back(&job);
+  }
+  std::sort(order.begin(), order.end(),
+            [&](const JobSummary* a, const JobSummary* b) { return is_before(*a, *b, sort, now); });
+  std::vector<JobSummary> sorted;
+  sorted.reserve(jobs.size());
+  for (auto* job : order) {
+    sorted.push_back(std::move(*job));
+  }
+  jobs = std::move(sorted);
+}
+
 [[noreturn]] void watch_list(Context& context, const Target& target, const ListStyle& style) {
   const DetachOnInterrupt detach("dtrain list: stopped watching; the jobs go on");
   redraw_forever(context.out, [&](Stream& picture) {
@@ -100,9 +117,7 @@ void print_list(Context& context, const Target& target, const ListStyle& style) 
   auto jobs = target.backend->list({style.all_namespaces ? std::string() : target.namespace_name});
   filter_jobs(jobs, style.selectors, style.statuses, style.trainer);
   const Time now = context.now();
-  std::sort(jobs.begin(), jobs.end(), [&](const JobSummary& a, const JobSummary& b) {
-    return is_before(a, b, style.sort, now);
-  });
+  sort_jobs(jobs, style.sort, now);
   if (const auto format = data_format(style.output)) {
     context.out.write(jobs_data(jobs, target.backend->name(), now, *format));
   } else if (style.output == "name") {

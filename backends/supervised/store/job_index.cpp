@@ -29,47 +29,47 @@ FileVersion FileVersion::of(const struct stat& info) {
   return {info.st_ino, info.st_size, info.st_ctim.tv_sec * k_second + info.st_ctim.tv_nsec};
 }
 
-JobIndex::JobIndex(std::string text) : text_(std::move(text)) {
-  constexpr std::size_t k_usual_entry = 400;
-  entries_.reserve(text_.size() / k_usual_entry);
-  std::string_view rest = text_;
-  if (!take_number(rest, folder_changed_, '\n')) {
-    folder_changed_ = 0;
-    return;
+JobIndex parse_job_index(std::string_view text) {
+  JobIndex index;
+  std::int64_t folder_changed = 0;
+  std::size_t count = 0;
+  constexpr std::size_t k_least_entry = 10;
+  if (!take_number(text, folder_changed) || !take_number(text, count, '\n') ||
+      count > text.size() / k_least_entry) {
+    return index;
   }
-  for (auto newline = rest.find('\n'); newline != std::string_view::npos;
-       newline = rest.find('\n')) {
-    auto line = rest.substr(0, newline);
-    rest.remove_prefix(newline + 1);
+  index.entries.reserve(count);
+  for (auto newline = text.find('\n'); newline != std::string_view::npos;
+       newline = text.find('\n')) {
+    auto line = text.substr(0, newline);
+    text.remove_prefix(newline + 1);
     std::size_t bytes = 0;
     FileVersion version;
     if (!take_number(line, bytes) || !take_number(line, version.inode) ||
         !take_number(line, version.size) || !take_number(line, version.changed) ||
-        bytes >= rest.size() || rest[bytes] != '\n') {
-      return;
+        bytes >= text.size() || text[bytes] != '\n') {
+      return index;
     }
-    entries_.emplace(line, Entry{version, rest.substr(0, bytes)});
-    rest.remove_prefix(bytes + 1);
+    index.entries.push_back({line, version, text.substr(0, bytes)});
+    text.remove_prefix(bytes + 1);
   }
+  if (index.entries.size() == count) {
+    index.folder_changed = folder_changed;
+  }
+  return index;
 }
 
-const JobIndex::Entry* JobIndex::find(std::string_view name) const {
-  const auto found = entries_.find(name);
-  return found != entries_.end() ? &found->second : nullptr;
+std::string index_text(const JobIndex& index) {
+  auto text = fmt::format("{} {}\n", index.folder_changed, index.entries.size());
+  for (const auto& [name, version, head] : index.entries) {
+    fmt::format_to(std::back_inserter(text), "{} {} {} {} {}\n{}\n", head.size(), version.inode,
+                   version.size, version.changed, name, head);
+  }
+  return text;
 }
 
 std::string index_name(std::string_view namespace_name) {
   return fmt::format(".{}.list", namespace_name);
-}
-
-std::string index_text(std::int64_t folder_changed) { return fmt::format("{}\n", folder_changed); }
-
-void append_index_entry(std::string& text, std::string_view name, const FileVersion& version,
-                        std::string_view head) {
-  if (name.find('\n') == std::string_view::npos) {
-    fmt::format_to(std::back_inserter(text), "{} {} {} {} {}\n{}\n", head.size(), version.inode,
-                   version.size, version.changed, name, head);
-  }
 }
 
 } // namespace dtrain

@@ -3,11 +3,10 @@
 // Not even that while no job has come or gone since: the record of one that has ended stays as it
 // is, so only another job of that name could have another.
 //
-//   ROOT/jobs/BACKEND/.NAMESPACE.list    when the namespace's folder had last changed, and then of
-//     CHANGED                            each job a line and its record's begin:
-//     BYTES INODE SIZE CHANGED NAME
+//   ROOT/jobs/BACKEND/.NAMESPACE.list    when the namespace's folder had last changed, how many
+//     CHANGED COUNT                      jobs it has, and then of each a line and its record's
+//     BYTES INODE SIZE CHANGED NAME      begin; of one that had not ended, four zeros and nothing
 //     { "name": …
-//
 // It is no record. A job that has none here, or another file, is read from its folder; who lists
 // writes the index anew where that befell many, or jobs have come or gone. Without it, all is the
 // same and takes longer.
@@ -18,7 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <vector>
 
 namespace dtrain {
 
@@ -32,41 +31,26 @@ struct FileVersion {
   bool operator==(const FileVersion&) const = default;
 };
 
-class JobIndex {
- public:
+struct JobIndex {
   struct Entry {
-    FileVersion version;
-    std::string_view head; ///< Views into the index.
+    std::string_view name;
+    FileVersion version;   ///< Of the record.
+    std::string_view head; ///< Empty where the job had not ended.
   };
 
-  /// From a file's text, which may be cut off or damaged anywhere.
-  explicit JobIndex(std::string text);
-  JobIndex(const JobIndex&) = delete;
-  JobIndex& operator=(const JobIndex&) = delete;
-
-  std::size_t size() const { return entries_.size(); }
-
   /// When the namespace's folder had last changed, as the entries were compared with the records;
-  /// 0: it may have changed since without a trace.
-  std::int64_t folder_changed() const { return folder_changed_; }
-
-  /// Null where it has none of that name.
-  const Entry* find(std::string_view name) const;
-
- private:
-  std::string text_;
-  std::int64_t folder_changed_ = 0;
-  std::unordered_map<std::string_view, Entry> entries_; ///< They view into the text.
+  /// 0: it may have changed since without a trace, or some are missing here.
+  std::int64_t folder_changed = 0;
+  std::vector<Entry> entries;
 };
+
+/// From a file's text, which may be cut off or damaged anywhere, and which the entries view into.
+JobIndex parse_job_index(std::string_view text);
+
+/// A namespace's index as text.
+std::string index_text(const JobIndex& index);
 
 /// The name of a namespace's index.
 std::string index_name(std::string_view namespace_name);
-
-/// An index's text without a job.
-std::string index_text(std::int64_t folder_changed);
-
-/// Appends a job to it.
-void append_index_entry(std::string& text, std::string_view name, const FileVersion& version,
-                        std::string_view head);
 
 } // namespace dtrain

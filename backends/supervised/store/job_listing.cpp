@@ -19,6 +19,7 @@
 #include <ctime>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 namespace dtrain {
@@ -29,11 +30,11 @@ constexpr std::size_t k_head_bytes = 4096; ///< A record's head is below 1 KiB.
 constexpr std::size_t k_few = 64;          ///< Jobs that no index is written for.
 constexpr int k_settled_seconds = 1;       ///< A file's time is coarser than a change is quick.
 
-/// A job's head, and what a new index would say of it.
+/// What the index has of a job, or a new one would have.
 struct Found {
+  const JobIndex::Entry* entry = nullptr; ///< Null where it does not hold.
   FileVersion version = {};
-  std::string_view indexed = {}; ///< The head's text as the index has it …
-  std::string read = {};         ///< … or as its own file had; of one that has ended.
+  std::string read = {}; ///< The head's text, where its record was read and it has ended.
 };
 
 /// A namespace's folder, and when it had last changed before anything in it was looked at; 0 where
@@ -52,20 +53,18 @@ struct Space {
   }
 };
 
-void read_head(const Space& space, const JobIndex& index, JobListing::Job& job, Found& found) {
+void read_head(const Space& space, bool is_unchanged, JobListing::Job& job, Found& found) {
   const auto path = [&] { return fmt::format("{}/{}", job.name, k_status_file); };
   struct stat info {};
-  const bool is_unchanged = space.changed != 0 && space.changed == index.folder_changed();
-  const auto* entry = index.find(job.name);
-  if (entry != nullptr && (is_unchanged || (fstatat(space.folder, path().c_str(), &info, 0) == 0 &&
-                                            FileVersion::of(info) == entry->version))) {
-    job.head = read_job_record_head(entry->head);
+  if (found.entry != nullptr && !found.entry->head.empty() &&
+      (is_unchanged || (fstatat(space.folder, path().c_str(), &info, 0) == 0 &&
+                        FileVersion::of(info) == found.entry->version))) {
+    job.head = read_job_record_head(found.entry->head);
   }
   if (job.head) {
-    found.version = entry->version;
-    found.indexed = entry->head;
     return;
   }
+  found.entry = nullptr;
   const Fd file(openat(space.folder, path().c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, k_head_bytes> block;
   const bool is_known = file && fstat(file.get(), &info) == 0;
@@ -82,7 +81,7 @@ void read_head(const Space& space, const JobIndex& index, JobListing::Job& job, 
 }
 
 /// Much of the time is the kernel's, for a file each: many are read by several threads.
-void read_heads(const Space& space, const JobIndex& index, std::vector<JobListing::Job>& jobs,
+void read_heads(const Space& space, bool is_unchanged, std::vector<JobListing::Job>& jobs,
                 std::vector<Found>& found) {
   constexpr std::size_t k_for_a_thread = 500;
   constexpr std::size_t k_most_threads = 4;
@@ -95,7 +94,7 @@ void read_heads(const Space& space, const JobIndex& index, std::vector<JobListin
     for (auto begin = next.fetch_add(k_batch); begin < jobs.size();
          begin = next.fetch_add(k_batch)) {
       for (auto i = begin; i < std::min(begin + k_batch, jobs.size()); ++i) {
-        read_head(space, index, jobs[i], found[i]);
+        read_head(space, is_unchanged, jobs[i], found[i]);
       }
     }
   };
@@ -111,24 +110,29 @@ std::string better_index(const Space& space, const JobIndex& index,
                          const std::vector<JobListing::Job>& jobs,
                          const std::vector<Found>& found) {
   constexpr std::size_t k_part = 16;
-  const auto count = [&](const auto& has) {
-    return static_cast<std::size_t>(std::count_if(found.begin(), found.end(), has));
+  const auto count = [](const auto& of, const auto& has) {
+    return static_cast<std::size_t>(std::count_if(of.begin(), of.end(), has));
   };
-  const auto indexed = count([](const Found& job) { return !job.indexed.empty(); });
-  const auto missing = count([](const Found& job) { return !job.read.empty(); });
-  const bool is_of_then = space.changed != 0 && space.changed != index.folder_changed();
-  if (missing < k_few + indexed / k_part && index.size() < k_few + 2 * indexed &&
-      (!is_of_then || indexed < k_few)) {
+  const auto had = count(index.entries, [](const auto& entry) { return !entry.head.empty(); });
+  const auto kept = count(found, [](const Found& job) { return job.entry != nullptr; });
+  const auto missing = count(found, [](const Found& job) { return !job.read.empty(); });
+  const bool is_of_then = space.changed != 0 && space.changed != index.folder_changed;
+  if (missing < k_few + kept / k_part && had < k_few + 2 * kept && (!is_of_then || kept < k_few)) {
     return {};
   }
-  auto text = index_text(space.changed);
+  JobIndex better;
+  better.folder_changed = space.changed;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const auto head = found[i].indexed.empty() ? std::string_view(found[i].read) : found[i].indexed;
-    if (!head.empty()) {
-      append_index_entry(text, jobs[i].name, found[i].version, head);
+    const std::string_view name = jobs[i].name;
+    if (name.find('\n') != std::string_view::npos) {
+      better.folder_changed = 0; // No job's name, and not to be told from a line's end.
+    } else if (found[i].entry != nullptr) {
+      better.entries.push_back({name, found[i].entry->version, found[i].entry->head});
+    } else {
+      better.entries.push_back({name, found[i].version, found[i].read});
     }
   }
-  return text;
+  return index_text(better);
 }
 
 } // namespace
@@ -141,14 +145,31 @@ void for_each_job(int folder, const std::function<void(const char*)>& visit) {
   });
 }
 
-JobListing list_jobs(int folder, std::string index_file) {
+JobListing list_jobs(int folder, std::string_view index_file) {
   const Space space(folder);
-  const JobIndex index(std::move(index_file));
+  const auto index = parse_job_index(index_file);
+  const bool is_unchanged = space.changed != 0 && space.changed == index.folder_changed;
   JobListing listing;
-  listing.jobs.reserve(index.size() + k_few);
-  for_each_job(folder, [&](const char* name) { listing.jobs.push_back({name, {}}); });
-  std::vector<Found> found(listing.jobs.size());
-  read_heads(space, index, listing.jobs, found);
+  std::vector<Found> found;
+  listing.jobs.reserve(index.entries.size() + k_few);
+  found.reserve(index.entries.size() + k_few);
+  if (is_unchanged) {
+    for (const auto& entry : index.entries) {
+      listing.jobs.push_back({std::string(entry.name), {}});
+      found.push_back({&entry});
+    }
+  } else {
+    std::unordered_map<std::string_view, const JobIndex::Entry*> entries(index.entries.size());
+    for (const auto& entry : index.entries) {
+      entries.emplace(entry.name, &entry);
+    }
+    for_each_job(folder, [&](const char* name) {
+      const auto entry = entries.find(name);
+      listing.jobs.push_back({name, {}});
+      found.push_back({entry != entries.end() ? entry->second : nullptr});
+    });
+  }
+  read_heads(space, is_unchanged, listing.jobs, found);
   listing.better_index = better_index(space, index, listing.jobs, found);
   return listing;
 }

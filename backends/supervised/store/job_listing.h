@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrain {
@@ -24,6 +25,6 @@ struct JobListing {
 };
 
 /// `index` is the text of the namespace's; empty where it has none.
-JobListing list_jobs(int folder, std::string index);
+JobListing list_jobs(int folder, std::string_view index);
 
 } // namespace dtrain

@@ -378,7 +378,7 @@ struct IndexedJobs {
 
 TEST_CASE_FIXTURE(IndexedJobs, "jobs that have ended are listed from one file") {
   auto text = index_text();
-  CHECK(text.find("running") == std::string::npos);
+  CHECK(text.find("\n0 0 0 0 running\n\n") != std::string::npos);
   const auto head = text.find("job-7\n");
   REQUIRE(head != std::string::npos);
   text.replace(text.find("\"host\"", head), 6, "\"kept\"");
@@ -411,9 +411,9 @@ TEST_CASE_FIXTURE(IndexedJobs,
 
 TEST_CASE_FIXTURE(IndexedJobs,
                   "while no job comes or goes, those that have ended are not looked at") {
-  CHECK(index_text().starts_with("0\n"));
+  CHECK(index_text().starts_with("0 "));
   settle(60);
-  CHECK(!index_text().starts_with("0\n"));
+  CHECK(!index_text().starts_with("0 "));
   auto record = *store.open({"default", "job-7"})->record();
   record.status.node = "overlooked";
   store.open({"default", "job-7"})->set_record(record);
@@ -449,9 +449,23 @@ TEST_CASE_FIXTURE(IndexedJobs, "an index that is cut off or damaged changes noth
         "18446744073709551615 1 1 1 job-7\n{}\n"}) {
     set_index(damaged);
     CHECK(nodes() == right);
-    set_index(fmt::format("0\n{}", damaged));
+    set_index(fmt::format("0 1\n{}", damaged));
     CHECK(nodes() == right);
   }
+}
+
+TEST_CASE_FIXTURE(IndexedJobs, "an index that is cut off hides no job of a namespace at rest") {
+  settle(60);
+  const auto text = index_text();
+  const auto right = nodes();
+  for (std::size_t size = 0; size < text.size(); size += 331) {
+    set_index(text.substr(0, size));
+    REQUIRE(nodes() == right);
+  }
+  std::filesystem::create_directory(temporary / "dtrain/jobs/local/default/no\njob");
+  settle(30);
+  CHECK(index_text().starts_with("0 "));
+  CHECK(nodes().size() == right.size() + 1);
 }
 
 TEST_CASE("a home that cannot be written to is named with the reason") {
