@@ -198,19 +198,34 @@ std::string as_known(const CommandTable& command, const std::string& arg) {
   return (respelled ? known : flag) + implied;
 }
 
+/// True where a word may name one of the flags: in "-abc", each letter may.
+bool may_name(const Strings& words, const Strings& flags) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    return std::any_of(flags.begin(), flags.end(), [&](std::string_view flag) {
+      return flag.starts_with("--") ? word.substr(0, word.find('=')) == flag
+                                    : word.starts_with('-') && word.find(flag[1]) != word.npos;
+    });
+  });
+}
+
+/// CLI11 compares each option that it is told of with all others, which took most of the time
+/// before a job was submitted: it is told of those that the words may name.
 RawArguments split_arguments(const CommandTable& command, const Strings& args) {
+  Strings words;
+  std::transform(args.begin(), args.end(), std::back_inserter(words),
+                 [&](const std::string& arg) { return mark_empty_value(as_known(command, arg)); });
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
   const CLI::Option* help = app.add_flag("-h,--help");
   std::vector<const CLI::Option*> handles;
   for (const Option& option : command.options) {
-    std::string flags = option.flags;
-    for (const std::string& alias : option.aliases) {
-      flags += "," + alias;
-    }
-    if (option.positional) {
-      handles.push_back(nullptr); // taken from the rest, where CLI11 leaves them in order
+    Strings names = option.flag_list();
+    names.insert(names.end(), option.aliases.begin(), option.aliases.end());
+    const auto flags = fmt::format("{}", fmt::join(names, ","));
+    if (option.positional || !may_name(words, names)) {
+      handles.push_back(
+          nullptr); // A positional is taken from the rest, which CLI11 leaves in order.
     } else if (option.is_switch()) {
       handles.push_back(app.add_flag(flags)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
     } else {
@@ -221,11 +236,9 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
                             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
     }
   }
-  Strings reversed; // as CLI11 takes them
-  std::transform(args.rbegin(), args.rend(), std::back_inserter(reversed),
-                 [&](const std::string& arg) { return mark_empty_value(as_known(command, arg)); });
+  std::reverse(words.begin(), words.end()); // as CLI11 takes them
   try {
-    app.parse(reversed);
+    app.parse(words);
   } catch (const CLI::ArgumentMismatch&) {
     throw UsageError(fmt::format("flag {} needs a value", printable(args.back())));
   } catch (const CLI::ParseError& error) {

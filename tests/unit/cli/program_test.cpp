@@ -7,6 +7,8 @@
 #include <fstream>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 using namespace dtrain;
 using namespace dtrain::test;
@@ -76,6 +78,22 @@ TEST_CASE("every command explains itself within 80 columns") {
     for (std::size_t begin = 0, end = 0; begin < flag_help.size(); begin = end + 1) {
       end = flag_help.find('\n', begin);
       CHECK(end - begin <= 80);
+    }
+  }
+}
+
+TEST_CASE("no command has a flag twice") {
+  for (const auto& entry : commands()) {
+    const auto table = entry.make().table;
+    std::set<std::string> seen = {"-h", "--help"};
+    for (const auto& option : table.options) {
+      auto flags = option.flag_list();
+      flags.insert(flags.end(), option.aliases.begin(), option.aliases.end());
+      for (const auto& flag : flags) {
+        CAPTURE(entry.name);
+        CAPTURE(flag);
+        CHECK((option.positional || seen.insert(flag).second));
+      }
     }
   }
 }
