@@ -2,7 +2,7 @@
 """Measures dtrain beside the peers that this machine has, interleaved, and prints ratios.
 
 usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [allreduce] [strategies] [accuracy]
-                [kubernetes]
+                [kubernetes] [slurm]
 """
 import argparse
 import datetime
@@ -17,11 +17,13 @@ import cli
 import kubernetes
 import measure
 import mlp
+import slurm
 import strategies
 
 SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "allreduce": allreduce.rows,
-            "strategies": strategies.rows, "accuracy": accuracy.rows, "kubernetes": kubernetes.rows}
-ON_DEMAND = {"kubernetes"}  # needs root, and Go to compile a cluster
+            "strategies": strategies.rows, "accuracy": accuracy.rows, "kubernetes": kubernetes.rows,
+            "slurm": slurm.rows}
+ON_DEMAND = {"kubernetes", "slurm"}  # a cluster: its packages, of which Kubernetes has to be compiled
 RESULTS = pathlib.Path(__file__).with_name("RESULTS.md")
 
 
