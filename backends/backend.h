@@ -138,6 +138,7 @@ struct JobStatus : JobSummary {
   int restarts = 0;
   std::string tensorboard; ///< Its URL; empty: none.
   std::string reason;      ///< Why pending or failed, one line, from the engine.
+  Time starts = 0;         ///< When the engine expects to start it; 0: it does not say.
   std::vector<InstanceStatus> instances;
   std::optional<FailureCause> cause;
 };

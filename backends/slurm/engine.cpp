@@ -13,7 +13,8 @@ std::vector<FieldUse> field_uses() {
        "nprocPerNode",   "labels",      "envFiles",       "secrets",   "templates",
        "templateValues", "cpu",         "memory",         "workerCpu", "workerMemory",
        "queue",          "nodeList",    "runningTimeout", "gang",      "preemptible",
-       "engineOptions"},
+       "engineOptions",  "syncMode",    "syncSource",     "syncUser",  "syncTokenFile",
+       "dataDirs",       "configFiles"},
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
@@ -23,7 +24,10 @@ std::vector<FieldUse> field_uses() {
       },
       {
           {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
-          {"shows ranks their node's own folders", {"data", "dataDirs", "configFiles"}},
+          {"shows ranks their nodes' own folders: name one by --data-dir=/FOLDER, or dtrain data "
+           "add "
+           "NAME --path=/FOLDER",
+           {"data"}},
           {"runs jobs as you", {"runAsUser"}},
           {"has no objects to annotate",
            {"annotations", "workerAnnotations", "launcherAnnotations"}},
@@ -39,6 +43,7 @@ const Engine& engine() {
         return std::make_unique<SlurmBackend>(Login(access.get("login-host")));
       },
       .fields = field_uses(),
+      .notes = {{"dataDirs", "asks that every node has it, at its own path"}},
       .access = {{.name = "login-host",
                   .metavar = "HOST",
                   .help = "Run Slurm's commands on HOST, over ssh",

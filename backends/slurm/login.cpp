@@ -1,9 +1,11 @@
 #include "backends/slurm/login.h"
 
+#include "backends/support/os/foreground.h"
 #include "submit/errors.h"
 #include "submit/template/quote.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace dtrain::slurm {
 namespace {
@@ -43,6 +45,15 @@ Command Login::command(const std::string& script, const std::vector<std::string>
   }
   command.argv = {"ssh", "-o", "BatchMode=yes", "--", host_, line};
   return command;
+}
+
+int Login::run_in_foreground(const std::string& script,
+                             const std::vector<std::string>& args) const {
+  auto argv = command(script, args).argv;
+  if (!host_.empty() && isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
+    argv.insert(argv.begin() + 1, "-t"); // A terminal there, too.
+  }
+  return dtrain::run_in_foreground(argv);
 }
 
 std::string Login::run(const std::string& script, const std::vector<std::string>& args,

@@ -18,6 +18,9 @@ class Login {
   Command command(const std::string& script, const std::vector<std::string>& args,
                   std::string input = {}) const;
 
+  /// The same on this terminal, to its end: its exit code.
+  int run_in_foreground(const std::string& script, const std::vector<std::string>& args) const;
+
   /// Its stdout. Throws EngineError with what it said on stderr where it ends with another exit
   /// code than 0; its first line, since that has the cause.
   std::string run(const std::string& script, const std::vector<std::string>& args = {},

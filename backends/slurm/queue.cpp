@@ -101,10 +101,11 @@ std::vector<QueuedJob> read_queue(std::string_view text) {
     fields[count] = line;
     QueuedJob& job = jobs.emplace_back();
     job.id = fields[0];
-    job.state = fields[1];
+    job.state = fields[1].substr(0, fields[1].find(' '));
     job.reason = fields[2] == "None" ? "" : fields[2];
     job.submitted = read_seconds(fields[3]);
     job.starts = read_seconds(fields[4]);
+    job.ends = read_seconds(fields[5]);
     job.nodes = fields[6];
     job.partition = fields[7];
     job.comment = fields[8];

@@ -1,5 +1,6 @@
 // What Slurm says of its jobs: the output of squeue, one line each, in a format that all versions
-// have had since 14.
+// have had since 14; and of those that it has forgotten, what its accounting says, where it keeps
+// one.
 #pragma once
 
 #include "backends/backend.h"
@@ -14,18 +15,24 @@ namespace dtrain::slurm {
 /// For `squeue --noheader --format=`, with SLURM_TIME_FORMAT=%s. What may hold the mark is last.
 inline constexpr const char* k_queue_format = "%i|%T|%r|%V|%S|%e|%N|%P|%k";
 
+/// For `sacct --parsable2 --format=`, which gives the same in the same order. What it has no word
+/// for, or not in all versions, is said by another.
+inline constexpr const char* k_account_fields =
+    "JobIDRaw,State,State,Submit,Start,End,NodeList,Partition,Comment";
+
 struct QueuedJob {
   std::string id;     ///< "123"
   std::string state;  ///< "PENDING"
   std::string reason; ///< "Resources"; empty: none.
   Time submitted = 0;
   Time starts = 0;   ///< Started, or is expected to; 0: not known.
+  Time ends = 0;     ///< Ended, or is to by its time limit.
   std::string nodes; ///< "node[1-3]"
   std::string partition;
   std::string comment;
 };
 
-/// Lines that are none are left out.
+/// Lines that are none are left out. "CANCELLED by 1000" is CANCELLED.
 std::vector<QueuedJob> read_queue(std::string_view text);
 
 /// What a state of Slurm's comes to. Empty of one that is not known.

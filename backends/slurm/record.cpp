@@ -217,6 +217,18 @@ bool is_queued_anew(const JobRecord& record, const QueuedJob* queued) {
          !is_final(state_of(queued->state).phase);
 }
 
+/// By the script, by Slurm, or by its last rank; 0: nobody says.
+Time ended_at(const JobRecord& record, const QueuedJob* queued) {
+  if (record.run.code) {
+    return record.run.ended;
+  }
+  Time last = queued != nullptr ? queued->ends : 0;
+  for (const auto& [name, rank] : record.ranks) {
+    last = queued == nullptr ? std::max(last, rank.ended) : last;
+  }
+  return last;
+}
+
 } // namespace
 
 JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
@@ -230,6 +242,7 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   } else if (queued != nullptr) {
     state = state_of(queued->state);
     status.reason = state.phase == Phase::pending ? reason_text(*queued) : std::string(state.why);
+    status.starts = state.phase == Phase::pending ? queued->starts : 0;
     if (state.phase == Phase::pending && queued->reason.starts_with("JobHeld")) {
       state.phase = Phase::suspended;
     }
@@ -244,7 +257,9 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   status.phase = state.phase;
   status.restarts = std::max(record.run.number, 0);
   status.started = record.run.began;
-  status.ended = is_final(status.phase) ? record.run.ended : 0;
+  if (is_final(status.phase)) {
+    status.ended = ended_at(record, queued);
+  }
   fill_instances(record, status);
   for (const InstanceStatus& each : status.instances) {
     status.gpus_allocated += each.phase == Phase::running ? each.gpus : 0;

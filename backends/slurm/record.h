@@ -49,7 +49,7 @@ struct JobRecord {
   bool has_ended() const { return run.code && (*run.code == 0 || failures > max_restarts); }
 };
 
-/// The line "job {…}" with its newline.
+/// The line "job {…}" with its newline; of an empty id, submit.sh fills in Slurm's.
 std::string write_job_line(const JobSpec& job, const std::string& id, Time now);
 
 /// Of any number of jobs, by "NAMESPACE/NAME". Lines of jobs without a "job" line, and those that

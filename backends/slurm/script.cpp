@@ -282,6 +282,35 @@ std::vector<std::string> command_of(const JobSpec& job, const Surroundings& here
   return command;
 }
 
+/// From where the command is started; what is no absolute path counts from the code, or from where
+/// `submit` was called.
+std::string working_dir(const JobSpec& job, const std::string& own_folder,
+                        const Surroundings& here) {
+  const std::string base = job.sync_mode.empty() ? here.working_dir : own_folder + "/code";
+  return job.working_dir.empty()            ? base
+         : job.working_dir.starts_with('/') ? job.working_dir
+                                            : base + "/" + job.working_dir;
+}
+
+/// What has to be there on every node. Ranks have no mounts: it is found where it lies, or not.
+json data_places(const JobSpec& job) {
+  std::vector<std::string> paths;
+  for (const auto& [flag, texts] :
+       {std::pair("--data-dir", &job.data_dirs), std::pair("--config-file", &job.config_files)}) {
+    for (const std::string& text : *texts) {
+      const MountText mount = parse_mount(flag, text);
+      if (mount.source != mount.target || mount.read_only) {
+        throw UsageError(fmt::format(
+            "{}={}: Slurm runs ranks in their nodes' own file system, where {} is at its own path "
+            "and can be written: say {}={}, and let the command read it there",
+            flag, printable(text), printable(mount.source), flag, printable(mount.source)));
+      }
+      paths.push_back(mount.source);
+    }
+  }
+  return words(paths);
+}
+
 const TemplateRules& template_rules() {
   static const TemplateRules rules = {.kinds = {k_sbatch_kind}};
   return rules;
@@ -326,7 +355,6 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
   }
   const bool is_uniform = steps.size() == 1;
   const std::string own_folder = job_folder(here.state_folder, {job.namespace_name, job.name});
-  const std::string folder = job.working_dir.empty() ? here.working_dir : job.working_dir;
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
                {"comment", fmt::format("dtrain {}/{}", job.namespace_name, job.name)},
@@ -335,7 +363,8 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
                {"started", launched ? 1 : tasks},
                {"gpus_per_task", section(gpus > 0 && is_uniform, {{"count", steps[0].gpus}})},
                {"gpus", section(gpus > 0 && !is_uniform, {{"count", gpus}})},
-               {"working_dir", section(!folder.empty(), {{"folder", folder}})},
+               {"working_dir", working_dir(job, own_folder, here)},
+               {"data", data_places(job)},
                {"max_restarts", job.max_restarts},
                {"torchrun", section(!job.nproc_per_node.empty(), json::object())},
                {"roles", roles_data(job, roles, own_folder)},

@@ -1,14 +1,19 @@
 #include "backends/slurm/slurm_backend.h"
 
+#include "backends/slurm/code.h"
 #include "backends/slurm/logs.h"
+#include "backends/slurm/nodes.h"
+#include "backends/slurm/patience.h"
+#include "backends/slurm/refusal.h"
 #include "backends/slurm/script.h"
+#include "backends/slurm/split.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/progress.h"
 #include "backends/support/user/env_file.h"
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
-#include "submit/text/lower_case.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +28,6 @@ namespace {
 
 /// Slurm tells nobody of a change. What its controller is asked is one line of one job.
 constexpr std::chrono::milliseconds k_first_wait{100};
-constexpr std::chrono::milliseconds k_longest_wait{2000};
 
 /// One of templates/slurm/commands.
 std::string script(std::string_view name) {
@@ -52,98 +56,6 @@ std::string as_script(const std::vector<std::string>& variables) {
                                job.namespace_name, job.name, job.namespace_name, job.name));
 }
 
-std::vector<std::string_view> split(std::string_view text, char mark) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const auto part = text.substr(0, text.find(mark));
-    parts.push_back(part);
-    if (part.size() == text.size()) {
-      return parts;
-    }
-    text.remove_prefix(part.size() + 1);
-  }
-}
-
-double amount_of(std::string_view text) {
-  double number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
-
-/// "gpu:a100:4(S:0-1),gpu:2" is 6.
-int gpus_of(std::string_view gres) {
-  int sum = 0;
-  for (auto each : split(gres, ',')) {
-    if (each.starts_with("gpu:")) {
-      each = each.substr(0, each.find('('));
-      sum += static_cast<int>(amount_of(each.substr(each.rfind(':') + 1)));
-    }
-  }
-  return sum;
-}
-
-/// "--partition=nosuch", of what Slurm's words are about; empty: not known.
-std::string asked_for(const std::string& script, std::string_view words) {
-  struct Topic {
-    std::string_view word; ///< Of Slurm's.
-    std::vector<std::string_view> options;
-  };
-  static const std::vector<Topic> topics = {
-      {"partition", {"partition", "account"}},
-      {"account", {"account", "partition"}},
-      {"qos", {"qos"}},
-      {"feature", {"constraint"}},
-      {"node name", {"nodelist", "exclude"}},
-      {"reservation", {"reservation"}},
-      {"node configuration",
-       {"gpus", "gpus-per-task", "cpus-per-task", "mem-per-cpu", "ntasks", "constraint",
-        "nodelist"}},
-      {"time limit", {"time"}},
-  };
-  std::string asked;
-  for (const Topic& topic : topics) {
-    if (lower_case(words).find(topic.word) == std::string::npos) {
-      continue;
-    }
-    for (const auto option : topic.options) {
-      const std::string begin = fmt::format("#SBATCH --{}=", option);
-      if (const auto at = script.find(begin); at != std::string::npos) {
-        const auto value =
-            std::string_view(script).substr(at + std::string_view("#SBATCH ").size());
-        asked += fmt::format("{}{}", asked.empty() ? "" : " ", value.substr(0, value.find('\n')));
-      }
-    }
-    break;
-  }
-  return asked;
-}
-
-/// Of who follows a job: once Slurm has answered, its controller may be away for a while, as when
-/// it is started anew; jobs go on without it.
-class Patience {
- public:
-  template <typename Ask>
-  JobStatus ask(const Ask& ask) {
-    const auto give_up = std::chrono::steady_clock::now() + k_longest_absence;
-    while (true) {
-      try {
-        JobStatus status = ask();
-        has_answered_ = true;
-        return status;
-      } catch (const EngineError&) {
-        if (!has_answered_ || std::chrono::steady_clock::now() > give_up) {
-          throw;
-        }
-      }
-      std::this_thread::sleep_for(k_longest_wait);
-    }
-  }
-
- private:
-  static constexpr std::chrono::minutes k_longest_absence{10};
-  bool has_answered_ = false;
-};
-
 /// What failed said last; of a job that no rank made fail, Slurm's own words are why.
 void add_last_lines(std::string text, FailureCause& cause) {
   constexpr std::size_t k_longest = 2048;
@@ -158,26 +70,30 @@ void add_last_lines(std::string text, FailureCause& cause) {
 
 } // namespace
 
-const std::string& SlurmBackend::state_folder() const {
-  if (state_folder_.empty()) {
-    state_folder_ = login_.run(R"sh(printf %s "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain")sh");
+/// What the machine has that Slurm's commands are run on, one answer a line.
+const SlurmBackend::Place& SlurmBackend::place() const {
+  if (!place_) {
+    const std::string text =
+        login_.run(R"sh(printf '%s\n' "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain" \
+  "$(pwd)" "$(command -v dtrain-trainer)")sh");
+    const auto lines = split(text, '\n');
+    if (lines.size() < 3) {
+      throw EngineError(fmt::format("Slurm{}: no answer from its shell", login_.place()));
+    }
+    place_ = Place{std::string(lines[0]), std::string(lines[1]), std::string(lines[2])};
   }
-  return state_folder_;
+  return *place_;
 }
 
 std::string SlurmBackend::folder(const JobRef& job) const {
-  return job_folder(state_folder(), job);
+  return job_folder(place().state_folder, job);
 }
 
 Surroundings SlurmBackend::survey(const JobSpec& job) const {
   Surroundings here;
-  here.state_folder = state_folder();
-  here.working_dir = login_.run("pwd");
-  here.working_dir.pop_back(); // Its newline.
-  if (job.runs_bundled_trainer()) {
-    here.trainer = login_.run("command -v dtrain-trainer || :");
-    here.trainer = here.trainer.substr(0, here.trainer.find('\n'));
-  }
+  here.state_folder = place().state_folder;
+  here.working_dir = place().working_dir;
+  here.trainer = place().trainer;
   here.secret_env = read_secret_env(job);
   return here;
 }
@@ -189,9 +105,12 @@ Plan SlurmBackend::render(const JobSpec& job, const Templates& templates,
 
 void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
   const JobRef job{plan.job.namespace_name, plan.job.name};
+  std::string code =
+      plan.job.sync_mode.empty() ? "" : framed("code.tar.gz", packed_code(plan.job, tell));
   report(tell, {.step = SubmitStep::create});
-  std::string files =
-      framed(k_script, plan.documents.front().text) + framed("job.yaml", write_job_yaml(plan.job));
+  std::string files = std::move(code) + framed(k_script, plan.documents.front().text) +
+                      framed("job.yaml", write_job_yaml(plan.job)) +
+                      framed(".job", write_job_line(plan.job, "", time_now()));
   if (!plan.secret_env.empty()) {
     files += framed("secrets", as_script(plan.secret_env));
   }
@@ -206,14 +125,13 @@ void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
   if (id == "taken") {
     throw_name_in_use(job);
   }
-  login_.run(R"sh(cat >"$1/.job" && mv "$1/.job" "$1/job")sh", {folder(job)},
-             write_job_line(plan.job, id, time_now()));
   report(tell, {.step = SubmitStep::create, .done = true, .text = "as Slurm's job " + id});
 }
 
 SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
   const std::string name = fmt::format("{}/{}", job.namespace_name, job.name);
-  const std::string text = login_.run(script("find"), {folder(job), k_queue_format, name});
+  const std::string text =
+      login_.run(script("find"), {folder(job), k_queue_format, k_account_fields, name});
   const auto gap = text.find("\n\n");
   const auto records = read_records(std::string_view(text).substr(0, gap));
   if (const auto other = split(std::string_view(text).substr(0, text.find('\n')), ' ');
@@ -235,7 +153,8 @@ SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
 }
 
 std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
-  const std::string text = login_.run(script("list"), {state_folder() + "/slurm", k_queue_format});
+  const std::string text = login_.run(
+      script("list"), {place().state_folder + "/slurm", k_queue_format, k_account_fields});
   const auto gap = text.starts_with('\n') ? 0 : text.find("\n\n");
   const auto records = read_records(std::string_view(text).substr(0, gap));
   std::map<std::string, QueuedJob> queue;
@@ -396,35 +315,36 @@ bool SlurmBackend::suspend(const JobRef& job) { return hold(job, true); }
 bool SlurmBackend::resume(const JobRef& job) { return hold(job, false); }
 
 std::vector<NodeStatus> SlurmBackend::nodes() {
-  const std::string text = login_.run("sinfo --noheader --Node --Format="
-                                      "NodeList:128,StateLong:32,NodeAddr:128,CPUsState:64,Memory:"
-                                      "32,AllocMem:32,Gres:256,GresUsed:256"
-                                      " | sort -u");
-  std::vector<NodeStatus> nodes;
-  for (const auto line : split(text, '\n')) {
-    std::vector<std::string_view> words;
-    for (const auto word : split(line, ' ')) {
-      if (!word.empty()) {
-        words.push_back(word);
-      }
-    }
-    if (words.size() < 8 || (!nodes.empty() && nodes.back().name == words[0])) {
-      continue; // A node is listed for each of its partitions.
-    }
-    NodeStatus& node = nodes.emplace_back();
-    node.name = words[0];
-    node.status = words[1];
-    node.address = words[2];
-    const auto cpus = split(words[3], '/'); // allocated/idle/other/total
-    node.cpus = amount_of(cpus.back());
-    node.cpus_used = amount_of(cpus.front());
-    constexpr std::int64_t k_mebibyte = 1 << 20;
-    node.memory = static_cast<std::int64_t>(amount_of(words[4])) * k_mebibyte;
-    node.memory_used = static_cast<std::int64_t>(amount_of(words[5])) * k_mebibyte;
-    node.gpus = gpus_of(words[6]);
-    node.gpus_requested = gpus_of(words[7]);
+  return read_nodes(login_.run(fmt::format("sinfo --noheader --Node --Format={}", k_node_format)));
+}
+
+int SlurmBackend::exec(const JobRef& job, const std::string& instance,
+                       const std::vector<std::string>& command) {
+  const Found found = find(job);
+  const JobStatus status = status_of(found.record, found.queued ? &*found.queued : nullptr);
+  const auto at = std::find_if(status.instances.begin(), status.instances.end(),
+                               [&](const InstanceStatus& each) { return each.name == instance; });
+  if (at == status.instances.end() || at->phase != Phase::running) {
+    throw EngineError(fmt::format("{} of job {}/{} does not run: nothing can be run beside it",
+                                  instance, job.namespace_name, job.name));
   }
-  return nodes;
+  // A launcher's workers have no process, and so no variables of their own: those of the launcher.
+  const std::string& first = status.instances.front().name;
+  const std::string& whose = first == instance_name(k_launcher, 0) ? first : instance;
+  std::vector<std::string> args = {
+      found.record.id, at->node,
+      fmt::format("{}/{}/{}.env", folder(job), std::max(found.record.run.number, 0), whose)};
+  args.insert(args.end(), command.begin(), command.end());
+  return login_.run_in_foreground(script("exec"), args);
+}
+
+void SlurmBackend::scale(const JobRef& job, int workers) {
+  find(job);
+  throw UsageError(
+      fmt::format("Slurm gives a job its nodes once, when it starts: submit it anew "
+                  "with dtrain clone -n {} {} --name=NAME --workers={}; a trainer that "
+                  "has --resume goes on from its last checkpoint",
+                  job.namespace_name, job.name, workers));
 }
 
 JobSpec SlurmBackend::spec(const JobRef& job) {

@@ -38,6 +38,9 @@ class SlurmBackend : public Backend {
   bool resume(const JobRef& job) override;
   std::vector<NodeStatus> nodes() override;
   JobSpec spec(const JobRef& job) override;
+  int exec(const JobRef& job, const std::string& instance,
+           const std::vector<std::string>& command) override;
+  void scale(const JobRef& job, int workers) override;
 
  private:
   /// A job as its files and Slurm have it.
@@ -46,13 +49,20 @@ class SlurmBackend : public Backend {
     std::optional<QueuedJob> queued;
   };
 
-  const std::string& state_folder() const;
+  /// Of the machine that Slurm's commands are run on.
+  struct Place {
+    std::string state_folder;
+    std::string working_dir;
+    std::string trainer; ///< Empty: none.
+  };
+
+  const Place& place() const;
   std::string folder(const JobRef& job) const;
   Found find(const JobRef& job) const;
   bool hold(const JobRef& job, bool held);
 
   Login login_;
-  mutable std::string state_folder_; ///< Empty: not asked for yet.
+  mutable std::optional<Place> place_; ///< Empty: not asked for yet.
 };
 
 } // namespace dtrain::slurm

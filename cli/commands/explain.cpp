@@ -55,6 +55,9 @@ std::string state_line(const JobStatus& job, Time now) {
                        human_duration(age(job, now)));
   case Phase::failed:
   case Phase::terminated:
+    if (job.ended == 0) {
+      return "failed";
+    }
     return fmt::format("failed {} ago, after {}", since(job.ended), human_duration(age(job, now)));
   }
   return "";
@@ -84,6 +87,11 @@ Explanation explain(const JobStatus& job, Time now) {
     text.why = cause_line(*job.cause);
   } else if (job.phase != Phase::suspended) {
     text.why = printable(job.reason);
+  }
+  if (job.phase == Phase::pending && job.starts > 0) {
+    text.hints.push_back(fmt::format(
+        "expected to start at {}{}", local_time(job.starts),
+        job.starts > now ? fmt::format(", in {}", human_duration(job.starts - now)) : ""));
   }
   if (job.phase == Phase::suspended) {
     text.hints.push_back(fmt::format("start it again: dtrain resume {}", job.name));

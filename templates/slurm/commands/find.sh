@@ -1,9 +1,11 @@
 #!/bin/sh
-# find.sh FOLDER FORMAT NAMESPACE/NAME: the records of the job in FOLDER and, after an empty line, what
-# Slurm says of it. Where there is none, "USER ID" of another user's by that name.
+# find.sh FOLDER FORMAT FIELDS NAMESPACE/NAME: the records of the job in FOLDER and, after an empty
+# line, what Slurm says of it (squeue's FORMAT). Where there is none, "USER ID" of another user's by
+# that name. Of one that Slurm has forgotten and that left no end, its accounting is asked, where the
+# cluster keeps one (sacct's FIELDS, in the same order).
 cd "$1" 2>/dev/null && [ -e job ] || {
-  squeue --noheader --name="${3#*/}" --format='%u %i %k' 2>/dev/null |
-    sed -n "/^$(id -un) /d; s|^\([^ ]* [^ ]*\) dtrain $3\$|\1|p"
+  squeue --noheader --name="${4#*/}" --format='%u %i %k' 2>/dev/null |
+    sed -n "/^$(id -un) /d; s|^\([^ ]* [^ ]*\) dtrain $4\$|\1|p"
   exit 0
 }
 cat job
@@ -16,10 +18,18 @@ if [ -e "$run" ]; then
 fi
 echo
 id=$(sed -n 's/.*"id":"\([0-9]*\)".*/\1/p' job)
-said=$(squeue --noheader --states=all --jobs="$id" --format="$2" 2>&1) || {
-  code=$?
-  case $said in *'Invalid job id'*) exit 0 ;; esac # Slurm forgets jobs that have ended.
-  echo "$said" >&2
-  exit "$code"
+said=$(squeue --noheader --states=all --jobs="$id" --format="$2" 2>&1) && {
+  printf '%s\n' "$said"
+  exit 0
 }
-printf '%s\n' "$said"
+code=$?
+case $said in
+  *'Invalid job id'*) ;; # Slurm forgets jobs that have ended.
+  *)
+    echo "$said" >&2
+    exit "$code"
+    ;;
+esac
+tail -n 1 runs 2>/dev/null | grep -q '^end ' ||
+  sacct --noheader --parsable2 --allocations --jobs="$id" --format="$3" 2>/dev/null |
+  grep -vE '^[^|]*[|](RUNNING|PENDING|SUSPENDED|RE)' || : # What it never heard the end of is none.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # submit.sh FOLDER: makes FOLDER of the files on stdin, "SIZE NAME" and the bytes of each, and gives
-# its script to Slurm. Prints the job's number; "taken" where there is such a folder.
+# its script to Slurm. Prints the job's number, which .job lacks; "taken" where there is such a
+# folder.
 mask=$(umask)
 umask 077
 mkdir -p "${1%/*}" || exit
@@ -9,7 +10,13 @@ mkdir "$1" 2>/dev/null || {
   exit 0
 }
 cd "$1" || exit
-while read -r size name; do head -c "$size" >"$name" || exit; done
+fail() {
+  code=$?
+  rm -rf "$1"
+  exit "$code"
+}
+while read -r size name; do head -c "$size" >"$name" || fail "$1"; done
+[ ! -e code.tar.gz ] || { mkdir code && tar -xzf code.tar.gz -C code && rm code.tar.gz; } || fail "$1"
 unset DTRAIN_GIT_TOKEN
 give() { # The job has the user's own mask.
   umask "$mask"
@@ -17,10 +24,11 @@ give() { # The job has the user's own mask.
 }
 : >sbatch.err
 if id=$(give "$1" 2>>sbatch.err); then
-  echo "${id%%;*}"
+  id=${id%%;*}
+  sed "s/\"id\":\"\"/\"id\":\"$id\"/" .job >..job && mv ..job job && rm .job
+  echo "$id"
 else
   code=$?
   cat sbatch.err >&2
-  rm -rf "$1"
-  exit "$code"
+  (exit "$code") || fail "$1"
 fi

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # What ./dev has of Slurm: a real cluster of four nodes on this machine. Sourced by it.
-slurm_packages='slurm-wlm munge procps'
+slurm_packages='slurm-wlm munge procps openssh-client openssh-server'
 
 engine_help() {
   cat <<'TEXT'

@@ -1,5 +1,6 @@
-"""A Slurm of the tests' own: `./cluster up` brings it up for the session, unless
+"""A Slurm of the tests' own: `./cluster up` brings one up for each of pytest's workers, unless
 DTRAIN_TEST_SLURM names the folder of one that is up already."""
+import fcntl
 import os
 import pathlib
 import signal
@@ -13,13 +14,14 @@ HERE = pathlib.Path(__file__).parent
 
 
 class Slurm:
-    def __init__(self, folder):
+    def __init__(self, folder, port=17000):
         self.folder = folder
+        self.port = port
         self.conf = f"{folder}/etc/slurm.conf"
 
     def run(self, *words):
         subprocess.run([HERE / "cluster", *words, self.folder], check=True,
-                       stdout=subprocess.DEVNULL)
+                       stdout=subprocess.DEVNULL, env={**os.environ, "PORT": str(self.port)})
 
     def kill_controller(self):
         os.kill(int(pathlib.Path(self.folder, "run/slurmctld.pid").read_text()), signal.SIGKILL)
@@ -36,21 +38,33 @@ class Slurm:
                               env={**os.environ, "SLURM_CONF": self.conf}).stdout
 
 
+def free_slot():
+    """A number that is nobody else's until the file is closed. Each of pytest's workers has a cluster
+    of its own: what a test does to one is seen by no other."""
+    for slot in range(64):
+        try:
+            lock = open(f"/tmp/dtrain-slurm-{slot}.lock", "w")
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return slot, lock
+        except OSError:  # Another's.
+            pass
+    raise RuntimeError("64 clusters are up already")
+
+
 @pytest.fixture(scope="session")
 def slurm_cluster():
     if kept := os.environ.get("DTRAIN_TEST_SLURM"):
         yield Slurm(kept)
         return
-    # Each of pytest's workers has a cluster of its own: what a test does to one is seen by no other.
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    cluster = Slurm(f"/tmp/dtrain-slurm-{worker}")
-    os.environ["PORT"] = str(17000 + 100 * int(worker.removeprefix("gw")))
+    slot, lock = free_slot()
+    cluster = Slurm(f"/tmp/dtrain-slurm-{slot}", 17000 + 100 * slot)
     cluster.run("down")  # of a session that was killed
     try:
         cluster.run("up")
         yield cluster
     finally:
         cluster.run("down")
+        lock.close()
 
 
 @pytest.fixture

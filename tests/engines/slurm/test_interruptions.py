@@ -52,11 +52,16 @@ def test_a_job_that_makes_room_for_a_higher_one_goes_on_at_the_same_sample(slurm
     """Its own last periodic checkpoint would be that of step 0: there is none."""
     start(slurm, "low", every=1_000_000)
     trains(slurm, "low")
-    slurm.submit("high", "true", flags=["--workers=4", "--worker-cpu=8", "--partition=high"])
-    slurm.wait_for_end("high", 0)
-    require_same_end(slurm, "low")
+    with slurm.start([slurm.dtrain_path, "logs", "-f", "low", "-i", "worker-0"],
+                     stderr=subprocess.STDOUT) as follows:
+        slurm.submit("high", "true", flags=["--workers=4", "--worker-cpu=8", "--partition=high"])
+        slurm.wait_for_end("high", 0)
+        require_same_end(slurm, "low")
+        followed = follows.stdout.read().decode()
     assert slurm.get("low")["restarts"] == 1
     assert any("asked by SIGUSR1" in line for line in slurm.lines("low", "--prev"))
+    told = [followed.index(words) for words in ("asked by SIGUSR1", "resumed from", "held-out acc")]
+    assert told == sorted(told)  # Both runs, one after the other.
 
 
 def test_a_job_that_runs_into_its_time_limit_goes_on_at_the_same_sample(slurm):

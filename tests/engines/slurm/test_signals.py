@@ -32,8 +32,8 @@ def test_what_a_rank_s_shell_started_ends_with_it(slurm):
 
 
 def test_a_job_cancelled_while_its_ranks_are_being_started_leaves_nothing(slurm, slurm_cluster):
-    """Only the list of where all are is made by awk."""
-    stand_in(slurm, "awk", "exec sleep 600")
+    """In a job, only the list of where all are is made by awk."""
+    stand_in(slurm, "awk", '[ -z "$SLURM_JOB_ID" ] || exec sleep 600\nexec /usr/bin/awk "$@"')
     slurm.submit("early", "echo", "started", flags=["--workers=2"])
     starts = slurm.state / "dtrain/slurm/default/early/0"
     until(lambda: len(list(starts.glob("worker-*.address"))) == 2, "the ranks wait for each other")

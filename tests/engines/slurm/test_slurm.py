@@ -3,6 +3,7 @@ import getpass
 import json
 import re
 
+import pexpect
 import pytest
 
 from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
@@ -33,6 +34,21 @@ def test_ranks_stand_on_nodes_as_slurm_placed_them(slurm):
         assert tf_config["task"] == {"index": rank, "type": "worker"}
         assert len(set(tf_config["cluster"]["worker"])) == 3
     assert len(masters) == 1
+
+
+def test_ranks_of_one_machine_never_choose_the_same_port(slurm):
+    """Nearly all are in use, says a stand-in, so that the ranks come to the same that is left."""
+    tools = slurm.folder / "tools"
+    tools.mkdir()
+    (tools / "grep").write_text('#!/bin/sh\ncase "$*" in *:??00\\ *) exit 1 ;; *:????\\ *) exit 0 ;; '
+                                'esac\nexec /usr/bin/grep "$@"\n')
+    (tools / "grep").chmod(0o755)
+    slurm.env["PATH"] = f"{tools}:{slurm.env['PATH']}"
+    slurm.submit("ports", "sh", "-c", "echo $TF_CONFIG", flags=["--workers=3"])
+    slurm.wait_for_end("ports", 0)
+    workers = json.loads(slurm.lines("ports", "-i", "worker-0")[0])["cluster"]["worker"]
+    ports = [int(worker.rpartition(":")[2]) for worker in workers]
+    assert len(set(ports)) == 3 and all(port % 256 == 0 for port in ports)
 
 
 def test_every_rank_has_gpus_of_its_own(slurm):
@@ -101,6 +117,45 @@ def test_a_job_cancelled_in_slurm_says_so(slurm, slurm_cluster):
     slurm_cluster.call("scancel", of_slurm(slurm, "cancelled"))
     result = slurm.dtrain("wait", "cancelled", expect=EXIT_JOB_FAILED)
     assert "scancel" in result.err
+
+
+def forgotten(slurm, name, accounting):
+    """The job as it is once Slurm has forgotten it: by stand-ins for what is asked."""
+    tools = slurm.folder / "later"
+    tools.mkdir(exist_ok=True)
+    number = of_slurm(slurm, name)
+    scripts = {"squeue": 'case "$*" in *--jobs=*) ;; *) exit 0 ;; esac\n'
+                         "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1",
+               "sacct": accounting.replace("ID", number)}
+    for tool, text in scripts.items():
+        (tools / tool).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / tool).chmod(0o755)
+    env = {"PATH": f"{tools}:{slurm.env['PATH']}"}
+    job = slurm.dtrain("get", name, "-o", "json", env=env).json()
+    listed = slurm.dtrain("list", "-o", "json", env=env).json()
+    assert [(each["name"], each["status"]) for each in listed] == [(name, job["status"])]
+    return job, slurm.dtrain("explain", name, env=env).out
+
+
+def test_what_slurm_has_forgotten_is_asked_of_its_accounting(slurm, slurm_cluster):
+    slurm.submit("old", "sleep", "600")
+    slurm.running("old")
+    slurm_cluster.call("scancel", of_slurm(slurm, "old"))
+    slurm.dtrain("wait", "old", expect=EXIT_JOB_FAILED)
+    job, text = forgotten(slurm, "old", "echo 'ID|TIMEOUT|TIMEOUT|10|20|$(($(date +%s) - 3600))"
+                          "|node1|batch|'".replace("'", '"'))
+    assert job["status"] == "FAILED" and "time limit" in text and "failed 60m ago" in text
+    job, text = forgotten(slurm, "old", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    assert job["status"] == "FAILED" and "no longer knows the job" in text
+    job, text = forgotten(slurm, "old", "echo 'ID|RUNNING|RUNNING|10|20|Unknown|node1|batch|'")
+    assert job["status"] == "FAILED" and "no longer knows the job" in text
+
+
+def test_a_job_that_has_ended_keeps_its_end_when_slurm_has_forgotten_it(slurm):
+    slurm.submit("done", "sh", "-c", "exit 5")
+    slurm.dtrain("wait", "done", expect=EXIT_JOB_FAILED)
+    job, text = forgotten(slurm, "done", "echo 'ID|COMPLETED|COMPLETED|1|2|3|node1|batch|'")
+    assert job["cause"]["exitCode"] == 5 and "exit code 5" in text
 
 
 def test_a_time_limit_is_slurms(slurm):
@@ -234,8 +289,56 @@ def test_slurm_that_is_not_installed_is_said(home):
 
 
 def test_what_slurm_has_no_use_for_is_refused_by_name(slurm):
-    result = slurm.dtrain("submit", "--data-dir=/data", "--", "true", expect=EXIT_USAGE)
-    assert "--data-dir" in result.err and "slurm" in result.err
+    result = slurm.dtrain("submit", "--image=x", "--image-pull-policy=Always", "--", "true",
+                          expect=EXIT_USAGE)
+    assert "--image-pull-policy" in result.err and "slurm" in result.err
+
+
+def test_exec_runs_on_the_ranks_node_with_its_variables_and_folder(slurm):
+    slurm.submit("beside", "sleep", "600",
+                 flags=["--workers=2", "--worker-cpu=8", "--worker-memory=4Gi", "--gpus=2",
+                        "--env=WORDS=two  words", "--env=folder=/nowhere"])
+    slurm.running("beside")
+    job = slurm.get("beside")
+    for rank, each in enumerate(job["instances"]):
+        result = slurm.dtrain(
+            "exec", "beside", "-i", each["name"], "--", "sh", "-c",
+            'echo "$RANK|$WORDS|$PWD|$SLURMD_NODENAME|$CUDA_VISIBLE_DEVICES|$1"; exit 5', "sh",
+            "a  'b'", expect=5)
+        assert result.out == f"{rank}|two  words|{slurm.folder}|{each['node']}|0,1|a  'b'\n"
+    assert slurm.run([slurm.dtrain_path, "exec", "beside", "--", "cat"], stdin="typed").out == "typed"
+    slurm.dtrain("delete", "beside")
+    slurm.submit("over", "true")
+    slurm.wait_for_end("over", 0)
+    assert "worker-0" in slurm.dtrain("exec", "over", "--", "true", expect=EXIT_ENGINE).err
+
+
+def test_attach_is_a_shell_on_this_terminal(slurm):
+    slurm.submit("shell", "sleep", "600", flags=["--env=GREETING=hello"])
+    slurm.running("shell")
+    with pexpect.spawn(slurm.dtrain_path, ["attach", "shell"], env=slurm.env, encoding="utf-8",
+                       timeout=60) as terminal:
+        terminal.sendline("echo $GREETING there; test -t 0 && echo on a \"\"terminal; exit 7")
+        terminal.expect("hello there")
+        terminal.expect("on a terminal")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+    assert terminal.exitstatus == 7
+
+
+def test_a_job_cannot_be_scaled_and_says_what_can_be_done(slurm):
+    slurm.submit("fixed", "sleep", "600")
+    result = slurm.dtrain("scale", "fixed", "--workers=2", expect=EXIT_USAGE)
+    assert "dtrain clone" in result.err and result.err.count("\n") == 1
+
+
+def test_explain_says_when_slurm_expects_to_start_a_job(slurm):
+    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8", "--time=10"])
+    slurm.running("hog")
+    slurm.submit("waits", "true", flags=["--time=1"])
+    text = until(lambda: (out := slurm.dtrain("explain", "waits").out) and "expected" in out and out,
+                 "Slurm has an estimate")
+    assert re.search(r"expected to start at \S+ \S+, in (9m|10m)", text)
 
 
 def test_nodes_are_shown_with_their_gpus(slurm):

@@ -21,8 +21,25 @@ TEST_CASE("A line of squeue's is read, whatever its comment holds") {
   CHECK(jobs[0].nodes == "node1");
   CHECK(jobs[0].partition == "batch");
   CHECK(jobs[0].comment == "dtrain default/t x=1|2");
+  CHECK(jobs[0].ends == 1826905817'000'000'000);
   CHECK(jobs[1].starts == 0);
+  CHECK(jobs[1].ends == 0);
   CHECK(jobs[1].reason == "Resources");
+}
+
+TEST_CASE("A line of sacct's is one of squeue's") {
+  // With --parsable2 and SLURM_TIME_FORMAT=%s, as 22.05 and 23.11 print them.
+  const auto jobs = read_queue("7|CANCELLED by 1000|CANCELLED by 1000|1795369816|1795369817|"
+                               "1795369820|node[1-2]|batch|dtrain default/t\n"
+                               "8|OUT_OF_MEMORY|OUT_OF_MEMORY|1795369816|Unknown|1795369820|"
+                               "None assigned|batch|\n");
+  REQUIRE(jobs.size() == 2);
+  CHECK(jobs[0].id == "7");
+  CHECK(jobs[0].state == "CANCELLED");
+  CHECK(jobs[0].ends == 1795369820'000'000'000);
+  CHECK(jobs[0].comment == "dtrain default/t");
+  CHECK(jobs[1].state == "OUT_OF_MEMORY");
+  CHECK(jobs[1].starts == 0);
 }
 
 TEST_CASE("What is no line of squeue's is left out") {

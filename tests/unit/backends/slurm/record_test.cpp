@@ -113,6 +113,29 @@ TEST_CASE("A job that Slurm has forgotten stands as its script left it") {
   const JobStatus lost = status_of(record_of("run default mnist 0 10 12\n"), nullptr);
   CHECK(lost.phase == Phase::failed);
   CHECK(lost.reason.find("no longer knows") != std::string::npos);
+  CHECK(lost.ended == 0);
+  const JobStatus ranks_left = status_of(
+      record_of("run default mnist 0 10 12\nstart worker-0 node1 100 11\nexit worker-0 19 143\n"),
+      nullptr);
+  CHECK(ranks_left.ended == 19);
+}
+
+TEST_CASE("A job that left no end ended when Slurm says it did") {
+  QueuedJob cancelled;
+  cancelled.state = "CANCELLED";
+  cancelled.ends = 30;
+  const JobStatus status = status_of(record_of("run default mnist 0 10 12\n"), &cancelled);
+  CHECK(status.ended == 30);
+  CHECK(status.reason == "cancelled in Slurm (scancel)");
+}
+
+TEST_CASE("A job that waits has Slurm's estimate of its start") {
+  QueuedJob waits;
+  waits.state = "PENDING";
+  waits.starts = 40;
+  CHECK(status_of(record_of(""), &waits).starts == 40);
+  waits.state = "RUNNING";
+  CHECK(status_of(record_of("run default mnist 0 10 12\n"), &waits).starts == 0);
 }
 
 TEST_CASE("Damaged lines are left out, and so are those of other jobs") {

@@ -1,0 +1,12 @@
+// What of a job Slurm's words of refusal are about.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dtrain::slurm {
+
+/// "--partition=nosuch", of the options of a batch script; empty: not known.
+std::string asked_for(const std::string& script, std::string_view words);
+
+} // namespace dtrain::slurm
