@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/collectives/single_rank.h"
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
@@ -51,7 +52,7 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
   }
   const std::unique_ptr<Device> device = make_device(device_choice);
   const Dataset data = find_dataset({.data = data_name, .shard = AutoShard::data});
-  const auto alone = connect(Cluster{}, {});
+  const auto alone = make_single_rank(device.get());
   Replica replica(fitted(options.model, data), options.optimizer, *device, *alone);
   Console console(false, false);
   const std::unique_ptr<TensorBoard> board =

@@ -90,7 +90,10 @@ constexpr int k_most_failures = 64;
 /// From meeting to meeting (elastic/membership.h), until all samples are behind.
 void train_elastic(const TrainJob& job) {
   const Cluster& cluster = job.ranks.cluster;
-  const std::unique_ptr<Device> device = make_device(job.ranks.device);
+  const std::unique_ptr<Device> device = make_device(job.ranks.devices.front());
+  if (!device->is_host()) {
+    throw UsageError("--min-workers: elastic workers compute on CPUs; use --device=cpu");
+  }
   const Dataset data = find_dataset(job.data, cluster.rank, cluster.world_size);
   Membership membership(cluster, job.ranks.comm, *job.elastic);
   TrainingRun run(job.run, *device, data, {data.train.count, false}, cluster.world_size, true);

@@ -3,12 +3,15 @@
 #include <list>
 
 #include "trainer/collectives/memory.h"
+#include "trainer/device/device.h"
 
 namespace trainer {
 namespace {
 
 class SingleRank final : public Communicator {
  public:
+  explicit SingleRank(Device* device) : device_(device) {}
+
   int rank() const noexcept override { return 0; }
   int world_size() const noexcept override { return 1; }
   std::string name(int) const override { return "rank 0"; }
@@ -16,6 +19,11 @@ class SingleRank final : public Communicator {
   Route route(std::size_t, WireType) const override { return {"nothing to add", 0}; }
   std::span<float> allocate(std::size_t count) override {
     return memory_.emplace_back(count).floats();
+  }
+  std::span<float> allocate_on_device(std::size_t count) override {
+    return device_ == nullptr
+               ? allocate(count)
+               : on_device_.emplace_back(device_->allocate(count, DType::f32)).span();
   }
   Ticket start(Collective::Kind, std::span<float>, std::string_view, WireType) override {
     return next_ticket_++;
@@ -27,12 +35,16 @@ class SingleRank final : public Communicator {
   double seconds_waiting() const noexcept override { return 0; }
 
  private:
+  Device* device_;
+  std::list<Buffer> on_device_;
   std::list<PrivateMemory> memory_;
   Ticket next_ticket_ = 0;
 };
 
 } // namespace
 
-std::unique_ptr<Communicator> make_single_rank() { return std::make_unique<SingleRank>(); }
+std::unique_ptr<Communicator> make_single_rank(Device* device) {
+  return std::make_unique<SingleRank>(device);
+}
 
 } // namespace trainer

@@ -7,6 +7,9 @@
 
 namespace trainer {
 
-std::unique_ptr<Communicator> make_single_rank();
+class Device;
+
+/// `device`: what the rank computes on, where it has need of one.
+std::unique_ptr<Communicator> make_single_rank(Device* device = nullptr);
 
 } // namespace trainer

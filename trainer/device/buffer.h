@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace trainer {
 
@@ -29,14 +31,14 @@ struct Memory {
 
 class Buffer {
  public:
-  using Free = void (*)(void* memory);
+  using Free = std::function<void(void* memory)>; ///< Not called for null.
 
   /// Floats of the host's.
   explicit Buffer(std::size_t count) : Buffer(count, DType::f32) {}
   Buffer(std::size_t count, DType dtype);
   /// Takes over memory that a device gave out.
   Buffer(void* memory, std::size_t count, DType dtype, Memory place, Free free)
-      : memory_(memory, free), count_(count), dtype_(dtype), place_(place) {}
+      : memory_(memory, std::move(free)), count_(count), dtype_(dtype), place_(place) {}
 
   std::size_t size() const { return count_; } ///< In values.
   DType dtype() const { return dtype_; }

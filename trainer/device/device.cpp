@@ -1,25 +1,50 @@
 #include "trainer/device/device.h"
 
+#include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include <fmt/format.h>
 
 #include "trainer/device/cpu/cpu_device.h"
+#include "trainer/device/cuda/cuda_device.h"
 #include "trainer/errors.h"
 
 namespace trainer {
+namespace {
 
-std::unique_ptr<Device> make_device(const std::string& choice) {
-  const bool driver = std::filesystem::exists("/dev/nvidiactl");
-  if (choice == "cuda") {
-    throw UsageError(fmt::format("--device=cuda: {}; use --device=auto or cpu",
-                                 driver ? "this build of dtrain-trainer has no CUDA kernels"
-                                        : "no NVIDIA driver (/dev/nvidiactl) on this machine, and "
-                                          "this build has no CUDA kernels"));
+constexpr const char* k_gpu = "gpu:";
+
+std::unique_ptr<Device> make_gpu(const std::string& flag, int index) {
+  return std::make_unique<CudaDevice>(cuda_plugin(flag), index, flag);
+}
+
+/// Of a rank: its own one of the host's, unless whoever started it shows it no other.
+int gpu_of(int local_rank) {
+  const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool is_only_one =
+      shown != nullptr && *shown != '\0' && std::string(shown).find(',') == std::string::npos;
+  return is_only_one ? 0 : local_rank;
+}
+
+} // namespace
+
+std::unique_ptr<Device> make_device(const std::string& choice, int local_rank) {
+  if (choice.starts_with(k_gpu)) {
+    return make_gpu("--devices=" + choice, std::stoi(choice.substr(std::string(k_gpu).size())));
   }
-  return std::make_unique<CpuDevice>(
-      best_kernels(),
-      choice == "auto" && driver ? " (there is a GPU, but this build has no CUDA kernels)" : "");
+  if (choice == "cuda") {
+    return make_gpu("--device=cuda", gpu_of(local_rank));
+  }
+  std::string why;
+  if (choice == "auto" && std::filesystem::exists("/dev/nvidiactl")) {
+    try {
+      return make_gpu("not a GPU", gpu_of(local_rank));
+    } catch (const UsageError& error) {
+      why = fmt::format(" ({})", error.what());
+    }
+  }
+  return std::make_unique<CpuDevice>(best_kernels(), why);
 }
 
 } // namespace trainer

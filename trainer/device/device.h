@@ -66,7 +66,9 @@ class Device {
   virtual const CpuKernels* cpu_kernels() const { return nullptr; }
 };
 
-/// `choice`: auto, cpu or cuda. Throws UsageError for cuda, saying what is missing.
-std::unique_ptr<Device> make_device(const std::string& choice);
+/// `choice`: auto, cpu, cuda, or one of several: cpu:1, gpu:1. `local_rank`: of this host's ranks,
+/// which have a GPU each where the choice names none. Throws UsageError for a GPU that there is
+/// not, saying what is missing.
+std::unique_ptr<Device> make_device(const std::string& choice, int local_rank = 0);
 
 } // namespace trainer

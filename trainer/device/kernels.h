@@ -1,5 +1,5 @@
-// The kernels that every device has: what optimizers, the norm of gradients and input are made of.
-// All work on flat ranges, in the stream that they are given.
+// The kernels that every device has: what optimizers, the norm of gradients and input are made of,
+// which work on flat ranges, and layers. All work in the stream that they are given.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +43,33 @@ struct Score {
   }
 };
 
+/// Of a fully connected layer. Letters: B rows, I inputs, O outputs.
+struct DenseShape {
+  std::size_t rows;
+  std::size_t inputs;
+  std::size_t outputs;
+};
+
+/// Layers of which all is row-major, for models of any device. (The CPU's own models are written
+/// for other kernels, faster there: cpu/kernels.h.)
+struct LayerKernels {
+  /// y (B, O) = x (B, I) · weight (O, I)ᵀ + bias (O), and with `relu` what is below 0 to 0.
+  void (*dense)(Stream&, const DenseShape& shape, const float* x, const float* weight,
+                const float* bias, bool relu, float* y);
+  /// dweight (O, I) = dy (B, O)ᵀ · x (B, I), dbias (O) = the sum of dy's rows; or += with
+  /// `accumulate`.
+  void (*dense_backward_weight)(Stream&, const DenseShape& shape, const float* x, const float* dy,
+                                bool accumulate, float* dweight, float* dbias);
+  /// dx (B, I) = dy (B, O) · weight (O, I) where x, what a relu has made, is above 0, else 0.
+  void (*dense_backward_input)(Stream&, const DenseShape& shape, const float* dy,
+                               const float* weight, const float* x, float* dx);
+  /// Of logits (B, C): change (B, C) = (softmax - onehot) · scale, which may be the logits' own
+  /// memory. Adds to `*score`.
+  void (*softmax_cross_entropy)(Stream&, std::size_t rows, std::size_t classes, const float* logits,
+                                const std::uint8_t* labels, float scale, float* change,
+                                Score* score);
+};
+
 struct Kernels {
   const char* name;
   const char* arithmetic; ///< Kernels of the same one give the same bits.
@@ -62,6 +89,8 @@ struct Kernels {
 
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);
+
+  const LayerKernels* layers;
 };
 
 } // namespace trainer

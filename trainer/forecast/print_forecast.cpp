@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trainer/clock.h"
+#include "trainer/collectives/single_rank.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/job/socket.h"
@@ -79,7 +80,7 @@ Link measure_memory() {
 
 double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, Device& device) {
   const Dataset data = synthetic_dataset(k_planned_samples, 0);
-  const auto alone = connect(Cluster{}, {});
+  const auto alone = make_single_rank(&device);
   Replica replica(model, {}, device, *alone);
   replica.model->initialize(0);
   MultiWorker strategy(*alone, replica, {.buckets = 1});
@@ -124,7 +125,7 @@ Link measure_link(Communicator& communicator) {
 void print_forecast(const ForecastOptions& forecast, const RankOptions& ranks,
                     const RunOptions& options) {
   const Cluster& cluster = ranks.cluster;
-  const std::unique_ptr<Device> device = make_device(ranks.device);
+  const std::unique_ptr<Device> device = make_device(ranks.devices.front());
   const std::size_t batch_size = options.step.rows_at_once;
   ForecastInput input;
   input.batch_size = static_cast<double>(batch_size);

@@ -33,7 +33,8 @@ class Mlp final : public SlicedModel {
 } // namespace
 
 std::unique_ptr<Model> make_mlp(const ModelOptions& options, Device& device) {
-  return std::make_unique<Mlp>(options, cpu_kernels_for(options, device));
+  return device.cpu_kernels() == nullptr ? make_layered_mlp(options, device)
+                                         : std::make_unique<Mlp>(options, *device.cpu_kernels());
 }
 
 } // namespace trainer

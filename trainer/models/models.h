@@ -8,6 +8,7 @@
 namespace trainer {
 
 std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device);
+std::unique_ptr<Model> make_layered_mlp(const ModelOptions& options, Device& device);
 std::unique_ptr<Model> make_mlp(const ModelOptions& options, Device& device);
 
 } // namespace trainer

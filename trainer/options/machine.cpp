@@ -24,15 +24,18 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
       {.flags = "--device",
        .target = &o.device,
        .metavar = "DEVICE",
-       .help = "auto, cpu, or cuda, which fails if there is no GPU [auto]",
+       .help =
+           "auto, cpu, or cuda, which fails if there is no GPU; of several, a rank takes the one "
+           "of its number on the host, or the first of CUDA_VISIBLE_DEVICES where that names "
+           "one [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"auto", "cpu", "cuda"}},
       {.flags = "--devices",
        .target = &o.devices,
        .metavar = "LIST",
-       .help = "Replicas in this process, one thread each, in lockstep, such as cpu:0,cpu:1; every "
-               "worker needs the same number [one]",
+       .help = "Replicas in this process, one thread each, in lockstep, such as cpu:0,cpu:1 "
+               "or gpu:0,gpu:1; every worker needs the same number [one]",
        .group = group},
       {.flags = "--cross-device-ops",
        .target = &o.cross_device_ops,

@@ -74,8 +74,9 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     }
   }
   if (options.communication == "nccl") {
-    throw UsageError("--communication=nccl: this build of dtrain-trainer has no CUDA kernels; use "
-                     "auto, ring or mpi");
+    throw UsageError(
+        "--communication=nccl: this build takes CUDA's gradients through the host, and "
+        "has no NCCL; use auto, ring or mpi");
   }
   if (options.communication == "mpi" && options.transport != "auto") {
     throw UsageError(

@@ -190,13 +190,15 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
 
 RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) {
   RankOptions ranks{.cluster = cluster,
-                    .device = options.device,
-                    .replicas = static_cast<int>(parse_devices(options.devices).size()),
+                    .devices = parse_devices(options.devices),
                     .ops = parse_cross_device_ops(options.cross_device_ops),
                     .comm = comm_options(options)};
-  if (cluster.world_size == 1 && ranks.replicas > 1) {
+  if (ranks.devices.empty()) {
+    ranks.devices = {options.device};
+  }
+  if (cluster.world_size == 1 && ranks.replicas() > 1) {
     ranks.cluster.source = "--devices";
-  } else if (ranks.replicas > 1 && options.cross_device_ops != "auto") {
+  } else if (ranks.replicas() > 1 && options.cross_device_ops != "auto") {
     throw UsageError(fmt::format("--cross-device-ops={}: in a job of {} workers each adds up its "
                                  "replicas' gradients for itself; leave it out",
                                  options.cross_device_ops, cluster.world_size));
@@ -214,7 +216,7 @@ TrainJob train_job(const TrainerOptions& options, const Cluster& cluster) {
                                      .workers = cluster.world_size,
                                      .is_elastic = job.elastic.has_value()});
   if (job.elastic) {
-    refuse_what_elastic_workers_lack(options, job.ranks.replicas);
+    refuse_what_elastic_workers_lack(options, job.ranks.replicas());
     job.data.shard = AutoShard::data;
     job.data.one_pass = false; // What was taken may have to be taken again.
   }

@@ -31,15 +31,14 @@ std::vector<std::string> parse_devices(const std::string& text) {
   for (std::size_t at = 0; !text.empty() && at <= text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string device = text.substr(at, end - at);
-    if (is_numbered(device, "gpu")) {
-      throw UsageError(
-          fmt::format("--devices={}: this build of dtrain-trainer has no CUDA kernels; "
-                      "use cpu:0,cpu:1",
-                      text));
+    if (!is_numbered(device, "cpu") && !is_numbered(device, "gpu")) {
+      throw UsageError(fmt::format(
+          "--devices={}: '{}' is no device; use cpu:0,cpu:1, or gpu:0,gpu:1", text, device));
     }
-    if (!is_numbered(device, "cpu")) {
-      throw UsageError(
-          fmt::format("--devices={}: '{}' is no device; use cpu:0,cpu:1", text, device));
+    if (!devices.empty() && devices.front().substr(0, 3) != device.substr(0, 3)) {
+      throw UsageError(fmt::format("--devices={}: CPUs and GPUs in one process; their kernels "
+                                   "round otherwise, and replicas would drift apart",
+                                   text));
     }
     if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
       throw UsageError(fmt::format("--devices={}: {} is there twice", text, device));
@@ -51,13 +50,12 @@ std::vector<std::string> parse_devices(const std::string& text) {
     throw UsageError(
         fmt::format("--devices: {} devices, {} are the most", devices.size(), k_most_devices));
   }
-  return devices.empty() ? std::vector<std::string>{"cpu:0"} : devices;
+  return devices;
 }
 
 CrossDeviceOps parse_cross_device_ops(const std::string& text) {
   if (text == "nccl") {
-    throw UsageError("--cross-device-ops=nccl: needs GPUs and NCCL, and this build of "
-                     "dtrain-trainer has no CUDA kernels; use auto");
+    throw UsageError("--cross-device-ops=nccl: this build of dtrain-trainer has no NCCL; use auto");
   }
   if (text == "reduction-to-one") {
     return CrossDeviceOps::reduction_to_one;

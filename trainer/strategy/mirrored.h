@@ -11,8 +11,8 @@
 
 namespace trainer {
 
-/// "cpu:0,cpu:1"; empty: one CPU replica. Throws UsageError naming --devices for what is no device,
-/// a device given twice, or a GPU, of which this build has no kernels.
+/// "cpu:0,cpu:1", or "gpu:0,gpu:1". Throws UsageError naming --devices for what is no device, a
+/// device given twice, or CPUs beside GPUs.
 std::vector<std::string> parse_devices(const std::string& text);
 
 /// "auto", "reduction-to-one", "hierarchical-copy"; auto: each replica sums a share. Throws

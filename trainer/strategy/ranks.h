@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "trainer/cluster/cluster.h"
 #include "trainer/collectives/communicator.h"
@@ -14,10 +15,11 @@ namespace trainer {
 
 struct RankOptions {
   Cluster cluster;                             ///< Of this process.
-  std::string device = "auto";                 ///< As make_device() takes it.
-  int replicas = 1;                            ///< Each a thread with a device of its own.
+  std::vector<std::string> devices = {"auto"}; ///< As make_device() takes them: a thread each.
   CrossDeviceOps ops = CrossDeviceOps::shares; ///< Of one process' replicas.
   CommOptions comm;
+
+  int replicas() const { return static_cast<int>(devices.size()); }
 };
 
 struct Rank {

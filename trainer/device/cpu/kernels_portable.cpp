@@ -7,6 +7,7 @@
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
+#include "trainer/device/cpu/plain_layers.h"
 
 namespace trainer {
 namespace {
@@ -139,13 +140,13 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 } // namespace
 
 const CpuKernels& portable_kernels() {
-  static constexpr CpuKernels kernels = {
-      {"portable", "portable", flat::sgd, adam, flat::lamb, flat::clip_factor, bytes_to_floats},
-      gemm,
-      bias_relu,
-      relu_backward,
-      softmax_cross_entropy,
-      convolution_kernels<Lanes<Floats4, Bytes4>>()};
+  static constexpr CpuKernels kernels = {{"portable", "portable", flat::sgd, adam, flat::lamb,
+                                          flat::clip_factor, bytes_to_floats, &k_plain_layers},
+                                         gemm,
+                                         bias_relu,
+                                         relu_backward,
+                                         softmax_cross_entropy,
+                                         convolution_kernels<Lanes<Floats4, Bytes4>>()};
   return kernels;
 }
 

@@ -14,6 +14,7 @@
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
+#include "trainer/device/cpu/plain_layers.h"
 
 namespace trainer {
 namespace {
@@ -208,7 +209,7 @@ void vector_bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* f
 template <typename V>
 constexpr CpuKernels vector_kernels(const char* name) {
   return {{name, "fma", flat::sgd, vector_adam<V>, flat::lamb, flat::clip_factor,
-           vector_bytes_to_floats<V>},
+           vector_bytes_to_floats<V>, &k_plain_layers},
           vector_gemm<V>,
           vector_bias_relu<V>,
           vector_relu_backward<V>,

@@ -46,7 +46,7 @@ void serve(const PsJob& job) {
   }
   server.peer_timeout = job.peer_timeout;
   server.rendezvous_timeout = job.rendezvous_timeout;
-  const std::unique_ptr<Device> device = make_device(job.device);
+  const std::unique_ptr<Device> device = make_device("cpu"); // Whatever the workers have.
   ParameterServer running(server, *device, say);
   say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index, address,
                   task.workers.size(), device->describe()));

@@ -27,8 +27,8 @@ std::vector<Variable> variables_of(const TensorTable& tensors) {
   return variables;
 }
 
-ClientOptions client_options(const PsJob& job, const Dataset& data,
-                             std::vector<Variable> variables) {
+ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<Variable> variables,
+                             bool is_host) {
   ClientOptions client;
   client.servers = job.task.servers;
   client.worker = job.task.index;
@@ -38,6 +38,7 @@ ClientOptions client_options(const PsJob& job, const Dataset& data,
   client.policy.learning_rate = learning_rate(job, data.train.count);
   client.job = job_settings(job);
   client.job["data digest"] = digest(data);
+  client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
   client.variables = std::move(variables);
   client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
@@ -52,16 +53,35 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
     : job_(job), data_(data), device_(device), outcomes_(device), index_(job.task.index),
       workers_(static_cast<int>(job.task.workers.size())),
       model_(make_model(fitted(job.run.model, data), device)),
-      client_(client_options(job, data, variables_of(model_->tensors())),
-              model_->tensors().arena_size(), say) {
-  model_->bind(client_.parameters(), client_.gradients());
+      client_(client_options(job, data, variables_of(model_->tensors()), device.is_host()),
+              model_->tensors().arena_size(), say),
+      parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
+      gradients_(device.allocate(parameters_.size(), DType::f32)) {
+  if (device.is_host()) {
+    model_->bind(client_.parameters(), client_.gradients());
+  } else {
+    model_->bind(parameters_.span(), gradients_.span());
+  }
   model_->initialize(static_cast<std::uint64_t>(job.run.seed));
+  if (!device.is_host()) {
+    device.stream().copy(parameters_.memory(), client_.parameters().data(), parameters_.bytes());
+  }
+}
+
+Model& PsWorker::model() {
+  if (!device_.is_host()) {
+    device_.stream().copy(client_.parameters().data(), parameters_.memory(), parameters_.bytes());
+  }
+  return *model_;
 }
 
 Score PsWorker::compute(const Batch& batch, std::int64_t step) {
   const float scale = 1.0F / static_cast<float>(batch.rows);
-  model_->forward_backward(batch, scale, false, {}, &outcomes_.begin()->score);
+  model().forward_backward(batch, scale, false, {}, &outcomes_.begin()->score);
   outcomes_.send(step);
+  if (!device_.is_host()) {
+    device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
+  }
   outcomes_.wait();
   const Score score = outcomes_.take().outcome.score;
   if (!std::isfinite(score.loss)) {

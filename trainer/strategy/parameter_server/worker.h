@@ -24,7 +24,8 @@ class PsWorker {
 
   std::int64_t connect() { return client_.connect(); }
   ParameterClient& client() { return client_; }
-  Model& model() { return *model_; }
+  /// With the values that the servers gave last.
+  Model& model();
 
   /// Trains from step `first` until `after_step` says no more; told the values that followed it.
   template <typename AfterStep>
@@ -71,6 +72,8 @@ class PsWorker {
   int workers_;
   std::unique_ptr<Model> model_;
   ParameterClient client_;
+  Buffer parameters_; ///< The model's, where the device cannot compute on the client's.
+  Buffer gradients_;
   double input_seconds_ = 0;
   double loaded_before_ = 0;
 };

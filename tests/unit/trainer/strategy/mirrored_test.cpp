@@ -336,10 +336,11 @@ TEST_CASE("a replica that waits for the network keeps none from starting the nex
 }
 
 TEST_CASE("devices are parsed, and what is none is refused") {
-  CHECK(parse_devices("") == std::vector<std::string>{"cpu:0"});
+  CHECK(parse_devices("").empty());
+  CHECK(parse_devices("gpu:1,gpu:0") == std::vector<std::string>{"gpu:1", "gpu:0"});
   CHECK(parse_devices("cpu:0,cpu:7") == std::vector<std::string>{"cpu:0", "cpu:7"});
   for (const char* wrong :
-       {"cpu", "cpu:", "cpu:0,", "cpu:0,cpu:0", "cpu:x", "gpu:0", "tpu:0", ","}) {
+       {"cpu", "cpu:", "cpu:0,", "cpu:0,cpu:0", "cpu:x", "cpu:0,gpu:0", "tpu:0", ","}) {
     CAPTURE(wrong);
     CHECK_THROWS_AS(parse_devices(wrong), UsageError);
   }

@@ -1,0 +1,210 @@
+// Each kernel of the GPU's, its source run on the CPU, against the CPU's own.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/unit/cuda/gpu.h"
+#include "trainer/device/cpu/cpu_device.h"
+
+using namespace trainer;
+using namespace trainer::test;
+
+namespace {
+
+using Values = std::vector<float>;
+
+/// What `work` leaves of `arrays` on a device: given the device and where they lie.
+template <typename Work>
+std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays, const Work& work) {
+  std::vector<On<float>> there;
+  std::vector<float*> data;
+  for (const Values& values : arrays) {
+    data.push_back(there.emplace_back(device, values).data());
+  }
+  work(device, data);
+  std::vector<Values> left;
+  for (On<float>& one : there) {
+    left.push_back(one.read());
+  }
+  return left;
+}
+
+template <typename Work>
+void check_alike(const std::vector<Values>& arrays, double tolerance, const Work& work) {
+  CpuDevice cpu(portable_kernels());
+  CudaDevice gpu = make_fake_gpu();
+  const auto expected = on_device(cpu, arrays, work);
+  const auto found = on_device(gpu, arrays, work);
+  for (std::size_t array = 0; array < expected.size(); ++array) {
+    for (std::size_t i = 0; i < expected[array].size(); ++i) {
+      const double difference = std::abs(double{found[array][i]} - double{expected[array][i]});
+      if (!(difference <= tolerance * (1 + std::abs(double{expected[array][i]})))) {
+        CAPTURE(array);
+        CAPTURE(i);
+        REQUIRE(found[array][i] == expected[array][i]);
+      }
+    }
+  }
+}
+
+const std::vector<DenseShape> k_shapes = {{1, 1, 1},    {3, 5, 7},    {64, 784, 128}, {65, 33, 10},
+                                          {7, 129, 64}, {100, 16, 1}, {2, 17, 257}};
+
+Values squares_of(Values values) {
+  for (float& value : values) {
+    value *= value;
+  }
+  return values;
+}
+
+} // namespace
+
+TEST_CASE("optimizers on a GPU update as on a CPU, whatever the length") {
+  for (const std::size_t n : {1, 31, 256, 1000, 100'003}) {
+    CAPTURE(n);
+    const Values second = squares_of(numbers(n, 3)); // A mean of squares.
+    for (const bool is_scaled : {false, true}) {
+      UpdateRule rule{.epsilon = 1e-4F,
+                      .step_size = 0.01F,
+                      .inverse_correction2 = 2,
+                      .l2 = 0.1F,
+                      .shrink = 0.99F,
+                      .decay = 0.05F,
+                      .learning_rate = 0.02F};
+      const std::vector<Values> arrays = {numbers(n, 1), numbers(n, 2), second,
+                                          numbers(n, 4), Values(n),     {0.5F}};
+      const auto scaled = [&](const std::vector<float*>& at) {
+        UpdateRule own = rule;
+        own.factor = is_scaled ? at[5] : nullptr;
+        return own;
+      };
+      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
+        device.kernels().sgd(device.stream(), n, scaled(at), at[0], at[1], at[3]);
+      });
+      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
+        device.kernels().adam(device.stream(), n, scaled(at), at[0], at[1], at[2], at[3]);
+      });
+      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
+        device.kernels().lamb(device.stream(), n, scaled(at), at[0], at[1], at[2], at[4], at[3]);
+      });
+    }
+  }
+}
+
+TEST_CASE("LAMB on a GPU takes a ratio of 1 for parameters that are all zero") {
+  check_alike({numbers(50, 1), Values(50), Values(50), Values(50), Values(50)}, 2e-6,
+              [&](Device& device, const std::vector<float*>& at) {
+                const UpdateRule rule{.step_size = 1, .learning_rate = 0.02F};
+                device.kernels().lamb(device.stream(), 50, rule, at[0], at[1], at[2], at[4], at[3]);
+              });
+}
+
+TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same factor") {
+  for (const std::size_t n : {1, 255, 100'003}) {
+    for (const float limit : {0.1F, 1e6F}) {
+      check_alike(
+          {numbers(n, 1), {0, 0}}, 1e-6, [&](Device& device, const std::vector<float*>& at) {
+            device.kernels().clip_factor(device.stream(), n, at[0], limit, at[1], at[1] + 1);
+          });
+    }
+  }
+  CudaDevice gpu = make_fake_gpu();
+  Values poisoned = numbers(1000, 1);
+  poisoned[777] = NAN;
+  On<float> gradients(gpu, poisoned);
+  On<float> norm(gpu, {0, 0});
+  gpu.kernels().clip_factor(gpu.stream(), 1000, gradients.data(), 1, norm.data(), norm.data() + 1);
+  CHECK(std::isnan(norm.read()[0]));
+}
+
+TEST_CASE("bytes become the CPU's floats on a GPU") {
+  std::vector<std::uint8_t> bytes(1037);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(i);
+  }
+  CudaDevice gpu = make_fake_gpu();
+  On<std::uint8_t> from(gpu, bytes);
+  On<float> to(gpu, Values(bytes.size(), NAN));
+  gpu.kernels().bytes_to_floats(gpu.stream(), bytes.size(), from.data(), to.data());
+  Values expected(bytes.size());
+  CpuDevice cpu(portable_kernels());
+  cpu.kernels().bytes_to_floats(cpu.stream(), bytes.size(), bytes.data(), expected.data());
+  CHECK(to.read() == expected);
+}
+
+TEST_CASE(
+    "a dense layer on a GPU gives the CPU's outputs and gradients, of shapes that fill no tile") {
+  for (const DenseShape& s : k_shapes) {
+    CAPTURE(s.rows);
+    CAPTURE(s.inputs);
+    CAPTURE(s.outputs);
+    const Values x = numbers(s.rows * s.inputs, 1);
+    const Values dy = numbers(s.rows * s.outputs, 2);
+    const Values weight = numbers(s.outputs * s.inputs, 3);
+    const Values bias = numbers(s.outputs, 4);
+    for (const bool is_on : {false, true}) { // Of relu, and of accumulating.
+      check_alike({x, weight, bias, Values(dy.size(), NAN)}, 1e-5,
+                  [&](Device& device, const std::vector<float*>& at) {
+                    device.kernels().layers->dense(device.stream(), s, at[0], at[1], at[2], is_on,
+                                                   at[3]);
+                  });
+      const float before = is_on ? 0.25F : NAN;
+      check_alike({x, dy, Values(weight.size(), before), Values(bias.size(), before)}, 1e-5,
+                  [&](Device& device, const std::vector<float*>& at) {
+                    device.kernels().layers->dense_backward_weight(device.stream(), s, at[0], at[1],
+                                                                   is_on, at[2], at[3]);
+                  });
+    }
+    check_alike({dy, weight, x, Values(x.size(), NAN)}, 1e-5,
+                [&](Device& device, const std::vector<float*>& at) {
+                  device.kernels().layers->dense_backward_input(device.stream(), s, at[0], at[1],
+                                                                at[2], at[3]);
+                });
+  }
+}
+
+TEST_CASE("a ReLU on a GPU keeps a NaN") {
+  CudaDevice gpu = make_fake_gpu();
+  On<float> x(gpu, {NAN});
+  On<float> one(gpu, {1});
+  On<float> y(gpu, {0});
+  gpu.kernels().layers->dense(gpu.stream(), {1, 1, 1}, x.data(), one.data(), one.data(), true,
+                              y.data());
+  CHECK(std::isnan(y.read()[0]));
+}
+
+TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up") {
+  for (const std::size_t classes : {1, 2, 10, 33, 256}) {
+    for (const std::size_t rows : {1, 7, 64, 300}) {
+      CAPTURE(classes);
+      CAPTURE(rows);
+      Values logits = numbers(rows * classes, 5);
+      if (classes > 2) {
+        logits[1] = logits[2] = 7; // Of equal ones the first counts.
+      }
+      std::vector<std::uint8_t> labels(rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        labels[row] = static_cast<std::uint8_t>(row * 7 % classes);
+      }
+      labels[0] = static_cast<std::uint8_t>(classes > 1 ? 1 : 0);
+      const auto run = [&](Device& device) {
+        On<float> z(device, logits);
+        On<std::uint8_t> which(device, labels);
+        On<Score> score(device, {Score{1, 2, 3}});
+        device.kernels().layers->softmax_cross_entropy(device.stream(), rows, classes, z.data(),
+                                                       which.data(), 0.5F, z.data(), score.data());
+        return std::pair(z.read(), score.read()[0]);
+      };
+      CpuDevice cpu(portable_kernels());
+      CudaDevice gpu = make_fake_gpu();
+      const auto [expected, expected_score] = run(cpu);
+      const auto [found, score] = run(gpu);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-5).scale(1e-3));
+      }
+      CHECK(score.loss == doctest::Approx(expected_score.loss).epsilon(1e-6));
+      CHECK(score.correct == expected_score.correct);
+      CHECK(score.count == expected_score.count);
+    }
+  }
+}

@@ -1,0 +1,76 @@
+// Collectives of a device whose memory is not the host's, carried by a communicator of the host's.
+//
+// What starts on the device's memory is copied to pinned memory on a stream of its own, once the
+// device's stream has made it, and goes to the communicator when it has come; wait_in() brings the
+// result back, and so backward, copies and the network go on beside each other:
+//
+//   device's stream   backward ──┬─ backward ──────────────── ▼ update
+//   copies' stream               └─ to the host ┐             ┌ back
+//   network                                     └─ all_reduce ┘
+//
+// Cost: 4 bytes a float each way over the bus. Of memory that is the host's it is the communicator
+// itself.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <memory>
+
+#include "trainer/collectives/communicator.h"
+#include "trainer/device/device.h"
+
+namespace trainer {
+
+class DeviceCommunicator final : public Communicator {
+ public:
+  /// Both outlive it.
+  DeviceCommunicator(Communicator& inner, Device& device);
+
+  int rank() const noexcept override { return inner_.rank(); }
+  int world_size() const noexcept override { return inner_.world_size(); }
+  std::string name(int rank) const override { return inner_.name(rank); }
+  std::string describe() const override;
+  Route route(std::size_t bytes, WireType wire) const override { return inner_.route(bytes, wire); }
+  std::span<float> allocate(std::size_t count) override { return inner_.allocate(count); }
+  std::span<float> allocate_on_device(std::size_t count) override;
+  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
+               WireType wire) override;
+  void wait(Ticket ticket) override;
+  void wait_in(Stream& stream, Ticket ticket) override;
+  void broadcast(std::span<std::byte> bytes, int root, std::string_view name) override {
+    inner_.broadcast(bytes, root, name);
+  }
+  void barrier(std::string_view name) override { inner_.barrier(name); }
+  void check() override { inner_.check(); }
+  void set_step(std::int64_t step) noexcept override { inner_.set_step(step); }
+  void give_up(const std::string& why) noexcept override { inner_.give_up(why); }
+  double seconds_waiting() const noexcept override { return inner_.seconds_waiting(); }
+
+ private:
+  struct Memory {
+    Buffer device;
+    Buffer host;
+  };
+  struct Call {
+    Ticket ticket;
+    Collective::Kind kind;
+    std::string name;
+    WireType wire;
+    std::span<float> on_device; ///< Empty: the host's own.
+    std::span<float> on_host;
+    std::unique_ptr<Event> copied; ///< To the host; null: it is there.
+    Ticket inner = 0;              ///< Once it has been given on.
+  };
+  std::span<float> staged(std::span<float> on_device);
+  void give_on(Ticket end);
+
+  Communicator& inner_;
+  Device& device_;
+  std::unique_ptr<Stream> copies_;
+  std::list<Memory> memory_;
+  std::deque<Call> copying_; ///< In order: not given on yet,
+  std::deque<Call> given_;   ///< given on, not waited for yet.
+  Ticket next_ = 0;
+};
+
+} // namespace trainer

@@ -1,0 +1,162 @@
+// Kernels over flat ranges. All are bound by memory: the bytes a value that each reads and writes
+// are beside it, with few FLOP to hide behind them, so a GPU of 4.8 TB/s does at most 4.8e12 /
+// bytes values a second. Neighbouring threads read neighbouring values.
+#include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/sums.cuh"
+
+namespace trainer {
+namespace {
+
+// 12 bytes read, 8 written; 6 FLOP.
+__global__ void sgd_kernel(std::size_t n, UpdateRule r, const float* gradient, float* m,
+                           float* parameter) {
+  const float factor = r.factor == nullptr ? 1.0F : *r.factor;
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    const float p = parameter[i];
+    const float m_new = r.beta1 * m[i] + (gradient[i] * factor + r.l2 * p);
+    m[i] = m_new;
+    parameter[i] = p - r.step_size * m_new;
+  }
+}
+
+// 16 bytes read, 12 written; 16 FLOP.
+__global__ void adam_kernel(std::size_t n, UpdateRule r, const float* gradient, float* m, float* v,
+                            float* parameter) {
+  const float factor = r.factor == nullptr ? 1.0F : *r.factor;
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    const float p = parameter[i];
+    const float g = gradient[i] * factor + r.l2 * p;
+    const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
+    const float v_new = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
+    m[i] = m_new;
+    v[i] = v_new;
+    parameter[i] =
+        r.shrink * p - r.step_size * m_new / (sqrtf(v_new) * r.inverse_correction2 + r.epsilon);
+  }
+}
+
+// LAMB: a pass that makes the direction u and sums of squares, 16 bytes read and 12 written, one
+// that takes it, 8 read and 4 written.
+__global__ void lamb_direction(std::size_t n, UpdateRule r, const float* gradient, float* m,
+                               float* v, float* u, const float* parameter, double* partial) {
+  DYNAMIC_SHARED(double, room);
+  const float factor = r.factor == nullptr ? 1.0F : *r.factor;
+  double of_parameters = 0;
+  double of_direction = 0;
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    const float p = parameter[i];
+    const float g = gradient[i] * factor;
+    const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
+    const float v_new = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
+    const float u_new =
+        r.step_size * m_new / (sqrtf(v_new) * r.inverse_correction2 + r.epsilon) + r.decay * p;
+    m[i] = m_new;
+    v[i] = v_new;
+    u[i] = u_new;
+    of_parameters += double{p} * double{p};
+    of_direction += double{u_new} * double{u_new};
+  }
+  of_parameters = block_sum(of_parameters, room);
+  of_direction = block_sum(of_direction, room);
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = of_parameters;
+    partial[k_most_blocks + blockIdx.x] = of_direction;
+  }
+}
+
+__global__ void lamb_take(std::size_t n, float rate, unsigned blocks, const double* partial,
+                          const float* u, float* parameter) {
+  DYNAMIC_SHARED(float, step);
+  if (threadIdx.x < k_warp_lanes) {
+    const double p = sqrt(sum_of_partials(partial, blocks));
+    const double d = sqrt(sum_of_partials(partial + k_most_blocks, blocks));
+    if (threadIdx.x == 0) {
+      *step = static_cast<float>(double{rate} * (p > 0 && d > 0 ? p / d : 1.0));
+    }
+  }
+  __syncthreads();
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    parameter[i] -= *step * u[i];
+  }
+}
+
+// 4 bytes read.
+__global__ void squares(std::size_t n, const float* values, double* partial) {
+  DYNAMIC_SHARED(double, room);
+  double sum = 0;
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    sum += double{values[i]} * double{values[i]};
+  }
+  sum = block_sum(sum, room);
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = sum;
+  }
+}
+
+__global__ void clip(unsigned blocks, const double* partial, float limit, float* norm,
+                     float* factor) {
+  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
+  const double found = sqrt(sum_of_partials(partial, blocks));
+  if (threadIdx.x == 0) {
+    const double scale = double{limit} / (found + k_epsilon);
+    *norm = static_cast<float>(found);
+    *factor = static_cast<float>(scale < 1 ? scale : 1.0);
+  }
+}
+
+// 1 byte read, 4 written.
+__global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to) {
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    to[i] = static_cast<float>(from[i]) * (1.0F / 255.0F);
+  }
+}
+
+constexpr std::size_t k_room = k_warps * sizeof(double);
+
+int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+            const float* gradient, float* m, float* parameter) {
+  return launch(sgd_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, gradient, m, parameter);
+}
+
+int put_adam(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+             const float* gradient, float* m, float* v, float* parameter) {
+  return launch(adam_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, gradient, m, v,
+                parameter);
+}
+
+int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+             const float* gradient, float* m, float* v, float* u, float* parameter) {
+  const unsigned blocks = blocks_for(n);
+  const int error = launch(lamb_direction, blocks, k_threads, k_room, stream, n, *rule, gradient, m,
+                           v, u, parameter, stream->partial);
+  return error != 0 ? error
+                    : launch(lamb_take, blocks, k_threads, sizeof(float), stream, n,
+                             rule->learning_rate, blocks, stream->partial, u, parameter);
+}
+
+int put_clip_factor(const CudaStreamHandle* stream, std::size_t n, const float* gradient,
+                    float limit, float* norm, float* factor) {
+  const unsigned blocks = blocks_for(n);
+  const int error =
+      launch(squares, blocks, k_threads, k_room, stream, n, gradient, stream->partial);
+  return error != 0 ? error
+                    : launch(clip, 1, k_warp_lanes, 0, stream, blocks, stream->partial, limit, norm,
+                             factor);
+}
+
+int put_bytes_to_floats(const CudaStreamHandle* stream, std::size_t n, const std::uint8_t* from,
+                        float* to) {
+  return launch(bytes_kernel, blocks_for(n), k_threads, 0, stream, n, from, to);
+}
+
+} // namespace
+
+void set_flat_kernels(DtrainCuda& table) {
+  table.sgd = put_sgd;
+  table.adam = put_adam;
+  table.lamb = put_lamb;
+  table.clip_factor = put_clip_factor;
+  table.bytes_to_floats = put_bytes_to_floats;
+}
+
+} // namespace trainer

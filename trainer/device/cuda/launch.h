@@ -1,0 +1,33 @@
+// How kernels are put on a stream, in two makes: nvcc's, and g++'s, which runs the same sources on
+// the CPU (tests/cuda_on_cpu).
+//
+//   launch(kernel, grid, block, shared_bytes, stream, arguments…)   instead of <<<…>>>
+//   DYNAMIC_SHARED(float, tile)                                     instead of extern __shared__
+#pragma once
+
+#ifdef DTRAIN_CUDA_ON_CPU
+#include "tests/cuda_on_cpu/cuda_on_cpu.h"
+#else
+#include <cuda_runtime.h>
+
+#include "trainer/device/cuda/plugin.h"
+
+#define DYNAMIC_SHARED(type, name)                                                                 \
+  extern __shared__ __align__(16) unsigned char dynamic_shared_[];                                 \
+  type* name = reinterpret_cast<type*>(dynamic_shared_)
+
+namespace trainer {
+
+template <typename... Parameters, typename... Arguments>
+int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared,
+           const CudaStreamHandle* stream, Arguments... arguments) {
+  if (const cudaError_t error = cudaSetDevice(stream->gpu); error != cudaSuccess) {
+    return error;
+  }
+  kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream->stream)>>>(
+      static_cast<Parameters>(arguments)...);
+  return cudaGetLastError();
+}
+
+} // namespace trainer
+#endif

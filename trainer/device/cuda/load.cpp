@@ -1,0 +1,45 @@
+#include <filesystem>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "trainer/device/cuda/cuda_device.h"
+#include "trainer/errors.h"
+#include "trainer/version.h"
+
+namespace trainer {
+namespace {
+
+constexpr const char* k_cuda_plugin = "libdtrain_cuda.so";
+
+} // namespace
+
+const DtrainCuda& cuda_plugin(const std::string& flag) {
+  std::error_code error;
+  const std::filesystem::path path =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / k_cuda_plugin;
+  if (!std::filesystem::exists(path, error)) {
+    throw UsageError(
+        fmt::format("{}: no CUDA plug-in {}; build it with cmake --workflow --preset cuda, or use "
+                    "--device=cpu",
+                    flag, path.string()));
+  }
+  // Never unloaded: what CUDA keeps for a thread ends with the program.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void* symbol = library == nullptr ? nullptr : dlsym(library, DTRAIN_CUDA_SYMBOL);
+  if (symbol == nullptr) {
+    const char* why = dlerror();
+    throw UsageError(fmt::format("{}: {}; use --device=cpu", flag,
+                                 why == nullptr ? path.string() + " cannot be loaded" : why));
+  }
+  const DtrainCuda* table = reinterpret_cast<const DtrainCuda* (*)()>(symbol)();
+  if (table == nullptr || table->version != k_dtrain_cuda_version ||
+      table->build != trainer_version()) {
+    throw UsageError(fmt::format("{}: {} is a plug-in of another version of dtrain-trainer than "
+                                 "{}; install both anew",
+                                 flag, path.string(), trainer_version()));
+  }
+  return *table;
+}
+
+} // namespace trainer
