@@ -131,7 +131,7 @@ void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
 SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
   const std::string name = fmt::format("{}/{}", job.namespace_name, job.name);
   const std::string text =
-      login_.run(script("find"), {folder(job), k_queue_format, k_account_fields, name});
+      login_.run(script("find"), {"slurm/" + name, k_queue_format, k_account_fields, name});
   const auto gap = text.find("\n\n");
   const auto records = read_records(std::string_view(text).substr(0, gap));
   if (const auto other = split(std::string_view(text).substr(0, text.find('\n')), ' ');
@@ -153,8 +153,7 @@ SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
 }
 
 std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
-  const std::string text = login_.run(
-      script("list"), {place().state_folder + "/slurm", k_queue_format, k_account_fields});
+  const std::string text = login_.run(script("list"), {k_queue_format, k_account_fields});
   const auto gap = text.starts_with('\n') ? 0 : text.find("\n\n");
   const auto records = read_records(std::string_view(text).substr(0, gap));
   std::map<std::string, QueuedJob> queue;

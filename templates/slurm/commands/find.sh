@@ -1,23 +1,20 @@
 #!/bin/sh
-# find.sh FOLDER FORMAT FIELDS NAMESPACE/NAME: the records of the job in FOLDER and, after an empty
-# line, what Slurm says of it (squeue's FORMAT). Where there is none, "USER ID" of another user's by
-# that name. Of one that Slurm has forgotten and that left no end, its accounting is asked, where the
-# cluster keeps one (sacct's FIELDS, in the same order).
-cd "$1" 2>/dev/null && [ -e job ] || {
+# find.sh FOLDER FORMAT FIELDS NAMESPACE/NAME: the records of the job in FOLDER, below dtrain's own, and,
+# after an empty line, what Slurm says of it (squeue's FORMAT). Where there is none, "USER ID" of another
+# user's by that name. Of one that Slurm has forgotten and that left no end, its accounting is asked,
+# where the cluster keeps one (sacct's FIELDS, in the same order).
+cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1" 2>/dev/null && [ -e job ] || {
   squeue --noheader --name="${4#*/}" --format='%u %i %k' 2>/dev/null |
     sed -n "/^$(id -un) /d; s|^\([^ ]* [^ ]*\) dtrain $4\$|\1|p"
   exit 0
 }
-cat job
-[ ! -e runs ] || cat runs
 run=0
 while [ -e $((run + 1)) ]; do run=$((run + 1)); done
-if [ -e "$run" ]; then
-  find "$run" -name '[!.]*.start' -exec cat {} +
-  find "$run" -name '[!.]*.exit' -exec cat {} +
-fi
+cat job runs $run/*.start $run/*.exit 2>/dev/null # What is not there yet is left out.
 echo
-id=$(sed -n 's/.*"id":"\([0-9]*\)".*/\1/p' job)
+read -r id <job
+id=${id#*\"id\":\"}
+id=${id%%\"*}
 said=$(squeue --noheader --states=all --jobs="$id" --format="$2" 2>&1) && {
   printf '%s\n' "$said"
   exit 0

@@ -4,7 +4,7 @@
 # folder.
 mask=$(umask)
 umask 077
-mkdir -p "${1%/*}" || exit
+[ -d "${1%/*}" ] || mkdir -p "${1%/*}" || exit
 mkdir "$1" 2>/dev/null || {
   echo taken
   exit 0
@@ -25,7 +25,7 @@ give() { # The job has the user's own mask.
 : >sbatch.err
 if id=$(give "$1" 2>>sbatch.err); then
   id=${id%%;*}
-  sed "s/\"id\":\"\"/\"id\":\"$id\"/" .job >..job && mv ..job job && rm .job
+  sed "s/\"id\":\"\"/\"id\":\"$id\"/" .job >job.new && mv job.new job
   echo "$id"
 else
   code=$?
