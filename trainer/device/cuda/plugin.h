@@ -25,7 +25,7 @@ struct CudaStreamHandle {
   /// Of the GPU's memory: what blocks of a kernel leave for the last one to add up.
   double* partial = nullptr;
 };
-inline constexpr std::size_t k_cuda_partials = 2 * 1024; ///< Doubles.
+inline constexpr std::size_t k_cuda_partials = 2048; ///< Doubles.
 
 struct CudaGpu {
   char name[256];
