@@ -7,6 +7,8 @@ import statistics
 import subprocess
 import time
 
+import yaml
+
 from measure import HERE, Row, milliseconds, own_home, run
 
 CLUSTER = HERE.parent / "engines" / "kubernetes" / "cluster"
@@ -52,10 +54,8 @@ def objects_of(dtrain, env, name):
     """What a job's plan holds, as kubectl takes it."""
     flags = ["submit", f"--name={name}", IMAGE, "--workers=3", "--dry-run=server", "--", "true"]
     text = run([dtrain, *flags], env=env)
-    decoder = json.JSONDecoder()
     objects = []
-    while text := text.strip():
-        item, end = decoder.raw_decode(text)
+    for item in yaml.safe_load_all(text):
         for key in ("uid", "creationTimestamp", "resourceVersion", "generation"):
             item["metadata"].pop(key, None)
         item.pop("status", None)
@@ -68,7 +68,6 @@ def objects_of(dtrain, env, name):
             for key in [key for key in labels if "controller-uid" in key or "job-name" in key]:
                 del labels[key]
         objects.append(item)
-        text = text[end:]
     return {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
