@@ -165,7 +165,7 @@ ForkChannel::~ForkChannel() {
   }
 }
 
-bool ForkChannel::claim_devices(const GangPlan& plan) {
+bool ForkChannel::claim_devices(GangPlan& plan) {
   const auto devices = devices_of(plan);
   const auto free = unclaimed_gpus(root_, devices);
   auto claims = claim_gpus(root_, free, user_);

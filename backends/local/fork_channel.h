@@ -26,11 +26,12 @@ class ForkChannel : public Channel {
   ForkChannel(const ForkChannel&) = delete;
   ForkChannel& operator=(const ForkChannel&) = delete;
 
-  bool claim_devices(const GangPlan& plan) override;
+  bool claim_devices(GangPlan& plan) override;
 
   GangPlace place(const GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   void hold_devices(const GangPlan& plan) override;
+  std::string where() const override { return host_; }
   std::string node(const GangRank& rank) const override;
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
   int events() const override { return children_.get(); }

@@ -8,13 +8,10 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {},
+      {"gpus", "requireGpus", "psGpus", "syncMode", "syncSource", "syncUser", "syncTokenFile"},
       {{"runs the hosts' own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {
-          {"hands out no GPUs yet", {"gpus", "requireGpus", "psGpus"}},
-          {"brings no code to its hosts yet: have it there, and say where (--working-dir)",
-           {"syncMode", "syncSource", "syncUser", "syncTokenFile"}},
           {"shows ranks their host's own folders", {"data", "dataDirs", "configFiles"}},
           {"runs no TensorBoard", {"tensorboard", "logdir"}},
           {"keeps the number of workers that a job was submitted with", {"maxWorkers"}},

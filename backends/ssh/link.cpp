@@ -1,5 +1,6 @@
 #include "backends/ssh/link.h"
 
+#include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/random.h"
@@ -25,7 +26,8 @@ namespace {
 constexpr std::size_t k_id_bytes = 16;
 constexpr std::size_t k_longest_line = 4096;   ///< That a host may say.
 constexpr std::size_t k_most_facts = 1U << 18; ///< Ports, mostly.
-constexpr int k_roomy = 1 << 20;               ///< A pipe that takes a script at once.
+constexpr int k_hex = 16;
+constexpr int k_roomy = 1 << 20; ///< A pipe that takes a script at once.
 
 /// All that there is to read now.
 std::string drain(const Fd& pipe) {
@@ -47,14 +49,20 @@ std::string last_line(std::string_view text) {
 }
 
 std::string question_text(const HostQuestion& question, const std::string& id) {
-  std::string text;
+  auto text = fmt::format("number={}\ngpus={}\nlater={}\n", question.number, question.gpus,
+                          question.later ? 1 : 0);
   for (const auto& [name, value] :
        {std::pair("id", &id), std::pair("run", &question.run),
         std::pair("folder", &question.folder), std::pair("program", &question.program),
-        std::pair("path", &question.path), std::pair("interface", &question.interface)}) {
+        std::pair("path", &question.path), std::pair("interface", &question.interface),
+        std::pair("parcel", &question.parcel), std::pair("parts", &question.parts),
+        std::pair("cargo", &question.cargo)}) {
     text += fmt::format("{}={}\n", name, quote_sh(*value));
   }
-  return text + std::string(builtin_template("ssh/host.sh").text);
+  for (const auto* part : {"ssh/gpus.sh", "ssh/host.sh"}) {
+    text += builtin_template(part).text;
+  }
+  return text;
 }
 
 } // namespace
@@ -128,6 +136,12 @@ Link::~Link() {
   }
 }
 
+void Link::ask(std::string_view commands) {
+  ready_ = false;
+  asked_ = Clock::now();
+  send(fmt::format("{}say dtrain-ready {}\n", commands, id_));
+}
+
 bool Link::read_answer() {
   char byte = 0;
   while (!ready_) {
@@ -163,10 +177,19 @@ void Link::take_line(const std::string& line) {
     drain(log_);
   } else if (const auto what = rest("lacks ")) {
     facts_.lacks.push_back(*what);
+  } else if (const auto digest = rest("wants "); digest && facts_.wants.size() < k_most_facts) {
+    facts_.wants.push_back(*digest);
   } else if (const auto address = rest("address ")) {
     facts_.address = *address;
+  } else if (const auto sshd = rest("sshd ")) {
+    facts_.sshd = *sshd;
+  } else if (const auto gpus = rest("gpus ")) {
+    facts_.gpus = *gpus;
+  } else if (const auto clock = rest("clock ")) {
+    std::int64_t seconds = 0;
+    std::from_chars(clock->data(), clock->data() + clock->size(), seconds);
+    facts_.ahead = seconds - time_now() / k_second;
   } else if (const auto port = rest("port "); port && facts_.ports.size() < k_most_facts) {
-    constexpr int k_hex = 16;
     int number = 0;
     std::from_chars(port->data(), port->data() + port->size(), number, k_hex);
     facts_.ports.insert(number);

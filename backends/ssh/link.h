@@ -11,6 +11,8 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -22,17 +24,27 @@ namespace dtrain::ssh {
 /// What a host said of itself.
 struct HostFacts {
   std::vector<std::string> lacks; ///< "the command setsid": why it cannot be used.
+  std::vector<std::string> wants; ///< Of its cargo, what it is to be sent.
   std::string address;            ///< Its own, that ranks elsewhere reach it at.
+  std::string sshd;               ///< The port that ssh came in at.
+  std::string gpus;               ///< That it has set aside, as CUDA_VISIBLE_DEVICES has them.
+  std::int64_t ahead = 0;         ///< Its clock, of ours, in seconds.
   std::set<int> ports;            ///< That somebody listens on.
 };
 
 /// What to ask of a host.
 struct HostQuestion {
-  std::string folder;    ///< Where the rank will start.
+  std::string folder;    ///< Where the rank will start; of the job's there, where it is relative.
   std::string program;   ///< That it will run.
   std::string path;      ///< Its PATH; empty: the host's.
   std::string run;       ///< A folder for the job, that is made.
   std::string interface; ///< Whose address to give; empty: of the connection.
+  std::size_t number;    ///< The host's own, of the job's.
+  int gpus;              ///< To be set aside for the rank.
+  std::string parcel;    ///< The digest of the folder that has the program; empty: none.
+  std::string parts;     ///< The digests of the code's parts.
+  std::string cargo;     ///< Digests that it is to have.
+  bool later;            ///< It looks for the program when it is asked to, once those are there.
 };
 
 /// `command` for a host's sh, with what ssh needs to fail instead of asking, and to notice a host
@@ -55,10 +67,13 @@ class Link {
   const std::string& host() const { return host_; }
   const std::string& id() const { return id_; }
   pid_t pid() const { return pid_; }
-  Clock::time_point born() const { return born_; }
+  Clock::time_point asked() const { return asked_; } ///< The last time.
 
   /// True once the host has said all; facts() are there.
   bool is_ready() const { return ready_; }
+
+  /// Has it say more, by commands of host.sh's: it is ready again when it has.
+  void ask(std::string_view commands);
   const HostFacts& facts() const { return facts_; }
 
   /// Reads what there is of its answer, and no byte more. False at the end of its output.
@@ -86,7 +101,7 @@ class Link {
 
   std::string host_;
   std::string id_; ///< No other connection's, ever.
-  Clock::time_point born_ = Clock::now();
+  Clock::time_point asked_ = Clock::now();
   pid_t pid_ = 0; ///< Of ssh; 0: it has ended and was waited for.
   Fd in_;
   Fd out_;

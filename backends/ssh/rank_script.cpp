@@ -1,5 +1,6 @@
 #include "backends/ssh/rank_script.h"
 
+#include "backends/ssh/cargo.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
 
@@ -30,8 +31,12 @@ bool is_exportable(std::string_view name) {
 
 } // namespace
 
-std::string rank_script(const RankCommand& command, const std::string& id, int grace_ms) {
+std::string rank_script(const RankCommand& command, const std::string& id, int grace_ms,
+                        const std::string& parcel) {
   constexpr int k_ms = 1000;
+  // $store and $place are host.sh's.
+  const auto folder =
+      (command.working_dir.starts_with('/') ? "" : "\"$place\"/") + quote_sh(command.working_dir);
   std::string exports;
   std::string others; // For env, whose words can be seen until it becomes the program.
   for (const auto& [name, value] : command.env) {
@@ -41,16 +46,17 @@ std::string rank_script(const RankCommand& command, const std::string& id, int g
       others += ' ' + quote_sh(fmt::format("{}={}", name, value));
     }
   }
-  std::string words;
-  for (const auto& word : command.argv) {
-    words += " " + quote_sh(word);
+  std::string words = parcel.empty() ? " " + quote_sh(command.argv.front())
+                                     : fmt::format(" \"$store\"/{}/{}", parcel, k_trainer_file);
+  for (std::size_t i = 1; i < command.argv.size(); ++i) {
+    words += " " + quote_sh(command.argv[i]);
   }
   return fmt::format("mark={0}={1}\npatience={2}\ngrace={3}\nhostfile={4}\n"
                      "setsid=$(command -v setsid)\nenv=$(command -v env)\n"
                      "begin() {{\ncd {5} || exit 126\nset -- \"$setsid\" \"$env\"\n{6}"
                      "export {0}={1}\n",
                      k_process_variable, id, k_guard_patience.count(), (grace_ms + k_ms - 1) / k_ms,
-                     quote_sh(command.hostfile), quote_sh(command.working_dir), exports) +
+                     quote_sh(command.hostfile), folder, exports) +
          (others.empty() ? fmt::format("exec \"$1\" --{}\n", words)
                          : fmt::format("exec \"$2\"{} \"$1\" --{}\n", others, words)) +
          "}\n" + std::string(builtin_template("ssh/guard.sh").text);

@@ -15,7 +15,9 @@ inline constexpr const char* k_process_variable = "DTRAIN_PROCESS";
 inline constexpr std::chrono::seconds k_guard_patience{20};
 inline constexpr std::chrono::seconds k_beat{4};
 
-/// For sh, byte for byte. `id`: the word; `grace_ms`: between TERM and KILL.
-std::string rank_script(const RankCommand& command, const std::string& id, int grace_ms);
+/// For sh, byte for byte. `id`: the word; `grace_ms`: between TERM and KILL; `parcel`: the digest
+/// of the folder in which the host has the program; empty: it is the host's own.
+std::string rank_script(const RankCommand& command, const std::string& id, int grace_ms,
+                        const std::string& parcel);
 
 } // namespace dtrain::ssh

@@ -1,5 +1,6 @@
 #include "backends/ssh/ssh_backend.h"
 
+#include "backends/ssh/cargo.h"
 #include "backends/ssh/host_list.h"
 #include "backends/ssh/ssh_channel.h"
 #include "backends/supervised/gang/plan_text.h"
@@ -21,6 +22,7 @@ namespace dtrain::ssh {
 namespace {
 
 constexpr const char* k_template = "ssh/job.yaml";
+constexpr const char* k_code = "code"; ///< Of the job's folder on a host (host.sh).
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path);
@@ -35,7 +37,7 @@ std::string read_text(const std::string& path) {
 
 int supervise_hosts(const std::vector<std::string>& args) {
   return supervise_main(args, [](const SupervisedJob& job) -> std::unique_ptr<Channel> {
-    return std::make_unique<SshChannel>(job.uid);
+    return std::make_unique<SshChannel>(job.uid, job.folder);
   });
 }
 
@@ -61,7 +63,7 @@ Surroundings SshBackend::survey(const JobSpec& job) const {
 
 /// A path that is not from / counts from where `submit` was called.
 std::vector<std::string> SshBackend::settle(JobSpec& job) {
-  if (!job.working_dir.empty()) {
+  if (!job.working_dir.empty() && job.sync_mode.empty()) { // Else it counts from the code.
     const auto whole = std::filesystem::absolute(job.working_dir).lexically_normal();
     job.working_dir = (whole.has_filename() ? whole : whole.parent_path()).string();
   }
@@ -77,12 +79,31 @@ Plan SshBackend::render(const JobSpec& job, const Templates& templates,
   }
   GangParts parts;
   parts.template_name = k_template;
+  parts.code_dir = k_code;
   parts.ranks = planned_ranks(job);
   const auto placed = place_ranks(here.hosts, static_cast<int>(parts.ranks.size()));
   for (std::size_t i = 0; i < placed.size(); ++i) {
     parts.ranks[i].host = placed[i];
   }
   return render_gang_plan(job, here, templates, std::move(parts));
+}
+
+std::string SshBackend::stock(const Plan& plan, const JobFolder& staged,
+                              const SubmitSink& tell) const {
+  const auto& job = plan.job;
+  if (job.runs_bundled_trainer()) {
+    pack_trainer(staged, read_gang_plan(plan.documents.front().text).command.front());
+  }
+  if (job.sync_mode.empty()) {
+    return "";
+  }
+  if (job.sync_mode != k_sync_git) {
+    return pack_code(staged, job.sync_source.empty() ? "." : job.sync_source, tell);
+  }
+  const auto brought = SupervisedBackend::stock(plan, staged, tell);
+  const auto packed = pack_code(staged, staged.path() + "/" + k_code, tell);
+  remove_tree_at(staged.fd(), k_code);
+  return fmt::format("{}: {}", brought, packed);
 }
 
 std::vector<CheckResult> SshBackend::check() {

@@ -32,6 +32,8 @@ class SshBackend : public SupervisedBackend {
   void scale(const JobRef& job, int workers) override;
 
  private:
+  std::string stock(const Plan& plan, const JobFolder& staged,
+                    const SubmitSink& tell) const override;
   std::vector<HostSlots> hosts() const;
 
   EngineAccess access_;

@@ -6,6 +6,7 @@
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -28,9 +29,7 @@ namespace {
 
 using Clock = Link::Clock;
 
-constexpr std::size_t k_most_connecting = 32;
-constexpr int k_most_connecting_a_host = 8; ///< sshd turns some away beyond 10 (MaxStartups).
-constexpr std::chrono::seconds k_answer_patience{20};
+constexpr std::chrono::seconds k_send_patience{20};
 constexpr std::chrono::seconds k_kill_patience{3}; ///< For the guard, before its ssh is ended.
 constexpr int k_first_port = 20000;                ///< Below those that connections are given.
 constexpr int k_last_port = 32000;
@@ -38,6 +37,7 @@ constexpr int k_lost = 255;        ///< ssh's own exit code …
 constexpr int k_exited_255 = 165;  ///< … for which the guard has this one.
 constexpr int k_signal_base = 128; ///< As shells have it.
 constexpr int k_most_signals = 64;
+constexpr const char* k_visible_devices = "CUDA_VISIBLE_DEVICES";
 
 Fd watch_children() {
   sigset_t set;
@@ -54,31 +54,13 @@ Fd start_timer() {
   return timer;
 }
 
-std::string why(Link& link) {
-  const auto loss = link.loss();
-  return loss.empty() ? "it answers, but runs no sh for us: does ssh HOST true work?" : loss;
-}
-
-/// "2 of 3 hosts are of no use:" and a line for each.
-[[noreturn]] void refuse(const std::map<std::string, std::string>& reasons, std::size_t hosts) {
-  std::size_t width = 0;
-  for (const auto& [host, reason] : reasons) {
-    width = std::max(width, host.size());
-  }
-  std::string table;
-  for (const auto& [host, reason] : reasons) {
-    table += fmt::format("\n  {:{}}  {}", host, width, reason);
-  }
-  throw EngineError(fmt::format("{} of {} hosts cannot be used:{}", reasons.size(), hosts, table));
-}
-
 } // namespace
 
 std::string run_folder(const std::string& job_uid) { return "/tmp/dtrain-job-" + job_uid; }
 
-SshChannel::SshChannel(const std::string& job_uid)
-    : run_(run_folder(job_uid)), children_(watch_children()), timer_(start_timer()),
-      events_(epoll_create1(EPOLL_CLOEXEC)) {
+SshChannel::SshChannel(const std::string& job_uid, int job_folder)
+    : cargo_(open_cargo(job_folder)), run_(run_folder(job_uid)), children_(watch_children()),
+      timer_(start_timer()), events_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!children_ || !timer_ || !events_) {
     throw EngineError(fmt::format("cannot watch processes: {}", errno_text()));
   }
@@ -89,85 +71,76 @@ SshChannel::SshChannel(const std::string& job_uid)
   }
 }
 
-HostQuestion SshChannel::question(const GangPlan& plan, const GangRank& rank) const {
-  const auto& command = rank.command.empty() ? plan.command : rank.command;
-  HostQuestion question{plan.working_dir, command.front(), "", run_, plan.interface};
-  for (const auto& [name, value] : plan.env) {
+HostQuestion SshChannel::question(const GangRank& rank) const {
+  const auto& command = rank.command.empty() ? plan_.command : rank.command;
+  const bool is_sent = rank.command.empty() && !cargo_.parcel.empty();
+  HostQuestion question{.folder = plan_.working_dir,
+                        .program = is_sent ? k_trainer_file : command.front(),
+                        .path = "",
+                        .run = run_,
+                        .interface = plan_.interface,
+                        .number = numbers_.at(rank.host),
+                        .gpus = rank.gpus,
+                        .parcel = is_sent ? cargo_.parcel : "",
+                        .parts = "",
+                        .cargo = "",
+                        .later = !cargo_.empty()};
+  for (const auto& [name, value] : plan_.env) {
     question.path = name == "PATH" ? value : question.path;
   }
   return question;
 }
 
-/// Connects the ranks' hosts, as many at once as may be, until each has said what it has. Throws
-/// EngineError, all connections closed, where one cannot be used.
-void SshChannel::connect(const GangPlan& plan, const std::vector<int>& ranks) {
-  Links answered;
-  Links asked;
-  std::map<std::string, std::string> reasons;
-  std::set<std::string> hosts;
-  auto next = ranks.begin();
-  while (next != ranks.end() || !asked.empty()) {
-    while (next != ranks.end() && asked.size() < k_most_connecting) {
-      const auto& rank = plan.ranks.at(static_cast<std::size_t>(*next));
-      if (std::count_if(asked.begin(), asked.end(), [&](const auto& entry) {
-            return entry.second->host() == rank.host;
-          }) >= k_most_connecting_a_host) {
-        break;
-      }
-      hosts.insert(rank.host);
-      if (!reasons.contains(rank.host)) { // Else one refusal is enough.
-        asked[*next] = std::make_unique<Link>(rank.host, question(plan, rank));
-      }
-      ++next;
-    }
-    std::vector<pollfd> descriptors;
-    auto until = Clock::time_point::max();
-    for (const auto& [rank, link] : asked) {
-      descriptors.push_back({link->out(), POLLIN, 0});
-      descriptors.push_back({link->has_unsent() ? link->in() : -1, POLLOUT, 0});
-      until = std::min(until, link->born() + k_answer_patience);
-    }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (!asked.empty()) {
-      poll(descriptors.data(), descriptors.size(),
-           static_cast<int>(std::clamp<std::int64_t>(left, 0, k_answer_patience.count() * 1000)));
-    }
-    for (auto entry = asked.begin(); entry != asked.end();) {
-      auto& link = *entry->second;
-      link.flush(); // Where it is closed, so is its output.
-      const bool goes_on = link.read_answer();
-      const bool is_late = Clock::now() >= link.born() + k_answer_patience;
-      if (link.is_ready() && link.facts().lacks.empty()) {
-        answered[entry->first] = std::move(entry->second);
-      } else if (link.is_ready()) {
-        reasons.emplace(link.host(), "lacks " + link.facts().lacks.front());
-      } else if (!goes_on) {
-        reasons.emplace(link.host(), why(link));
-      } else if (is_late) {
-        reasons.emplace(link.host(),
-                        fmt::format("did not answer within {} s", k_answer_patience.count()));
-      } else {
-        ++entry;
-        continue;
-      }
-      entry = asked.erase(entry);
-    }
+void SshChannel::connect(const std::vector<int>& ranks) {
+  std::vector<Wanted> wanted;
+  for (const auto rank : ranks) {
+    const auto& planned = plan_.ranks.at(static_cast<std::size_t>(rank));
+    wanted.push_back({rank, planned.host, question(planned)});
   }
-  if (!reasons.empty()) {
-    refuse(reasons, hosts.size());
-  }
-  for (auto& [rank, link] : answered) {
+  for (auto& [rank, link] : Gathering(cargo_, [&] { beat(); }).connect(wanted)) {
     waiting_[rank] = std::move(link);
   }
 }
 
-bool SshChannel::claim_devices(const GangPlan& plan) {
+bool SshChannel::claim_devices(GangPlan& plan) {
+  gather(plan);
+  const bool asks = std::any_of(plan.ranks.begin(), plan.ranks.end(),
+                                [](const GangRank& rank) { return rank.gpus > 0; });
+  for (std::size_t i = 0; asks && i < plan.ranks.size(); ++i) {
+    plan.ranks[i].devices = waiting_.at(static_cast<int>(i))->facts().gpus;
+  }
+  return true;
+}
+
+void SshChannel::gather(const GangPlan& plan) {
   plan_ = plan;
   waiting_.clear();
+  numbers_.clear();
+  for (const auto& rank : plan.ranks) {
+    numbers_.emplace(rank.host, numbers_.size());
+  }
   std::vector<int> all(plan.ranks.size());
   std::iota(all.begin(), all.end(), 0);
-  connect(plan, all);
-  return true;
+  connect(all);
+}
+
+/// "host1 (10.0.0.1), host2 (10.0.0.2)"
+std::string SshChannel::where() const {
+  constexpr std::size_t k_most_named = 4;
+  std::vector<std::string> names;
+  std::set<std::string> named;
+  for (const auto& [rank, link] : waiting_) {
+    if (named.insert(link->host()).second && names.size() < k_most_named) {
+      const auto& address = link->facts().address;
+      names.push_back(address.empty() || address == link->host()
+                          ? link->host()
+                          : fmt::format("{} ({})", link->host(), address));
+    }
+  }
+  return fmt::format(
+      "{}{}{}", fmt::join(names, ", "),
+      named.size() > names.size() ? fmt::format(" and {} more", named.size() - names.size()) : "",
+      plan_.interface.empty() ? "" : ", by " + plan_.interface);
 }
 
 /// One that nobody listened on when the host was asked, and that no other rank was given.
@@ -186,7 +159,7 @@ int SshChannel::free_port(const HostFacts& facts) {
 
 GangPlace SshChannel::place(const GangPlan& plan) {
   if (waiting_.size() != plan.ranks.size()) { // A run after the first.
-    claim_devices(plan);
+    gather(plan);
   }
   given_.clear();
   GangPlace place;
@@ -217,20 +190,28 @@ void SshChannel::start(std::size_t count, const CommandOf& command, const Starte
     }
   }
   if (!unconnected.empty()) { // One that is started anew.
-    connect(plan_, unconnected);
+    connect(unconnected);
   }
   std::vector<Link*> sending;
   for (std::size_t i = 0; i < count; ++i) {
     auto entry = waiting_.extract(commands[i].rank);
     auto& link = running_[++started_] = std::move(entry.mapped());
-    const auto script = rank_script(commands[i], link->id(), plan_.grace_period_ms);
-    link->send(fmt::format("{}\n", script.size()));
+    const auto& planned = plan_.ranks.at(static_cast<std::size_t>(commands[i].rank));
+    for (auto& [name, value] : commands[i].env) {
+      if (planned.gpus > 0 && name == k_visible_devices) { // The first: the user's come later.
+        value = link->facts().gpus;
+        break;
+      }
+    }
+    const auto script = rank_script(commands[i], link->id(), plan_.grace_period_ms,
+                                    planned.command.empty() ? cargo_.parcel : "");
+    link->send(fmt::format("start {}\n", script.size()));
     link->send(script);
     sending.push_back(link.get());
     started(i, {started_, 0, link->take_out(), link->take_err()});
   }
   // Long ones, of thousands of ranks, go as fast as their hosts take them.
-  const auto deadline = Clock::now() + k_answer_patience;
+  const auto deadline = Clock::now() + k_send_patience;
   while (std::erase_if(sending, [](Link* link) { return !link->flush() || !link->has_unsent(); }),
          !sending.empty() && Clock::now() < deadline) {
     std::vector<pollfd> descriptors;
@@ -247,10 +228,7 @@ std::vector<RankEnding> SshChannel::ended() {
   signalfd_siginfo info{};
   while (read(children_.get(), &info, sizeof(info)) == sizeof(info)) {
   }
-  std::uint64_t times = 0;
-  if (read(timer_.get(), &times, sizeof(times)) == sizeof(times)) {
-    beat();
-  }
+  beat();
   std::vector<RankEnding> endings;
   while (true) {
     int status = 0;
@@ -289,8 +267,12 @@ std::vector<RankEnding> SshChannel::ended() {
   }
 }
 
-/// A connection that takes nothing is ssh's to give up.
+/// Where it is time to. A connection that takes nothing is ssh's to give up.
 void SshChannel::beat() {
+  std::uint64_t times = 0;
+  if (read(timer_.get(), &times, sizeof(times)) != sizeof(times)) {
+    return;
+  }
   for (const auto& [id, link] : running_) {
     if (!link->has_unsent()) {
       link->send("beat\n");

@@ -8,7 +8,8 @@
 // The process must have SIGCHLD blocked and no children but what the channel starts.
 #pragma once
 
-#include "backends/ssh/link.h"
+#include "backends/ssh/cargo.h"
+#include "backends/ssh/gathering.h"
 #include "backends/supervised/gang/channel.h"
 
 #include <map>
@@ -25,11 +26,13 @@ std::string run_folder(const std::string& job_uid);
 
 class SshChannel : public Channel {
  public:
-  explicit SshChannel(const std::string& job_uid);
+  /// `job_folder`: where its cargo is.
+  SshChannel(const std::string& job_uid, int job_folder);
 
   GangPlace place(const GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
-  bool claim_devices(const GangPlan& plan) override;
+  bool claim_devices(GangPlan& plan) override;
+  std::string where() const override;
   void hold_devices(const GangPlan& /*plan*/) override {}
   std::string node(const GangRank& rank) const override { return rank.host; }
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
@@ -42,17 +45,18 @@ class SshChannel : public Channel {
   void end_leftovers(RankId /*ended*/, const std::string& /*instance*/) override {}
 
  private:
-  using Links = std::map<int, std::unique_ptr<Link>>; ///< By rank.
-
-  void connect(const GangPlan& plan, const std::vector<int>& ranks);
-  HostQuestion question(const GangPlan& plan, const GangRank& rank) const;
+  void gather(const GangPlan& plan);
+  void connect(const std::vector<int>& ranks);
+  HostQuestion question(const GangRank& rank) const;
   int free_port(const HostFacts& facts);
   static void tell(Link& link, int signal);
   void beat();
 
+  Cargo cargo_;
   std::string run_;
   GangPlan plan_;
-  Links waiting_; ///< Connected; their ranks are not started yet.
+  std::map<std::string, std::size_t> numbers_; ///< Of the hosts.
+  Links waiting_;                              ///< Connected; their ranks are not started yet.
   std::map<RankId, std::unique_ptr<Link>> running_;
   std::map<std::string, std::set<int>> given_; ///< Ports, by address.
   RankId started_ = 0;

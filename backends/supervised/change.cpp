@@ -97,7 +97,7 @@ bool SupervisedBackend::resume(const JobRef& job) {
     }
     answer = start_supervisor(job, folder.path());
   }
-  if (answer != k_taken && answer != k_name_in_use) { // Somebody else has resumed it.
+  if (!answer.starts_with(k_taken) && answer != k_name_in_use) { // Somebody else has resumed it.
     throw EngineError(fmt::format("the job was not resumed: {}",
                                   answer.empty() ? "its supervisor ended at once" : answer));
   }

@@ -99,11 +99,11 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
     throw EngineError("the job's guard process was killed");
   }
   BucketUse buckets; // All its runs have the data that the first one had.
-  const auto plan = read_plan(staged, buckets);
+  auto plan = read_plan(staged, buckets);
   const auto store = JobStore::of(assignment.job_path);
   const auto before = staged.record(); // Of one that is resumed.
   const auto uid = before ? before->status.uid : random_hex(k_uid_bytes);
-  const auto channel = assignment.make_channel({limit, store.root(), uid, cgroup});
+  const auto channel = assignment.make_channel({limit, store.root(), uid, cgroup, staged.fd()});
   if (!channel->claim_devices(plan)) {
     write_all(assignment.answer.get(), k_devices_taken);
     return;
@@ -127,7 +127,8 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
     folder.set_record(record);
     taken = store.publish(folder, plan.job);
   }
-  write_all(assignment.answer.get(), taken ? k_taken : k_name_in_use);
+  write_all(assignment.answer.get(),
+            taken ? fmt::format("{}{}", k_taken, channel->where()) : k_name_in_use);
   if (!taken) {
     return;
   }

@@ -23,6 +23,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrain {
@@ -33,16 +34,17 @@ struct SupervisedJob {
   std::string root;  ///< Where jobs are kept.
   std::string uid;
   std::string cgroup; ///< Or empty.
+  int folder;         ///< The job's, while the channel is made.
 };
 
 using MakeChannel = std::unique_ptr<Channel> (*)(const SupervisedJob&);
 
 /// `args`: the folder that the job is to have, the one that it has, and a pipe's
-/// descriptor on which one message says how it went: k_taken, k_name_in_use, k_devices_taken or an
-/// error's text.
+/// descriptor on which one message says how it went: k_taken and where the ranks are,
+/// k_name_in_use, k_devices_taken or an error's text.
 int supervise_main(const std::vector<std::string>& args, MakeChannel make_channel);
 
-inline constexpr const char* k_taken = "taken";
+inline constexpr std::string_view k_taken = "taken: ";
 inline constexpr const char* k_name_in_use = "name in use";
 inline constexpr const char* k_devices_taken = "devices taken";
 

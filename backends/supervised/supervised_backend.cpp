@@ -110,6 +110,13 @@ void SupervisedBackend::submit(const Plan& plan, const SubmitSink& tell) {
   }
 }
 
+std::string SupervisedBackend::stock(const Plan& plan, const JobFolder& staged,
+                                     const SubmitSink& tell) const {
+  return plan.job.sync_mode.empty()
+             ? ""
+             : bring_code(plan.job, staged.path() + "/" + k_code_folder, tell);
+}
+
 std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
   const auto& text = plan.documents.front().text;
   auto gang = read_gang_plan(text);
@@ -137,10 +144,11 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
   try {
     staged.write(k_plan_file, text);
     write_templates(staged, plan.templates);
+    if (const auto brought = stock(plan, staged, tell); !brought.empty()) {
+      report(tell, {.step = SubmitStep::upload, .done = true, .text = brought});
+    }
     if (has_code) {
       const auto code = staged.path() + "/" + k_code_folder;
-      const auto brought = bring_code(plan.job, code, tell);
-      report(tell, {.step = SubmitStep::upload, .done = true, .text = brought});
       const auto final_code = code_dir(gang.job);
       if (gang.working_dir.starts_with(final_code)) {
         gang.working_dir.replace(0, final_code.size(), code);
@@ -164,8 +172,10 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
     store_.discard(staged);
     throw;
   }
-  if (answer == k_taken) {
-    report(tell, {.step = SubmitStep::create, .done = true, .text = "on " + host_name()});
+  if (answer.starts_with(k_taken)) {
+    report(
+        tell,
+        {.step = SubmitStep::create, .done = true, .text = "on " + answer.substr(k_taken.size())});
     return answer;
   }
   store_.discard(staged);

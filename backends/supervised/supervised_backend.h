@@ -59,6 +59,11 @@ class SupervisedBackend : public Backend {
   /// the ranks inherit. Nothing is looked for where the channel asks its hosts.
   virtual void require_startable(const GangPlan& /*plan*/, const std::string& /*path*/) const {}
 
+  /// Brings what is the job's own, its code, to where its ranks have it or are sent it from, in the
+  /// folder that the job will have. Returns what was brought, for people; empty: nothing.
+  virtual std::string stock(const Plan& plan, const JobFolder& staged,
+                            const SubmitSink& tell) const;
+
   /// Copies the buckets of the job's data to where the plan mounts them from. They stay as they are
   /// while what it gives is open.
   virtual std::vector<Fd> bring_buckets(const JobSpec& /*job*/, const SubmitSink& /*tell*/) const {

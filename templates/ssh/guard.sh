@@ -13,8 +13,8 @@ marked() {
 
 # Its group first, and once each.
 tell() {
-  until [ -s "$run/$id" ]; do sleep 0.05 || sleep 1; done
-  read -r rank <"$run/$id"
+  until [ -s "$run/at.$id" ]; do sleep 0.05 || sleep 1; done
+  read -r rank <"$run/at.$id"
   kill "-$1" "-$rank" || kill "-$1" "$rank"
   for pid in $(marked); do
     group=$(sed 's/.*) . [0-9]* //; s/ .*//' "/proc/$pid/stat")
@@ -65,7 +65,7 @@ reader=$!
     trap - PIPE
     exec 2>&4 3<&- 4>&-
     read -r pid _ </proc/self/stat
-    echo "$pid" >"$run/$id"
+    echo "$pid" >"$run/at.$id"
     begin
   )
 } 4>&2 2>/dev/null
@@ -81,8 +81,5 @@ while [ "$round" -lt 100 ] && left=$(marked) && [ -n "$left" ]; do
 done
 kill "$reader" "$watch"
 wait "$reader" "$watch"
-rm -f "$run/$id"
-set -- "$run"/[0-9a-f]*
-# The last one of the job here.
-[ -e "$1" ] || [ -z "$run" ] || rm -rf "$run"
+leave
 exit "$status"

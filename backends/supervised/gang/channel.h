@@ -51,13 +51,16 @@ class Channel {
   /// Reserves a port for one rank more.
   virtual RankPlace place_one(const GangRank& rank) = 0;
 
-  /// Takes the ranks' devices. False where other jobs have taken some that were free when the plan
-  /// was made.
-  virtual bool claim_devices(const GangPlan& plan) = 0;
+  /// Takes the ranks' devices, and says in the plan which, where that is the hosts' to choose.
+  /// False where other jobs have taken some that were free when the plan was made.
+  virtual bool claim_devices(GangPlan& plan) = 0;
 
   /// Sees to it that no other job is given the ranks' devices, and lets go of those that it held
   /// and no rank has.
   virtual void hold_devices(const GangPlan& plan) = 0;
+
+  /// Where the ranks will run, for people; once their devices are claimed.
+  virtual std::string where() const = 0;
 
   /// The host's name as people know it, for NODE.
   virtual std::string node(const GangRank& rank) const = 0;

@@ -58,7 +58,8 @@ class FakeChannel : public Channel {
   RankPlace place_one(const GangRank& rank) override {
     return {.role = rank.role, .index = rank.index, .host = node(rank), .port = 2};
   }
-  bool claim_devices(const GangPlan&) override { return true; }
+  bool claim_devices(GangPlan&) override { return true; }
+  std::string where() const override { return "here"; }
   void hold_devices(const GangPlan&) override {}
   std::string node(const GangRank& rank) const override {
     return fmt::format("node{}", rank.index);

@@ -1,0 +1,41 @@
+// What a job's hosts are sent where they do not have it: the bundled trainer and the job's code.
+//
+//   JOB/cargo/                on this machine, packed once, at submission
+//     DIGEST/dtrain-trainer   the program's folder, the parcel
+//     DIGEST                  a part of the code's archive (support/code/code_archive.h)
+//     parcel, parts           the digests, a line each; absent: none
+//   ~/.cache/dtrain/ssh/      on a host: what has come by digest, for all jobs of the user
+//
+// So a trainer of the same build goes to a host once, and of the code what has changed.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/supervised/store/job_store.h"
+#include "backends/support/os/fd.h"
+
+#include <string>
+#include <vector>
+
+namespace dtrain::ssh {
+
+/// The trainer's name in its parcel.
+inline constexpr const char* k_trainer_file = "dtrain-trainer";
+
+struct Cargo {
+  Fd folder;                      ///< Of JOB/cargo; none: nothing is sent.
+  std::string parcel;             ///< Empty: the hosts have their own program.
+  std::vector<std::string> parts; ///< In the archive's order.
+
+  bool empty() const { return parcel.empty() && parts.empty(); }
+};
+
+/// Throws Error naming what cannot be read.
+void pack_trainer(const JobFolder& job, const std::string& trainer);
+
+/// What it packed, for people. Throws UsageError as pack_folder() does.
+std::string pack_code(const JobFolder& job, const std::string& source, const SubmitSink& tell);
+
+/// Of a job's folder.
+Cargo open_cargo(int job_folder);
+
+} // namespace dtrain::ssh

@@ -1,0 +1,79 @@
+"""What a job's hosts are sent: the bundled trainer and the code, where they lack it."""
+import pathlib
+import subprocess
+
+import idx_data
+from harness import EXIT_ENGINE, until
+
+
+def kept(hosts, host):
+    """What the host keeps of what it was sent, by inode: nothing that comes again has the same."""
+    number = host.removeprefix("host")
+    folder = pathlib.Path(hosts.folder, f"cache{number}", "dtrain/ssh")
+    return {entry.name: entry.stat().st_ino for entry in folder.iterdir()} if folder.exists() else {}
+
+
+def forget(hosts):
+    for host in hosts.names:
+        hosts.on(host, 'rm -rf "$XDG_CACHE_HOME"')
+
+
+def test_the_trainer_goes_once_to_a_host_that_lacks_the_build(ssh, ssh_home, ssh_hosts):
+    forget(ssh_hosts)
+    data = idx_data.write(ssh_home.folder / "data")
+    ssh.submit("first", f"--data={data}", "--epochs=1", flags=["--workers=3"])
+    ssh.wait("first")
+    sent = [kept(ssh_hosts, host) for host in ssh_hosts.names]
+    assert [len(each) for each in sent] == [1, 1, 1]
+    ssh.submit("second", "sh", "-c", "echo", flags=["--workers=3"])
+    ssh.wait("second")
+    ssh.submit("third", f"--data={data}", "--epochs=1", flags=["--workers=3"])
+    ssh.wait("third")
+    assert [kept(ssh_hosts, host) for host in ssh_hosts.names] == sent
+    host = ssh_hosts.names[1]
+    run = ssh_hosts.on(host, '"$XDG_CACHE_HOME"/dtrain/ssh/*/dtrain-trainer --help')
+    assert "--epochs" in run
+
+
+def test_the_trainer_needs_no_library_but_libc(ssh_home):
+    trainer = ssh_home.trainer_path
+    text = subprocess.run(["readelf", "-d", trainer], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+    needed = {line.split("[")[1].split("]")[0] for line in text.splitlines() if "(NEEDED)" in line}
+    assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+
+def test_code_goes_where_it_changed(ssh, ssh_home, ssh_hosts):
+    forget(ssh_hosts)
+    code = ssh_home.folder / "code"
+    (code / "deep").mkdir(parents=True)
+    (code / "deep/train.sh").write_text("pwd; cat ../large | wc -c; cat name\n")
+    (code / "deep/name").write_text("one\n")
+    (code / "large").write_bytes(bytes(range(256)) * 4096)
+    flags = ["--workers=4", "--sync-mode=local", f"--sync-source={code}", "--working-dir=deep"]
+    ssh.submit("one", "sh", "train.sh", flags=flags)
+    ssh.wait("one")
+    for worker in range(4):
+        lines = ssh.lines("one", "-i", f"worker-{worker}")
+        assert lines[0].endswith("/code/deep") and lines[1:] == [str(1 << 20), "one"]
+    before = [kept(ssh_hosts, host) for host in ssh_hosts.names]
+    assert all(before)
+    (code / "deep/name").write_text("two\n")
+    ssh.submit("two", "sh", "train.sh", flags=flags)
+    ssh.wait("two")
+    assert ssh.lines("two", "-i", "worker-3")[2] == "two"
+    for old, host in zip(before, ssh_hosts.names):
+        now = kept(ssh_hosts, host)
+        assert old.items() < now.items() and len(now) - len(old) < len(old) + 1
+    for host in ssh_hosts.names:
+        until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of a job is left on {host}", 30)
+
+
+def test_code_is_looked_into_before_anything_starts(ssh, ssh_home):
+    code = ssh_home.folder / "code"
+    code.mkdir()
+    flags = ["--workers=3", "--sync-mode=local", f"--sync-source={code}"]
+    absent = ssh.submit("absent", "./train", flags=flags, expect=EXIT_ENGINE)
+    assert "3 of 3 hosts cannot be used" in absent.err and "lacks the program ./train" in absent.err
+    folder = ssh.submit("folder", "true", flags=[*flags, "--working-dir=sub"], expect=EXIT_ENGINE)
+    assert "code/sub" in folder.err

@@ -1,0 +1,50 @@
+"""GPUs of hosts: each rank has its own, and no two jobs the same. Each host says that it has four."""
+import os
+
+import pytest
+
+from harness import EXIT_ENGINE, until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the hosts share one machine's GPUs")
+
+SHOW = ("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES; exec sleep 600")
+
+
+def devices(ssh, name, worker):
+    until(lambda: any(line.startswith("GPU") for line in ssh.lines(name, "-i", f"worker-{worker}")),
+          f"worker-{worker} says its GPUs", 30)
+    return ssh.lines(name, "-i", f"worker-{worker}")[0].removeprefix("GPU ").split(",")
+
+
+def test_ranks_and_jobs_share_no_gpu(ssh, ssh_hosts):
+    one_host = {"DTRAIN_SSH_HOSTS": "host1:4"}
+    ssh.submit("first", *SHOW, flags=["--workers=2", "--gpus=1", "--grace-period=1s"], env=one_host)
+    taken = [devices(ssh, "first", worker) for worker in range(2)]
+    assert sorted(sum(taken, [])) == ["0", "1"]
+    assert ssh.get("first")["allocatedGPUs"] == 2
+    ssh.submit("second", *SHOW, flags=["--gpus=2", "--grace-period=1s"], env=one_host)
+    assert devices(ssh, "second", 0) == ["2", "3"]
+    refused = ssh.submit("third", "true", flags=["--gpus=1"], env=one_host, expect=EXIT_ENGINE)
+    assert "host1  lacks 1 free GPUs: 0 of its 4 are free" in refused.err
+    ssh.dtrain("delete", "first")
+    ssh.submit("fourth", *SHOW, flags=["--gpus=2", "--grace-period=1s"], env=one_host)
+    assert devices(ssh, "fourth", 0) == ["0", "1"]
+
+
+def test_a_gpu_is_free_when_its_rank_was_killed(ssh, ssh_hosts):
+    env = {"DTRAIN_SSH_HOSTS": "host2"}
+    ssh.submit("killed", *SHOW, flags=["--gpus=4"], env=env)
+    assert devices(ssh, "killed", 0) == ["0", "1", "2", "3"]
+    # The guard too: nobody is left to tidy up.
+    ssh_hosts.on("host2", "kill -KILL $(ps -eo pid,args | awk '/[d]train-host|[s]leep 600/ {print $1}')"
+                 " $(grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ | cut -d/ -f3); true")
+    ssh.wait("killed", expect=None)
+    ssh.submit("next", "sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES", flags=["--gpus=4"], env=env)
+    assert devices(ssh, "next", 0) == ["0", "1", "2", "3"]
+
+
+def test_a_rank_without_gpus_sees_none_and_the_users_word_wins(ssh):
+    env = {"DTRAIN_SSH_HOSTS": "host3"}
+    ssh.submit("own", "sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES",
+               flags=["--gpus=1", "--env=CUDA_VISIBLE_DEVICES=7"], env=env)
+    assert devices(ssh, "own", 0) == ["7"]
