@@ -28,7 +28,7 @@ TEST_CASE("A line of squeue's is read, whatever its comment holds") {
 }
 
 TEST_CASE("A line of sacct's is one of squeue's") {
-  // With --parsable2 and SLURM_TIME_FORMAT=%s, as 22.05 and 23.11 print them.
+  // Written by hand after sacct's manual, not recorded.
   const auto jobs = read_queue("7|CANCELLED by 1000|CANCELLED by 1000|1795369816|1795369817|"
                                "1795369820|node[1-2]|batch|dtrain default/t\n"
                                "8|OUT_OF_MEMORY|OUT_OF_MEMORY|1795369816|Unknown|1795369820|"
