@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "trainer/checkpoint/numbered_files.h"
@@ -26,6 +27,8 @@ struct Progress {
   std::uint64_t samples = 0;      ///< Of the training data.
   std::uint64_t global_batch = 0; ///< Samples that its steps take, as it is now.
 };
+static_assert(std::has_unique_object_representations_v<Progress>,
+              "it is broadcast, and has no unset bytes between");
 
 /// The checkpoint of the highest step in `folder` that was finished; none where it has none or does
 /// not exist.

@@ -67,6 +67,22 @@ TEST_CASE("training, saving, loading and training on gives the same bits as neve
   CHECK(second.progress.position == whole.progress.position);
 }
 
+TEST_CASE("reading checkpoints again and again, as an evaluator does, leaves no mapping of them") {
+  const TempFolder folder;
+  Run run;
+  run.steps(1);
+  save_checkpoint(folder.path(), run.replica, run.progress);
+  const auto newest = newest_checkpoint(folder.path()).value();
+  for (int i = 0; i < 3; ++i) {
+    load_checkpoint(newest, run.replica, run.progress);
+  }
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    CAPTURE(line);
+    CHECK(line.find(folder.path()) == std::string::npos);
+  }
+}
+
 TEST_CASE("the newest two checkpoints are kept, and nothing else is touched") {
   const TempFolder folder;
   folder.write("notes.txt", "mine");
