@@ -2,16 +2,24 @@
 
 #include "backends/ssh/cargo.h"
 #include "backends/ssh/host_list.h"
+#include "backends/ssh/link.h"
 #include "backends/ssh/ssh_channel.h"
 #include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/programs.h"
 #include "backends/supervised/supervise.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/spawn.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -123,5 +131,28 @@ std::vector<CheckResult> SshBackend::check() {
 
 /// Where those that run would stand would no longer be side by side.
 void SshBackend::scale(const JobRef& /*job*/, int /*workers*/) { refuse("scale jobs"); }
+
+int SshBackend::exec(const JobRef& job, const std::string& instance,
+                     const std::vector<std::string>& command) {
+  constexpr int k_signal_base = 128;
+  const auto host = running_instance(job, instance).node;
+  auto line = "exec sh -c " + quote_sh(std::string(builtin_template("ssh/exec.sh").text)) + " sh " +
+              quote_sh(status(job).uid) + " " + quote_sh(instance);
+  for (const auto& word : command) {
+    line += " " + quote_sh(word);
+  }
+  auto words = ssh_command(host, "", line);
+  if (isatty(STDIN_FILENO) != 0) {
+    std::replace(words.begin(), words.end(), std::string("-T"), std::string("-t"));
+  }
+  const auto pid =
+      spawn({.argv = words, .in = STDIN_FILENO, .out = STDOUT_FILENO, .err = STDERR_FILENO});
+  signal(SIGINT, SIG_IGN); // The command's to take.
+  signal(SIGQUIT, SIG_IGN);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? k_signal_base + WTERMSIG(status) : WEXITSTATUS(status);
+}
 
 } // namespace dtrain::ssh

@@ -30,6 +30,8 @@ class SshBackend : public SupervisedBackend {
   std::vector<std::string> settle(JobSpec& job) override;
   std::vector<CheckResult> check() override;
   void scale(const JobRef& job, int workers) override;
+  int exec(const JobRef& job, const std::string& instance,
+           const std::vector<std::string>& command) override;
 
  private:
   std::string stock(const Plan& plan, const JobFolder& staged,
