@@ -30,7 +30,7 @@ std::string cause_of(const std::string& errors) {
 Command Login::command(const std::string& script, const std::vector<std::string>& args,
                        std::string input) const {
   // Times as seconds since the epoch, whatever the user's own settings are.
-  std::vector<std::string> words{"env",   "SLURM_TIME_FORMAT=%s", "LC_ALL=C", "sh", "-c", script,
+  std::vector<std::string> words{"sh", "-c", "export SLURM_TIME_FORMAT=%s LC_ALL=C\n" + script,
                                  "dtrain"};
   words.insert(words.end(), args.begin(), args.end());
   Command command;

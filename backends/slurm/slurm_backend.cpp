@@ -34,9 +34,17 @@ std::string script(std::string_view name) {
   return std::string(builtin_template(fmt::format("slurm/commands/{}.sh", name)).text);
 }
 
-/// A file for submit.sh's stdin.
-std::string framed(std::string_view name, std::string_view bytes) {
-  return fmt::format("{} {}\n{}", bytes.size(), name, bytes);
+/// The sh that makes a file, for submit.sh.
+std::string made(std::string_view name, std::string_view text) {
+  return fmt::format("printf %s {} >{} || fail\n", quote_sh(text), name);
+}
+
+/// The record's line around the number that Slurm gives the job.
+std::string around_id(std::string_view line) {
+  constexpr std::string_view k_id = R"("id":")";
+  const auto begin = line.find(k_id) + k_id.size();
+  return fmt::format("begin={}\nrest={}\n", quote_sh(line.substr(0, begin)),
+                     quote_sh(line.substr(begin, line.find_last_not_of('\n') + 1 - begin)));
 }
 
 /// KEY=VALUE each, as sh reads them.
@@ -105,18 +113,20 @@ Plan SlurmBackend::render(const JobSpec& job, const Templates& templates,
 
 void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
   const JobRef job{plan.job.namespace_name, plan.job.name};
-  std::string code =
-      plan.job.sync_mode.empty() ? "" : framed("code.tar.gz", packed_code(plan.job, tell));
+  const bool has_code = !plan.job.sync_mode.empty();
+  const auto code = has_code ? packed_code(plan.job, tell) : std::string();
   report(tell, {.step = SubmitStep::create});
-  std::string files = std::move(code) + framed(k_script, plan.documents.front().text) +
-                      framed("job.yaml", write_job_yaml(plan.job)) +
-                      framed(".job", write_job_line(plan.job, "", time_now()));
+  auto files = fmt::format("has_code={}\n", has_code ? "yes" : "") +
+               made(k_script, plan.documents.front().text) +
+               made("job.yaml", write_job_yaml(plan.job)) +
+               around_id(write_job_line(plan.job, "", time_now()));
   if (!plan.secret_env.empty()) {
-    files += framed("secrets", as_script(plan.secret_env));
+    files += made("secrets", as_script(plan.secret_env));
   }
   std::string id;
   try {
-    id = login_.run(script("submit"), {folder(job)}, files);
+    id = login_.run(script("submit"), {folder(job)},
+                    fmt::format("{}\n{}{}", files.size(), files, code));
   } catch (const EngineError& error) {
     const std::string asked = asked_for(plan.documents.front().text, error.what());
     throw EngineError(asked.empty() ? error.what() : fmt::format("{}: {}", error.what(), asked));

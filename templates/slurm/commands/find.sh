@@ -3,7 +3,7 @@
 # after an empty line, what Slurm says of it (squeue's FORMAT). Where there is none, "USER ID" of another
 # user's by that name. Of one that Slurm has forgotten and that left no end, its accounting is asked,
 # where the cluster keeps one (sacct's FIELDS, in the same order).
-cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1" 2>/dev/null && [ -e job ] || {
+cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1" 2>/dev/null && [ -s job ] || {
   squeue --noheader --name="${4#*/}" --format='%u %i %k' 2>/dev/null |
     sed -n "/^$(id -un) /d; s|^\([^ ]* [^ ]*\) dtrain $4\$|\1|p"
   exit 0
