@@ -18,6 +18,23 @@ Time read_seconds(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? seconds * k_second : 0;
 }
 
+/// "5:0" is the exit code 5, "0:9" signal 9. False of a reason.
+bool read_end(std::string_view text, QueuedJob& job) {
+  int code = 0;
+  int signal = 0;
+  const char* last = text.data() + text.size();
+  const auto [mark, no_code] = std::from_chars(text.data(), last, code);
+  if (no_code != std::errc() || mark == last || *mark != ':') {
+    return false;
+  }
+  const auto [end, no_signal] = std::from_chars(mark + 1, last, signal);
+  if (no_signal != std::errc() || end != last) {
+    return false;
+  }
+  (signal != 0 ? job.signal : job.exit_code) = signal != 0 ? signal : code;
+  return true;
+}
+
 constexpr std::array k_states = {
     State{"PENDING", Phase::pending},
     State{"REQUEUED", Phase::pending, "requeued"},
@@ -102,11 +119,11 @@ std::vector<QueuedJob> read_queue(std::string_view text) {
     QueuedJob& job = jobs.emplace_back();
     job.id = fields[0];
     job.state = fields[1].substr(0, fields[1].find(' '));
-    job.reason = fields[2] == "None" ? "" : fields[2];
+    job.reason = read_end(fields[2], job) || fields[2] == "None" ? "" : fields[2];
     job.submitted = read_seconds(fields[3]);
     job.starts = read_seconds(fields[4]);
     job.ends = read_seconds(fields[5]);
-    job.nodes = fields[6];
+    job.nodes = fields[6] == "None assigned" ? "" : fields[6];
     job.partition = fields[7];
     job.comment = fields[8];
   }

@@ -15,10 +15,10 @@ namespace dtrain::slurm {
 /// For `squeue --noheader --format=`, with SLURM_TIME_FORMAT=%s. What may hold the mark is last.
 inline constexpr const char* k_queue_format = "%i|%T|%r|%V|%S|%e|%N|%P|%k";
 
-/// For `sacct --parsable2 --format=`, which gives the same in the same order. What it has no word
-/// for, or not in all versions, is said by another.
+/// For `sacct --parsable2 --format=`, which gives the same in the same order, but how the batch
+/// script ended in place of the reason, which not all versions know.
 inline constexpr const char* k_account_fields =
-    "JobIDRaw,State,State,Submit,Start,End,NodeList,Partition,Comment";
+    "JobIDRaw,State,ExitCode,Submit,Start,End,NodeList,Partition,Comment";
 
 struct QueuedJob {
   std::string id;     ///< "123"
@@ -30,6 +30,8 @@ struct QueuedJob {
   std::string nodes; ///< "node[1-3]"
   std::string partition;
   std::string comment;
+  std::optional<int> exit_code; ///< The batch script's; accounting alone says it.
+  std::optional<int> signal;    ///< That ended the batch script, in place of its exit code.
 };
 
 /// Lines that are none are left out. "CANCELLED by 1000" is CANCELLED.

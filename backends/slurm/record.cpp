@@ -135,7 +135,8 @@ void fill_instances(const JobRecord& record, JobStatus& status) {
   }
 }
 
-void fill_cause(const State& state, JobStatus& status) {
+/// Of what no rank left word of, Slurm's accounting may.
+void fill_cause(const State& state, const QueuedJob* queued, JobStatus& status) {
   FailureCause cause;
   if (const InstanceStatus* first = state.why.empty() ? first_failed(status) : nullptr) {
     cause.instance = first->name;
@@ -148,8 +149,14 @@ void fill_cause(const State& state, JobStatus& status) {
         each.phase = Phase::terminated;
       }
     }
-    cause.message = cause.signal ? fmt::format("ended by signal {}", *cause.signal)
-                                 : fmt::format("exit code {}", cause.exit_code.value_or(1));
+  } else if (state.why.empty() && queued != nullptr) {
+    cause.exit_code = queued->exit_code;
+    cause.signal = queued->signal;
+  }
+  if (cause.signal) {
+    cause.message = fmt::format("ended by signal {}", *cause.signal);
+  } else if (cause.exit_code) {
+    cause.message = fmt::format("exit code {}", *cause.exit_code);
   } else {
     cause.message = state.why;
     status.reason = state.why;
@@ -259,6 +266,9 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   status.started = record.run.began;
   if (is_final(status.phase)) {
     status.ended = ended_at(record, queued);
+    if (status.started == 0 && queued != nullptr && !queued->nodes.empty()) {
+      status.started = queued->starts;
+    }
   }
   fill_instances(record, status);
   for (const InstanceStatus& each : status.instances) {
@@ -266,7 +276,7 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   }
   status.node = status.instances.empty() ? "" : status.instances[0].node;
   if (status.phase == Phase::failed) {
-    fill_cause(state, status);
+    fill_cause(state, queued, status);
   }
   return status;
 }

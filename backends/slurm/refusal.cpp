@@ -12,14 +12,15 @@ std::string asked_for(const std::string& script, std::string_view words) {
   struct Topic {
     std::string_view word; ///< Of Slurm's.
     std::vector<std::string_view> options;
+    std::string_view command = ""; ///< That says what there is.
   };
   static const std::vector<Topic> topics = {
-      {"partition", {"partition", "account"}},
-      {"account", {"account", "partition"}},
-      {"qos", {"qos"}},
-      {"feature", {"constraint"}},
-      {"node name", {"nodelist", "exclude"}},
-      {"reservation", {"reservation"}},
+      {"account", {"account", "partition"}, "sacctmgr show associations where user=$USER"},
+      {"partition", {"partition", "account"}, "sinfo"},
+      {"qos", {"qos"}, "sacctmgr show qos"},
+      {"feature", {"constraint"}, "sinfo -o '%N %f'"},
+      {"node name", {"nodelist", "exclude"}, "sinfo -N"},
+      {"reservation", {"reservation"}, "scontrol show reservations"},
       {"node configuration",
        {"gpus", "gpus-per-task", "cpus-per-task", "mem-per-cpu", "ntasks", "constraint",
         "nodelist"}},
@@ -37,6 +38,9 @@ std::string asked_for(const std::string& script, std::string_view words) {
             std::string_view(script).substr(at + std::string_view("#SBATCH ").size());
         asked += fmt::format("{}{}", asked.empty() ? "" : " ", value.substr(0, value.find('\n')));
       }
+    }
+    if (!topic.command.empty() && !asked.empty()) {
+      asked += fmt::format(" ({} says what there is)", topic.command);
     }
     break;
   }

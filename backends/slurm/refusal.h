@@ -1,4 +1,4 @@
-// What of a job Slurm's words of refusal are about.
+// What of a job Slurm's words of refusal are about, and which command says what there is.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace dtrain::slurm {
 
-/// "--partition=nosuch", of the options of a batch script; empty: not known.
+/// "--partition=nosuch (sinfo says what there is)", of the options of a batch script; empty: not
+/// known.
 std::string asked_for(const std::string& script, std::string_view words);
 
 } // namespace dtrain::slurm

@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # What ./dev has of Slurm: a real cluster of four nodes on this machine. Sourced by it.
-slurm_packages='slurm-wlm munge procps openssh-client openssh-server'
+slurm_packages='slurm-wlm slurmdbd mariadb-server-core mariadb-client-core munge procps openssh-client
+openssh-server'
 
 engine_help() {
   cat <<'TEXT'

@@ -1,5 +1,6 @@
 """A Slurm of the tests' own: `./cluster up` brings one up for each of pytest's workers, unless
 DTRAIN_TEST_SLURM names the folder of one that is up already."""
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -19,9 +20,10 @@ class Slurm:
         self.port = port
         self.conf = f"{folder}/etc/slurm.conf"
 
-    def run(self, *words):
+    def run(self, *words, **env):
         subprocess.run([HERE / "cluster", *words, self.folder], check=True,
-                       stdout=subprocess.DEVNULL, env={**os.environ, "PORT": str(self.port)})
+                       stdout=subprocess.DEVNULL,
+                       env={**os.environ, "PORT": str(self.port), **env})
 
     def kill_controller(self):
         os.kill(int(pathlib.Path(self.folder, "run/slurmctld.pid").read_text()), signal.SIGKILL)
@@ -51,20 +53,26 @@ def free_slot():
     raise RuntimeError("64 clusters are up already")
 
 
+@contextlib.contextmanager
+def cluster_up(**env):
+    slot, lock = free_slot()
+    cluster = Slurm(f"/tmp/dtrain-slurm-{slot}", 17000 + 100 * slot)
+    cluster.run("down")  # of a session that was killed
+    try:
+        cluster.run("up", **env)
+        yield cluster
+    finally:
+        cluster.run("down")
+        lock.close()
+
+
 @pytest.fixture(scope="session")
 def slurm_cluster():
     if kept := os.environ.get("DTRAIN_TEST_SLURM"):
         yield Slurm(kept)
         return
-    slot, lock = free_slot()
-    cluster = Slurm(f"/tmp/dtrain-slurm-{slot}", 17000 + 100 * slot)
-    cluster.run("down")  # of a session that was killed
-    try:
-        cluster.run("up")
+    with cluster_up() as cluster:
         yield cluster
-    finally:
-        cluster.run("down")
-        lock.close()
 
 
 @pytest.fixture

@@ -28,18 +28,27 @@ TEST_CASE("A line of squeue's is read, whatever its comment holds") {
 }
 
 TEST_CASE("A line of sacct's is one of squeue's") {
-  // Written by hand after sacct's manual, not recorded.
-  const auto jobs = read_queue("7|CANCELLED by 1000|CANCELLED by 1000|1795369816|1795369817|"
-                               "1795369820|node[1-2]|batch|dtrain default/t\n"
-                               "8|OUT_OF_MEMORY|OUT_OF_MEMORY|1795369816|Unknown|1795369820|"
-                               "None assigned|batch|\n");
-  REQUIRE(jobs.size() == 2);
-  CHECK(jobs[0].id == "7");
+  // As sacct of Slurm 22.05.8 printed them; no other version's is recorded.
+  const auto jobs =
+      read_queue("3|CANCELLED by 0|0:0|1795400106|1795400106|1795400109|node[1-2]|batch|\n"
+                 "4|CANCELLED by 0|0:0|1795400106|None|1795400109|None assigned|batch|\n"
+                 "5|TIMEOUT|0:0|1795400106|1795400106|1795400174|node1|batch|\n"
+                 "6|FAILED|0:9|1795400106|1795400106|1795400106|node1|batch|\n"
+                 "7|FAILED|5:0|1795400106|1795400106|1795400106|node1|batch|\n");
+  REQUIRE(jobs.size() == 5);
+  CHECK(jobs[0].id == "3");
   CHECK(jobs[0].state == "CANCELLED");
-  CHECK(jobs[0].ends == 1795369820'000'000'000);
-  CHECK(jobs[0].comment == "dtrain default/t");
-  CHECK(jobs[1].state == "OUT_OF_MEMORY");
+  CHECK(jobs[0].reason.empty());
+  CHECK(jobs[0].starts == 1795400106'000'000'000);
+  CHECK(jobs[0].ends == 1795400109'000'000'000);
+  CHECK(jobs[0].nodes == "node[1-2]");
   CHECK(jobs[1].starts == 0);
+  CHECK(jobs[1].nodes.empty());
+  CHECK(jobs[2].state == "TIMEOUT");
+  CHECK(jobs[3].signal == 9);
+  CHECK_FALSE(jobs[3].exit_code);
+  CHECK(jobs[4].exit_code == 5);
+  CHECK_FALSE(jobs[4].signal);
 }
 
 TEST_CASE("What is no line of squeue's is left out") {

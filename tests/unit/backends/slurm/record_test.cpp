@@ -144,3 +144,20 @@ TEST_CASE("Damaged lines are left out, and so are those of other jobs") {
   CHECK(read_records(damaged).empty());
   CHECK(record_of("end default mnist\nrun\n\nstart\nrun default other 9 1 1\n").run.number == -1);
 }
+
+TEST_CASE("The exit code of a job whose ranks left no word is what Slurm's accounting says") {
+  QueuedJob forgotten = queued("FAILED");
+  forgotten.exit_code = 5;
+  forgotten.nodes = "node1";
+  forgotten.starts = 10;
+  forgotten.ends = 20;
+  const JobStatus status = status_of(record_of(""), &forgotten);
+  REQUIRE(status.cause);
+  CHECK(status.cause->exit_code == 5);
+  CHECK(status.cause->message == "exit code 5");
+  CHECK(status.started == 10);
+  CHECK(status.ended == 20);
+  forgotten.exit_code = {};
+  forgotten.signal = 9;
+  CHECK(status_of(record_of(""), &forgotten).cause->message == "ended by signal 9");
+}
