@@ -17,6 +17,11 @@ class Hosts:
     def __init__(self, folder):
         self.folder = folder
 
+    @property
+    def apart(self):
+        """False where the hosts are sshds of this machine, and share all it has."""
+        return "MODE=netns" in pathlib.Path(self.folder, "conf").read_text()
+
     def run(self, verb, *words):
         subprocess.run([HERE / "cluster", verb, self.folder, *words], check=True,
                        stdout=subprocess.DEVNULL)
@@ -69,6 +74,13 @@ def ssh_hosts():
         yield hosts
     finally:
         hosts.run("down")
+
+
+@pytest.fixture
+def apart(ssh_hosts):
+    """Hosts with a network and processes of their own."""
+    if not ssh_hosts.apart:
+        pytest.skip("this machine lets us have no network namespaces: the hosts are its own sshds")
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """GPUs of hosts: each rank has its own, and no two jobs the same. Each host says that it has four."""
-import os
 
 import pytest
 
 from harness import EXIT_ENGINE, until
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the hosts share one machine's GPUs")
+pytestmark = pytest.mark.usefixtures("apart")
 
 SHOW = ("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES; exec sleep 600")
 

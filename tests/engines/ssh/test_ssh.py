@@ -55,12 +55,13 @@ def test_ranks_run_on_the_hosts_and_reach_each_other(ssh, ssh_hosts):
     nothing_left(ssh_hosts)
 
 
-def test_the_bundled_trainer_trains_over_the_hosts(ssh, ssh_home):
+def test_the_bundled_trainer_trains_over_the_hosts(ssh, ssh_home, ssh_hosts):
     data = idx_data.write(ssh_home.folder / "data")
     ssh.submit("mlp", f"--data={data}", "--epochs=1", flags=["--workers=3"])
     ssh.wait("mlp")
     lines = ssh.lines("mlp", "-i", "worker-0")
-    assert any("network" in line and "TCP" in line for line in lines), lines
+    network = "TCP" if ssh_hosts.apart else "shared memory"
+    assert any("network" in line and network in line for line in lines), lines
     assert any("held-out accuracy" in line for line in lines), lines
 
 
@@ -147,7 +148,7 @@ def test_a_killed_ssh_fails_the_gang_and_leaves_nothing_on_a_host(ssh, ssh_home,
     nothing_left(ssh_hosts)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts' processes cannot be told apart")
+@pytest.mark.usefixtures("apart")
 def test_a_killed_rank_leaves_nothing_on_a_host(ssh, ssh_hosts):
     running(ssh, "shot")
     ssh_hosts.on("host3", "kill -KILL $(grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ | "
@@ -178,7 +179,7 @@ def test_secrets_are_in_nobodys_list_of_processes(ssh, ssh_home, ssh_hosts):
     assert ssh.lines("told") == ["worker-0 | hushhush"] or ssh.lines("told") == ["hushhush"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts are this machine's own processes")
+@pytest.mark.usefixtures("apart")
 def test_a_host_that_loses_its_power_fails_the_gang_within_10_s(ssh, ssh_hosts):
     running(ssh, "power")
     try:
@@ -192,7 +193,7 @@ def test_a_host_that_loses_its_power_fails_the_gang_within_10_s(ssh, ssh_hosts):
     nothing_left(ssh_hosts)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts have no network of their own")
+@pytest.mark.usefixtures("apart")
 def test_a_host_that_is_cut_off_is_lost_and_ends_its_rank(ssh, ssh_hosts):
     running(ssh, "silent")
     ssh_hosts.cut("host2")
@@ -222,7 +223,7 @@ def test_an_elastic_job_goes_on_without_a_host_that_is_lost(ssh, ssh_home, ssh_h
     nothing_left(ssh_hosts)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the hosts have no interface of their own")
+@pytest.mark.usefixtures("apart")
 def test_ranks_are_reached_at_the_interface_that_is_named(ssh):
     ssh.submit("named", "sh", "-c", "echo $MASTER_ADDR",
                env={"DTRAIN_SSH_HOSTS": "host2", "DTRAIN_SSH_INTERFACE": "eth0"})
