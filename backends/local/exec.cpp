@@ -3,6 +3,7 @@
 #include "backends/support/os/argv.h"
 #include "backends/support/os/fd.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/foreground.h"
 #include "backends/support/os/split_at_nul.h"
 #include "submit/errors.h"
 
@@ -11,7 +12,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <cerrno>
 #include <chrono>
@@ -23,7 +23,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr int k_signal_base = 128;
 constexpr int k_no_program = 127;
 
 /// Its mounts differ from ours where the job mounts data.
@@ -92,12 +91,7 @@ int exec_beside(pid_t process, const std::vector<std::string>& command) {
   if (child == 0) {
     run(folder.get(), command, split_at_nul(*environment));
   }
-  signal(SIGINT, SIG_IGN); // The command's to take.
-  signal(SIGQUIT, SIG_IGN);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? k_signal_base + WTERMSIG(status) : WEXITSTATUS(status);
+  return wait_in_foreground(child);
 }
 
 } // namespace dtrain

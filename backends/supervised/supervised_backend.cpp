@@ -192,7 +192,7 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
 /// Its answer: k_taken … of supervise.h, or an error's text.
 std::string SupervisedBackend::start_supervisor(const JobRef& job,
                                                 const std::string& folder) const {
-  auto [read_end, write_end] = make_pipe();
+  Pipe pipe = make_pipe();
   const pid_t pid = fork();
   if (pid < 0) {
     throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));
@@ -201,12 +201,12 @@ std::string SupervisedBackend::start_supervisor(const JobRef& job,
     setsid(); // Ctrl-C and the terminal's end are not for it.
     unsetenv(
         k_git_token_variable); // Before exec: a rank could read what a process was started with.
-    fcntl(write_end.get(), F_SETFD, 0);
-    supervise_({store_.job_path(job), folder, std::to_string(write_end.get())});
+    fcntl(pipe.write_end.get(), F_SETFD, 0);
+    supervise_({store_.job_path(job), folder, std::to_string(pipe.write_end.get())});
     _exit(EXIT_FAILURE);
   }
-  write_end.reset();
-  return read_to_end(read_end.get());
+  pipe.write_end.reset();
+  return read_to_end(pipe.read_end.get());
 }
 
 /// Nobody looks after a job that has ended: who comes across one whose time is over deletes it.

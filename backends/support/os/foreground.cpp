@@ -10,15 +10,18 @@
 
 namespace dtrain {
 
-int run_in_foreground(const std::vector<std::string>& argv) {
+int wait_in_foreground(pid_t child) {
   constexpr int k_signal_base = 128;
-  const pid_t child = spawn({.argv = argv, .in = STDIN_FILENO, .out = STDOUT_FILENO});
   signal(SIGINT, SIG_IGN); // The program's to take.
   signal(SIGQUIT, SIG_IGN);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFSIGNALED(status) ? k_signal_base + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int run_in_foreground(const std::vector<std::string>& argv) {
+  return wait_in_foreground(spawn({.argv = argv, .in = STDIN_FILENO, .out = STDOUT_FILENO}));
 }
 
 } // namespace dtrain
