@@ -228,7 +228,7 @@ def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(ho
 
     patience = PATIENCE * home.build.slowness
     deadline = time.monotonic() + patience
-    while "step" not in home.dtrain("logs", "elastic").out:
+    while "| step " not in home.dtrain("logs", "elastic").out:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     before = instances()["worker-1"]["pid"]

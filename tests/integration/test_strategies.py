@@ -146,7 +146,7 @@ def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(
 
 def test_a_server_that_does_not_come_back_is_named_by_every_worker(home, job):
     struck = job(2, 2, "--epochs=1000000", "--log-every=50", "--rendezvous-timeout=5")
-    until(lambda: "step" in struck.text("worker", 0), "a step", 30 * home.build.slowness)
+    until(lambda: "\nstep " in struck.text("worker", 0), "a step", 30 * home.build.slowness)
     struck.tasks["ps", 1].kill()
     for index in range(2):
         assert struck.tasks["worker", index].wait(timeout=20 * home.build.slowness) == 1
@@ -157,7 +157,7 @@ def test_a_server_that_does_not_come_back_is_named_by_every_worker(home, job):
 @pytest.mark.parametrize("loss", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "silent"])
 def test_a_worker_that_is_lost_is_named_and_the_others_go_on(home, job, loss):
     struck = job(1, 3, "--epochs=1000000", "--log-every=50", "--peer-timeout=3")
-    until(lambda: "step" in struck.text("worker", 0), "a step", 30 * home.build.slowness)
+    until(lambda: "\nstep " in struck.text("worker", 0), "a step", 30 * home.build.slowness)
     struck.tasks["worker", 1].send_signal(loss)
     until(lambda: "lost worker 1 (" in struck.text("ps", 0), "the ps names it",
           10 * home.build.slowness)
@@ -195,7 +195,7 @@ def test_a_chief_writes_the_log_and_the_first_worker_the_score(home, job):
 def test_what_a_lost_worker_was_to_do_is_done_by_the_others_of_a_chief(home, job, update):
     struck = job(1, 3, "--epochs=60", "--log-every=50", "--peer-timeout=3", f"--update={update}",
                  chief=True)
-    until(lambda: "step" in struck.text("chief", 0), "a step", 30 * home.build.slowness)
+    until(lambda: "\nstep " in struck.text("chief", 0), "a step", 30 * home.build.slowness)
     struck.tasks["worker", 1].kill()
     for kind, index in [("chief", 0), ("worker", 0), ("worker", 2), ("ps", 0)]:
         code = struck.tasks[kind, index].wait(timeout=90 * home.build.slowness)
