@@ -8,15 +8,13 @@
 #include "backends/supervised/programs.h"
 #include "backends/supervised/supervise.h"
 #include "backends/support/os/files.h"
-#include "backends/support/os/spawn.h"
+#include "backends/support/os/foreground.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -134,7 +132,6 @@ void SshBackend::scale(const JobRef& /*job*/, int /*workers*/) { refuse("scale j
 
 int SshBackend::exec(const JobRef& job, const std::string& instance,
                      const std::vector<std::string>& command) {
-  constexpr int k_signal_base = 128;
   const auto host = running_instance(job, instance).node;
   auto line = "exec sh -c " + quote_sh(std::string(builtin_template("ssh/exec.sh").text)) + " sh " +
               quote_sh(status(job).uid) + " " + quote_sh(instance);
@@ -145,14 +142,7 @@ int SshBackend::exec(const JobRef& job, const std::string& instance,
   if (isatty(STDIN_FILENO) != 0) {
     std::replace(words.begin(), words.end(), std::string("-T"), std::string("-t"));
   }
-  const auto pid =
-      spawn({.argv = words, .in = STDIN_FILENO, .out = STDOUT_FILENO, .err = STDERR_FILENO});
-  signal(SIGINT, SIG_IGN); // The command's to take.
-  signal(SIGQUIT, SIG_IGN);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? k_signal_base + WTERMSIG(status) : WEXITSTATUS(status);
+  return run_in_foreground(words);
 }
 
 } // namespace dtrain::ssh
