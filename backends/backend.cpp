@@ -33,6 +33,12 @@ std::vector<std::string> Backend::names(const ListQuery& query) {
   return names;
 }
 
+void Backend::throw_name_in_use(const JobRef& job) {
+  throw UsageError(fmt::format("job {0}/{1} exists already: choose another --name, or first run "
+                               "dtrain delete -n {0} {1}",
+                               job.namespace_name, job.name));
+}
+
 void Backend::refuse(std::string_view what) const {
   throw UsageError(fmt::format("the {} backend cannot {}", name(), what));
 }

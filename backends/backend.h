@@ -248,6 +248,10 @@ class Backend {
   virtual Plan render(const JobSpec& job, const Templates& templates,
                       const Surroundings& here) const = 0;
 
+  /// Told, before it is rendered, of a resolved job that submit() is likely to be given: what takes
+  /// long to start may be started. Nothing is left of it where submit() does not come.
+  virtual void expect(const JobSpec& /*job*/) {}
+
   /// Starts the job and returns when the engine has it. UsageError where the name is in use. `tell`
   /// may be empty.
   virtual void submit(const Plan& plan, const SubmitSink& tell) = 0;
@@ -305,6 +309,9 @@ class Backend {
   virtual std::vector<InstanceUsage> usage(const JobRef& job);
 
  protected:
+  /// For submit().
+  [[noreturn]] static void throw_name_in_use(const JobRef& job);
+
   /// "the slurm backend cannot suspend jobs".
   [[noreturn]] void refuse(std::string_view what) const;
 };

@@ -23,7 +23,8 @@ struct Invocation {
   CommandTable table;
   std::function<int(Context&)> run;
   /// Takes the place of parse_options, for a command whose flags come in layers.
-  std::function<bool(const Context&, const std::vector<std::string>&)> parse = {};
+  std::function<bool(const Context&, const CommandTable&, const std::vector<std::string>&)> parse =
+      {};
 };
 
 template <class Options>

@@ -30,7 +30,7 @@ int run_command(Context& context, const Selection& selection) {
                                 help->substr(k_help_of.size())));
     return k_exit_ok;
   }
-  const bool run = invocation.parse ? invocation.parse(context, selection.args)
+  const bool run = invocation.parse ? invocation.parse(context, invocation.table, selection.args)
                                     : parse_options(invocation.table, selection.args);
   if (!run) {
     context.out.write(help_text("dtrain", invocation.table, context.out.terminal().width));

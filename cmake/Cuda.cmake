@@ -1,8 +1,13 @@
-# nvcc: the system's CUDA 13, else one put together from Python wheels, pinned by hash, in the cache.
+# nvcc: the system's CUDA 13, else one put together from Python wheels, pinned by hash, in the cache;
+# and NCCL's header, likewise. NCCL and cuBLASLt themselves are looked for when the plug-in runs.
 # What it makes runs on sm_80 (A100) and sm_90a (H100, H200), and through PTX on what comes later.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80;90a-real;90-virtual")
 endif()
+macro(cuda_from_wheels)
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/cmake/cuda-toolkit.sh OUTPUT_VARIABLE toolkit
+    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endmacro()
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(DTRAIN_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(DTRAIN_NVCC)
@@ -12,8 +17,7 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER ${DTRAIN_NVCC})
   else()
     message(STATUS "No nvcc of CUDA 13: from wheels")
-    execute_process(COMMAND ${CMAKE_SOURCE_DIR}/cmake/cuda-toolkit.sh OUTPUT_VARIABLE toolkit
-      OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    cuda_from_wheels()
     set(CMAKE_CUDA_COMPILER ${toolkit}/bin/nvcc)
   endif()
 endif()
@@ -32,3 +36,10 @@ foreach(option IN LISTS DTRAIN_CXX_OPTIONS)
 endforeach()
 set_directory_properties(PROPERTIES COMPILE_OPTIONS "${options}")
 enable_language(CUDA)
+
+find_path(DTRAIN_NCCL_INCLUDE nccl.h PATHS /usr/local/cuda/include)
+if(NOT DTRAIN_NCCL_INCLUDE)
+  cuda_from_wheels()
+  set(DTRAIN_NCCL_INCLUDE ${toolkit}/include CACHE PATH "Where nccl.h is" FORCE)
+endif()
+cmake_path(GET DTRAIN_NCCL_INCLUDE PARENT_PATH DTRAIN_NCCL_FOLDER)

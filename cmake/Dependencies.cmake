@@ -21,6 +21,7 @@ endfunction()
 static_library(dtrain_yaml yaml-cpp)
 static_library(dtrain_zlib z)
 static_library(dtrain_pugixml pugixml)
+static_library(dtrain_utf8proc utf8proc)
 
 # OpenSSL's archive needs zlib and zstd where the distribution compiled it so.
 pkg_check_modules(CRYPTO REQUIRED libcrypto)

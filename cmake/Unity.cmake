@@ -9,6 +9,9 @@ function(unity target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  # To clang a local name shadows one of another file of the batch too. To GCC neither shadows: it tells of
+  # locals that hide locals, parameters and members.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-Wno-shadow>)
   # In a batch every type of an anonymous namespace looks as if a header had it.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()

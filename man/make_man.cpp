@@ -4,7 +4,9 @@
 #include "submit/fields/arena.h"
 #include "submit/options/man_page.h"
 #include "trainer/checkpoint/inspect.h"
+#include "trainer/fill.h"
 #include "trainer/options/options.h"
+#include "trainer/text/tokenize.h"
 
 #include <cstdio>
 #include <exception>
@@ -70,8 +72,13 @@ void write_trainer_page(const Pages& pages) {
   const auto context = pages.context_of("dtrain-trainer");
   pages.write("dtrain-trainer", dtrain::man_page(context, table));
   std::string folder;
-  const auto inspect = trainer::inspect_command(folder);
-  pages.write(dtrain::man_page_name(context.program, inspect), dtrain::man_page(context, inspect));
+  trainer::TokenizeOptions text;
+  trainer::FillOptions blanks;
+  for (const auto& command : {trainer::inspect_command(folder), trainer::tokenize_command(text),
+                              trainer::fill_command(blanks)}) {
+    pages.write(dtrain::man_page_name(context.program, command),
+                dtrain::man_page(context, command));
+  }
 }
 
 } // namespace

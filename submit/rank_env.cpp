@@ -80,18 +80,20 @@ std::string tf_config(const GangPlace& gang, int rank) {
 
 std::string hostfile_text(const GangPlace& gang) {
   std::string text;
-  for (const std::string& host : gang.launcher_hosts) {
-    text += fmt::format("{} slots={}\n", host, gang.launcher_slots);
-  }
-  const auto ranks = static_cast<std::size_t>(world_size(gang));
-  for (std::size_t begin = 0; begin < ranks;) {
-    std::size_t end = begin;
-    while (end < ranks && gang.ranks[end].host == gang.ranks[begin].host) {
-      ++end;
+  const auto add = [&](std::size_t count, int slots, const auto& host_of) {
+    for (std::size_t begin = 0; begin < count;) {
+      std::size_t end = begin;
+      while (end < count && host_of(end) == host_of(begin)) {
+        ++end;
+      }
+      text += fmt::format("{} slots={}\n", host_of(begin), static_cast<int>(end - begin) * slots);
+      begin = end;
     }
-    text += fmt::format("{} slots={}\n", gang.ranks[begin].host, end - begin);
-    begin = end;
-  }
+  };
+  add(gang.launcher_hosts.size(), gang.launcher_slots,
+      [&](std::size_t i) -> const std::string& { return gang.launcher_hosts[i]; });
+  add(static_cast<std::size_t>(world_size(gang)), 1,
+      [&](std::size_t i) -> const std::string& { return gang.ranks[i].host; });
   return text;
 }
 

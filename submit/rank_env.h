@@ -36,7 +36,8 @@ struct GangPlace {
   int master_port = 0;       ///< Reserved for rank 0's rendezvous.
   std::string hostfile_path; ///< Where hostfile_text() was written, on every node.
   int launcher_slots = 0;    ///< With a launcher: what each of its hosts holds; else 0.
-  std::vector<std::string> launcher_hosts; ///< Where the launcher starts processes.
+  std::vector<std::string> launcher_hosts; ///< Where the launcher starts processes; one that is
+                                           ///< named N times in a row holds N times as many.
   std::string torchrun_nproc;              ///< Processes that torchrun is to start; empty: none.
   std::vector<RankPlace> ranks;
 };

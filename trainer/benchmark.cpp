@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::size_t k_samples = 60'000;
 constexpr int k_windows = 5;
-constexpr int k_warm_up_steps = 50;
-constexpr int k_calibration_steps = 50;
-constexpr std::int64_t k_least_steps = 20;
+constexpr std::int64_t k_most_warm_up_steps = 50;
+constexpr double k_warm_up_seconds = 0.5;
+constexpr std::int64_t k_least_steps = 2;
 
 /// Of this thread.
 double cpu_seconds() {
@@ -39,9 +39,13 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   const auto batch_size =
       static_cast<std::size_t>(options.batch_size() * options.accumulation_steps);
   const auto seed = static_cast<std::uint64_t>(options.seed);
-  const Dataset data = synthetic_dataset(k_samples, seed);
-  Replica replica(fitted(options.model, data), options.optimizer, device, communicator);
-  replica.model->initialize(seed);
+  const Dataset data = synthetic_for(options.model, k_samples, seed);
+  Replica replica(fitted(options.model, data), options.optimizer, device, communicator,
+                  {options.zero_stage, options.step.buckets}, options.offload);
+  replica.compute_in(options.precision);
+  replica.attach(communicator);
+  replica.initialize(seed);
+  replica.loss_scale = first_loss_scale(options.step.loss_scale);
   MultiWorker strategy(communicator, replica, options.step);
   Loader loader(data.train, device, {batch_size, rank, ranks, seed, 0, INT64_MAX});
   auto batch = loader.begin();
@@ -53,11 +57,17 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
     strategy.settle();
     return now() - started;
   };
-  run(k_warm_up_steps);
-  const double seconds_a_step = run(k_calibration_steps) / k_calibration_steps;
+  run(1);
+  auto warm_up = std::clamp(static_cast<std::int64_t>(k_warm_up_seconds / run(1)), std::int64_t{1},
+                            k_most_warm_up_steps);
+  communicator.broadcast(std::as_writable_bytes(std::span(&warm_up, 1)), 0, "steps");
+  run(warm_up);
+  const double seconds_a_step = run(warm_up) / static_cast<double>(warm_up);
   auto steps = std::max(k_least_steps, static_cast<std::int64_t>(seconds / seconds_a_step));
   communicator.broadcast(std::as_writable_bytes(std::span(&steps, 1)), 0, "steps");
 
+  const bool is_text = data.train.text != nullptr;
+  const double per_sample = is_text ? static_cast<double>(data.train.text->length()) : 1;
   std::array<double, k_windows> rates{};
   double per_cpu_second = 0;
   const double input_before = loader.seconds();
@@ -67,7 +77,8 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
     const double cpu = cpu_seconds();
     const double begin = now();
     run(steps);
-    const auto samples = static_cast<double>(steps) * static_cast<double>(batch_size);
+    const double samples =
+        per_sample * static_cast<double>(steps) * static_cast<double>(batch_size);
     per_cpu_second = std::max(per_cpu_second, samples / (cpu_seconds() - cpu));
     communicator.barrier("window");
     rate = samples * ranks / (now() - begin);
@@ -75,13 +86,14 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   const double input = (loader.seconds() - input_before) / (now() - started);
   if (rank == 0) {
     std::sort(rates.begin(), rates.end());
-    fmt::print(
-        "{} dtrain {} hidden={} world={} batch/replica={} best {:.0f} samples/s median {:.0f} "
-        "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
-        "{}\n",
-        options.model.name, trainer_version(), widths_text(options.model), ranks, batch_size,
-        rates.back(), rates[k_windows / 2], rates.back() / static_cast<double>(batch_size) / ranks,
-        per_cpu_second, 100 * input, device.kernels().name);
+    fmt::print("{} dtrain {} {}{} world={} batch/replica={} best {:.0f} {}/s median {:.0f} "
+               "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
+               "{}\n",
+               options.model.name, trainer_version(),
+               is_text ? "" : "hidden=", shape_text(options.model), ranks, batch_size, rates.back(),
+               is_text ? "tokens" : "samples", rates[k_windows / 2],
+               rates.back() / per_sample / static_cast<double>(batch_size) / ranks, per_cpu_second,
+               100 * input, device.kernels().name);
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace trainer {
 
-/// 60,000 random images of 784 bytes. Five windows of `seconds`; prints samples/s over all ranks,
+/// 60,000 random samples. Five windows of `seconds`; prints samples/s over all ranks,
 /// best and median: "mlp dtrain VERSION hidden=128 world=1 batch/replica=64 best N samples/s median
 /// N (…)".
 void benchmark_training(const RankOptions& ranks, const RunOptions& options, double seconds);

@@ -9,22 +9,42 @@
 
 namespace trainer {
 namespace {
+
 constexpr std::size_t k_sums = 16;
+
+Batch batch_of(const Split& split, std::size_t first, std::size_t rows, Feed& feed) {
+  feed.begin(rows);
+  if (split.text) {
+    for (std::size_t row = 0; row < rows; ++row) { // Masked alike each time.
+      feed.put_text(row, first + row, 0, first + row);
+    }
+  } else {
+    feed.put(0, rows, split.images.data() + first * split.features, split.labels.data() + first);
+  }
+  return feed.finish();
 }
 
+} // namespace
+
 Score evaluate(Model& model, const Split& split, Device& device, std::size_t batch_size,
-               Communicator& communicator) {
+               Communicator& communicator, const std::function<Hooks()>& begin_pass) {
   const auto rank = static_cast<std::size_t>(communicator.rank());
   const auto ranks = static_cast<std::size_t>(communicator.world_size());
+  const std::size_t begin = split.count * rank / ranks;
   const std::size_t last = split.count * (rank + 1) / ranks;
-  Feed feed(device, split.features);
+  const std::size_t most_rows = (split.count + ranks - 1) / ranks;
+  Feed feed(device, split.features, split.text.get());
   Outcomes outcomes(device);
   Score* const score = &outcomes.begin()->score;
-  for (std::size_t first = split.count * rank / ranks; first < last; first += batch_size) {
-    const std::size_t rows = std::min(batch_size, last - first);
-    feed.begin(rows);
-    feed.put(0, rows, split.images.data() + first * split.features, split.labels.data() + first);
-    model.evaluate(feed.finish(), score);
+  for (std::size_t done = 0; done < most_rows; done += batch_size) {
+    const Hooks hooks = begin_pass ? begin_pass() : Hooks{};
+    if (const std::size_t first = begin + done; first < last) {
+      model.evaluate(batch_of(split, first, std::min(batch_size, last - first), feed), hooks,
+                     score);
+    } else if (begin_pass) { // For the others' sake.
+      Score unused;
+      model.evaluate(batch_of(split, 0, 1, feed), hooks, &unused);
+    }
   }
   outcomes.send(0);
   outcomes.wait();

@@ -88,8 +88,9 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
         evaluate(*replica.model, data.test, *device, options.step.rows_at_once, *alone);
     const auto count = static_cast<double>(score.count);
     const double accuracy = static_cast<double>(score.correct) / count;
-    console.say(fmt::format("step {}  held-out accuracy {:.2f} %  loss {:.4f}  ({} images)",
-                            progress.step, 100 * accuracy, score.loss / count, with_commas(count)));
+    console.say(fmt::format("step {}  held-out accuracy {:.2f} %  loss {:.4f}  ({} {})",
+                            progress.step, 100 * accuracy, score.loss / count, with_commas(count),
+                            scored_things(data)));
     if (board) {
       board->scalars(progress.step,
                      {{"test/loss", score.loss / count}, {"test/accuracy", accuracy}});

@@ -2,10 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -68,24 +68,33 @@ void AtomicFile::commit() {
   }
 }
 
-MappedFile::MappedFile(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+InputFile::InputFile(std::string path)
+    : path_(std::move(path)), file_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
   struct stat status {};
-  void* at = nullptr;
-  if (file < 0 || fstat(file, &status) != 0 ||
-      (status.st_size > 0 && (at = mmap(nullptr, static_cast<std::size_t>(status.st_size),
-                                        PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)) {
+  if (file_ < 0 || fstat(file_, &status) != 0) {
     const int error = errno;
-    close(file);
-    throw Error(fmt::format("{}: cannot read: {}", path, std::strerror(error)));
+    close(file_);
+    fail(error);
   }
-  close(file);
-  bytes_ = {static_cast<std::byte*>(at), static_cast<std::size_t>(status.st_size)};
+  size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) {
-    munmap(bytes_.data(), bytes_.size());
+InputFile::~InputFile() { close(file_); }
+
+void InputFile::fail(int error) const {
+  throw Error(fmt::format("{}: cannot read: {}", path_,
+                          error == 0 ? "it has become shorter" : std::strerror(error)));
+}
+
+void InputFile::read(std::uint64_t at, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t count = pread(file_, to.data(), to.size(), static_cast<off_t>(at));
+    if (count == 0 || (count < 0 && errno != EINTR)) {
+      fail(count == 0 ? 0 : errno);
+    }
+    const auto done = static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+    at += done;
+    to = to.subspan(done);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -30,20 +31,26 @@ class AtomicFile {
   int file_ = -1;
 };
 
-/// A file's bytes, as they lie on the disk. Whoever shortens the file meanwhile ends the process:
-/// of files that are only ever replaced.
-class MappedFile {
+/// A file that is read in parts: mapped, what has been read would count as memory of the process.
+class InputFile {
  public:
-  /// Throws Error naming the file.
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
+  /// Throws Error naming the file and the cause.
+  explicit InputFile(std::string path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
 
-  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }
+  /// All of `to`, from byte `at` on. Throws Error, also where the file has become shorter.
+  void read(std::uint64_t at, std::span<std::byte> to) const;
 
  private:
-  std::span<std::byte> bytes_;
+  [[noreturn]] void fail(int error) const;
+
+  std::string path_;
+  int file_ = -1;
+  std::uint64_t size_ = 0;
 };
 
 /// Creates a folder and those above it. Throws Error.

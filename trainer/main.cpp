@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 #include "submit/errors.h"
 #include "trainer/benchmark.h"
@@ -11,11 +12,15 @@
 #include "trainer/device/cpu/denormals.h"
 #include "trainer/errors.h"
 #include "trainer/evaluator.h"
+#include "trainer/fill.h"
+#include "trainer/forecast/memory_plan.h"
 #include "trainer/forecast/print_routes.h"
+#include "trainer/options/deepspeed.h"
 #include "trainer/options/options.h"
 #include "trainer/options/settings.h"
 #include "trainer/requeue.h"
 #include "trainer/strategy/parameter_server/run.h"
+#include "trainer/text/tokenize.h"
 #include "trainer/version.h"
 
 namespace {
@@ -24,22 +29,54 @@ constexpr int k_exit_error = 1;
 constexpr int k_exit_usage = 2;
 constexpr int k_help_width = 100;
 
-void inspect(const std::vector<std::string>& args) {
+/// `dtrain-trainer inspect DIR` and the like. False: the words name no such command.
+bool run_command(const std::vector<std::string>& words) {
   std::string folder;
-  const dtrain::CommandTable table = trainer::inspect_command(folder);
-  if (dtrain::parse_options(table, args)) {
-    trainer::inspect_checkpoints(folder);
-  } else {
-    fmt::print("{}", dtrain::help_text("dtrain-trainer", table, k_help_width));
+  trainer::TokenizeOptions text;
+  trainer::FillOptions blanks;
+  const std::pair<dtrain::CommandTable, std::function<void()>> commands[] = {
+      {trainer::inspect_command(folder), [&] { trainer::inspect_checkpoints(folder); }},
+      {trainer::tokenize_command(text), [&] { trainer::tokenize(text); }},
+      {trainer::fill_command(blanks), [&] { trainer::fill(blanks); }}};
+  for (const auto& [table, run] : commands) {
+    if (words.empty() || words.front() != table.name) {
+      continue;
+    }
+    if (dtrain::parse_options(table, {words.begin() + 1, words.end()})) {
+      run();
+    } else {
+      fmt::print("{}", dtrain::help_text("dtrain-trainer", table, k_help_width));
+    }
+    return true;
   }
+  return false;
 }
 
 /// As the task that the environment says.
-void start(const trainer::TrainerOptions& options) {
+void start(trainer::TrainerOptions options) {
   using namespace trainer;
-  const RunOptions run = run_options(options);
   const std::optional<PsTask> task = parameter_server_task();
-  if (options.plan > 0) {
+  const RankOptions alone; // A server's task and the evaluator's have a batch of their own.
+  const RankOptions own =
+      task || is_evaluator_task() ? alone : rank_options(options, cluster_from_env());
+  const int ranks = task               ? static_cast<int>(task->workers.size())
+                    : options.plan > 0 ? static_cast<int>(options.plan)
+                                       : own.cluster.world_size * own.replicas();
+  const std::string batch = settle_batch(options, ranks, !task && is_elastic(options, own.cluster));
+  if (!task && own.cluster.rank == 0) {
+    for (const std::string& warning : options.warnings) {
+      fmt::print(stderr, "dtrain-trainer: {}\n", warning);
+    }
+    fmt::print(stderr, "{}", batch.empty() ? "" : fmt::format("dtrain-trainer: {}\n", batch));
+  }
+  const RunOptions run = run_options(options);
+  if (options.plan_memory && task) {
+    throw UsageError("--plan-memory: counts what ranks take that hold the model; parameter servers "
+                     "and their workers are not counted");
+  }
+  if (options.plan_memory) {
+    print_memory_plan(ranks, own, run, data_options(options));
+  } else if (options.plan > 0) {
     print_forecast(forecast_options(options), rank_options(options, cluster_from_env()), run);
   } else if (options.print_routes && task) {
     throw UsageError("--print-plan: ranks of a job with parameter servers reduce nothing among "
@@ -58,8 +95,7 @@ void start(const trainer::TrainerOptions& options) {
 }
 
 void run(const std::vector<std::string>& args) {
-  if (!args.empty() && args.front() == "inspect") {
-    inspect({args.begin() + 1, args.end()});
+  if (run_command(args)) {
     return;
   }
   trainer::TrainerOptions options = trainer::parse_trainer_options(args);

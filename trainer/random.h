@@ -1,8 +1,6 @@
 // Random numbers by counter: a value is a pure function of (seed, stream, index), so any rank can
-// draw any of them in any order, and a run resumes by knowing where it stopped.
-//
-// Philox 4x32-10, of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-// (SC'11): ten rounds of two 32×32→64 bit products, each round's key bumped by a Weyl constant.
+// draw any of them in any order, and a run resumes by knowing where it stopped. They are of
+// Philox 4x32-10 (philox.h).
 #pragma once
 
 #include <array>
@@ -11,7 +9,13 @@
 namespace trainer {
 
 /// What a stream of numbers is for, so that no two uses of a seed meet.
-enum class RandomStream : std::uint32_t { shuffle = 1, weights = 2, synthetic_data = 3 };
+enum class RandomStream : std::uint32_t {
+  shuffle = 1,
+  weights = 2,
+  synthetic_data = 3,
+  dropout = 4,
+  masking = 5
+};
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);

@@ -12,14 +12,20 @@
 namespace trainer {
 
 struct RunOptions {
-  ModelOptions model;         ///< The data say how large its images are.
-  OptimizerOptions optimizer; ///< Its learning rate is the schedule's peak.
-  LearningRate::Schedule schedule = LearningRate::Schedule::cosine;
+  ModelOptions model; ///< The data say how large its images are.
+  OptimizerOptions optimizer;
+  /// Its length, and what goes by updates and is 0, are the run's to say.
+  LearningRate learning_rate{.peak = 3e-3, .schedule = LearningRate::Schedule::cosine};
   StepOptions step{
       .buckets = 0,
       .rows_at_once =
           64}; ///< rows_at_once: a rank's batch, of which accumulation_steps make one step.
   std::int64_t accumulation_steps = 1;
+  std::int64_t global_batch = 0; ///< That elastic ranks keep, however many they are; 0: none.
+  Precision precision = Precision::fp32;
+  int zero_stage = 0;            ///< strategy/shards.h
+  Offload offload = {};          ///< Likewise;
+  bool offloads_to_host = false; ///< what a CPU has there anyway.
   std::int64_t epochs = 12;
   std::int64_t steps = 0; ///< 0: as many as the epochs take.
   bool drop_remainder = false;
@@ -28,8 +34,12 @@ struct RunOptions {
   std::int64_t log_every = 100;
   std::string checkpoint_dir; ///< Empty: none are saved.
   std::int64_t checkpoint_every = 0;
+  std::int64_t keep = 2;               ///< Checkpoints.
+  std::string save_on_signal = "usr1"; ///< requeue.h
   bool resume = false;
-  std::string timeline; ///< Empty: none is written.
+  std::string initial_weights; ///< checkpoint/hugging_face.h; empty: random ones.
+  std::string export_folder;   ///< Likewise; empty: none is written.
+  std::string timeline;        ///< Empty: none is written.
 
   std::int64_t batch_size() const { return static_cast<std::int64_t>(step.rows_at_once); }
 };

@@ -15,8 +15,8 @@ RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elas
   RunSettings settings{};
   settings.batch_size = options.batch_size() * options.accumulation_steps;
   settings.rows_at_once = options.batch_size();
-  const auto global_batch =
-      static_cast<std::uint64_t>(settings.batch_size) * static_cast<std::uint64_t>(ranks);
+  settings.global_batch = options.global_batch;
+  const std::uint64_t global_batch = settings.global_rows(ranks);
   const std::uint64_t total = samples.count * static_cast<std::uint64_t>(options.epochs);
   const auto steps = static_cast<std::int64_t>(
       (total + (options.drop_remainder ? 0 : global_batch - 1)) / global_batch);
@@ -24,11 +24,14 @@ RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elas
     throw UsageError(fmt::format("--drop-remainder: {} samples do not fill one step of {}", total,
                                  global_batch));
   }
-  fmt::format("{} {}", options.model.name, widths_text(options.model))
+  fmt::format("{} {}", options.model.name, shape_text(options.model))
       .copy(settings.model.data(), settings.model.size() - 1);
   settings.rule = static_cast<std::int64_t>(options.optimizer.rule);
   settings.momentum = options.optimizer.momentum;
   settings.weight_decay = options.optimizer.weight_decay;
+  settings.beta1 = options.optimizer.beta1;
+  settings.beta2 = options.optimizer.beta2;
+  settings.epsilon = options.optimizer.epsilon;
   settings.clip_norm = options.step.clip_norm;
   settings.steps = options.steps > 0 ? options.steps : steps;
   if (samples.one_pass) {
@@ -46,10 +49,24 @@ RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elas
   // A run that --steps stops early is on the same schedule, so that it may be continued.
   const std::uint64_t whole = std::max(
       total, global_batch * static_cast<std::uint64_t>(samples.one_pass ? 0 : options.steps));
-  settings.learning_rate = {options.optimizer.learning_rate, options.schedule,
-                            static_cast<double>(whole)};
+  settings.learning_rate = options.learning_rate;
+  settings.learning_rate.whole = static_cast<double>(whole);
+  settings.learning_rate.update = static_cast<double>(global_batch);
+  if (settings.learning_rate.fall == 0) { // Over the run; a cycle falls as it rose.
+    settings.learning_rate.fall =
+        options.learning_rate.schedule == LearningRate::Schedule::one_cycle
+            ? options.learning_rate.rise
+            : static_cast<double>(settings.steps);
+  }
   settings.split_by_speed = options.split_by_speed ? 1 : 0;
   settings.wire = static_cast<std::int64_t>(options.step.buckets.wire);
+  settings.zero_stage = options.zero_stage;
+  settings.precision = static_cast<std::int64_t>(options.precision);
+  settings.loss_scale = options.step.loss_scale;
+  if (options.zero_stage > 0) {
+    settings.bucket_bytes = static_cast<std::int64_t>(options.step.buckets.bytes);
+    settings.saves = options.checkpoint_dir.empty() ? 0 : 1;
+  }
   settings.timeline = options.timeline.empty() ? 0 : 1;
   return settings;
 }
@@ -66,6 +83,7 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
   };
   compare("--batch-size", mine.rows_at_once, first.rows_at_once);
   compare("--batch-size times --accumulation-steps", mine.batch_size, first.batch_size);
+  compare("--global-batch-size", mine.global_batch, first.global_batch);
   compare("the model", std::string(mine.model.data()), std::string(first.model.data()));
   compare("the number of training samples", mine.samples, first.samples);
   if (found.empty() && mine.data != first.data) {
@@ -73,14 +91,19 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
   }
   compare("--seed", mine.seed, first.seed);
   compare("the number of steps", mine.steps, first.steps);
+  compare("--zero-stage", mine.zero_stage, first.zero_stage);
+  compare("--precision", precision_name(static_cast<Precision>(mine.precision)),
+          precision_name(static_cast<Precision>(first.precision)));
+  compare("--bytes-per-pack", mine.bucket_bytes, first.bucket_bytes);
+  compare("that there is --checkpoint-dir", mine.saves, first.saves);
   compare("--log-every", mine.log_every, first.log_every);
   compare("--checkpoint-every", mine.checkpoint_every, first.checkpoint_every);
-  compare("DTRAIN_CPU_KERNELS, or what the machines can,", std::string_view(mine.kernels.data()),
-          std::string_view(first.kernels.data()));
+  compare("what they compute on (DTRAIN_CPU_KERNELS, --device, or the GPUs' models)",
+          std::string_view(mine.kernels.data()), std::string_view(first.kernels.data()));
   compare("the learning rate", mine.learning_rate.text(), first.learning_rate.text());
   if (found.empty() && !(mine == first)) {
-    found = "--optimizer or its constants, --clip-norm, --batch-split, --timeline or "
-            "--communication-data-type";
+    found = "--optimizer or its constants, --clip-norm, the loss scale, --batch-split, --timeline "
+            "or --communication-data-type";
   }
   return found;
 }
@@ -105,6 +128,8 @@ void join_settings(RunSettings& settings, int source, Communicator& communicator
   settings.steps = first.steps;
   settings.end = first.end;
   settings.learning_rate.whole = first.learning_rate.whole;
+  settings.learning_rate.update = first.learning_rate.update;
+  settings.learning_rate.fall = first.learning_rate.fall;
   if (const std::string other = difference(settings, first); !other.empty()) {
     throw UsageError(fmt::format("this rank and those that it would join differ: {}; start it with "
                                  "the same flags and data",

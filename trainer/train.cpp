@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "trainer/data/loader.h"
+#include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
 #include "trainer/requeue.h"
@@ -29,8 +30,27 @@ std::string shard_text(const Dataset& data) {
   }
 }
 
-void print_choices(const Rank& rank, const RunSettings& settings, const Dataset& data,
-                   Outputs& outputs) {
+std::string size_text(const Dataset& data) {
+  return data.train.text
+             ? fmt::format("rows of {} tokens, of {} words,", data.train.text->length(),
+                           with_commas(static_cast<double>(data.train.text->vocabulary())))
+             : fmt::format("images of {} pixels", data.train.features);
+}
+
+/// ", bf16 over float32, multiplied by the CPU's instructions"
+std::string precision_text(Precision precision, const Device& device) {
+  if (precision == Precision::fp32) {
+    return "";
+  }
+  const CpuKernels* const cpu = device.cpu_kernels();
+  return fmt::format(", {} over float32{}", precision_name(precision),
+                     precision != Precision::bf16 || cpu == nullptr ? ""
+                     : cpu->has_bf16 ? ", multiplied by the CPU's instructions for it"
+                                     : ", multiplied in float32");
+}
+
+void print_choices(const Rank& rank, const RunSettings& settings, const Offload& offload,
+                   const Dataset& data, Outputs& outputs) {
   const auto& [cluster, device, communicator] = rank;
   const std::string steps = with_commas(static_cast<double>(settings.steps));
   outputs.choices(
@@ -42,13 +62,24 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Dataset&
                             : fmt::format("; gradients as {}",
                                           wire_type_name(static_cast<WireType>(settings.wire))))},
        {"device", device.describe()},
-       {"data", fmt::format("{}: {} images of {} pixels to train on, {} held out{}", data.folder,
-                            with_commas(static_cast<double>(data.train.count)), data.train.features,
+       {"data", fmt::format("{}: {} {} to train on, {} held out{}", data.folder,
+                            with_commas(static_cast<double>(data.train.count)), size_text(data),
                             with_commas(static_cast<double>(data.test.count)), shard_text(data))},
-       {"training", fmt::format("{} steps of {} × {} samples, {} {}, seed {}", steps,
-                                cluster.world_size, settings.batch_size,
-                                rule_title(static_cast<OptimizerOptions::Rule>(settings.rule)),
-                                settings.learning_rate.text(), settings.seed)}});
+       {"training",
+        fmt::format(
+            "{} steps of {} samples, {} {}{}{}{}, seed {}", steps,
+            settings.global_batch > 0
+                ? with_commas(static_cast<double>(settings.global_batch))
+                : fmt::format("{} × {}", cluster.world_size, settings.batch_size),
+            rule_title(static_cast<OptimizerOptions::Rule>(settings.rule)),
+            settings.learning_rate.text(),
+            settings.zero_stage == 0 || cluster.world_size == 1
+                ? ""
+                : fmt::format(", ZeRO stage {}{}", settings.zero_stage,
+                              offload.parameters.empty() ? ""
+                                                         : ", parameters in " + offload.parameters),
+            offload.optimizer.empty() ? "" : ", its states in " + offload.optimizer,
+            precision_text(static_cast<Precision>(settings.precision), device), settings.seed)}});
 }
 
 /// From what the ranks agree on to the last step, where `begun` is told that the run has its state;
@@ -58,7 +89,7 @@ bool take_part(TrainingRun& run, const Rank& rank, const Dataset& data, Outputs&
                const std::function<bool()>& wants_pause) {
   run.agree(rank.communicator, source, is_new);
   if (is_new) {
-    print_choices(rank, run.settings(), data, outputs);
+    print_choices(rank, run.settings(), run.offload(), data, outputs);
   }
   run.begin(rank.communicator, outputs, source, is_new);
   begun();
@@ -162,7 +193,7 @@ void train(const TrainJob& job) {
     return;
   }
   if (!job.run.checkpoint_dir.empty()) {
-    heed_requeue();
+    heed_requeue(job.run.save_on_signal);
   }
   const Cluster& cluster = job.ranks.cluster;
   std::optional<Dataset> data;

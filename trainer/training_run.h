@@ -45,6 +45,7 @@ class TrainingRun {
   void finish(Communicator& communicator, Outputs& outputs);
 
   const RunSettings& settings() const { return settings_; }
+  const Offload& offload() const { return options_.offload; }
   const Progress& progress() const { return progress_; }
   bool has_state() const { return has_state_; }
   /// Of elastic ranks: all samples are behind.
@@ -52,18 +53,30 @@ class TrainingRun {
 
  private:
   void start_or_resume(Outputs& outputs, int ranks);
+  std::optional<std::string>
+  checkpoint_to_resume(const std::function<void(const std::string&)>& say) const;
+  void resume(const std::string& path, Outputs& outputs, int ranks);
+  void describe_model(const std::string& folder) const;
   void share_state(Communicator& communicator, int source);
+  void broadcast_arenas(Communicator& communicator, int source);
+  void scatter_arenas(Communicator& communicator, int source);
+  /// Each rank has a part of it alone.
+  bool is_shared() const { return replica_->sharding.stage > 0; }
   bool is_logged_step(std::int64_t steps) const;
   void make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs);
-  [[noreturn]] void make_room(const Communicator& communicator);
-  void save(const Communicator& communicator);
+  [[noreturn]] void make_room(Communicator& communicator);
+  void save(Communicator& communicator);
+  void export_weights(Communicator& communicator);
+  Score score_held_out(Communicator& communicator);
   std::int64_t last_step(int ranks) const;
 
   const RunOptions& options_;
   Device& device_;
   const Dataset& data_;
   RunSettings settings_;
-  std::unique_ptr<Replica> replica_; ///< From the first begin() on.
+  std::unique_ptr<Replica> replica_;         ///< From the first begin() on.
+  CheckpointSaver saver_;                    ///< What it saves is the replica's.
+  std::unique_ptr<CheckpointReader> loaded_; ///< Until ranks that share a replica have its state.
   Progress progress_;
   bool has_state_ = false;
   std::int64_t saved_at_ = -1;

@@ -33,19 +33,27 @@ bool has_other_mounts(int folder) {
          mine.st_ino != its.st_ino;
 }
 
-/// A rank between its fork and its program is a copy of the supervisor, with neither the job's
-/// mounts nor its environment yet. Its program may be dtrain too: then this is a second's pause.
-void await_program(int folder) {
+/// The variables of a rank's program; empty: it has ended. Between its fork and its program a rank
+/// is a copy of the supervisor, with neither the job's mounts nor its environment yet, and as
+/// execve() begins it is the program, whose environment is still empty. Its program may be dtrain
+/// too: then this is a second's pause.
+std::string environment_of(int folder) {
   constexpr auto k_longest = std::chrono::seconds(1);
   constexpr auto k_pause = std::chrono::milliseconds(2);
   const auto deadline = std::chrono::steady_clock::now() + k_longest;
   struct stat mine {};
   struct stat its {};
   while (stat("/proc/self/exe", &mine) == 0 && fstatat(folder, "exe", &its, 0) == 0 &&
-         mine.st_dev == its.st_dev && mine.st_ino == its.st_ino &&
          std::chrono::steady_clock::now() < deadline) {
+    if (mine.st_dev != its.st_dev || mine.st_ino != its.st_ino) {
+      if (auto environment = read_file_at(folder, "environ");
+          environment && !environment->empty()) {
+        return *environment;
+      }
+    }
     std::this_thread::sleep_for(k_pause);
   }
+  return read_file_at(folder, "environ").value_or("");
 }
 
 [[noreturn]] void run(int folder, std::vector<std::string> command, std::vector<std::string> env) {
@@ -77,11 +85,8 @@ void await_program(int folder) {
 int exec_beside(pid_t process, const std::vector<std::string>& command) {
   const Fd folder(
       open(fmt::format("/proc/{}", process).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder) {
-    await_program(folder.get());
-  }
-  const auto environment = folder ? read_file_at(folder.get(), "environ") : std::nullopt;
-  if (!environment || environment->empty()) {
+  const std::string environment = folder ? environment_of(folder.get()) : "";
+  if (environment.empty()) {
     throw EngineError("it has ended: nothing can be run beside it any more");
   }
   const pid_t child = fork();
@@ -89,7 +94,7 @@ int exec_beside(pid_t process, const std::vector<std::string>& command) {
     throw EngineError(fmt::format("cannot start a process: {}", errno_text()));
   }
   if (child == 0) {
-    run(folder.get(), command, split_at_nul(*environment));
+    run(folder.get(), command, split_at_nul(environment));
   }
   return wait_in_foreground(child);
 }

@@ -2,6 +2,7 @@
 
 #include "backends/support/os/files.h"
 #include "backends/support/os/pipe.h"
+#include "backends/support/os/spawn.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -182,7 +182,8 @@ void check_mounts(const std::vector<Mount>& wanted) {
   ssize_t size = 0;
   while ((size = read(said.get(), text.data(), text.size())) < 0 && errno == EINTR) {
   }
-  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  if (child > 0) {
+    wait_for_child(child);
   }
   if (size > 0) {
     throw Error(fmt::format("{}; or name data by the path that it has, as in --data-dir={}",

@@ -47,8 +47,7 @@ std::string pack(const std::string& folder, const SubmitSink& tell, std::string&
   for (const CodePart& part : archive.parts) {
     bytes += part.gzip;
   }
-  text = fmt::format("{} file{}, {}; packed: {}", archive.files, archive.files == 1 ? "" : "s",
-                     bytes_text(archive.bytes), bytes_text(archive.packed_bytes));
+  text = archive.text();
   return bytes;
 }
 

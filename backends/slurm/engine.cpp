@@ -63,6 +63,9 @@ const Engine& engine() {
             "Signal that every rank gets so long before the job is ended for its time limit or a "
             "job of higher priority; a rank that then ends with exit code 75 has the job queued "
             "anew (default for the bundled trainer with --checkpoint-dir: USR1@60)"},
+           {"array", "INDEXES[%MOST]",
+            "Run the job once for each index (0-99), at most MOST of them at once: a sweep, of "
+            "which each task has its own SLURM_ARRAY_TASK_ID"},
            {"mpi", "TYPE",
             "How srun joins the ranks of an MPI program: pmix, pmi2 (srun --mpi=list)"},
            {"sbatch-arg", "--OPTION[=VALUE]",

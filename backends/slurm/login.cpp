@@ -25,13 +25,27 @@ std::string cause_of(const std::string& errors) {
   return printable(text.substr(0, text.find('\n')));
 }
 
+[[noreturn]] void throw_no_commands(const std::string& place, std::string_view why) {
+  throw EngineError(fmt::format("Slurm's commands are not in PATH{} ({}): install Slurm's client "
+                                "there, or name a host that has it: --login-host=HOST",
+                                place, printable(why)));
+}
+
 } // namespace
+
+const std::vector<std::pair<std::string, std::string>>& Login::plain_words() {
+  static const std::vector<std::pair<std::string, std::string>> all = {
+      {"SLURM_TIME_FORMAT", "%s"}, {"SLURM_BITSTR_LEN", "0"}, {"LC_ALL", "C"}};
+  return all;
+}
 
 Command Login::command(const std::string& script, const std::vector<std::string>& args,
                        std::string input) const {
-  // Times as seconds since the epoch, whatever the user's own settings are.
-  std::vector<std::string> words{"sh", "-c", "export SLURM_TIME_FORMAT=%s LC_ALL=C\n" + script,
-                                 "dtrain"};
+  std::string settings = "export";
+  for (const auto& [name, value] : plain_words()) {
+    settings += fmt::format(" {}={}", name, value);
+  }
+  std::vector<std::string> words{"sh", "-c", settings + "\n" + script, "dtrain"};
   words.insert(words.end(), args.begin(), args.end());
   Command command;
   command.input = std::move(input);
@@ -58,15 +72,24 @@ int Login::run_in_foreground(const std::string& script,
 
 std::string Login::run(const std::string& script, const std::vector<std::string>& args,
                        std::string input) const {
-  const CommandResult result = run_command(command(script, args, std::move(input)));
-  if (result.ending.good()) {
-    return result.out;
+  CommandResult result = run_command(command(script, args, std::move(input)));
+  if (!result.ending.good()) {
+    refuse(result);
   }
+  return std::move(result.out);
+}
+
+std::unique_ptr<Subprocess> Login::start(const Command& command) {
+  try {
+    return std::make_unique<Subprocess>(command);
+  } catch (const EngineError& error) {
+    throw_no_commands("", error.what());
+  }
+}
+
+void Login::refuse(const CommandResult& result) const {
   if (result.ending.exit_code == k_not_found) {
-    throw EngineError(fmt::format("Slurm's commands are not in PATH{} ({}): install Slurm's "
-                                  "client there, or name a host that has it: --login-host=HOST",
-                                  place(),
-                                  printable(result.errors.substr(0, result.errors.find('\n')))));
+    throw_no_commands(place(), result.errors.substr(0, result.errors.find('\n')));
   }
   if (!host_.empty() && result.ending.exit_code == k_no_link) {
     throw EngineError(

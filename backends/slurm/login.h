@@ -1,10 +1,13 @@
 // The machine that Slurm's commands are run on: this one, or over ssh the one that --login-host
-// names. The code is the same: what is done there is one of our scripts, run by sh.
+// names. The code is the same: what is done there is one of our scripts, run by sh. On this machine
+// what a user waits for most often goes without sh (find_here.h, submission.h).
 #pragma once
 
 #include "backends/support/os/subprocess.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrain::slurm {
@@ -25,6 +28,19 @@ class Login {
   /// code than 0; its first line, since that has the cause.
   std::string run(const std::string& script, const std::vector<std::string>& args = {},
                   std::string input = {}) const;
+
+  bool is_here() const { return host_.empty(); }
+
+  /// One of Slurm's own commands, on this machine. Throws EngineError where it has none.
+  static std::unique_ptr<Subprocess> start(const Command& command);
+
+  /// What scripts and commands are told besides our environment, so that what they say can be read:
+  /// times as seconds since the epoch, whatever the user's own settings are, and arrays' lists
+  /// whole.
+  static const std::vector<std::pair<std::string, std::string>>& plain_words();
+
+  /// Throws EngineError of a script or a command that failed, as run() does.
+  [[noreturn]] void refuse(const CommandResult& result) const;
 
   /// " on login1"; empty of this machine.
   std::string place() const { return host_.empty() ? "" : " on " + host_; }

@@ -1,7 +1,8 @@
 #include "backends/slurm/logs.h"
 
+#include "backends/slurm/far_files.h"
+#include "backends/slurm/split.h"
 #include "backends/support/logs/time_text.h"
-#include "submit/template/render.h"
 
 #include <fmt/format.h>
 
@@ -9,234 +10,383 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <deque>
 #include <limits>
-#include <map>
+#include <queue>
+#include <thread>
+#include <utility>
 
 namespace dtrain::slurm {
 namespace {
 
-std::string script() { return std::string(builtin_template("slurm/commands/logs.sh").text); }
+constexpr std::int64_t k_least_piece = 64 << 10;
+constexpr std::int64_t k_largest_piece = 1 << 20;
+constexpr std::int64_t k_all_pieces = 64 << 20; ///< In memory, of all files.
+constexpr std::chrono::milliseconds k_pause{200};
+constexpr std::chrono::milliseconds k_between_looks{500}; ///< At how the job stands.
+constexpr Time k_after_all_marks = std::numeric_limits<Time>::max();
 
-/// Reads "NAME SIZE" lines, each with that many bytes behind it, from a program's stdout.
-class Frames {
- public:
-  explicit Frames(Subprocess& program) : program_(program) {}
-
-  /// False at the end. An empty name: an empty line.
-  bool next(std::string& name, std::string& bytes) {
-    std::string line;
-    if (!read_line(line)) {
-      return false;
-    }
-    const auto space = line.rfind(' ');
-    name = line.substr(0, space);
-    bytes.clear();
-    if (space == std::string::npos) {
-      return true;
-    }
-    std::size_t size = 0;
-    std::from_chars(line.data() + space + 1, line.data() + line.size(), size);
-    while (buffer_.size() < size && fill()) {
-    }
-    bytes = buffer_.substr(0, size);
-    buffer_.erase(0, size);
-    return true;
-  }
-
- private:
-  bool fill() {
-    const auto some = program_.read_some();
-    buffer_ += some;
-    return !some.empty();
-  }
-
-  bool read_line(std::string& line) {
-    std::size_t end = 0;
-    while ((end = buffer_.find('\n')) == std::string::npos) {
-      if (!fill()) {
-        return false;
-      }
-    }
-    line = buffer_.substr(0, end);
-    buffer_.erase(0, end + 1);
-    return true;
-  }
-
-  Subprocess& program_;
-  std::string buffer_;
-};
-
-/// "worker-0.out"
-struct FileName {
-  std::string instance;
-  std::string kind;
-};
-
-FileName parse_name(const std::string& name) {
-  const auto dot = name.rfind('.');
-  return {name.substr(0, dot), name.substr(dot + 1)};
-}
-
-struct StoredLine {
-  Time time = 0;
-  const std::string* instance = nullptr;
-  bool is_stderr = false;
-  bool complete = true;
-  std::string_view text;
-};
-
-/// How much both files held at a time.
+/// How long a rank's files were at a time.
 struct Mark {
   Time time = 0;
-  std::size_t out = 0;
-  std::size_t err = 0;
+  std::array<std::int64_t, 2> sizes{}; ///< Of stdout's and stderr's.
 };
 
 std::vector<Mark> read_marks(std::string_view text) {
   std::vector<Mark> marks;
-  while (!text.empty()) {
-    const auto line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  for (const auto line : split(text, '\n')) {
     Mark mark;
-    const char* end = line.data() + line.size();
-    auto at = std::from_chars(line.data(), end, mark.time).ptr;
-    at = at < end ? std::from_chars(at + 1, end, mark.out).ptr : at;
-    if (at < end && std::from_chars(at + 1, end, mark.err).ec == std::errc()) {
+    const char* const end = line.data() + line.size();
+    auto at = std::from_chars(line.data(), end, mark.time);
+    for (auto& size : mark.sizes) {
+      if (at.ec == std::errc() && at.ptr != end) {
+        at = std::from_chars(at.ptr + 1, end, size);
+      }
+    }
+    if (!line.empty() && at.ec == std::errc() && at.ptr == end) {
       marks.push_back(mark);
     }
   }
   return marks;
 }
 
-void add_lines(std::string_view text, bool is_stderr, const std::string& instance,
-               const std::vector<Mark>& marks, std::vector<StoredLine>& lines) {
-  auto mark = marks.begin();
-  for (std::size_t at = 0; at < text.size();) {
-    const auto end = std::min(text.find('\n', at), text.size());
-    while (mark != marks.end() && (is_stderr ? mark->err : mark->out) < end) {
-      ++mark;
+/// A rank, of whose run `run` the files are read.
+struct Source {
+  std::string instance; ///< "7/worker-0"
+  int run = 0;
+  std::vector<Mark> marks = {};
+  std::int64_t left_out = 0; ///< Lines before the last that were asked for.
+
+  std::string folder(int number) const {
+    return fmt::format("{}{}", task_prefix(instance), number);
+  }
+  std::string file(std::string_view kind) const {
+    return fmt::format("{}/{}.{}", folder(run), instance.substr(task_prefix(instance).size()),
+                       kind);
+  }
+};
+
+/// One of a rank's two files, line by line, of which a piece is in memory.
+class Text {
+ public:
+  Text(std::string name, bool is_stderr) : name_(std::move(name)), is_stderr_(is_stderr) {}
+
+  const std::string& name() const { return name_; }
+  bool is_stderr() const { return is_stderr_; }
+  void grow(std::int64_t size) { size_ = std::max(size_, size); }
+  std::int64_t size() const { return size_; }
+
+  /// `offset`: of a line's beginning.
+  void start_at(std::int64_t offset) { begin_ = offset; }
+
+  /// What it reads next.
+  FarFiles::Piece next_piece(std::int64_t most) const {
+    const auto from = begin_ + static_cast<std::int64_t>(buffer_.size());
+    return {name_, from, std::min(most, size_ - from)};
+  }
+  void take(const std::string& bytes) { buffer_ += bytes; }
+
+  /// True where there is a next line, which is `line` then. Of one that is longer than `most` a
+  /// part is. `is_whole`: what follows the last newline is a line too.
+  bool next(FarFiles& files, std::int64_t most, bool is_whole) {
+    if (has_line_) {
+      return true;
     }
-    lines.push_back({.time = mark == marks.end() ? std::numeric_limits<Time>::max() : mark->time,
-                     .instance = &instance,
-                     .is_stderr = is_stderr,
-                     .complete = true,
-                     .text = text.substr(at, end - at)});
-    at = end + 1;
+    auto searched = at_;
+    while (true) {
+      const auto newline = buffer_.find('\n', searched);
+      const auto left = buffer_.size() - at_;
+      if (newline != std::string::npos) {
+        set_line(newline, true);
+        return true;
+      }
+      const auto piece = next_piece(most);
+      if (left >= static_cast<std::size_t>(most) || (piece.size <= 0 && is_whole && left > 0)) {
+        set_line(buffer_.size(), piece.size <= 0);
+        return true;
+      }
+      if (piece.size <= 0) {
+        return false;
+      }
+      buffer_.erase(0, at_);
+      begin_ += static_cast<std::int64_t>(std::exchange(at_, 0));
+      searched = buffer_.size();
+      take(files.read({piece}).front());
+    }
+  }
+
+  /// The next line's, valid until it is passed.
+  std::string_view line() const { return std::string_view(buffer_).substr(at_, line_end_ - at_); }
+  bool is_complete() const { return is_complete_; }
+
+  /// When it had been printed; files have marks in order, and are read in order.
+  Time time(const std::vector<Mark>& marks) {
+    const auto end = begin_ + static_cast<std::int64_t>(line_end_);
+    while (mark_ < marks.size() && marks[mark_].sizes[is_stderr_ ? 1 : 0] < end) {
+      ++mark_;
+    }
+    return mark_ < marks.size() ? marks[mark_].time : k_after_all_marks;
+  }
+
+  void pass() {
+    at_ = std::min(line_end_ + (is_complete_ ? 1 : 0), buffer_.size());
+    has_line_ = false;
+  }
+
+ private:
+  void set_line(std::size_t end, bool is_complete) {
+    line_end_ = end;
+    is_complete_ = is_complete;
+    has_line_ = true;
+  }
+
+  std::string name_;
+  bool is_stderr_;
+  std::int64_t size_ = 0;
+  std::string buffer_;
+  std::int64_t begin_ = 0; ///< Of the buffer, in the file.
+  std::size_t at_ = 0;     ///< What comes before in the buffer was passed.
+  std::size_t line_end_ = 0;
+  std::size_t mark_ = 0;
+  bool is_complete_ = true;
+  bool has_line_ = false;
+};
+
+struct Tail {
+  std::int64_t begin = 0;
+  std::int64_t lines = 0;
+};
+
+/// Where the last `count` lines of a file of that size begin, or as many as there are.
+Tail find_tail(FarFiles& files, const Text& text, std::int64_t count) {
+  if (count == 0) {
+    return {text.size(), 0};
+  }
+  std::int64_t found = 0;
+  for (auto at = text.size(); at > 0;) {
+    const auto size = std::min(at, k_least_piece);
+    const std::string block = files.read({{text.name(), at - size, size}}).front();
+    at -= size;
+    for (auto i = block.rfind('\n'); i != std::string::npos;
+         i = i == 0 ? std::string::npos : block.rfind('\n', i - 1)) {
+      const auto next = at + static_cast<std::int64_t>(i) + 1;
+      if (next != text.size() && ++found == count) {
+        return {next, count};
+      }
+    }
+  }
+  return {0, text.size() > 0 ? found + 1 : 0};
+}
+
+/// Reads the logs of some ranks.
+class Printer {
+ public:
+  Printer(const Login& login, const std::string& folder, std::vector<Source> sources,
+          const LogQuery& query, const LogSink& sink)
+      : files_(login, folder), sources_(std::move(sources)), query_(query), sink_(sink) {
+    for (const Source& source : sources_) {
+      texts_.emplace_back(source.file("out"), false);
+      texts_.emplace_back(source.file("err"), true);
+    }
+    most_ = std::clamp(k_all_pieces / std::max<std::int64_t>(std::ssize(texts_), 1), k_least_piece,
+                       k_largest_piece);
+  }
+
+  /// What is there, in the order of its times. False: the sink wants no more.
+  bool print();
+
+  /// What is added, and what later runs print.
+  void follow(const std::function<JobStatus()>& status);
+
+ private:
+  void measure();
+  void read_all_marks();
+  void skip_to_tails();
+  bool give(std::size_t index, Time time);
+  bool give_new(std::size_t index, bool is_whole);
+  bool follow_once(bool& is_quiet);
+
+  Source& source_of(std::size_t text) { return sources_[text / 2]; }
+
+  FarFiles files_;
+  std::vector<Source> sources_;
+  std::vector<Text> texts_; ///< Two of each source's.
+  const LogQuery& query_;
+  const LogSink& sink_;
+  std::int64_t most_ = 0; ///< Of a file, in memory.
+};
+
+void Printer::measure() {
+  std::vector<std::string> names;
+  for (const Text& text : texts_) {
+    names.push_back(text.name());
+  }
+  const auto sizes = files_.sizes(names);
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    texts_[i].grow(sizes[i]);
   }
 }
 
-/// Of a text, the bytes of its last lines.
-std::string_view last_lines(std::string_view text, std::int64_t count) {
-  std::size_t at = text.ends_with('\n') ? text.size() - 1 : text.size();
-  for (; count > 0 && at != std::string_view::npos; --count) {
-    at = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+void Printer::read_all_marks() {
+  std::vector<std::string> names;
+  for (const Source& source : sources_) {
+    names.push_back(source.file("times"));
   }
-  return at == std::string_view::npos ? text : text.substr(std::min(at + 1, text.size()));
+  const auto sizes = files_.sizes(names);
+  constexpr std::size_t k_at_a_time = 64;
+  for (std::size_t begin = 0; begin < names.size(); begin += k_at_a_time) {
+    std::vector<FarFiles::Piece> pieces;
+    for (auto i = begin; i < std::min(begin + k_at_a_time, names.size()); ++i) {
+      pieces.push_back({names[i], 0, sizes[i]});
+    }
+    const auto read = files_.read(pieces);
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      sources_[begin + i].marks = read_marks(read[i]);
+    }
+  }
+}
+
+/// Of both files of a rank the last lines, of which too many may be: those are left out in time.
+void Printer::skip_to_tails() {
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    const Tail tail = find_tail(files_, texts_[i], query_.tail);
+    texts_[i].start_at(tail.begin);
+    source_of(i).left_out += tail.lines;
+  }
+  for (Source& source : sources_) {
+    source.left_out = std::max<std::int64_t>(source.left_out - query_.tail, 0);
+  }
+}
+
+bool Printer::give(std::size_t index, Time time) {
+  Text& text = texts_[index];
+  Source& source = source_of(index);
+  bool goes_on = true;
+  if (source.left_out > 0) {
+    source.left_out -= text.is_complete() ? 1 : 0;
+  } else if (time >= query_.since) {
+    goes_on = sink_({.time = time,
+                     .instance = source.instance,
+                     .is_stderr = text.is_stderr(),
+                     .complete = text.is_complete(),
+                     .text = text.line()});
+  }
+  text.pass();
+  return goes_on;
+}
+
+bool Printer::print() {
+  measure();
+  read_all_marks();
+  if (query_.tail >= 0) {
+    skip_to_tails();
+  }
+  std::vector<FarFiles::Piece> pieces;
+  for (const Text& text : texts_) {
+    pieces.push_back(text.next_piece(most_));
+  }
+  auto first = files_.read(pieces);
+  using Entry = std::pair<Time, std::size_t>; // Of one time, in the order of ranks.
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  const auto push = [&](std::size_t index) {
+    if (texts_[index].next(files_, most_, !query_.follow)) {
+      queue.emplace(texts_[index].time(source_of(index).marks), index);
+    }
+  };
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    texts_[i].take(first[i]);
+    push(i);
+  }
+  const Time now = time_now();
+  while (!queue.empty()) {
+    const auto [time, index] = queue.top();
+    queue.pop();
+    if (!give(index, std::min(time, now))) {
+      return false;
+    }
+    push(index);
+  }
+  return true;
+}
+
+/// False: the sink wants no more.
+bool Printer::give_new(std::size_t index, bool is_whole) {
+  while (texts_[index].next(files_, most_, is_whole)) {
+    if (!give(index, time_now())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Printer::follow_once(bool& is_quiet) {
+  // Where there is a next run, asked first, nothing more is printed in this one.
+  std::vector<std::string> names;
+  for (const Source& source : sources_) {
+    names.push_back(source.folder(source.run + 1));
+  }
+  for (const Text& text : texts_) {
+    names.push_back(text.name());
+  }
+  const auto sizes = files_.sizes(names);
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    Source& source = source_of(i);
+    Text& text = texts_[i];
+    const bool is_over = sizes[i / 2] >= 0;
+    is_quiet = is_quiet && !is_over && sizes[sources_.size() + i] <= text.size();
+    text.grow(sizes[sources_.size() + i]);
+    if (!give_new(i, is_over)) {
+      return false;
+    }
+    if (is_over && text.is_stderr()) {
+      ++source.run;
+      texts_[i - 1] = Text(source.file("out"), false);
+      texts_[i] = Text(source.file("err"), true);
+    }
+  }
+  return true;
+}
+
+void Printer::follow(const std::function<JobStatus()>& status) {
+  bool has_ended = false;
+  auto next_look = std::chrono::steady_clock::now();
+  while (true) {
+    bool is_quiet = true;
+    if (!follow_once(is_quiet)) {
+      return;
+    }
+    if (has_ended && is_quiet) {
+      break;
+    }
+    if (!has_ended && std::chrono::steady_clock::now() >= next_look) {
+      const JobStatus now = status();
+      has_ended = is_final(now.phase);
+      if (query_.on_wait && now.phase != Phase::running && !has_ended) {
+        query_.on_wait(now.reason);
+      }
+      next_look = std::chrono::steady_clock::now() + k_between_looks;
+    } else if (is_quiet) {
+      std::this_thread::sleep_for(k_pause);
+    }
+  }
+  for (std::size_t i = 0; i < texts_.size() && give_new(i, true); ++i) {
+  }
 }
 
 } // namespace
 
-void print_logs(const Login& login, const std::string& folder,
-                const std::vector<std::string>& instances, const LogQuery& query,
-                const LogSink& sink) {
-  std::vector<std::string> args{folder, "once"};
-  args.insert(args.end(), instances.begin(), instances.end());
-  Subprocess program(login.command(script(), args));
-  Frames frames(program);
-  std::map<std::string, std::map<std::string, std::string>> files;
-  std::string name;
-  std::string bytes;
-  while (frames.next(name, bytes)) {
-    const FileName file = parse_name(name);
-    files[file.instance][file.kind] = bytes;
-  }
-  std::vector<StoredLine> lines;
-  for (auto& [instance, texts] : files) {
-    const auto marks = read_marks(texts["times"]);
-    std::vector<StoredLine> own;
-    add_lines(texts["out"], false, instance, marks, own);
-    add_lines(texts["err"], true, instance, marks, own);
-    std::stable_sort(own.begin(), own.end(),
-                     [](const auto& a, const auto& b) { return a.time < b.time; });
-    const auto most = static_cast<std::size_t>(std::max<std::int64_t>(query.tail, 0));
-    if (query.tail >= 0 && own.size() > most) {
-      own.erase(own.begin(), own.end() - static_cast<std::ptrdiff_t>(most));
-    }
-    lines.insert(lines.end(), own.begin(), own.end());
-  }
-  std::stable_sort(lines.begin(), lines.end(),
-                   [](const auto& a, const auto& b) { return a.time < b.time; });
-  const Time now = time_now();
-  for (const StoredLine& line : lines) {
-    const Time time = std::min(line.time, now);
-    if (time >= query.since && !sink({.time = time,
-                                      .instance = *line.instance,
-                                      .is_stderr = line.is_stderr,
-                                      .complete = line.complete,
-                                      .text = line.text})) {
-      return;
+void print_logs(const Login& login, const std::string& folder, const JobRecord& record,
+                const LogQuery& query, const LogSink& sink,
+                const std::function<JobStatus()>& status) {
+  std::vector<Source> sources;
+  for (const std::string& instance : record.instance_names()) {
+    if (query.instance.empty() || query.instance == instance) {
+      const int run = std::max(record.part_of(instance).run.number, 0);
+      sources.push_back({instance, query.previous ? run - 1 : run});
     }
   }
-}
-
-void follow_logs(const Login& login, const std::string& folder,
-                 const std::vector<std::string>& instances, const LogQuery& query,
-                 const LogSink& sink, const std::function<JobStatus()>& status) {
-  std::vector<std::string> args{folder, "follow"};
-  args.insert(args.end(), instances.begin(), instances.end());
-  Subprocess program(login.command(script(), args));
-  Frames frames(program);
-  std::map<std::string, std::string> rests; ///< Of each file, what has no newline yet.
-  const auto give = [&](const FileName& file, std::string_view text) {
-    return sink({.time = time_now(),
-                 .instance = file.instance,
-                 .is_stderr = file.kind == "err",
-                 .text = text});
-  };
-  bool is_first = true;
-  bool has_ended = false;
-  bool is_quiet = true;
-  auto next_look = std::chrono::steady_clock::now();
-  std::string name;
-  std::string bytes;
-  while (frames.next(name, bytes)) {
-    if (name.empty()) { // A round through all files is over.
-      is_first = false;
-      if (has_ended && is_quiet) {
-        break;
-      }
-      is_quiet = true;
-      if (!has_ended && std::chrono::steady_clock::now() >= next_look) {
-        const JobStatus now = status();
-        has_ended = is_final(now.phase);
-        if (query.on_wait && now.phase != Phase::running && !has_ended) {
-          query.on_wait(now.reason);
-        }
-        next_look = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
-      }
-      continue;
-    }
-    is_quiet = false;
-    const FileName file = parse_name(name);
-    std::string& rest = rests[name];
-    rest += bytes;
-    std::string_view text = rest;
-    if (is_first && query.tail >= 0) {
-      text = last_lines(text, query.tail);
-    }
-    for (auto end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
-      if (!give(file, text.substr(0, end))) {
-        return;
-      }
-      text.remove_prefix(end + 1);
-    }
-    rest = std::string(text);
-  }
-  for (const auto& [file, rest] : rests) {
-    if (!rest.empty() && !give(parse_name(file), rest)) {
-      return;
-    }
+  Printer printer(login, folder, std::move(sources), query, sink);
+  if (printer.print() && query.follow) {
+    printer.follow(status);
   }
 }
 

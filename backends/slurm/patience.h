@@ -15,6 +15,9 @@ inline constexpr std::chrono::milliseconds k_longest_wait{2000}; ///< Between tw
 /// it is started anew; jobs go on without it.
 class Patience {
  public:
+  /// `has_answered`: what was asked before this.
+  explicit Patience(bool has_answered) : has_answered_(has_answered) {}
+
   template <typename Ask>
   JobStatus ask(const Ask& ask) {
     const auto give_up = std::chrono::steady_clock::now() + k_longest_absence;
@@ -34,7 +37,7 @@ class Patience {
 
  private:
   static constexpr std::chrono::minutes k_longest_absence{10};
-  bool has_answered_ = false;
+  bool has_answered_;
 };
 
 } // namespace dtrain::slurm

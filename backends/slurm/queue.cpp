@@ -1,5 +1,6 @@
 #include "backends/slurm/queue.h"
 
+#include "backends/slurm/split.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
 namespace dtrain::slurm {
 namespace {
@@ -42,6 +44,7 @@ constexpr std::array k_states = {
     State{"REQUEUE_FED", Phase::pending, "requeued"},
     State{"SPECIAL_EXIT", Phase::suspended, "held by a special exit code"},
     State{"RESV_DEL_HOLD", Phase::suspended, "held: its reservation was deleted"},
+    State{"EXPEDITING", Phase::pending, "requeued, ahead of others"},
     State{"CONFIGURING", Phase::pending, "its nodes are being started"},
     State{"RUNNING", Phase::running},
     State{"COMPLETING", Phase::running, "is ending"},
@@ -84,13 +87,33 @@ constexpr std::array k_reasons = {
     Reason{"BeginTime", "waits for its begin time"},
     Reason{"JobHeldUser", "is held: dtrain resume lets it start"},
     Reason{"JobHeldAdmin", "is held by an administrator"},
+    Reason{"JobHoldMaxRequeue",
+           "was queued anew too often, and is held: dtrain resume lets it start"},
+    Reason{"JobArrayTaskLimit", "waits for others of its array's tasks, of which so many may run"},
+    Reason{"job requeued in held state", "is held: dtrain resume lets it start"},
+    Reason{"launch failed requeued held", "could not be started on its node, and is held"},
     Reason{"Licenses", "waits for licenses"},
     Reason{"NodeDown", "a node that it needs is down"},
     Reason{"BadConstraints", "no node has what --constraint asks for: it never starts"},
     Reason{"InvalidAccount", "its account may not be used"},
     Reason{"InvalidQOS", "its QOS may not be used"},
+    Reason{"AccountNotAllowed", "its account may not use the partition"},
+    Reason{"AccountingPolicy", "a limit of its account or QOS is reached"},
+    Reason{"QOSNotAllowed", "its QOS may not use the partition"},
+    Reason{"ReservationDeleted", "its reservation was deleted"},
+    Reason{"Constraints", "no node that could take it now has what --constraint asks for"},
+    Reason{"Cleaning", "is cleaned up after its last run, before it is queued anew"},
+    Reason{"FedJobLock", "waits for the clusters of the federation to agree on who runs it"},
+    Reason{"BurstBufferResources", "waits for room in the burst buffer"},
+    Reason{"BurstBufferStageIn", "its data is being staged in"},
+    Reason{"BurstBufferOperation", "its data could not be staged"},
+    Reason{"SchedDefer", "asks to start at once, which this cluster does not do"},
+    Reason{"DeadLine", "cannot end before its deadline"},
+    Reason{"SystemFailure", "Slurm, a file system or the network failed"},
+    Reason{"MaxMemPerLimit", "asks for more memory than a job may have"},
     Reason{"JobLaunchFailure", "could not be started on its node, and is held"},
     Reason{"Prolog", "the node's prolog runs"},
+    Reason{"NonZeroExitCode", "its script failed"},
     Reason{"None", ""},
 };
 
@@ -123,17 +146,70 @@ std::vector<QueuedJob> read_queue(std::string_view text) {
     job.submitted = read_seconds(fields[3]);
     job.starts = read_seconds(fields[4]);
     job.ends = read_seconds(fields[5]);
-    job.nodes = fields[6] == "None assigned" ? "" : fields[6];
+    job.nodes = fields[6] == "None assigned" || fields[6] == "(null)" ? "" : fields[6];
     job.partition = fields[7];
     job.comment = fields[8];
   }
   return jobs;
 }
 
+std::vector<int> read_indexes(std::string_view text) {
+  constexpr int k_most = 1'000'000;
+  std::set<int> indexes;
+  for (const auto each : split(text.substr(0, text.find('%')), ',')) {
+    int first = 0;
+    int step = 1;
+    const char* const end = each.data() + each.size();
+    auto at = std::from_chars(each.data(), end, first);
+    int last = first;
+    if (at.ec == std::errc() && at.ptr != end && *at.ptr == '-') {
+      at = std::from_chars(at.ptr + 1, end, last);
+      if (at.ec == std::errc() && at.ptr != end && *at.ptr == ':') {
+        at = std::from_chars(at.ptr + 1, end, step);
+      }
+    }
+    if (at.ec != std::errc() || at.ptr != end || first < 0 || last < first || last >= k_most ||
+        step < 1) {
+      return {};
+    }
+    for (int index = first; index <= last; index += std::min(step, k_most)) {
+      indexes.insert(index);
+    }
+  }
+  return {indexes.begin(), indexes.end()};
+}
+
+Queue::Queue(std::string_view text) {
+  for (QueuedJob& job : read_queue(text)) {
+    const auto open = job.id.find("_[");
+    if (open == std::string::npos) {
+      jobs_.emplace(job.id, std::move(job));
+      continue;
+    }
+    const auto list = std::string_view(job.id).substr(open + 2);
+    for (const int index : read_indexes(list.substr(0, list.find(']')))) {
+      jobs_.emplace(fmt::format("{}_{}", job.id.substr(0, open), index), job);
+    }
+  }
+}
+
+const QueuedJob* Queue::find(const std::string& id) const {
+  auto found = jobs_.find(id);
+  if (found == jobs_.end()) { // Tasks that never began may be told of as the array.
+    found = jobs_.find(id.substr(0, id.find('_')));
+  }
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
 State state_of(std::string_view name) {
   const auto found = std::find_if(k_states.begin(), k_states.end(),
                                   [&](const State& s) { return s.name == name; });
   return found == k_states.end() ? State{name, Phase::running} : *found;
+}
+
+bool is_held(const QueuedJob& job) {
+  return job.reason.starts_with("JobH") || job.reason.ends_with("held") ||
+         job.reason.ends_with("held state");
 }
 
 std::string reason_text(const QueuedJob& job) {
@@ -147,10 +223,16 @@ std::string reason_text(const QueuedJob& job) {
   if (found != k_reasons.end()) {
     return fmt::format("{} ({})", found->words, printable(job.reason));
   }
+  if (name.starts_with("QOSMin")) { // QOSMinGRES
+    return fmt::format("asks for less than a job of its QOS must ({})", printable(job.reason));
+  }
   // A limit's name says what it bounds: QOSMaxGRESPerUser, AssocGrpCpuLimit.
-  if (name.starts_with("QOS") || name.starts_with("Assoc")) {
+  if (name.starts_with("QOS") || name.starts_with("Assoc") || name.starts_with("Max")) {
     return fmt::format("a limit of its {} is reached ({})",
-                       name.starts_with("QOS") ? "QOS" : "account", printable(job.reason));
+                       name.starts_with("QOS")     ? "QOS"
+                       : name.ends_with("PerUser") ? "user"
+                                                   : "account",
+                       printable(job.reason));
   }
   return printable(job.reason);
 }

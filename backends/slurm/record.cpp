@@ -1,5 +1,6 @@
 #include "backends/slurm/record.h"
 
+#include "backends/engine.h"
 #include "backends/slurm/script.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 namespace dtrain::slurm {
 namespace {
@@ -32,6 +34,17 @@ std::int64_t number_of(std::string_view text) {
   std::int64_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
+}
+
+/// "worker-0" of "7/worker-0".
+std::string_view rank_name(std::string_view instance) {
+  return instance.substr(task_prefix(instance).size());
+}
+
+/// 7 of "7/worker-0"; -1: it is no array's.
+int task_of(std::string_view name) {
+  const auto prefix = task_prefix(name);
+  return prefix.empty() ? -1 : static_cast<int>(number_of(prefix));
 }
 
 std::optional<JobRecord> read_job_line(std::string_view text) {
@@ -59,6 +72,14 @@ std::optional<JobRecord> read_job_line(std::string_view text) {
       instance.gpus = each.at(1).get<int>();
       instance.is_chief = status.instances.size() == 1;
     }
+    for (const int index : read_indexes(object.value("array", ""))) {
+      JobRecord& task = record.tasks[index];
+      task.id = fmt::format("{}_{}", record.id, index);
+      task.max_restarts = record.max_restarts;
+      task.may_requeue = record.may_requeue;
+      task.status = status;
+      task.status.uid = task.id;
+    }
     return record;
   } catch (const json::exception&) {
     return {};
@@ -71,7 +92,10 @@ void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
     record.run = Run();
     record.run.number = static_cast<int>(number_of(words[3]));
     record.run.began = number_of(words[4]);
-    record.id = words[5];
+    record.raw_id = words[5];
+    if (record.id.find('_') == std::string::npos) {
+      record.id = words[5]; // Of a script that was given to sbatch anew, by hand.
+    }
   } else if (words[0] == "up" && words.size() == 5) {
     record.run.is_up = true;
   } else if (words[0] == "end" && words.size() == 6) {
@@ -79,12 +103,12 @@ void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
     record.run.code = static_cast<int>(number_of(words[5]));
     record.failures += *record.run.code != 0 ? 1 : 0;
   } else if (words[0] == "start" && words.size() == 5) {
-    RankRecord& rank = record.ranks[std::string(words[1])];
+    RankRecord& rank = record.ranks[std::string(rank_name(words[1]))];
     rank.node = words[2];
     rank.pid = number_of(words[3]);
     rank.started = number_of(words[4]);
   } else if (words[0] == "exit" && words.size() == 4) {
-    RankRecord& rank = record.ranks[std::string(words[1])];
+    RankRecord& rank = record.ranks[std::string(rank_name(words[1]))];
     rank.ended = number_of(words[2]);
     rank.code = static_cast<int>(number_of(words[3]));
   }
@@ -153,13 +177,14 @@ void fill_cause(const State& state, const QueuedJob* queued, JobStatus& status) 
     cause.exit_code = queued->exit_code;
     cause.signal = queued->signal;
   }
-  if (cause.signal) {
-    cause.message = fmt::format("ended by signal {}", *cause.signal);
-  } else if (cause.exit_code) {
-    cause.message = fmt::format("exit code {}", *cause.exit_code);
-  } else {
-    cause.message = state.why;
-    status.reason = state.why;
+  if (!cause.signal && !cause.exit_code) {
+    status.reason =
+        state.why.empty() && queued != nullptr ? reason_text(*queued) : std::string(state.why);
+  }
+  if (cause.instance.empty()) { // Else its name, node and end say it.
+    cause.message = cause.signal      ? fmt::format("ended by signal {}", *cause.signal)
+                    : cause.exit_code ? fmt::format("exit code {}", *cause.exit_code)
+                                      : std::string(state.why);
   }
   status.cause = cause;
 }
@@ -173,17 +198,21 @@ std::string write_job_line(const JobSpec& job, const std::string& id, Time now) 
     instances.push_back({each.name, each.gpus});
     gpus += each.gpus;
   }
-  const json object = {{"id", id},
-                       {"name", job.name},
-                       {"namespace", job.namespace_name},
-                       {"trainer", find_job_type(job.type)->trainer},
-                       {"priority", job.priority},
-                       {"created", now},
-                       {"gpus", gpus},
-                       {"labels", job.labels},
-                       {"maxRestarts", job.max_restarts},
-                       {"requeue", may_requeue(job)},
-                       {"instances", std::move(instances)}};
+  json object = {{"id", id},
+                 {"name", job.name},
+                 {"namespace", job.namespace_name},
+                 {"trainer", find_job_type(job.type)->trainer},
+                 {"priority", job.priority},
+                 {"created", now},
+                 {"gpus", gpus},
+                 {"labels", job.labels},
+                 {"maxRestarts", job.max_restarts},
+                 {"requeue", may_requeue(job)},
+                 {"instances", std::move(instances)}};
+  if (const std::string array = engine_value(job, "array"); !array.empty()) {
+    object["array"] = array;
+    object["tasks"] = read_indexes(array).size();
+  }
   return "job " + object.dump() + "\n";
 }
 
@@ -205,12 +234,19 @@ std::map<std::string, JobRecord> read_records(std::string_view text) {
     if (words.size() < 4) {
       continue;
     }
-    if (words[0] == "run" || words[0] == "up" || words[0] == "end") {
-      const auto found = jobs.find(fmt::format("{}/{}", words[1], words[2]));
+    const bool is_of_rank = words[0] == "start" || words[0] == "exit";
+    const auto name = words[is_of_rank ? 1 : 2];
+    if (!is_of_rank) {
+      const auto found = jobs.find(fmt::format("{}/{}", words[1], rank_name(name)));
       last = found == jobs.end() ? nullptr : &found->second;
     }
-    if (last != nullptr) {
-      read_line(words, *last);
+    JobRecord* record = last;
+    if (const int index = task_of(name); record != nullptr && index >= 0) {
+      const auto task = record->tasks.find(index);
+      record = task == record->tasks.end() ? nullptr : &task->second;
+    }
+    if (record != nullptr) {
+      read_line(words, *record);
     }
   }
   return jobs;
@@ -224,23 +260,69 @@ bool is_queued_anew(const JobRecord& record, const QueuedJob* queued) {
          !is_final(state_of(queued->state).phase);
 }
 
+/// The batch script did not begin, or is said to have ended well and is not known to have begun:
+/// its node may lack the job's folder. From Slurm 23.02 on it makes one there; before, it says that
+/// as a signal of its own, or as the reason that it has for any signal's end.
+bool left_no_word(const JobRecord& record, const QueuedJob& queued) {
+  constexpr int k_no_start = 53;
+  return record.run.number < 0 &&
+         (queued.state == "COMPLETED" ||
+          (queued.state == "FAILED" &&
+           (queued.signal == k_no_start || queued.reason == "JobLaunchFailure" ||
+            queued.reason.starts_with("RaisedSignal"))));
+}
+
 /// By the script, by Slurm, or by its last rank; 0: nobody says.
 Time ended_at(const JobRecord& record, const QueuedJob* queued) {
   if (record.run.code) {
     return record.run.ended;
   }
-  Time last = queued != nullptr ? queued->ends : 0;
+  if (queued != nullptr && queued->ends != 0) {
+    return queued->ends;
+  }
+  Time last = 0;
   for (const auto& [name, rank] : record.ranks) {
-    last = queued == nullptr ? std::max(last, rank.ended) : last;
+    last = std::max(last, rank.ended);
   }
   return last;
 }
 
 } // namespace
 
+std::string_view task_prefix(std::string_view instance) {
+  const auto slash = instance.find('/');
+  return slash == std::string_view::npos ? "" : instance.substr(0, slash + 1);
+}
+
+std::vector<std::string> JobRecord::instance_names() const {
+  std::vector<std::string> names;
+  if (tasks.empty()) {
+    for (const InstanceStatus& each : status.instances) {
+      names.push_back(each.name);
+    }
+  }
+  for (const auto& [index, task] : tasks) {
+    for (const InstanceStatus& each : task.status.instances) {
+      names.push_back(fmt::format("{}/{}", index, each.name));
+    }
+  }
+  return names;
+}
+
+const JobRecord& JobRecord::part_of(std::string_view instance) const {
+  const auto task = tasks.find(task_of(instance));
+  return task == tasks.end() ? *this : task->second;
+}
+
+std::string JobRecord::files_of(std::string_view instance) const {
+  return fmt::format("{}{}/{}", task_prefix(instance), std::max(part_of(instance).run.number, 0),
+                     rank_name(instance));
+}
+
 JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   JobStatus status = record.status;
   State state{"", Phase::failed};
+  std::string why; ///< Of `state`, where no table has it.
   if (record.has_ended() && !is_queued_anew(record, queued)) {
     state.phase = *record.run.code == 0 ? Phase::succeeded : Phase::failed;
     if (queued != nullptr && state_of(queued->state).phase == Phase::failed) {
@@ -250,12 +332,21 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
     state = state_of(queued->state);
     status.reason = state.phase == Phase::pending ? reason_text(*queued) : std::string(state.why);
     status.starts = state.phase == Phase::pending ? queued->starts : 0;
-    if (state.phase == Phase::pending && queued->reason.starts_with("JobHeld")) {
+    if (state.phase == Phase::pending && is_held(*queued)) {
       state.phase = Phase::suspended;
+    } else if (left_no_word(record, *queued)) {
+      why = fmt::format("its script left no word{}{}{}: do the nodes share dtrain's job folder? "
+                        "dtrain check says where it is",
+                        queued->nodes.empty() ? "" : " on ", printable(queued->nodes),
+                        queued->reason.empty() ? "" : " (" + printable(queued->reason) + ")");
+      status.reason = why;
+      state.why = why;
     }
   } else {
-    state.why = "Slurm no longer knows the job, and it left no end: it was cancelled, or a node of "
-                "it failed (sacct -j may know)";
+    state.why = record.run.number < 0
+                    ? "Slurm no longer knows the job, and it never began: it was cancelled"
+                    : "Slurm no longer knows the job, and it left no end: it was cancelled, or a "
+                      "node of it failed (sacct -j may know)";
   }
   if (state.phase == Phase::running && !record.run.is_up && !record.run.code) {
     state.phase = Phase::pending;
@@ -279,6 +370,82 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
     fill_cause(state, queued, status);
   }
   return status;
+}
+
+namespace {
+
+/// "of its tasks 2 run, 3 succeeded; the first that waits: waits for nodes …"
+std::string counts_text(const std::map<Phase, int>& counts, const std::string& waits) {
+  std::string text;
+  for (const auto& [phase, words] :
+       {std::pair(Phase::running, "run"), std::pair(Phase::pending, "wait"),
+        std::pair(Phase::suspended, "are held"), std::pair(Phase::succeeded, "succeeded"),
+        std::pair(Phase::failed, "failed")}) {
+    if (const auto found = counts.find(phase); found != counts.end()) {
+      text += fmt::format("{}{} {}", text.empty() ? "of its tasks " : ", ", found->second, words);
+    }
+  }
+  return text + (waits.empty() ? "" : "; the first that waits: " + waits);
+}
+
+Phase phase_of_all(const std::map<Phase, int>& counts) {
+  for (const Phase phase :
+       {Phase::running, Phase::pending, Phase::suspended, Phase::failed, Phase::succeeded}) {
+    if (counts.contains(phase)) {
+      return phase;
+    }
+  }
+  return Phase::pending;
+}
+
+} // namespace
+
+JobStatus status_of(const JobRecord& record, const Queue& queue) {
+  if (record.tasks.empty()) {
+    return status_of(record, queue.find(record.id));
+  }
+  JobStatus all = record.status;
+  all.instances.clear();
+  all.gpus_requested *= static_cast<int>(record.tasks.size());
+  std::map<Phase, int> counts;
+  std::string waits;
+  Time first_failure = std::numeric_limits<Time>::max();
+  for (const auto& [index, task] : record.tasks) {
+    JobStatus one = status_of(task, queue.find(task.id));
+    ++counts[one.phase];
+    all.gpus_allocated += one.gpus_allocated;
+    all.restarts += one.restarts;
+    if (one.started != 0 && (all.started == 0 || one.started < all.started)) {
+      all.started = one.started;
+    }
+    all.ended = std::max(all.ended, one.ended);
+    if (one.phase == Phase::pending && waits.empty()) {
+      waits = one.reason;
+      all.starts = one.starts;
+    }
+    for (InstanceStatus& instance : one.instances) {
+      instance.name = fmt::format("{}/{}", index, instance.name);
+      instance.is_chief = all.instances.empty();
+      all.instances.push_back(std::move(instance));
+    }
+    if (one.cause && one.ended < first_failure) {
+      first_failure = one.ended;
+      all.cause = std::move(one.cause);
+      if (all.cause->instance.empty()) {
+        all.cause->message = fmt::format("task {}: {}", index, all.cause->message);
+      } else {
+        all.cause->instance = fmt::format("{}/{}", index, all.cause->instance);
+      }
+    }
+  }
+  all.phase = phase_of_all(counts);
+  all.ended = is_final(all.phase) ? all.ended : 0;
+  all.node = all.instances.empty() ? "" : all.instances[0].node;
+  all.reason = counts_text(counts, waits);
+  if (all.phase != Phase::failed) {
+    all.cause.reset();
+  }
+  return all;
 }
 
 } // namespace dtrain::slurm

@@ -25,6 +25,7 @@ std::string asked_for(const std::string& script, std::string_view words) {
        {"gpus", "gpus-per-task", "cpus-per-task", "mem-per-cpu", "ntasks", "constraint",
         "nodelist"}},
       {"time limit", {"time"}},
+      {"job array", {"array"}, "scontrol show config | grep MaxArraySize"},
   };
   std::string asked;
   for (const Topic& topic : topics) {

@@ -1,12 +1,14 @@
 #include "backends/slurm/script.h"
 
 #include "backends/engine.h"
+#include "backends/slurm/queue.h"
 #include "backends/slurm/sbatch_template.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/rank_env.h"
 #include "submit/start_command.h"
 #include "submit/template/render.h"
+#include "submit/template/sections.h"
 #include "submit/template/templates.h"
 #include "submit/text/quantity.h"
 
@@ -77,10 +79,6 @@ GangPlace gang_of(const JobSpec& job, const std::vector<Role>& roles, const std:
     }
   }
   return gang;
-}
-
-json section(bool shown, const json& content) {
-  return shown ? json::array({content}) : json::array();
 }
 
 json words(const std::vector<std::string>& texts) {
@@ -178,9 +176,12 @@ std::string either(const JobSpec& job, const char* name, const char* other,
 
 /// MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS[:MINUTES[:SECONDS]], UNLIMITED.
 void require_time(const std::string& text) {
+  if (text.empty()) { // As most often: a regular expression takes long to make.
+    return;
+  }
   static const std::regex form(R"(\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}|UNLIMITED|INFINITE)",
                                std::regex::icase);
-  if (!text.empty() && !std::regex_match(text, form)) {
+  if (!std::regex_match(text, form)) {
     throw UsageError(fmt::format("--time={}: no time limit: give minutes (90), "
                                  "HOURS:MINUTES:SECONDS (1:30:00), DAYS-HOURS (1-12) or UNLIMITED",
                                  printable(text)));
@@ -189,8 +190,11 @@ void require_time(const std::string& text) {
 
 /// Names of signals or their numbers; Slurm's own letters (B:, R:) would miss the ranks.
 void require_signal(const std::string& text) {
+  if (text.empty()) {
+    return;
+  }
   static const std::regex form(R"((SIG)?[A-Z]+[0-9]?(@\d{1,5})?|\d{1,2}(@\d{1,5})?)");
-  if (!text.empty() && !std::regex_match(text, form)) {
+  if (!std::regex_match(text, form)) {
     throw UsageError(fmt::format("--signal={}: give a signal's name, and how many seconds before "
                                  "the end: USR1@60",
                                  printable(text)));
@@ -212,29 +216,53 @@ std::string signal_of(const JobSpec& job) {
 
 /// Throws UsageError for one that the script says itself, or that would take its place.
 json sbatch_args(const JobSpec& job) {
+  const auto args = engine_values(job, "sbatch-arg");
+  if (args.empty()) {
+    return json::array();
+  }
   static const std::set<std::string, std::less<>> taken = {
       "array",         "chdir",     "comment",     "error",     "export",     "gpus",
       "gpus-per-task", "job-name",  "ntasks",      "open-mode", "output",     "parsable",
       "test-only",     "wait",      "wrap",        "requeue",   "no-requeue", "cpus-per-task",
       "mem-per-cpu",   "partition", "qos",         "account",   "constraint", "time",
       "nodelist",      "exclude",   "reservation", "signal"};
-  static const std::regex form(R"(--([a-z][a-z0-9-]*)(=[^]*)?)");
   auto list = json::array();
-  for (const std::string& arg : engine_values(job, "sbatch-arg")) {
-    std::smatch parts;
-    if (!std::regex_match(arg, parts, form)) {
+  for (const std::string& arg : args) {
+    const auto name = std::string_view(arg).substr(0, arg.find('='));
+    if (name.size() < 3 || !name.starts_with("--") || name[2] == '-' ||
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") != std::string_view::npos) {
       throw UsageError(fmt::format("--sbatch-arg={}: give an option of sbatch's in its long form, "
                                    "its value behind =: --sbatch-arg=--mail-type=END",
                                    printable(arg)));
     }
-    if (taken.contains(parts[1].str())) {
-      throw UsageError(fmt::format("--sbatch-arg={}: dtrain says --{} itself: see dtrain submit "
+    if (taken.contains(name.substr(2))) {
+      throw UsageError(fmt::format("--sbatch-arg={}: dtrain says {} itself: see dtrain submit "
                                    "--help=slurm",
-                                   printable(arg), parts[1].str()));
+                                   printable(arg), name));
     }
     list.push_back({{"arg", arg}});
   }
   return list;
+}
+
+/// "0-99%5": a task each, with its own SLURM_ARRAY_TASK_ID.
+std::string array_of(const JobSpec& job) {
+  std::string text = engine_value(job, "array");
+  if (text.empty()) {
+    return text;
+  }
+  static const std::regex form(R"([0-9,:-]+(%[1-9]\d*)?)");
+  if (!std::regex_match(text, form) || read_indexes(text).empty()) {
+    throw UsageError(fmt::format("--array={}: give indexes and ranges, and how many tasks may run "
+                                 "at once: 0-99%5, 1,3,7 or 0-30:10",
+                                 printable(text)));
+  }
+  if (has_launcher(job)) {
+    throw UsageError(fmt::format("--array: the launcher of a {} has one host file: leave --array "
+                                 "out, or run the ranks without a launcher (--mpi=pmix)",
+                                 job.type));
+  }
+  return text;
 }
 
 /// A section for each option of sbatch's, empty where the job says nothing of it.
@@ -250,6 +278,7 @@ json options_of(const JobSpec& job) {
     set(name, engine_value(job, name));
   }
   set("signal", signal_of(job));
+  set("array", array_of(job));
   set("cpus_per_task", cpus > 0 ? std::to_string(cpus) : "");
   set("mem_per_cpu", memory_a_cpu(job));
   set("nodelist", fmt::format("{}", fmt::join(job.node_list, ",")));
@@ -259,15 +288,6 @@ json options_of(const JobSpec& job) {
   options["requeue"] = may_requeue(job);
   options["sbatch_args"] = sbatch_args(job);
   return options;
-}
-
-json user_environment(const JobSpec& job) {
-  auto list = json::array();
-  for (const std::string& text : job.env) {
-    const auto equals = text.find('=');
-    list.push_back({{"name", text.substr(0, equals)}, {"value", text.substr(equals + 1)}});
-  }
-  return list;
 }
 
 std::vector<std::string> command_of(const JobSpec& job, const Surroundings& here) {
@@ -318,8 +338,8 @@ const TemplateRules& template_rules() {
 
 } // namespace
 
-std::string job_folder(const std::string& state_folder, const JobRef& job) {
-  return fmt::format("{}/slurm/{}/{}", state_folder, job.namespace_name, job.name);
+std::string job_folder(const JobRef& job) {
+  return fmt::format("slurm/{}/{}", job.namespace_name, job.name);
 }
 
 bool may_requeue(const JobSpec& job) {
@@ -354,7 +374,8 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
     gpus += step.tasks * step.gpus;
   }
   const bool is_uniform = steps.size() == 1;
-  const std::string own_folder = job_folder(here.state_folder, {job.namespace_name, job.name});
+  const std::string own_folder =
+      fmt::format("{}/{}", here.state_folder, job_folder({job.namespace_name, job.name}));
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
                {"comment", fmt::format("dtrain {}/{}", job.namespace_name, job.name)},

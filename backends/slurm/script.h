@@ -14,8 +14,8 @@ bool may_requeue(const JobSpec& job);
 /// Of the plan, and of the job's folder.
 inline constexpr const char* k_script = "script.sbatch";
 
-/// "STATE/slurm/NAMESPACE/NAME", in which a job's files are.
-std::string job_folder(const std::string& state_folder, const JobRef& job);
+/// "slurm/NAMESPACE/NAME", below dtrain's own folder, in which a job's files are.
+std::string job_folder(const JobRef& job);
 
 /// Those that the script starts, in the order of their instances.
 std::vector<InstanceStatus> planned_instances(const JobSpec& job);

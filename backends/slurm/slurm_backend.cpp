@@ -1,6 +1,8 @@
 #include "backends/slurm/slurm_backend.h"
 
+#include "backends/engine.h"
 #include "backends/slurm/code.h"
+#include "backends/slurm/find_here.h"
 #include "backends/slurm/logs.h"
 #include "backends/slurm/nodes.h"
 #include "backends/slurm/patience.h"
@@ -16,11 +18,12 @@
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <chrono>
+#include <cstdlib>
+#include <memory>
 #include <thread>
 
 namespace dtrain::slurm {
@@ -34,17 +37,33 @@ std::string script(std::string_view name) {
   return std::string(builtin_template(fmt::format("slurm/commands/{}.sh", name)).text);
 }
 
-/// The sh that makes a file, for submit.sh.
-std::string made(std::string_view name, std::string_view text) {
-  return fmt::format("printf %s {} >{} || fail\n", quote_sh(text), name);
+/// What asks squeue. It has script("accounting") as its last argument, for jobs that squeue has
+/// forgotten: what it does not need, sh then need not parse.
+std::string asking_script(std::string_view name) { return script("queue") + script(name); }
+
+/// Its line "? sacct: …": why that is all there is.
+std::string unheard_in(std::string_view text) {
+  const auto begin = text.find("\n? ");
+  const auto line = begin == std::string_view::npos ? "" : text.substr(begin + 3);
+  return printable(line.substr(0, line.find('\n')));
 }
 
-/// The record's line around the number that Slurm gives the job.
-std::string around_id(std::string_view line) {
+/// The record before and after the number that Slurm gives the job.
+std::pair<std::string, std::string> around_id(const std::string& record) {
   constexpr std::string_view k_id = R"("id":")";
-  const auto begin = line.find(k_id) + k_id.size();
-  return fmt::format("begin={}\nrest={}\n", quote_sh(line.substr(0, begin)),
-                     quote_sh(line.substr(begin, line.find_last_not_of('\n') + 1 - begin)));
+  const auto at = record.find(k_id) + k_id.size();
+  return {record.substr(0, at), record.substr(at)};
+}
+
+/// `pwd`
+std::string working_dir_here() {
+  const std::unique_ptr<char, decltype(&std::free)> here(get_current_dir_name(), &std::free);
+  return here ? here.get() : "/";
+}
+
+/// What Slurm itself writes to, in the job's folder.
+const char* log_of(const JobSpec& job) {
+  return engine_value(job, "array").empty() ? "slurm.log" : "slurm-%a.log";
 }
 
 /// KEY=VALUE each, as sh reads them.
@@ -58,50 +77,38 @@ std::string as_script(const std::vector<std::string>& variables) {
   return text;
 }
 
-[[noreturn]] void throw_name_in_use(const JobRef& job) {
-  throw UsageError(fmt::format("job {}/{} exists already: choose another --name, or first run "
-                               "dtrain delete -n {} {}",
-                               job.namespace_name, job.name, job.namespace_name, job.name));
-}
-
 /// What failed said last; of a job that no rank made fail, Slurm's own words are why.
-void add_last_lines(std::string text, FailureCause& cause) {
+void add_last_lines(std::string text, JobStatus& status) {
+  FailureCause& cause = *status.cause;
   constexpr std::size_t k_longest = 2048;
   text.erase(text.find_last_not_of('\n') + 1);
   for (const auto line : text.empty() ? std::vector<std::string_view>() : split(text, '\n')) {
     cause.last_stderr.emplace_back(line.substr(0, k_longest));
   }
-  if (cause.message.empty()) {
-    cause.message = cause.last_stderr.empty() ? "srun ended it" : cause.last_stderr.back();
+  if (cause.message.empty() && cause.instance.empty()) {
+    cause.message = !cause.last_stderr.empty() ? cause.last_stderr.back()
+                    : !status.reason.empty()   ? status.reason
+                                               : "srun ended it";
   }
 }
 
 } // namespace
 
-/// What the machine has that Slurm's commands are run on, one answer a line.
-const SlurmBackend::Place& SlurmBackend::place() const {
-  if (!place_) {
-    const std::string text =
-        login_.run(R"sh(printf '%s\n' "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain" \
-  "$(pwd)" "$(command -v dtrain-trainer)")sh");
+Surroundings SlurmBackend::survey(const JobSpec& job) const {
+  Surroundings here;
+  if (login_.is_here() && !job.runs_bundled_trainer()) { // No program is asked.
+    here.state_folder = state_folder_here();
+    here.working_dir = working_dir_here();
+  } else {
+    const std::string text = login_.run(script("survey"));
     const auto lines = split(text, '\n');
     if (lines.size() < 3) {
       throw EngineError(fmt::format("Slurm{}: no answer from its shell", login_.place()));
     }
-    place_ = Place{std::string(lines[0]), std::string(lines[1]), std::string(lines[2])};
+    here.state_folder = lines[0];
+    here.working_dir = lines[1];
+    here.trainer = lines[2];
   }
-  return *place_;
-}
-
-std::string SlurmBackend::folder(const JobRef& job) const {
-  return job_folder(place().state_folder, job);
-}
-
-Surroundings SlurmBackend::survey(const JobSpec& job) const {
-  Surroundings here;
-  here.state_folder = place().state_folder;
-  here.working_dir = place().working_dir;
-  here.trainer = place().trainer;
   here.secret_env = read_secret_env(job);
   return here;
 }
@@ -111,70 +118,90 @@ Plan SlurmBackend::render(const JobSpec& job, const Templates& templates,
   return render_script(job, templates, here);
 }
 
-void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
-  const JobRef job{plan.job.namespace_name, plan.job.name};
-  const bool has_code = !plan.job.sync_mode.empty();
-  const auto code = has_code ? packed_code(plan.job, tell) : std::string();
-  report(tell, {.step = SubmitStep::create});
-  auto files = fmt::format("has_code={}\n", has_code ? "yes" : "") +
-               made(k_script, plan.documents.front().text) +
-               made("job.yaml", write_job_yaml(plan.job)) +
-               around_id(write_job_line(plan.job, "", time_now()));
-  if (!plan.secret_env.empty()) {
-    files += made("secrets", as_script(plan.secret_env));
+void SlurmBackend::expect(const JobSpec& job) {
+  if (!login_.is_here() || !job.sync_mode.empty()) {
+    return;
   }
+  try {
+    sbatch_ = waiting_sbatch(job_folder({job.namespace_name, job.name}), log_of(job));
+  } catch (const EngineError&) { // submit() says it, of a job that nothing else is wrong with.
+  }
+}
+
+void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
+  const JobRef ref{plan.job.namespace_name, plan.job.name};
+  Submission job;
+  job.folder = job_folder(ref);
+  job.log = log_of(plan.job);
+  job.script = plan.documents.front().text;
+  job.files = {{"job.yaml", write_job_yaml(plan.job)}};
+  if (!plan.secret_env.empty()) {
+    job.files.emplace_back("secrets", as_script(plan.secret_env));
+  }
+  job.has_code = !plan.job.sync_mode.empty();
+  job.code = job.has_code ? packed_code(plan.job, tell) : "";
+  job.record = around_id(write_job_line(plan.job, "", time_now()));
+  report(tell, {.step = SubmitStep::create});
   std::string id;
   try {
-    id = login_.run(script("submit"), {folder(job)},
-                    fmt::format("{}\n{}{}", files.size(), files, code));
+    id = login_.is_here() && !job.has_code ? submit_here(login_, job, std::move(sbatch_))
+                                           : submit_by_script(login_, job);
   } catch (const EngineError& error) {
-    const std::string asked = asked_for(plan.documents.front().text, error.what());
+    const std::string asked = asked_for(job.script, error.what());
     throw EngineError(asked.empty() ? error.what() : fmt::format("{}: {}", error.what(), asked));
   }
-  id.erase(id.find_last_not_of('\n') + 1);
-  if (id == "taken") {
-    throw_name_in_use(job);
+  if (id.empty()) {
+    throw_name_in_use(ref);
   }
   report(tell, {.step = SubmitStep::create, .done = true, .text = "as Slurm's job " + id});
 }
 
 SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
   const std::string name = fmt::format("{}/{}", job.namespace_name, job.name);
-  const std::string text =
-      login_.run(script("find"), {"slurm/" + name, k_queue_format, k_account_fields, name});
+  const auto known =
+      login_.is_here()
+          ? find_here(login_, fmt::format("{}/{}", state_folder_here(), job_folder(job)))
+          : std::nullopt;
+  const std::string answer =
+      known ? *known
+            : login_.run(asking_script("find"), {job_folder(job), k_queue_format, k_account_fields,
+                                                 name, script("accounting")});
+  const std::string folder = answer.substr(0, answer.find('\n'));
+  const auto text = std::string_view(answer).substr(std::min(folder.size(), answer.size()));
   const auto gap = text.find("\n\n");
-  const auto records = read_records(std::string_view(text).substr(0, gap));
-  if (const auto other = split(std::string_view(text).substr(0, text.find('\n')), ' ');
-      records.empty() && other.size() == 2) {
-    throw EngineError(
-        fmt::format("no job {} of yours; Slurm's job {} of that name is of {}, who alone "
-                    "has its files ({})",
-                    name, printable(other[1]), printable(other[0]), folder(job)));
+  const auto records = read_records(text.substr(0, gap));
+  if (const auto other = split(folder, ' '); records.empty() && other.size() == 2) {
+    throw EngineError(fmt::format(
+        "no job {} of yours; Slurm's job {} of that name is {}'s, who alone can read its files "
+        "and end it",
+        name, printable(other[1]), printable(other[0])));
   }
   if (records.empty()) {
     throw NotFound(fmt::format("no job {}: dtrain list shows those there are", name));
   }
-  Found found{records.begin()->second, {}};
-  const auto queue = read_queue(std::string_view(text).substr(std::min(gap, text.size())));
-  if (!queue.empty()) {
-    found.queued = queue.front();
+  const auto said = text.substr(std::min(gap, text.size()));
+  return {folder, records.begin()->second, Queue(said), unheard_in(said)};
+}
+
+JobStatus SlurmBackend::Found::status() const {
+  JobStatus status = status_of(record, queue);
+  if (!unheard.empty() && status.cause && !status.cause->exit_code && !status.cause->signal) {
+    status.reason += fmt::format("; its accounting does not answer ({})", unheard);
+    status.cause->message = status.reason;
   }
-  return found;
+  return status;
 }
 
 std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
-  const std::string text = login_.run(script("list"), {k_queue_format, k_account_fields});
+  const std::string text =
+      login_.run(asking_script("list"), {k_queue_format, k_account_fields, script("accounting")});
   const auto gap = text.starts_with('\n') ? 0 : text.find("\n\n");
   const auto records = read_records(std::string_view(text).substr(0, gap));
-  std::map<std::string, QueuedJob> queue;
-  for (auto& each : read_queue(std::string_view(text).substr(std::min(gap, text.size())))) {
-    queue.emplace(each.id, each);
-  }
+  const Queue queue(std::string_view(text).substr(std::min(gap, text.size())));
   std::vector<JobSummary> jobs;
   for (const auto& [key, record] : records) {
     if (query.namespace_name.empty() || record.status.namespace_name == query.namespace_name) {
-      const auto found = queue.find(record.id);
-      jobs.push_back(status_of(record, found == queue.end() ? nullptr : &found->second));
+      jobs.push_back(status_of(record, queue));
     }
   }
   return jobs;
@@ -182,16 +209,16 @@ std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
 
 JobStatus SlurmBackend::status(const JobRef& job) {
   const Found found = find(job);
-  JobStatus status = status_of(found.record, found.queued ? &*found.queued : nullptr);
+  has_answered_ = true;
+  JobStatus status = found.status();
   if (status.cause) {
     const std::string file =
         status.cause->instance.empty()
             ? "slurm.log" // What srun said: the ranks may not have been started.
-            : fmt::format("{}/{}.err", std::max(found.record.run.number, 0),
-                          status.cause->instance);
+            : found.record.files_of(status.cause->instance) + ".err";
     add_last_lines(login_.run(R"(tail -n 20 "$1" 2>/dev/null | tail -c 40960)",
-                              {fmt::format("{}/{}", folder(job), file)}),
-                   *status.cause);
+                              {fmt::format("{}/{}", found.folder, file)}),
+                   status);
   }
   return status;
 }
@@ -199,7 +226,7 @@ JobStatus SlurmBackend::status(const JobRef& job) {
 void SlurmBackend::watch_all(const std::string& namespace_name,
                              const std::vector<std::string>& names, const NewsSink& sink) {
   auto wait = k_first_wait;
-  Patience patience;
+  Patience patience(has_answered_);
   std::map<std::size_t, std::string> before; // Of those that are still watched.
   for (std::size_t i = 0; i < names.size(); ++i) {
     before[i];
@@ -247,27 +274,15 @@ void SlurmBackend::watch_all(const std::string& namespace_name,
 
 void SlurmBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
   const Found found = find(job);
-  std::vector<std::string> instances;
-  for (const InstanceStatus& each : found.record.status.instances) {
-    if (query.instance.empty() || query.instance == each.name) {
-      instances.push_back(each.name);
-    }
-  }
-  if (query.follow) {
-    follow_logs(login_, folder(job), instances, query, sink,
-                [this, job, patience = Patience()]() mutable {
-                  return patience.ask([&] { return status(job); });
-                });
-  } else {
-    const int run = std::max(found.record.run.number, 0);
-    print_logs(login_, fmt::format("{}/{}", folder(job), query.previous ? run - 1 : run), instances,
-               query, sink);
-  }
+  print_logs(login_, found.folder, found.record, query, sink,
+             [this, job, patience = Patience(true)]() mutable {
+               return patience.ask([&] { return status(job); });
+             });
 }
 
 void SlurmBackend::remove(const JobRef& job) {
   const Found found = find(job);
-  login_.run(script("remove"), {folder(job), found.record.id});
+  login_.run(script("remove"), {found.folder, found.record.id});
 }
 
 std::vector<CheckResult> SlurmBackend::check() {
@@ -299,24 +314,17 @@ std::vector<Plan::Document> SlurmBackend::try_plan(const Plan& plan) {
 
 bool SlurmBackend::hold(const JobRef& job, bool held) {
   const Found found = find(job);
-  const JobStatus status = status_of(found.record, found.queued ? &*found.queued : nullptr);
+  const JobStatus status = found.status();
   if (is_final(status.phase)) {
     throw UsageError(fmt::format("job {}/{} has ended: submit it again, or clone it",
                                  job.namespace_name, job.name));
   }
-  if (status.phase == Phase::running) {
-    if (!held) {
-      return false;
-    }
-    throw UsageError(fmt::format("job {}/{} runs already, and Slurm lets only its operators stop "
-                                 "one: scontrol suspend {}",
-                                 job.namespace_name, job.name, found.record.id));
-  }
-  if ((status.phase == Phase::suspended) == held) {
+  if ((status.phase == Phase::suspended) == held ||
+      (!held && found.record.tasks.empty() && status.phase == Phase::running)) {
     return false;
   }
-  login_.run(held ? R"sh(scontrol uhold "$1")sh" : R"sh(scontrol release "$1")sh",
-             {found.record.id});
+  login_.run(script(held ? "suspend" : "resume"),
+             {found.record.id, found.record.may_requeue ? "requeue" : ""});
   return true;
 }
 
@@ -330,7 +338,7 @@ std::vector<NodeStatus> SlurmBackend::nodes() {
 int SlurmBackend::exec(const JobRef& job, const std::string& instance,
                        const std::vector<std::string>& command) {
   const Found found = find(job);
-  const JobStatus status = status_of(found.record, found.queued ? &*found.queued : nullptr);
+  const JobStatus status = found.status();
   const auto at = std::find_if(status.instances.begin(), status.instances.end(),
                                [&](const InstanceStatus& each) { return each.name == instance; });
   if (at == status.instances.end() || at->phase != Phase::running) {
@@ -341,8 +349,8 @@ int SlurmBackend::exec(const JobRef& job, const std::string& instance,
   const std::string& first = status.instances.front().name;
   const std::string& whose = first == instance_name(k_launcher, 0) ? first : instance;
   std::vector<std::string> args = {
-      found.record.id, at->node,
-      fmt::format("{}/{}/{}.env", folder(job), std::max(found.record.run.number, 0), whose)};
+      found.record.part_of(instance).raw_id, at->node,
+      fmt::format("{}/{}.env", found.folder, found.record.files_of(whose))};
   args.insert(args.end(), command.begin(), command.end());
   return login_.run_in_foreground(script("exec"), args);
 }
@@ -357,8 +365,7 @@ void SlurmBackend::scale(const JobRef& job, int workers) {
 }
 
 JobSpec SlurmBackend::spec(const JobRef& job) {
-  find(job);
-  return read_job_yaml(login_.run(R"sh(cat "$1/job.yaml")sh", {folder(job)}), "job.yaml");
+  return read_job_yaml(login_.run(R"sh(cat "$1/job.yaml")sh", {find(job).folder}), "job.yaml");
 }
 
 } // namespace dtrain::slurm

@@ -8,8 +8,9 @@
 #include "backends/backend.h"
 #include "backends/slurm/login.h"
 #include "backends/slurm/record.h"
+#include "backends/slurm/submission.h"
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class SlurmBackend : public Backend {
   Surroundings survey(const JobSpec& job) const override;
   Plan render(const JobSpec& job, const Templates& templates,
               const Surroundings& here) const override;
+  void expect(const JobSpec& job) override;
   void submit(const Plan& plan, const SubmitSink& tell) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
   JobStatus status(const JobRef& job) override;
@@ -45,24 +47,20 @@ class SlurmBackend : public Backend {
  private:
   /// A job as its files and Slurm have it.
   struct Found {
+    std::string folder; ///< The job's.
     JobRecord record;
-    std::optional<QueuedJob> queued;
+    Queue queue;
+    std::string unheard; ///< Why its accounting did not answer; empty: it did, or was not asked.
+
+    JobStatus status() const;
   };
 
-  /// Of the machine that Slurm's commands are run on.
-  struct Place {
-    std::string state_folder;
-    std::string working_dir;
-    std::string trainer; ///< Empty: none.
-  };
-
-  const Place& place() const;
-  std::string folder(const JobRef& job) const;
   Found find(const JobRef& job) const;
   bool hold(const JobRef& job, bool held);
 
   Login login_;
-  mutable std::optional<Place> place_; ///< Empty: not asked for yet.
+  bool has_answered_ = false;          ///< Slurm has, since this was made.
+  std::unique_ptr<Subprocess> sbatch_; ///< Of the job that is expected; null: none is.
 };
 
 } // namespace dtrain::slurm

@@ -99,8 +99,7 @@ std::string pack_code(const JobFolder& job, const std::string& source, const Sub
     parts += part.digest + "\n";
   }
   write_file_at(folder.get(), k_parts, parts);
-  return fmt::format("{} file{}, {}; packed {}", code.files, code.files == 1 ? "" : "s",
-                     bytes_text(code.bytes), bytes_text(code.packed_bytes));
+  return code.text();
 }
 
 Cargo open_cargo(int job_folder) {

@@ -8,11 +8,9 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <utility>
 
 namespace dtrain::ssh {
@@ -20,13 +18,6 @@ namespace dtrain::ssh {
 namespace {
 
 constexpr std::size_t k_most_said = 65536;
-
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
 
 } // namespace
 
@@ -58,7 +49,7 @@ Delivery::~Delivery() {
   for (const auto pid : {tar_, ssh_}) {
     if (pid != 0) {
       kill(-pid, SIGKILL);
-      wait_for(pid);
+      wait_for_child(pid);
     }
   }
 }
@@ -76,8 +67,8 @@ bool Delivery::advance() {
 }
 
 std::string Delivery::failure() {
-  const int sent = wait_for(std::exchange(ssh_, 0));
-  const int packed = wait_for(std::exchange(tar_, 0));
+  const int sent = wait_for_child(std::exchange(ssh_, 0));
+  const int packed = wait_for_child(std::exchange(tar_, 0));
   if (sent == 0 && packed == 0) {
     return "";
   }

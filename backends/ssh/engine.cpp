@@ -8,13 +8,13 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {"gpus", "requireGpus", "psGpus", "syncMode", "syncSource", "syncUser", "syncTokenFile"},
+      {"gpus", "requireGpus", "psGpus", "maxWorkers", "syncMode", "syncSource", "syncUser",
+       "syncTokenFile", "dataDirs", "tensorboard", "logdir"},
       {{"runs the hosts' own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {
-          {"shows ranks their host's own folders", {"data", "dataDirs", "configFiles"}},
-          {"runs no TensorBoard", {"tensorboard", "logdir"}},
-          {"keeps the number of workers that a job was submitted with", {"maxWorkers"}},
+          {"mounts nothing on its hosts: name a folder that they have (--data-dir=/DIR)", {"data"}},
+          {"mounts nothing on its hosts: bring files with the code (--sync-mode)", {"configFiles"}},
           {"gives ranks their host's own /dev/shm", {"shareMemory"}},
           {"starts ranks on the hosts that are named (--hosts)",
            {"selectors", "tolerations", "nodeList", "topologySpread", "binpack", "chiefSelectors",
@@ -32,6 +32,8 @@ const Engine& engine() {
         return std::make_unique<SshBackend>(access);
       },
       .fields = field_uses(),
+      .notes = {{"minWorkers",
+                 "once a host is lost, what fails restarts all on the hosts that are left"}},
       .access = {{.name = "hosts",
                   .metavar = "HOST[:SLOTS],…",
                   .help = "Start ranks on these hosts, as ssh knows them: h1,h2:4,gpu[01-16]",

@@ -1,6 +1,8 @@
 #include "backends/ssh/gathering.h"
 
 #include "backends/ssh/delivery.h"
+#include "backends/ssh/fan_out.h"
+#include "backends/ssh/host_survey.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -9,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <list>
 
 namespace dtrain::ssh {
@@ -18,24 +19,16 @@ namespace {
 
 using Clock = Link::Clock;
 
-constexpr std::size_t k_most_connecting = 32;
-constexpr int k_most_connecting_a_host = 8; ///< sshd turns some away beyond 10 (MaxStartups).
+constexpr std::size_t k_most_connecting_a_host =
+    8; ///< sshd turns some away beyond 10 (MaxStartups).
 constexpr std::size_t k_most_deliveries = 8;
 constexpr std::chrono::seconds k_answer_patience{20};
-constexpr std::chrono::minutes k_unpack_patience{10};
-constexpr std::int64_t k_most_ahead = 60; ///< Seconds: make and TLS go wrong by then.
+constexpr std::chrono::minutes k_work_patience{10}; ///< For what keeps its own time.
 constexpr int k_round_ms = 1000;
 
 std::string why(Link& link) {
   const auto loss = link.loss();
   return loss.empty() ? "it answers, but runs no sh for us: does ssh HOST true work?" : loss;
-}
-
-std::string clock_excuse(std::int64_t ahead) {
-  return std::abs(ahead) <= k_most_ahead
-             ? ""
-             : fmt::format("its clock is {} s {} this machine's: set it (NTP)", std::abs(ahead),
-                           ahead > 0 ? "ahead of" : "behind");
 }
 
 } // namespace
@@ -46,17 +39,17 @@ Links Gathering::connect(const std::vector<Wanted>& wanted) {
   refuse_bad();
   deliver();
   refuse_bad();
-  prepare();
+  if (!cargo_.parts.empty()) {
+    ask_all(in_order_, "unpack\n", k_work_patience);
+  }
+  try_ways();
   refuse_bad();
   if (!cargo_.empty()) {
-    std::vector<Link*> asked;
+    std::vector<Link*> all;
     for (const auto& [rank, link] : links) {
-      link->ask("look\n");
-      asked.push_back(link.get());
+      all.push_back(link.get());
     }
-    while (!asked.empty()) {
-      await(asked, k_answer_patience);
-    }
+    ask_all(all, "look\n", k_answer_patience);
     refuse_bad();
   }
   return links;
@@ -69,13 +62,15 @@ void Gathering::open(const std::vector<Wanted>& wanted, Links& links) {
     while (next != wanted.end() && asked.size() < k_most_connecting &&
            std::count_if(asked.begin(), asked.end(), [&](const Link* link) {
              return link->host() == next->host;
-           }) < k_most_connecting_a_host) {
+           }) < static_cast<std::ptrdiff_t>(k_most_connecting_a_host)) {
       if (!reasons_.contains(next->host)) { // Else one refusal is enough.
         auto question = next->question;
         const bool leads = !leaders_.contains(next->host);
         if (leads) {
           question.parts = fmt::format("{}", fmt::join(cargo_.parts, " "));
-          question.cargo = question.parts + " " + cargo_.parcel;
+          question.cargo = cargo_.empty() ? "" : question.parts + " " + cargo_.parcel;
+        } else {
+          question.slots = 0; // One answer is enough.
         }
         auto& link = links[next->rank] = std::make_unique<Link>(next->host, question);
         asked.push_back(link.get());
@@ -157,25 +152,43 @@ void Gathering::deliver() {
   }
 }
 
-/// Each tries the way to the next, around the ring that they may form, and to the first.
-void Gathering::prepare() {
-  std::vector<Link*> asked;
-  for (std::size_t i = 0; i < in_order_.size(); ++i) {
-    std::string commands = cargo_.parts.empty() ? "" : "unpack\n";
-    std::set<std::size_t> others{0, (i + 1) % in_order_.size()};
-    others.erase(i);
-    for (const auto other : others) {
-      const auto& facts = in_order_[other]->facts();
-      commands +=
-          fmt::format("reach {} {} {}\n", facts.address, facts.sshd, in_order_[other]->host());
-    }
-    if (!commands.empty()) {
-      in_order_[i]->ask(commands);
-      asked.push_back(in_order_[i]);
-    }
+void Gathering::ask_all(const std::vector<Link*>& links, const std::string& commands,
+                        std::chrono::seconds patience) {
+  auto asked = links;
+  for (auto* link : asked) {
+    link->ask(commands);
   }
   while (!asked.empty()) {
-    await(asked, k_unpack_patience);
+    await(asked, patience);
+  }
+}
+
+/// Each tries the way to the next, around the ring that they may form, and to the first. A few at a
+/// time: an sshd turns people away while many are connected that have not logged in. Once one has
+/// failed that does not matter.
+void Gathering::try_ways() {
+  std::vector<Link*> asked;
+  for (std::size_t i = 0; i < in_order_.size() || !asked.empty();) {
+    const auto most = reasons_.empty() ? k_most_connecting_a_host : in_order_.size();
+    for (; i < in_order_.size() && asked.size() < most; ++i) {
+      std::string commands;
+      std::set<std::size_t> others{0, (i + 1) % in_order_.size()};
+      others.erase(i);
+      for (const auto other : others) {
+        const auto& facts = in_order_[other]->facts();
+        commands +=
+            fmt::format("reach {} {} {}\n", facts.address, facts.sshd, in_order_[other]->host());
+      }
+      for (std::size_t other = 1; launches_ && i == 0 && other < in_order_.size(); ++other) {
+        commands += fmt::format("enters {} {}\n", in_order_[other]->facts().address,
+                                in_order_[other]->host());
+      }
+      if (!commands.empty()) {
+        in_order_[i]->ask(commands);
+        asked.push_back(in_order_[i]);
+      }
+    }
+    await(asked, k_work_patience);
   }
 }
 
@@ -189,11 +202,14 @@ void Gathering::refuse_bad() const {
     width = std::max(width, host.size());
   }
   std::string table;
+  std::set<std::string> names;
   for (const auto& [host, reason] : reasons_) {
     table += fmt::format("\n  {:{}}  {}", host, width, reason);
+    names.insert(host);
   }
-  throw EngineError(
-      fmt::format("{} of {} hosts cannot be used:{}", reasons_.size(), leaders_.size(), table));
+  throw UnusableHosts(
+      fmt::format("{} of {} hosts cannot be used:{}", reasons_.size(), leaders_.size(), table),
+      std::move(names));
 }
 
 } // namespace dtrain::ssh

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -49,17 +48,17 @@ std::string last_line(std::string_view text) {
 }
 
 std::string question_text(const HostQuestion& question, const std::string& id) {
-  auto text = fmt::format("number={}\ngpus={}\nlater={}\n", question.number, question.gpus,
-                          question.later ? 1 : 0);
+  auto text = fmt::format("number={}\ngpus={}\nslots={}\nwanted={}\nlater={}\n", question.number,
+                          question.gpus, question.slots, question.wanted, question.later ? 1 : 0);
   for (const auto& [name, value] :
        {std::pair("id", &id), std::pair("run", &question.run),
         std::pair("folder", &question.folder), std::pair("program", &question.program),
         std::pair("path", &question.path), std::pair("interface", &question.interface),
         std::pair("parcel", &question.parcel), std::pair("parts", &question.parts),
-        std::pair("cargo", &question.cargo)}) {
+        std::pair("cargo", &question.cargo), std::pair("data", &question.data)}) {
     text += fmt::format("{}={}\n", name, quote_sh(*value));
   }
-  for (const auto* part : {"ssh/gpus.sh", "ssh/host.sh"}) {
+  for (const auto* part : {"ssh/facts.sh", "ssh/host.sh"}) {
     text += builtin_template(part).text;
   }
   return text;
@@ -71,7 +70,7 @@ std::vector<std::string> ssh_command(const std::string& host, const std::string&
                                      const std::string& command) {
   std::vector<std::string> words{"ssh", "-T"};
   for (const char* option :
-       {"BatchMode=yes", "ConnectTimeout=8", "ServerAliveInterval=2", "ServerAliveCountMax=3",
+       {"BatchMode=yes", "ConnectTimeout=8", "ServerAliveInterval=1", "ServerAliveCountMax=6",
         "LogLevel=INFO", "RemoteCommand=none", "ForwardX11=no"}) {
     words.emplace_back("-o");
     words.emplace_back(option);
@@ -108,7 +107,12 @@ Link::Link(std::string host, const HostQuestion& question)
   auto err = make_pipe();
   auto log = make_pipe();
   const auto script = question_text(question, id_);
-  const auto load = fmt::format("eval \"$(dd bs=1 count={} 2>/dev/null)\"", script.size());
+  // A dd that does not know fullblock says so before it reads; byte by byte takes ten times as
+  // long.
+  const auto load = fmt::format("script=$(dd bs={0} count=1 iflag=fullblock 2>/dev/null)\n"
+                                "[ -n \"$script\" ] || script=$(dd bs=1 count={0} 2>/dev/null)\n"
+                                "eval \"$script\"",
+                                script.size());
   pid_ = spawn(
       {.argv = ssh_command(host_, fmt::format("/proc/{}/fd/{}", getpid(), log.write_end.get()),
                            "exec sh -c " + quote_sh(load)),
@@ -131,8 +135,7 @@ Link::Link(std::string host, const HostQuestion& question)
 Link::~Link() {
   if (pid_ != 0) {
     kill(-pid_, SIGKILL); // A ProxyCommand is of its group.
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    wait_for_child(pid_);
   }
 }
 

@@ -41,9 +41,12 @@ struct HostQuestion {
   std::string interface; ///< Whose address to give; empty: of the connection.
   std::size_t number;    ///< The host's own, of the job's.
   int gpus;              ///< To be set aside for the rank.
+  int slots;             ///< That the user gave the host; 0: not said.
+  int wanted;            ///< Of them, by the job's ranks there.
   std::string parcel;    ///< The digest of the folder that has the program; empty: none.
   std::string parts;     ///< The digests of the code's parts.
   std::string cargo;     ///< Digests that it is to have.
+  std::string data;      ///< Folders that it is to have, a line each.
   bool later;            ///< It looks for the program when it is asked to, once those are there.
 };
 

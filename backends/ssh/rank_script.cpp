@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string_view>
 
 namespace dtrain::ssh {
@@ -29,10 +30,33 @@ bool is_exportable(std::string_view name) {
          std::find(k_own.begin(), k_own.end(), name) == k_own.end();
 }
 
+std::string text_of(const char* name) { return std::string(builtin_template(name).text); }
+
+/// Laid out on every host of the job.
+std::string launcher_tools() {
+  auto text = text_of("ssh/launcher.sh");
+  for (const auto& [name, script] :
+       {std::pair("ssh", text_of("launchers/ssh_to_workers.sh")),
+        std::pair("enter", text_of("ssh/variables.sh") + text_of("ssh/enter.sh")),
+        std::pair("deepspeed", text_of("launchers/deepspeed.sh")),
+        std::pair("discover_hosts.sh", text_of("launchers/discover_hosts.sh"))}) {
+    text += fmt::format("put {} {}\n", name, quote_sh(script));
+  }
+  return text;
+}
+
 } // namespace
 
-std::string rank_script(const RankCommand& command, const std::string& id, int grace_ms,
-                        const std::string& parcel) {
+std::chrono::seconds guard_patience() {
+  constexpr int k_default = 20;
+  constexpr int k_least = 5;
+  constexpr int k_most = 86400;
+  const char* said = std::getenv("DTRAIN_SSH_PATIENCE");
+  const int seconds = said == nullptr ? 0 : std::atoi(said);
+  return std::chrono::seconds(seconds >= k_least && seconds <= k_most ? seconds : k_default);
+}
+
+std::string rank_script(const RankCommand& command, const RankSetting& setting) {
   constexpr int k_ms = 1000;
   // $store and $place are host.sh's.
   const auto folder =
@@ -46,20 +70,26 @@ std::string rank_script(const RankCommand& command, const std::string& id, int g
       others += ' ' + quote_sh(fmt::format("{}={}", name, value));
     }
   }
-  std::string words = parcel.empty() ? " " + quote_sh(command.argv.front())
-                                     : fmt::format(" \"$store\"/{}/{}", parcel, k_trainer_file);
+  if (setting.launches) {
+    exports += "launcher_variables\n";
+  }
+  std::string words = setting.parcel.empty()
+                          ? " " + quote_sh(command.argv.front())
+                          : fmt::format(" \"$store\"/{}/{}", setting.parcel, k_trainer_file);
   for (std::size_t i = 1; i < command.argv.size(); ++i) {
     words += " " + quote_sh(command.argv[i]);
   }
-  return fmt::format("mark={0}={1}\npatience={2}\ngrace={3}\nhostfile={4}\n"
+  return (setting.has_launcher ? launcher_tools() : "") +
+         fmt::format("mark={0}={1}\npatience={2}\ngrace={3}\nhostfile={4}\n"
                      "setsid=$(command -v setsid)\nenv=$(command -v env)\n"
                      "begin() {{\ncd {5} || exit 126\nset -- \"$setsid\" \"$env\"\n{6}"
                      "export {0}={1}\n",
-                     k_process_variable, id, k_guard_patience.count(), (grace_ms + k_ms - 1) / k_ms,
-                     quote_sh(command.hostfile), folder, exports) +
+                     k_process_variable, setting.id, guard_patience().count(),
+                     (setting.grace_ms + k_ms - 1) / k_ms, quote_sh(command.hostfile), folder,
+                     exports) +
          (others.empty() ? fmt::format("exec \"$1\" --{}\n", words)
                          : fmt::format("exec \"$2\"{} \"$1\" --{}\n", others, words)) +
-         "}\n" + std::string(builtin_template("ssh/guard.sh").text);
+         "}\n" + text_of("ssh/guard.sh");
 }
 
 } // namespace dtrain::ssh

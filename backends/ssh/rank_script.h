@@ -11,13 +11,20 @@ namespace dtrain::ssh {
 /// Of a rank's environment: a word that only it and what it starts have.
 inline constexpr const char* k_process_variable = "DTRAIN_PROCESS";
 
-/// How long a host's guard waits for a word from here, and how often it gets one.
-inline constexpr std::chrono::seconds k_guard_patience{20};
-inline constexpr std::chrono::seconds k_beat{4};
+/// How long a host's guard waits for a word from here: 20 s, or DTRAIN_SSH_PATIENCE in seconds. It
+/// gets five in that time.
+std::chrono::seconds guard_patience();
 
-/// For sh, byte for byte. `id`: the word; `grace_ms`: between TERM and KILL; `parcel`: the digest
-/// of the folder in which the host has the program; empty: it is the host's own.
-std::string rank_script(const RankCommand& command, const std::string& id, int grace_ms,
-                        const std::string& parcel);
+struct RankSetting {
+  std::string id;            ///< The word.
+  int grace_ms = 0;          ///< Between TERM and KILL.
+  std::string parcel;        ///< The digest of the folder in which the host has the program; empty:
+                             ///< it is the host's own.
+  bool has_launcher = false; ///< One rank starts processes beside the others …
+  bool launches = false;     ///< … and is this one.
+};
+
+/// For sh, byte for byte.
+std::string rank_script(const RankCommand& command, const RankSetting& setting);
 
 } // namespace dtrain::ssh

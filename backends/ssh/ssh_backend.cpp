@@ -2,7 +2,9 @@
 
 #include "backends/ssh/cargo.h"
 #include "backends/ssh/host_list.h"
+#include "backends/ssh/host_survey.h"
 #include "backends/ssh/link.h"
+#include "backends/ssh/port_forward.h"
 #include "backends/ssh/ssh_channel.h"
 #include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/programs.h"
@@ -47,6 +49,29 @@ int supervise_hosts(const std::vector<std::string>& args) {
   });
 }
 
+namespace {
+
+/// Each rank is where it would be with `more` workers, too: no other moves when some are added. A
+/// launcher is beside the first of its workers.
+void place(const std::vector<HostSlots>& hosts, int more, std::vector<GangRank>& ranks) {
+  const int launchers = ranks.front().role == k_launcher ? 1 : 0;
+  const auto placed = place_ranks(hosts, static_cast<int>(ranks.size()) - launchers + more);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].role == k_launcher) {
+      ranks[i].host = placed.front();
+      continue;
+    }
+    ranks[i].host = placed[next++];
+    if (ranks[i].role == k_worker &&
+        (i + 1 == ranks.size() || ranks[i + 1].role != k_worker)) { // The room of those to come.
+      next += static_cast<std::size_t>(more);
+    }
+  }
+}
+
+} // namespace
+
 /// Empty where none are named.
 std::vector<HostSlots> SshBackend::hosts() const {
   const auto list = access_.get("hosts");
@@ -61,6 +86,7 @@ Surroundings SshBackend::survey(const JobSpec& job) const {
   auto here = SupervisedBackend::survey(job);
   here.hosts = hosts();
   here.interface = access_.get("interface");
+  here.tensorboard = job.tensorboard ? "tensorboard" : ""; // The host's.
   if (here.hosts.empty()) {
     throw UsageError("no hosts are named: --hosts=h1,h2,h3, --hostfile=FILE or a profile");
   }
@@ -78,18 +104,23 @@ std::vector<std::string> SshBackend::settle(JobSpec& job) {
 
 Plan SshBackend::render(const JobSpec& job, const Templates& templates,
                         const Surroundings& here) const {
-  if (const auto* type = find_job_type(job.type); type != nullptr && type->has_launcher) {
-    throw UsageError(fmt::format("the ssh backend does not start {}s, which have a launcher: the "
-                                 "kubernetes and local backends do",
-                                 job.type));
-  }
   GangParts parts;
   parts.template_name = k_template;
   parts.code_dir = k_code;
-  parts.ranks = planned_ranks(job);
-  const auto placed = place_ranks(here.hosts, static_cast<int>(parts.ranks.size()));
-  for (std::size_t i = 0; i < placed.size(); ++i) {
-    parts.ranks[i].host = placed[i];
+  parts.ranks = planned_ranks(job, true);
+  place(here.hosts, std::max(job.max_workers - job.workers, 0), parts.ranks);
+  for (const auto& text : job.data_dirs) {
+    const auto mount = parse_mount("--data-dir", text);
+    if (mount.source != mount.target) {
+      throw UsageError(fmt::format("--data-dir={}: the ssh backend mounts nothing on its hosts: a "
+                                   "folder is where it is, --data-dir={}",
+                                   printable(text), printable(mount.source)));
+    }
+    if (mount.read_only) {
+      parts.notices.push_back(
+          fmt::format("--data-dir={}: who may write there is the hosts' to say", printable(text)));
+    }
+    parts.mounts.push_back({mount.source, mount.target, mount.read_only});
   }
   return render_gang_plan(job, here, templates, std::move(parts));
 }
@@ -121,20 +152,72 @@ std::vector<CheckResult> SshBackend::check() {
   found.push_back(check_state());
   found.push_back(check_trainer());
   const auto named = hosts();
-  found.push_back(named.empty()
-                      ? CheckResult{Level::warning, "Hosts", "none named (--hosts, --hostfile)"}
-                      : CheckResult{Level::ok, "Hosts", fmt::format("{} named", named.size())});
+  if (named.empty()) {
+    found.push_back({Level::warning, "Hosts", "none named (--hosts, --hostfile)"});
+    return found;
+  }
+  for (const auto& host : survey_hosts(named, access_.get("interface"))) {
+    found.push_back({host.lack.empty() ? Level::ok : Level::error, host.name,
+                     host.lack.empty() ? host_text(host) : host.lack});
+  }
   return found;
 }
 
-/// Where those that run would stand would no longer be side by side.
-void SshBackend::scale(const JobRef& /*job*/, int /*workers*/) { refuse("scale jobs"); }
+std::vector<NodeStatus> SshBackend::nodes() {
+  const auto named = hosts();
+  if (named.empty()) {
+    throw UsageError("no hosts are named: --hosts=h1,h2,h3, --hostfile=FILE or a profile");
+  }
+  std::vector<NodeStatus> nodes;
+  for (const auto& host : survey_hosts(named, access_.get("interface"))) {
+    NodeStatus node;
+    node.name = host.name;
+    node.address = host.address;
+    node.status = host.lack.empty() ? "Ready" : "NotReady";
+    node.gpus = host.gpus;
+    node.gpus_requested = host.gpus - host.gpus_free;
+    node.cpus = host.cpus;
+    node.cpus_used = host.cpus_used;
+    node.memory = host.memory;
+    node.memory_used = host.memory - host.memory_free;
+    node.unseen = host.lack.empty() ? "" : fmt::format("{}: {}", host.name, host.lack);
+    nodes.push_back(std::move(node));
+  }
+  // The first says what could not be seen.
+  const auto lost = std::find_if(nodes.begin(), nodes.end(),
+                                 [](const NodeStatus& node) { return !node.unseen.empty(); });
+  if (lost != nodes.end()) {
+    nodes.front().unseen = lost->unseen;
+  }
+  return nodes;
+}
+
+std::vector<InstanceUsage> SshBackend::usage(const JobRef& job) {
+  const auto now = status(job);
+  return survey_ranks(now.uid, now.instances);
+}
+
+int SshBackend::forward_tensorboard(const JobRef& job, int port,
+                                    const std::function<void(const std::string& url)>& opened) {
+  const auto now = status(job);
+  if (now.tensorboard.empty()) {
+    throw UsageError(fmt::format("job {} has no TensorBoard: submit it with --tensorboard",
+                                 printable(job.name)));
+  }
+  const auto board = running_instance(job, instance_name(k_tensorboard, 0));
+  return forward_port(board.node, port, now.tensorboard.substr(now.tensorboard.rfind(':') + 1),
+                      opened);
+}
 
 int SshBackend::exec(const JobRef& job, const std::string& instance,
                      const std::vector<std::string>& command) {
   const auto host = running_instance(job, instance).node;
-  auto line = "exec sh -c " + quote_sh(std::string(builtin_template("ssh/exec.sh").text)) + " sh " +
-              quote_sh(status(job).uid) + " " + quote_sh(instance);
+  std::string script;
+  for (const auto* part : {"ssh/variables.sh", "ssh/exec.sh"}) {
+    script += builtin_template(part).text;
+  }
+  auto line = "exec sh -c " + quote_sh(script) + " sh " + quote_sh(status(job).uid) + " " +
+              quote_sh(instance);
   for (const auto& word : command) {
     line += " " + quote_sh(word);
   }

@@ -49,7 +49,8 @@ Fd watch_children() {
 Fd start_timer() {
   Fd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   itimerspec every{};
-  every.it_interval.tv_sec = every.it_value.tv_sec = k_beat.count();
+  constexpr int k_beats = 5;
+  every.it_interval.tv_sec = every.it_value.tv_sec = guard_patience().count() / k_beats;
   timerfd_settime(timer.get(), 0, &every, nullptr);
   return timer;
 }
@@ -74,17 +75,33 @@ SshChannel::SshChannel(const std::string& job_uid, int job_folder)
 HostQuestion SshChannel::question(const GangRank& rank) const {
   const auto& command = rank.command.empty() ? plan_.command : rank.command;
   const bool is_sent = rank.command.empty() && !cargo_.parcel.empty();
+  const bool is_board = rank.role == k_tensorboard; // A job runs without it.
   HostQuestion question{.folder = plan_.working_dir,
-                        .program = is_sent ? k_trainer_file : command.front(),
+                        .program = is_sent    ? k_trainer_file
+                                   : is_board ? "sh"
+                                              : command.front(),
                         .path = "",
                         .run = run_,
                         .interface = plan_.interface,
                         .number = numbers_.at(rank.host),
                         .gpus = rank.gpus,
+                        .slots = 0,
+                        .wanted = 0,
                         .parcel = is_sent ? cargo_.parcel : "",
                         .parts = "",
                         .cargo = "",
+                        .data = "",
                         .later = !cargo_.empty()};
+  for (const auto& host : plan_.hosts) {
+    question.slots = host.name == rank.host ? host.slots : question.slots;
+  }
+  for (const auto& each : plan_.ranks) {
+    const bool takes_slot = each.role != k_launcher && each.role != k_tensorboard;
+    question.wanted += takes_slot && each.host == rank.host ? 1 : 0;
+  }
+  for (const auto& mount : plan_.mounts) {
+    question.data += mount.source + "\n";
+  }
   for (const auto& [name, value] : plan_.env) {
     question.path = name == "PATH" ? value : question.path;
   }
@@ -97,7 +114,8 @@ void SshChannel::connect(const std::vector<int>& ranks) {
     const auto& planned = plan_.ranks.at(static_cast<std::size_t>(rank));
     wanted.push_back({rank, planned.host, question(planned)});
   }
-  for (auto& [rank, link] : Gathering(cargo_, [&] { beat(); }).connect(wanted)) {
+  const bool launches = plan_.launcher_slots > 0;
+  for (auto& [rank, link] : Gathering(cargo_, launches, [&] { beat(); }).connect(wanted)) {
     waiting_[rank] = std::move(link);
   }
 }
@@ -107,18 +125,35 @@ bool SshChannel::claim_devices(GangPlan& plan) {
   const bool asks = std::any_of(plan.ranks.begin(), plan.ranks.end(),
                                 [](const GangRank& rank) { return rank.gpus > 0; });
   for (std::size_t i = 0; asks && i < plan.ranks.size(); ++i) {
-    plan.ranks[i].devices = waiting_.at(static_cast<int>(i))->facts().gpus;
+    auto& rank = plan.ranks[i];
+    rank.devices = rank.role == k_launcher ? devices_at(rank.host)
+                                           : waiting_.at(static_cast<int>(i))->facts().gpus;
   }
   return true;
 }
 
-void SshChannel::gather(const GangPlan& plan) {
+/// All that the job's workers hold there, for what their launcher starts.
+std::string SshChannel::devices_at(const std::string& host) const {
+  std::vector<std::string> devices;
+  for (const auto& [rank, link] : waiting_) {
+    if (link->host() == host && !link->facts().gpus.empty()) {
+      devices.push_back(link->facts().gpus);
+    }
+  }
+  return fmt::format("{}", fmt::join(devices, ","));
+}
+
+void SshChannel::take(const GangPlan& plan) {
   plan_ = plan;
-  waiting_.clear();
-  numbers_.clear();
   for (const auto& rank : plan.ranks) {
     numbers_.emplace(rank.host, numbers_.size());
   }
+}
+
+void SshChannel::gather(const GangPlan& plan) {
+  waiting_.clear();
+  numbers_.clear();
+  take(plan);
   std::vector<int> all(plan.ranks.size());
   std::iota(all.begin(), all.end(), 0);
   connect(all);
@@ -167,17 +202,43 @@ GangPlace SshChannel::place(const GangPlan& plan) {
   place.master_addr = waiting_.at(0)->facts().address;
   place.master_port = free_port(waiting_.at(0)->facts());
   for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
-    const auto& facts = waiting_.at(static_cast<int>(i))->facts();
-    place.ranks.push_back({.role = plan.ranks[i].role,
-                           .index = plan.ranks[i].index,
-                           .host = facts.address,
-                           .port = free_port(facts)});
+    place.ranks.push_back(place_of(plan.ranks[i], waiting_.at(static_cast<int>(i))->facts()));
   }
   return place;
 }
 
+/// What a launcher starts has the launcher's variables, wherever it runs, and no rank's.
+RankPlace SshChannel::place_of(const GangRank& rank, const HostFacts& facts) {
+  return {.role = plan_.is_held(rank) ? k_launcher : rank.role,
+          .index = rank.index,
+          .host = facts.address,
+          .port = free_port(facts)};
+}
+
+std::string SshChannel::leave_out_lost(GangPlan& plan) {
+  std::set<std::string> lost;
+  while (true) {
+    try {
+      claim_devices(plan);
+      return lost.empty() ? ""
+                          : fmt::format("restarted without {}, which cannot be used any more",
+                                        fmt::join(lost, ", "));
+    } catch (const UnusableHosts& error) {
+      if (!leave_out_hosts(plan, error.names)) {
+        throw;
+      }
+      lost.insert(error.names.begin(), error.names.end());
+    }
+  }
+}
+
 RankPlace SshChannel::place_one(const GangRank& rank) {
-  throw EngineError(fmt::format("{}: a job on hosts cannot be given more workers", rank.instance));
+  const auto found =
+      std::find_if(plan_.ranks.begin(), plan_.ranks.end(),
+                   [&](const GangRank& each) { return each.instance == rank.instance; });
+  const auto number = static_cast<int>(found - plan_.ranks.begin());
+  connect({number});
+  return place_of(rank, waiting_.at(number)->facts());
 }
 
 void SshChannel::start(std::size_t count, const CommandOf& command, const Started& started) {
@@ -192,19 +253,38 @@ void SshChannel::start(std::size_t count, const CommandOf& command, const Starte
   if (!unconnected.empty()) { // One that is started anew.
     connect(unconnected);
   }
+  std::map<int, std::string> devices; // While all are there.
+  for (const auto& each : commands) {
+    const auto& planned = plan_.ranks.at(static_cast<std::size_t>(each.rank));
+    if (planned.gpus > 0) {
+      devices[each.rank] = waiting_.at(each.rank)->facts().gpus;
+    } else if (planned.role == k_launcher) {
+      devices[each.rank] = devices_at(planned.host);
+    }
+  }
   std::vector<Link*> sending;
   for (std::size_t i = 0; i < count; ++i) {
     auto entry = waiting_.extract(commands[i].rank);
     auto& link = running_[++started_] = std::move(entry.mapped());
     const auto& planned = plan_.ranks.at(static_cast<std::size_t>(commands[i].rank));
-    for (auto& [name, value] : commands[i].env) {
-      if (planned.gpus > 0 && name == k_visible_devices) { // The first: the user's come later.
-        value = link->facts().gpus;
-        break;
+    auto& env = commands[i].env;
+    const auto of = devices.find(commands[i].rank);
+    if (of != devices.end() && !of->second.empty()) {
+      const auto first = std::find_if(env.begin(), env.end(), [](const auto& variable) {
+        return variable.first == k_visible_devices; // The user's come later.
+      });
+      if (first != env.end()) {
+        first->second = of->second;
+      } else {
+        env.insert(env.begin(), {k_visible_devices, of->second});
       }
     }
-    const auto script = rank_script(commands[i], link->id(), plan_.grace_period_ms,
-                                    planned.command.empty() ? cargo_.parcel : "");
+    const auto script =
+        rank_script(commands[i], {.id = link->id(),
+                                  .grace_ms = plan_.grace_period_ms,
+                                  .parcel = planned.command.empty() ? cargo_.parcel : "",
+                                  .has_launcher = plan_.launcher_slots > 0,
+                                  .launches = planned.role == k_launcher});
     link->send(fmt::format("start {}\n", script.size()));
     link->send(script);
     sending.push_back(link.get());
@@ -292,6 +372,14 @@ void SshChannel::tell(Link& link, int signal) {
     link.killed = now;
   }
   link.send(fmt::format("{}\n", sigabbrev_np(signal)));
+}
+
+/// A word that the guard takes, and the lines that it says are to follow.
+void SshChannel::show_hosts(const std::string& hostfile) {
+  for (const auto& [id, link] : running_) {
+    link->send(
+        fmt::format("hosts {}\n{}", std::count(hostfile.begin(), hostfile.end(), '\n'), hostfile));
+  }
 }
 
 void SshChannel::signal_all(int signal) {

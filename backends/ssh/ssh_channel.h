@@ -2,7 +2,7 @@
 //
 // All hosts are connected to and asked what they have before anything starts: claim_devices()
 // throws with all that is wrong on any of them. A rank lives as long as its connection: a host that
-// does not answer is lost after 8 s, and a guard on the host ends the rank of a connection that is
+// does not answer is lost after 7 s, and a guard on the host ends the rank of a connection that is
 // gone.
 //
 // The process must have SIGCHLD blocked and no children but what the channel starts.
@@ -30,22 +30,28 @@ class SshChannel : public Channel {
   SshChannel(const std::string& job_uid, int job_folder);
 
   GangPlace place(const GangPlan& plan) override;
+  std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   bool claim_devices(GangPlan& plan) override;
   std::string where() const override;
-  void hold_devices(const GangPlan& /*plan*/) override {}
+  /// The hosts do, as long as a rank runs. From here on its ranks are those to be started.
+  void hold_devices(const GangPlan& plan) override { take(plan); }
   std::string node(const GangRank& rank) const override { return rank.host; }
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
   int events() const override { return events_.get(); }
   std::vector<RankEnding> ended() override;
   bool idle() const override { return running_.empty(); }
+  void show_hosts(const std::string& hostfile) override;
   void signal_all(int signal) override;
   void signal(RankId process, int signal) override;
   /// The guard on the host has done it before it said that the rank has ended.
   void end_leftovers(RankId /*ended*/, const std::string& /*instance*/) override {}
 
  private:
+  void take(const GangPlan& plan);
   void gather(const GangPlan& plan);
+  std::string devices_at(const std::string& host) const;
+  RankPlace place_of(const GangRank& rank, const HostFacts& facts);
   void connect(const std::vector<int>& ranks);
   HostQuestion question(const GangRank& rank) const;
   int free_port(const HostFacts& facts);

@@ -21,8 +21,9 @@ constexpr const char* k_tools = "bin";
 void write_launcher_tools(const JobFolder& folder) {
   const Fd tools =
       open_private_folder_at(folder.fd(), k_tools, folder.path() + "/" + k_tools, true);
-  for (const auto* name : {"deepspeed", "ssh"}) {
-    write_file_at(tools.get(), name, builtin_template(fmt::format("launchers/{}.sh", name)).text);
+  for (const auto* name : {"deepspeed", "discover_hosts.sh", "ssh"}) {
+    const auto script = std::string(name).substr(0, std::string_view(name).find('.'));
+    write_file_at(tools.get(), name, builtin_template(fmt::format("launchers/{}.sh", script)).text);
     if (fchmodat(tools.get(), name, S_IRWXU, 0) != 0) {
       throw EngineError(fmt::format("cannot write {}/{}: {}", k_tools, name, errno_text()));
     }

@@ -16,6 +16,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -91,6 +92,12 @@ bool take_over(const JobStore& store, const JobFolder& folder, const JobRef& job
   return true;
 }
 
+/// Who asked for the job has gone, by Ctrl-C say, before hearing that there is one.
+bool is_unheard(int answer) {
+  pollfd end{answer, 0, 0};
+  return poll(&end, 1, 0) > 0 && (end.revents & POLLERR) != 0;
+}
+
 /// Takes the job and runs it to its end. Throws where it cannot take it.
 void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimit& limit,
                     ProcessId guard, const std::string& cgroup) {
@@ -106,6 +113,9 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   const auto channel = assignment.make_channel({limit, store.root(), uid, cgroup, staged.fd()});
   if (!channel->claim_devices(plan)) {
     write_all(assignment.answer.get(), k_devices_taken);
+    return;
+  }
+  if (is_unheard(assignment.answer.get())) {
     return;
   }
   JobRecord record;

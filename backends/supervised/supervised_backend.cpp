@@ -25,9 +25,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <list>
+#include <thread>
 
 namespace dtrain {
 
@@ -47,12 +49,6 @@ struct WatchedJob {
   WatchedJob(std::size_t number, JobRef ref, JobFolder opened)
       : which(number), job(std::move(ref)), folder(std::move(opened)) {}
 };
-
-[[noreturn]] void throw_name_in_use(const JobRef& job) {
-  throw UsageError(fmt::format("job {} exists already: choose another --name, or first run "
-                               "dtrain delete -n {} {}",
-                               text_of(job), job.namespace_name, job.name));
-}
 
 std::string read_to_end(int fd) {
   std::string text;
@@ -258,17 +254,27 @@ JobSpec SupervisedBackend::spec(const JobRef& job) {
 
 InstanceStatus SupervisedBackend::running_instance(const JobRef& job,
                                                    const std::string& instance) const {
-  const auto record = viewer_.record(open(job), job);
-  if (record && !is_within_reach(record->owner)) {
-    throw EngineError(fmt::format("job {} runs {}: run the command there", text_of(job),
-                                  place_text(record->owner)));
-  }
-  for (const auto& each : record ? record->status.instances : std::vector<InstanceStatus>()) {
-    if (each.name == instance && each.phase == Phase::running) {
-      return each;
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds k_longest_start{3}; // Of what another has just submitted.
+  constexpr std::chrono::milliseconds k_pause{5};
+  const auto deadline = Clock::now() + k_longest_start;
+  while (true) {
+    const auto record = viewer_.record(open(job), job);
+    if (record && !is_within_reach(record->owner)) {
+      throw EngineError(fmt::format("job {} runs {}: run the command there", text_of(job),
+                                    place_text(record->owner)));
     }
+    for (const auto& each : record ? record->status.instances : std::vector<InstanceStatus>()) {
+      if (each.name == instance && each.phase == Phase::running) {
+        return each;
+      }
+    }
+    if (!record || record->status.phase != Phase::pending || Clock::now() >= deadline) {
+      throw EngineError(
+          fmt::format("{} of job {} is not running", printable(instance), text_of(job)));
+    }
+    std::this_thread::sleep_for(k_pause);
   }
-  throw EngineError(fmt::format("{} of job {} is not running", printable(instance), text_of(job)));
 }
 
 /// As it stands. NotFound where it has just been deleted.

@@ -75,7 +75,8 @@ class SupervisedBackend : public Backend {
   /// Where the job's code will be.
   std::string code_dir(const JobRef& job) const;
 
-  /// Throws EngineError where the instance does not run, or out of this machine's reach.
+  /// Waits a moment for a job that is being started. Throws EngineError where the instance does not
+  /// run, or out of this machine's reach.
   InstanceStatus running_instance(const JobRef& job, const std::string& instance) const;
 
   /// Whether jobs can be kept, and the bundled trainer run, for check().

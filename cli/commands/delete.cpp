@@ -73,6 +73,7 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
       return known->second;
     }
     const auto path = folder / name / fmt::format("{}.log", instance);
+    std::filesystem::create_directories(path.parent_path(), error);
     auto& file = files[std::string(instance)];
     file.open(path, std::ios::binary);
     if (!file) {

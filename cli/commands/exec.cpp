@@ -97,7 +97,7 @@ int run_attach(Context& context, const ExecOptions& options) {
 
 /// -it as other tools have it, whose -i is not ours.
 Invocation takes_it(Invocation invocation) {
-  invocation.parse = [table = invocation.table](const Context&, std::vector<std::string> args) {
+  invocation.parse = [](const Context&, const CommandTable& table, std::vector<std::string> args) {
     const auto end = std::find(args.begin(), args.end(), "--");
     args.erase(std::remove_if(args.begin(), end,
                               [](const std::string& arg) {

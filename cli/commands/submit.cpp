@@ -162,6 +162,9 @@ int run_submit(Context& context, const SubmitOptions& options) {
   tell(options.notices);
   tell(check_fields(options.job)); // What was said, without what resolve() makes of it.
   tell(target.backend->settle(job));
+  if (options.dry_run.empty()) {
+    target.backend->expect(job);
+  }
   const Templates templates = read_templates(job, context.template_folder());
   const Plan plan = target.backend->render(job, templates, target.backend->survey(job));
   tell(plan.notices);
@@ -187,8 +190,8 @@ Invocation clone_command() {
   auto options = std::make_shared<SubmitOptions>();
   Invocation invocation;
   invocation.table = clone_table(*options);
-  invocation.parse = [options, table = invocation.table](const Context& context,
-                                                         const std::vector<std::string>& args) {
+  invocation.parse = [options](const Context& context, const CommandTable& table,
+                               const std::vector<std::string>& args) {
     return parse_clone(context, *options, table, args);
   };
   invocation.run = [options](Context& context) { return run_submit(context, *options); };
@@ -199,8 +202,8 @@ Invocation submit_command() {
   auto options = std::make_shared<SubmitOptions>();
   Invocation invocation;
   invocation.table = submit_table(*options);
-  invocation.parse = [options, table = invocation.table](const Context& context,
-                                                         const std::vector<std::string>& args) {
+  invocation.parse = [options](const Context& context, const CommandTable& table,
+                               const std::vector<std::string>& args) {
     return parse_submit(context, *options, table, args);
   };
   invocation.run = [options](Context& context) { return run_submit(context, *options); };

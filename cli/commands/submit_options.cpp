@@ -254,12 +254,34 @@ CommandTable clone_table(SubmitOptions& options) {
   return table;
 }
 
+/// What only another engine reads: the job would not run where the flag says.
+void refuse_others_flags(const EngineAccess& before, const SubmitOptions& options) {
+  const auto reads = [](const Engine& engine, std::string_view name) {
+    return std::any_of(engine.access.begin(), engine.access.end(),
+                       [&](const AccessFlag& flag) { return flag.name == name; });
+  };
+  for (const AccessFlag& flag : access_flags()) {
+    if (options.access.get(flag.name) == before.get(flag.name) ||
+        reads(find_engine(options.job.backend), flag.name)) {
+      continue;
+    }
+    for (const Engine* engine : engines()) {
+      if (reads(*engine, flag.name)) {
+        throw UsageError(fmt::format("--{}: the {} backend does not read it: add --backend={}",
+                                     flag.name, options.job.backend, engine->name));
+      }
+    }
+  }
+}
+
 bool parse_submit(const Context& context, SubmitOptions& options, const CommandTable& table,
                   const std::vector<std::string>& args) {
   refuse_misread(args);
-  if (!parse_options(table, args)) {
+  const Arguments arguments(table, args);
+  if (arguments.ask_for_help()) {
     return false;
   }
+  arguments.apply(ParsePass::all);
   // The first pass found the file and the profile, and has told every mistake.
   const std::string file = options.file;
   const std::string profile = options.profile;
@@ -270,12 +292,14 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
   options.job.backend = target.backend;
   options.job.namespace_name = target.namespace_name;
   options.access = target.access;
-  parse_options(table, args, ParsePass::environment);
+  arguments.apply(ParsePass::environment);
   if (!file.empty()) {
     options.job = read_job_yaml(read_file(file), file == "-" ? "standard input" : file,
                                 std::move(options.job));
   }
-  parse_options(table, args, ParsePass::flags);
+  const EngineAccess before = options.access;
+  arguments.apply(ParsePass::flags);
+  refuse_others_flags(before, options);
   if (options.job.name.empty() && names_job(args)) {
     throw UsageError("--name=: the name is empty; leave the flag out to have one made up");
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace dtrain {
 namespace {
@@ -16,8 +17,8 @@ constexpr int k_max_grace_ms = 3'600'000;
 
 constexpr const char* k_cluster_group = "Cluster";
 
-const std::vector<JobField>& first_fields() {
-  static const std::vector<JobField> all = {
+std::vector<JobField> first_fields() {
+  return {
       {.key = "type",
        .flags = "",
        .member = member(&JobSpec::type),
@@ -115,11 +116,10 @@ const std::vector<JobField>& first_fields() {
        .help = "The command that every rank runs, one word per item",
        .group = "Job"},
   };
-  return all;
 }
 
-const std::vector<JobField>& container_fields() {
-  static const std::vector<JobField> all = {
+std::vector<JobField> container_fields() {
+  return {
       {.key = "image",
        .flags = "--image",
        .member = member(&JobSpec::image),
@@ -205,17 +205,18 @@ const std::vector<JobField>& container_fields() {
        .minimum = 0,
        .maximum = INT32_MAX},
   };
-  return all;
 }
 
 } // namespace
 
 const std::vector<JobField>& job_fields() {
   static const std::vector<JobField> all = [] {
-    std::vector<JobField> fields = first_fields();
-    for (const auto& group : {role_fields(), life_cycle_fields(), code_fields(), container_fields(),
-                              placement_fields()}) {
-      fields.insert(fields.end(), group.begin(), group.end());
+    std::vector<JobField> fields;
+    for (const auto group : {first_fields, role_fields, life_cycle_fields, code_fields,
+                             container_fields, placement_fields}) {
+      auto some = group();
+      fields.insert(fields.end(), std::make_move_iterator(some.begin()),
+                    std::make_move_iterator(some.end()));
     }
     return fields;
   }();
@@ -237,6 +238,7 @@ bool is_in_job_file(const JobSpec& job, const JobField& field) {
 std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& backends,
                                 const FieldNotes& notes) {
   std::vector<Option> options;
+  options.reserve(job_fields().size());
   for (const JobField& field : job_fields()) {
     if (field.flags.empty()) {
       continue;

@@ -5,11 +5,12 @@
 //
 // `submit -f job.yaml --workers=5` layers them, least first:
 //
-//   parse_options(table, args, ParsePass::all);              // to learn --file, or to be done
+//   const Arguments arguments(table, args);
+//   arguments.apply(ParsePass::all);                         // to learn --file, or to be done
 //   job = JobSpec{};                                         // profile's values may go here
-//   parse_options(table, args, ParsePass::environment);
+//   arguments.apply(ParsePass::environment);
 //   job = read_job_yaml(text, file, std::move(job));
-//   parse_options(table, args, ParsePass::flags);            // --env is appended
+//   arguments.apply(ParsePass::flags);                       // --env is appended
 #pragma once
 
 #include "submit/job_spec.h"

@@ -198,10 +198,24 @@ std::string as_known(const CommandTable& command, const std::string& arg) {
   return (respelled ? known : flag) + implied;
 }
 
-/// True where a word may name one of the flags: in "-abc", each letter may.
-bool may_name(const Strings& words, const Strings& flags) {
-  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
-    return std::any_of(flags.begin(), flags.end(), [&](std::string_view flag) {
+/// True where it is so of one of the option's flags and aliases. A table has more than a hundred
+/// options, each of which is asked for each word.
+template <typename Test>
+bool any_name(const Option& option, const Test& is_so) {
+  for (std::string_view rest = option.flags; !rest.empty();) {
+    const auto comma = std::min(rest.find(','), rest.size());
+    if (is_so(rest.substr(0, comma))) {
+      return true;
+    }
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return std::any_of(option.aliases.begin(), option.aliases.end(), is_so);
+}
+
+/// True where a word may name the option: in "-abc", each letter may.
+bool may_name(const Strings& words, const Option& option) {
+  return any_name(option, [&](std::string_view flag) {
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
       return flag.starts_with("--") ? word.substr(0, word.find('=')) == flag
                                     : word.starts_with('-') && word.find(flag[1]) != word.npos;
     });
@@ -220,13 +234,15 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
   const CLI::Option* help = app.add_flag("-h,--help");
   std::vector<const CLI::Option*> handles;
   for (const Option& option : command.options) {
+    if (option.positional || !may_name(words, option)) {
+      handles.push_back(
+          nullptr); // A positional is taken from the rest, which CLI11 leaves in order.
+      continue;
+    }
     Strings names = option.flag_list();
     names.insert(names.end(), option.aliases.begin(), option.aliases.end());
     const auto flags = fmt::format("{}", fmt::join(names, ","));
-    if (option.positional || !may_name(words, names)) {
-      handles.push_back(
-          nullptr); // A positional is taken from the rest, which CLI11 leaves in order.
-    } else if (option.is_switch()) {
+    if (option.is_switch()) {
       handles.push_back(app.add_flag(flags)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
     } else {
       handles.push_back(app.add_option(flags)
@@ -363,10 +379,7 @@ Strings Option::flag_list() const {
 const Option* CommandTable::find(const std::string& flag) const {
   const auto search = [&](const std::string& wanted) -> const Option* {
     const auto found = std::find_if(options.begin(), options.end(), [&](const Option& option) {
-      const Strings flags = option.flag_list();
-      return std::find(flags.begin(), flags.end(), wanted) != flags.end() ||
-             std::find(option.aliases.begin(), option.aliases.end(), wanted) !=
-                 option.aliases.end();
+      return any_name(option, [&](std::string_view one) { return one == wanted; });
     });
     return found == options.end() ? nullptr : &*found;
   };
@@ -380,31 +393,41 @@ std::string Option::long_flag() const {
                            [](const auto& a, const auto& b) { return a.size() < b.size(); });
 }
 
-bool parse_options(const CommandTable& command, const Strings& args, ParsePass pass) {
+Arguments::Arguments(const CommandTable& command, const Strings& args) : command_(command) {
   const auto separator = std::find(args.begin(), args.end(), "--");
   RawArguments raw = split_arguments(command, Strings(args.begin(), separator));
-  if (raw.help) {
-    return false;
+  help_ = raw.help;
+  if (help_) {
+    return;
   }
   if (command.check_words != nullptr) {
     command.check_words(raw.others);
   }
   require_known_flags(command, raw.others);
-  if (separator != args.end() && !command.takes_command) {
-    raw.others.insert(raw.others.end(), separator + 1, args.end());
+  if (separator != args.end()) {
+    const Strings rest(separator + 1, args.end());
+    if (command.takes_command) {
+      rest_ = rest;
+    } else {
+      raw.others.insert(raw.others.end(), rest.begin(), rest.end());
+    }
   }
   assign_positionals(command, raw);
+  values_ = std::move(raw.values);
+}
 
+void Arguments::apply(ParsePass pass) const {
   std::vector<Assignment> assignments;
-  for (std::size_t i = 0; i < command.options.size(); ++i) {
-    const Option& option = command.options[i];
+  for (std::size_t i = 0; i < command_.options.size(); ++i) {
+    const Option& option = command_.options[i];
+    const Strings& values = values_[i];
     const char* from_env = option.env.empty() ? nullptr : std::getenv(option.env.c_str());
     const bool env_set = from_env != nullptr && *from_env != '\0';
-    if (env_set && pass != ParsePass::flags && raw.values[i].empty()) {
+    if (env_set && pass != ParsePass::flags && values.empty()) {
       assignments.push_back(
           prepare(option, {fmt::format("{}={}", option.env, from_env), from_env}));
     }
-    if (raw.values[i].empty() && !env_set && option.required) {
+    if (values.empty() && !env_set && option.required) {
       std::string what = option.help;
       what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
       if (!option.choices.empty()) {
@@ -412,11 +435,11 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
       }
       throw UsageError(fmt::format("{} is missing: {}", option.long_flag(), what));
     }
-    if (!raw.values[i].empty() && !option.notice.empty() && command.notices != nullptr &&
+    if (!values.empty() && !option.notice.empty() && command_.notices != nullptr &&
         pass != ParsePass::environment) {
-      command.notices->push_back(fmt::format("{}: {}", option.long_flag(), option.notice));
+      command_.notices->push_back(fmt::format("{}: {}", option.long_flag(), option.notice));
     }
-    for (const std::string& value : raw.values[i]) {
+    for (const std::string& value : values) {
       if (pass != ParsePass::environment) {
         const std::string where = option.positional
                                       ? fmt::format("{} '{}'", option.flags, value)
@@ -428,11 +451,17 @@ bool parse_options(const CommandTable& command, const Strings& args, ParsePass p
   for (const Assignment& assign : assignments) {
     assign();
   }
-  if (command.takes_command && command.rest != nullptr && separator != args.end() &&
-      pass != ParsePass::environment) {
-    command.rest->assign(separator + 1, args.end());
+  if (rest_ && command_.rest != nullptr && pass != ParsePass::environment) {
+    *command_.rest = *rest_;
   }
-  return true;
+}
+
+bool parse_options(const CommandTable& command, const Strings& args, ParsePass pass) {
+  const Arguments arguments(command, args);
+  if (!arguments.ask_for_help()) {
+    arguments.apply(pass);
+  }
+  return !arguments.ask_for_help();
 }
 
 namespace {

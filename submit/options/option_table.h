@@ -93,15 +93,33 @@ struct CommandTable {
   const Option* find(const std::string& flag) const;
 };
 
-/// Which values parse_options applies: the environment's, the flags', or one over the other.
+/// Which values are applied: the environment's, the flags', or one over the other.
 enum class ParsePass { all, environment, flags };
 
-/// Parses `args` (without the program's and the command's names) into the table's targets; what
-/// was not given keeps its value. Switches take `--flag` and `--flag=false`, all else `--flag=V`,
-/// `--flag V`, `-f V` or `-fV`; of a repeated flag the last counts, but a vector's values are
-/// appended. Everything after the first `--` goes to `rest`.
-/// Throws UsageError with a spelling suggestion for an unknown flag. Returns false where --help
-/// was asked for and nothing was set.
+/// A command line (without the program's and the command's names), taken apart once, to be applied
+/// in passes. Switches take `--flag` and `--flag=false`, all else `--flag=V`, `--flag V`, `-f V` or
+/// `-fV`.
+class Arguments {
+ public:
+  /// Throws UsageError with a spelling suggestion for an unknown flag. `command` outlives it.
+  Arguments(const CommandTable& command, const std::vector<std::string>& args);
+
+  /// There is nothing to apply then.
+  bool ask_for_help() const { return help_; }
+
+  /// Into the table's targets; what was not given keeps its value. Of a repeated flag the last
+  /// counts, but a vector's values are appended. Everything after the first `--` goes to `rest`.
+  /// Throws UsageError for a wrong value, and nothing is set.
+  void apply(ParsePass pass) const;
+
+ private:
+  const CommandTable& command_;
+  bool help_ = false;
+  std::vector<std::vector<std::string>> values_; ///< By option of the table.
+  std::optional<std::vector<std::string>> rest_; ///< Behind `--`, of a command that takes it.
+};
+
+/// All of `args` at once. Returns false where --help was asked for and nothing was set.
 bool parse_options(const CommandTable& command, const std::vector<std::string>& args,
                    ParsePass pass = ParsePass::all);
 

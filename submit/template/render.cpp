@@ -30,6 +30,22 @@ struct Value {
 constexpr char k_text = 't'; ///< In front of a value in kainjow's data …
 constexpr char k_bare = 'b'; ///< … to say which it is.
 
+/// A template as kainjow is given it. A tag's name is its index in the scan, so that an error can
+/// say where, and a section's end has its beginning's. What is between tags is a tag too, of its
+/// index in `literals` behind this letter: kainjow takes text apart by words, which costs it more
+/// time than all else.
+struct Indexed {
+  static constexpr char k_literal = 'x';
+  std::string text;
+  std::vector<mustache::data> literals;
+};
+
+std::size_t number_in(std::string_view text) {
+  std::size_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
 mustache::data to_data(const nlohmann::json& json) {
   switch (json.type()) {
   case nlohmann::json::value_t::object: {
@@ -60,19 +76,20 @@ mustache::data to_data(const nlohmann::json& json) {
 /// What is written in the place of a value.
 using Write = std::function<std::string(Value)>;
 
-/// Looks names up for kainjow, which itself takes an unknown one for an empty value. A tag's name
-/// comes as its index in the scan, so that an error can say where.
+/// Looks names up for kainjow, which itself takes an unknown one for an empty value.
 class Lookup : public mustache::context<std::string> {
  public:
   Lookup(const mustache::data& data, const TemplateSource& source,
-         const std::vector<TemplateTag>& tags, const Write& write, bool enters_sections)
-      : context(&data), source_(source), tags_(tags), write_(write),
+         const std::vector<TemplateTag>& tags, const Indexed& indexed, const Write& write,
+         bool enters_sections)
+      : context(&data), source_(source), tags_(tags), literals_(indexed.literals), write_(write),
         enters_sections_(enters_sections) {}
 
   const mustache::data* get(const std::string& index) const override {
-    std::size_t i = 0;
-    std::from_chars(index.data(), index.data() + index.size(), i);
-    const TemplateTag& tag = tags_.at(i);
+    if (index.front() == Indexed::k_literal) {
+      return &literals_.at(number_in(std::string_view(index).substr(1)));
+    }
+    const TemplateTag& tag = tags_.at(number_in(index));
     if (tag.kind != Kind::variable && !enters_sections_) {
       return tag.kind == Kind::inverted ? &yes_ : &no_;
     }
@@ -103,6 +120,7 @@ class Lookup : public mustache::context<std::string> {
 
   const TemplateSource& source_;
   const std::vector<TemplateTag>& tags_;
+  const std::vector<mustache::data>& literals_;
   const Write& write_;
   bool enters_sections_;
   mutable mustache::data written_{""}; ///< Written out before the next is looked up.
@@ -126,9 +144,14 @@ void widen_to_line(std::string_view text, TemplateTag& tag) {
   }
 }
 
-/// The template with every tag named by its index, a section's end by its beginning's.
-std::string indexed(std::string_view text, const std::vector<TemplateTag>& tags) {
-  std::string out;
+Indexed indexed(std::string_view text, const std::vector<TemplateTag>& tags) {
+  Indexed out;
+  const auto add_literal = [&](std::string_view literal) {
+    if (!literal.empty()) {
+      out.text += fmt::format("{{{{{}{}}}}}", Indexed::k_literal, out.literals.size());
+      out.literals.emplace_back(std::string(literal));
+    }
+  };
   std::size_t done = 0;
   for (std::size_t i = 0; i < tags.size(); ++i) {
     TemplateTag tag = tags[i];
@@ -136,11 +159,13 @@ std::string indexed(std::string_view text, const std::vector<TemplateTag>& tags)
     if (tag.kind != Kind::variable) {
       widen_to_line(text, tag);
     }
-    out += text.substr(done, tag.begin - done);
-    out += tag.text();
+    add_literal(text.substr(done, tag.begin - done));
+    if (tag.kind != Kind::comment) {
+      out.text += tag.text();
+    }
     done = tag.end;
   }
-  out += text.substr(done);
+  add_literal(text.substr(done));
   return out;
 }
 
@@ -149,12 +174,13 @@ class Filler {
  public:
   Filler(const TemplateSource& source, const std::vector<TemplateTag>& tags,
          const nlohmann::json& data)
-      : source_(source), tags_(tags), data_(to_data(data)), engine_(indexed(source.text, tags)) {
+      : source_(source), tags_(tags), data_(to_data(data)), indexed_(indexed(source.text, tags)),
+        engine_(indexed_.text) {
     engine_.set_custom_escape([](const std::string& written) { return written; });
   }
 
   std::string fill(const Write& write, bool enters_sections = true) {
-    Lookup lookup(data_, source_, tags_, write, enters_sections);
+    Lookup lookup(data_, source_, tags_, indexed_, write, enters_sections);
     std::string out = engine_.render(lookup);
     if (!engine_.is_valid()) {
       throw UsageError(
@@ -167,6 +193,7 @@ class Filler {
   const TemplateSource& source_;
   const std::vector<TemplateTag>& tags_;
   mustache::data data_;
+  Indexed indexed_;
   mustache::mustache engine_;
 };
 

@@ -7,8 +7,12 @@ exec 3<&0 </dev/null
 trap "" PIPE # Of a connection that is gone: there is work to do yet.
 
 # The rank and all that it started, in whatever session.
-marked() {
-  grep -lsF "$mark" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid"; done
+find_marked() {
+  marked=
+  for pid in $(grep -lsF "$mark" /proc/[0-9]*/environ); do
+    pid=${pid%/environ}
+    marked="$marked ${pid#/proc/}"
+  done
 }
 
 # Its group first, and once each.
@@ -16,7 +20,8 @@ tell() {
   until [ -s "$run/at.$id" ]; do sleep 0.05 || sleep 1; done
   read -r rank <"$run/at.$id"
   kill "-$1" "-$rank" || kill "-$1" "$rank"
-  for pid in $(marked); do
+  find_marked
+  for pid in $marked; do
     group=$(sed 's/.*) . [0-9]* //; s/ .*//' "/proc/$pid/stat")
     [ "$group" = "$rank" ] || kill "-$1" "$pid"
   done
@@ -48,9 +53,16 @@ end() {
 watch=$!
 (
   trap 'kill "$nap"; exit' TERM
-  while read -r word <&3; do
+  while read -r word rest <&3; do
     case $word in
       beat) kill -USR1 "$watch" ;;
+      hosts)
+        # As many lines as it says.
+        while [ "$rest" -gt 0 ] && IFS= read -r line <&3; do
+          printf '%s\n' "$line"
+          rest=$((rest - 1))
+        done >"$run/hostfile.$id" && mv "$run/hostfile.$id" "$run/hostfile"
+        ;;
       *) tell "$word" ;;
     esac
   done
@@ -60,22 +72,21 @@ reader=$!
 
 # Not in the background, where it could not be interrupted by SIGINT. A shell's own word on how it
 # ended is no output of the rank's.
-{
-  (
-    trap - PIPE
-    exec 2>&4 3<&- 4>&-
-    read -r pid _ </proc/self/stat
-    echo "$pid" >"$run/at.$id"
-    begin
-  )
-} 4>&2 2>/dev/null
+exec 4>&2 2>/dev/null
+(
+  trap - PIPE
+  exec 2>&4 3<&- 4>&-
+  read -r pid _ </proc/self/stat
+  echo "$pid" >"$run/at.$id"
+  begin
+)
 status=$?
 [ "$status" != 255 ] || status=165 # 255 is what ssh ends with where it was cut off.
-exec 3<&- >/dev/null 2>&1
+exec 3<&- 4>&- >/dev/null
 round=0
-while [ "$round" -lt 100 ] && left=$(marked) && [ -n "$left" ]; do
+while [ "$round" -lt 100 ] && find_marked && [ -n "$marked" ]; do
   # shellcheck disable=SC2086 # numbers
-  kill -KILL $left
+  kill -KILL $marked
   round=$((round + 1))
   sleep 0.05 || sleep 1
 done

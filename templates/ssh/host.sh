@@ -1,14 +1,15 @@
-# The first thing that runs on a host of a job, over ssh, behind gpus.sh: says what the host has, then
+# The first thing that runs on a host of a job, over ssh, behind facts.sh: says what the host has, then
 # does as it is told. In front of them stand: id, a word of this connection's own; run, a folder that
 # it makes for the job, and number, the host's own in there; folder, path and program of what will
 # run; gpus, how many of them; interface, whose address is asked for; cargo, what the host has to be
 # sent where it lacks it, by digests: the folder of the program (parcel), and the parts of the code;
+# data, paths that it must have, a line each; slots, that the user gave it (0: not said), and wanted,
+# how many of them the job takes;
 # later, 1 where what will run is not here before that.
 LC_ALL=C
 export LC_ALL
 store=${XDG_CACHE_HOME:-$HOME/.cache}/dtrain/ssh
 place=$run/$number
-say() { printf '%s\n' "$*"; }
 # The last one of the job here takes all of it away.
 leave() {
   rm -f "$run/at.$id" "$claims/$id"
@@ -76,44 +77,55 @@ take_gpus() {
   exec 8>&-
 }
 
-# One that answers is reached, if only to say no.
+# One that answers is reached, if only to say no. Over ssh bash would read the user's .bashrc again.
 reach() {
   command -v bash >/dev/null && command -v timeout >/dev/null || return
   # shellcheck disable=SC2016 # for bash
-  why=$(timeout 5 bash -c ': </dev/tcp/"$1"/"$2"' bash "$1" "$2" 2>&1) && return
+  why=$(timeout 8 bash --norc -c ': </dev/tcp/"$1"/"$2"' bash "$1" "$2" 2>&1) && return
   case $why in
     *refused*) ;;
     *) say "lacks a way to $3 at $1: does a firewall, or another network, stand between them?" ;;
   esac
 }
 
+# A launcher starts its workers by the hosts' own ssh.
+enters() {
+  why=$(
+    [ -z "$path" ] || PATH=$path
+    ssh -o BatchMode=yes -o ConnectTimeout=8 "$1" true 2>&1 </dev/null
+  ) ||
+    say "lacks a way in to $2 by ssh, which a launcher needs: $(last_line "$why"): try ssh $1 there"
+}
+
 say "dtrain-host $id"
-for tool in setsid grep sed dd mkdir mv rm sleep ${cargo:+tar gzip cat} \
-  $([ "$gpus" = 0 ] || echo flock id tr head); do
-  command -v "$tool" >/dev/null 2>&1 || say "lacks the command $tool"
-done
+tools=
+[ -z "$cargo" ] || tools='tar gzip cat'
+[ "$gpus" = 0 ] || tools="$tools flock id tr head"
+# shellcheck disable=SC2086 # words
+lacks_tools $tools
 [ -r /proc/self/environ ] || say 'lacks /proc'
 mkdir -p -m 700 "$run" 2>/dev/null
-if ! { echo "$id" >"$run/room.$id" && rm "$run/room.$id" && : >"$run/at.$id"; } 2>/dev/null; then
-  rm -f "$run/room.$id"
+# Some words, for a full disk takes an empty file; and of no process.
+if ! { echo room >"$run/at.$id" && : >"$run/at.$id"; } 2>/dev/null; then
+  rm -f "$run/at.$id"
   say "lacks room to write in $run: it is full, read-only or another's"
 fi
+[ -z "$data" ] || printf %s "$data" | while IFS= read -r each; do
+  [ -e "$each" ] || say "lacks the data $each: have it there, at the same path on all hosts"
+done
 [ "$later" = 1 ] || look
+if [ "$slots" -gt 0 ]; then
+  taken=$(taken_slots "$run")
+  [ $((taken + wanted)) -le "$slots" ] ||
+    say "lacks $wanted free slots: other jobs of yours have $taken of its $slots"
+fi
 [ "$gpus" = 0 ] || take_gpus
 for digest in $cargo; do
   touch -c "$store/$digest"
   [ -e "$store/$digest" ] || say "wants $digest"
 done
-# shellcheck disable=SC2086 # words
-set -- $SSH_CONNECTION
-address=$3
-if [ -n "$interface" ]; then
-  address=$(ip -o addr show dev "$interface" scope global 2>/dev/null |
-    sed -n 's/.* inet6* \([^/ ]*\).*/\1/p;q')
-  [ -n "$address" ] || say "lacks the interface $interface, or an address there"
-fi
-say "address $address"
-say "sshd $4"
+say_address
+say "sshd ${SSH_CONNECTION##* }"
 say "clock $(date +%s)"
 sed -n 's/^ *[0-9]*: [0-9A-F]*:\([0-9A-F]*\) [0-9A-F:]* 0A .*/port \1/p' \
   /proc/net/tcp /proc/net/tcp6 2>/dev/null
@@ -123,12 +135,18 @@ while read -r word rest; do
   case $word in
     start)
       unset LC_ALL
-      eval "$(dd bs=1 count="$rest" 2>/dev/null)"
+      script=$(dd bs="$rest" count=1 iflag=fullblock 2>/dev/null)
+      [ -n "$script" ] || script=$(dd bs=1 count="$rest" 2>/dev/null)
+      eval "$script"
       ;;
-    reach) reach $rest ;;
+    reach) reach $rest & ;;
+    enters) enters $rest & ;;
     unpack) unpack ;;
     look) look ;;
-    say) say "$rest" ;;
+    say)
+      wait
+      say "$rest"
+      ;;
   esac
 done
 leave

@@ -1,29 +1,39 @@
 #!/usr/bin/python3
 """Measures dtrain beside the peers that this machine has, interleaved, and prints ratios.
 
-usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [allreduce] [strategies] [accuracy]
-                [kubernetes] [slurm]
+usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [bert] [adam] [zero] [allreduce] [strategies]
+                [accuracy] [tokens] [gpu] [kubernetes] [slurm] [ssh]
 """
 import argparse
 import datetime
 import os
 import pathlib
 import platform
+import re
 import sys
 
 import accuracy
+import adam
 import allreduce
+import bert
 import cli
+import gpu
 import kubernetes
 import measure
 import mlp
 import slurm
+import ssh
 import strategies
+import tokens
+import zero
 
-SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "allreduce": allreduce.rows,
-            "strategies": strategies.rows, "accuracy": accuracy.rows, "kubernetes": kubernetes.rows,
-            "slurm": slurm.rows}
-ON_DEMAND = {"kubernetes", "slurm"}  # a cluster: its packages, of which Kubernetes has to be compiled
+SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "bert": bert.rows, "adam": adam.rows,
+            "allreduce": allreduce.rows,
+            "strategies": strategies.rows, "accuracy": accuracy.rows, "tokens": tokens.rows,
+            "zero": zero.rows, "gpu": gpu.rows, "kubernetes": kubernetes.rows, "slurm": slurm.rows,
+            "ssh": ssh.rows}
+# A GPU, or a cluster: its packages, of which Kubernetes has to be compiled.
+ON_DEMAND = {"gpu", "kubernetes", "slurm", "ssh"}
 RESULTS = pathlib.Path(__file__).with_name("RESULTS.md")
 
 
@@ -76,11 +86,18 @@ def denormals_line(flushes):
                                      for name, does in {"dtrain": True, **flushes}.items())
 
 
+def record(sections):
+    """Puts {subject: text} in the place of what RESULTS.md had of these subjects; the rest stays."""
+    head, *old = re.split(r"^(?=## )", RESULTS.read_text(), flags=re.M)
+    kept = [text for text in old if not any(text.startswith(f"## {name}, ") for name in sections)]
+    RESULTS.write_text(head + "".join(sections.values()) + "".join(kept))
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--record", action="store_true", help="write tests/bench/RESULTS.md")
+    parser.add_argument("--record", action="store_true", help="write these subjects' sections of tests/bench/RESULTS.md")
     parser.add_argument("what", nargs="*", metavar="WHAT", help=", ".join(SUBJECTS) + ", all")
     args = parser.parse_args()
     chosen = args.what
@@ -94,11 +111,11 @@ def main():
     title = f"{machine()}; load {os.getloadavg()[0]:.1f} at the start"
     print(title)
     before = measure.sgemm(bench)
-    rows = []
+    found = {}
     for name in chosen:
-        found = SUBJECTS[name](bench)
-        print(f"\n{name}\n{table(found)}", flush=True)
-        rows += found
+        found[name] = SUBJECTS[name](bench)
+        print(f"\n{name}\n{table(found[name])}", flush=True)
+    rows = sum(found.values(), [])
     sgemm = sgemm_line(before, measure.sgemm(bench))
     print(f"\n{sgemm}")
     denormals = denormals_line(bench.flushes_denormals)
@@ -108,11 +125,10 @@ def main():
         missing = f"Not found, so not measured: {'; '.join(bench.missing)}."
         print(missing)
     if args.record:
-        today = datetime.date.today().isoformat()
-        RESULTS.write_text(
-            f"# What `./dev bench` measured\n\n{today}. {title}. {len(chosen)} subjects, "
-            f"{args.rounds} interleaved rounds, the best of each side.\n\n{markdown(rows)}\n\n"
-            f"{sgemm}\n\n{denormals}\n" + (f"\n{missing}\n" if missing else ""))
+        about = (f"{title}. {args.rounds} interleaved round{'s' * (args.rounds > 1)}, the best of each side.\n\n{sgemm}. "
+                 f"{denormals}. {missing}").rstrip()
+        record({name: f"## {name}, {datetime.date.today().isoformat()}\n\n{about}\n\n"
+                      f"{markdown(found[name])}\n\n" for name in chosen})
     missed = sum(row.met() is False for row in rows)
     print(f"{sum(row.met() is True for row in rows)} targets met, {missed} missed")
     return 0

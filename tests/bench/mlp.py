@@ -9,9 +9,10 @@ PEERS = HERE / "peers"
 WINDOW_SECONDS = 1  # as long as a peer's
 
 
-def trainer_speed(bench, batch, workers=1, model="mlp"):
+def trainer_speed(bench, batch, workers=1, model="mlp", *more):
     """Samples/s of dtrain-trainer's best window, on synthetic images as the peers' are."""
-    flags = [f"--benchmark={WINDOW_SECONDS}", f"--batch-size={batch}", f"--model={model}"]
+    flags = [f"--benchmark={WINDOW_SECONDS}", f"--batch-size={batch}", f"--model={model}",
+             *more]
     with own_home() as env:
         command = [bench.bin / "dtrain-trainer", *flags]
         if workers > 1:

@@ -22,6 +22,7 @@
 
 #include "tests/cuda_on_cpu/runtime.h"
 
+using std::isnan;
 #define __global__
 #define __device__
 #define __launch_bounds__(...)
@@ -125,6 +126,19 @@ T exchange(unsigned mask, T value, int from) {
   return result;
 }
 
+/// A bit each lane of `mask`: whether `value` is not 0 there.
+inline unsigned vote(unsigned mask, int value) {
+  const std::uint64_t mine = value != 0 ? 1 : 0;
+  meet(mask, mine);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < k_warp; ++lane) {
+    const bool is_set = (mask >> lane & 1) != 0 && self().warp->slot[lane] != 0;
+    bits |= (is_set ? 1U : 0U) << lane;
+  }
+  meet(mask, mine); // As in exchange().
+  return bits;
+}
+
 template <typename Kernel>
 void run_block(Block& b, const Kernel& kernel) {
   const std::size_t count = std::size_t{b.size.x} * b.size.y * b.size.z;
@@ -200,6 +214,11 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return cuda_on_cpu::exchange(mask, value, cuda_on_cpu::self().lane ^ lanes);
 }
 
+inline unsigned __ballot_sync(unsigned mask, int value) { return cuda_on_cpu::vote(mask, value); }
+
+/// The number of the lowest bit that is set, from 1 on.
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+
 namespace trainer {
 
 /// Puts it on the stream, as on a GPU: it runs when somebody waits for it.
@@ -208,9 +227,9 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 size, std::size_t shar
            const CudaStreamHandle* stream, Arguments... arguments) {
   constexpr std::size_t k_most_shared = 48 * 1024;
   constexpr unsigned k_most_threads = 1024;
-  constexpr unsigned k_most_rows = 65535; // Of a grid's y.
+  constexpr unsigned k_most_rows = 65535; // Of a grid's y and z.
   if (shared > k_most_shared || size.x * size.y * size.z > k_most_threads ||
-      grid.x * grid.y * grid.z == 0 || grid.y > k_most_rows) {
+      grid.x * grid.y * grid.z == 0 || grid.y > k_most_rows || grid.z > k_most_rows) {
     return 1;
   }
   cuda_on_cpu::put(*stream, [=] {
@@ -218,11 +237,11 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 size, std::size_t shar
     b.size = size;
     b.grid = grid;
     b.shared.resize((shared + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        b.index = dim3(x, y);
-        cuda_on_cpu::run_block(b, [&] { kernel(static_cast<Parameters>(arguments)...); });
-      }
+    const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
+    for (std::size_t i = 0; i < blocks; ++i) {
+      b.index = dim3(static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
+                     static_cast<unsigned>(i / grid.x / grid.y));
+      cuda_on_cpu::run_block(b, [&] { kernel(static_cast<Parameters>(arguments)...); });
     }
   });
   return 0;

@@ -13,8 +13,12 @@ extern "C" __attribute__((visibility("default"))) const DtrainCuda* dtrain_cuda(
     all.version = version == nullptr ? k_dtrain_cuda_version : std::atoi(version);
     all.build = DTRAIN_VERSION;
     cuda_on_cpu::set_runtime(all);
+    cuda_on_cpu::set_nccl(all);
     set_flat_kernels(all);
     set_layer_kernels(all);
+    set_convolution_kernels(all);
+    set_text_kernels(all);
+    set_attention_kernels(all);
     return all;
   }();
   return &table;

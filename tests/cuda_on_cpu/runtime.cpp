@@ -1,7 +1,11 @@
 #include "tests/cuda_on_cpu/runtime.h"
 
+#include "trainer/device/cuda/matmul.h"
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,8 +14,13 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -34,6 +43,7 @@ using trainer::CudaStreamHandle;
 
 constexpr std::size_t k_memory = std::size_t{256} << 20; ///< Of a GPU.
 constexpr std::size_t k_alignment = 256;                 ///< And so much between allocations.
+constexpr std::size_t k_workspace = 4096;
 constexpr int k_out_of_memory = 2;
 constexpr int k_no_device = 100;
 constexpr int k_old_driver = 35;
@@ -43,6 +53,8 @@ int number(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
   return text == nullptr ? otherwise : std::atoi(text);
 }
+
+std::atomic<int> put_graphs{0};
 
 int gpus() { return number("DTRAIN_FAKE_GPUS", 2); }
 int driver() { return number("DTRAIN_FAKE_DRIVER", k_version); }
@@ -66,21 +78,29 @@ struct EventState {
 using EventHandle = std::shared_ptr<EventState>;
 
 struct Work {
-  std::function<void()> run;
-  EventHandle passes; ///< One that is recorded here,
-  EventHandle held;   ///< or that is waited for.
+  std::function<bool()> run; ///< Whether it is done; else it is to be asked again.
+  EventHandle passes;        ///< One that is recorded here,
+  EventHandle held;          ///< or that is waited for.
 };
 
 struct Queue {
   int gpu = 0;
   std::deque<Work> work;
+  bool is_noting = false; ///< Kernels for a graph.
+  std::vector<std::function<bool()>> noted;
+};
+
+struct Graph {
+  int gpu;
+  std::vector<std::function<bool()>> kernels;
 };
 
 struct World {
-  std::recursive_mutex mutex;
+  std::mutex mutex;
   std::map<int, Gpu> gpus;
   std::set<Queue*> queues;
   std::set<EventHandle*> events;
+  std::set<Graph*> graphs;
   std::map<const std::byte*, std::size_t> pinned;
 };
 
@@ -122,47 +142,81 @@ class Opened {
   const Gpu& gpu_;
 };
 
-void run_until(const EventState& event);
+enum class Step : std::uint8_t { none, done, blocked }; ///< blocked: by another process or thread.
 
-/// The stream's next piece of work; false where there is none.
-bool run_next(Queue& queue) {
+/// The stream's next piece of work.
+Step run_next(Queue& queue) {
   if (queue.work.empty()) {
-    return false;
+    return Step::none;
   }
-  const Work work = std::move(queue.work.front());
-  queue.work.pop_front();
-  if (work.held) {
-    run_until(*work.held);
+  const Work work = queue.work.front();
+  if (work.held && !work.held->has_passed) {
+    const Step step = run_next(*work.held->queue);
+    if (step == Step::none) {
+      fail("an event that no stream comes to");
+    }
+    return step;
   }
   if (work.run) {
     const Opened opened(gpu_of(queue.gpu));
-    work.run();
+    if (!work.run()) {
+      return Step::blocked;
+    }
   }
   if (work.passes) {
     work.passes->has_passed = true;
   }
-  return true;
+  queue.work.pop_front();
+  return Step::done;
 }
 
-void run_until(const EventState& event) {
-  while (!event.has_passed) {
-    if (!run_next(*event.queue)) {
-      fail("an event that no stream comes to");
-    }
-  }
-}
-
-void run_all(int gpu) {
+/// All streams, as far as they can: what one waits for may be on another.
+void advance_all() {
   for (Queue* queue : world().queues) {
-    while (queue->gpu == gpu && run_next(*queue)) {
+    while (run_next(*queue) == Step::done) {
     }
   }
 }
 
-Queue& queue_of(const CudaStreamHandle& stream) {
+using Lock = std::unique_lock<std::mutex>;
+
+/// Carries out `queue`'s work until `is_enough`, letting others in while it is blocked.
+template <typename Enough>
+void run_until(Lock& lock, Queue& queue, const Enough& is_enough) {
+  while (!is_enough()) {
+    const Step step = run_next(queue);
+    if (step == Step::none) {
+      return;
+    }
+    if (step == Step::blocked) {
+      advance_all();
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      lock.lock();
+    }
+  }
+}
+
+void run_all(Lock& lock, int gpu) {
+  const auto some = [&] {
+    const auto& queues = world().queues;
+    return std::find_if(queues.begin(), queues.end(), [&](const Queue* queue) {
+      return queue->gpu == gpu && !queue->work.empty();
+    });
+  };
+  for (auto it = some(); it != world().queues.end(); it = some()) {
+    Queue* const queue = *it; // Another thread may take its stream away meanwhile.
+    run_until(lock, *queue, [&] { return world().queues.count(queue) == 0; });
+  }
+}
+
+Queue& queue_of(const CudaStreamHandle& stream, bool is_kernel = false) {
   auto* queue = static_cast<Queue*>(stream.stream);
   if (world().queues.count(queue) == 0 || queue->gpu != stream.gpu) {
     fail("work for a stream that there is not");
+  }
+  if (queue->is_noting && !is_kernel) {
+    fail("something else than a kernel is put on a stream whose kernels are noted");
   }
   return *queue;
 }
@@ -183,6 +237,13 @@ bool is_pinned(const void* at, std::size_t bytes) {
   }
   --it;
   return byte + bytes <= it->first + it->second;
+}
+
+std::function<bool()> once(std::function<void()> work) {
+  return [work = std::move(work)] {
+    work();
+    return true;
+  };
 }
 
 void text(int error, char* to, std::size_t size) {
@@ -210,10 +271,14 @@ int about(int index, CudaGpu* to) {
   const Gpu& gpu = gpu_of(index);
   *to = {};
   (void)std::snprintf(to->name, sizeof to->name, "a CPU in a GPU's place");
-  to->major = 9;
+  to->major = number("DTRAIN_FAKE_COMPUTE", 9);
   to->multiprocessors = 1;
+  to->hertz = 1e9;
   to->memory = k_memory;
   to->free = k_memory - gpu.used;
+  const char* uuid = std::getenv("DTRAIN_FAKE_UUID"); // Else as if every process had its own GPUs.
+  (void)std::snprintf(reinterpret_cast<char*>(to->uuid), sizeof to->uuid, "%.8s %d",
+                      uuid == nullptr ? std::to_string(getpid()).c_str() : uuid, index);
   return 0;
 }
 
@@ -242,8 +307,8 @@ int allocate(int index, std::size_t bytes, void** memory) {
 }
 
 int release(int index, void* memory) {
-  const std::lock_guard lock(world().mutex);
-  run_all(index);
+  Lock lock(world().mutex);
+  run_all(lock, index);
   Gpu& gpu = gpu_of(index);
   const auto it =
       gpu.taken.find(static_cast<std::size_t>(static_cast<std::byte*>(memory) - gpu.memory));
@@ -264,9 +329,9 @@ int allocate_pinned(std::size_t bytes, void** memory) {
 }
 
 int free_pinned(void* memory) {
-  const std::lock_guard lock(world().mutex);
-  for (const auto& [index, gpu] : world().gpus) {
-    run_all(index);
+  Lock lock(world().mutex);
+  for (int index = 0; index < gpus(); ++index) {
+    run_all(lock, index);
   }
   auto* room = static_cast<std::byte*>(memory);
   if (world().pinned.erase(room) != 1) {
@@ -277,23 +342,31 @@ int free_pinned(void* memory) {
 }
 
 int make_stream(int index, CudaStreamHandle* stream) {
-  const std::lock_guard lock(world().mutex);
-  auto* queue = new Queue{index, {}};
-  world().queues.insert(queue);
   void* partial = nullptr;
-  const int error = allocate(index, trainer::k_cuda_partials * sizeof(double), &partial);
-  *stream = {index, queue, static_cast<double*>(partial)};
+  int error = allocate(index, trainer::k_cuda_partials * sizeof(double), &partial);
+  void* workspace = nullptr;
+  const std::size_t bytes = trainer::find_blas() == nullptr ? 0 : k_workspace;
+  if (error == 0 && bytes > 0) {
+    error = allocate(index, bytes, &workspace);
+  }
+  const Lock lock(world().mutex);
+  auto* queue = new Queue;
+  queue->gpu = index;
+  world().queues.insert(queue);
+  *stream = {index, queue, static_cast<double*>(partial), workspace, bytes};
   return error;
 }
 
 int destroy_stream(const CudaStreamHandle* stream) {
-  const std::lock_guard lock(world().mutex);
-  Queue& queue = queue_of(*stream);
-  while (run_next(queue)) {
+  {
+    Lock lock(world().mutex);
+    Queue& queue = queue_of(*stream);
+    run_until(lock, queue, [] { return false; });
+    world().queues.erase(&queue);
+    delete &queue;
   }
-  world().queues.erase(&queue);
-  delete &queue;
-  return release(stream->gpu, stream->partial);
+  const int error = stream->workspace == nullptr ? 0 : release(stream->gpu, stream->workspace);
+  return error != 0 ? error : release(stream->gpu, stream->partial);
 }
 
 int record(const CudaStreamHandle* stream, void** event) {
@@ -321,15 +394,20 @@ int has_passed(void* event, int* passed) {
   const EventHandle state = event_of(event);
   *passed = state->has_passed ? 1 : 0;
   if (!state->has_passed) {
-    run_next(*state->queue); // Whoever asks often enough gets there.
+    if (run_next(*state->queue) == Step::blocked) { // Whoever asks often enough gets there.
+      advance_all();
+    }
   }
   return 0;
 }
 
 int wait(void* event) {
-  const std::lock_guard lock(world().mutex);
+  Lock lock(world().mutex);
   const EventHandle state = event_of(event);
-  run_until(*state);
+  run_until(lock, *state->queue, [&] { return state->has_passed; });
+  if (!state->has_passed) {
+    fail("an event that no stream comes to");
+  }
   return 0;
 }
 
@@ -340,7 +418,7 @@ int hold(const CudaStreamHandle* stream, void* event) {
 }
 
 int copy(const CudaStreamHandle* stream, const void* from, void* to, std::size_t bytes) {
-  const std::lock_guard lock(world().mutex);
+  Lock lock(world().mutex);
   Queue& queue = queue_of(*stream);
   const Gpu& gpu = gpu_of(stream->gpu);
   bool waits = false;
@@ -352,9 +430,8 @@ int copy(const CudaStreamHandle* stream, const void* from, void* to, std::size_t
     }
     waits = waits || (!gpu.holds(side) && !is_pinned(side, bytes));
   }
-  queue.work.push_back({[=] { std::memcpy(to, from, bytes); }, nullptr, nullptr});
-  while (waits && run_next(queue)) {
-  }
+  queue.work.push_back({once([=] { std::memcpy(to, from, bytes); }), nullptr, nullptr});
+  run_until(lock, queue, [&] { return !waits; });
   return 0;
 }
 
@@ -363,20 +440,78 @@ int clear(const CudaStreamHandle* stream, void* memory, std::size_t bytes) {
   if (!gpu_of(stream->gpu).holds(memory)) {
     fail("what is to be cleared is not this GPU's memory");
   }
-  queue_of(*stream).work.push_back({[=] { std::memset(memory, 0, bytes); }, nullptr, nullptr});
+  queue_of(*stream).work.push_back(
+      {once([=] { std::memset(memory, 0, bytes); }), nullptr, nullptr});
+  return 0;
+}
+
+int begin_graph(const CudaStreamHandle* stream) {
+  const Lock lock(world().mutex);
+  queue_of(*stream).is_noting = true;
+  return 0;
+}
+
+int end_graph(const CudaStreamHandle* stream, void** graph) {
+  const Lock lock(world().mutex);
+  Queue& queue = queue_of(*stream, true);
+  auto* made = new Graph{queue.gpu, std::exchange(queue.noted, {})};
+  world().graphs.insert(made);
+  queue.is_noting = false;
+  *graph = made;
+  return 0;
+}
+
+int put_graph(const CudaStreamHandle* stream, void* graph) {
+  const Lock lock(world().mutex);
+  Queue& queue = queue_of(*stream);
+  auto* known = static_cast<Graph*>(graph);
+  if (world().graphs.count(known) == 0 || known->gpu != queue.gpu) {
+    fail("a graph that there is not, or of another GPU");
+  }
+  ++put_graphs;
+  for (const auto& kernel : known->kernels) {
+    queue.work.push_back({kernel, nullptr, nullptr});
+  }
+  return 0;
+}
+
+int destroy_graph(void* graph) {
+  const Lock lock(world().mutex);
+  if (world().graphs.erase(static_cast<Graph*>(graph)) != 1) {
+    fail("a graph is destroyed that there is not");
+  }
+  delete static_cast<Graph*>(graph);
   return 0;
 }
 
 } // namespace
 
+int graphs_put() { return put_graphs; }
+
 void put(const CudaStreamHandle& stream, std::function<void()> work) {
+  const std::lock_guard lock(world().mutex);
+  Queue& queue = queue_of(stream, true);
+  if (queue.is_noting) {
+    queue.noted.push_back(once(std::move(work)));
+  } else {
+    queue.work.push_back({once(std::move(work)), nullptr, nullptr});
+  }
+}
+
+void put_until(const CudaStreamHandle& stream, std::function<bool()> work) {
   const std::lock_guard lock(world().mutex);
   queue_of(stream).work.push_back({std::move(work), nullptr, nullptr});
 }
 
+bool is_on_gpu(int gpu, const void* memory) {
+  const std::lock_guard lock(world().mutex);
+  return gpu_of(gpu).holds(memory);
+}
+
 std::size_t live() {
   const std::lock_guard lock(world().mutex);
-  std::size_t all = world().queues.size() + world().events.size() + world().pinned.size();
+  std::size_t all =
+      world().queues.size() + world().events.size() + world().graphs.size() + world().pinned.size();
   for (const auto& [index, gpu] : world().gpus) {
     all += gpu.taken.size();
   }
@@ -401,6 +536,10 @@ void set_runtime(trainer::DtrainCuda& table) {
   table.hold = hold;
   table.copy = copy;
   table.clear = clear;
+  table.begin_graph = begin_graph;
+  table.end_graph = end_graph;
+  table.put_graph = put_graph;
+  table.destroy_graph = destroy_graph;
 }
 
 } // namespace cuda_on_cpu

@@ -6,7 +6,8 @@
 // but while something is carried out: anything else is a fault. Wrong use (a stream of another GPU,
 // an event twice destroyed) ends the program.
 //
-// DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_DRIVER which driver (13000; 0: none).
+// DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_DRIVER which driver (13000; 0: none),
+// DTRAIN_FAKE_COMPUTE which compute capability (9), DTRAIN_FAKE_UUID whose GPUs these are.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +22,21 @@ namespace cuda_on_cpu {
 /// Behind what is on the stream already.
 void put(const trainer::CudaStreamHandle& stream, std::function<void()> work);
 
+/// The same, asked again until it is done: it waits for others, who may be other processes.
+void put_until(const trainer::CudaStreamHandle& stream, std::function<bool()> work);
+
+bool is_on_gpu(int gpu, const void* memory);
+
 /// Allocations, streams and events that nobody has given back.
 std::size_t live();
 
 /// Those functions of the table that are not kernels.
 void set_runtime(trainer::DtrainCuda& table);
+/// Graphs that were put on a stream so far.
+int graphs_put();
+/// Products that were planned so far (blas.cpp).
+int blas_plans();
+/// NCCL as tests have it (nccl.cpp).
+void set_nccl(trainer::DtrainCuda& table);
 
 } // namespace cuda_on_cpu

@@ -20,6 +20,10 @@ def kubeconfig(port, namespace="default"):
                                                   "namespace": namespace}}]})
 
 
+class CutOff(bytes):
+    """An answer of which no more than this comes: then the connection ends."""
+
+
 class FakeCluster:
     """`objects` by path. `on_request(method, path)` may give (status, body) in the place of the
     store's answer, wait, or raise ConnectionError to fall silent."""
@@ -46,7 +50,8 @@ class FakeCluster:
                 try:
                     self.send_response(status)
                     self.send_header("Content-Type", "application/json")
-                    self.send_header("Content-Length", str(len(text)))
+                    self.close_connection = isinstance(text, CutOff)
+                    self.send_header("Content-Length", str(len(text) + self.close_connection))
                     self.end_headers()
                     self.wfile.write(text)
                 except OSError:  # The client has left.

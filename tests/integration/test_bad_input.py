@@ -52,6 +52,8 @@ USAGE = {
     "Slurm's number of nodes": (["submit", "-N", "2", "--", "true"], ["--workers"]),
     "a number of workers for scale": (["scale", "a", "4"], ["dtrain scale a --workers=4"]),
     "an unknown backend": (["submit", "--backend=cloud", "--", "true"], ["cloud", "local"]),
+    "hosts for an engine that has none": (["submit", "--hosts=h1,h2", "--", "true"],
+                                          ["--hosts", "--backend=ssh"]),
     "an unknown output form": (["list", "-o", "xml"], ["xml", "json"]),
     "an empty name": (["submit", "--name=", "--", "true"], ["--name"]),
     "a name in capitals": (["submit", "--name=Job", "--", "true"], ["Job"]),

@@ -282,8 +282,14 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(home, words, named):
 
 
 def test_a_state_record_is_readable_by_its_owner_only(finished):
+    looked_at = 0
     for path in finished.state.rglob("*"):
-        assert path.stat().st_mode & 0o077 == 0, path
+        try:
+            assert path.stat().st_mode & 0o077 == 0, path
+            looked_at += 1
+        except FileNotFoundError:  # A supervisor that is ending has put its file in place meanwhile.
+            pass
+    assert looked_at > 10
 
 
 def test_records_are_plain_json(finished):

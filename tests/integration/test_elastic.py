@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from test_strategies import losses
 
 ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
 FIRST_SEED = int(os.environ.get("DTRAIN_ELASTIC_SEED", "1"))
@@ -141,6 +142,32 @@ def cut_off(worker):
                     pass
     finally:
         os.close(pidfd)
+
+
+def test_a_global_batch_stays_whatever_the_number_of_workers(job, home, data):
+    """Its samples are shared out anew, in passes of one size at most; so every step is of the same
+    samples as with one worker, and losses differ by the rounding of sums alone."""
+    flags = ["--global-batch-size=100", "--batch-size=24", "--epochs=40", "--log-every=1"]
+    alone = home.folder / "alone.csv"
+    home.trainer(f"--data={data}", "--global-batch-size=100", "--epochs=40", "--log-every=1",
+                 f"--csv={alone}")
+    workers = job(3, *flags, "--min-workers=1")
+    until(lambda: len(workers.steps()) > 5, workers)
+    workers.of_rank[1].kill()
+    until(lambda: "lost rank 1" in workers.text(), workers)
+    workers.start(1)
+    until(lambda: "joined by" in workers.text(), workers)
+    workers.wait(workers.workers[1])
+    steps = sorted(workers.steps().items())
+    for (_, position), (_, following) in zip(steps, steps[1:-1]):
+        assert following - position == 100, workers.text()
+    assert steps[-1] == (768, 40 * SAMPLES)
+    expected, found = losses(alone), losses(workers.csv)
+    assert found.keys() == expected.keys()
+    # The line of a step that a worker was lost with is of those that went on.
+    others = [step for step in expected
+              if found[step] != pytest.approx(expected[step], rel=0.02, abs=2e-3)]
+    assert len(others) <= 1, [(step, found[step], expected[step]) for step in others]
 
 
 def test_survivors_go_on_from_memory_and_a_new_worker_joins(job):

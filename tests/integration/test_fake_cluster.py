@@ -5,7 +5,7 @@ import threading
 import pytest
 import yaml
 
-from fake_cluster import FakeCluster, status
+from fake_cluster import CutOff, FakeCluster, status
 from harness import EXIT_NOT_FOUND, EXIT_USAGE, EXIT_ENGINE
 
 SUBMIT = ["submit", "--name=a", "--image=x"]
@@ -115,17 +115,46 @@ def test_scale_makes_the_job_from_its_own_templates_not_from_those_that_lie_here
         "completions"] == 3
 
 
+def put_done(cluster):
+    """A job whose one rank has succeeded."""
+    put_ranks(cluster, [("node1", {"phase": "Succeeded", "containerStatuses": [
+        {"name": "main", "state": {"terminated": {"exitCode": 0}}}]})])
+
+
+# A runtime reads stdout and stderr side by side: what was read first may be written second.
+UNSORTED = ["2026-01-01T00:00:00.9Z first\n", "2026-01-01T00:00:01.2Z second\n",
+            "2026-01-01T00:00:01.1Z out of order\n", "2026-01-01T00:00:01.2Z fourth\n",
+            "2026-01-01T00:00:01.15Z out of order\n", "2026-01-01T00:00:01.3Z last\n"]
+UNSORTED_LINES = [line.split(" ", 1)[1].strip() for line in UNSORTED]
+
+
+def test_a_line_whose_time_lies_before_that_of_the_line_above_is_shown(cluster):
+    put_done(cluster)
+    cluster.on_request = lambda method, path: \
+        (200, "".join(UNSORTED).encode()) if path.endswith("/log") else None
+    assert cluster.dtrain("logs", "a").out.splitlines() == UNSORTED_LINES
+
+
+@pytest.mark.parametrize("came", range(0, len("".join(UNSORTED)), 15))
+def test_a_log_that_breaks_off_goes_on_where_it_was(cluster, came):
+    put_done(cluster)
+    log = "".join(UNSORTED).encode()
+    answers = []
+
+    def answer(_, path):
+        if not path.endswith("/log"):
+            return None
+        target = cluster.requests[-1][1]
+        of_second = b"".join(line.encode() for line in UNSORTED if "00:00:01" in line)
+        answers.append(of_second if "sinceTime=2026-01-01T00%3A00%3A01Z" in target else log)
+        return 200, CutOff(log[:came]) if len(answers) == 1 else answers[-1]
+    cluster.on_request = answer
+    assert cluster.dtrain("logs", "a").out.splitlines() == UNSORTED_LINES
+    assert len(answers) == 2
+
+
 def test_a_logs_line_without_end_is_saved_to_the_byte(cluster):
-    labels = {"dtrain/job": "a"}
-    job = cluster.put("Job", "a-worker", labels=labels, spec={"completions": 1},
-                      status={"conditions": [{"type": "Complete", "status": "True"}]})
-    job["metadata"]["annotations"] = {"dtrain/roles": "worker=1"}
-    pod = cluster.put("Pod", "a-worker-0", owner=job, labels={
-        **labels, "batch.kubernetes.io/job-completion-index": "0",
-        "batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}, status={
-            "phase": "Succeeded", "containerStatuses": [
-                {"name": "main", "state": {"terminated": {"exitCode": 0}}}]})
-    pod["metadata"]["annotations"] = {"dtrain/roles": "worker=1"}
+    put_done(cluster)
     bar = "".join(f"\r{i} of 40000" for i in range(40000))
     log = f"2026-01-01T00:00:01Z first\n2026-01-01T00:00:02Z {bar}\n2026-01-01T00:00:03Z end\n"
     cluster.on_request = lambda method, path: \

@@ -130,7 +130,8 @@ def test_a_lost_rank_of_mpi_ends_the_job_and_is_named_within_ten_seconds(mpi, da
             job.wait()
     if loss == signal.SIGKILL:
         assert time.monotonic() - started < 10
-        assert "Killed" in path.read_text()
+        # By mpirun, or by the survivors where they had ended too before it looked.
+        assert re.search(rf"Killed|pid {victim}\) died", path.read_text())
 
 
 def test_mpi_that_is_not_there_is_one_line(home, data):
@@ -148,6 +149,6 @@ def test_mpi_that_is_not_there_is_one_line(home, data):
     assert "libmpi" not in home.run(["ldd", home.trainer_path]).out
 
 
-def test_nccl_says_what_is_missing(home, data):
+def test_nccl_with_no_gpu_is_an_error(home, data):
     result = home.trainer(f"--data={data}", "--communication=nccl", expect=EXIT_USAGE)
-    assert result.err.count("\n") == 1 and "CUDA" in result.err
+    assert result.err.count("\n") == 1 and "NCCL needs GPUs" in result.err

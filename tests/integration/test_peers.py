@@ -1,7 +1,6 @@
 """Programs of PyTorch, TensorFlow and DeepSpeed as jobs, unchanged. `./dev test peers` brings them."""
 import getpass
 import os
-import pathlib
 import shutil
 
 import pytest
@@ -47,18 +46,6 @@ torch.distributed.destroy_process_group()
 SAY_RANK = """import os, sys
 sys.stdout.write(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n")
 """
-
-
-@pytest.fixture
-def peer():
-    """The folder of a peer that `./dev peers NAME` brought."""
-    def folder(name):
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        path = pathlib.Path(os.environ.get("DTRAIN_PEERS") or f"{cache}/dtrain/peers") / name
-        if not (path / ".complete").exists():
-            pytest.skip(f"{name} is not there: ./dev peers {name}")
-        return path
-    return folder
 
 
 def test_a_pytorch_ddp_program_runs_unchanged(home, peer):

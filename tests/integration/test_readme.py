@@ -1,4 +1,5 @@
 """The README's session is typed as it stands, and its words are still what one sees."""
+import json
 import pathlib
 import re
 import socket
@@ -9,7 +10,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 RECORDED_ON = "debian"  # the host's name
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
-SUBMITS = re.findall(r"^(dtrain submit (?:.*\\\n)*.*)$", README, re.MULTILINE)
+BERT = re.search(r"^(dtrain-trainer tokenize .*?)```", README, re.DOTALL | re.MULTILINE).group(1)
+SUBMITS = re.findall(r"^(dtrain submit (?:.*\\\n)*.*)$", README.replace(BERT, ""), re.MULTILINE)
 
 
 def session():
@@ -70,3 +72,16 @@ def test_every_verb_of_dev_it_names_is_one():
     verbs = set(re.findall(r"\./dev (\w+)", README))
     help_text = (ROOT / "dev").read_text()
     assert verbs and all(re.search(rf"^  {verb}\b", help_text, re.MULTILINE) for verb in verbs)
+
+
+def test_berts_lines_end_with_words_for_the_blanks(home):
+    sentence = "In the beautiful season of autumn the trees shed their leaves.\n"
+    (home.folder / "corpus.txt").write_text(sentence * 400)
+    (home.folder / "ds_config.json").write_text(json.dumps({
+        "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 1},
+        "bf16": {"enabled": True}, "optimizer": {"type": "Adam", "params": {"lr": 1e-3}}}))
+    environment = {"PATH": f"{home.build.bin}:{home.env['PATH']}"}
+    lines = home.run(["bash", "-ec", BERT.replace("--steps=1000", "--steps=2")],
+                     env=environment).out.splitlines()
+    blanks = [line.split()[0] for line in lines[lines.index("BLANK  WORD    PROBABILITY") + 1:]]
+    assert set(blanks) == {"1", "2"}

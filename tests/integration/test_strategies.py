@@ -9,18 +9,11 @@ import sys
 import pytest
 
 from harness import EXIT_ERROR, EXIT_OK, EXIT_USAGE, until
-
-
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+from trainer_process import free_ports
 
 
 class Job:
-    """Parameter servers and workers, each a process that writes to a file of its own."""
+    """Parameter servers, if any, and workers, each a process that writes to a file of its own."""
 
     def __init__(self, home, data, servers, workers, flags, chief=False):
         self.home = home
@@ -28,6 +21,8 @@ class Job:
         ports = free_ports(servers + workers + chief)
         addresses = [f"127.0.0.1:{port}" for port in ports]
         self.cluster = {"ps": addresses[:servers], "worker": addresses[servers:servers + workers]}
+        if servers == 0:
+            del self.cluster["ps"]
         if chief:
             self.cluster["chief"] = addresses[servers + workers:]
         self.tasks = {}

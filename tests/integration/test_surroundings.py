@@ -28,6 +28,32 @@ def test_exec_gives_its_commands_code_whatever_the_parent_ignores(home):
     home.dtrain("delete", "beside")
 
 
+def test_exec_beside_a_program_that_starts_another_in_its_place_is_not_told_that_it_has_ended(home):
+    script = home.folder / "again.sh"
+    script.write_text('exec sh "$0"\n')
+    home.submit("restless", "sh", str(script))
+    home.running("restless")
+    for _ in range(40):
+        home.dtrain("exec", "restless", "--", "true")
+    home.dtrain("delete", "restless")
+
+
+def test_exec_beside_a_job_that_is_being_started_waits_for_it(home):
+    runs = home.folder / "runs"
+    home.submit("starts", "sh", "-c",
+                f'echo $$ >> {runs}; [ "$(wc -l < {runs})" -lt 6 ] || exec sleep 600; exit 1',
+                flags=["--max-restarts=9"])
+
+    def pids():
+        return runs.read_text().split() if runs.exists() else []
+
+    # The fifth run is followed by a pause of 0.8 s. Until it has ended, exec may still run beside it.
+    until(lambda: len(pids()) >= 5 and not os.path.exists(f"/proc/{pids()[4]}"), "the fifth run's end")
+    home.dtrain("exec", "starts", "--", "true")
+    assert len(pids()) == 6
+    home.dtrain("delete", "starts")
+
+
 def test_a_timeout_rings_whatever_the_parent_ignores(home):
     home.submit("long", "sleep", "600")
     run = home.start([home.dtrain_path, "wait", "--timeout=100ms", "long"],

@@ -2,39 +2,162 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
-#include <list>
+#include <cmath>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/device/host_view.h"
 #include "trainer/errors.h"
+#include "trainer/strategy/gathered.h"
 
 namespace trainer {
 namespace {
 
 constexpr const char* k_format = "dtrain-1";
-constexpr std::size_t k_kept = 2;
 
-/// What a replica's checkpoint holds: parameters by name, and each moment as "adam.m.NAME".
-std::vector<std::pair<std::string, std::span<float>>> arenas_of(const Replica& replica) {
-  std::vector<std::pair<std::string, std::span<float>>> arenas = {{"", replica.parameters.span()}};
+/// An arena that a checkpoint holds: parameters by name, each moment as "adam.m.NAME".
+struct SavedArena {
+  std::string prefix;
+  std::span<float> memory; ///< The device's: whole, or this rank's own chunks.
+  bool is_packed;          ///< Of the rank's own chunks alone, one behind the other.
+};
+
+std::vector<SavedArena> arenas_of(const Replica& replica) {
+  std::vector<SavedArena> arenas = {{"", replica.parameters, false}};
   for (const Optimizer::Moment& moment : replica.optimizer.moments()) {
-    arenas.emplace_back(moment.name + ".", moment.values.span());
+    arenas.push_back({moment.name + ".", moment.values.span(), replica.sharding.stage > 0});
   }
   return arenas;
 }
 
+std::map<std::string, std::string> metadata_of(const Progress& progress) {
+  std::map<std::string, std::string> metadata = {
+      {"format", k_format},
+      {"step", std::to_string(progress.step)},
+      {"position", std::to_string(progress.position)},
+      {"seed", std::to_string(progress.seed)},
+      {"samples", std::to_string(progress.samples)},
+      {"global_batch", std::to_string(progress.global_batch)}};
+  if (const LossScale& scale = progress.loss_scale; !(scale == LossScale{})) {
+    metadata["skipped"] = std::to_string(progress.skipped);
+    metadata["loss_scale"] = fmt::format("{}", scale.scale);
+    metadata["loss_scale_step"] = std::to_string(scale.step);
+    metadata["loss_scale_last_overflow"] = std::to_string(scale.last_overflow);
+    metadata["loss_scale_hysteresis"] = std::to_string(scale.hysteresis);
+  }
+  return metadata;
+}
+
+/// Takes arenas one behind the other, in parts cut anywhere, and writes their tensors. Of a tensor
+/// that lies there in panels it holds all.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(const std::string& folder, const TensorTable& table,
+                   std::vector<SavedArena> arenas, const Progress& progress)
+      : table_(table), arenas_(std::move(arenas)), step_(progress.step),
+        file_(folder, progress.step, metadata_of(progress), shapes()) {}
+
+  /// Throws Error where a value is no finite number.
+  void add(std::span<const float> values) {
+    while (!values.empty()) {
+      const Tensor& tensor = table_[tensor_];
+      const auto part = values.first(std::min(values.size(), tensor.size - at_));
+      add(tensor, part);
+      values = values.subspan(part.size());
+      at_ += part.size();
+      if (at_ == tensor.size) {
+        at_ = 0;
+        tensor_ = (tensor_ + 1) % table_.tensors().size();
+        arena_ += tensor_ == 0 ? 1 : 0;
+      }
+    }
+  }
+
+  void commit(std::size_t keep) { file_.commit(keep); }
+
+ private:
+  std::vector<TensorShape> shapes() const {
+    std::vector<TensorShape> shapes;
+    for (const SavedArena& arena : arenas_) {
+      for (const Tensor& tensor : table_.tensors()) {
+        shapes.push_back({arena.prefix + tensor.name, tensor.shape});
+      }
+    }
+    return shapes;
+  }
+
+  void add(const Tensor& tensor, std::span<const float> part) {
+    if (!std::all_of(part.begin(), part.end(), [](float value) { return std::isfinite(value); })) {
+      throw Error(fmt::format("step {}: {}{} holds what is no finite number, and no checkpoint is "
+                              "written; try a smaller --learning-rate",
+                              step_, arenas_[arena_].prefix, tensor.name));
+    }
+    const std::size_t count = tensor.count();
+    if (tensor.layout == Layout::row_major) { // Filled up at its end.
+      file_.write(part.first(std::min(part.size(), count - std::min(count, at_))));
+      return;
+    }
+    if (part.size() < tensor.size) {
+      held_.insert(held_.end(), part.begin(), part.end());
+      if (held_.size() < tensor.size) {
+        return;
+      }
+      part = held_;
+    }
+    row_major_.resize(count);
+    tensor.read(part, row_major_);
+    file_.write(row_major_);
+    held_.clear();
+  }
+
+  const TensorTable& table_;
+  std::vector<SavedArena> arenas_;
+  std::int64_t step_;
+  NumberedWriter file_;
+  std::size_t arena_ = 0; ///< Where what comes next belongs:
+  std::size_t tensor_ = 0;
+  std::size_t at_ = 0;      ///< In what the tensor takes.
+  std::vector<float> held_; ///< Of it so far.
+  std::vector<float> row_major_;
+};
+
 template <typename Number>
-Number metadata(const SafeTensors& content, const char* key, const std::string& path) {
-  const auto it = content.metadata.find(key);
-  const std::string text = it == content.metadata.end() ? "" : it->second;
+Number read_metadata(const SafeTensorsFile& file, const char* key,
+                     std::optional<Number> otherwise = std::nullopt) {
+  const auto it = file.metadata().find(key);
+  if (it == file.metadata().end() && otherwise) {
+    return *otherwise;
+  }
+  const std::string text = it == file.metadata().end() ? "" : it->second;
   Number number{};
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || stop != text.data() + text.size()) {
-    throw DataError(fmt::format("{}: metadata {} is missing or no number", path, key));
+    throw DataError(fmt::format("{}: metadata {} is missing or no number", file.path(), key));
   }
   return number;
+}
+
+Progress read_progress(const SafeTensorsFile& file, const Progress& expected) {
+  const auto format = file.metadata().find("format");
+  if (format == file.metadata().end() || format->second != k_format) {
+    throw DataError(fmt::format("{}: no checkpoint of dtrain-trainer (metadata format is not {})",
+                                file.path(), k_format));
+  }
+  const LossScale& start = expected.loss_scale; // Where the run so far was one in float32.
+  return {read_metadata<std::int64_t>(file, "step"),
+          read_metadata<std::uint64_t>(file, "position"),
+          read_metadata<std::uint64_t>(file, "seed"),
+          read_metadata<std::uint64_t>(file, "samples"),
+          read_metadata<std::uint64_t>(file, "global_batch"),
+          read_metadata(file, "skipped", std::optional<std::int64_t>(0)),
+          {read_metadata(file, "loss_scale", std::optional(start.scale)),
+           read_metadata(file, "loss_scale_step", std::optional(start.step)),
+           read_metadata(file, "loss_scale_last_overflow", std::optional(start.last_overflow)),
+           read_metadata(file, "loss_scale_hysteresis", std::optional(start.hysteresis))}};
 }
 
 void check_same_run(const std::string& path, const Progress& saved, const Progress& expected) {
@@ -73,59 +196,104 @@ newest_whole_checkpoint(const std::string& folder,
   return std::nullopt;
 }
 
-void save_checkpoint(const std::string& folder, const Replica& replica, const Progress& progress) {
+void CheckpointSaver::save(const std::string& folder, const Replica& replica,
+                           const Progress& progress, Communicator& communicator, std::size_t keep) {
+  wait();
+  const bool is_shared = replica.sharding.stage > 0;
+  const bool writes = communicator.rank() == 0;
+  const std::vector<SavedArena> arenas = arenas_of(replica);
   const TensorTable& table = replica.model->tensors();
-  std::vector<TensorSource> sources;
-  std::list<HostView> views;
-  for (const auto& [prefix, on_device] : arenas_of(replica)) {
-    const std::span<float> arena = views.emplace_back(replica.device, on_device).values();
-    if (const std::string wrong = table.first_not_finite(arena); !wrong.empty()) {
-      throw Error(fmt::format("step {}: {}{} holds what is no finite number, and no checkpoint is "
-                              "written; try a smaller --learning-rate",
-                              progress.step, prefix, wrong));
+  if (is_shared) {
+    const auto file =
+        writes ? std::make_shared<CheckpointWriter>(folder, table, arenas, progress) : nullptr;
+    for (const SavedArena& arena : arenas) {
+      gather_buckets(communicator, replica.device, replica.shards(communicator),
+                     {arena.memory, !arena.is_packed},
+                     [&](const ArenaRange& /*bucket*/, std::span<const float> values) {
+                       if (file) {
+                         file->add(values);
+                       }
+                     });
     }
-    for (std::size_t i = 0; i < table.tensors().size(); ++i) {
-      const Tensor& tensor = table[i];
-      sources.push_back(
-          {prefix + tensor.name, tensor.shape, [&table, i, arena = arena](std::span<float> to) {
-             table.read(arena, {i, 0, to.size(), 0}, to);
-           }});
+    if (file) {
+      saving_ = std::async(std::launch::async, [=] { file->commit(keep); });
+    }
+  } else if (writes) {
+    for (std::size_t i = 0; i < arenas.size(); ++i) {
+      if (copies_.size() == i) {
+        copies_.emplace_back(arenas[i].memory.size());
+      }
+      const HostView view(replica.device, arenas[i].memory);
+      std::copy_n(view.values().data(), copies_[i].size(), copies_[i].data());
+    }
+    saving_ = std::async(std::launch::async, [=, this, &table] {
+      CheckpointWriter file(folder, table, arenas, progress);
+      for (const Buffer& copy : copies_) {
+        file.add(copy.span());
+      }
+      file.commit(keep);
+    });
+  }
+}
+
+void CheckpointSaver::wait() {
+  if (saving_.valid()) {
+    saving_.get();
+  }
+}
+
+CheckpointReader::CheckpointReader(const std::string& path, const Replica& replica,
+                                   const Progress& expected)
+    : file_(path), table_(replica.model->tensors()), progress_(read_progress(file_, expected)) {
+  check_same_run(path, progress_, expected);
+  for (const SavedArena& arena : arenas_of(replica)) {
+    prefixes_.push_back(arena.prefix);
+    for (const Tensor& tensor : table_.tensors()) {
+      const StoredTensor* const stored = file_.find(arena.prefix + tensor.name);
+      try {
+        check_shape(tensor, arena.prefix + tensor.name, stored ? &stored->shape : nullptr);
+      } catch (const DataError& error) {
+        throw DataError(fmt::format("{}: {}", path, error.what()));
+      }
     }
   }
-  save_numbered(folder, progress.step,
-                {{"format", k_format},
-                 {"step", std::to_string(progress.step)},
-                 {"position", std::to_string(progress.position)},
-                 {"seed", std::to_string(progress.seed)},
-                 {"samples", std::to_string(progress.samples)},
-                 {"global_batch", std::to_string(progress.global_batch)}},
-                sources, k_kept);
+}
+
+void CheckpointReader::read(std::size_t arena, const ArenaRange& part, std::span<float> to) {
+  for (std::size_t at = part.first; at < part.last;) {
+    const Tensor& tensor = table_.holder(at);
+    const std::size_t first = at - tensor.offset;
+    const auto out = to.subspan(at - part.first, std::min(part.last - at, tensor.size - first));
+    const StoredTensor* const stored = file_.find(prefixes_[arena] + tensor.name);
+    if (tensor.layout == Layout::row_major) { // Filled up at its end.
+      const auto values =
+          out.first(std::min(out.size(), stored->count() - std::min(stored->count(), first)));
+      file_.read(*stored, first, values);
+      std::fill(out.begin() + static_cast<std::ptrdiff_t>(values.size()), out.end(), 0.0F);
+    } else {
+      if (panels_.stored != stored) {
+        std::vector<float> values(stored->count());
+        file_.read(*stored, 0, values);
+        panels_.stored = stored;
+        panels_.held.assign(tensor.size, 0.0F);
+        tensor.write(values, panels_.held);
+      }
+      std::copy_n(panels_.held.data() + first, out.size(), out.data());
+    }
+    at += out.size();
+  }
 }
 
 Progress load_checkpoint(const std::string& path, Replica& replica, const Progress& expected) {
-  const SafeTensors content = read_safetensors(path);
-  const auto format = content.metadata.find("format");
-  if (format == content.metadata.end() || format->second != k_format) {
-    throw DataError(fmt::format("{}: no checkpoint of dtrain-trainer (metadata format is not {})",
-                                path, k_format));
+  CheckpointReader reader(path, replica, expected);
+  const std::vector<SavedArena> arenas = arenas_of(replica);
+  for (std::size_t i = 0; i < arenas.size(); ++i) {
+    const HostView view(replica.device, arenas[i].memory);
+    reader.read(i, {0, view.values().size()}, view.values());
+    view.write_back();
   }
-  const Progress saved{metadata<std::int64_t>(content, "step", path),
-                       metadata<std::uint64_t>(content, "position", path),
-                       metadata<std::uint64_t>(content, "seed", path),
-                       metadata<std::uint64_t>(content, "samples", path),
-                       metadata<std::uint64_t>(content, "global_batch", path)};
-  check_same_run(path, saved, expected);
-  try {
-    for (const auto& [prefix, arena] : arenas_of(replica)) {
-      const HostView view(replica.device, arena);
-      replica.model->tensors().import_arena(content.tensors, view.values(), prefix);
-      view.write_back();
-    }
-  } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", path, error.what()));
-  }
-  replica.optimizer.set_step(saved.step);
-  return saved;
+  replica.optimizer.set_step(reader.progress().step, reader.progress().skipped);
+  return reader.progress();
 }
 
 } // namespace trainer

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,12 +25,27 @@ std::string manifest_path(const std::string& path) {
 
 /// Length and digest of a file as it lies there. Throws Error.
 nlohmann::json manifest_of(const std::string& path) {
-  const MappedFile file(path);
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.bytes().data());
+  constexpr std::uint64_t k_part = std::uint64_t{1} << 20;
+  const InputFile file(path);
+  std::vector<std::uint8_t> room(k_part);
+  Xxh64 digest(0);
+  for (std::uint64_t at = 0; at < file.size(); at += k_part) {
+    const auto part = std::span(room).first(std::min(k_part, file.size() - at));
+    file.read(at, std::as_writable_bytes(part));
+    digest.add(part);
+  }
   return {{"format", "dtrain-1"},
           {"file", std::filesystem::path(path).filename().string()},
-          {"bytes", file.bytes().size()},
-          {"xxh64", fmt::format("{:016x}", xxh64({bytes, file.bytes().size()}, 0))}};
+          {"bytes", file.size()},
+          {"xxh64", fmt::format("{:016x}", digest.digest())}};
+}
+
+/// In a folder that is there now.
+std::string path_in(const std::string& folder, std::int64_t number) {
+  make_folder(folder);
+  return (std::filesystem::path(folder) /
+          fmt::format("{}{:09}{}", k_number_prefix, number, k_number_suffix))
+      .string();
 }
 
 } // namespace
@@ -89,19 +105,18 @@ void remove_numbered(const NumberedFile& file) {
   std::filesystem::remove(manifest_path(file.path), ignored);
 }
 
-void save_numbered(const std::string& folder, std::int64_t number,
-                   const std::map<std::string, std::string>& metadata,
-                   std::span<const TensorSource> tensors, std::size_t keep) {
-  make_folder(folder);
-  const std::string path = (std::filesystem::path(folder) /
-                            fmt::format("{}{:09}{}", k_number_prefix, number, k_number_suffix))
-                               .string();
-  write_safetensors(path, metadata, tensors);
-  const std::string text = manifest_of(path).dump() + "\n";
-  AtomicFile manifest(manifest_path(path));
+NumberedWriter::NumberedWriter(const std::string& folder, std::int64_t number,
+                               const std::map<std::string, std::string>& metadata,
+                               std::span<const TensorShape> tensors)
+    : folder_(folder), path_(path_in(folder, number)), file_(path_, metadata, tensors) {}
+
+void NumberedWriter::commit(std::size_t keep) {
+  file_.commit();
+  const std::string text = manifest_of(path_).dump() + "\n";
+  AtomicFile manifest(manifest_path(path_));
   manifest.write(std::as_bytes(std::span(text)));
   manifest.commit();
-  const auto found = numbered_files(folder);
+  const auto found = numbered_files(folder_);
   for (std::size_t i = keep; i < found.size(); ++i) {
     remove_numbered(found[i]);
   }

@@ -33,10 +33,23 @@ std::string what_is_wrong(const std::string& path);
 /// Removes what a process that was killed had begun to write. Of the one that saves there alone.
 void remove_unfinished(const std::string& folder);
 
-/// Saves, and then removes all but the newest `keep`. Throws Error; what was there before stays.
-void save_numbered(const std::string& folder, std::int64_t number,
-                   const std::map<std::string, std::string>& metadata,
-                   std::span<const TensorSource> tensors, std::size_t keep);
+/// One that is being saved; what was there before stays until it is, and if it is not.
+class NumberedWriter {
+ public:
+  /// Throws Error, as all of it.
+  NumberedWriter(const std::string& folder, std::int64_t number,
+                 const std::map<std::string, std::string>& metadata,
+                 std::span<const TensorShape> tensors);
+  /// As SafeTensorsWriter.
+  void write(std::span<const float> values) { file_.write(values); }
+  /// To the disk, with its manifest; and then removes all but the newest `keep`.
+  void commit(std::size_t keep);
+
+ private:
+  std::string folder_;
+  std::string path_;
+  SafeTensorsWriter file_;
+};
 
 void remove_numbered(const NumberedFile& file);
 

@@ -84,8 +84,12 @@ class Communicator {
   virtual void barrier(std::string_view name) = 0;
 
   /// No collective: throws PeerError where a peer is known to be gone. For who waits for something
-  /// else than peers.
+  /// else than peers; of what connect() gives, from any thread.
   virtual void check() {}
+
+  /// Of a collective that something else carries: counted and timed as if it began and ended here.
+  virtual std::uint64_t begin_elsewhere(const Collective& /*collective*/) { return 0; }
+  virtual void end_elsewhere(std::uint64_t /*number*/) {}
 
   /// Tells the heartbeat how far this rank is, for what its peers say if it dies.
   virtual void set_step(std::int64_t step) noexcept = 0;
@@ -98,15 +102,15 @@ class Communicator {
 };
 
 struct CommOptions : JobOptions {
-  /// What carries collectives. Automatic: NCCL where every rank has a GPU, else the ring.
+  /// What carries collectives. Automatic, and NCCL, which strategy/ranks.h puts beside it: the
+  /// ring.
   enum class Communication { automatic, ring, nccl, mpi } communication = Communication::automatic;
   enum class Transport {
     automatic,
     shared_memory,
     tcp
   } transport = Transport::automatic; ///< The ring's.
-  int tcp_streams = 0;  ///< Connections to a neighbour that long buffers share; 0: ring.h chooses.
-  bool has_gpu = false; ///< This rank computes on one.
+  int tcp_streams = 0; ///< Connections to a neighbour that long buffers share; 0: ring.h chooses.
 };
 
 /// Meets the other ranks at the cluster's master address and connects. With one rank it does

@@ -1,6 +1,5 @@
 #include "trainer/collectives/connect.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -18,23 +17,6 @@
 #include "trainer/job/host_group.h"
 
 namespace trainer {
-namespace {
-
-/// For the line of choices: why the ring carries the collectives.
-std::string why_ring(Star& star, const CommOptions& options) {
-  if (options.communication != CommOptions::Communication::automatic) {
-    return "";
-  }
-  const std::vector<std::int32_t> gpus = star.exchange<std::int32_t>(options.has_gpu ? 1 : 0);
-  const auto with = std::count(gpus.begin(), gpus.end(), 1);
-  return fmt::format("; ring, not NCCL: {}",
-                     with == 0 ? std::string("no rank computes on a GPU")
-                     : with < std::ssize(gpus)
-                         ? fmt::format("{} of {} ranks compute on a GPU", with, gpus.size())
-                         : std::string("this build has none"));
-}
-
-} // namespace
 
 std::unique_ptr<Communicator> connect(const Cluster& given, const CommOptions& options) {
   if (options.communication == CommOptions::Communication::mpi) {
@@ -50,7 +32,6 @@ std::unique_ptr<Communicator> connect(const Cluster& given, const CommOptions& o
 
 std::unique_ptr<Communicator> connect_ranks(Star star, const std::string& job_token,
                                             const CommOptions& options) {
-  const std::string why = why_ring(star, options);
   HostGroup group;
   if (options.transport != CommOptions::Transport::tcp) {
     group = find_host_group(star, options.host_identity, SharedArena::size);
@@ -78,7 +59,7 @@ std::unique_ptr<Communicator> connect_ranks(Star star, const std::string& job_to
       share      ? make_shared_memory(std::move(group), rank, *health)
       : is_mixed ? make_background(make_hosts(std::move(group), std::move(links), rank, *health))
                  : make_background(make_ring(std::move(links), *health));
-  std::string description = fmt::format("{}, {} ranks{}", transport->describe(), n, why);
+  std::string description = fmt::format("{}, {} ranks", transport->describe(), n);
   return make_job_communicator(rank, star.world_size(), std::move(health), std::move(transport),
                                std::move(description));
 }

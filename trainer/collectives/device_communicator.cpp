@@ -7,11 +7,11 @@
 namespace trainer {
 
 DeviceCommunicator::DeviceCommunicator(Communicator& inner, Device& device)
-    : inner_(inner), device_(device), copies_(device.make_stream()) {}
+    : ForwardingCommunicator(inner), device_(device), copies_(device.make_stream()) {}
 
 std::string DeviceCommunicator::describe() const {
-  return world_size() == 1 ? inner_.describe()
-                           : fmt::format("{}; copied to and from the device", inner_.describe());
+  return world_size() == 1 ? inner().describe()
+                           : fmt::format("{}; copied to and from the device", inner().describe());
 }
 
 std::span<float> DeviceCommunicator::allocate_on_device(std::size_t count) {
@@ -42,10 +42,10 @@ void DeviceCommunicator::give_on(Ticket end) {
       if (call.ticket >= end) {
         return;
       }
-      inner_.check();
+      inner().check();
       std::this_thread::yield();
     }
-    call.inner = inner_.start(call.kind, call.on_host, call.name, call.wire);
+    call.inner = inner().start(call.kind, call.on_host, call.name, call.wire);
     given_.push_back(std::move(call));
     copying_.pop_front();
   }
@@ -77,7 +77,7 @@ void DeviceCommunicator::wait_in(Stream& stream, Ticket ticket) {
   while (!given_.empty() && given_.front().ticket <= ticket) {
     const Call call = std::move(given_.front());
     given_.pop_front();
-    inner_.wait(call.inner);
+    inner().wait(call.inner);
     if (!call.on_device.empty()) {
       copies_->copy(call.on_host.data(), call.on_device.data(), call.on_host.size_bytes());
       stream.wait(*copies_->record());

@@ -16,35 +16,22 @@
 #include <list>
 #include <memory>
 
-#include "trainer/collectives/communicator.h"
+#include "trainer/collectives/forwarding.h"
 #include "trainer/device/device.h"
 
 namespace trainer {
 
-class DeviceCommunicator final : public Communicator {
+class DeviceCommunicator final : public ForwardingCommunicator {
  public:
   /// Both outlive it.
   DeviceCommunicator(Communicator& inner, Device& device);
 
-  int rank() const noexcept override { return inner_.rank(); }
-  int world_size() const noexcept override { return inner_.world_size(); }
-  std::string name(int rank) const override { return inner_.name(rank); }
   std::string describe() const override;
-  Route route(std::size_t bytes, WireType wire) const override { return inner_.route(bytes, wire); }
-  std::span<float> allocate(std::size_t count) override { return inner_.allocate(count); }
   std::span<float> allocate_on_device(std::size_t count) override;
   Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
                WireType wire) override;
   void wait(Ticket ticket) override;
   void wait_in(Stream& stream, Ticket ticket) override;
-  void broadcast(std::span<std::byte> bytes, int root, std::string_view name) override {
-    inner_.broadcast(bytes, root, name);
-  }
-  void barrier(std::string_view name) override { inner_.barrier(name); }
-  void check() override { inner_.check(); }
-  void set_step(std::int64_t step) noexcept override { inner_.set_step(step); }
-  void give_up(const std::string& why) noexcept override { inner_.give_up(why); }
-  double seconds_waiting() const noexcept override { return inner_.seconds_waiting(); }
 
  private:
   struct Memory {
@@ -64,7 +51,6 @@ class DeviceCommunicator final : public Communicator {
   std::span<float> staged(std::span<float> on_device);
   void give_on(Ticket end);
 
-  Communicator& inner_;
   Device& device_;
   std::unique_ptr<Stream> copies_;
   std::list<Memory> memory_;

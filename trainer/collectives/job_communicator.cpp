@@ -77,6 +77,11 @@ class JobCommunicator final : public Communicator {
   }
 
   void check() override { health_->check(); }
+  std::uint64_t begin_elsewhere(const Collective& collective) override {
+    begin(collective);
+    return begun_;
+  }
+  void end_elsewhere(std::uint64_t number) override { health_->end(number); }
   void set_step(std::int64_t step) noexcept override { health_->set_step(step); }
   void give_up(const std::string& why) noexcept override { health_->set_reason(why); }
   double seconds_waiting() const noexcept override { return waited_; }

@@ -1,8 +1,7 @@
 #include "trainer/collectives/wire.h"
 
-#include <bit>
-
 #include "trainer/collectives/reduce.h"
+#include "trainer/device/halves.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -11,64 +10,6 @@
 
 namespace trainer {
 namespace {
-
-constexpr std::uint32_t k_infinity = 0x7f800000; ///< float32's.
-constexpr std::uint32_t k_without_sign = 0x7fffffff;
-
-struct Bf16 {
-  static std::uint16_t narrow(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if ((bits & k_without_sign) > k_infinity) {
-      return static_cast<std::uint16_t>((bits >> 16) | 0x40); // A NaN stays one.
-    }
-    return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-  }
-
-  static float widen(std::uint16_t half) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
-  }
-};
-
-struct Fp16 {
-  static constexpr std::uint32_t k_largest = 0x477fe000;      ///< 65504 as float32.
-  static constexpr std::uint32_t k_least_normal = 0x38800000; ///< 2^-14
-  static constexpr std::uint32_t k_exponents_apart = (127U - 15U) << 23;
-
-  static std::uint16_t narrow(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t sign = (bits >> 16) & 0x8000;
-    const std::uint32_t size = bits & k_without_sign;
-    std::uint32_t half = 0;
-    if (size > k_infinity) {
-      half = 0x7e00 | ((size >> 13) & 0x3ff);
-    } else if (size == k_infinity) {
-      half = 0x7c00;
-    } else if (size >= k_largest) {
-      half = 0x7bff;
-    } else if (size >= k_least_normal) {
-      half = (size - k_exponents_apart + 0xfff + ((size >> 13) & 1)) >> 13;
-    } else {
-      // The last place of 0.5 is the least fp16, so this addition rounds to a whole number of it.
-      half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5F) -
-             std::bit_cast<std::uint32_t>(0.5F);
-    }
-    return static_cast<std::uint16_t>(sign | half);
-  }
-
-  static float widen(std::uint16_t half) {
-    constexpr float k_least = 0x1p-24F;
-    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000) << 16;
-    const std::uint32_t exponent = half & 0x7c00;
-    const std::uint32_t rest = half & 0x3ff;
-    if (exponent == 0) {
-      const auto size = std::bit_cast<std::uint32_t>(static_cast<float>(rest) * k_least);
-      return std::bit_cast<float>(sign | size);
-    }
-    const std::uint32_t moved = (exponent | rest) << 13;
-    return std::bit_cast<float>(
-        sign | (exponent == 0x7c00 ? k_infinity | rest << 13 : moved + k_exponents_apart));
-  }
-};
 
 template <typename Type>
 struct Portable {
@@ -145,7 +86,8 @@ struct Fp16F16c {
   DTRAIN_AVX2 static __m128i narrow(__m256 values) {
     const __m256 sign = _mm256_set1_ps(-0.0F);
     const __m256 size = _mm256_andnot_ps(sign, values);
-    const __m256 infinity = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(k_infinity)));
+    const __m256 infinity =
+        _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(k_float_infinity)));
     const __m256 largest = _mm256_set1_ps(65504.0F);
     // Of a NaN, min_ps gives the second.
     const __m256 cut = _mm256_min_ps(largest, size);

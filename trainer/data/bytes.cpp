@@ -5,7 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "trainer/huge_pages.h"
+
 namespace trainer {
+
+Bytes::Bytes(std::vector<std::uint8_t> own)
+    : own_(std::make_shared<const std::vector<std::uint8_t>>(std::move(own))), view_(*own_) {
+  use_huge_pages(std::as_bytes(view_));
+}
 
 std::optional<Bytes> Bytes::map(const std::string& path, std::size_t offset, std::size_t size) {
   struct stat status {};

@@ -15,8 +15,7 @@ namespace trainer {
 class Bytes {
  public:
   Bytes() = default;
-  Bytes(std::vector<std::uint8_t> own)
-      : own_(std::make_shared<const std::vector<std::uint8_t>>(std::move(own))), view_(*own_) {}
+  Bytes(std::vector<std::uint8_t> own);
 
   /// `size` bytes of a file from `offset` on, which are asked for at once. None where it is no
   /// ordinary file, does not end there, or cannot be mapped. A file that is cut short while it is

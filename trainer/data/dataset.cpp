@@ -227,11 +227,19 @@ Dataset load_dataset(const std::string& folder, const Reader& reader) {
   return dataset;
 }
 
+const char* scored_things(const Dataset& dataset) {
+  return dataset.train.text ? "masked tokens" : "images";
+}
+
 std::uint64_t digest(const Dataset& dataset) {
   std::uint64_t sum = dataset.classes + static_cast<std::uint64_t>(dataset.shard);
   for (const Split* split : {&dataset.train, &dataset.test}) {
     if (split == &dataset.train && (dataset.shard == AutoShard::file || split->stream)) {
       continue; // Each worker's own.
+    }
+    if (split->text) {
+      sum = sum * 31 + split->text->digest();
+      continue;
     }
     sum = xxh64(split->images, sum + split->features);
     sum = xxh64(split->labels, sum);

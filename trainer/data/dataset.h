@@ -1,4 +1,4 @@
-// Images with labels, as the bytes they come in.
+// What there is to learn from: images with labels, as the bytes they come in, or text.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 
 #include "trainer/data/bytes.h"
 #include "trainer/data/stream.h"
+#include "trainer/data/token_source.h"
 
 namespace trainer {
 
@@ -20,7 +21,8 @@ struct Split {
   std::size_t features = 0; ///< height × width
   std::size_t height = 0;
   std::size_t width = 0;
-  std::shared_ptr<SampleStream> stream; ///< Where it is not null the samples come from there.
+  std::shared_ptr<SampleStream> stream;    ///< Where it is not null the samples come from there.
+  std::shared_ptr<const TokenSource> text; ///< Likewise; there are no images then.
 };
 
 /// Who reads what, as tf.data's AutoShardPolicy has it.
@@ -57,6 +59,9 @@ struct Dataset {
 /// damaged or does not fit another, UsageError where files are fewer than workers or a FIFO would
 /// be shared.
 Dataset load_dataset(const std::string& folder, const Reader& reader = {});
+
+/// What its samples are scored by: "images" or "masked tokens".
+const char* scored_things(const Dataset& dataset);
 
 /// Random images of MNIST's shape, for benchmarks.
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed);

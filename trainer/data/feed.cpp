@@ -4,17 +4,27 @@
 
 namespace trainer {
 
-Feed::Feed(Device& device, std::size_t features)
+Feed::Feed(Device& device, std::size_t features, const TokenSource* text)
     : device_(device), kernels_(device.kernels()), stream_(device.stream()),
-      is_host_(device.is_host()), features_(features),
+      is_host_(device.is_host()), features_(features), text_(text),
       copies_(device.is_host() ? nullptr : device.make_stream()) {}
+
+std::size_t Feed::size(std::size_t rows) const {
+  return text_ == nullptr
+             ? rows * (features_ + 1)
+             : rows * (text_->length() + 1 + 2 * text_->most_masked()) * sizeof(std::int32_t);
+}
 
 void Feed::begin(std::size_t rows) {
   rows_ = rows;
-  if (!is_host_ && images_.size() < rows * features_) {
-    stream_.record()->wait(); // Nothing reads what is given back.
+  if (is_host_ && text_ != nullptr) {
+    text_batch_.resize(size(rows) / sizeof(std::int32_t));
+    return;
   }
-  if (images_.size() < rows * features_) {
+  if (text_ == nullptr && images_.size() < rows * features_) {
+    if (!is_host_) {
+      stream_.record()->wait(); // Nothing reads what is given back.
+    }
     images_ = device_.allocate(rows * features_, DType::f32);
   }
   if (is_host_) {
@@ -23,13 +33,13 @@ void Feed::begin(std::size_t rows) {
     }
     return;
   }
-  Staged& staged = staged_[++turn_ % staged_.size()];
-  if (staged.copied) {
-    staged.copied->wait(); // Two batches ago.
+  ++turn_;
+  if (staged().copied) {
+    staged().copied->wait(); // Two batches ago.
   }
-  if (staged.pinned.size() < size(rows)) {
-    staged.pinned = device_.allocate_pinned(size(rows), DType::u8);
-    staged.bytes = device_.allocate(size(rows), DType::u8);
+  if (staged().pinned.size() < size(rows)) {
+    staged().pinned = device_.allocate_pinned(size(rows), DType::u8);
+    staged().bytes = device_.allocate(size(rows), DType::u8);
   }
 }
 
@@ -41,31 +51,68 @@ void Feed::put(std::size_t first, std::size_t count, const std::uint8_t* images,
     std::memcpy(static_cast<std::uint8_t*>(labels_.memory()) + first, labels, count);
     return;
   }
-  auto* pinned = static_cast<std::uint8_t*>(staged_[turn_ % staged_.size()].pinned.memory());
+  auto* pinned = static_cast<std::uint8_t*>(staged().pinned.memory());
   std::memcpy(pinned + first * features_, images, count * features_);
   std::memcpy(pinned + rows_ * features_ + first, labels, count);
 }
 
-Batch Feed::finish() {
-  const auto* labels = static_cast<const std::uint8_t*>(labels_.memory());
-  if (!is_host_) {
-    Staged& staged = staged_[turn_ % staged_.size()];
-    if (staged.used) {
-      copies_->wait(*staged.used);
-    }
-    copies_->copy(staged.pinned.memory(), staged.bytes.memory(), size(rows_));
-    staged.copied = copies_->record();
-    stream_.wait(*staged.copied);
-    const auto* bytes = static_cast<const std::uint8_t*>(staged.bytes.memory());
-    kernels_.bytes_to_floats(stream_, rows_ * features_, bytes, images_.data());
-    // Its labels are read where they are: by what is on the stream before the next batch is.
-    staged_[(turn_ + 1) % staged_.size()].used = stream_.record();
-    labels = bytes + rows_ * features_;
+void Feed::put_text(std::size_t row, std::uint64_t sample, std::uint64_t seed,
+                    std::uint64_t position) {
+  text_->read(sample, seed, position,
+              text_row(is_host_ ? text_batch_.data() : staged().pinned.memory(), row));
+}
+
+TokenRow Feed::text_row(void* text, std::size_t row) const {
+  auto* const ids = static_cast<std::int32_t*>(text); // (rows, T), and so on: as Tokens has them
+  auto* const lengths = ids + rows_ * text_->length();
+  auto* const masked = lengths + rows_;
+  auto* const targets = masked + rows_ * text_->most_masked();
+  return {ids + row * text_->length(), lengths + row, masked + row * text_->most_masked(),
+          targets + row * text_->most_masked()};
+}
+
+Tokens Feed::tokens(void* text) const {
+  const TokenRow first = text_row(text, 0);
+  const std::size_t most_masked = text_->most_masked();
+  return {text_->length(),
+          most_masked,
+          {first.ids, rows_ * text_->length()},
+          {first.length, rows_},
+          {first.masked, rows_ * most_masked},
+          {first.targets, rows_ * most_masked}};
+}
+
+void* Feed::send() {
+  if (staged().used) {
+    copies_->wait(*staged().used);
   }
-  return {.rows = rows_,
-          .images = {images_.data(), rows_ * features_},
-          .labels = {labels, rows_},
-          .global_rows = rows_};
+  copies_->copy(staged().pinned.memory(), staged().bytes.memory(), size(rows_));
+  staged().copied = copies_->record();
+  stream_.wait(*staged().copied);
+  return staged().bytes.memory();
+}
+
+Batch Feed::finish() {
+  Batch batch{.rows = rows_, .global_rows = rows_};
+  void* const sent = is_host_ ? nullptr : send();
+  if (text_ != nullptr) {
+    batch.tokens = tokens(is_host_ ? text_batch_.data() : sent);
+  } else {
+    const auto* labels = static_cast<const std::uint8_t*>(labels_.memory());
+    if (!is_host_) {
+      const auto* bytes = static_cast<const std::uint8_t*>(sent);
+      kernels_.bytes_to_floats(stream_, rows_ * features_, bytes, images_.data());
+      labels = bytes + rows_ * features_;
+    }
+    batch.images = {images_.data(), rows_ * features_};
+    batch.labels = {labels, rows_};
+  }
+  if (!is_host_) {
+    // Its labels or its text are read where they are: by what is on the stream before the next
+    // batch is.
+    staged_[(turn_ + 1) % staged_.size()].used = stream_.record();
+  }
+  return batch;
 }
 
 } // namespace trainer

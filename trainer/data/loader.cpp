@@ -58,18 +58,23 @@ AllSamples all_samples(const Dataset& data, Communicator& communicator) {
 
 Loader::Loader(const Split& split, Device& device, const LoaderOptions& options)
     : split_(split), options_(options),
-      global_batch_(options.batch_size * static_cast<std::size_t>(options.world_size) *
+      global_batch_((options.global_batch > 0
+                         ? options.global_batch
+                         : options.batch_size * static_cast<std::size_t>(options.world_size)) *
                     static_cast<std::size_t>(options.streams)),
-      share_first_(options.batch_size * static_cast<std::size_t>(options.rank)),
-      share_rows_(options.batch_size), position_(options.start),
+      position_(options.start),
       epoch_(options.start / static_cast<std::uint64_t>(options.streams) / split.count),
-      order_(split.count, options.seed, epoch_), feed_(device, split.features) {
+      order_(split.count, options.seed, epoch_), feed_(device, split.features, split.text.get()) {
+  const auto rank = static_cast<std::size_t>(options.rank);
+  const auto ranks = static_cast<std::size_t>(options.world_size);
+  const std::size_t of_stream = global_batch_ / static_cast<std::size_t>(options.streams);
+  share_first_ = of_stream * rank / ranks;
+  share_rows_ = of_stream * (rank + 1) / ranks - share_first_;
   if (options_.samples == 0) {
     options_.samples = split.count;
   }
   if (split.stream) {
-    const auto ranks = static_cast<std::size_t>(options.world_size);
-    split.stream->begin(ranks, options.batch_size * ranks);
+    split.stream->begin(ranks, of_stream);
   }
 }
 
@@ -118,6 +123,7 @@ void Loader::next() {
   const bool is_padding = rows == 0;
   rows = is_padding ? 1 : rows;
   batch_ = gather(position_ / static_cast<std::uint64_t>(options_.streams) + first, rows);
+  batch_.position = position_ / static_cast<std::uint64_t>(options_.streams) + first;
   batch_.global_rows = global_rows;
   batch_.seconds = now() - started;
   batch_.is_padding = is_padding;
@@ -129,6 +135,12 @@ Batch Loader::gather(std::uint64_t first, std::size_t rows) {
   feed_.begin(rows);
   if (split_.stream) {
     take_from_stream(first, rows);
+    return feed_.finish();
+  }
+  if (split_.text) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      feed_.put_text(row, sample_at(first + row), options_.seed, first + row);
+    }
     return feed_.finish();
   }
   samples_.resize(rows);

@@ -50,6 +50,8 @@ struct LoaderOptions {
   std::uint64_t samples = 0; ///< Of an epoch of all streams; 0: as many as the split has.
   /// Called now and then while samples of a stream are waited for; may throw.
   std::function<void()> while_waiting = [] {};
+  /// Of a stream's ranks, in shares that differ by a row; 0: batch_size each.
+  std::size_t global_batch = 0;
 };
 
 /// Of rank `rank` of `world_size`, whose worker reads `data`; `samples` as all_samples() says.
@@ -115,8 +117,8 @@ class Loader {
   const Split& split_;
   LoaderOptions options_;
   std::size_t global_batch_;
-  std::size_t share_first_;
-  std::size_t share_rows_;
+  std::size_t share_first_ = 0;
+  std::size_t share_rows_ = 0;
   std::uint64_t position_;
   bool done_ = false;
   std::uint64_t epoch_ = 0;

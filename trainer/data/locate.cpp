@@ -13,6 +13,8 @@
 
 #include "submit/errors.h"
 #include "trainer/data/download.h"
+#include "trainer/data/text_source.h"
+#include "trainer/data/token_shards.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
 
@@ -171,8 +173,17 @@ std::string locate_dataset(const std::string& data, const DataPlaces& places,
 Dataset find_dataset(const DataOptions& options, int worker, int workers) {
   DataPlaces places = data_places_from_env();
   places.progress_bar = options.progress_bar;
-  return load_dataset(locate_dataset(options.data, places),
-                      {options.shard, worker, workers, options.one_pass});
+  const std::string folder = locate_dataset(options.data, places);
+  if (is_token_set(folder)) {
+    if (options.shard == AutoShard::file || options.shard == AutoShard::off) {
+      throw UsageError(
+          fmt::format("--auto-shard: {} is text, of which each worker takes its part of "
+                      "every batch; use data",
+                      folder));
+    }
+    return load_text(folder, options.masking);
+  }
+  return load_dataset(folder, {options.shard, worker, workers, options.one_pass});
 }
 
 } // namespace trainer

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
+#include "trainer/data/masking.h"
 
 namespace trainer {
 
@@ -48,10 +49,11 @@ struct DataOptions {
   std::string data = "fashion-mnist"; ///< A name or a folder.
   AutoShard shard = AutoShard::automatic;
   bool one_pass = false;
-  bool progress_bar = false; ///< Of a download.
+  bool progress_bar = false;   ///< Of a download.
+  MaskingOptions masking = {}; ///< Of text.
 };
 
-/// Locates and loads, as one worker of several.
+/// Locates and loads, as one worker of several. A folder may also hold text (data/token_shards.h).
 Dataset find_dataset(const DataOptions& options, int worker = 0, int workers = 1);
 
 } // namespace trainer

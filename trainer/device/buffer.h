@@ -40,6 +40,9 @@ class Buffer {
   Buffer(void* memory, std::size_t count, DType dtype, Memory place, Free free)
       : memory_(memory, std::move(free)), count_(count), dtype_(dtype), place_(place) {}
 
+  /// Of the host's, zeroed, whose pages take memory once they are written to.
+  static Buffer paged(std::size_t count, DType dtype);
+
   std::size_t size() const { return count_; } ///< In values.
   DType dtype() const { return dtype_; }
   Memory place() const { return place_; }
@@ -55,6 +58,24 @@ class Buffer {
   std::size_t count_;
   DType dtype_ = DType::f32;
   Memory place_;
+};
+
+/// While one lives, the buffers of the host's that its thread makes are counted, and their memory
+/// is taken only where it is written: for plans.
+class BufferCount {
+ public:
+  BufferCount();
+  ~BufferCount();
+  BufferCount(const BufferCount&) = delete;
+  BufferCount& operator=(const BufferCount&) = delete;
+
+  std::size_t bytes() const { return bytes_; } ///< Of all of them.
+
+ private:
+  friend class Buffer;
+  Buffer add(Buffer buffer);
+  BufferCount* outer_;
+  std::size_t bytes_ = 0;
 };
 
 } // namespace trainer

@@ -29,6 +29,12 @@ int gpu_of(int local_rank) {
 
 } // namespace
 
+void Device::move_to_file(std::span<float> /*part*/, const std::string& folder) {
+  throw UsageError(fmt::format("{}: what is offloaded there is a CPU's; use --device=cpu, or leave "
+                               "--offload-optimizer and --offload-param out",
+                               folder));
+}
+
 std::unique_ptr<Device> make_device(const std::string& choice, int local_rank) {
   if (choice.starts_with(k_gpu)) {
     return make_gpu("--devices=" + choice, std::stoi(choice.substr(std::string(k_gpu).size())));

@@ -9,8 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/kernels.h"
@@ -40,6 +43,12 @@ class Stream {
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
   /// To zeros.
   virtual void clear(void* memory, std::size_t bytes) = 0;
+  /// What `put` puts here: kernels alone, and the same ones wherever `key` is the same. A device
+  /// that can remembers it, and then puts all of it here at once, without `put`, until something is
+  /// allocated on it.
+  virtual void replay(const std::vector<std::uint64_t>& /*key*/, const std::function<void()>& put) {
+    put();
+  }
 };
 
 class Device {
@@ -52,8 +61,28 @@ class Device {
   /// Its memory is the host's, and what is put on its streams is done on return.
   virtual bool is_host() const { return false; }
 
-  /// Zeroed. Throws Error where there is no such amount.
+  /// Of float32 a second, at most, by its multiprocessors and their clock; 0: not known.
+  virtual double peak_flops() const { return 0; }
+  /// Bytes of its memory that were given out at once, at most; 0: nobody counts.
+  virtual std::size_t most_allocated() const { return 0; }
+
+  /// Zeroed, and given back before the device goes. Throws Error where there is no such amount.
   virtual Buffer allocate(std::size_t count, DType dtype) = 0;
+  /// Zeroed float32, of which discard() gives parts back to the machine; of a device that cannot,
+  /// as allocate().
+  virtual Buffer allocate_paged(std::size_t count) { return allocate(count, DType::f32); }
+  /// What lies in this part of such memory is not needed: until it is written it holds anything.
+  virtual void discard(std::span<float> /*part*/) {}
+  /// Whole pages of such memory, to which nothing has been written yet, lie in a file in `folder`
+  /// from now on: one without a name, which ends with the memory. Throws UsageError, naming the
+  /// folder, where there is no room, and on a device that cannot.
+  virtual void move_to_file(std::span<float> part, const std::string& folder);
+  /// A part of memory that was moved is about to be written: its pages come at once, and no others
+  /// with them, as a read would bring those around it.
+  virtual void fetch(std::span<float> /*part*/) {}
+  /// A part of memory that was moved, or several: its pages take no memory until they are used
+  /// next, and what lies in them stays.
+  virtual void release(std::span<float> /*part*/) {}
   /// The host's, which this device copies from and to by itself.
   virtual Buffer allocate_pinned(std::size_t count, DType dtype) = 0;
 
@@ -62,6 +91,9 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
 
   virtual const Kernels& kernels() const = 0;
+  /// From now on models round the values of matrices to this as they multiply them, where this
+  /// device has such products.
+  virtual void multiply_in(DType /*type*/) {}
   /// The CPU's own, for models that are written for them; null on any other device.
   virtual const CpuKernels* cpu_kernels() const { return nullptr; }
 };

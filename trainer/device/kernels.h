@@ -1,9 +1,14 @@
 // The kernels that every device has: what optimizers, the norm of gradients and input are made of,
-// which work on flat ranges, and layers. All work in the stream that they are given.
+// which work on flat ranges, and layers (of models of text: text_kernels.h). All work in the stream
+// that they are given.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "trainer/device/buffer.h"
+#include "trainer/device/text_kernels.h"
+#include "trainer/on_both.h"
 
 namespace trainer {
 
@@ -50,6 +55,27 @@ struct DenseShape {
   std::size_t outputs;
 };
 
+inline constexpr std::size_t k_pixels_a_part = 1024;
+
+/// Of a convolution of 3 × 3 pixels, as many pixels out as in, of which 2 × 2 max-pooling takes a
+/// quarter; an odd row or column is in no pool. Letters: N images of H × W pixels, P pools an
+/// image, C channels in, O out.
+struct ConvolutionShape {
+  std::size_t images;
+  std::size_t height;
+  std::size_t width;
+  std::size_t channels;
+  std::size_t outputs;
+
+  DTRAIN_ON_BOTH constexpr std::size_t pools() const { return height / 2 * (width / 2); }
+  constexpr std::size_t pooled_pixels() const { return 4 * images * pools(); }
+  /// In which the weight's gradient is added up, and the floats that they take.
+  constexpr std::size_t parts() const {
+    return (pooled_pixels() + k_pixels_a_part - 1) / k_pixels_a_part;
+  }
+  constexpr std::size_t room() const { return parts() * 9 * channels * outputs; }
+};
+
 /// Layers of which all is row-major, for models of any device. (The CPU's own models are written
 /// for other kernels, faster there: cpu/kernels.h.)
 struct LayerKernels {
@@ -68,6 +94,19 @@ struct LayerKernels {
   void (*softmax_cross_entropy)(Stream&, std::size_t rows, std::size_t classes, const float* logits,
                                 const std::uint8_t* labels, float scale, float* change,
                                 Score* score);
+
+  /// y (N, P, O) = the largest of each pool's four of x (N, H, W, C) * weight (O, 3, 3, C), plus
+  /// bias (O), what is below 0 to 0. `chosen` (N, P, O): which of the four it was, 4 where it is 0.
+  void (*convolution)(Stream&, const ConvolutionShape& shape, const float* x, const float* weight,
+                      const float* bias, float* y, std::uint8_t* chosen);
+  /// From dy (N, P, O), into dweight (O, 3, 3, C) and dbias (O), or added with `accumulate`. In
+  /// `room` are shape.room() floats that are nobody else's.
+  void (*convolution_backward_weight)(Stream&, const ConvolutionShape& shape, const float* x,
+                                      const float* dy, const std::uint8_t* chosen, bool accumulate,
+                                      float* room, float* dweight, float* dbias);
+  /// dx (N, H, W, C)
+  void (*convolution_backward_input)(Stream&, const ConvolutionShape& shape, const float* dy,
+                                     const std::uint8_t* chosen, const float* weight, float* dx);
 };
 
 struct Kernels {
@@ -90,7 +129,12 @@ struct Kernels {
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);
 
+  /// Between float32 and bf16 or f16, as halves.h rounds.
+  void (*narrow)(Stream&, std::size_t n, DType type, const float* from, void* to);
+  void (*widen)(Stream&, std::size_t n, DType type, const void* from, float* to);
+
   const LayerKernels* layers;
+  const TextKernels* text;
 };
 
 } // namespace trainer

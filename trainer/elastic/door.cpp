@@ -51,6 +51,21 @@ Lead read_lead(const Letter& letter) {
   return lead;
 }
 
+bool Door::Visitor::tell(DoorMessage what, std::span<const std::byte> body, double seconds) const {
+  try {
+    send_letter(link, what, body, after_seconds(seconds));
+    return true;
+  } catch (const LinkError&) {
+    return false;
+  }
+}
+
+void Door::reassure(std::vector<Visitor>& visitors) {
+  std::erase_if(visitors, [](const Visitor& visitor) {
+    return !visitor.tell(DoorMessage::waiting) || is_closed(visitor.link);
+  });
+}
+
 Door::Door(Fd listener, std::string token, std::uint64_t id, std::vector<Address> master)
     : token_(std::move(token)), id_(id), master_(std::move(master)), own_(local_address(listener)) {
   Acceptor acceptor(std::move(listener), token_, LinkPurpose::membership,
@@ -101,14 +116,10 @@ void Door::change(State state, std::uint64_t number, const Address& leader) {
     leader_ = leader;
     turned_away.swap(visitors_);
   }
+  const Lead lead{number, id_, leader};
   for (const Visitor& visitor : turned_away) {
-    try {
-      const Lead lead{number, id_, leader};
-      send_letter(visitor.link, state == State::over ? DoorMessage::over : DoorMessage::moved,
-                  bytes_of(lead), after_seconds(k_letter_seconds));
-    } catch (const LinkError&) {
-      continue; // It went by itself.
-    }
+    visitor.tell(state == State::over ? DoorMessage::over : DoorMessage::moved, bytes_of(lead),
+                 k_letter_seconds);
   }
 }
 
@@ -165,7 +176,8 @@ void Door::run(Acceptor acceptor) {
     }
     if (Clock::now() >= next_reassurance) {
       next_reassurance = after_seconds(k_reassure_seconds);
-      reassure();
+      const std::lock_guard lock(mutex_);
+      reassure(visitors_);
     }
     if (Clock::now() >= next_look) {
       next_look = after_seconds(k_master_seconds);
@@ -224,18 +236,6 @@ void Door::answer(Fd link) {
     visitors_.push_back({std::move(link), std::move(standing)});
     has_visitor_.notify_one();
   }
-}
-
-void Door::reassure() {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(visitors_, [](const Visitor& visitor) {
-    try {
-      send_letter(visitor.link, DoorMessage::waiting, {}, after_seconds(0));
-      return is_closed(visitor.link);
-    } catch (const LinkError&) {
-      return true;
-    }
-  });
 }
 
 void Door::look_after_master(Acceptor& acceptor) {

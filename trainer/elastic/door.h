@@ -77,7 +77,12 @@ class Door {
   struct Visitor {
     Fd link;
     Standing standing;
+
+    /// False where it has gone, or does not read for `seconds`.
+    bool tell(DoorMessage what, std::span<const std::byte> body = {}, double seconds = 0) const;
   };
+  /// Tells them that they are waited with, and forgets those that have gone.
+  static void reassure(std::vector<Visitor>& visitors);
 
   /// `master`: where the job's first leader listens, all addresses of it.
   Door(Fd listener, std::string token, std::uint64_t id, std::vector<Address> master);
@@ -110,7 +115,6 @@ class Door {
   void run(Acceptor acceptor);
   void answer(Fd link);
   void change(State state, std::uint64_t number, const Address& leader);
-  void reassure();
   void look_after_master(Acceptor& acceptor);
 
   std::string token_;

@@ -96,13 +96,9 @@ Membership::Outcome Membership::lead() {
   const auto send_away = [&](const Address& to) {
     door_->follow(newest().number, to);
     door_->be_busy(newest().number);
+    const Lead lead{newest().number, standing_.self.id, to};
     for (const auto& visitor : present) {
-      try {
-        const Lead lead{newest().number, standing_.self.id, to};
-        send_letter(visitor.link, DoorMessage::moved, bytes_of(lead), after_seconds(0));
-      } catch (const LinkError&) {
-        continue;
-      }
+      visitor.tell(DoorMessage::moved, bytes_of(lead));
     }
   };
   for (;;) {
@@ -118,14 +114,7 @@ Membership::Outcome Membership::lead() {
     }
     if (Clock::now() >= next_reassurance) {
       next_reassurance = after_seconds(k_leading_reassure_seconds);
-      std::erase_if(present, [](const Door::Visitor& visitor) {
-        try {
-          send_letter(visitor.link, DoorMessage::waiting, {}, after_seconds(0));
-          return false;
-        } catch (const LinkError&) {
-          return true;
-        }
-      });
+      Door::reassure(present);
     }
     std::erase_if(present, [](const Door::Visitor& visitor) { return is_closed(visitor.link); });
     for (const auto& visitor : present) {
@@ -147,12 +136,7 @@ Membership::Outcome Membership::lead() {
     if (Clock::now() >= deadline_) {
       const std::string text = complaint(present);
       for (const auto& visitor : present) {
-        try {
-          send_letter(visitor.link, DoorMessage::failed, std::as_bytes(std::span(text)),
-                      after_seconds(0));
-        } catch (const LinkError&) {
-          continue;
-        }
+        visitor.tell(DoorMessage::failed, std::as_bytes(std::span(text)));
       }
       throw Error(text);
     }
@@ -285,11 +269,8 @@ std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor
   Outcome outcome{.kind = Outcome::Kind::formed, .proposal = proposal};
   outcome.links.emplace_back(); // Its own place.
   for (std::size_t i = 0; i < taken; ++i) {
-    try {
-      send_letter(present[i].link, DoorMessage::formed, {}, after_seconds(k_call_seconds));
-    } catch (const LinkError&) {
-      // Connecting will show it.
-    }
+    present[i].tell(DoorMessage::formed, {},
+                    k_call_seconds); // If it has gone, connecting shows it.
     outcome.links.push_back(std::move(present[i].link));
   }
   present.erase(present.begin(), present.begin() + static_cast<std::ptrdiff_t>(taken));

@@ -79,7 +79,7 @@ Link measure_memory() {
 } // namespace
 
 double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, Device& device) {
-  const Dataset data = synthetic_dataset(k_planned_samples, 0);
+  const Dataset data = synthetic_for(model, k_planned_samples, 0);
   const auto alone = make_single_rank(&device);
   Replica replica(model, {}, device, *alone);
   replica.model->initialize(0);
@@ -132,7 +132,7 @@ void print_forecast(const ForecastOptions& forecast, const RankOptions& ranks,
   input.overlap = k_backward_share;
   input.network.ranks = forecast.workers;
   input.network.ranks_per_host = forecast.workers_per_host;
-  const ModelOptions model = fitted(options.model, synthetic_dataset(1, 0));
+  const ModelOptions model = fitted(options.model, synthetic_for(options.model, 1, 0));
   input.gradient_bytes =
       static_cast<double>(make_model(model, *device)->tensors().arena_size() * sizeof(float));
   input.compute_seconds = measure_step_seconds(model, batch_size, *device);

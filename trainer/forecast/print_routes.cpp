@@ -65,7 +65,7 @@ void rank_routes(const RunOptions& options, const Rank& rank) {
   Communicator& communicator = rank.communicator;
   const std::size_t batch_size = options.step.rows_at_once;
   const WireType wire = options.step.buckets.wire;
-  const Dataset data = synthetic_dataset(batch_size, 0);
+  const Dataset data = synthetic_for(options.model, batch_size, 0);
   Replica replica(fitted(options.model, data), options.optimizer, rank.device, communicator);
   replica.model->initialize(0);
   MultiWorker strategy(communicator, replica, options.step);

@@ -1,6 +1,7 @@
-// Says now and then, from a thread of its own, that a process lives that is busy computing.
+// How a process shows its peers that it lives, also from a thread of its own while it computes.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -9,6 +10,10 @@
 #include <utility>
 
 namespace trainer {
+
+/// How often either end of a connection says that it lives, so that the other, which waits for
+/// `peer_timeout` seconds, never takes it for dead: four times in that, at least once a second.
+inline double beat_seconds(double peer_timeout) { return std::min(1.0, peer_timeout / 4); }
 
 class Beat {
  public:

@@ -12,12 +12,11 @@
 
 #include "submit/errors.h"
 #include "trainer/errors.h"
+#include "trainer/job/beat.h"
 
 namespace trainer {
 namespace {
 
-constexpr double k_longest_period = 1;
-constexpr double k_beats_a_timeout = 4;
 constexpr double k_goodbye_seconds = 2;
 constexpr double k_verdict_seconds = 2;
 constexpr std::uint32_t k_note_magic = 0x54444e31;
@@ -60,9 +59,9 @@ struct Health::Peer {
 Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links,
                const JobOptions& options)
     : rank_(rank), who_(std::move(who)), peer_timeout_(options.peer_timeout),
-      period_(std::min(k_longest_period, options.peer_timeout / k_beats_a_timeout)),
-      collective_timeout_(options.collective_timeout), log_folder_(options.collective_log),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), contact_(options.contact) {
+      period_(beat_seconds(options.peer_timeout)), collective_timeout_(options.collective_timeout),
+      log_folder_(options.collective_log), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      contact_(options.contact) {
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (links[i]) {
       tune_link(links[i], peer_timeout_);

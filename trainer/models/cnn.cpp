@@ -17,8 +17,8 @@ namespace trainer {
 namespace {
 
 constexpr std::size_t k_cnn_slice = 64; ///< Images that share the fully connected layers' weights.
-constexpr std::size_t k_channels1 = 32;
-constexpr std::size_t k_channels2 = 64;
+constexpr std::size_t k_channels1 = k_cnn_channels[1];
+constexpr std::size_t k_channels2 = k_cnn_channels[2];
 constexpr std::size_t k_least_side = 4; ///< Of an image: two poolings leave one pixel.
 
 class Cnn final : public SlicedModel {
@@ -56,6 +56,8 @@ class Cnn final : public SlicedModel {
   static std::size_t flat(const ModelOptions& options) {
     return options.height / 4 * (options.width / 4) * k_channels2;
   }
+
+  bool has_layers_below() const override { return true; }
 
   void clear_bias_gradients() override {
     SlicedModel::clear_bias_gradients();
@@ -136,12 +138,12 @@ class Cnn final : public SlicedModel {
 } // namespace
 
 std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device) {
-  const CpuKernels& kernels = cpu_kernels_for(options, device);
   if (options.height < k_least_side || options.width < k_least_side) {
     throw UsageError(fmt::format("--model=cnn: images of {} × {} pixels; needs {} × {} at least",
                                  options.height, options.width, k_least_side, k_least_side));
   }
-  return std::make_unique<Cnn>(options, kernels);
+  return device.cpu_kernels() == nullptr ? make_layered_cnn(options, device)
+                                         : std::make_unique<Cnn>(options, *device.cpu_kernels());
 }
 
 } // namespace trainer

@@ -1,8 +1,6 @@
 #include "trainer/models/sliced.h"
 
-#include <fmt/format.h>
-
-#include "trainer/errors.h"
+#include <algorithm>
 
 namespace trainer {
 
@@ -11,7 +9,8 @@ SlicedModel::SlicedModel(std::size_t slice_rows, std::size_t inputs, const Model
     : slice_rows_(slice_rows),
       dense_(inputs, options.hidden, options.classes, slice_rows, kernels, tensors_, units_) {}
 
-void SlicedModel::evaluate(const Batch& batch, Score* to) {
+void SlicedModel::evaluate(const Batch& batch, const Hooks& hooks, Score* to) {
+  need_all(hooks);
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
@@ -21,9 +20,7 @@ void SlicedModel::evaluate(const Batch& batch, Score* to) {
 
 void SlicedModel::forward_backward(const Batch& batch, float scale, bool accumulate,
                                    const Hooks& hooks, Score* to) {
-  for (std::size_t unit = units_.size(); hooks.need && unit-- > 0;) {
-    hooks.need(unit);
-  }
+  need_all(hooks);
   if (!accumulate) {
     clear_bias_gradients();
   }
@@ -36,12 +33,16 @@ void SlicedModel::forward_backward(const Batch& batch, float scale, bool accumul
   }
 }
 
-const CpuKernels& cpu_kernels_for(const ModelOptions& options, const Device& device) {
-  const CpuKernels* kernels = device.cpu_kernels();
-  if (kernels == nullptr) {
-    throw UsageError(fmt::format("--model={}: computes on CPUs; use --device=cpu", options.name));
+void SlicedModel::make_room(const Batch& like) {
+  dense_.make_room(std::min(like.rows, slice_rows_), has_layers_below());
+}
+
+void SlicedModel::rehearse(std::size_t rows, const Hooks& hooks,
+                           const std::function<void(std::size_t unit)>& ahead) const {
+  for (std::size_t unit = 0; rows > slice_rows_ && unit < units_.size(); ++unit) {
+    ahead(unit);
   }
-  return *kernels;
+  Model::rehearse(rows, hooks, ahead);
 }
 
 } // namespace trainer

@@ -13,9 +13,12 @@ class SlicedModel : public Model {
  public:
   const TensorTable& tensors() const final { return tensors_; }
   const std::vector<Unit>& units() const final { return units_; }
-  void evaluate(const Batch& batch, Score* to) final;
+  void evaluate(const Batch& batch, const Hooks& hooks, Score* to) final;
   void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
                         Score* to) final;
+  void make_room(const Batch& like) final;
+  void rehearse(std::size_t rows, const Hooks& hooks,
+                const std::function<void(std::size_t unit)>& ahead) const final;
 
  protected:
   /// `inputs`: of the fully connected layers, which come first in the arenas.
@@ -28,14 +31,13 @@ class SlicedModel : public Model {
   virtual void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) = 0;
   /// To zero: those gradients that backward() only ever adds to.
   virtual void clear_bias_gradients() { dense_.clear_bias_gradients(); }
+  /// Whether backward() makes the gradient of what the fully connected layers read.
+  virtual bool has_layers_below() const { return false; }
 
   const std::size_t slice_rows_;
   TensorTable tensors_;
   std::vector<Unit> units_;
   Perceptron dense_;
 };
-
-/// Throws UsageError where `device` is no CPU.
-const CpuKernels& cpu_kernels_for(const ModelOptions& options, const Device& device);
 
 } // namespace trainer

@@ -76,7 +76,7 @@ std::string step_text(const LogLine& line, double epochs) {
 
 void Console::line(const LogLine& line, double epochs) { say(step_text(line, epochs)); }
 
-void Console::progress(std::int64_t step, std::int64_t steps) {
+void Console::progress(std::int64_t step, std::int64_t steps, const char* what) {
   if (!bar_ || now() - drawn_at_ < k_redraw_seconds) {
     return;
   }
@@ -84,8 +84,8 @@ void Console::progress(std::int64_t step, std::int64_t steps) {
   drawn_ = true;
   const double share = steps > 0 ? static_cast<double>(step) / static_cast<double>(steps) : 0;
   const int filled = std::clamp(static_cast<int>(share * k_bar_width), 0, k_bar_width);
-  fmt::print(stderr, "\r[{:=<{}}{: <{}}] {:3.0f} %  step {}/{}\033[K", "", filled, "",
-             k_bar_width - filled, 100 * share, step, steps);
+  fmt::print(stderr, "\r[{:=<{}}{: <{}}] {:3.0f} %  {} {}/{}\033[K", "", filled, "",
+             k_bar_width - filled, 100 * share, what, step, steps);
   std::fflush(stderr);
 }
 

@@ -30,7 +30,7 @@ class Console {
   void say(const std::string& text);
 
   /// Redraws the bar at most some times a second.
-  void progress(std::int64_t step, std::int64_t steps);
+  void progress(std::int64_t step, std::int64_t steps, const char* what = "step");
 
  private:
   void clear_bar();

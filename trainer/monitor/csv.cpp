@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 #include "trainer/errors.h"
 
@@ -31,6 +34,17 @@ CsvLog::~CsvLog() {
     close(file_);
   }
 }
+
+CsvLog::Lock::Lock(const CsvLog& log) : file_(log.file_) {
+  constexpr std::chrono::milliseconds k_longest{200};
+  const auto deadline = std::chrono::steady_clock::now() + k_longest;
+  while (flock(file_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR) &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+CsvLog::Lock::~Lock() { flock(file_, LOCK_UN); }
 
 void CsvLog::line(const LogLine& line) {
   write(fmt::format("{},{:.4f},{:.6g},{:.6g},{:.6g},{:.4f},{:.4f},{}\n", line.step, line.epoch,

@@ -22,6 +22,19 @@ class CsvLog {
   /// Takes out the lines of later steps, which are done again.
   void forget_after(std::int64_t step) const;
 
+  /// Until it goes, no other process has the file locked: between the look at its last line and
+  /// the next one. Not where the one that has it was stopped meanwhile: nobody waits for it long.
+  class Lock {
+   public:
+    explicit Lock(const CsvLog& log);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    int file_;
+  };
+
   /// Of the last line, which another process may have written; -1: there is none.
   std::int64_t last_step() const;
 

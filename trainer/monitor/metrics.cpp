@@ -16,6 +16,7 @@ enum Sum : std::size_t {
   k_loss,
   k_correct,
   k_count,
+  k_samples,
   k_input,
   k_waiting,
   k_under_way,
@@ -33,7 +34,8 @@ Metrics::Metrics(Communicator& communicator, Unlogged& unlogged)
       sums_(communicator.allocate(k_metric_sums +
                                   static_cast<std::size_t>(communicator.world_size()))) {}
 
-void Metrics::add(const Score& score) {
+void Metrics::add(const Score& score, std::size_t samples) {
+  unlogged_.samples += samples;
   unlogged_.score.loss += score.loss;
   unlogged_.score.correct += score.correct;
   unlogged_.score.count += score.count;
@@ -47,6 +49,7 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
   put(k_loss, unlogged_.score.loss);
   put(k_correct, static_cast<double>(unlogged_.score.correct));
   put(k_count, static_cast<double>(unlogged_.score.count));
+  put(k_samples, static_cast<double>(unlogged_.samples));
   put(k_input, (seconds.input - before_.input) / elapsed);
   put(k_waiting, (communicator_.seconds_waiting() - waiting_before_) / elapsed);
   put(k_under_way, seconds.under_way - before_.under_way);
@@ -65,7 +68,7 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
                .epoch = epoch,
                .loss = sums_[k_loss] / count,
                .accuracy = sums_[k_correct] / count,
-               .samples_per_second = count / elapsed,
+               .samples_per_second = sums_[k_samples] / elapsed,
                .input_bound = sums_[k_input] / ranks,
                .waiting = sums_[k_waiting] / ranks};
   if (communicator_.world_size() > 1 && sums_[k_under_way] > 0) {

@@ -28,6 +28,8 @@ struct LogLine {
   double slowest_seconds = 0;
   double median_seconds = 0;
   double fastest_seconds = 0;
+  std::optional<double> learning_rate = std::nullopt; ///< Of the step; none where servers update.
+  std::optional<double> loss_scale = std::nullopt;    ///< Likewise, in 16 bits.
 };
 
 /// A rank's clocks: seconds since the start.
@@ -54,6 +56,7 @@ class StragglerWatch {
 struct Unlogged {
   Unlogged();
   Score score;
+  std::size_t samples = 0;
   double started; ///< now() at the last line.
 };
 
@@ -61,7 +64,8 @@ class Metrics {
  public:
   Metrics(Communicator& communicator, Unlogged& unlogged);
 
-  void add(const Score& score);
+  /// What this rank's `samples` have scored: of text, each masked token counts.
+  void add(const Score& score, std::size_t samples);
 
   /// The line since the last one, the same on every rank: a collective. None where no rank has
   /// trained since. Throws Error where the loss is no number any more.

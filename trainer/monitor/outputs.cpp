@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
+
 namespace trainer {
 
 Outputs::Outputs(const OutputOptions& options, bool first_rank, std::int64_t last_step)
@@ -29,6 +31,10 @@ void Outputs::resume_after(std::int64_t step) {
 }
 
 void Outputs::line_once(const LogLine& line) {
+  std::optional<CsvLog::Lock> lock;
+  if (csv_) {
+    lock.emplace(*csv_);
+  }
   if ((csv_ ? csv_->last_step() : last_step_) < line.step) {
     this->line(line);
   }
@@ -48,8 +54,14 @@ void Outputs::line(const LogLine& line) {
         {"train/samples_per_second", line.samples_per_second},
         {"train/input_bound", line.input_bound},
         {"train/waiting", line.waiting}};
-    if (line.overlap) {
-      scalars.emplace_back("train/overlap", *line.overlap);
+    const std::pair<const char*, std::optional<double>> some[] = {
+        {"train/overlap", line.overlap},
+        {"train/learning_rate", line.learning_rate},
+        {"train/loss_scale", line.loss_scale}};
+    for (const auto& [name, value] : some) {
+      if (value) {
+        scalars.emplace_back(name, *value);
+      }
     }
     board_->scalars(line.step, scalars);
   }
@@ -69,11 +81,11 @@ void Outputs::new_shares(const std::vector<std::size_t>& rows, std::size_t globa
                   fmt::join(rows, ", ")));
 }
 
-void Outputs::held_out(const Score& score, std::int64_t step) {
+void Outputs::held_out(const Score& score, std::int64_t step, const char* of) {
   const auto count = static_cast<double>(score.count);
   const double accuracy = static_cast<double>(score.correct) / count;
-  say(fmt::format("held-out accuracy {:.2f} %  loss {:.4f}  ({} images)", 100 * accuracy,
-                  score.loss / count, with_commas(count)));
+  say(fmt::format("held-out accuracy {:.2f} %  loss {:.4f}  ({} {})", 100 * accuracy,
+                  score.loss / count, with_commas(count), of));
   if (board_) {
     board_->scalars(step, {{"test/loss", score.loss / count}, {"test/accuracy", accuracy}});
   }

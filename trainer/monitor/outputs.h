@@ -39,7 +39,8 @@ class Outputs {
   /// `name`: of the slowest rank.
   void straggler(const std::string& name, const LogLine& line, bool split_by_speed);
   void new_shares(const std::vector<std::size_t>& rows, std::size_t global_rows);
-  void held_out(const Score& score, std::int64_t step);
+  /// `of`: what was scored.
+  void held_out(const Score& score, std::int64_t step, const char* of);
   std::int64_t last_step() const { return last_step_; }
 
  private:

@@ -29,27 +29,29 @@ void Dense::initialize(std::uint64_t seed, std::uint32_t layer) {
   }
 }
 
+void Dense::make_room() {
+  if (transposed_.size() == 0) {
+    transposed_ = Buffer(outputs_ * padded(inputs_));
+  }
+}
+
 void Dense::forward(std::size_t rows, const float* x, std::size_t x_row, float* y,
                     bool in_panels) const {
-  kernels_->gemm({.m = rows,
-                  .k = inputs_,
-                  .panels = panels(),
-                  .a = x,
-                  .a_row = x_row,
-                  .b = parameters_ + width(),
-                  .c = y,
-                  .c_row = in_panels ? k_panel : width(),
-                  .c_panel = in_panels ? rows * k_panel : k_panel,
-                  .accumulate = false});
+  kernels_->product({.m = rows,
+                     .k = inputs_,
+                     .panels = panels(),
+                     .a = x,
+                     .a_row = x_row,
+                     .b = parameters_ + width(),
+                     .c = y,
+                     .c_row = in_panels ? k_panel : width(),
+                     .c_panel = in_panels ? rows * k_panel : k_panel,
+                     .accumulate = false});
 }
 
 // A panel of dy holds 16 outputs, its rows 16 apart: dx is the sum of a product a panel.
 void Dense::backward_input(std::size_t rows, const float* dy, float* dx, bool is_same) {
   const std::size_t width_in = padded(inputs_);
-  if (transposed_.size() == 0) {
-    transposed_ = Buffer(outputs_ * width_in);
-    is_same = false;
-  }
   for (std::size_t first = 0; first < outputs_; first += k_panel) {
     const std::size_t k = std::min(k_panel, outputs_ - first);
     float* block = transposed_.data() + first * width_in;
@@ -59,32 +61,32 @@ void Dense::backward_input(std::size_t rows, const float* dy, float* dx, bool is
         column[output * k_panel] = parameters_[offset(input, first + output)];
       }
     }
-    kernels_->gemm({.m = rows,
-                    .k = k,
-                    .panels = width_in / k_panel,
-                    .a = dy + first * rows,
-                    .a_row = k_panel,
-                    .b = block,
-                    .c = dx,
-                    .c_row = k_panel,
-                    .c_panel = rows * k_panel,
-                    .accumulate = first > 0});
+    kernels_->product({.m = rows,
+                       .k = k,
+                       .panels = width_in / k_panel,
+                       .a = dy + first * rows,
+                       .a_row = k_panel,
+                       .b = block,
+                       .c = dx,
+                       .c_row = k_panel,
+                       .c_panel = rows * k_panel,
+                       .accumulate = first > 0});
   }
 }
 
 void Dense::backward_weight(std::size_t rows, const float* x, std::size_t x_row, const float* dy,
                             std::size_t first, std::size_t count, bool accumulate) const {
-  kernels_->gemm({.m = inputs_,
-                  .k = rows,
-                  .panels = count,
-                  .a = x,
-                  .a_row = 1,
-                  .a_column = x_row,
-                  .b = dy + first * rows * k_panel,
-                  .c = gradients_ + width() + first * inputs_ * k_panel,
-                  .c_row = k_panel,
-                  .c_panel = inputs_ * k_panel,
-                  .accumulate = accumulate});
+  kernels_->product({.m = inputs_,
+                     .k = rows,
+                     .panels = count,
+                     .a = x,
+                     .a_row = 1,
+                     .a_column = x_row,
+                     .b = dy + first * rows * k_panel,
+                     .c = gradients_ + width() + first * inputs_ * k_panel,
+                     .c_row = k_panel,
+                     .c_panel = inputs_ * k_panel,
+                     .accumulate = accumulate});
 }
 
 } // namespace trainer

@@ -43,6 +43,9 @@ class Dense {
   const float* bias() const { return parameters_; }
   float* bias_gradient() const { return gradients_; }
 
+  /// For backward_input(); once.
+  void make_room();
+
   /// y = x·W, x (B, I) with rows `x_row` apart, y (B, O) row-major or, with `in_panels`,
   /// (O / 16, B, 16).
   void forward(std::size_t rows, const float* x, std::size_t x_row, float* y, bool in_panels) const;

@@ -88,6 +88,16 @@ Score Perceptron::score_for_backward(std::span<const std::uint8_t> labels, float
                                         output.bias_gradient());
 }
 
+void Perceptron::make_room(std::size_t rows, bool wants_input) {
+  for (std::size_t i = wants_input ? 0 : 1; i < layers_.size(); ++i) {
+    const std::size_t values = padded(layers_[i].inputs()) * rows;
+    if (changes_[i].size() < values) {
+      changes_[i] = Buffer(values);
+    }
+    layers_[i].make_room();
+  }
+}
+
 Score Perceptron::score(std::span<const std::uint8_t> labels) {
   const Dense& output = layers_.back();
   return kernels_.softmax_cross_entropy(labels.size(), output.outputs(), labels.data(),
@@ -97,6 +107,7 @@ Score Perceptron::score(std::span<const std::uint8_t> labels) {
 
 const float* Perceptron::backward(std::size_t rows, const float* x, bool accumulate, bool is_same,
                                   bool wants_input, const Hooks& hooks) {
+  make_room(rows, wants_input);
   const float* dy = activations_.back().data(); // (O / 16, B, 16)
   for (std::size_t i = layers_.size(); i-- > 0;) {
     Dense& layer = layers_[i];
@@ -113,10 +124,7 @@ const float* Perceptron::backward(std::size_t rows, const float* x, bool accumul
       }
     }
     if (i > 0 || wants_input) {
-      Buffer& change = changes_[i];
-      if (change.size() < padded(layer.inputs()) * rows) {
-        change = Buffer(padded(layer.inputs()) * rows);
-      }
+      const Buffer& change = changes_[i];
       layer.backward_input(rows, dy, change.data(), is_same); // (I / 16, B, 16)
       if (i > 0) {
         const Dense& below = layers_[i - 1];

@@ -29,6 +29,8 @@ class Perceptron {
   /// `first`: the model's layers before its own.
   void initialize(std::uint64_t seed, std::uint32_t first);
   void clear_bias_gradients();
+  /// That backward() of so many rows takes, which makes it itself where it is missing.
+  void make_room(std::size_t rows, bool wants_input);
 
   /// Logits of x (B, I).
   void forward(std::size_t rows, const float* x);

@@ -13,22 +13,40 @@
 #include "trainer/errors.h"
 
 namespace trainer {
-namespace {
+std::size_t Tensor::count() const {
+  return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
+}
 
-/// Where value `index` of a tensor lies within it.
-std::size_t place_of(const Tensor& tensor, std::size_t index) {
-  if (tensor.layout == Layout::row_major) {
+std::size_t Tensor::place_of(std::size_t index) const {
+  if (layout == Layout::row_major) {
     return index;
   }
-  const std::size_t inputs = tensor.size / padded(tensor.shape[0]);
+  const std::size_t inputs = size / padded(shape[0]);
   const std::size_t output = index / inputs;
   return (output / k_panel * inputs + index % inputs) * k_panel + output % k_panel;
 }
 
-} // namespace
+void Tensor::read(std::span<const float> held, std::span<float> to) const {
+  for (std::size_t i = 0, last = count(); i < last; ++i) {
+    to[i] = held[place_of(i)];
+  }
+}
 
-std::size_t Tensor::count() const {
-  return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
+void Tensor::write(std::span<const float> from, std::span<float> held) const {
+  for (std::size_t i = 0, last = count(); i < last; ++i) {
+    held[place_of(i)] = from[i];
+  }
+}
+
+void check_shape(const Tensor& own, const std::string& name,
+                 const std::vector<std::size_t>* shape) {
+  if (shape == nullptr) {
+    throw DataError(fmt::format("no tensor {}", name));
+  }
+  if (*shape != own.shape) {
+    throw DataError(fmt::format("tensor {} has shape [{}] where the model's is [{}]", name,
+                                fmt::join(*shape, ", "), fmt::join(own.shape, ", ")));
+  }
 }
 
 std::size_t TensorTable::add(std::string name, std::vector<std::size_t> shape, Layout layout) {
@@ -41,49 +59,25 @@ std::size_t TensorTable::add(std::string name, std::vector<std::size_t> shape, L
   return tensors_.size() - 1;
 }
 
-void TensorTable::read(std::span<const float> arena, const TensorRange& range,
-                       std::span<float> to) const {
-  const Tensor& tensor = tensors_[range.tensor];
-  for (std::size_t i = range.first; i < range.last; ++i) {
-    to[i - range.first] = arena[tensor.offset + place_of(tensor, i)];
-  }
-}
-
-void TensorTable::write(std::span<const float> from, const TensorRange& range,
-                        std::span<float> arena) const {
-  const Tensor& tensor = tensors_[range.tensor];
-  for (std::size_t i = range.first; i < range.last; ++i) {
-    arena[tensor.offset + place_of(tensor, i)] = from[i - range.first];
-  }
-}
-
 std::vector<NamedTensor> TensorTable::export_arena(std::span<const float> arena,
                                                    const std::string& prefix) const {
   std::vector<NamedTensor> all;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const Tensor& tensor = tensors_[i];
+  for (const Tensor& tensor : tensors_) {
     NamedTensor& named = all.emplace_back(
         NamedTensor{prefix + tensor.name, tensor.shape, std::vector<float>(tensor.count())});
-    read(arena, {i, 0, tensor.count(), 0}, named.values);
+    tensor.read(arena.subspan(tensor.offset, tensor.size), named.values);
   }
   return all;
 }
 
 void TensorTable::import_arena(const std::vector<NamedTensor>& tensors, std::span<float> arena,
                                const std::string& prefix) const {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const Tensor& tensor = tensors_[i];
+  for (const Tensor& tensor : tensors_) {
     const auto named = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& t) {
       return t.name == prefix + tensor.name;
     });
-    if (named == tensors.end()) {
-      throw DataError(fmt::format("no tensor {}{}", prefix, tensor.name));
-    }
-    if (named->shape != tensor.shape) {
-      throw DataError(fmt::format("tensor {} has shape [{}] where the model's is [{}]", named->name,
-                                  fmt::join(named->shape, ", "), fmt::join(tensor.shape, ", ")));
-    }
-    write(named->values, {i, 0, tensor.count(), 0}, arena);
+    check_shape(tensor, prefix + tensor.name, named == tensors.end() ? nullptr : &named->shape);
+    tensor.write(named->values, arena.subspan(tensor.offset, tensor.size));
   }
 }
 

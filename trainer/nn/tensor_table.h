@@ -6,9 +6,6 @@
 // there is row-major, or, where a copy for the kernels would cost speed, the panels that they read
 // (device/cpu/kernels.h). What leaves an arena by name is always row-major, weights as
 // [outputs, inputs].
-//
-// TensorRange is how shards, parameter servers and checkpoints say which part of a tensor they
-// mean.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +21,15 @@ enum class Layout : std::uint8_t {
   panels, ///< Of [outputs, inputs…]: (outputs / 16, inputs, 16), outputs filled up.
 };
 
+/// A contiguous part of an arena, in floats.
+struct ArenaRange {
+  std::size_t first = 0;
+  std::size_t last = 0;
+
+  std::size_t size() const { return last - first; }
+  bool operator==(const ArenaRange&) const = default;
+};
+
 struct Tensor {
   std::string name; ///< "hidden.weight"
   std::vector<std::size_t> shape;
@@ -32,16 +38,13 @@ struct Tensor {
   std::size_t size = 0;   ///< Floats that it takes there.
 
   std::size_t count() const; ///< Its values.
-};
+  ArenaRange range() const { return {offset, offset + size}; }
 
-/// Values [first, last) of a tensor as others store it, and where in somebody's memory they begin.
-struct TensorRange {
-  std::size_t tensor = 0; ///< In the table.
-  std::size_t first = 0;
-  std::size_t last = 0;
-  std::size_t offset = 0;
-
-  bool operator==(const TensorRange&) const = default;
+  /// Where value `index`, as others count them, lies in what the tensor takes in an arena.
+  std::size_t place_of(std::size_t index) const;
+  /// All values as others store them, from what the tensor takes in an arena, and back to it.
+  void read(std::span<const float> held, std::span<float> to) const;
+  void write(std::span<const float> from, std::span<float> held) const;
 };
 
 /// A tensor as others store it.
@@ -50,6 +53,10 @@ struct NamedTensor {
   std::vector<std::size_t> shape;
   std::vector<float> values;
 };
+
+/// Throws DataError, naming the tensor `name`, unless its shape there is `own`'s; nullptr: there is
+/// none.
+void check_shape(const Tensor& own, const std::string& name, const std::vector<std::size_t>* shape);
 
 class TensorTable {
  public:
@@ -60,10 +67,6 @@ class TensorTable {
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const Tensor& operator[](std::size_t number) const { return tensors_[number]; }
   std::size_t arena_size() const { return arena_size_; } ///< In floats.
-
-  /// The values of a range, from an arena, and back to it.
-  void read(std::span<const float> arena, const TensorRange& range, std::span<float> to) const;
-  void write(std::span<const float> from, const TensorRange& range, std::span<float> arena) const;
 
   /// All tensors of an arena, each named PREFIX and its name.
   std::vector<NamedTensor> export_arena(std::span<const float> arena,
@@ -79,10 +82,10 @@ class TensorTable {
   /// "hidden.weight, which holds nan", or else what holds the value farthest from zero: where to
   /// look for the cause of a loss that is no number.
   std::string suspect(std::span<const float> arena) const;
-
- private:
+  /// The tensor that value `at` of an arena is of.
   const Tensor& holder(std::size_t at) const;
 
+ private:
   std::vector<Tensor> tensors_;
   std::size_t arena_size_ = 0;
 };

@@ -24,6 +24,9 @@ constexpr std::array<Named, 4> k_rules = {{{Rule::sgd, "sgd", "SGD"},
                                            {Rule::adamw, "adamw", "AdamW"},
                                            {Rule::lamb, "lamb", "LAMB"}}};
 
+/// Floats of a moment in a file that are in memory at a time. Whole pages, as these are released.
+constexpr std::size_t k_piece = std::size_t{1} << 18;
+
 std::size_t largest_tensor(const TensorTable& tensors) {
   std::size_t most = 0;
   for (const Tensor& tensor : tensors.tensors()) {
@@ -50,14 +53,21 @@ std::string rule_title(Rule rule) {
 }
 
 Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameters,
-                     std::span<const float> gradients, Device& device, const TensorTable* tensors)
+                     std::span<const float> gradients, Device& device, const TensorTable* tensors,
+                     const std::vector<ArenaRange>& own, const std::string& folder)
     : options_(options), device_(&device), parameters_(parameters), gradients_(gradients),
-      tensors_(tensors),
+      tensors_(tensors), is_in_file_(!folder.empty()),
       direction_(device.allocate(
           options.rule == Rule::lamb && tensors != nullptr ? largest_tensor(*tensors) : 0,
           DType::f32)) {
   if (needs_whole_tensors() && tensors == nullptr) {
     throw UsageError("--optimizer=lamb: needs whole tensors, and parameter servers hold parts");
+  }
+  std::size_t count = 0;
+  for (const ArenaRange& range :
+       own.empty() ? std::vector{ArenaRange{0, parameters.size()}} : own) {
+    own_.push_back({range, count});
+    count += range.size();
   }
   // AdamW's are Adam's: a run may go on with the other.
   const std::vector<std::string> names =
@@ -65,13 +75,17 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
   for (const std::string& name : names) {
-    moments_.push_back({name, device.allocate(parameters.size(), DType::f32)});
+    moments_.push_back(
+        {name, is_in_file_ ? device.allocate_paged(count) : device.allocate(count, DType::f32)});
+    if (is_in_file_) {
+      device.move_to_file(moments_.back().values.span(), folder);
+    }
   }
 }
 
 void Optimizer::begin_step() {
   ++step_;
-  const auto t = static_cast<double>(step_);
+  const auto t = static_cast<double>(step_ - skipped_);
   const double rate = options_.learning_rate;
   const bool is_sgd = options_.rule == Rule::sgd;
   const bool is_l2 = is_sgd || options_.rule == Rule::adam;
@@ -91,25 +105,64 @@ void Optimizer::begin_step() {
   constants_.learning_rate = static_cast<float>(rate);
 }
 
+void Optimizer::put_away() const {
+  for (const Moment& moment : moments_) {
+    if (is_in_file_) {
+      device_->release(moment.values.span());
+    }
+  }
+}
+
+void Optimizer::skip_step() {
+  ++step_;
+  ++skipped_;
+}
+
 void Optimizer::update(std::size_t first, std::size_t last, const float* factor) {
   constants_.factor = factor;
   Stream& stream = device_->stream();
   const Kernels& kernels = device_->kernels();
-  const float* g = gradients_.data();
-  float* m = moments_.front().values.data();
-  float* v = moments_.back().values.data();
-  float* p = parameters_.data();
-  if (options_.rule == Rule::sgd) {
-    kernels.sgd(stream, last - first, constants_, g + first, m + first, p + first);
-  } else if (!needs_whole_tensors()) {
-    kernels.adam(stream, last - first, constants_, g + first, m + first, v + first, p + first);
-  } else {
+  const auto one = [&](std::size_t at, std::size_t count, std::size_t moment) {
+    for (const Moment& each : moments_) {
+      if (is_in_file_) {
+        device_->fetch(each.values.span().subspan(moment, count));
+      }
+    }
+    const float* g = gradients_.data() + at;
+    float* m = moments_.front().values.data() + moment;
+    float* v = moments_.back().values.data() + moment;
+    float* p = parameters_.data() + at;
+    if (options_.rule == Rule::sgd) {
+      kernels.sgd(stream, count, constants_, g, m, p);
+    } else if (needs_whole_tensors()) {
+      kernels.lamb(stream, count, constants_, g, m, v, direction_.data(), p);
+    } else {
+      kernels.adam(stream, count, constants_, g, m, v, p);
+    }
+    if (is_in_file_) {
+      for (const Moment& each : moments_) {
+        device_->release(each.values.span().subspan(moment, count));
+      }
+    }
+  };
+  if (needs_whole_tensors()) {
     for (const Tensor& tensor : tensors_->tensors()) {
       if (tensor.offset >= first && tensor.offset < last) {
-        const std::size_t at = tensor.offset;
-        kernels.lamb(stream, tensor.size, constants_, g + at, m + at, v + at, direction_.data(),
-                     p + at);
+        one(tensor.offset, tensor.size, tensor.offset);
       }
+    }
+    return;
+  }
+  const std::size_t piece = is_in_file_ ? k_piece : SIZE_MAX;
+  const auto begin = std::partition_point(own_.begin(), own_.end(),
+                                          [&](const Own& own) { return own.range.last <= first; });
+  for (auto own = begin; own != own_.end() && own->range.first < last; ++own) {
+    std::size_t moment = own->offset + std::max(first, own->range.first) - own->range.first;
+    const std::size_t end = own->offset + std::min(last, own->range.last) - own->range.first;
+    while (moment < end) {
+      const std::size_t next = std::min(end, (moment / piece + 1) * piece);
+      one(own->range.first + moment - own->offset, next - moment, moment);
+      moment = next;
     }
   }
 }

@@ -46,15 +46,21 @@ class Optimizer {
     Buffer values;
   };
 
-  /// `tensors`: of the arena, for LAMB alone, which needs them.
+  /// `tensors`: of the arena, for LAMB alone, which needs them. `own`: what of the arena it updates
+  /// and keeps moments of, in ascending order; all of it by itself. `folder`: where these lie in
+  /// files, and take memory only while they are used; empty: they do not.
   Optimizer(const OptimizerOptions& options, std::span<float> parameters,
-            std::span<const float> gradients, Device& device, const TensorTable* tensors = nullptr);
+            std::span<const float> gradients, Device& device, const TensorTable* tensors = nullptr,
+            const std::vector<ArenaRange>& own = {}, const std::string& folder = "");
 
   /// Begins step t = 1, 2, …
   void begin_step();
+  /// Counts a step in which nothing is updated; t is that of those that are.
+  void skip_step();
 
-  /// Updates parameters [first, last) from the gradients there, each times `*factor`, which is in
-  /// the device's memory; null: 1. Multiples of 16; LAMB: whole tensors.
+  /// Updates those of parameters [first, last) that are its own from the gradients there, each
+  /// times `*factor`, which is in the device's memory; null: 1. Multiples of 16; LAMB: whole
+  /// tensors.
   void update(std::size_t first, std::size_t last, const float* factor = nullptr);
   bool needs_whole_tensors() const { return options_.rule == OptimizerOptions::Rule::lamb; }
 
@@ -62,20 +68,38 @@ class Optimizer {
   void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
 
   std::int64_t step() const { return step_; }
-  void set_step(std::int64_t step) { step_ = step; }
+  std::int64_t skipped() const { return skipped_; } ///< Of these.
+  void set_step(std::int64_t step, std::int64_t skipped) {
+    step_ = step;
+    skipped_ = skipped;
+  }
   /// Of the steps that begin from here on.
   void set_learning_rate(double rate) { options_.learning_rate = rate; }
+  double learning_rate() const { return options_.learning_rate; }
+  /// The moments have been used by somebody else: where they lie in files, they take no memory
+  /// again.
+  void put_away() const;
+  /// Each of all its own ranges, one behind the other.
   const std::vector<Moment>& moments() const { return moments_; }
 
  private:
+  /// Part of the arena, and where its moments begin.
+  struct Own {
+    ArenaRange range;
+    std::size_t offset;
+  };
+
   OptimizerOptions options_;
   Device* device_;
   std::span<float> parameters_;
   std::span<const float> gradients_;
   const TensorTable* tensors_;
+  std::vector<Own> own_;
   std::vector<Moment> moments_;
+  bool is_in_file_;
   Buffer direction_; ///< LAMB's, of its largest tensor.
   std::int64_t step_ = 0;
+  std::int64_t skipped_ = 0;
   UpdateRule constants_;
 };
 

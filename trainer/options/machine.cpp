@@ -40,8 +40,9 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
       {.flags = "--cross-device-ops",
        .target = &o.cross_device_ops,
        .metavar = "HOW",
-       .help = "How replicas in one process sum gradients: auto (each sums a share), "
-               "reduction-to-one, hierarchical-copy or nccl [auto]",
+       .help = "How replicas in one process sum gradients: nccl (GPUs), reduction-to-one, "
+               "hierarchical-copy, or auto, which takes nccl where it is found and else has each "
+               "sum a share [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"auto", "reduction-to-one", "hierarchical-copy", "nccl"}},

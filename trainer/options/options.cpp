@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trainer/errors.h"
+#include "trainer/options/deepspeed.h"
 #include "trainer/options/parts.h"
 
 namespace trainer {
@@ -12,18 +13,21 @@ namespace trainer {
 dtrain::CommandTable trainer_command(TrainerOptions& options) {
   dtrain::CommandTable table;
   table.name = ""; // The program is the command.
-  table.summary = "Train an image classifier on one or many ranks";
+  table.summary = "Train an image classifier, or a language model, on one or many ranks";
   table.description =
       "Trains the multilayer perceptron 784-128-10 (or --hidden of other widths), or with "
       "--model=cnn a small convolutional network, with Adam on Fashion-MNIST, MNIST or files of "
-      "their format. Started as several ranks (by dtrain submit, torchrun, mpirun or srun) it "
+      "their format; with --model=bert or roberta a transformer that learns to tell masked words "
+      "of "
+      "a text. Started as several ranks (by dtrain submit, torchrun, mpirun or srun) it "
       "trains them as one, averaging gradients with a ring all-reduce.\n\n"
       "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
       "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.\n\n"
-      "Asked by SIGUSR1, a run with --checkpoint-dir saves a checkpoint and ends with exit code "
-      "75, "
-      "which asks a scheduler to start it anew.\n\n"
-      "dtrain-trainer inspect DIR shows the checkpoints that a run has saved.";
+      "Asked by SIGUSR1 (or as --save-on-signal says), a run with --checkpoint-dir saves a "
+      "checkpoint and ends with exit code 75, which asks a scheduler to start it anew.\n\n"
+      "dtrain-trainer inspect DIR shows the checkpoints that a run has saved, dtrain-trainer "
+      "tokenize turns text into tokens for a language model, and dtrain-trainer fill tells what "
+      "words such a model puts where a text has blanks.";
   table.examples = {"# Train alone, on Fashion-MNIST",
                     "dtrain-trainer",
                     "# Three ranks on this machine",
@@ -40,27 +44,63 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
 }
 
 TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
+  const auto parse = [&](TrainerOptions& to) {
+    return dtrain::parse_options(trainer_command(to), args);
+  };
   TrainerOptions options;
-  const dtrain::CommandTable table = trainer_command(options);
-  options.help = !dtrain::parse_options(table, args);
+  options.help = !parse(options);
   if (options.help || options.version) {
     return options;
+  }
+  if (!options.config.empty()) {
+    TrainerOptions configured;
+    for (const auto& [flag, value] :
+         {std::pair("--global-batch-size", options.global_batch),
+          std::pair("--batch-size", options.batch_size),
+          std::pair("--accumulation-steps", options.accumulation_steps)}) {
+      if (value > 0) {
+        configured.given.emplace_back(flag);
+      }
+    }
+    configured.warnings = read_deepspeed_config(options.config, configured);
+    parse(configured); // Flags go before the file.
+    options = std::move(configured);
   }
   if (!(options.learning_rate > 0)) {
     throw UsageError(
         fmt::format("--learning-rate={}: must be greater than 0", options.learning_rate));
   }
-  parse_hidden(options.hidden); // Refused here, before anything is started.
-  for (const auto& [flag, value] : {std::pair("--momentum", options.momentum),
-                                    std::pair("--weight-decay", options.weight_decay),
-                                    std::pair("--clip-norm", options.clip_norm)}) {
+  model_options(options); // Refused here, before anything is started.
+  for (const auto& [flag, value] :
+       {std::pair("--momentum", options.momentum),
+        std::pair("--weight-decay", options.weight_decay), std::pair("--beta1", options.beta1),
+        std::pair("--beta2", options.beta2), std::pair("--epsilon", options.epsilon),
+        std::pair("--warmup-from", options.schedule.first),
+        std::pair("--warmup-steps", options.schedule.rise),
+        std::pair("--clip-norm", options.clip_norm),
+        std::pair("--loss-scale", options.loss_scale.fixed),
+        std::pair("--min-loss-scale", options.loss_scale.least)}) {
     if (!(value >= 0) || !std::isfinite(value)) {
       throw UsageError(fmt::format("{}={}: must be 0 or greater", flag, value));
     }
   }
+  if (options.beta1 >= 1 || options.beta2 >= 1) {
+    throw UsageError(
+        fmt::format("--beta1={}, --beta2={}: must be less than 1", options.beta1, options.beta2));
+  }
+  if (options.precision != "fp16" && options.config.empty() &&
+      !(options.loss_scale == TrainerOptions().loss_scale)) {
+    throw UsageError("--loss-scale and its like: go with --precision=fp16");
+  }
   if (options.checkpoint_dir.empty() && (options.resume || options.checkpoint_every > 0)) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
                                  options.resume ? "--resume" : "--checkpoint-every"));
+  }
+  const TrainerOptions none;
+  if (options.checkpoint_dir.empty() &&
+      (options.keep != none.keep || options.save_on_signal != none.save_on_signal)) {
+    throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
+                                 options.keep != none.keep ? "--keep" : "--save-on-signal"));
   }
   if (options.deterministic) {
     const char* loose = options.batch_split == "speed" ? "--batch-split=speed"
@@ -72,11 +112,6 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
                                    "repeated bit for bit; leave one of them out",
                                    loose));
     }
-  }
-  if (options.communication == "nccl") {
-    throw UsageError(
-        "--communication=nccl: this build takes CUDA's gradients through the host, and "
-        "has no NCCL; use auto, ring or mpi");
   }
   if (options.communication == "mpi" && options.transport != "auto") {
     throw UsageError(

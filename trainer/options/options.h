@@ -7,6 +7,10 @@
 #include <vector>
 
 #include "submit/options/option_table.h"
+#include "trainer/data/masking.h"
+#include "trainer/optim/learning_rate.h"
+#include "trainer/optim/loss_scale.h"
+#include "trainer/options/elasticity.h"
 
 namespace trainer {
 
@@ -15,17 +19,42 @@ struct TrainerOptions {
   std::string auto_shard = "auto";
   bool drop_remainder = false;
   std::int64_t epochs = 12;
-  std::int64_t steps = 0; ///< 0: as many as the epochs take.
-  std::int64_t batch_size = 64;
-  std::int64_t accumulation_steps = 1;
+  std::int64_t steps = 0;            ///< 0: as many as the epochs take.
+  std::string config;                ///< DeepSpeed's file; what it says is in the other fields.
+  std::vector<std::string> warnings; ///< Of it.
+  // Of a batch; 0: not given. settle_batch() makes all three of them and the number of ranks.
+  std::int64_t global_batch = 0;
+  std::int64_t batch_size = 0;
+  std::int64_t accumulation_steps = 0;
+  std::vector<std::string> given;           ///< Which of these were flags.
+  std::optional<ElasticityOptions> elastic; ///< Where DeepSpeed's file has the global batch chosen.
   std::string model = "mlp";
-  std::string hidden = "128"; ///< Widths of the MLP's hidden layers.
+  std::string hidden; ///< Widths of the MLP's hidden layers, or BERT's; empty: the model's own.
+  std::string preset = "hello";
+  std::int64_t layers = 0; ///< BERT's; 0: as the preset says, so the next two.
+  std::int64_t heads = 0;
+  std::int64_t inner = 0;
+  std::int64_t max_length = 0; ///< 0: 512, or as --initial-weights has it.
+  double dropout = 0.1;
+  MaskingOptions masking;
+  bool checkpoint_activations = false;
+  double norm_epsilon = 0; ///< 0: the model's own.
   std::string optimizer = "adam";
   double momentum = 0.9;
   double weight_decay = 0;
   double clip_norm = 0;
+  std::int64_t zero_stage = 0;
+  std::string offload_optimizer = "none"; ///< Or cpu, or a folder.
+  std::string offload_param = "none";     ///< Likewise.
+  std::string precision = "fp32";
+  LossScaleOptions loss_scale{.fixed = 0};
   double learning_rate = 3e-3;
   std::string lr_schedule = "cosine";
+  LearningRate schedule; ///< All of it but peak and kind: what goes by updates.
+  std::string warmup_type = "log";
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
   std::int64_t seed = 0;
   std::string strategy = "auto";
   std::string device = "auto";
@@ -57,13 +86,18 @@ struct TrainerOptions {
   bool no_progress = false;
   std::string checkpoint_dir;
   std::int64_t checkpoint_every = 0;
+  std::int64_t keep = 2;
+  std::string save_on_signal = "usr1";
   bool resume = false;
+  std::string initial_weights;
+  std::string export_folder;
   double benchmark = 0;
   bool benchmark_gemm = false;
   std::int64_t plan = 0; ///< Workers to plan for; 0: train.
   std::int64_t plan_ranks_per_host = 1;
   double plan_bandwidth = 0; ///< GB/s; 0: measured.
   double plan_latency = 0;   ///< Microseconds; 0: measured.
+  bool plan_memory = false;
   bool print_routes = false;
   bool deterministic = false;
   bool help = false;

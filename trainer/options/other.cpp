@@ -57,7 +57,9 @@ std::vector<dtrain::Option> other_flags(TrainerOptions& o) {
       {.flags = "--benchmark",
        .target = &o.benchmark,
        .metavar = "SECONDS",
-       .help = "Train on synthetic images for five rounds of this many seconds and print samples/s",
+       .help = "Train on synthetic samples for five rounds of this many seconds and print "
+               "samples/s, of "
+               "text tokens/s",
        .group = group,
        .minimum = 0,
        .maximum = k_max_window},
@@ -70,6 +72,12 @@ std::vector<dtrain::Option> other_flags(TrainerOptions& o) {
        .group = group,
        .minimum = 1,
        .maximum = 512},
+      {.flags = "--plan-memory",
+       .target = &o.plan_memory,
+       .metavar = "",
+       .help = "Do not train: print the memory that a rank would take at each stage of ZeRO, of "
+               "this job's ranks or as many as --plan says",
+       .group = group},
       {.flags = "--plan-ranks-per-host",
        .target = &o.plan_ranks_per_host,
        .metavar = "N",

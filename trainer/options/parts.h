@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "trainer/models/model.h"
 #include "trainer/options/options.h"
 
 namespace trainer {
@@ -15,5 +16,8 @@ std::vector<dtrain::Option> other_flags(TrainerOptions& o);
 
 /// "512,256"
 std::vector<std::size_t> parse_hidden(const std::string& text);
+
+/// Throws UsageError for a shape that no such model has.
+ModelOptions model_options(const TrainerOptions& options);
 
 } // namespace trainer

@@ -1,12 +1,15 @@
 #include "trainer/options/settings.h"
 
 #include <charconv>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "submit/errors.h"
+#include "trainer/checkpoint/hugging_face.h"
 #include "trainer/errors.h"
+#include "trainer/models/bert.h"
 #include "trainer/options/parts.h"
 #include "trainer/strategy/choice.h"
 
@@ -42,7 +45,44 @@ std::optional<ElasticLimits> elastic_limits(const TrainerOptions& options, const
   return limits.min_workers > 0 && cluster.source != "none" ? std::optional(limits) : std::nullopt;
 }
 
+Offload offload_of(const TrainerOptions& options) {
+  const auto folder_of = [](const std::string& place) {
+    return place == "none" || place == "cpu" ? std::string() : place;
+  };
+  Offload offload = {folder_of(options.offload_optimizer), folder_of(options.offload_param)};
+  if (!offload.parameters.empty() && options.zero_stage != 3) {
+    throw UsageError(fmt::format("--offload-param={}: goes with --zero-stage=3, where ranks have "
+                                 "parts of the parameters",
+                                 options.offload_param));
+  }
+  return offload;
+}
+
+void refuse_what_shared_replicas_lack(const TrainerOptions& options) {
+  if (options.zero_stage == 0) {
+    return;
+  }
+  const auto refuse = [&](bool given, const char* flag, const char* why) {
+    if (given) {
+      throw UsageError(
+          fmt::format("--zero-stage={}: not with {}: {}", options.zero_stage, flag, why));
+    }
+  };
+  refuse(options.optimizer == "lamb", "--optimizer=lamb",
+         "it needs whole tensors, and ranks own parts of them");
+  refuse(options.zero_stage == 3 && is_split_by_speed(options), "--batch-split=speed",
+         "ranks bring parameters together in the same passes");
+  refuse((options.plan > 0 && !options.plan_memory) || options.print_routes,
+         options.plan > 0 ? "--plan" : "--print-routes",
+         "what it tells is of ranks that hold all of the model");
+}
+
 void refuse_what_elastic_workers_lack(const TrainerOptions& options, int replicas) {
+  if (options.zero_stage > 0) {
+    throw UsageError(fmt::format("--zero-stage={}: elastic workers hold all of the model each, so "
+                                 "that any of them may go; leave one of --min-workers and it out",
+                                 options.zero_stage));
+  }
   if (is_split_by_speed(options)) {
     throw UsageError("--batch-split=speed: elastic workers have equal shares, which those that "
                      "come and go take over; leave one of --min-workers and it out");
@@ -51,9 +91,10 @@ void refuse_what_elastic_workers_lack(const TrainerOptions& options, int replica
     throw UsageError(
         fmt::format("--devices={}: an elastic worker has one device", options.devices));
   }
-  if (options.communication == "mpi") {
-    throw UsageError("--communication=mpi: MPI ends all ranks where one fails; elastic workers "
-                     "use the ring");
+  if (options.communication == "mpi" || options.communication == "nccl") {
+    throw UsageError(fmt::format("--communication={}: elastic workers use the ring, which is "
+                                 "rebuilt where one of them fails; leave it out",
+                                 options.communication));
   }
   if (wants_own_samples(options) || options.drop_remainder) {
     throw UsageError("--auto-shard=file or off, or --drop-remainder: elastic workers share one "
@@ -71,15 +112,27 @@ void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options)
   refuse(!options.checkpoint_dir.empty(), "--checkpoint-dir",
          "; --snapshot-dir is where its servers keep what they need to go on");
   refuse(!options.timeline.empty(), "--timeline", "");
+  refuse(!options.initial_weights.empty(), "--initial-weights", "");
+  refuse(!options.export_folder.empty(), "--export", "");
   refuse(!options.devices.empty(), "--devices", "; start more workers");
   refuse(wants_own_samples(options), "--auto-shard=file or off",
          "; each worker reads all and takes its part");
   refuse(options.optimizer != "adam" || options.weight_decay > 0, "--optimizer or --weight-decay",
          "; its servers use Adam");
   refuse(options.clip_norm > 0, "--clip-norm", "; no one has all gradients");
+  refuse(options.precision != "fp32", "--precision", "");
+  refuse(options.offload_optimizer != "none" || options.offload_param != "none",
+         "--offload-optimizer or --offload-param", "; its servers keep these in memory");
+  refuse(options.zero_stage > 0, "--zero-stage", "; its servers share what it would");
+  refuse(goes_by_updates(parse_schedule(options.lr_schedule)), "a --lr-schedule with a warmup", "");
+  const TrainerOptions none;
+  refuse(options.beta1 != none.beta1 || options.beta2 != none.beta2 ||
+             options.epsilon != none.epsilon,
+         "--beta1, --beta2 or --epsilon", "");
   refuse(options.accumulation_steps > 1, "--accumulation-steps", "; use a larger --batch-size");
   refuse(options.drop_remainder, "--drop-remainder", "; --steps says when to stop");
-  refuse(options.communication == "mpi", "--communication=mpi", "");
+  refuse(options.communication == "mpi" || options.communication == "nccl",
+         "--communication=mpi or nccl", "");
   refuse(is_split_by_speed(options), "--batch-split=speed",
          "; with a chief in TF_CONFIG, fast workers take more batches");
   refuse(options.min_workers > 0 || options.max_workers > 0, "--min-workers or --max-workers",
@@ -116,21 +169,141 @@ std::vector<std::size_t> parse_hidden(const std::string& text) {
   return widths;
 }
 
+namespace {
+
+BertOptions bert_options(const TrainerOptions& options) {
+  BertOptions bert;
+  std::error_code ignored;
+  const bool has_shape =
+      !options.initial_weights.empty() &&
+      std::filesystem::exists(std::filesystem::path(options.initial_weights) / "config.json",
+                              ignored);
+  if (has_shape) {
+    const ModelOptions given = read_model_config(options.initial_weights);
+    if (given.name != options.model) {
+      throw UsageError(fmt::format("--model={}: the weights in --initial-weights={} are of a {}",
+                                   options.model, options.initial_weights, given.name));
+    }
+    bert = given.bert;
+    bert.vocabulary = 0; // The data's.
+    if (options.preset != TrainerOptions().preset) {
+      throw UsageError(fmt::format("--preset={}: config.json in --initial-weights={} says the "
+                                   "shape; leave it out",
+                                   options.preset, options.initial_weights));
+    }
+  } else {
+    apply_preset(options.preset, bert);
+  }
+  const auto set = [](std::int64_t value, std::size_t& to) {
+    to = value > 0 ? static_cast<std::size_t>(value) : to;
+  };
+  set(options.layers, bert.layers);
+  set(options.heads, bert.heads);
+  set(options.inner, bert.inner);
+  set(options.max_length, bert.max_length);
+  if (!options.hidden.empty()) {
+    const std::vector<std::size_t> widths = parse_hidden(options.hidden);
+    if (widths.size() > 1) {
+      throw UsageError(
+          fmt::format("--hidden={}: --model={} has one width; --ff is that between its "
+                      "dense layers",
+                      options.hidden, options.model));
+    }
+    bert.hidden = widths.front();
+  }
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    throw UsageError(fmt::format("--dropout={}: must be 0 or more and below 1", options.dropout));
+  }
+  if (!(options.norm_epsilon >= 0 && options.norm_epsilon < 1)) {
+    throw UsageError(
+        fmt::format("--norm-epsilon={}: must be 0 or more and below 1", options.norm_epsilon));
+  }
+  const MaskingOptions& masking = options.masking;
+  for (const auto& [flag, share] :
+       {std::pair("--mask-prob", masking.mask), std::pair("--random-replace-prob", masking.random),
+        std::pair("--unmask-replace-prob", masking.keep)}) {
+    if (!(share >= 0 && share <= 1)) {
+      throw UsageError(fmt::format("{}={}: must be 0 to 1", flag, share));
+    }
+  }
+  if (masking.random + masking.keep > 1) {
+    throw UsageError("--random-replace-prob and --unmask-replace-prob: are shares of the same "
+                     "tokens, and more than 1 together");
+  }
+  constexpr double k_bert = 1e-12;
+  constexpr double k_roberta = 1e-5;
+  bert.dropout = options.dropout;
+  bert.recompute = options.checkpoint_activations;
+  bert.norm_epsilon = options.norm_epsilon > 0     ? options.norm_epsilon
+                      : has_shape                  ? bert.norm_epsilon
+                      : options.model == "roberta" ? k_roberta
+                                                   : k_bert;
+  return bert;
+}
+
+/// What only a model of text knows.
+void refuse_text_options(const TrainerOptions& options) {
+  const TrainerOptions none;
+  const char* flag = options.preset != none.preset               ? "--preset"
+                     : options.layers != none.layers             ? "--layers"
+                     : options.heads != none.heads               ? "--heads"
+                     : options.inner != none.inner               ? "--ff"
+                     : options.max_length != none.max_length     ? "--max-length"
+                     : options.dropout != none.dropout           ? "--dropout"
+                     : !(options.masking == none.masking)        ? "--mask-prob and its like"
+                     : options.norm_epsilon != none.norm_epsilon ? "--norm-epsilon"
+                     : options.checkpoint_activations            ? "--checkpoint-activations"
+                                                                 : nullptr;
+  if (flag != nullptr) {
+    throw UsageError(fmt::format("{}: goes with --model=bert or roberta, and --model={} has none",
+                                 flag, options.model));
+  }
+}
+
+} // namespace
+
+ModelOptions model_options(const TrainerOptions& options) {
+  ModelOptions model;
+  model.name = options.model;
+  model.seed = static_cast<std::uint64_t>(options.seed);
+  if (model.is_of_text()) {
+    model.bert = bert_options(options);
+  } else {
+    refuse_text_options(options);
+    model.hidden = options.hidden.empty() ? model.hidden : parse_hidden(options.hidden);
+  }
+  return model;
+}
+
 RunOptions run_options(const TrainerOptions& options) {
+  refuse_what_shared_replicas_lack(options);
   RunOptions run;
-  run.model.name = options.model;
-  run.model.hidden = parse_hidden(options.hidden);
+  run.model = model_options(options);
   run.optimizer.rule = parse_rule(options.optimizer);
   run.optimizer.learning_rate = options.learning_rate;
   run.optimizer.momentum = options.momentum;
   run.optimizer.weight_decay = options.weight_decay;
-  run.schedule = parse_schedule(options.lr_schedule);
+  run.optimizer.beta1 = options.beta1;
+  run.optimizer.beta2 = options.beta2;
+  run.optimizer.epsilon = options.epsilon;
+  run.learning_rate = options.schedule;
+  run.learning_rate.peak = options.learning_rate;
+  run.learning_rate.schedule = parse_schedule(options.lr_schedule);
+  run.learning_rate.is_linear = options.warmup_type == "linear" ? 1 : 0;
   const auto pack = static_cast<std::size_t>(std::max<std::int64_t>(options.bytes_per_pack, 0));
   run.step = {{options.bytes_per_pack == 0 ? SIZE_MAX : pack,
                parse_wire_type(options.communication_data_type).value()},
               static_cast<std::size_t>(options.batch_size),
-              options.clip_norm};
+              options.clip_norm,
+              {}};
+  run.precision = parse_precision(options.precision);
+  if (run.precision == Precision::fp16) {
+    run.step.loss_scale = options.loss_scale;
+  }
   run.accumulation_steps = options.accumulation_steps;
+  run.zero_stage = static_cast<int>(options.zero_stage);
+  run.offload = offload_of(options);
+  run.offloads_to_host = options.offload_optimizer == "cpu" || options.offload_param == "cpu";
   run.epochs = options.epochs;
   run.steps = options.steps;
   run.drop_remainder = options.drop_remainder;
@@ -139,9 +312,17 @@ RunOptions run_options(const TrainerOptions& options) {
   run.log_every = options.log_every;
   run.checkpoint_dir = options.checkpoint_dir;
   run.checkpoint_every = options.checkpoint_every;
+  run.keep = options.keep;
+  run.save_on_signal = options.save_on_signal;
   run.resume = options.resume;
+  run.initial_weights = options.initial_weights;
+  run.export_folder = options.export_folder;
   run.timeline = options.timeline;
   return run;
+}
+
+bool is_elastic(const TrainerOptions& options, const Cluster& cluster) {
+  return elastic_limits(options, cluster).has_value();
 }
 
 DataOptions data_options(const TrainerOptions& options) {
@@ -154,7 +335,8 @@ DataOptions data_options(const TrainerOptions& options) {
   return {.data = options.data,
           .shard = by_speed ? AutoShard::data : parse_shard(options.auto_shard),
           .one_pass = options.epochs == 1 && !options.resume && !by_speed,
-          .progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1};
+          .progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1,
+          .masking = options.masking};
 }
 
 OutputOptions output_options(const TrainerOptions& options) {
@@ -167,6 +349,7 @@ OutputOptions output_options(const TrainerOptions& options) {
 CommOptions comm_options(const TrainerOptions& options) {
   CommOptions comm;
   comm.communication = options.communication == "mpi"    ? CommOptions::Communication::mpi
+                       : options.communication == "nccl" ? CommOptions::Communication::nccl
                        : options.communication == "ring" ? CommOptions::Communication::ring
                                                          : CommOptions::Communication::automatic;
   comm.transport = options.transport == "shm"   ? CommOptions::Transport::shared_memory
@@ -217,6 +400,7 @@ TrainJob train_job(const TrainerOptions& options, const Cluster& cluster) {
                                      .is_elastic = job.elastic.has_value()});
   if (job.elastic) {
     refuse_what_elastic_workers_lack(options, job.ranks.replicas());
+    job.run.global_batch = options.global_batch;
     job.data.shard = AutoShard::data;
     job.data.one_pass = false; // What was taken may have to be taken again.
   }

@@ -10,6 +10,8 @@
 namespace trainer {
 
 RunOptions run_options(const TrainerOptions& options);
+/// Whether workers come and go.
+bool is_elastic(const TrainerOptions& options, const Cluster& cluster);
 DataOptions data_options(const TrainerOptions& options);
 OutputOptions output_options(const TrainerOptions& options);
 CommOptions comm_options(const TrainerOptions& options);

@@ -55,12 +55,13 @@ std::vector<std::string> parse_devices(const std::string& text) {
 
 CrossDeviceOps parse_cross_device_ops(const std::string& text) {
   if (text == "nccl") {
-    throw UsageError("--cross-device-ops=nccl: this build of dtrain-trainer has no NCCL; use auto");
+    return CrossDeviceOps::nccl;
   }
   if (text == "reduction-to-one") {
     return CrossDeviceOps::reduction_to_one;
   }
-  return text == "hierarchical-copy" ? CrossDeviceOps::hierarchical_copy : CrossDeviceOps::shares;
+  return text == "hierarchical-copy" ? CrossDeviceOps::hierarchical_copy
+                                     : CrossDeviceOps::automatic;
 }
 
 namespace {

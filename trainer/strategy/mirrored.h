@@ -15,8 +15,7 @@ namespace trainer {
 /// device given twice, or CPUs beside GPUs.
 std::vector<std::string> parse_devices(const std::string& text);
 
-/// "auto", "reduction-to-one", "hierarchical-copy"; auto: each replica sums a share. Throws
-/// UsageError for nccl, saying what is missing.
+/// "auto", "reduction-to-one", "hierarchical-copy" or "nccl".
 CrossDeviceOps parse_cross_device_ops(const std::string& text);
 
 /// Runs `body` once a replica, each in a thread of its own (replica 0 in the caller's), and returns

@@ -1,13 +1,16 @@
 #include "trainer/strategy/multi_worker.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "trainer/clock.h"
+#include "trainer/collectives/records.h"
 #include "trainer/device/host_view.h"
 #include "trainer/errors.h"
 
@@ -19,25 +22,30 @@ constexpr std::size_t k_steps_ahead = 2;
 
 } // namespace
 
-std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients) {
-  constexpr std::size_t k_least = (128 << 10) / sizeof(float);
-  constexpr std::size_t k_most_buckets = 64;
-  return buckets.bytes == 0 ? std::max(k_least, gradients / k_most_buckets)
-                            : std::max<std::size_t>(buckets.bytes / sizeof(float), 1);
-}
-
 MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
                          BatchSplit* split, Timeline* timeline)
     : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
       wire_(options.buckets.wire), rows_at_once_(options.rows_at_once),
-      clip_norm_(static_cast<float>(options.clip_norm)),
-      bucket_size_(communicator.world_size() == 1
-                       ? gradients_.size()
-                       : bucket_floats(options.buckets, gradients_.size())),
-      updates_at_once_(replica.behind_gradients.empty() && options.clip_norm == 0 &&
+      clip_norm_(static_cast<float>(options.clip_norm)), loss_scale_(options.loss_scale),
+      shards_(gradients_.size(), options.buckets, communicator.rank(), communicator.world_size()),
+      norms_(0), norms_on_host_(0),
+      updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
+                       options.clip_norm == 0 && !is_mixed() &&
                        !replica.optimizer.needs_whole_tensors()),
-      outcomes_(replica.device), ballot_(replica.behind_gradients), split_(split),
-      timeline_(timeline) {}
+      is_replayed_(communicator.world_size() == 1 && !replica.device.is_host()),
+      outcomes_(replica.device), ballot_(replica.registered), split_(split), timeline_(timeline) {
+  if (replica.sharding.stage == 3) {
+    gathered_.emplace(communicator, replica.device, *replica.model, shards_, replica.parameters,
+                      replica.is_in_file);
+    gathered_->drop();
+  }
+  if (options.clip_norm > 0 && (is_own_chunks_only() || replica.device.is_host())) {
+    const std::size_t chunks =
+        shards_.buckets().size() * static_cast<std::size_t>(shards_.ranks()) + 1;
+    norms_ = replica.device.allocate(2 * chunks, DType::f32);
+    norms_on_host_ = replica.device.allocate_pinned(2 * chunks, DType::f32);
+  }
+}
 
 void MultiWorker::check_ballot(const Batch& batch) const {
   const auto rows = static_cast<std::size_t>(ballot_[k_rows]);
@@ -49,8 +57,8 @@ void MultiWorker::check_ballot(const Batch& batch) const {
 
 std::vector<std::size_t> MultiWorker::bucket_bytes() const {
   std::vector<std::size_t> bytes;
-  for (const Bucket& bucket : buckets_) {
-    bytes.push_back((bucket.last - bucket.first) * sizeof(float));
+  for (const ArenaRange& bucket : shards_.buckets()) {
+    bytes.push_back(bucket.size() * sizeof(float));
   }
   return bytes;
 }
@@ -62,7 +70,7 @@ void MultiWorker::note(Timeline::What what, double begin, double end) {
 }
 
 void MultiWorker::give_up_on(const char* what, std::int64_t step) const {
-  const HostView parameters(replica_.device, replica_.parameters.span());
+  const HostView parameters(replica_.device, replica_.parameters);
   throw Error(fmt::format("{} no number any more at step {} on {}; look at {}; try a smaller "
                           "--learning-rate",
                           what, step, communicator_.name(communicator_.rank()),
@@ -78,6 +86,9 @@ void MultiWorker::look(std::size_t most_under_way) {
       }
       communicator_.check();
       std::this_thread::yield();
+    }
+    if (!replica_.device.is_host()) {
+      communicator_.check(); // What came of sums that were broken off says nothing.
     }
     const auto [step, outcome] = outcomes_.take();
     if (!std::isfinite(outcome.score.loss)) {
@@ -107,9 +118,10 @@ Score MultiWorker::step(const Batch& batch) {
   if (updates_at_once_) {
     replica_.optimizer.begin_step();
   }
+  const double exposed = seconds_exposed_;
   compute(batch);
   const double computed = now();
-  seconds_computing_ += computed - begin;
+  seconds_computing_ += computed - begin - (seconds_exposed_ - exposed);
   note(Timeline::What::compute, begin, computed);
   synchronise();
   if (!ballot_.empty()) {
@@ -123,22 +135,51 @@ Score MultiWorker::step(const Batch& batch) {
   return std::exchange(told_, {});
 }
 
+/// Of the batch's last pass, in which gradients become final, or of one before it.
+Hooks MultiWorker::hooks(bool is_last) {
+  Hooks hooks = gathered_ ? begin_pass(*gathered_, replica_) : Hooks{};
+  if (is_last) {
+    hooks.final = [this](std::size_t ready) { start(ready); };
+    hooks.granularity = shards_.buckets().front().size();
+  }
+  return hooks;
+}
+
 void MultiWorker::compute(const Batch& batch) {
-  const float scale = batch.is_padding ? 0.0F : 1.0F / static_cast<float>(batch.global_rows);
-  const Hooks none;
-  const Hooks last{.need = {},
-                   .done = {},
-                   .final = [this](std::size_t ready) { start(ready); },
-                   .granularity = bucket_size_};
-  buckets_.clear();
-  started_ = 0;
+  const auto loss_scale = static_cast<float>(is_mixed() ? replica_.loss_scale.scale : 1.0);
+  const float scale = batch.is_padding ? 0.0F : loss_scale / static_cast<float>(batch.global_rows);
+  first_overflow_ = UINT64_MAX;
+  if (!gathered_) {
+    replica_.refresh();
+  }
+  under_way_.clear();
+  started_ = given_back_ = 0;
+  if (gathered_) { // As many passes as the rank with the most rows.
+    const auto ranks = static_cast<std::size_t>(shards_.ranks());
+    const std::size_t most_rows = (batch.global_rows + ranks - 1) / ranks;
+    const auto passes = [&](std::size_t rows) { return (rows - 1) / rows_at_once_; };
+    for (std::size_t pass = passes(batch.rows); pass < passes(most_rows); ++pass) {
+      gathered_->idle_pass();
+    }
+  }
   Outcome* const outcome = outcomes_.begin();
   for (std::size_t row = 0; row < batch.rows;) {
     const Batch part = batch.slice(row, rows_at_once_);
     const bool accumulate = row > 0;
     row += part.rows;
-    replica_.model->forward_backward(part, scale, accumulate, row == batch.rows ? last : none,
-                                     &outcome->score);
+    if (!is_replayed_ || part.tokens.length > 0) { // Of text other values are dropped each time.
+      replica_.model->forward_backward(part, scale, accumulate, hooks(row == batch.rows),
+                                       &outcome->score);
+      continue;
+    }
+    const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
+    replica_.device.stream().replay(
+        {address(part.images.data()), address(part.labels.data()), part.rows,
+         std::bit_cast<std::uint32_t>(scale), accumulate ? 1U : 0U, address(outcome)},
+        [&] { replica_.model->forward_backward(part, scale, accumulate, {}, &outcome->score); });
+  }
+  if (is_replayed_) {
+    start(gradients_.size());
   }
   if (batch.is_padding) {
     replica_.device.stream().clear(&outcome->score, sizeof(Score)); // Its row counts for nothing.
@@ -147,60 +188,225 @@ void MultiWorker::compute(const Batch& batch) {
   look(k_steps_ahead);
 }
 
-/// The first `ready` gradients are final: what fills a bucket of them is on its way.
+/// The first `ready` gradients are final: the buckets that they fill are on their way.
 void MultiWorker::start(std::size_t ready) {
-  const bool is_last = ready == gradients_.size();
-  if (ready - started_ < bucket_size_ && !is_last) {
-    return;
+  const auto& buckets = shards_.buckets();
+  for (; started_ < buckets.size() && buckets[started_].last <= ready; ++started_) {
+    const bool is_last = started_ + 1 == buckets.size();
+    // Where all of a sum is everyone's, the ballot is summed with it.
+    const std::size_t more =
+        is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? ballot_.size() : 0;
+    if (is_mixed()) {
+      round_gradients(buckets[started_]);
+    }
+    const std::span<float> bucket(gradients_.data() + buckets[started_].first,
+                                  buckets[started_].size() + more);
+    const double at = now();
+    const auto kind =
+        is_own_chunks_only() ? Collective::Kind::reduce_scatter : Collective::Kind::all_reduce;
+    under_way_.push_back({communicator_.start(kind, bucket, "gradients", wire_), started_, at});
+    if (is_last && more < ballot_.size()) { // Its numbers need more bits than the gradients.
+      under_way_.push_back({communicator_.start_all_reduce(ballot_, "ballot"), k_no_bucket, at});
+    }
+    if (replica_.sharding.stage >= 2 && started_ + 1 >= k_sums_under_way) {
+      give_back(started_ + 1 - k_sums_under_way);
+      const double done = now();
+      seconds_exposed_ += done - at;
+      note(Timeline::What::wait, at, done);
+    }
   }
-  const std::size_t more = is_last && wire_ == WireType::fp32 ? ballot_.size() : 0;
-  const std::span<float> bucket(gradients_.data() + started_, ready - started_ + more);
-  const double at = now();
-  buckets_.push_back(
-      {communicator_.start_all_reduce(bucket, "gradients", wire_), started_, ready, at});
-  started_ = ready;
-  if (is_last && more < ballot_.size()) { // Its numbers need more bits than the gradients.
-    buckets_.push_back({communicator_.start_all_reduce(ballot_, "ballot"), ready, ready, at});
+}
+
+/// Of the first so many buckets, once they are summed.
+void MultiWorker::give_back(std::size_t buckets) {
+  for (; given_back_ < buckets; ++given_back_) {
+    communicator_.wait_in(replica_.device.stream(), under_way_[given_back_].ticket);
+    discard_others(replica_.device, shards_, given_back_, gradients_);
   }
 }
 
 void MultiWorker::synchronise() {
   double at = now();
   double network_free = 0; // Buckets travel one after the other, and so lie their spans.
-  for (const Bucket& bucket : buckets_) {
-    communicator_.wait_in(replica_.device.stream(), bucket.ticket);
+  for (const UnderWay& sum : under_way_) {
+    communicator_.wait_in(replica_.device.stream(), sum.ticket);
     const double done = now();
     seconds_exposed_ += done - at;
     note(Timeline::What::wait, at, done);
-    note(Timeline::What::all_reduce, std::max(bucket.started, network_free), done);
+    note(Timeline::What::all_reduce, std::max(sum.started, network_free), done);
     network_free = done;
-    if (&bucket == &buckets_.back()) {
-      seconds_under_way_ += done - buckets_.front().started;
+    if (&sum == &under_way_.back()) {
+      seconds_under_way_ += done - under_way_.front().started;
     }
     at = done;
-    if (updates_at_once_) {
-      replica_.optimizer.update(bucket.first, bucket.last);
+    if (replica_.sharding.stage >= 2 && sum.bucket != k_no_bucket) {
+      give_back(sum.bucket + 1);
+    }
+    if (updates_at_once_ && sum.bucket != k_no_bucket) {
+      update(sum.bucket, nullptr);
       at = now();
       note(Timeline::What::update, done, at);
     }
   }
+  if (updates_at_once_) {
+    wait_for_parameters();
+  }
+}
+
+void MultiWorker::update(std::size_t bucket, const float* factor) {
+  const ArenaRange& range = shards_.buckets()[bucket];
+  replica_.optimizer.update(range.first, range.last, factor);
+  if (gathered_) {
+    gathered_->put_away(bucket);
+  } else if (is_own_chunks_only()) {
+    gathers_.push_back(communicator_.start(Collective::Kind::all_gather,
+                                           replica_.parameters.subspan(range.first, range.size()),
+                                           "parameters"));
+  }
+}
+
+/// Those that the other ranks have updated are here; at stage 3 they are fetched when needed.
+void MultiWorker::wait_for_parameters() {
+  const double begin = now();
+  for (const Communicator::Ticket ticket : gathers_) {
+    communicator_.wait_in(replica_.device.stream(), ticket);
+  }
+  if (!gathers_.empty()) {
+    gathers_.clear();
+    seconds_exposed_ += now() - begin;
+    note(Timeline::What::wait, begin, now());
+  }
+  if (gathered_) {
+    gathered_->drop();
+  }
+}
+
+/// What brings the gradients' norm down, in the device's memory. Squares are summed chunk by chunk
+/// and rank by rank, so that it has the same bits whoever holds the chunks.
+const float* MultiWorker::clip() {
+  Device& device = replica_.device;
+  Stream& stream = device.stream();
+  Outcome* const outcome = outcomes_.begin();
+  if (norms_.size() == 0) {
+    device.kernels().clip_factor(stream, gradients_.size(), gradients_.data(), clip_norm_,
+                                 &outcome->norm, &outcome->factor);
+    return &outcome->factor;
+  }
+  const auto ranks = static_cast<std::size_t>(shards_.ranks());
+  const std::size_t buckets = shards_.buckets().size();
+  const auto is_here = [&](std::size_t rank) {
+    return !is_own_chunks_only() || static_cast<int>(rank) == communicator_.rank();
+  };
+  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const ArenaRange chunk = shards_.chunk(bucket, static_cast<int>(rank));
+      if (is_here(rank) && chunk.size() > 0) {
+        float* const norm = norms_.data() + 2 * (bucket * ranks + rank);
+        device.kernels().clip_factor(stream, chunk.size(), gradients_.data() + chunk.first,
+                                     clip_norm_, norm, norm + 1);
+      }
+    }
+  }
+  stream.copy(norms_.data(), norms_on_host_.data(), norms_.bytes());
+  stream.record()->wait();
+  std::vector<double> squares(ranks);
+  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const double norm{norms_on_host_.data()[2 * (bucket * ranks + rank)]};
+      squares[rank] += is_here(rank) ? norm * norm : 0;
+    }
+  }
+  if (is_own_chunks_only()) {
+    squares = all_gather(communicator_, squares[static_cast<std::size_t>(communicator_.rank())],
+                         "squared norms");
+  }
+  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
+  float* const told = norms_on_host_.data() + norms_on_host_.size() - 2;
+  told[0] = static_cast<float>(norm);
+  told[1] = static_cast<float>(std::min(1.0, double{clip_norm_} / (norm + k_epsilon)));
+  stream.copy(told, &outcome->norm, sizeof outcome->norm);
+  stream.copy(told + 1, &outcome->factor, sizeof outcome->factor);
+  return &outcome->factor;
+}
+
+void MultiWorker::round_gradients(const ArenaRange& range) {
+  const std::span<float> part = gradients_.subspan(range.first, range.size());
+  if (!round_to(replica_.precision, part, part) && first_overflow_ == UINT64_MAX) {
+    const auto wrong =
+        std::find_if(part.begin(), part.end(), [](float value) { return !std::isfinite(value); });
+    first_overflow_ = range.first + static_cast<std::size_t>(wrong - part.begin());
+  }
+}
+
+/// Of gradients that have come: false where a rank's overflowed, and the step is skipped.
+bool MultiWorker::unscale_or_skip() {
+  overflow_.clear();
+  const std::vector<std::uint64_t> all = all_gather(communicator_, first_overflow_, "overflow");
+  const auto first = std::min_element(all.begin(), all.end()); // The one that backward met first.
+  const LossScale before = replica_.loss_scale;
+  const bool overflows = *first != UINT64_MAX;
+  if (overflows) {
+    overflow_ = fmt::format(
+        "step {}: the gradient of {} is no finite {} on {}", replica_.optimizer.step() + 1,
+        replica_.model->tensors().holder(*first).name, precision_name(replica_.precision),
+        communicator_.name(static_cast<int>(first - all.begin())));
+  }
+  const auto next = next_loss_scale(loss_scale_, before, overflows);
+  if (!next) {
+    throw Error(fmt::format("{}, at the least loss scale, {:g}; try --precision=bf16 or a smaller "
+                            "--learning-rate",
+                            overflow_, before.scale));
+  }
+  replica_.loss_scale = *next;
+  if (overflows) {
+    overflow_ += fmt::format("; it is skipped{}", loss_scale_.is_dynamic()
+                                                      ? fmt::format(", loss scale {:g} → {:g}",
+                                                                    before.scale, next->scale)
+                                                      : "");
+    replica_.optimizer.skip_step();
+    return false;
+  }
+  if (before.scale == 1) {
+    return true;
+  }
+  const auto unscale = static_cast<float>(1 / before.scale);
+  const auto divide = [&](const ArenaRange& range) {
+    for (float& value : gradients_.subspan(range.first, range.size())) {
+      value *= unscale;
+    }
+  };
+  if (is_own_chunks_only()) {
+    const std::vector<ArenaRange> own = shards_.own();
+    std::for_each(own.begin(), own.end(), divide);
+  } else {
+    divide({0, gradients_.size()});
+  }
+  return true;
 }
 
 void MultiWorker::update() {
   const double begin = now();
+  if (is_mixed() && !unscale_or_skip()) {
+    wait_for_parameters();
+    return;
+  }
   const float* factor = nullptr;
   if (clip_norm_ > 0) {
-    Device& device = replica_.device;
-    Outcome* const outcome = outcomes_.begin();
-    device.kernels().clip_factor(device.stream(), gradients_.size(), gradients_.data(), clip_norm_,
-                                 &outcome->norm, &outcome->factor);
-    factor = &outcome->factor;
+    factor = clip();
     outcomes_.send(replica_.optimizer.step() + 1);
     look(k_steps_ahead);
   }
   replica_.optimizer.begin_step();
-  replica_.optimizer.update(0, gradients_.size(), factor);
+  if (is_own_chunks_only()) {
+    for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
+      update(bucket, factor);
+    }
+  } else {
+    replica_.optimizer.update(0, gradients_.size(), factor);
+  }
   note(Timeline::What::update, begin, now());
+  wait_for_parameters();
 }
 
 } // namespace trainer

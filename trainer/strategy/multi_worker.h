@@ -9,13 +9,19 @@
 //   synchronise  bucket by bucket, wait
 //   update       clip, and let the optimizer update the parameters
 //
+// Where the model computes in 16 bits (optim/precision.h), its gradients are rounded to them before
+// they are summed, and the loss is scaled (optim/loss_scale.h). The ranks then tell each other
+// which of their gradients is not finite, and where any is, all skip the update alike.
+//
 // Where neither a norm nor a whole tensor is needed, each bucket is updated as it comes. Elastic
 // ranks wait for all buckets before they update any: whatever fails, each of them holds the whole
 // of one step or of the next. The mean over ranks costs nothing: the loss is scaled
 // by 1 / global batch before backward, whatever this rank's share of it. With one rank there is one
-// bucket and no traffic.
+// bucket and no traffic. Ranks that share the replica (strategy/shards.h) reduce-scatter buckets,
+// update each its own chunks, and gather what the others have updated.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,37 +31,29 @@
 #include "trainer/nn/outcomes.h"
 #include "trainer/replica.h"
 #include "trainer/strategy/batch_split.h"
+#include "trainer/strategy/gathered.h"
 
 namespace trainer {
-
-/// How gradients travel.
-struct Buckets {
-  // NOLINTNEXTLINE(google-explicit-constructor): a number of bytes says it.
-  Buckets(std::size_t bytes_, WireType wire_ = WireType::fp32) : bytes(bytes_), wire(wire_) {}
-  /// At least, of float32, in a bucket; 0: as many as the model has use for, see bucket_floats().
-  std::size_t bytes;
-  WireType wire;
-};
-
-/// Gradients in a bucket of a model that has `gradients` of them. By itself a 64th, so that a step
-/// of any model is at most 64 all-reduces and the last one, which nothing hides, is short; but 128
-/// KiB at least, below which an all-reduce's latency costs more than what it hides.
-std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients);
 
 struct StepOptions {
   Buckets buckets;
   /// Rows that go forward and backward together; a batch of more is accumulated.
   std::size_t rows_at_once = SIZE_MAX;
   double clip_norm = 0; ///< What the gradients' L2 norm is brought down to; 0: left as it is.
+  LossScaleOptions loss_scale = {}; ///< Where the replica computes in 16 bits.
 };
 
-/// What elastic ranks sum with the gradients, in memory right behind them.
+/// Buckets whose sums are under way at a time while backward goes on, from stage 2 on; of those
+/// before, what is the others' has gone.
+inline constexpr std::size_t k_sums_under_way = 2;
+
+/// What elastic ranks, and those that share a replica, sum with the gradients.
 enum Ballot : std::size_t { k_wants_pause, k_rows, k_ballot_floats = 16 };
 
 class MultiWorker {
  public:
   /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
-  /// outlive it. Elastic ranks have k_ballot_floats behind the replica's gradients.
+  /// outlive it. A replica with k_ballot_floats registered besides has its ranks vote in each step.
   MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
               BatchSplit* split = nullptr, Timeline* timeline = nullptr);
 
@@ -73,7 +71,10 @@ class MultiWorker {
   /// Waits for what all steps so far have come to: the score that step() has not given yet.
   Score settle();
 
-  /// Bytes of float32 in each bucket of the last step.
+  /// Of the last step, where it was skipped: why, and what follows. The same on every rank.
+  const std::string& overflow() const { return overflow_; }
+
+  /// Bytes of float32 in each bucket.
   std::vector<std::size_t> bucket_bytes() const;
 
   /// Whether the last step has changed the ranks' shares of a batch: on every rank alike.
@@ -89,20 +90,30 @@ class MultiWorker {
 
  private:
   void compute(const Batch& batch);
+  Hooks hooks(bool is_last);
   void look(std::size_t most_under_way);
   void start(std::size_t ready);
+  void give_back(std::size_t buckets);
   void synchronise();
   void update();
+  void update(std::size_t bucket, const float* factor);
+  void wait_for_parameters();
+  const float* clip();
+  bool is_mixed() const { return replica_.precision != Precision::fp32; }
+  void round_gradients(const ArenaRange& range);
+  bool unscale_or_skip();
+  bool is_own_chunks_only() const { return replica_.sharding.stage > 0; }
   void check_ballot(const Batch& batch) const;
   [[noreturn]] void give_up_on(const char* what, std::int64_t step) const;
   void note(Timeline::What what, double begin, double end);
 
-  struct Bucket {
+  /// A bucket's gradients, or what the ranks vote.
+  struct UnderWay {
     Communicator::Ticket ticket;
-    std::size_t first;
-    std::size_t last;
+    std::size_t bucket; ///< k_no_bucket: the ballot alone.
     double started;
   };
+  static constexpr std::size_t k_no_bucket = SIZE_MAX;
 
   Communicator& communicator_;
   Replica& replica_;
@@ -110,14 +121,23 @@ class MultiWorker {
   WireType wire_;
   std::size_t rows_at_once_;
   float clip_norm_;
-  std::size_t bucket_size_;     ///< In floats.
-  std::vector<Bucket> buckets_; ///< Under way in this step.
-  std::size_t started_ = 0;     ///< Gradients that are in one of them.
-  bool updates_at_once_;        ///< Each bucket as it comes; else all, when all have come.
+  LossScaleOptions loss_scale_;
+  Shards shards_;
+  std::optional<Gathered> gathered_;          ///< At stage 3.
+  std::vector<UnderWay> under_way_;           ///< In this step.
+  std::size_t started_ = 0;                   ///< Buckets,
+  std::size_t given_back_ = 0;                ///< and those of which the others' part is gone.
+  std::vector<Communicator::Ticket> gathers_; ///< Of what has been updated.
+  Buffer norms_;         ///< Of chunks, on the device: norm and factor of each.
+  Buffer norms_on_host_; ///< Pinned.
+  bool updates_at_once_; ///< Each bucket as it comes; else all, when all have come.
+  bool is_replayed_;     ///< Backward starts nothing on its way: a step's kernels are one graph.
   Outcomes outcomes_;
   Score told_; ///< What has come of them since the last step().
   std::span<float> ballot_;
   bool wants_pause_ = false;
+  std::uint64_t first_overflow_ = UINT64_MAX; ///< In the arena, of this rank's gradients.
+  std::string overflow_;
   BatchSplit* split_;
   Timeline* timeline_;
   bool has_new_shares_ = false;

@@ -1,12 +1,67 @@
 #include "trainer/strategy/ranks.h"
 
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "trainer/collectives/agreement.h"
 #include "trainer/collectives/device_communicator.h"
+#include "trainer/collectives/nccl/choice.h"
+#include "trainer/collectives/nccl/nccl_group.h"
+#include "trainer/collectives/single_rank.h"
+#include "trainer/errors.h"
 
 namespace trainer {
+namespace {
+
+/// Says why another one would not do.
+class Explained final : public ForwardingCommunicator {
+ public:
+  Explained(Communicator& inner, std::string why)
+      : ForwardingCommunicator(inner), why_(std::move(why)) {}
+  std::string describe() const override { return inner().describe() + why_; }
+
+ private:
+  std::string why_;
+};
+
+/// One a replica; none where they are CPUs.
+std::vector<CudaDevice*> gpus_among(const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<CudaDevice*> gpus;
+  for (const auto& device : devices) {
+    if (auto* gpu = dynamic_cast<CudaDevice*>(device.get()); gpu != nullptr) {
+      gpus.push_back(gpu);
+    }
+  }
+  return gpus;
+}
+
+/// The flag that asks for NCCL, which needs `gpus`; empty: none does.
+std::string flag_for_nccl(const RankOptions& options, const std::vector<CudaDevice*>& gpus,
+                          const Device& first) {
+  std::string flag = options.comm.communication == CommOptions::Communication::nccl
+                         ? "--communication=nccl"
+                     : options.ops == CrossDeviceOps::nccl ? "--cross-device-ops=nccl"
+                                                           : "";
+  if (!flag.empty() && gpus.empty()) {
+    throw UsageError(fmt::format("{}: NCCL needs GPUs, and this process computes on {}; use "
+                                 "--device=cuda where there is one, or leave the choice open",
+                                 flag, first.describe()));
+  }
+  return flag;
+}
+
+bool may_be_nccl(const RankOptions& options) {
+  using enum CommOptions::Communication;
+  return options.comm.communication == nccl ||
+         (options.comm.communication == automatic &&
+          (options.ops == CrossDeviceOps::nccl || options.ops == CrossDeviceOps::automatic));
+}
+
+} // namespace
 
 void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
                const std::function<void(const Rank&)>& body) {
@@ -17,7 +72,12 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
   for (const std::string& device : options.devices) {
     devices.push_back(make_device(device, cluster.local_rank));
   }
-  const auto run = [&](Communicator& communicator) {
+  const std::vector<CudaDevice*> gpus = gpus_among(devices);
+  const std::string asked = flag_for_nccl(options, gpus, *devices.front());
+  std::unique_ptr<Communicator> between; // Of the workers.
+  std::optional<NcclGroup> nccl;
+  NcclChoice choice;
+  const auto run_one = [&](Communicator& communicator) {
     const int replica = communicator.rank() % replicas;
     Cluster own = cluster;
     own.world_size *= replicas;
@@ -25,23 +85,50 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
     own.rank = communicator.rank();
     own.local_rank = cluster.local_rank * replicas + replica;
     Device& device = *devices[static_cast<std::size_t>(replica)];
-    if (device.is_host()) {
-      body({own, device, communicator});
-    } else {
+    if (nccl) {
+      NcclCommunicator by_nccl(communicator, *nccl, replica);
+      body({own, device, by_nccl});
+    } else if (!device.is_host()) {
       DeviceCommunicator of_device(communicator, device);
       body({own, device, of_device});
+    } else {
+      body({own, device, communicator});
+    }
+  };
+  const auto run = [&](Communicator& communicator) {
+    try {
+      Explained explained(communicator, choice.why);
+      run_one(choice.why.empty() ? communicator : explained);
+    } catch (const std::exception& error) {
+      if (nccl) {
+        nccl->fail(error.what()); // Else the other replicas wait for this one's part.
+      }
+      throw;
+    }
+  };
+  const auto choose = [&] {
+    if (may_be_nccl(options)) {
+      choice = choose_nccl(*between, gpus, asked);
+      if (choice.nccl != nullptr) {
+        nccl.emplace(*choice.nccl, gpus, *between, options.comm.rendezvous_timeout);
+      }
     }
   };
   if (cluster.world_size == 1 && replicas > 1) {
+    between = make_single_rank();
+    if (!gpus.empty()) {
+      choose();
+    }
     prepare();
     run_replicas(replicas, options.ops, run);
     return;
   }
-  CommOptions comm = options.comm;
-  comm.has_gpu = !devices.front()->is_host();
-  const auto between = connect(cluster, comm);
+  between = connect(cluster, options.comm);
   check_equal_replicas(replicas, *between);
   telling_peers(*between, [&] {
+    if (cluster.world_size > 1) {
+      choose();
+    }
     prepare();
     replicas == 1 ? run(*between) : run_replicas(replicas, *between, run);
   });

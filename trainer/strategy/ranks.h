@@ -14,9 +14,9 @@
 namespace trainer {
 
 struct RankOptions {
-  Cluster cluster;                             ///< Of this process.
-  std::vector<std::string> devices = {"auto"}; ///< As make_device() takes them: a thread each.
-  CrossDeviceOps ops = CrossDeviceOps::shares; ///< Of one process' replicas.
+  Cluster cluster;                                ///< Of this process.
+  std::vector<std::string> devices = {"auto"};    ///< As make_device() takes them: a thread each.
+  CrossDeviceOps ops = CrossDeviceOps::automatic; ///< Of one process' replicas.
   CommOptions comm;
 
   int replicas() const { return static_cast<int>(devices.size()); }
@@ -28,8 +28,9 @@ struct Rank {
   Communicator& communicator;
 };
 
-/// Connects the workers, calls `prepare` once, and `body` once a rank, each in a thread of its own.
-/// Throws what the first to fail threw, which the peers are told of.
+/// Connects the workers, by NCCL too where every rank has a GPU and nothing else is asked for,
+/// calls `prepare` once, and `body` once a rank, each in a thread of its own. Throws what the first
+/// to fail threw, which the peers are told of.
 void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
                const std::function<void(const Rank&)>& body);
 

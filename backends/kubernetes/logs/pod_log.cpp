@@ -29,6 +29,8 @@ std::string second_text(Time time) {
                      tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
+Time second_of(Time time) { return time - time % k_second; }
+
 } // namespace
 
 PodLog::PodLog(ApiClient& api, LogMerge& merge, const json& pod, PodLogQuery query)
@@ -85,7 +87,7 @@ void PodLog::open() {
   }
   if (last_time_ != 0) {
     query.emplace_back("sinceTime", second_text(last_time_));
-    skip_at_last_time_ = given_at_last_time_;
+    skip_ = given_in_second_;
   } else {
     if (query_.tail >= 0) {
       query.emplace_back("tailLines", std::to_string(query_.tail));
@@ -137,34 +139,36 @@ void PodLog::on_line(std::string_view line, bool complete) {
   skip_of_line_ -= again;
   given_of_line_ += line.size();
   if (complete) { // What has an end is counted; of what has none, a reopened stream skips as much.
-    ++given_at_last_time_;
+    given_in_second_ += counts_ ? 1 : 0;
     given_of_line_ = 0;
     skip_of_line_ = 0;
   }
   merge_.add(key_, last_time_, std::string(line), LogMerge::Clock::now(), complete);
 }
 
-/// Takes the time off a line. False where the line was given before, or is too old.
+/// Takes the time off a line. False where the line was given before, or is too old. Runtimes read
+/// stdout and stderr side by side, so that a line may come behind one that is a little younger.
 bool PodLog::takes_line(std::string_view& line) {
-  std::size_t space = std::min(line.find(' '), line.size());
-  Time time = parse_time(line.substr(0, space));
+  const std::size_t space = std::min(line.find(' '), line.size());
+  const Time time = parse_time(line.substr(0, space));
+  counts_ = time >= second_of(last_time_);
   if (time == 0) { // The API's own words in the stream, or a line that has no time.
-    time = last_time_;
-    space = static_cast<std::size_t>(-1);
+    return true;
   }
-  // A stream that was opened again begins with what was given before.
-  if (time < last_time_ || (query_.since != 0 && time < query_.since)) {
+  if (time < query_.since) {
     return false;
   }
-  if (time == last_time_ && skip_at_last_time_ > 0) {
-    --skip_at_last_time_;
-    return false;
-  }
-  if (time != last_time_) {
-    given_at_last_time_ = 0;
-    skip_at_last_time_ = 0;
+  if (time > last_time_) { // Not given before, even if a file that was given has been rotated away.
+    if (second_of(time) != second_of(last_time_)) {
+      given_in_second_ = 0;
+      counts_ = true;
+    }
+    skip_ = 0;
     skip_of_line_ = 0;
     last_time_ = time;
+  } else if (skip_ > 0) {
+    --skip_;
+    return false;
   }
   line.remove_prefix(std::min(space + 1, line.size()));
   return true;

@@ -65,9 +65,10 @@ class PodLog {
   bool in_line_ = false;          // The stream stands behind a piece of a line.
   bool drops_line_ = false;       // Which was given before.
   HttpClient::StreamId stream_ = 0;
-  Time last_time_ = 0; // Of the last line given; a reopened stream starts within its second.
-  int given_at_last_time_ = 0;
-  int skip_at_last_time_ = 0;
+  Time last_time_ = 0;      // The youngest given line's; a reopened stream starts with its second.
+  int given_in_second_ = 0; // Whole lines of that second that were given.
+  int skip_ = 0;            // Of these, what the reopened stream gives again.
+  bool counts_ = false;     // The line is of that second.
   bool streaming_ = false;
   bool started_ = false;        // The container runs or has run.
   bool ended_ = false;          // It has ended.

@@ -9,14 +9,6 @@ namespace dtrain::kubernetes {
 
 using nlohmann::json;
 
-json section(bool shown, const json& content) {
-  auto list = json::array();
-  if (shown) {
-    list.push_back(content);
-  }
-  return list;
-}
-
 std::pair<std::string, std::string> key_value(const std::string& text, const char* flag) {
   std::size_t equals = text.find('=');
   if (equals == 0 || equals == std::string::npos) {
@@ -32,15 +24,6 @@ json pairs(const std::vector<std::string>& texts, const char* flag) {
     list.push_back({{"key", key}, {"value", value}});
   }
   return list;
-}
-
-json user_environment(const JobSpec& job) {
-  auto variables = json::array();
-  for (const std::string& variable : job.env) {
-    auto [name, value] = key_value(variable, "--env");
-    variables.push_back({{"name", name}, {"value", value}});
-  }
-  return variables;
 }
 
 const TemplateRules& template_rules() {

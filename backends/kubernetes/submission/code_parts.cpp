@@ -141,9 +141,7 @@ std::string store_parts(ApiClient& api, const JobSpec& job, const CodeArchive& c
                   .text = fmt::format("{} of {} sent", bytes_text(stored),
                                       bytes_text(code.packed_bytes))});
   }
-  return fmt::format("{} file{}, {}; packed {}, of which new {}", code.files,
-                     code.files == 1 ? "" : "s", bytes_text(code.bytes),
-                     bytes_text(code.packed_bytes), bytes_text(sent));
+  return fmt::format("{}, of which new {}", code.text(), bytes_text(sent));
 }
 
 } // namespace dtrain::kubernetes

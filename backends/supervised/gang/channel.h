@@ -48,6 +48,10 @@ class Channel {
   /// Reserves ports and says where each rank will run; what the last call reserved is given back.
   virtual GangPlace place(const GangPlan& plan) = 0;
 
+  /// Before an elastic gang is started once more: takes hosts that cannot be used any more out of
+  /// its plan, and says so; empty: all can. Throws EngineError where too few are left.
+  virtual std::string leave_out_lost(GangPlan& /*plan*/) { return ""; }
+
   /// Reserves a port for one rank more.
   virtual RankPlace place_one(const GangRank& rank) = 0;
 
@@ -81,6 +85,9 @@ class Channel {
 
   /// True where nothing is left of the gang, nor of what its processes started, as of ended().
   virtual bool idle() const = 0;
+
+  /// Has the hostfile_path of all that run show this text.
+  virtual void show_hosts(const std::string& /*hostfile*/) {}
 
   /// Signals every process of the gang and all below them, and whatever other ranks left behind.
   virtual void signal_all(int signal) = 0;

@@ -135,7 +135,7 @@ bool Gang::run_once() {
   state_ = State::running;
   has_run_ = false;
   run_began_ = Clock::now();
-  winding_down_ = false;
+  winding_down_ = host_lost_ = false;
   end_deadline_ = partial_deadline_ = write_deadline_ = Clock::time_point::max();
   chief_deadline_ = Clock::time_point::max();
   unless_chief_.reset();
@@ -143,6 +143,7 @@ bool Gang::run_once() {
   status.reason.clear();
   try {
     apply_plan();
+    leave_out_lost();
     start_ranks();
   } catch (const Error& error) {
     status.cause = job_failure(status.node, error.what());
@@ -204,10 +205,14 @@ void Gang::reap() {
   }
 }
 
-/// Something that ends by itself, as TensorBoard does not.
+/// It ends by itself: TensorBoard does not, nor do workers that wait for their launcher.
+bool Gang::is_waited_for(std::size_t rank) const {
+  return plan_.ranks[rank].role != k_tensorboard && !plan_.is_held(plan_.ranks[rank]);
+}
+
 bool Gang::helpers_run() const {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].process != 0 && plan_.ranks[i].role != k_tensorboard) {
+    if (ranks_[i].process != 0 && is_waited_for(i)) {
       return true;
     }
   }
@@ -217,11 +222,11 @@ bool Gang::helpers_run() const {
 /// Parameter servers have the grace period to end by themselves, once no evaluator is at work.
 void Gang::wind_down() {
   bool evaluates = false;
-  bool works = false; // TensorBoard alone is not waited for.
+  bool works = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const bool runs = ranks_[i].process != 0;
     evaluates = evaluates || (runs && plan_.ranks[i].role == k_evaluator);
-    works = works || (runs && plan_.ranks[i].role != k_tensorboard);
+    works = works || (runs && is_waited_for(i));
   }
   if (!works) {
     winding_down_ = true;
@@ -271,11 +276,11 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
       lost ? fmt::format("was lost: {}",
                          ending.loss.empty() ? "its host does not answer" : printable(ending.loss))
            : "ended with " + ending_text(ending.exit_code, ending.signal);
-  if (goes_on_without(rank, fmt::format("{} on {} {}", instance.name, instance.node, how))) {
+  if (goes_on_without(rank, fmt::format("{} on {} {}", instance.name, instance.node, how), lost)) {
     return;
   }
   FailureCause cause;
-  const bool ranked = is_ranked_role(plan_.ranks[rank].role);
+  const bool ranked = is_ranked_role(plan_.ranks[rank].role) && !plan_.is_held(plan_.ranks[rank]);
   cause.instance = instance.name;
   cause.rank = ranked ? static_cast<int>(rank) : -1;
   cause.node = instance.node;

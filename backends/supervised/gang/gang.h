@@ -8,7 +8,8 @@
 //             the grace period. Where the chief's success is the job's, it has the grace period
 //             to succeed after another worker failed
 //   elastic   with min_workers a worker that fails is started anew by itself, within max_restarts;
-//             beyond them the others go on without it while they are enough
+//             beyond them, or where its host is lost, the others go on without it while they are
+//             enough; what fails once a host is lost has the gang restarted on those that are left
 //   restart   the whole gang, up to max_restarts times, with new ports and new log files; what
 //   fails
 //             at its start again and again waits longer each time
@@ -86,19 +87,24 @@ class Gang {
   void start_some(const std::vector<std::size_t>& ranks, const GangPlace& place);
   RankCommand command_of(std::size_t rank, const GangPlace& place, const std::string& hostfile);
   std::vector<std::size_t> start_order() const;
+  std::vector<std::string> launcher_hosts() const;
+  void show_hosts();
   bool deciders_ended() const;
+  bool is_waited_for(std::size_t rank) const;
   bool helpers_run() const;
   void wind_down();
   void reap();
   void rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself);
   void fail(FailureCause cause);
-  bool goes_on_without(std::size_t rank, const std::string& ending);
+  bool goes_on_without(std::size_t rank, const std::string& ending, bool lost);
   bool starts_anew(std::size_t rank, const std::string& ending);
   bool start_again(std::size_t rank);
   bool has_succeeded_peer(std::size_t rank) const;
   int wanted_workers() const;
   void start_those_due();
   void apply_plan();
+  void take_ranks();
+  void leave_out_lost();
   void follow_plan();
   void add_rank(std::size_t position, const GangRank& planned);
   void remove_rank(std::size_t position);
@@ -129,7 +135,8 @@ class Gang {
   GangPlace place_;           ///< Of the run that is on.
   int anew_ = 0;              ///< Workers that were started anew by themselves.
   Backoff backoff_;
-  bool has_run_ = false; ///< The last run got as far as to start ranks.
+  bool host_lost_ = false; ///< In this run.
+  bool has_run_ = false;   ///< The last run got as far as to start ranks.
   PollLoop::Clock::time_point run_began_;
   std::string token_;
   std::vector<char> block_;

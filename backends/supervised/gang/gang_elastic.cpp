@@ -17,8 +17,33 @@ using Clock = PollLoop::Clock;
 
 } // namespace
 
+bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost) {
+  std::vector<std::string> places;
+  for (const auto& rank : plan.ranks) {
+    if (!lost.contains(rank.host)) {
+      places.push_back(rank.host);
+    }
+  }
+  auto ranks = plan.ranks;
+  for (auto i = ranks.size(); i-- > 0 && ranks.size() > places.size();) {
+    if (ranks[i].role == k_worker) {
+      ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  const auto workers = std::count_if(
+      ranks.begin(), ranks.end(), [](const GangRank& rank) { return is_ranked_role(rank.role); });
+  if (ranks.size() > places.size() || workers < std::max(plan.min_workers, 1)) {
+    return false;
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].host = places[i];
+  }
+  plan.ranks = std::move(ranks);
+  return true;
+}
+
 /// Of a worker that has failed in an elastic job: it comes back, or is not needed.
-bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
+bool Gang::goes_on_without(std::size_t rank, const std::string& ending, bool lost) {
   if (plan_.min_workers == 0 || !is_ranked_role(plan_.ranks[rank].role) ||
       state_ != State::running) {
     return false;
@@ -26,7 +51,9 @@ bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
   if (has_succeeded_peer(rank)) {
     return true; // The job is done: it was only late.
   }
-  if (record_.status.restarts + anew_ < plan_.max_restarts && starts_anew(rank, ending)) {
+  host_lost_ = host_lost_ || lost;
+  if (!host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts &&
+      starts_anew(rank, ending)) {
     return true;
   }
   const int running = wanted_workers();
@@ -34,7 +61,21 @@ bool Gang::goes_on_without(std::size_t rank, const std::string& ending) {
     return false;
   }
   record_.status.reason = fmt::format("{}; {} go on", ending, running);
+  if (plan_.launcher_slots > 0) {
+    show_hosts();
+  }
   return true;
+}
+
+/// Before a restart: all hosts are asked again, those that were lost before too.
+void Gang::leave_out_lost() {
+  if (plan_.min_workers == 0 || record_.status.restarts == 0) {
+    return;
+  }
+  plan_ = read_plan_();
+  auto said = channel_.leave_out_lost(plan_);
+  take_ranks();
+  record_.status.reason = std::move(said);
 }
 
 bool Gang::has_succeeded_peer(std::size_t rank) const {
@@ -87,6 +128,9 @@ bool Gang::start_again(std::size_t rank) {
     auto place = place_;
     place.restart_count += anew_;
     start_some({rank}, place);
+    if (plan_.launcher_slots > 0) {
+      show_hosts();
+    }
   } catch (const Error&) {
     instance = failed;
     return false;

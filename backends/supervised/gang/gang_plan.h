@@ -5,6 +5,7 @@
 #include "submit/rank_env.h"
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,8 @@ struct GangPlan {
   std::vector<HostSlots> hosts;         ///< That the ranks may be on; none: this one.
   std::vector<GangRank> ranks;          ///< Those with a rank first.
   std::vector<std::string> start_order; ///< Roles; empty: as `ranks` has them.
-  int launcher_slots = 0; ///< Of this node in a launcher's host file; 0: there is no launcher.
+  int launcher_slots = 0; ///< Of this node in a launcher's host file, or of each worker where the
+                          ///< plan has some; 0: there is no launcher.
   std::string torchrun_processes; ///< That torchrun starts in each rank; empty: there is none.
   bool clean_tasks = true;        ///< What does not decide is ended after those that do.
   std::vector<std::string> command;
@@ -57,7 +59,14 @@ struct GangPlan {
   std::int64_t log_limit = 0;  ///< Of each instance's log, in bytes; 0: none.
   int ttl_ms = -1;             ///< For which the record is kept; -1: for ever.
   std::vector<std::string> labels;
+
+  /// A worker that only holds a host's slots and GPUs: its launcher starts what runs there.
+  bool is_held(const GangRank& rank) const { return launcher_slots > 0 && rank.role == "worker"; }
 };
+
+/// Has the ranks take the hosts that are not among `lost`, with so many workers fewer. False, and
+/// nothing changed, where they would be fewer than an elastic job needs.
+bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost);
 
 /// Not yet started.
 inline InstanceStatus pending_instance(const GangRank& rank, bool is_chief, std::string node) {

@@ -32,12 +32,17 @@ void Gang::apply_plan() {
   }
   plan_changed_ = false;
   plan_ = read_plan_();
+  take_ranks();
+  channel_.hold_devices(plan_);
+}
+
+/// None of which has been started.
+void Gang::take_ranks() {
   ranks_.clear();
   ranks_.resize(plan_.ranks.size());
   auto status = initial_status(plan_, channel_);
   record_.status.instances = std::move(status.instances);
   count_gpus(plan_, record_.status);
-  channel_.hold_devices(plan_);
 }
 
 /// In a run: workers come and go, and all else stays as it is.
@@ -64,7 +69,7 @@ void Gang::follow_plan() {
       }
     }
     place_.launcher_slots = plan_.launcher_slots = next.launcher_slots;
-    folder_.write(k_hostfile, hostfile_text(place_)); // Before those who read it.
+    show_hosts(); // Before those who read it.
     if (!added.empty()) {
       start_some(added, place_);
     }

@@ -52,17 +52,12 @@ void Gang::start_ranks() {
   place.max_workers = plan_.max_workers;
   place.torchrun_nproc = plan_.torchrun_processes;
   place.launcher_slots = plan_.launcher_slots;
-  if (plan_.launcher_slots > 0) {
-    place.launcher_hosts = {place.ranks.front().host};
-    write_launcher_tools(folder_);
-  }
   if (place.hostfile_path.empty()) {
     place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
   }
   if (!plan_.mounts.empty()) {
     open_private_folder_at(folder_.fd(), k_workspace, folder_.path() + "/" + k_workspace, true);
   }
-  folder_.write(k_hostfile, hostfile_text(place));
   for (auto& instance : status.instances) {
     instance.phase = Phase::pending;
     instance.pid = 0;
@@ -70,7 +65,12 @@ void Gang::start_ranks() {
     instance.exit_code.reset();
     instance.signal.reset();
   }
+  place.launcher_hosts = launcher_hosts();
+  folder_.write(k_hostfile, hostfile_text(place));
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (plan_.ranks[i].role == k_launcher && plan_.ranks[i].host.empty()) {
+      write_launcher_tools(folder_);
+    }
     ranks_[i].output = make_output(plan_.ranks[i]);
   }
   has_run_ = true;
@@ -97,7 +97,7 @@ RankCommand Gang::command_of(std::size_t rank, const GangPlace& place,
     env.emplace_back(k_visible_devices, *planned.devices);
   }
   env.insert(env.end(), plan_.env.begin(), plan_.env.end());
-  if (planned.role == k_launcher) {
+  if (planned.role == k_launcher && planned.host.empty()) {
     add_launcher_env(env, folder_);
   }
   auto command = planned.command.empty() ? plan_.command : planned.command;
@@ -129,6 +129,27 @@ void Gang::start_some(const std::vector<std::size_t>& ranks, const GangPlace& pl
         instance.phase = Phase::running;
         instance.started = time_now();
       });
+}
+
+/// Of each worker that holds some; else the launcher's own.
+std::vector<std::string> Gang::launcher_hosts() const {
+  std::vector<std::string> hosts;
+  for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
+    if (plan_.is_held(plan_.ranks[i]) && record_.status.instances[i].phase != Phase::failed) {
+      hosts.push_back(place_.ranks[i].host);
+    }
+  }
+  if (hosts.empty() && plan_.launcher_slots > 0) {
+    hosts.push_back(place_.ranks.front().host);
+  }
+  return hosts;
+}
+
+void Gang::show_hosts() {
+  place_.launcher_hosts = launcher_hosts();
+  const auto text = hostfile_text(place_);
+  folder_.write(k_hostfile, text);
+  channel_.show_hosts(text);
 }
 
 /// Ranks in the order in which the plan has them started.

@@ -104,10 +104,10 @@ void require_readable(const Plan& plan, const std::string& name) {
 
 } // namespace
 
-std::vector<GangRank> planned_ranks(const JobSpec& job) {
+std::vector<GangRank> planned_ranks(const JobSpec& job, bool on_hosts) {
   std::vector<GangRank> ranks;
   for (const Role& role : job_roles(job)) {
-    if (!role.runs_command) {
+    if (!role.runs_command && !on_hosts) {
       ranks.front().gpus += role.replicas * role.gpus;
       continue;
     }
@@ -118,6 +118,9 @@ std::vector<GangRank> planned_ranks(const JobSpec& job) {
       rank.role = role.name;
       rank.index = index;
       rank.gpus = role.gpus;
+      if (!role.runs_command) {
+        rank.command = {"sleep", "2147483647"};
+      }
       rank.decides = (role.ranked || role.name == k_launcher) &&
                      (is_chief || job.success_policy != "ChiefWorker");
     }
@@ -139,6 +142,7 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
     GangRank& board = parts.ranks.emplace_back();
     board.instance = instance_name(k_tensorboard, 0);
     board.role = k_tensorboard;
+    board.host = parts.ranks.front().host;
     board.decides = false;
     board.devices = job.gpus > 0 ? std::optional<std::string>("") : std::nullopt;
     board.command = {here.tensorboard, "--logdir=" + job.logdir, "--host=localhost"};
@@ -192,7 +196,8 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
     data[section] = nlohmann::json::array();
   }
   if (type.has_launcher) {
-    data["launcher"].push_back({{"slots", job.workers * slots_per_worker(job)}});
+    const bool holds_all = parts.ranks.size() == 1;
+    data["launcher"].push_back({{"slots", (holds_all ? job.workers : 1) * slots_per_worker(job)}});
   }
   if (!job.nproc_per_node.empty()) {
     data["torchrun"].push_back({{"processes", job.nproc_per_node}});

@@ -21,8 +21,9 @@ struct GangParts {
 };
 
 /// What is started of the job, in the order of ranks. Of a job with a launcher that is the launcher
-/// alone, which holds the GPUs of the workers that it starts.
-std::vector<GangRank> planned_ranks(const JobSpec& job);
+/// alone, which holds the GPUs of the workers that it starts; on hosts, those workers too, which
+/// wait there for what it starts.
+std::vector<GangRank> planned_ranks(const JobSpec& job, bool on_hosts = false);
 
 /// Throws UsageError where the job asks for what there is not.
 Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templates& templates,

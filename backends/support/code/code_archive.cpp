@@ -138,6 +138,11 @@ std::string names_of(const CodeManifest& manifest) {
 
 } // namespace
 
+std::string CodeArchive::text() const {
+  return fmt::format("{} file{}, {}; packed {}", files, files == 1 ? "" : "s", bytes_text(bytes),
+                     bytes_text(packed_bytes));
+}
+
 CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, const CopySink& tell) {
   const CodeManifest manifest = scan_code(source);
   CodeArchive archive;

@@ -27,6 +27,8 @@ struct CodeArchive {
   std::int64_t files = 0;
   std::int64_t bytes = 0;        ///< In these files …
   std::int64_t packed_bytes = 0; ///< … and in all parts.
+
+  std::string text() const; ///< "3 files, 1.2 kB; packed 0.4 kB", for people.
 };
 
 constexpr std::size_t k_most_part_bytes = 1'000'000; ///< Of a part, packed or not.

@@ -37,6 +37,11 @@ void require_private(int folder, const std::string& path) {
   }
 }
 
+} // namespace
+
+std::string errno_text() { return errno_text(errno); }
+std::string errno_text(int error) { return std::strerror(error); }
+
 void make_parents(const std::string& path) {
   for (auto slash = path.find('/', 1); slash != std::string::npos;
        slash = path.find('/', slash + 1)) {
@@ -52,11 +57,6 @@ void make_parents(const std::string& path) {
     }
   }
 }
-
-} // namespace
-
-std::string errno_text() { return errno_text(errno); }
-std::string errno_text(int error) { return std::strerror(error); }
 
 Fd open_private_folder(const std::string& path, bool create) {
   Fd folder(open(path.c_str(), k_open_folder));

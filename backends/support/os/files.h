@@ -19,6 +19,9 @@ namespace dtrain {
 std::string errno_text();
 std::string errno_text(int error);
 
+/// Makes the folders above `path` (0700) that are not there. Throws Error.
+void make_parents(const std::string& path);
+
 /// The folder at `path`, made (0700, parents too) where it is absent and `create` says so. Empty
 /// where it is absent. Throws Error where it is a link, somebody else's or writable by others: what
 /// lies in such a folder cannot be trusted.

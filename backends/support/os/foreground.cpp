@@ -6,17 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 namespace dtrain {
 
 int wait_in_foreground(pid_t child) {
   constexpr int k_signal_base = 128;
   signal(SIGINT, SIG_IGN); // The program's to take.
   signal(SIGQUIT, SIG_IGN);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_for_child(child);
   return WIFSIGNALED(status) ? k_signal_base + WTERMSIG(status) : WEXITSTATUS(status);
 }
 

@@ -8,7 +8,10 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 namespace dtrain {
 
@@ -55,7 +58,7 @@ pid_t spawn(const Spawn& process) {
                     (process.leads_group ? POSIX_SPAWN_SETPGROUP : 0);
   posix_spawnattr_setflags(&plan.attributes, static_cast<short>(flags));
   auto words = process.argv;
-  auto variables = merge_environment(environ, process.env);
+  auto variables = merge_environment(environ, process.env, process.without);
   pid_t pid = 0;
   const int failed = posix_spawnp(&pid, words.at(0).c_str(), &plan.actions, &plan.attributes,
                                   argv_of(words).data(), argv_of(variables).data());
@@ -63,6 +66,13 @@ pid_t spawn(const Spawn& process) {
     throw EngineError(fmt::format("{} cannot be run: {}", printable(words[0]), errno_text(failed)));
   }
   return pid;
+}
+
+int wait_for_child(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
 }
 
 } // namespace dtrain

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,10 @@ extern "C" { // glibc 2.36's header forgets it.
 #include <sys/pidfd.h>
 }
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <tuple>
 #include <unordered_map>
 
 namespace dtrain {
@@ -34,6 +38,15 @@ Fd input_file(const std::string& bytes) {
   return file;
 }
 
+/// Ours and the program's; sockets, so that one whose reader is gone raises no signal.
+std::pair<Fd, Fd> feeding_ends() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw EngineError(fmt::format("no descriptors for a program's input: {}", errno_text()));
+  }
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
 /// True where more may come.
 bool read_block(Fd& pipe, std::vector<char>& block, std::string_view& bytes) {
   const auto count = read(pipe.get(), block.data(), block.size());
@@ -47,7 +60,8 @@ bool read_block(Fd& pipe, std::vector<char>& block, std::string_view& bytes) {
 
 std::vector<std::string>
 merge_environment(const char* const* base,
-                  const std::vector<std::pair<std::string, std::string>>& changes) {
+                  const std::vector<std::pair<std::string, std::string>>& changes,
+                  const std::vector<std::string>& without) {
   std::unordered_map<std::string_view, std::string_view> last;
   for (const auto& [key, value] : changes) {
     last[key] = value;
@@ -55,7 +69,8 @@ merge_environment(const char* const* base,
   std::vector<std::string> merged;
   for (; *base != nullptr; ++base) {
     const std::string_view entry(*base);
-    if (!last.contains(entry.substr(0, entry.find('=')))) {
+    const auto key = entry.substr(0, entry.find('='));
+    if (!last.contains(key) && std::find(without.begin(), without.end(), key) == without.end()) {
       merged.emplace_back(entry);
     }
   }
@@ -73,10 +88,16 @@ Subprocess::Subprocess(const Command& command)
   auto err = command.shows_errors ? Pipe() : make_pipe();
   make_non_blocking(out.read_end);
   make_non_blocking(err.read_end);
-  const Fd input = command.input.empty() ? Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))
-                                         : input_file(command.input);
+  Fd input;
+  if (command.is_fed) {
+    std::tie(in_, input) = feeding_ends();
+  } else {
+    input = command.input.empty() ? Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))
+                                  : input_file(command.input);
+  }
   pid_ = spawn({.argv = command.argv,
                 .env = command.env,
+                .without = command.without,
                 .folder = command.folder,
                 .in = input.get(),
                 .out = out.write_end.get(),
@@ -98,8 +119,17 @@ Subprocess::Subprocess(const Command& command)
 Subprocess::~Subprocess() {
   if (pid_ != 0) {
     kill_all();
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    wait_for_child(pid_);
+  }
+}
+
+void Subprocess::feed(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto count = send(in_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno != EINTR) {
+      return; // What it printed last says why.
     }
+    bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
 }
 
@@ -174,15 +204,16 @@ void Subprocess::reap() {
 
 void Subprocess::kill_all() const { kill(leads_group_ ? -pid_ : pid_, SIGKILL); }
 
-CommandResult run_command(const Command& command) {
-  Subprocess process(command);
+CommandResult Subprocess::result() {
   CommandResult result;
-  for (auto bytes = process.read_some(); !bytes.empty(); bytes = process.read_some()) {
+  for (auto bytes = read_some(); !bytes.empty(); bytes = read_some()) {
     result.out += bytes;
   }
-  result.ending = process.wait();
-  result.errors = process.errors();
+  result.ending = wait();
+  result.errors = errors();
   return result;
 }
+
+CommandResult run_command(const Command& command) { return Subprocess(command).result(); }
 
 } // namespace dtrain

@@ -21,9 +21,11 @@ namespace dtrain {
 struct Command {
   std::vector<std::string> argv; ///< The program is looked for in PATH; no shell reads them.
   std::vector<std::pair<std::string, std::string>> env = {}; ///< On top of ours.
-  std::string folder = {};                                   ///< Where it starts; empty: here.
-  std::string input = {};                                    ///< Its stdin, any bytes.
-  bool shows_errors = false;                                 ///< Its stderr is ours, and not kept.
+  std::vector<std::string> without = {}; ///< Variables of ours that are not for it.
+  std::string folder = {};               ///< Where it starts; empty: here.
+  std::string input = {};                ///< Its stdin, any bytes.
+  bool is_fed = false;                   ///< Its stdin is what feed() gives it, and `input` is not.
+  bool shows_errors = false;             ///< Its stderr is ours, and not kept.
   /// It is killed after this long, with its process group, which is its own then: the terminal's
   /// signals are not for it.
   std::optional<std::chrono::milliseconds> limit = {};
@@ -35,6 +37,12 @@ struct Ending {
   bool late = false; ///< It was killed at its limit.
 
   bool good() const { return exit_code == 0 && signal == 0 && !late; }
+};
+
+struct CommandResult {
+  Ending ending;
+  std::string out;
+  std::string errors;
 };
 
 class Subprocess {
@@ -50,11 +58,21 @@ class Subprocess {
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
+  /// Of a program whose command says is_fed: more for its stdin. Waits while nobody reads it, so it
+  /// is to be a little at a time, and answered; of a program that has ended it is lost.
+  void feed(std::string_view bytes);
+
+  /// The same of its end: nothing more is fed.
+  void end_input() { in_.reset(); }
+
   /// Some of its stdout, once there is some; empty at its end. Valid until the next call.
   std::string_view read_some();
 
   /// Waits for its end; what is left of its stdout is thrown away.
   Ending wait();
+
+  /// Waits for its end: all that it says from now on.
+  CommandResult result();
 
   /// The last k_errors_kept of its stderr, so far.
   const std::string& errors() const { return errors_; }
@@ -71,6 +89,7 @@ class Subprocess {
   bool leads_group_;
   pid_t pid_ = 0; ///< 0: waited for.
   Fd end_;        ///< Its pidfd.
+  Fd in_;         ///< Of one that is fed.
   Fd out_;
   Fd err_;
   std::vector<char> block_;
@@ -79,18 +98,14 @@ class Subprocess {
   Ending ending_;
 };
 
-struct CommandResult {
-  Ending ending;
-  std::string out;
-  std::string errors;
-};
-
 /// Runs it to its end. Throws as Subprocess does.
 CommandResult run_command(const Command& command);
 
-/// `base` ("KEY=VALUE" each) with `changes` on top, the last of a key winning.
+/// `base` ("KEY=VALUE" each) but what is named in `without`, with `changes` on top, the last of a
+/// key winning.
 std::vector<std::string>
 merge_environment(const char* const* base,
-                  const std::vector<std::pair<std::string, std::string>>& changes);
+                  const std::vector<std::pair<std::string, std::string>>& changes,
+                  const std::vector<std::string>& without = {});
 
 } // namespace dtrain

@@ -1,32 +1,60 @@
 #!/bin/sh
-# find.sh FOLDER FORMAT FIELDS NAMESPACE/NAME: the records of the job in FOLDER, below dtrain's own, and,
-# after an empty line, what Slurm says of it (squeue's FORMAT). Where there is none, "USER ID" of another
-# user's by that name. Of one that Slurm has forgotten and that left no end, its accounting is asked,
-# where the cluster keeps one (sacct's FIELDS, in the same order).
-cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1" 2>/dev/null && [ -s job ] || {
-  squeue --noheader --name="${4#*/}" --format='%u %i %k' 2>/dev/null |
+# find.sh JOB FORMAT FIELDS NAMESPACE/NAME ACCOUNTING: the folder JOB, below dtrain's own, its records and, after an empty
+# line, what Slurm says of it (squeue's FORMAT). Where the user has none, "USER ID" of another's job by that
+# name, if Slurm is quick to say so: squeue looks for a missing slurm.conf for a minute. Of one that Slurm has
+# forgotten and that left no end, its accounting is asked.
+# Under sudo, or in a home that is shared, the folder may be another's, whose files are not read.
+cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1" 2>/dev/null && [ -s job ] && [ -O job ] || {
+  timeout 5 squeue --noheader --name="${4#*/}" --format='%u %i %k' 2>/dev/null |
     sed -n "/^$(id -un) /d; s|^\([^ ]* [^ ]*\) dtrain $4\$|\1|p"
   exit 0
 }
-run=0
-while [ -e $((run + 1)) ]; do run=$((run + 1)); done
-cat job runs $run/*.start $run/*.exit 2>/dev/null # What is not there yet is left out.
-echo
+echo "$PWD"
+last_run() {
+  run=0
+  while [ -e "$1$((run + 1))" ]; do run=$((run + 1)); done
+}
 read -r id <job
+case $id in *'"array":"'[0-9]*) tasks=yes ;; *) tasks= ;; esac
 id=${id#*\"id\":\"}
 id=${id%%\"*}
-said=$(squeue --noheader --states=all --jobs="$id" --format="$2" 2>&1) && {
-  printf '%s\n' "$said"
-  exit 0
+records() { # In a process of its own. What is not there yet is left out.
+  exec 2>/dev/null
+  if [ -z "$tasks" ]; then
+    last_run ''
+    exec cat job runs $run/*.start $run/*.exit
+  else
+    cat job runs.*
+    for runs in runs.*; do
+      last_run "${runs#runs.}/"
+      printf '%s\n' "${runs#runs.}/$run"/*.start "${runs#runs.}/$run"/*.exit
+    done | xargs cat
+  fi
 }
-code=$?
-case $said in
-  *'Invalid job id'*) ;; # Slurm forgets jobs that have ended.
-  *)
-    echo "$said" >&2
-    exit "$code"
-    ;;
-esac
-tail -n 1 runs 2>/dev/null | grep -q '^end ' ||
-  sacct --noheader --parsable2 --allocations --jobs="$id" --format="$3" 2>/dev/null |
-  grep -vE '^[^|]*[|](RUNNING|PENDING|SUSPENDED|RE)' || : # What it never heard the end of is none.
+records & # Meanwhile:
+if ask_queue --jobs="$id" --format="$2"; then
+  wait
+  case $said in
+    *'|PENDING|'* | *'|RUNNING|'*) ;;
+    *) (records) ;; # Of what has ended meanwhile, they may have said only now how.
+  esac
+  printf '\n%s\n' "$said"
+  [ -n "$tasks" ] || exit 0
+else
+  code=$?
+  case $said in
+    *'Invalid job id'*) # Slurm forgets jobs that have ended.
+      said=
+      wait
+      echo
+      ;;
+    *)
+      echo "$said" >&2
+      exit "$code"
+      ;;
+  esac
+fi
+all=$(records)
+cd ../..
+eval "$5"
+printf '%s\n%s\n' "$all" "$said" | tell_forgotten "$3"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Brings the peers that `./dev bench` measures beside dtrain into virtual environments of their own.
-# usage: set_up.sh [torch|tensorflow|torchx|deepspeed]...   (default: all four)
+# usage: set_up.sh [torch|tensorflow|torchx|deepspeed|tokenizers|transformers]...  (default: all)
 #
 # They go to $DTRAIN_PEERS, by default $XDG_CACHE_HOME/dtrain/peers, one folder each; one that is
 # complete carries the stamp of its recipe and is left alone. Nothing else on the machine changes.
@@ -47,6 +47,17 @@ recipe_deepspeed() { # on top of torch's
     "$peers/deepspeed/bin/python" -c 'import deepspeed; deepspeed.init_distributed("gloo")' >/dev/null
 }
 
+recipe_tokenizers() {
+  pip_into tokenizers --no-deps tokenizers==0.23.3
+}
+
+recipe_transformers() { # on top of torch's
+  set_up torch
+  echo "$peers/torch/lib/python3.11/site-packages" \
+    >"$peers/transformers/lib/python3.11/site-packages/torch.pth"
+  pip_into transformers transformers==4.57.6 safetensors
+}
+
 set_up() { # set_up PEER
   stamp=$peers/$1/.complete
   [ ! -e "$stamp" ] || return 0
@@ -57,10 +68,14 @@ set_up() { # set_up PEER
   touch "$peers/$1/.complete"
 }
 
-[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed
+[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed tokenizers transformers
 for peer; do
   case $peer in
-    torch | tensorflow | torchx | deepspeed) set_up "$peer" ;;
-    *) echo "set_up.sh: no peer '$peer': torch, tensorflow, torchx or deepspeed" >&2 && exit 2 ;;
+    torch | tensorflow | torchx | deepspeed | tokenizers | transformers) set_up "$peer" ;;
+    *)
+      echo "set_up.sh: no peer '$peer': torch, tensorflow, torchx, deepspeed, tokenizers or" \
+        "transformers" >&2
+      exit 2
+      ;;
   esac
 done

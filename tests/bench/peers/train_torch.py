@@ -3,7 +3,8 @@
 or on the small convolutional network of dtrain-trainer --model=cnn, channels last.
 
 usage: train_torch.py [--model mlp|cnn] [--batch B] [--fused] [--windows N] [--seconds S]
-One process, or DistributedDataParallel over gloo under torchrun (B is per replica). One thread.
+                      [--device cpu|cuda]
+With cuda each step but the getting of its batch is a CUDA graph, with one process. One process, or DistributedDataParallel over gloo under torchrun (B is per replica). One thread.
 Prints one JSON line: samples/s over all replicas of each timed window, and whether floats below
 2^-126 become zero (torch.set_flush_denormal), without which Adam slows down on some machines.
 """
@@ -24,6 +25,7 @@ parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--fused", action="store_true")
 parser.add_argument("--windows", type=int, default=3)
 parser.add_argument("--seconds", type=float, default=1.0)
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 args = parser.parse_args()
 
 torch.set_num_threads(1)
@@ -46,15 +48,18 @@ else:
     layout = torch.contiguous_format
     images = images.view(SAMPLES, 784)
     model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+model = model.to(args.device)
+images, labels = images.to(args.device), labels.to(args.device)
 if world > 1:
     model = nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=args.fused or None)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=args.fused or None,
+                             capturable=args.device == "cuda")
 
 
 def batches():
     """By index, which is about twice as fast as a DataLoader."""
     while True:
-        order = torch.randperm(SAMPLES)[rank::world]
+        order = torch.randperm(SAMPLES, device=args.device)[rank::world]
         for start in range(0, len(order) - args.batch + 1, args.batch):
             chosen = order[start:start + args.batch]
             yield images[chosen], labels[chosen]
@@ -63,8 +68,7 @@ def batches():
 batch = batches()
 
 
-def step():
-    x, y = next(batch)
+def train(x, y):
     x = x.float().mul_(1 / 255.0).contiguous(memory_format=layout)
     loss = F.cross_entropy(model(x), y)
     optimizer.zero_grad(set_to_none=True)
@@ -72,11 +76,39 @@ def step():
     optimizer.step()
 
 
+def step():
+    train(*next(batch))
+
+
 for _ in range(20):
     step()
+if args.device == "cuda":  # As PyTorch's manual has it: warmed up on another stream, then captured.
+    held = [part.clone() for part in next(batch)]
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            train(*held)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        train(*held)
+
+    def step():
+        for to, part in zip(held, next(batch)):
+            to.copy_(part)
+        graph.replay()
+
+
+def wait():
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+
+
+wait()
 start = time.perf_counter()
 for _ in range(10):
     step()
+wait()
 steps = max(20, int(args.seconds / ((time.perf_counter() - start) / 10)))
 if world > 1:
     agreed = torch.tensor([steps])
@@ -89,6 +121,7 @@ for _ in range(args.windows):
     start = time.perf_counter()
     for _ in range(steps):
         step()
+    wait()
     if world > 1:
         dist.barrier()
     rates.append(steps * args.batch * world / (time.perf_counter() - start))

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # What ./dev has of GPUs: the plug-in, compiled by nvcc, and its kernels run on the CPU. Sourced by it.
-# python3-venv: for the wheels of CUDA's compiler, where the system has none (250 MB, once).
+# python3-venv: for the wheels of CUDA's compiler, where the system has none (0.9 GB, once).
 cuda_packages='libboost-context-dev python3-venv'
 
 engine_help() {

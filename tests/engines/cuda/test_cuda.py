@@ -6,13 +6,19 @@ import os
 import pathlib
 import re
 import shutil
-import socket
+import signal
 import subprocess
+import time
+import zipfile
 
 import pytest
 
 import idx_data
+import text_data
+import trainer_process
+from trainer_process import end, free_ports, held_out
 
+EXIT_ERROR = 1
 EXIT_USAGE = 2
 
 
@@ -27,38 +33,27 @@ def on_cpu(request):
 
 
 def start(program, data, *flags, **variables):
-    env = {name: value for name, value in os.environ.items()
-           if not name.startswith(("DTRAIN_", "OMPI_", "SLURM_", "TF_CONFIG", "RANK", "WORLD_SIZE"))}
-    return subprocess.Popen(
-        [program, f"--data={data}", "--no-progress", "--hidden=24", "--log-every=4", *flags],
-        env=env | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def end(process, code=0):
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == code, out + err
-    return out, err
-
-
-def held_out(out):
-    return float(re.search(r"held-out accuracy .* loss ([0-9.]+)", out)[1])
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    return trainer_process.start(program, data, "--hidden=24", "--log-every=4", *flags, **variables)
 
 
 def test_a_gpu_trains_as_the_cpu_does(on_cpu, data):
     flags = ["--steps=8", "--batch-size=32", "--clip-norm=1"]
     out, _ = end(start(on_cpu, data, "--device=cuda", *flags))
     assert "gpu:0, a CPU in a GPU's place" in out
+    assert re.search(r"samples/s a device, .* TFLOP/s, .* % of its 0.256 of float32; 0.0\d GiB", out)
     expected, _ = end(start(on_cpu, data, "--device=cpu", *flags))
     assert held_out(out) == pytest.approx(held_out(expected), abs=2e-3)
     assert len(re.findall(r"^step ", out, re.M)) == 2
+
+
+def test_a_gpu_trains_the_cnn_alone_and_as_two_ranks(on_cpu, data):
+    def run(*flags):
+        out, _ = end(start(on_cpu, data, "--model=cnn", "--steps=3", "--lr-schedule=constant",
+                           "--optimizer=sgd", *flags))
+        return held_out(out)
+    expected = run("--device=cpu", "--batch-size=16")
+    assert run("--device=cuda", "--batch-size=16") == pytest.approx(expected, abs=2e-3)
+    assert run("--devices=gpu:0,gpu:1", "--batch-size=8") == pytest.approx(expected, abs=2e-3)
 
 
 def test_a_checkpoint_of_a_gpu_is_continued_on_a_cpu_and_the_other_way(on_cpu, data, tmp_path):
@@ -72,41 +67,137 @@ def test_a_checkpoint_of_a_gpu_is_continued_on_a_cpu_and_the_other_way(on_cpu, d
     assert run("c", "cpu", "cuda") == pytest.approx(expected, abs=2e-3)
 
 
-def test_two_gpus_of_one_process_and_of_two_workers_learn_the_same(on_cpu, data):
-    mirrored, _ = end(start(on_cpu, data, "--devices=gpu:0,gpu:1", "--steps=6", "--batch-size=16"))
+def test_a_gpu_trains_bert_alone_and_as_two_ranks_and_continues_what_a_cpu_began(
+        on_cpu, home, tmp_path):
+    tokens = text_data.write(home)
+
+    def run(*flags, steps=4):
+        out, _ = end(trainer_process.start(on_cpu, tokens, *text_data.BERT, f"--steps={steps}",
+                                           "--lr-schedule=constant", *flags))
+        return held_out(out)
+    expected = run("--device=cpu", "--batch-size=8")
+    assert run("--device=cuda", "--batch-size=8") == pytest.approx(expected, abs=2e-3)
+    assert run("--devices=gpu:0,gpu:1", "--batch-size=4") == pytest.approx(expected, abs=2e-3)
+    for first, then in (("cpu", "cuda"), ("cuda", "cpu")):
+        saved = f"--checkpoint-dir={tmp_path / first}"
+        run(f"--device={first}", "--batch-size=8", saved, steps=2)
+        assert run(f"--device={then}", "--batch-size=8", saved,
+                   "--resume") == pytest.approx(expected, abs=2e-3)
+
+
+def start_ranks(program, data, *flags, each=({}, {}), **variables):
+    """Each is shown one GPU alone, as by a launcher that shares them out: its first."""
     port = str(free_ports(1)[0])
-    # Each is shown one GPU alone, as by a launcher that shares them out: its first.
-    ranks = [start(on_cpu, data, "--device=cuda", "--steps=6", "--batch-size=16", RANK=str(rank),
-                   LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
-                   CUDA_VISIBLE_DEVICES="5", DTRAIN_FAKE_GPUS="1", MASTER_ADDR="127.0.0.1",
-                   MASTER_PORT=port, DTRAIN_JOB_TOKEN="a" * 32)
-             for rank in range(2)]
-    outs = [end(rank)[0] for rank in ranks]
-    assert "copied to and from the device" in outs[0] and "this build has none" in outs[0]
+    return [start(program, data, *flags, RANK=str(rank), LOCAL_RANK=str(rank),
+                  WORLD_SIZE=str(len(each)), LOCAL_WORLD_SIZE=str(len(each)),
+                  CUDA_VISIBLE_DEVICES="5", MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+                  DTRAIN_JOB_TOKEN="a" * 32, **{"DTRAIN_FAKE_GPUS": "1"} | variables | own)
+            for rank, own in enumerate(each)]
+
+
+@pytest.mark.parametrize("how, said", [
+    ("auto", "NCCL 2.30.7, 2 ranks; NCCL_ALGO=Ring"),
+    ("ring", "shared memory, 2 ranks; copied to and from the device")])
+def test_two_gpus_of_one_process_and_of_two_workers_learn_the_same(on_cpu, data, how, said):
+    flags = ["--steps=6", "--batch-size=16", f"--communication={how}"]
+    mirrored, _ = end(start(on_cpu, data, "--devices=gpu:0,gpu:1", *flags))
+    outs = [end(rank)[0]
+            for rank in start_ranks(on_cpu, data, "--device=cuda", *flags, NCCL_ALGO="Ring")]
+    assert said in outs[0] and "not NCCL" not in outs[0]
+    assert ("NCCL 2.30.7, 2 ranks" in mirrored) == (how == "auto")
     assert held_out(outs[0]) == pytest.approx(held_out(mirrored), abs=2e-3)
 
 
-def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data):
+def test_two_workers_of_two_gpus_each_are_one_communicator_of_nccls(on_cpu, data):
+    flags = ["--devices=gpu:0,gpu:1", "--steps=6", "--batch-size=8", "--communication=nccl"]
+    outs = [end(rank)[0] for rank in start_ranks(on_cpu, data, *flags, DTRAIN_FAKE_GPUS="2")]
+    assert "NCCL 2.30.7, 4 ranks" in outs[0]
+    alone, _ = end(start(on_cpu, data, "--device=cpu", "--steps=6", "--batch-size=32"))
+    assert held_out(outs[0]) == pytest.approx(held_out(alone), abs=2e-3)
+
+
+@pytest.mark.parametrize("each, said", [
+    (({}, {"DTRAIN_FAKE_NCCL": "22809"}), "rank 0 .* has NCCL 2.30.7, rank 1 .* has 2.28.9"),
+    (({}, {"DTRAIN_FAKE_NCCL": "0"}), "rank 1 .* has none"),
+    (({"DTRAIN_FAKE_UUID": "one"},) * 2, "rank 0 .* and rank 1 .* are on one GPU"),
+    (({}, {"DTRAIN_TEST_FLAG": "--device=cpu"}), "1 of 2 workers compute on a GPU"),
+], ids=("versions", "missing", "one GPU", "one on a CPU"))
+def test_where_nccl_cannot_be_it_is_said_and_the_ring_used_or_refused(on_cpu, data, each, said):
+    each = [dict(own) for own in each]
+    mixed = [own.pop("DTRAIN_TEST_FLAG", "--device=cuda") for own in each]
+    for how, code in (("auto", 0), ("nccl", EXIT_USAGE)):
+        if how == "nccl" and "--device=cpu" in mixed:
+            continue  # Which is refused before they meet.
+        port = str(free_ports(1)[0])
+        ranks = [start(on_cpu, data, device, "--steps=2", "--batch-split=equal",
+                       f"--communication={how}", RANK=str(rank), WORLD_SIZE="2",
+                       MASTER_ADDR="127.0.0.1", MASTER_PORT=port, DTRAIN_JOB_TOKEN="a" * 32,
+                       CUDA_VISIBLE_DEVICES="5", DTRAIN_FAKE_GPUS="1", **own)
+                 for rank, (device, own) in enumerate(zip(mixed, each))]
+        if "--device=cpu" in mixed:
+            code = EXIT_USAGE  # Their kernels round otherwise, which is said of both.
+        outs, errs = zip(*(end(rank, code) for rank in ranks))
+        if code == 0:
+            assert re.search(f"shared memory, 2 ranks; not NCCL: {said}", outs[0])
+        elif how == "nccl":
+            assert all(re.search(f"--communication=nccl: {said}", err) for err in errs)
+        else:
+            assert all("what they compute on" in err for err in errs)
+
+
+def test_gpus_of_unlike_models_are_not_mixed(on_cpu, data):
+    ranks = start_ranks(on_cpu, data, "--device=cuda", "--steps=2",
+                        each=({}, {"DTRAIN_FAKE_COMPUTE": "8"}))
+    for rank in ranks:
+        _, err = end(rank, EXIT_USAGE)
+        assert "is cuda 8.0 and cuda 9.0" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=("killed", "stopped"))
+def test_a_rank_that_is_lost_is_named_within_ten_seconds_and_nccl_ended(on_cpu, data, how):
+    ranks = start_ranks(on_cpu, data, "--device=cuda", "--steps=100000", "--log-every=1",
+                        "--communication=nccl", "--peer-timeout=5")
+    lost = ranks[1]
+    while not ranks[0].stdout.readline().startswith("step "):
+        assert ranks[0].poll() is None
+    began = time.monotonic()
+    lost.send_signal(how)
+    _, err = end(ranks[0], EXIT_ERROR)
+    took = time.monotonic() - began
+    lost.kill()
+    lost.communicate()
+    assert re.search(rf"rank 1 \(.*pid {lost.pid}\)", err.splitlines()[-1])
+    assert took < 10
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
     def run(device):
         ports = free_ports(2)
         cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
-        tasks = [start(on_cpu, data, f"--device={device}", "--steps=6", DTRAIN_JOB_TOKEN="a" * 32,
+        tasks = [start(on_cpu, data, f"--device={device}", "--steps=6", "--batch-size=16",
+                       f"--model={model}", DTRAIN_JOB_TOKEN="a" * 32,
                        TF_CONFIG=json.dumps({"cluster": cluster,
                                              "task": {"type": kind, "index": 0}}))
                  for kind in ("ps", "worker")]
         outs = [end(task)[0] for task in tasks]
         return held_out(outs[1])
-    assert run("cuda") == pytest.approx(run("cpu"), abs=2e-3)
+    # Adam makes the least rounding of what is near zero part of a step.
+    assert run("cuda") == pytest.approx(run("cpu"), abs=1e-2)
 
 
 @pytest.mark.parametrize("flags, variables, said", [
-    (["--devices=gpu:9"], {}, "--devices=gpu:9: there is no GPU 9 here, but 2"),
+    (["--devices=gpu:9"], {}, "--devices=gpu:9: there is no GPU 9 here, but 2, from 0 on"),
+    (["--devices=gpu:1"], {"CUDA_VISIBLE_DEVICES": "0,GPU-none", "DTRAIN_FAKE_GPUS": "1"},
+     "no GPU 1 here, but 1 of CUDA_VISIBLE_DEVICES=0,GPU-none, which CUDA reads up to the first"),
     (["--devices=gpu:0,cpu:0"], {}, "CPUs and GPUs in one process"),
     (["--device=cuda"], {"DTRAIN_FAKE_PLUGIN_VERSION": "7"}, "a plug-in of another version"),
     (["--device=cuda"], {"DTRAIN_FAKE_DRIVER": "0"}, "no NVIDIA driver"),
     (["--device=cuda"], {"DTRAIN_FAKE_GPUS": "0"}, "no CUDA-capable device"),
-    (["--device=cuda", "--model=cnn"], {}, "--model=cnn: computes on CPUs"),
-    (["--communication=nccl"], {}, "--communication=nccl: "),
+    (["--communication=nccl"], {}, "--communication=nccl: NCCL needs GPUs"),
+    (["--cross-device-ops=nccl"], {}, "--cross-device-ops=nccl: NCCL needs GPUs"),
+    (["--devices=gpu:0,gpu:1", "--cross-device-ops=nccl"], {"DTRAIN_FAKE_NCCL": "0"},
+     "--cross-device-ops=nccl: rank 0 has none (libnccl.so.2: none in this test); or use auto"),
 ], ids=str)
 def test_what_a_gpu_cannot_do_is_one_line(on_cpu, data, flags, variables, said):
     _, err = end(start(on_cpu, data, *flags, **variables), EXIT_USAGE)
@@ -121,6 +212,25 @@ def test_without_its_plug_in_the_trainer_starts_and_says_what_it_lacks(on_cpu, d
     (tmp_path / "libdtrain_cuda.so").write_text("no library")
     _, err = end(start(alone, data, "--device=cuda"), EXIT_USAGE)
     assert "libdtrain_cuda.so" in err and err.count("\n") == 1
+
+
+def test_a_wheel_whose_hash_differs_is_refused_and_nothing_left(tmp_path):
+    """Wheels of the right names and versions, but of other contents."""
+    cmake = pathlib.Path(__file__).parents[3] / "cmake"
+    for line in (cmake / "cuda-requirements.txt").read_text().splitlines():
+        name, version = line.split()[0].split("==")
+        info = f"{name.replace('-', '_')}-{version}"
+        with zipfile.ZipFile(tmp_path / f"{info}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{info}.dist-info/METADATA",
+                           f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            wheel.writestr(f"{info}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}.dist-info/RECORD", "")
+    folder = tmp_path / "cuda"
+    result = subprocess.run([cmake / "cuda-toolkit.sh", folder], capture_output=True, text=True,
+                            env=os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)})
+    assert result.returncode == 1 and not result.stdout and not folder.exists()
+    assert "DO NOT MATCH THE HASHES" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("cuda-toolkit.sh: no CUDA as ")
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has a GPU")

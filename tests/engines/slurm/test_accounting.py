@@ -1,6 +1,9 @@
 """On a Slurm that keeps accounts by a real slurmdbd: one more cluster, for these tests alone."""
 import os
+import pathlib
 import shutil
+import signal
+import subprocess
 import time
 
 import pytest
@@ -54,6 +57,7 @@ def test_what_slurm_has_forgotten_is_told_by_sacct(slurm, slurm_cluster):
         folder = slurm.state / "dtrain/slurm/default" / name
         (folder / "runs").unlink()
         shutil.rmtree(folder / "0")
+        (folder / "slurm.log").unlink()
     failed, cancelled = slurm.get("failed"), slurm.get("cancelled")
     assert failed["cause"]["exitCode"] == 5 and failed["cause"]["message"] == "exit code 5"
     assert cancelled["reason"] == "cancelled in Slurm (scancel)"
@@ -61,3 +65,35 @@ def test_what_slurm_has_forgotten_is_told_by_sacct(slurm, slurm_cluster):
     for job in failed, cancelled, listed["failed"], listed["cancelled"]:
         assert job["status"] == "FAILED"
         assert before <= job["startTimestamp"] <= job["endTimestamp"] <= time.time()
+
+
+def test_where_slurmdbd_is_down_jobs_are_found_and_it_is_said(slurm, slurm_cluster):
+    slurm.submit("failed", "sh", "-c", "exit 5")
+    slurm.dtrain("wait", "failed", expect=EXIT_JOB_FAILED)
+    number = slurm.get("failed")["uuid"]
+    until(lambda: number not in slurm_cluster.call("squeue", "--noheader", "--states=all",
+                                                   "--format=%i").split(),
+          "Slurm has forgotten the job", 120)
+    folder = slurm.state / "dtrain/slurm/default/failed"
+    (folder / "runs").unlink()
+    shutil.rmtree(folder / "0")
+    run = pathlib.Path(slurm_cluster.folder, "run")
+    noted = pathlib.Path(slurm_cluster.folder, "log/jobcomp.log")
+    os.kill(int((run / "slurmdbd.pid").read_text()), signal.SIGKILL)
+    try:
+        job = slurm.get("failed")  # As the file has it in which Slurm notes jobs that have ended.
+        assert job["cause"]["exitCode"] == 5 and job["endTimestamp"] >= job["startTimestamp"] > 0
+        noted.rename(f"{noted}.away")
+        job = slurm.get("failed")
+        assert job["status"] == "FAILED"
+        assert "accounting does not answer" in job["reason"]
+        assert "slurmdbd" in job["reason"] or "refused" in job["reason"]
+        assert slurm.dtrain("list", "-o", "name").out == "job/failed\n"
+        slurm.submit("next", "echo", "ran")
+        slurm.wait_for_end("next", 0)
+        slurm.dtrain("delete", "failed")
+    finally:
+        if not noted.exists():
+            pathlib.Path(f"{noted}.away").rename(noted)
+        subprocess.run(["/usr/sbin/slurmdbd"], check=True, env={
+            **os.environ, "SLURM_CONF": slurm_cluster.conf, "MYSQL_UNIX_PORT": f"{run}/mysql.sock"})

@@ -1,6 +1,7 @@
 """What befalls a job that trains: each time it goes on from its last checkpoint, and ends with the
 bits of a run that nothing befell."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -31,6 +32,11 @@ def trains(slurm, name, run=0):
     """Waits until that run has taken some hundred steps."""
     out = slurm.state / f"dtrain/slurm/default/{name}/{run}/worker-0.out"
     until(lambda: out.exists() and "step   300" in out.read_text(), f"run {run} trains")
+
+
+def has_saved(slurm, name):
+    """Saving goes on beside the steps: its end may come later than many of them."""
+    until(lambda: list(slurm.folder.glob(f"{name}/step-*.json")), f"{name} has a checkpoint")
 
 
 def last_line(text):
@@ -69,7 +75,7 @@ def test_a_job_that_runs_into_its_time_limit_goes_on_at_the_same_sample(slurm):
     slurm.submit("over", "sleep", "600", flags=["--time=1"])
     slurm.dtrain("submit", "--name=late", *PLACE, "--time=1", "--", "--epochs=100000",
                  f"--checkpoint-dir={slurm.folder}/late", "--resume")
-    until(lambda: slurm.get("late")["restarts"] > 0, "the job was queued anew", 120)
+    until(lambda: slurm.get("late")["restarts"] > 0, "the job was queued anew", 240)
     run = slurm.state / "dtrain/slurm/default/late/0"
     saved = re.search(r"step (\d+) is saved", (run / "worker-0.err").read_text()).group(1)
     assert until(lambda: [line for line in slurm.lines("late", "-i", "worker-0")
@@ -82,6 +88,7 @@ def test_a_job_that_runs_into_its_time_limit_goes_on_at_the_same_sample(slurm):
 def test_a_killed_rank_has_all_start_anew_from_the_last_checkpoint(slurm):
     start(slurm, "hurt", "--max-restarts=1")
     trains(slurm, "hurt")
+    has_saved(slurm, "hurt")
     rank = slurm.get("hurt")["instances"][1]
     child = subprocess.run(["pgrep", "-P", str(rank["pid"]), "dtrain-trainer"], check=True,
                            capture_output=True, text=True).stdout
@@ -95,9 +102,15 @@ def test_a_job_whose_node_fails_is_queued_anew(slurm, slurm_cluster, worker):
     """The first node is that of the batch script."""
     start(slurm, "fallen", "--max-restarts=1")
     trains(slurm, "fallen")
+    has_saved(slurm, "fallen")
     node = slurm.get("fallen")["instances"][worker]["node"]
     slurm_cluster.call("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     require_same_end(slurm, "fallen")  # The node returns to service as soon as it answers.
+
+
+def faults_of_children(pid):
+    """Of those that have ended."""
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8])
 
 
 def test_a_controller_that_is_started_anew_changes_nothing(slurm, slurm_cluster):
@@ -106,6 +119,7 @@ def test_a_controller_that_is_started_anew_changes_nothing(slurm, slurm_cluster)
     started = time.time()  # It writes down what runs only every few seconds.
     until(lambda: slurm_cluster.saved_at() > started + 1, "the controller has saved its state")
     with slurm.start([slurm.dtrain_path, "wait", "calm"]) as waits:
+        until(lambda: faults_of_children(waits.pid) > 0, "its first question is answered")
         slurm_cluster.kill_controller()
         slurm_cluster.start_controller()
         assert waits.wait(60) == 0

@@ -6,7 +6,7 @@ import re
 import pexpect
 import pytest
 
-from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
 
 @pytest.fixture
@@ -17,6 +17,20 @@ def slurm(slurm_home):
 def of_slurm(slurm, name):
     """Slurm's own number of the job."""
     return slurm.get(name)["uuid"]
+
+
+def fill_all_nodes(slurm, *flags):
+    """By the job "hog", which runs."""
+    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8", *flags])
+    slurm.running("hog")
+
+
+def cancel_in_slurm(slurm, slurm_cluster, name, *flags):
+    """A job that ran; what `wait` says of it."""
+    slurm.submit(name, "sleep", "600", flags=flags)
+    slurm.running(name)
+    slurm_cluster.call("scancel", of_slurm(slurm, name))
+    return slurm.dtrain("wait", name, expect=EXIT_JOB_FAILED)
 
 
 def test_ranks_stand_on_nodes_as_slurm_placed_them(slurm):
@@ -34,6 +48,15 @@ def test_ranks_stand_on_nodes_as_slurm_placed_them(slurm):
         assert tf_config["task"] == {"index": rank, "type": "worker"}
         assert len(set(tf_config["cluster"]["worker"])) == 3
     assert len(masters) == 1
+
+
+def test_several_ranks_of_a_node_know_their_places_on_it(slurm):
+    """Two CPUs a rank are four ranks a node."""
+    show = "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_WORLD_SIZE $SLURMD_NODENAME"
+    slurm.submit("dense", "sh", "-c", show, flags=["--workers=8", "--worker-cpu=2"])
+    slurm.wait_for_end("dense", 0)
+    said = [slurm.lines("dense", "-i", f"worker-{rank}")[0] for rank in range(8)]
+    assert said == [f"{rank} {rank % 4} 4 {rank // 4} 2 node{1 + rank // 4}" for rank in range(8)]
 
 
 def test_ranks_of_one_machine_never_choose_the_same_port(slurm):
@@ -82,8 +105,7 @@ def test_the_bundled_trainer_trains_across_nodes(slurm):
 
 
 def test_a_job_that_waits_says_why_in_words(slurm, slurm_cluster):
-    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8"])
-    slurm.running("hog")
+    fill_all_nodes(slurm)
     slurm.submit("waits", "true")
     until(lambda: "(Resources)" in slurm.get("waits")["reason"], "Slurm says why")
     assert "waits for nodes to become free" in slurm.dtrain("get", "waits").out
@@ -92,16 +114,14 @@ def test_a_job_that_waits_says_why_in_words(slurm, slurm_cluster):
 
 
 def test_a_list_says_what_runs_and_what_waits(slurm):
-    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8"])
-    slurm.running("hog")
+    fill_all_nodes(slurm)
     slurm.submit("waits", "true")
     states = {job["name"]: job["status"] for job in slurm.dtrain("list", "-o", "json").json()}
     assert states == {"hog": "RUNNING", "waits": "PENDING"}
 
 
 def test_a_held_job_starts_when_it_is_resumed(slurm):
-    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8"])
-    slurm.running("hog")
+    fill_all_nodes(slurm)
     slurm.submit("held", "echo", "ran")
     slurm.dtrain("suspend", "held")
     until(lambda: slurm.get("held")["status"] == "SUSPENDED", "it is held")
@@ -111,22 +131,51 @@ def test_a_held_job_starts_when_it_is_resumed(slurm):
     assert slurm.lines("held") == ["ran"]
 
 
+def test_a_job_that_runs_gives_its_nodes_back_while_it_is_suspended(slurm, slurm_cluster):
+    slurm.submit("low", "sh", "-c", "echo run $DTRAIN_RESTART_COUNT; exec sleep 600",
+                 flags=["--workers=4", "--worker-cpu=8", "--preemptible"])
+    slurm.running("low")
+    assert "suspended" in slurm.dtrain("suspend", "low").out
+    until(lambda: slurm.get("low")["status"] == "SUSPENDED", "it waits, held")
+    slurm.submit("high", "true", flags=["--workers=4", "--worker-cpu=8"])
+    slurm.wait_for_end("high", 0)
+    slurm.dtrain("resume", "low")
+    assert slurm.running("low")["restarts"] == 1
+    until(lambda: slurm.lines("low", "-i", "worker-0") == ["run 1"], "its second run prints")
+
+
+def test_a_job_that_runs_and_may_not_be_queued_anew_is_stopped_where_it_is(slurm, slurm_cluster):
+    slurm.submit("fixed", "sleep", "600")
+    slurm.running("fixed")
+    slurm.dtrain("suspend", "fixed")
+    until(lambda: slurm.get("fixed")["status"] == "SUSPENDED", "it is stopped")
+    slurm.dtrain("resume", "fixed")
+    assert slurm.running("fixed")["restarts"] == 0
+    tools = slurm.folder / "tools"
+    tools.mkdir()
+    (tools / "scontrol").write_text("#!/bin/sh\necho slurm_suspend error: Access/permission denied >&2;"
+                                    " exit 1\n")
+    (tools / "scontrol").chmod(0o755)
+    result = slurm.dtrain("suspend", "fixed", expect=EXIT_ENGINE,
+                          env={"PATH": f"{tools}:{slurm.env['PATH']}"})
+    assert "permission denied" in result.err and "--preemptible" in result.err
+    assert result.err.count("\n") == 1
+
+
 def test_a_job_cancelled_in_slurm_says_so(slurm, slurm_cluster):
-    slurm.submit("cancelled", "sleep", "600", flags=["--workers=2"])
-    slurm.running("cancelled")
-    slurm_cluster.call("scancel", of_slurm(slurm, "cancelled"))
-    result = slurm.dtrain("wait", "cancelled", expect=EXIT_JOB_FAILED)
-    assert "scancel" in result.err
+    assert "scancel" in cancel_in_slurm(slurm, slurm_cluster, "cancelled", "--workers=2").err
 
 
-def forgotten(slurm, name, accounting):
-    """The job as it is once Slurm has forgotten it: by stand-ins for what is asked."""
+def forgotten(slurm, name, accounting, notes_ends=True):
+    """The job as it is once Slurm has forgotten it: by stand-ins for what is asked. The cluster notes
+    jobs that have ended in a file, where `notes_ends`."""
     tools = slurm.folder / "later"
     tools.mkdir(exist_ok=True)
     number = of_slurm(slurm, name)
     scripts = {"squeue": 'case "$*" in *--jobs=*) ;; *) exit 0 ;; esac\n'
                          "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1",
-               "sacct": accounting.replace("ID", number)}
+               "sacct": accounting.replace("ID", number),
+               "scontrol": 'exec /usr/bin/scontrol "$@"' if notes_ends else "exit 1"}
     for tool, text in scripts.items():
         (tools / tool).write_text(f"#!/bin/sh\n{text}\n")
         (tools / tool).chmod(0o755)
@@ -137,15 +186,35 @@ def forgotten(slurm, name, accounting):
     return job, slurm.dtrain("explain", name, env=env).out
 
 
+def without_last_words(slurm, name):
+    """Of a job whose node was lost with what Slurm would have said there."""
+    (slurm.state / "dtrain/slurm/default" / name / "slurm.log").write_text("")
+
+
+def test_what_slurm_has_forgotten_is_what_it_said_as_it_ended_the_job(slurm, slurm_cluster):
+    cancel_in_slurm(slurm, slurm_cluster, "old")
+    job, text = forgotten(slurm, "old", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    assert job["reason"] == "cancelled in Slurm (scancel)" and "failed" in text
+    log = slurm.state / "dtrain/slurm/default/old/slurm.log"
+    text = log.read_text()
+    for why, words in [(" DUE TO TIME LIMIT", "time limit"),
+                       (" DUE TO PREEMPTION", "higher priority"),
+                       (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "node")]:
+        log.write_text(re.sub(r"(JOB .* CANCELLED AT \S+)", rf"\1{why}", text))
+        job, _ = forgotten(slurm, "old", "exit 1")
+        assert words in job["reason"] and job["endTimestamp"] >= job["startTimestamp"] > 0
+
+
 def test_what_slurm_has_forgotten_is_asked_of_its_accounting(slurm, slurm_cluster):
-    slurm.submit("old", "sleep", "600")
-    slurm.running("old")
-    slurm_cluster.call("scancel", of_slurm(slurm, "old"))
-    slurm.dtrain("wait", "old", expect=EXIT_JOB_FAILED)
+    cancel_in_slurm(slurm, slurm_cluster, "old")
+    without_last_words(slurm, "old")
     job, text = forgotten(slurm, "old", "echo 'ID|TIMEOUT|TIMEOUT|10|20|$(($(date +%s) - 3600))"
                           "|node1|batch|'".replace("'", '"'))
     assert job["status"] == "FAILED" and "time limit" in text and "failed 60m ago" in text
-    job, text = forgotten(slurm, "old", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    disabled = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+    job, text = forgotten(slurm, "old", disabled)
+    assert job["reason"] == "cancelled in Slurm (scancel)" and job["endTimestamp"] > 0
+    job, text = forgotten(slurm, "old", disabled, notes_ends=False)
     assert job["status"] == "FAILED" and "no longer knows the job" in text
     job, text = forgotten(slurm, "old", "echo 'ID|RUNNING|RUNNING|10|20|Unknown|node1|batch|'")
     assert job["status"] == "FAILED" and "no longer knows the job" in text
@@ -155,7 +224,8 @@ def test_a_job_that_has_ended_keeps_its_end_when_slurm_has_forgotten_it(slurm):
     slurm.submit("done", "sh", "-c", "exit 5")
     slurm.dtrain("wait", "done", expect=EXIT_JOB_FAILED)
     job, text = forgotten(slurm, "done", "echo 'ID|COMPLETED|COMPLETED|1|2|3|node1|batch|'")
-    assert job["cause"]["exitCode"] == 5 and "exit code 5" in text
+    assert job["cause"]["exitCode"] == 5
+    assert "worker-0 (rank 0) on node1 exited with code 5" in text
 
 
 def test_a_time_limit_is_slurms(slurm):
@@ -254,17 +324,23 @@ def test_slurms_own_options_are_the_scripts(slurm, slurm_cluster):
         assert words in job, words
 
 
-def test_a_job_of_another_user_is_named(slurm, slurm_cluster):
-    """Who asks is another by a stand-in for `id`."""
-    slurm.submit("theirs", "sleep", "600")
-    slurm.running("theirs")
-    (slurm.folder / "tools").mkdir()
-    (slurm.folder / "tools/id").write_text("#!/bin/sh\necho somebody\n")
-    (slurm.folder / "tools/id").chmod(0o755)
-    result = slurm.dtrain("get", "theirs", expect=EXIT_ENGINE,
-                          env={"XDG_STATE_HOME": str(slurm.folder / "elsewhere"),
-                               "PATH": f"{slurm.folder}/tools:{slurm.env['PATH']}"})
-    assert "theirs" in result.err and getpass.getuser() in result.err
+def test_a_constraint_and_a_reservation_choose_the_node(slurm, slurm_cluster):
+    def mark_node(feature):
+        slurm_cluster.call("scontrol", "update", "nodename=node3", f"availablefeatures={feature}",
+                           f"activefeatures={feature}")
+
+    mark_node("a100")
+    slurm_cluster.call("scontrol", "create", "reservation", "reservationname=ours", "starttime=now",
+                       "duration=60", f"users={getpass.getuser()}", "nodes=node4")
+    try:
+        for name, flag, node in [("marked", "--constraint=a100", "node3"),
+                                 ("kept", "--reservation=ours", "node4")]:
+            slurm.submit(name, "sh", "-c", "echo $SLURMD_NODENAME", flags=[flag])
+            slurm.wait_for_end(name, 0)
+            assert slurm.lines(name) == [node]
+    finally:
+        slurm_cluster.call("scontrol", "delete", "reservationname=ours")
+        mark_node("plain")
 
 
 def test_a_controller_that_is_not_there_is_said(slurm):
@@ -276,6 +352,17 @@ def test_a_controller_that_is_not_there_is_said(slurm):
                           env={"SLURM_CONF": str(bad)})
     assert "controller" in result.err and result.err.count("\n") == 1
     assert "scontrol ping says: Slurmctld(primary)" in result.err
+    slurm.submit("there", "sleep", "600")
+    for verb in ["get", "there"], ["list"], ["delete", "there"], ["suspend", "there"]:
+        result = slurm.dtrain(*verb, expect=EXIT_ENGINE, env={"SLURM_CONF": str(bad)})
+        assert "scontrol ping says" in result.err and result.err.count("\n") == 1
+    assert slurm.get("there")["status"] in ("PENDING", "RUNNING")
+
+
+def test_a_job_that_nobody_has_is_told_in_time_where_slurms_configuration_is_missing(slurm):
+    missing = {"SLURM_CONF": str(slurm.folder / "missing.conf")}  # For which squeue waits a minute.
+    result = slurm.dtrain("get", "nobodys", expect=EXIT_NOT_FOUND, env=missing, seconds=30)
+    assert "no job 'nobodys'" in result.err
 
 
 def test_slurm_that_is_not_installed_is_said(home):
@@ -333,8 +420,7 @@ def test_a_job_cannot_be_scaled_and_says_what_can_be_done(slurm):
 
 
 def test_explain_says_when_slurm_expects_to_start_a_job(slurm):
-    slurm.submit("hog", "sleep", "600", flags=["--workers=4", "--worker-cpu=8", "--time=10"])
-    slurm.running("hog")
+    fill_all_nodes(slurm, "--time=10")
     slurm.submit("waits", "true", flags=["--time=1"])
     text = until(lambda: (out := slurm.dtrain("explain", "waits").out) and "expected" in out and out,
                  "Slurm has an estimate")

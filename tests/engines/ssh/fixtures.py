@@ -1,5 +1,6 @@
 """Hosts of the tests' own: `./cluster up` brings three up for the session, unless DTRAIN_TEST_SSH
 names the folder of some that are up already."""
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -31,23 +32,59 @@ class Hosts:
         return subprocess.run([f"{self.folder}/bin/ssh", host, script], check=True, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout
 
+    @property
+    def gives_terminals(self):
+        return subprocess.run([f"{self.folder}/bin/ssh", "-tt", self.names[0], "true"],
+                              stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+
     def of_jobs(self, host):
         """The processes there that belong to ranks, and the folders of jobs."""
         return self.on(host, "grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ;"
                              " ls -d /tmp/dtrain-job-*; ps -eo args | grep '[d]train-host'; true")
 
+    def count(self, host):
+        """How many processes of ranks run there."""
+        return int(self.on(host, "grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ | wc -l"))
 
     def network(self, host):
         return f"dtbr0-h{host.removeprefix('host')}"
 
-    def cut(self, host, *, way="-A"):
-        """Not a packet comes in or out any more."""
-        for chain in "INPUT", "OUTPUT":
+    def _iptables(self, host, way, other):
+        for chain, end in ("INPUT", "-s"), ("OUTPUT", "-d"):
             subprocess.run(["ip", "netns", "exec", self.network(host), "iptables", way, chain,
-                            "-j", "DROP"], check=True)
+                            *([end, self.address(other)] if other else []), "-j", "DROP"], check=True)
 
-    def mend(self, host):
-        self.cut(host, way="-D")
+    @contextlib.contextmanager
+    def cut(self, host, other=None):
+        """Not a packet comes in or out any more; or none from and to one other host."""
+        self._iptables(host, "-A", other)
+        try:
+            yield
+        finally:
+            self._iptables(host, "-D", other)
+
+    @staticmethod
+    def address(host):
+        return f"10.77.0.1{host.removeprefix('host')}"
+
+    @contextlib.contextmanager
+    def tool(self, host, name, script):
+        """A program of that name, which the host finds before all others."""
+        path = pathlib.Path(self.folder, f"own{host.removeprefix('host')}", name)
+        path.write_text("#!/bin/sh\n" + script)
+        path.chmod(0o755)
+        try:
+            yield path
+        finally:
+            path.unlink()
+
+    @contextlib.contextmanager
+    def mounts(self, host, script, undo):
+        self.on(host, script)
+        try:
+            yield
+        finally:
+            self.on(host, undo)
 
     def inside(self, host):
         """How many processes of ranks run there, seen from outside."""
@@ -87,7 +124,7 @@ def apart(ssh_hosts):
 def ssh_home(home, ssh_hosts):
     """A home whose ssh knows the hosts; its jobs are deleted at the end."""
     home.env.update(PATH=f"{ssh_hosts.folder}/bin:{home.env['PATH']}", DTRAIN_BACKEND="ssh",
-                    DTRAIN_SSH_HOSTS=",".join(ssh_hosts.names))
+                    DTRAIN_SSH_HOSTS=",".join(ssh_hosts.names), DTRAIN_SSH_PATIENCE="5")
     yield home
     for job in home.dtrain("list", "-A", "-o", "json").json():
         home.dtrain("delete", job["name"], "-n", job["namespace"])

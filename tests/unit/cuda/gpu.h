@@ -1,17 +1,21 @@
-// A GPU to test with: the plug-in's table as tests/cuda_on_cpu has it.
+// A GPU to test with: the plug-in's table as tests/cuda_on_cpu has it, or, in unit-gpu, the
+// machine's.
 #pragma once
 
 #include <cstring>
 #include <span>
 #include <vector>
 
-#include "tests/cuda_on_cpu/runtime.h"
 #include "trainer/device/cuda/cuda_device.h"
 #include "trainer/random.h"
 
 namespace trainer::test {
 
-inline CudaDevice make_fake_gpu(int index = 0) { return {*dtrain_cuda(), index, "--device=cuda"}; }
+#ifdef DTRAIN_ON_GPU
+inline CudaDevice make_gpu(int index = 0) { return {cuda_plugin("unit-gpu"), index, "unit-gpu"}; }
+#else
+inline CudaDevice make_gpu(int index = 0) { return {*dtrain_cuda(), index, "--device=cuda"}; }
+#endif
 
 /// Values on a device: `values`, until another is put there.
 template <typename T>

@@ -3,49 +3,13 @@
 
 #include <cmath>
 
-#include "tests/unit/cuda/gpu.h"
-#include "trainer/device/cpu/cpu_device.h"
+#include "tests/cuda_on_cpu/runtime.h"
+#include "tests/unit/cuda/alike.h"
 
 using namespace trainer;
 using namespace trainer::test;
 
 namespace {
-
-using Values = std::vector<float>;
-
-/// What `work` leaves of `arrays` on a device: given the device and where they lie.
-template <typename Work>
-std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays, const Work& work) {
-  std::vector<On<float>> there;
-  std::vector<float*> data;
-  for (const Values& values : arrays) {
-    data.push_back(there.emplace_back(device, values).data());
-  }
-  work(device, data);
-  std::vector<Values> left;
-  for (On<float>& one : there) {
-    left.push_back(one.read());
-  }
-  return left;
-}
-
-template <typename Work>
-void check_alike(const std::vector<Values>& arrays, double tolerance, const Work& work) {
-  CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_fake_gpu();
-  const auto expected = on_device(cpu, arrays, work);
-  const auto found = on_device(gpu, arrays, work);
-  for (std::size_t array = 0; array < expected.size(); ++array) {
-    for (std::size_t i = 0; i < expected[array].size(); ++i) {
-      const double difference = std::abs(double{found[array][i]} - double{expected[array][i]});
-      if (!(difference <= tolerance * (1 + std::abs(double{expected[array][i]})))) {
-        CAPTURE(array);
-        CAPTURE(i);
-        REQUIRE(found[array][i] == expected[array][i]);
-      }
-    }
-  }
-}
 
 const std::vector<DenseShape> k_shapes = {{1, 1, 1},    {3, 5, 7},    {64, 784, 128}, {65, 33, 10},
                                           {7, 129, 64}, {100, 16, 1}, {2, 17, 257}};
@@ -108,7 +72,7 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
           });
     }
   }
-  CudaDevice gpu = make_fake_gpu();
+  CudaDevice gpu = make_gpu();
   Values poisoned = numbers(1000, 1);
   poisoned[777] = NAN;
   On<float> gradients(gpu, poisoned);
@@ -122,7 +86,7 @@ TEST_CASE("bytes become the CPU's floats on a GPU") {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::uint8_t>(i);
   }
-  CudaDevice gpu = make_fake_gpu();
+  CudaDevice gpu = make_gpu();
   On<std::uint8_t> from(gpu, bytes);
   On<float> to(gpu, Values(bytes.size(), NAN));
   gpu.kernels().bytes_to_floats(gpu.stream(), bytes.size(), from.data(), to.data());
@@ -132,8 +96,9 @@ TEST_CASE("bytes become the CPU's floats on a GPU") {
   CHECK(to.read() == expected);
 }
 
-TEST_CASE(
-    "a dense layer on a GPU gives the CPU's outputs and gradients, of shapes that fill no tile") {
+namespace {
+
+void check_dense() {
   for (const DenseShape& s : k_shapes) {
     CAPTURE(s.rows);
     CAPTURE(s.inputs);
@@ -163,8 +128,123 @@ TEST_CASE(
   }
 }
 
+} // namespace
+
+TEST_CASE(
+    "a dense layer on a GPU gives the CPU's outputs and gradients, of shapes that fill no tile") {
+  check_dense();
+}
+
+#ifndef DTRAIN_ON_GPU
+TEST_CASE("a dense layer by cuBLASLt does too, and each product is planned once") {
+  setenv("DTRAIN_FAKE_BLAS", "1", 1);
+  check_dense();
+  const int plans = cuda_on_cpu::blas_plans();
+  CHECK(plans > 0);
+  check_dense();
+  CHECK(cuda_on_cpu::blas_plans() == plans);
+  unsetenv("DTRAIN_FAKE_BLAS");
+}
+#endif
+
+namespace {
+
+struct Convolved {
+  Values y, dweight, dbias, dx;
+  std::vector<std::uint8_t> chosen;
+};
+
+Convolved convolve(Device& device, const ConvolutionShape& s, Values x, bool accumulate) {
+  const LayerKernels& kernels = *device.kernels().layers;
+  const std::size_t pooled = s.images * s.pools() * s.outputs;
+  const float before = accumulate ? 0.25F : NAN;
+  On<float> on_x(device, std::move(x));
+  On<float> weight(device, numbers(s.outputs * 9 * s.channels, 2));
+  On<float> bias(device, numbers(s.outputs, 3));
+  On<float> y(device, Values(pooled, NAN));
+  On<float> dy(device, numbers(pooled, 4));
+  On<std::uint8_t> chosen(device, std::vector<std::uint8_t>(pooled, 77));
+  On<float> room(device, Values(s.room(), NAN));
+  On<float> dweight(device, Values(s.outputs * 9 * s.channels, before));
+  On<float> dbias(device, Values(s.outputs, before));
+  On<float> dx(device, Values(s.images * s.height * s.width * s.channels, NAN));
+  Stream& stream = device.stream();
+  kernels.convolution(stream, s, on_x.data(), weight.data(), bias.data(), y.data(), chosen.data());
+  kernels.convolution_backward_weight(stream, s, on_x.data(), dy.data(), chosen.data(), accumulate,
+                                      room.data(), dweight.data(), dbias.data());
+  kernels.convolution_backward_input(stream, s, dy.data(), chosen.data(), weight.data(), dx.data());
+  return {y.read(), dweight.read(), dbias.read(), dx.read(), chosen.read()};
+}
+
+void check_close(const Values& found, const Values& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!(std::abs(found[i] - expected[i]) <= 2e-5F * (1 + std::abs(expected[i])))) {
+      CAPTURE(i);
+      REQUIRE(found[i] == expected[i]);
+    }
+  }
+}
+
+} // namespace
+
+TEST_CASE("a convolution on a GPU gives the CPU's outputs, choices and gradients") {
+  // Odd sides, of which a row or column is in no pool; sums of more than one part.
+  for (const ConvolutionShape& s :
+       {ConvolutionShape{1, 2, 2, 1, 1}, ConvolutionShape{2, 5, 7, 3, 17},
+        ConvolutionShape{3, 4, 6, 16, 70}, ConvolutionShape{7, 28, 28, 1, 32}}) {
+    CAPTURE(s.height);
+    CAPTURE(s.outputs);
+    const Values x = numbers(s.images * s.height * s.width * s.channels, 1);
+    for (const bool accumulate : {false, true}) {
+      CpuDevice cpu(portable_kernels());
+      CudaDevice gpu = make_gpu();
+      const Convolved expected = convolve(cpu, s, x, accumulate);
+      const Convolved found = convolve(gpu, s, x, accumulate);
+      CHECK(found.chosen == expected.chosen);
+      check_close(found.y, expected.y);
+      check_close(found.dweight, expected.dweight);
+      check_close(found.dbias, expected.dbias);
+      check_close(found.dx, expected.dx);
+    }
+  }
+}
+
+TEST_CASE("a pool on a GPU keeps a NaN") {
+  CudaDevice gpu = make_gpu();
+  const Convolved found = convolve(gpu, {1, 2, 2, 1, 1}, {NAN, 0, 0, 0}, false);
+  CHECK(std::isnan(found.y[0]));
+}
+
+TEST_CASE("16-bit floats on a GPU are the CPU's, bit for bit") {
+  constexpr std::size_t k_count = 4000;
+  Values values = numbers(k_count, 9);
+  for (std::size_t i = 0; i < k_count; ++i) {
+    values[i] = std::ldexp(values[i], static_cast<int>(i % 60) - 40);
+  }
+  values[0] = INFINITY;
+  values[1] = -NAN;
+  values[2] = 65519;
+  CpuDevice cpu(portable_kernels());
+  CudaDevice gpu = make_gpu();
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const auto run = [&](Device& device) {
+      On<float> from(device, values);
+      On<std::uint16_t> halves(device, std::vector<std::uint16_t>(k_count));
+      On<float> back(device, Values(k_count));
+      device.kernels().narrow(device.stream(), k_count, type, from.data(), halves.data());
+      device.kernels().widen(device.stream(), k_count, type, halves.data(), back.data());
+      const Values read = back.read();
+      std::vector<std::uint32_t> bits(k_count);
+      std::memcpy(bits.data(), read.data(), k_count * sizeof(float));
+      return std::pair(halves.read(), bits);
+    };
+    CHECK(run(gpu) == run(cpu));
+  }
+}
+
 TEST_CASE("a ReLU on a GPU keeps a NaN") {
-  CudaDevice gpu = make_fake_gpu();
+  CudaDevice gpu = make_gpu();
   On<float> x(gpu, {NAN});
   On<float> one(gpu, {1});
   On<float> y(gpu, {0});
@@ -196,7 +276,7 @@ TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up"
         return std::pair(z.read(), score.read()[0]);
       };
       CpuDevice cpu(portable_kernels());
-      CudaDevice gpu = make_fake_gpu();
+      CudaDevice gpu = make_gpu();
       const auto [expected, expected_score] = run(cpu);
       const auto [found, score] = run(gpu);
       for (std::size_t i = 0; i < expected.size(); ++i) {

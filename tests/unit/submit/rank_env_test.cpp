@@ -111,6 +111,8 @@ TEST_CASE("a launcher has a host file and no place among the ranks") {
   place.launcher_hosts = {"a", "b"};
   place.launcher_slots = 4;
   CHECK(hostfile_text(place) == "a slots=4\nb slots=4\n");
+  place.launcher_hosts = {"a", "b", "b"};
+  CHECK(hostfile_text(place) == "a slots=4\nb slots=8\n");
   auto env = vars(place, 0);
   CHECK(env.count("RANK") == 0);
   CHECK(env.count("TF_CONFIG") == 0);

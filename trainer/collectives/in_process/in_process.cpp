@@ -170,6 +170,8 @@ class InProcessGroup::Member final : public Communicator {
       return;
     }
     switch (state_.ops) {
+    case CrossDeviceOps::automatic:
+    case CrossDeviceOps::nccl:
     case CrossDeviceOps::shares: {
       const Chunks chunks(count, state_.replicas);
       sum_to(buffers_, buffers_, chunks.begin(rank_), chunks.size(rank_), wire);

@@ -8,7 +8,8 @@
 //                     then S by each
 //   hierarchical_copy a binary tree: in log2(n) levels one of each pair adds the other's buffer,
 //                     then the sum is copied back down
-// All give every replica the same bits; the tree's order of addition is another than the others'.
+// All give every replica the same bits (automatic, and nccl, which is of GPUs, are shares here);
+// the tree's order of addition is another than the others'.
 //
 // Collectives that were started together are carried out together, at the first wait().
 // When a replica fails, the others' collectives throw PeerError with what it failed of.
@@ -22,7 +23,7 @@
 
 namespace trainer {
 
-enum class CrossDeviceOps { shares, reduction_to_one, hierarchical_copy };
+enum class CrossDeviceOps { automatic, shares, reduction_to_one, hierarchical_copy, nccl };
 
 class InProcessGroup {
  public:

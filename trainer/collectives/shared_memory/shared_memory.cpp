@@ -130,7 +130,11 @@ class SharedMemory final : public Transport {
 
   // Every collective: posted by each rank, complete when all its blocks are done.
 
+  /// An entry is used again once all are done with it: in ordinary buffers a rank goes on when it
+  /// has done its own part.
   void post(std::uint64_t number) {
+    const Entry& entry = arena_.entry(number);
+    arena_.wait_until(health_, [&] { return entry.completed.load() >= generation(number); });
     arena_.posted(number, self_) = pending_[number - retired_].posted;
     if (arena_.entry(number).arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(n_)) {
       arena_.signal();

@@ -1,9 +1,16 @@
 #include "trainer/device/cpu/cpu_device.h"
 
+#include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "trainer/errors.h"
 
 namespace trainer {
 namespace {
@@ -27,12 +34,95 @@ class CpuStream final : public Stream {
 } // namespace
 
 CpuDevice::CpuDevice(const CpuKernels& kernels, std::string why)
-    : kernels_(kernels), why_(std::move(why)), stream_(std::make_unique<CpuStream>()) {}
+    : kernels_(with_bf16_instructions(kernels)), why_(std::move(why)),
+      stream_(std::make_unique<CpuStream>()) {}
 
 std::string CpuDevice::describe() const {
   return fmt::format("cpu, {} kernels, 1 thread{}", kernels_.name, why_);
 }
 
+void CpuDevice::multiply_in(DType type) {
+  if (type == DType::bf16) {
+    kernels_.product = kernels_.gemm_bf16;
+  }
+}
+
 std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuStream>(); }
+
+namespace {
+
+/// Whole pages of it: what shares one with others stays out.
+std::span<std::byte> whole_pages(std::span<float> part) {
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* first = part.data();
+  std::size_t bytes = part.size_bytes();
+  if (std::align(page, page, first, bytes) == nullptr) {
+    return {};
+  }
+  return {static_cast<std::byte*>(first), bytes / page * page};
+}
+
+/// Without a name, so that nothing is left of it whatever ends this process.
+class NamelessFile {
+ public:
+  explicit NamelessFile(const std::string& folder)
+      : fd_(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) {
+    if (fd_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+      std::string path = folder + "/dtrain-XXXXXX"; // A file system that has no such files.
+      fd_ = mkostemp(path.data(), O_CLOEXEC);
+      if (fd_ >= 0) {
+        unlink(path.c_str());
+      }
+    }
+  }
+  ~NamelessFile() {
+    if (fd_ >= 0) {
+      close(fd_);
+    }
+  }
+  NamelessFile(const NamelessFile&) = delete;
+  NamelessFile& operator=(const NamelessFile&) = delete;
+
+  /// Puts so much of it, which is zeros, where `memory` is. False: errno says why not.
+  bool replace(std::span<std::byte> memory) const {
+    if (fd_ < 0) {
+      return false;
+    }
+    // All of it now: a disk that is full later would end the process at a write to memory.
+    errno = posix_fallocate(fd_, 0, static_cast<off_t>(memory.size()));
+    return errno == 0 && mmap(memory.data(), memory.size(), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_FIXED, fd_, 0) != MAP_FAILED;
+  }
+
+ private:
+  int fd_;
+};
+
+} // namespace
+
+void CpuDevice::discard(std::span<float> part) {
+  if (const auto pages = whole_pages(part); !pages.empty()) {
+    madvise(pages.data(), pages.size(), MADV_DONTNEED);
+  }
+}
+
+void CpuDevice::fetch(std::span<float> part) {
+#ifdef MADV_POPULATE_WRITE // Since Linux 5.14; nothing but memory is lost without.
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % page;
+  madvise(reinterpret_cast<std::byte*>(part.data()) - before, part.size_bytes() + before,
+          MADV_POPULATE_WRITE);
+#endif
+}
+
+void CpuDevice::move_to_file(std::span<float> part, const std::string& folder) {
+  const auto pages = whole_pages(part);
+  if (!pages.empty() && !NamelessFile(folder).replace(pages)) {
+    constexpr double k_million = 1e6;
+    throw UsageError(fmt::format("{}: no file of {:.1f} MB there for what is offloaded: {}", folder,
+                                 static_cast<double>(pages.size()) / k_million,
+                                 std::strerror(errno)));
+  }
+}
 
 } // namespace trainer

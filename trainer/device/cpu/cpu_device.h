@@ -8,7 +8,7 @@
 
 namespace trainer {
 
-class CpuDevice final : public Device {
+class CpuDevice : public Device {
  public:
   /// `why` it was chosen, for describe().
   explicit CpuDevice(const CpuKernels& kernels = best_kernels(), std::string why = "");
@@ -16,14 +16,20 @@ class CpuDevice final : public Device {
   std::string describe() const override;
   bool is_host() const override { return true; }
   Buffer allocate(std::size_t count, DType dtype) override { return {count, dtype}; }
+  Buffer allocate_paged(std::size_t count) override { return Buffer::paged(count, DType::f32); }
+  void discard(std::span<float> part) override;
+  void move_to_file(std::span<float> part, const std::string& folder) override;
+  void fetch(std::span<float> part) override;
+  void release(std::span<float> part) override { discard(part); } // Of a shared mapping, it stays.
   Buffer allocate_pinned(std::size_t count, DType dtype) override { return {count, dtype}; }
   Stream& stream() override { return *stream_; }
   std::unique_ptr<Stream> make_stream() override;
   const Kernels& kernels() const override { return kernels_; }
   const CpuKernels* cpu_kernels() const override { return &kernels_; }
+  void multiply_in(DType type) override;
 
  private:
-  const CpuKernels& kernels_;
+  CpuKernels kernels_;
   std::string why_;
   std::unique_ptr<Stream> stream_;
 };

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/device/cpu/bf16_products.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -40,6 +41,16 @@ const CpuKernels& best_kernels() {
                        ? fmt::format("DTRAIN_CPU_KERNELS={}: this machine has none; unset it", name)
                        : "DTRAIN_CPU_KERNELS: no such set of kernels; use portable, avx2 or "
                          "avx512");
+}
+
+CpuKernels with_bf16_instructions(CpuKernels kernels) {
+  const char* asked = std::getenv("DTRAIN_CPU_KERNELS");
+  const std::string name = asked == nullptr ? "avx512" : asked;
+  if (avx512_bf16() != nullptr && name == "avx512" && kernels.arithmetic == std::string("fma")) {
+    kernels.gemm_bf16 = gemm_by_bf16;
+    kernels.has_bf16 = true;
+  }
+  return kernels;
 }
 
 } // namespace trainer

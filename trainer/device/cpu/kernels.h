@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/device/cpu/transformer_kernels.h"
 #include "trainer/device/kernels.h"
 
 namespace trainer {
@@ -31,7 +32,7 @@ struct Gemm {
   std::size_t m = 0; ///< Rows of A and C.
   std::size_t k = 0; ///< Columns of A, rows of B.
   std::size_t panels = 0;
-  const float* a = nullptr; ///< a[row * a_row + column * a_column]
+  const float* a = nullptr; ///< a[row * a_row + column * a_column], of which one is 1
   std::size_t a_row = 0;
   std::size_t a_column = 1;
   const float* b = nullptr; ///< (panels, k, 16)
@@ -116,6 +117,11 @@ struct ConvolutionKernels {
 /// Beside what every device has, what the CPU's own models are made of.
 struct CpuKernels : Kernels {
   void (*gemm)(const Gemm& gemm);
+  /// The same with A and B rounded to bf16 as they are multiplied (bf16_products.h).
+  void (*gemm_bf16)(const Gemm& gemm);
+  /// Whichever of both the device multiplies in (Device::multiply_in): float32 to begin with. A
+  /// convolution stays with gemm, as Winograd's form adds before it multiplies and would lose more.
+  void (*product)(const Gemm& gemm);
 
   /// y = relu(y + bias), y (rows, width) row-major, bias (width).
   void (*bias_relu)(std::size_t rows, std::size_t width, const float* bias, float* y);
@@ -132,6 +138,8 @@ struct CpuKernels : Kernels {
                                  const float* bias, float scale, float* logits, float* dbias);
 
   ConvolutionKernels convolution;
+  TransformerKernels transformer;
+  bool has_bf16 = false; ///< gemm_bf16 is by instructions of the machine's, not by float32's.
 };
 
 /// Plain loops: for any machine, and the oracle of the others in tests.
@@ -144,5 +152,8 @@ const CpuKernels* avx512_kernels();
 /// The fastest set that this machine runs. DTRAIN_CPU_KERNELS=portable|avx2|avx512 overrides.
 /// Throws UsageError for a set that does not exist here.
 const CpuKernels& best_kernels();
+
+/// These, with bf16's instructions where the machine has them. They give the same bits.
+CpuKernels with_bf16_instructions(CpuKernels kernels);
 
 } // namespace trainer

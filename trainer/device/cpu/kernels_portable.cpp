@@ -3,11 +3,14 @@
 #include <cmath>
 #include <vector>
 
+#include "trainer/device/cpu/bf16_by_float32.h"
 #include "trainer/device/cpu/convolution.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/plain_layers.h"
+#include "trainer/device/cpu/plain_text.h"
+#include "trainer/device/cpu/transformer.h"
 
 namespace trainer {
 namespace {
@@ -141,12 +144,16 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kernels = {{"portable", "portable", flat::sgd, adam, flat::lamb,
-                                          flat::clip_factor, bytes_to_floats, &k_plain_layers},
+                                          flat::clip_factor, bytes_to_floats, plain_narrow,
+                                          plain_widen, &k_plain_layers, &k_plain_text},
+                                         gemm,
+                                         bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
                                          gemm,
                                          bias_relu,
                                          relu_backward,
                                          softmax_cross_entropy,
-                                         convolution_kernels<Lanes<Floats4, Bytes4>>()};
+                                         convolution_kernels<Lanes<Floats4, Bytes4>>(),
+                                         transformer_kernels<Lanes<Floats4, Bytes4>>()};
   return kernels;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/device/halves.h"
+
 namespace trainer {
 namespace {
 
@@ -72,9 +74,105 @@ void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, co
   score->count += static_cast<std::int64_t>(rows);
 }
 
+/// Calls `each` with the pixel of `x` and the number of the weight, within an output's, that each
+/// tap and channel of a pool's pixel reads.
+template <typename Each>
+void for_taps(const ConvolutionShape& s, std::size_t image, std::size_t pool, std::size_t quarter,
+              const Each& each) {
+  for (std::size_t tap = 0; tap < 9; ++tap) {
+    const std::size_t y = pool / (s.width / 2) * 2 + quarter / 2 + tap / 3; // One more than it is.
+    const std::size_t x = pool % (s.width / 2) * 2 + quarter % 2 + tap % 3;
+    if (y == 0 || y > s.height || x == 0 || x > s.width) {
+      continue;
+    }
+    const std::size_t pixel = (image * s.height + y - 1) * s.width + x - 1;
+    for (std::size_t channel = 0; channel < s.channels; ++channel) {
+      each(pixel * s.channels + channel, tap * s.channels + channel);
+    }
+  }
+}
+
+void convolution(Stream& /*stream*/, const ConvolutionShape& s, const float* x, const float* weight,
+                 const float* bias, float* y, std::uint8_t* chosen) {
+  for (std::size_t i = 0; i < s.images * s.pools() * s.outputs; ++i) {
+    const std::size_t output = i % s.outputs;
+    const std::size_t pool = i / s.outputs;
+    float best = 0;
+    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+      float sum = 0;
+      for_taps(s, pool / s.pools(), pool % s.pools(), quarter,
+               [&](std::size_t pixel, std::size_t tap) {
+                 sum += x[pixel] * weight[output * 9 * s.channels + tap];
+               });
+      if (quarter == 0 || (!(sum <= best) && !std::isnan(best))) {
+        best = sum;
+        chosen[i] = static_cast<std::uint8_t>(quarter);
+      }
+    }
+    y[i] = best + bias[output];
+    if (y[i] <= 0) { // A NaN stays one.
+      y[i] = 0;
+      chosen[i] = 4;
+    }
+  }
+}
+
+/// Calls `each` as for_taps(), with the gradient and the output of each pool's that passed any on.
+template <typename Each>
+void for_changes(const ConvolutionShape& s, const float* dy, const std::uint8_t* chosen,
+                 const Each& each) {
+  for (std::size_t i = 0; i < s.images * s.pools() * s.outputs; ++i) {
+    const std::size_t pool = i / s.outputs;
+    if (chosen[i] < 4) {
+      for_taps(s, pool / s.pools(), pool % s.pools(), chosen[i],
+               [&](std::size_t pixel, std::size_t tap) { each(dy[i], i % s.outputs, pixel, tap); });
+    }
+  }
+}
+
+void convolution_backward_weight(Stream& /*stream*/, const ConvolutionShape& s, const float* x,
+                                 const float* dy, const std::uint8_t* chosen, bool accumulate,
+                                 float* /*room*/, float* dweight, float* dbias) {
+  if (!accumulate) {
+    std::fill_n(dweight, s.outputs * 9 * s.channels, 0.0F);
+    std::fill_n(dbias, s.outputs, 0.0F);
+  }
+  for_changes(s, dy, chosen,
+              [&](float change, std::size_t output, std::size_t pixel, std::size_t tap) {
+                dweight[output * 9 * s.channels + tap] += change * x[pixel];
+              });
+  for (std::size_t i = 0; i < s.images * s.pools() * s.outputs; ++i) {
+    dbias[i % s.outputs] += chosen[i] < 4 ? dy[i] : 0.0F;
+  }
+}
+
+void convolution_backward_input(Stream& /*stream*/, const ConvolutionShape& s, const float* dy,
+                                const std::uint8_t* chosen, const float* weight, float* dx) {
+  std::fill_n(dx, s.images * s.height * s.width * s.channels, 0.0F);
+  for_changes(s, dy, chosen,
+              [&](float change, std::size_t output, std::size_t pixel, std::size_t tap) {
+                dx[pixel] += change * weight[output * 9 * s.channels + tap];
+              });
+}
+
 } // namespace
 
-const LayerKernels k_plain_layers = {dense, dense_backward_weight, dense_backward_input,
-                                     layer_softmax};
+void plain_narrow(Stream& /*stream*/, std::size_t n, DType type, const float* from, void* to) {
+  auto* const halves = static_cast<std::uint16_t*>(to);
+  for (std::size_t i = 0; i < n; ++i) {
+    halves[i] = type == DType::bf16 ? Bf16::narrow(from[i]) : Fp16::narrow(from[i]);
+  }
+}
+
+void plain_widen(Stream& /*stream*/, std::size_t n, DType type, const void* from, float* to) {
+  const auto* const halves = static_cast<const std::uint16_t*>(from);
+  for (std::size_t i = 0; i < n; ++i) {
+    to[i] = type == DType::bf16 ? Bf16::widen(halves[i]) : Fp16::widen(halves[i]);
+  }
+}
+
+const LayerKernels k_plain_layers = {
+    dense,       dense_backward_weight,       dense_backward_input,      layer_softmax,
+    convolution, convolution_backward_weight, convolution_backward_input};
 
 } // namespace trainer

@@ -1,4 +1,4 @@
-// Layers as plain loops: what other devices' kernels are compared with.
+// Layers and casts as plain loops: what other devices' kernels are compared with.
 #pragma once
 
 #include "trainer/device/kernels.h"
@@ -6,5 +6,8 @@
 namespace trainer {
 
 extern const LayerKernels k_plain_layers;
+
+void plain_narrow(Stream& stream, std::size_t n, DType type, const float* from, void* to);
+void plain_widen(Stream& stream, std::size_t n, DType type, const void* from, float* to);
 
 } // namespace trainer

@@ -10,11 +10,14 @@
 // calls an inline function of a library, which would end up in code that others share.
 #pragma once
 
+#include "trainer/device/cpu/bf16_by_float32.h"
 #include "trainer/device/cpu/convolution.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/plain_layers.h"
+#include "trainer/device/cpu/plain_text.h"
+#include "trainer/device/cpu/transformer.h"
 
 namespace trainer {
 namespace {
@@ -209,12 +212,15 @@ void vector_bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* f
 template <typename V>
 constexpr CpuKernels vector_kernels(const char* name) {
   return {{name, "fma", flat::sgd, vector_adam<V>, flat::lamb, flat::clip_factor,
-           vector_bytes_to_floats<V>, &k_plain_layers},
+           vector_bytes_to_floats<V>, plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
+          vector_gemm<V>,
+          bf16_by_float32<V, vector_gemm<V>>,
           vector_gemm<V>,
           vector_bias_relu<V>,
           vector_relu_backward<V>,
           plain_softmax,
-          convolution_kernels<V>()};
+          convolution_kernels<V>(),
+          transformer_kernels<V>()};
 }
 
 } // namespace

@@ -1,6 +1,10 @@
 #include "trainer/device/cuda/cuda_device.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <map>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,6 +34,15 @@ std::string cuda_version(int number) {
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
+/// Of an error's text.
+struct KernelName {
+  template <std::size_t N>
+  constexpr KernelName(const char (&from)[N]) { // NOLINT(google-explicit-constructor)
+    std::copy_n(from, N, text);
+  }
+  char text[32] = {};
+};
+
 } // namespace
 
 class CudaDevice::CudaEvent final : public Event {
@@ -54,10 +67,15 @@ class CudaDevice::CudaEvent final : public Event {
 
 class CudaDevice::CudaStream final : public Stream {
  public:
-  CudaStream(const DtrainCuda& table, int gpu) : table_(table) {
+  /// `allocations`: of the device, counted by it.
+  CudaStream(const DtrainCuda& table, int gpu, const std::atomic<std::uint64_t>& allocations)
+      : table_(table), allocations_(allocations) {
     check_cuda(table, table.make_stream(gpu, &handle_), "a stream");
   }
-  ~CudaStream() override { table_.destroy_stream(&handle_); }
+  ~CudaStream() override {
+    forget();
+    table_.destroy_stream(&handle_);
+  }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
@@ -77,63 +95,98 @@ class CudaDevice::CudaStream final : public Stream {
     check_cuda(table_, table_.clear(&handle_, memory, bytes), "clearing memory");
   }
 
+  /// The first time as it is, so that all memory is there; the second time noted as a graph.
+  void replay(const std::vector<std::uint64_t>& key, const std::function<void()>& put) override {
+    if (seen_allocations_ != allocations_) {
+      forget();
+      seen_allocations_ = allocations_;
+    }
+    if (graphs_.size() >= k_most_graphs && graphs_.count(key) == 0) {
+      put();
+      return;
+    }
+    const auto [it, is_new] = graphs_.try_emplace(key, nullptr);
+    if (is_new) {
+      put();
+      return;
+    }
+    if (it->second == nullptr) {
+      it->second = note(put);
+    }
+    check_cuda(table_, table_.put_graph(&handle_, it->second), "a graph");
+  }
+
   const DtrainCuda& table() const { return table_; }
   const CudaStreamHandle* handle() const { return &handle_; }
 
  private:
+  static constexpr std::size_t k_most_graphs = 64;
+
+  void* note(const std::function<void()>& put) {
+    check_cuda(table_, table_.begin_graph(&handle_), "a graph's beginning");
+    void* graph = nullptr;
+    try {
+      put();
+    } catch (...) {
+      if (table_.end_graph(&handle_, &graph) == 0) {
+        table_.destroy_graph(graph);
+      }
+      throw;
+    }
+    check_cuda(table_, table_.end_graph(&handle_, &graph), "a graph's end");
+    return graph;
+  }
+
+  /// They are of memory that may have been given back.
+  void forget() {
+    for (const auto& [key, graph] : graphs_) {
+      if (graph != nullptr) {
+        table_.destroy_graph(graph);
+      }
+    }
+    graphs_.clear();
+  }
+
   const DtrainCuda& table_;
   CudaStreamHandle handle_;
+  const std::atomic<std::uint64_t>& allocations_;
+  std::uint64_t seen_allocations_ = 0;
+  std::map<std::vector<std::uint64_t>, void*> graphs_; ///< Null: put here once so far.
 };
 
 /// What Kernels holds: each puts a kernel of the table on the stream that it is given.
 struct CudaKernels {
-  template <typename Function, typename... Arguments>
-  static void put(Stream& stream, Function DtrainCuda::*function, const char* name,
-                  Arguments... arguments) {
-    const auto& on = static_cast<CudaDevice::CudaStream&>(stream);
-    check_cuda(on.table(), (on.table().*function)(on.handle(), arguments...), name);
+  /// As the table takes it, which is C's: shapes by their address, and whether as a number.
+  template <typename T>
+  static auto plain(const T& argument) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return argument ? 1 : 0;
+    } else if constexpr (std::is_class_v<T>) {
+      return &argument;
+    } else {
+      return argument;
+    }
   }
 
-  static void sgd(Stream& stream, std::size_t n, const UpdateRule& rule, const float* gradient,
-                  float* m, float* parameter) {
-    put(stream, &DtrainCuda::sgd, "sgd", n, &rule, gradient, m, parameter);
+  template <auto Function, typename... Arguments>
+  static void put(Stream& stream, const char* name, const Arguments&... arguments) {
+    const auto& on = static_cast<CudaDevice::CudaStream&>(stream);
+    check_cuda(on.table(), (on.table().*Function)(on.handle(), plain(arguments)...), name);
   }
-  static void adam(Stream& stream, std::size_t n, const UpdateRule& rule, const float* gradient,
-                   float* m, float* v, float* parameter) {
-    put(stream, &DtrainCuda::adam, "adam", n, &rule, gradient, m, v, parameter);
-  }
-  static void lamb(Stream& stream, std::size_t n, const UpdateRule& rule, const float* gradient,
-                   float* m, float* v, float* u, float* parameter) {
-    put(stream, &DtrainCuda::lamb, "lamb", n, &rule, gradient, m, v, u, parameter);
-  }
-  static void clip_factor(Stream& stream, std::size_t n, const float* gradient, float limit,
-                          float* norm, float* factor) {
-    put(stream, &DtrainCuda::clip_factor, "clip_factor", n, gradient, limit, norm, factor);
-  }
-  static void bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* from, float* to) {
-    put(stream, &DtrainCuda::bytes_to_floats, "bytes_to_floats", n, from, to);
-  }
-  static void dense(Stream& stream, const DenseShape& shape, const float* x, const float* weight,
-                    const float* bias, bool relu, float* y) {
-    put(stream, &DtrainCuda::dense, "dense", &shape, x, weight, bias, relu ? 1 : 0, y);
-  }
-  static void dense_backward_weight(Stream& stream, const DenseShape& shape, const float* x,
-                                    const float* dy, bool accumulate, float* dweight,
-                                    float* dbias) {
-    put(stream, &DtrainCuda::dense_backward_weight, "dense_backward_weight", &shape, x, dy,
-        accumulate ? 1 : 0, dweight, dbias);
-  }
-  static void dense_backward_input(Stream& stream, const DenseShape& shape, const float* dy,
-                                   const float* weight, const float* x, float* dx) {
-    put(stream, &DtrainCuda::dense_backward_input, "dense_backward_input", &shape, dy, weight, x,
-        dx);
-  }
-  static void softmax_cross_entropy(Stream& stream, std::size_t rows, std::size_t classes,
-                                    const float* logits, const std::uint8_t* labels, float scale,
-                                    float* change, Score* score) {
-    put(stream, &DtrainCuda::softmax_cross_entropy, "softmax_cross_entropy", rows, classes, logits,
-        labels, scale, change, score);
-  }
+
+  template <typename... Parameters>
+  using Kernel = void (*)(Stream&, Parameters...);
+
+  /// A kernel of the table, as a function of the parameters that Kernels has it with.
+  template <auto Function, KernelName Name>
+  struct Put {
+    template <typename... Parameters>
+    constexpr operator Kernel<Parameters...>() const { // NOLINT(google-explicit-constructor)
+      return [](Stream& stream, Parameters... parameters) {
+        put<Function>(stream, Name.text, parameters...);
+      };
+    }
+  };
 };
 
 CudaDevice::CudaDevice(const DtrainCuda& table, int index, const std::string& flag)
@@ -156,14 +209,30 @@ CudaDevice::CudaDevice(const DtrainCuda& table, int index, const std::string& fl
     throw UsageError(fmt::format("{}: {}; use --device=cpu", flag, cuda_text(table, error)));
   }
   if (index >= gpus) {
-    throw UsageError(fmt::format("{}: there is no GPU {} here, but {}{}", flag, index, gpus,
-                                 gpus > 0 ? ", from 0 on; see also CUDA_VISIBLE_DEVICES" : ""));
+    const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
+    throw UsageError(fmt::format(
+        "{}: there is no GPU {} here, but {}{}", flag, index, gpus,
+        shown != nullptr ? fmt::format(" of CUDA_VISIBLE_DEVICES={}, which CUDA reads up to the "
+                                       "first that this machine has not",
+                                       shown)
+        : gpus > 0       ? ", from 0 on"
+                         : ""));
   }
   check_cuda(table, table.about(index, &about_), fmt::format("GPU {}", index));
-  stream_ = std::make_unique<CudaStream>(table, index);
+  arithmetic_ = fmt::format("cuda {}.{}", about_.major, about_.minor);
+  kernels_ = make_kernels(arithmetic_.c_str());
+  stream_ = std::make_unique<CudaStream>(table, index, allocations_);
 }
 
 CudaDevice::~CudaDevice() = default;
+
+double CudaDevice::peak_flops() const {
+  // Additions and multiplications of float32 that a multiprocessor begins at a time.
+  const int lanes = about_.major == 8 && about_.minor == 0    ? 64
+                    : about_.major >= 8 && about_.major <= 12 ? 128
+                                                              : 0;
+  return 2.0 * lanes * about_.multiprocessors * about_.hertz;
+}
 
 std::string CudaDevice::describe() const {
   return fmt::format("gpu:{}, {}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}", index_,
@@ -174,6 +243,7 @@ std::string CudaDevice::describe() const {
 Buffer CudaDevice::allocate(std::size_t count, DType dtype) {
   const std::size_t bytes = count * size_of(dtype);
   void* memory = nullptr;
+  ++allocations_;
   if (bytes > 0) {
     if (const int error = table_.allocate(index_, bytes, &memory); error != 0) {
       CudaGpu now{};
@@ -185,8 +255,12 @@ Buffer CudaDevice::allocate(std::size_t count, DType dtype) {
           static_cast<double>(now.free) / k_gib, cuda_text(table_, error)));
     }
   }
-  Buffer buffer(memory, count, dtype, {Memory::Kind::cuda, index_},
-                [table = &table_, gpu = index_](void* what) { table->free(gpu, what); });
+  const std::size_t all = allocated_ += bytes;
+  most_allocated_ = std::max<std::size_t>(most_allocated_, all);
+  Buffer buffer(memory, count, dtype, {Memory::Kind::cuda, index_}, [this, bytes](void* what) {
+    allocated_ -= bytes;
+    table_.free(index_, what);
+  });
   if (bytes > 0) {
     stream_->clear(memory, bytes);
     stream_->record()->wait(); // Before another stream uses it.
@@ -209,22 +283,41 @@ Buffer CudaDevice::allocate_pinned(std::size_t count, DType dtype) {
 Stream& CudaDevice::stream() { return *stream_; }
 
 std::unique_ptr<Stream> CudaDevice::make_stream() {
-  return std::make_unique<CudaStream>(table_, index_);
+  return std::make_unique<CudaStream>(table_, index_, allocations_);
 }
 
-const Kernels& CudaDevice::kernels() const {
-  static constexpr LayerKernels layers = {CudaKernels::dense, CudaKernels::dense_backward_weight,
-                                          CudaKernels::dense_backward_input,
-                                          CudaKernels::softmax_cross_entropy};
-  static constexpr Kernels kernels = {"cuda",
-                                      "cuda",
-                                      CudaKernels::sgd,
-                                      CudaKernels::adam,
-                                      CudaKernels::lamb,
-                                      CudaKernels::clip_factor,
-                                      CudaKernels::bytes_to_floats,
-                                      &layers};
-  return kernels;
+const CudaStreamHandle* CudaDevice::handle(const Stream& stream) {
+  return static_cast<const CudaStream&>(stream).handle();
+}
+
+/// `arithmetic`: of one compute capability, whose code is compiled for it alone.
+Kernels CudaDevice::make_kernels(const char* arithmetic) {
+#define DTRAIN_PUT(name) .name = CudaKernels::Put<&DtrainCuda::name, #name>()
+  static constexpr LayerKernels layers = {DTRAIN_PUT(dense),
+                                          DTRAIN_PUT(dense_backward_weight),
+                                          DTRAIN_PUT(dense_backward_input),
+                                          DTRAIN_PUT(softmax_cross_entropy),
+                                          DTRAIN_PUT(convolution),
+                                          DTRAIN_PUT(convolution_backward_weight),
+                                          DTRAIN_PUT(convolution_backward_input)};
+  static constexpr TextKernels text = {
+      DTRAIN_PUT(keep_bits),      DTRAIN_PUT(drop),           DTRAIN_PUT(drop_and_add),
+      DTRAIN_PUT(dense_backward), DTRAIN_PUT(embed),          DTRAIN_PUT(embed_backward),
+      DTRAIN_PUT(norm),           DTRAIN_PUT(norm_backward),  DTRAIN_PUT(gelu),
+      DTRAIN_PUT(gelu_backward),  DTRAIN_PUT(attention),      DTRAIN_PUT(attention_backward),
+      DTRAIN_PUT(gather_masked),  DTRAIN_PUT(scatter_masked), DTRAIN_PUT(masked_cross_entropy)};
+  return {.name = "cuda",
+          .arithmetic = arithmetic,
+          DTRAIN_PUT(sgd),
+          DTRAIN_PUT(adam),
+          DTRAIN_PUT(lamb),
+          DTRAIN_PUT(clip_factor),
+          DTRAIN_PUT(bytes_to_floats),
+          DTRAIN_PUT(narrow),
+          DTRAIN_PUT(widen),
+          .layers = &layers,
+          .text = &text};
+#undef DTRAIN_PUT
 }
 
 } // namespace trainer

@@ -1,6 +1,7 @@
 // A GPU as a device, over the table of a plug-in.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -23,16 +24,30 @@ class CudaDevice final : public Device {
   Buffer allocate_pinned(std::size_t count, DType dtype) override;
   Stream& stream() override;
   std::unique_ptr<Stream> make_stream() override;
-  const Kernels& kernels() const override;
+  const Kernels& kernels() const override { return kernels_; }
+  double peak_flops() const override;
+  std::size_t most_allocated() const override { return most_allocated_; }
+
+  const DtrainCuda& table() const { return table_; }
+  int index() const { return index_; }
+  const CudaGpu& about() const { return about_; }
+  /// Of a stream that a CudaDevice made.
+  static const CudaStreamHandle* handle(const Stream& stream);
 
  private:
   class CudaStream;
   class CudaEvent;
   friend struct CudaKernels;
+  static Kernels make_kernels(const char* arithmetic);
 
   const DtrainCuda& table_;
   int index_;
   CudaGpu about_{};
+  std::string arithmetic_;
+  Kernels kernels_{};
+  std::atomic<std::uint64_t> allocations_{0};
+  std::atomic<std::size_t> allocated_{0}; ///< Bytes.
+  std::atomic<std::size_t> most_allocated_{0};
   std::unique_ptr<CudaStream> stream_;
 };
 

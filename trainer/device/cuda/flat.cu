@@ -3,6 +3,7 @@
 // bytes values a second. Neighbouring threads read neighbouring values.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/sums.cuh"
+#include "trainer/device/halves.h"
 
 namespace trainer {
 namespace {
@@ -111,6 +112,20 @@ __global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to)
   }
 }
 
+// 4 bytes read, 2 written, and the other way; about 10 integer operations, which hide behind them.
+template <typename Half>
+__global__ void narrow_kernel(std::size_t n, const float* from, std::uint16_t* to) {
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    to[i] = Half::narrow(from[i]);
+  }
+}
+template <typename Half>
+__global__ void widen_kernel(std::size_t n, const std::uint16_t* from, float* to) {
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    to[i] = Half::widen(from[i]);
+  }
+}
+
 constexpr std::size_t k_room = k_warps * sizeof(double);
 
 int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
@@ -149,6 +164,18 @@ int put_bytes_to_floats(const CudaStreamHandle* stream, std::size_t n, const std
   return launch(bytes_kernel, blocks_for(n), k_threads, 0, stream, n, from, to);
 }
 
+int put_narrow(const CudaStreamHandle* stream, std::size_t n, DType type, const float* from,
+               void* to) {
+  return launch(type == DType::bf16 ? narrow_kernel<Bf16> : narrow_kernel<Fp16>, blocks_for(n),
+                k_threads, 0, stream, n, from, static_cast<std::uint16_t*>(to));
+}
+
+int put_widen(const CudaStreamHandle* stream, std::size_t n, DType type, const void* from,
+              float* to) {
+  return launch(type == DType::bf16 ? widen_kernel<Bf16> : widen_kernel<Fp16>, blocks_for(n),
+                k_threads, 0, stream, n, static_cast<const std::uint16_t*>(from), to);
+}
+
 } // namespace
 
 void set_flat_kernels(DtrainCuda& table) {
@@ -157,6 +184,8 @@ void set_flat_kernels(DtrainCuda& table) {
   table.lamb = put_lamb;
   table.clip_factor = put_clip_factor;
   table.bytes_to_floats = put_bytes_to_floats;
+  table.narrow = put_narrow;
+  table.widen = put_widen;
 }
 
 } // namespace trainer

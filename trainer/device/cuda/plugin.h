@@ -11,11 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/device/buffer.h"
 #include "trainer/device/kernels.h"
 
 namespace trainer {
 
-inline constexpr int k_dtrain_cuda_version = 1;
+inline constexpr int k_dtrain_cuda_version = 3;
 #define DTRAIN_CUDA_SYMBOL "dtrain_cuda"
 
 /// A stream of a GPU, as both sides see it.
@@ -24,8 +25,11 @@ struct CudaStreamHandle {
   void* stream = nullptr; ///< CUDA's own.
   /// Of the GPU's memory: what blocks of a kernel leave for the last one to add up.
   double* partial = nullptr;
+  void* workspace = nullptr; ///< Likewise, of matrix products (matmul.h).
+  std::size_t workspace_bytes = 0;
 };
-inline constexpr std::size_t k_cuda_partials = 2048; ///< Doubles.
+inline constexpr std::size_t k_cuda_partials = 2048;                   ///< Doubles.
+inline constexpr std::size_t k_cuda_workspace = std::size_t{32} << 20; ///< What Hopper asks for.
 
 struct CudaGpu {
   char name[256];
@@ -34,6 +38,55 @@ struct CudaGpu {
   int multiprocessors;
   std::size_t memory; ///< Bytes, and those that are free.
   std::size_t free;
+  unsigned char uuid[16]; ///< No other GPU has it.
+  double hertz;           ///< Of its multiprocessors, at most; 0: not known.
+};
+
+/// What the ranks of a communicator of NCCL's find each other by: one makes it and tells the
+/// others.
+struct NcclId {
+  char bytes[128];
+};
+
+/// A rank of a communicator, on a GPU of this process.
+struct NcclRank {
+  int rank;
+  int gpu;
+  void* comm; ///< NCCL's own, which connect() makes.
+};
+
+/// A rank's part of a collective, in place.
+struct NcclCall {
+  enum class Op : int { all_reduce, reduce, broadcast };
+  Op op;
+  void* comm;
+  const CudaStreamHandle* stream;
+  void* memory;
+  std::size_t count; ///< Of values of `dtype`.
+  DType dtype;
+  int root; ///< Of reduce and broadcast.
+};
+
+/// NCCL, whose calls do not block here: what returns k_nccl_in_progress is done when state() says
+/// 0, and until then its communicator takes no other call but abort. All return 0, that, or NCCL's
+/// error code, which text() spells out.
+inline constexpr int k_nccl_in_progress = 7;
+struct DtrainNccl {
+  int version; ///< NCCL's: 23007 is 2.30.7.
+  void (*text)(int error, void* comm, char* text, std::size_t size);
+  int (*make_id)(NcclId* id);
+  /// Begins to connect all ranks of this process with those of the others.
+  int (*connect)(const NcclId* id, int world_size, NcclRank* ranks, std::size_t count);
+  int (*state)(void* comm);
+  /// Memory that collectives read and write in place, faster where NCCL knows of it.
+  int (*add_memory)(void* comm, void* memory, std::size_t bytes, void** handle);
+  int (*remove_memory)(void* comm, void* handle);
+  /// As one group: none waits for another. Each is carried out on its stream.
+  int (*put)(const NcclCall* calls, std::size_t count);
+  /// Ends what is under way, whatever it has come to, and frees `comm`. Beside any other call.
+  int (*abort)(void* comm);
+  /// Frees `comm`, of which nothing is under way.
+  int (*destroy)(void* comm);
 };
 
 struct DtrainCuda {
@@ -63,6 +116,15 @@ struct DtrainCuda {
   int (*copy)(const CudaStreamHandle* stream, const void* from, void* to, std::size_t bytes);
   int (*clear)(const CudaStreamHandle* stream, void* memory, std::size_t bytes);
 
+  /// From here on kernels put on the stream are noted, not carried out; nothing else is put there.
+  int (*begin_graph)(const CudaStreamHandle* stream);
+  int (*end_graph)(const CudaStreamHandle* stream, void** graph);
+  int (*put_graph)(const CudaStreamHandle* stream, void* graph);
+  int (*destroy_graph)(void* graph);
+
+  /// NCCL, loaded when it is first asked for; null where there is none, and why.
+  const DtrainNccl* (*nccl)(char* why, std::size_t size);
+
   // The kernels of device/kernels.h.
   int (*sgd)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
              const float* gradient, float* m, float* parameter);
@@ -74,6 +136,10 @@ struct DtrainCuda {
                      float limit, float* norm, float* factor);
   int (*bytes_to_floats)(const CudaStreamHandle* stream, std::size_t n, const std::uint8_t* from,
                          float* to);
+  int (*narrow)(const CudaStreamHandle* stream, std::size_t n, DType type, const float* from,
+                void* to);
+  int (*widen)(const CudaStreamHandle* stream, std::size_t n, DType type, const void* from,
+               float* to);
   int (*dense)(const CudaStreamHandle* stream, const DenseShape* shape, const float* x,
                const float* weight, const float* bias, int relu, float* y);
   int (*dense_backward_weight)(const CudaStreamHandle* stream, const DenseShape* shape,
@@ -84,6 +150,49 @@ struct DtrainCuda {
   int (*softmax_cross_entropy)(const CudaStreamHandle* stream, std::size_t rows,
                                std::size_t classes, const float* logits, const std::uint8_t* labels,
                                float scale, float* change, Score* score);
+  int (*convolution)(const CudaStreamHandle* stream, const ConvolutionShape* shape, const float* x,
+                     const float* weight, const float* bias, float* y, std::uint8_t* chosen);
+  int (*convolution_backward_weight)(const CudaStreamHandle* stream, const ConvolutionShape* shape,
+                                     const float* x, const float* dy, const std::uint8_t* chosen,
+                                     int accumulate, float* room, float* dweight, float* dbias);
+  int (*convolution_backward_input)(const CudaStreamHandle* stream, const ConvolutionShape* shape,
+                                    const float* dy, const std::uint8_t* chosen,
+                                    const float* weight, float* dx);
+
+  // Those of device/text_kernels.h.
+  int (*keep_bits)(const CudaStreamHandle* stream, const KeepBits* which, std::size_t words,
+                   std::uint16_t* to);
+  int (*drop)(const CudaStreamHandle* stream, std::size_t n, const Dropped* dropped, const float* x,
+              float* to);
+  int (*drop_and_add)(const CudaStreamHandle* stream, std::size_t n, const Dropped* dropped,
+                      const float* residual, float* x);
+  int (*dense_backward)(const CudaStreamHandle* stream, const DenseShape* shape, const float* dy,
+                        const float* weight, int accumulate, float* dx);
+  int (*embed)(const CudaStreamHandle* stream, const TextShape* shape, const std::int32_t* ids,
+               const float* words, const float* type, const float* positions, float* to);
+  int (*embed_backward)(const CudaStreamHandle* stream, const TextShape* shape,
+                        const std::int32_t* ids, const float* dy, float* dwords, float* dtype,
+                        float* dpositions);
+  int (*norm)(const CudaStreamHandle* stream, const NormShape* shape, const float* x,
+              const float* gain, const float* shift, float* y, float* moments);
+  int (*norm_backward)(const CudaStreamHandle* stream, const NormShape* shape, const float* x,
+                       const float* moments, const float* gain, int accumulate, float* dy,
+                       float* dgain, float* dshift);
+  int (*gelu)(const CudaStreamHandle* stream, std::size_t n, const float* x, float* y);
+  int (*gelu_backward)(const CudaStreamHandle* stream, std::size_t n, const float* x, float* dy);
+  int (*attention)(const CudaStreamHandle* stream, const AttentionShape* shape,
+                   const std::int32_t* lengths, const Dropped* dropped,
+                   const Heads<const float>* of, float* p, float* context);
+  int (*attention_backward)(const CudaStreamHandle* stream, const AttentionShape* shape,
+                            const Dropped* dropped, const Heads<const float>* of, const float* p,
+                            const float* dcontext, float* room, const Heads<float>* changes);
+  int (*gather_masked)(const CudaStreamHandle* stream, const MaskedShape* shape,
+                       const std::int32_t* masked, const float* x, float* to);
+  int (*scatter_masked)(const CudaStreamHandle* stream, const MaskedShape* shape,
+                        const std::int32_t* masked, const float* from, float* to);
+  int (*masked_cross_entropy)(const CudaStreamHandle* stream, const MaskedShape* shape,
+                              const std::int32_t* masked, const std::int32_t* targets, float scale,
+                              float* logits, Score* score);
 };
 
 /// The one symbol that the plug-in exports.

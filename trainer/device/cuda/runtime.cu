@@ -1,9 +1,11 @@
 // The plug-in itself: CUDA's runtime behind the table of plugin.h.
 #include <cstdio>
+#include <cstring>
 
 #include <cuda_runtime.h>
 
 #include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/matmul.h"
 
 namespace trainer {
 namespace {
@@ -39,6 +41,11 @@ int about(int gpu, CudaGpu* to) {
   to->major = properties.major;
   to->minor = properties.minor;
   to->multiprocessors = properties.multiProcessorCount;
+  std::memcpy(to->uuid, &properties.uuid, sizeof to->uuid);
+  int kilohertz = 0;
+  const bool is_known =
+      cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, gpu) == cudaSuccess;
+  to->hertz = is_known ? 1e3 * kilohertz : 0;
   return on(gpu, [&] { return cudaMemGetInfo(&to->free, &to->memory); });
 }
 
@@ -61,7 +68,12 @@ int make_stream(int gpu, CudaStreamHandle* stream) {
     if (error == cudaSuccess) {
       error = cudaMalloc(&partial, k_cuda_partials * sizeof(double));
     }
-    *stream = {gpu, made, static_cast<double*>(partial)};
+    void* workspace = nullptr;
+    const std::size_t bytes = find_blas() == nullptr ? 0 : k_cuda_workspace;
+    if (error == cudaSuccess && bytes > 0) {
+      error = cudaMalloc(&workspace, bytes);
+    }
+    *stream = {gpu, made, static_cast<double*>(partial), workspace, bytes};
     return error;
   });
 }
@@ -69,7 +81,10 @@ int make_stream(int gpu, CudaStreamHandle* stream) {
 int destroy_stream(const CudaStreamHandle* stream) {
   return on(stream->gpu, [&] {
     cudaStreamSynchronize(stream_of(stream));
-    const cudaError_t error = cudaStreamDestroy(stream_of(stream));
+    cudaError_t error = cudaStreamDestroy(stream_of(stream));
+    if (error == cudaSuccess) {
+      error = cudaFree(stream->workspace);
+    }
     return error != cudaSuccess ? error : cudaFree(stream->partial);
   });
 }
@@ -123,6 +138,36 @@ int clear(const CudaStreamHandle* stream, void* memory, std::size_t bytes) {
   return on(stream->gpu, [&] { return cudaMemsetAsync(memory, 0, bytes, stream_of(stream)); });
 }
 
+int begin_graph(const CudaStreamHandle* stream) {
+  return on(stream->gpu, [&] {
+    return cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal);
+  });
+}
+
+int end_graph(const CudaStreamHandle* stream, void** graph) {
+  return on(stream->gpu, [&] {
+    cudaGraph_t noted = nullptr;
+    cudaGraphExec_t made = nullptr;
+    cudaError_t error = cudaStreamEndCapture(stream_of(stream), &noted);
+    if (error == cudaSuccess) {
+      error = cudaGraphInstantiate(&made, noted, 0);
+    }
+    if (noted != nullptr) {
+      cudaGraphDestroy(noted);
+    }
+    *graph = made;
+    return error;
+  });
+}
+
+int put_graph(const CudaStreamHandle* stream, void* graph) {
+  return on(stream->gpu, [&] {
+    return cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream));
+  });
+}
+
+int destroy_graph(void* graph) { return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+
 } // namespace
 
 extern "C" __attribute__((visibility("default"))) const DtrainCuda* dtrain_cuda() {
@@ -147,8 +192,16 @@ extern "C" __attribute__((visibility("default"))) const DtrainCuda* dtrain_cuda(
     all.hold = hold;
     all.copy = copy;
     all.clear = clear;
+    all.begin_graph = begin_graph;
+    all.end_graph = end_graph;
+    all.put_graph = put_graph;
+    all.destroy_graph = destroy_graph;
+    set_nccl(all);
     set_flat_kernels(all);
     set_layer_kernels(all);
+    set_convolution_kernels(all);
+    set_text_kernels(all);
+    set_attention_kernels(all);
     return all;
   }();
   return &table;

@@ -32,7 +32,16 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-/// Of k_threads threads, for thread 0; `room` holds k_warps values that nobody else uses meanwhile.
+/// None of which is a NaN.
+__device__ inline float warp_largest(float value) {
+  for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
+    const float its = __shfl_xor_sync(k_all_lanes, value, other);
+    value = its > value ? its : value;
+  }
+  return value;
+}
+
+/// Of k_threads threads; `room` holds k_warps values that nobody else uses meanwhile.
 __device__ inline double block_sum(double value, double* room) {
   value = warp_sum(value);
   if (threadIdx.x % k_warp_lanes == 0) {

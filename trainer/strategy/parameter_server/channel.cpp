@@ -1,6 +1,5 @@
 #include "trainer/strategy/parameter_server/channel.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -10,16 +9,10 @@ namespace trainer {
 namespace {
 
 constexpr std::size_t k_most_parts = 16; ///< In one call to the kernel.
-constexpr double k_longest_beat_seconds = 1;
-constexpr int k_channel_beats_a_timeout = 4;
 
 bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 } // namespace
-
-double beat_seconds(double peer_timeout) {
-  return std::min(k_longest_beat_seconds, peer_timeout / k_channel_beats_a_timeout);
-}
 
 void Channel::send(FrameHeader header, WriteParts parts) {
   header.bytes = 0;

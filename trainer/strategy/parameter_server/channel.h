@@ -66,9 +66,6 @@ class FrameHandler {
   virtual void handle(const FrameHeader& header) = 0;
 };
 
-/// How often either end says that it is alive, so that the other never takes it for dead.
-double beat_seconds(double peer_timeout);
-
 class Channel {
  public:
   Channel(Fd link, FrameHandler& handler) : link_(std::move(link)), handler_(&handler) {}

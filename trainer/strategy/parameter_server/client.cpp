@@ -255,11 +255,12 @@ void ParameterClient::pull_newest() {
   }
 }
 
-FrameHeader ParameterClient::push_header(std::int64_t step, const Score& score) const {
+FrameHeader ParameterClient::push_header(std::int64_t step, const Score& score,
+                                         std::size_t samples) const {
   FrameHeader header;
   header.type = FrameType::push;
   header.step = step;
-  header.weight = static_cast<double>(score.count);
+  header.weight = samples > 0 ? static_cast<double>(samples) : static_cast<double>(score.count);
   header.loss = score.loss;
   header.correct = score.correct;
   header.count = score.count;
@@ -294,9 +295,10 @@ void ParameterClient::push_again(std::int64_t step) {
   await_answers();
 }
 
-ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score) {
+ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
+                                              std::size_t samples) {
   std::unique_lock lock(mutex_);
-  last_push_ = push_header(step, score);
+  last_push_ = push_header(step, score, samples);
   Values values;
   try {
     if (was_rolled_back()) {

@@ -64,10 +64,10 @@ class ParameterClient {
     Score totals;          ///< Over all workers' pushes so far, as server 0 counts them.
   };
 
-  /// Pushes gradients(), the mean over `score.count` samples, computed from the values of `step`,
-  /// and waits for the values that follow; parameters() holds them. In an asynchronous job `step`
-  /// is this worker's own count. Throws PeerError, ClusterError.
-  Values step(std::int64_t step, const Score& score);
+  /// Pushes gradients(), the mean over `samples` (0: as many as were scored), computed from the
+  /// values of `step`, and waits for the values that follow; parameters() holds them. In an
+  /// asynchronous job `step` is this worker's own count. Throws PeerError, ClusterError.
+  Values step(std::int64_t step, const Score& score, std::size_t samples = 0);
 
   /// Rows of a sparse variable, current values: (rows, row_length).
   std::vector<float> pull_rows(const std::string& variable, std::span<const std::uint64_t> rows);
@@ -101,7 +101,7 @@ class ParameterClient {
   void pull_newest();
   void await_answers();
   void drive(const Done& is_done);
-  FrameHeader push_header(std::int64_t step, const Score& score) const;
+  FrameHeader push_header(std::int64_t step, const Score& score, std::size_t samples) const;
 
   ClientOptions options_;
   std::function<void(const std::string&)> notice_;

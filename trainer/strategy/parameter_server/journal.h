@@ -10,8 +10,9 @@ namespace trainer {
 
 class Journal {
  public:
-  /// `epochs_a_step`: of all workers together.
-  explicit Journal(double epochs_a_step) : epochs_a_step_(epochs_a_step) {}
+  /// `epochs_a_step`: of all workers together; `scored`: of a sample, a text's masked tokens.
+  explicit Journal(double epochs_a_step, std::size_t scored = 1)
+      : epochs_a_step_(epochs_a_step), scored_(static_cast<double>(scored)) {}
 
   /// Since the line before; all but `step` and `totals` are sums of this process or of an average
   /// worker.
@@ -23,7 +24,7 @@ class Journal {
     line.epoch = epochs_a_step_ * static_cast<double>(step);
     line.loss = (totals.loss - before_.loss) / count;
     line.accuracy = static_cast<double>(totals.correct - before_.correct) / count;
-    line.samples_per_second = count / seconds;
+    line.samples_per_second = count / scored_ / seconds;
     line.input_bound = (input_seconds - input_before_) / seconds;
     line.waiting = (waiting - waiting_before_) / seconds;
     since_ = now();
@@ -35,6 +36,7 @@ class Journal {
 
  private:
   double epochs_a_step_;
+  double scored_;
   double since_ = now();
   Score before_;
   double input_before_ = 0;

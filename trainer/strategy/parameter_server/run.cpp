@@ -138,12 +138,14 @@ void train(const PsJob& job) {
        {"updates",
         fmt::format("{}, variables cut by {}", update_text(job.policy), job.partitioner)},
        {"device", device->describe()},
-       {"data", fmt::format("{}: {} images to train on{}", data.folder, with_commas(samples),
+       {"data", fmt::format("{}: {} {} to train on{}", data.folder, with_commas(samples),
+                            data.train.text ? "rows of text" : "images",
                             chief ? ", batches handed out by the chief" : "")}});
   if (chief) {
     worker.train_for(*chief, begin);
   } else {
-    Journal progress(static_cast<double>(job.global_batch()) / samples);
+    Journal progress(static_cast<double>(job.global_batch()) / samples,
+                     data.train.text ? data.train.text->most_masked() : 1);
     worker.train(begin, last, [&](std::int64_t step, const Score& totals) {
       outputs.progress(step, last);
       if (first && (step % job.run.log_every == 0 || step == last)) {
@@ -159,14 +161,14 @@ void train(const PsJob& job) {
     std::optional<Outputs> instead; // Of those before this one, which were lost.
     (first ? outputs : instead.emplace(output, true))
         .held_out(evaluate(worker.model(), data.test, *device, job.run.step.rows_at_once, *alone),
-                  last);
+                  last, scored_things(data));
   }
 }
 
 void benchmark(const PsJob& job) {
   const PsTask& task = job.task;
   const Dataset data =
-      synthetic_dataset(k_benchmark_samples, static_cast<std::uint64_t>(job.run.seed));
+      synthetic_for(job.run.model, k_benchmark_samples, static_cast<std::uint64_t>(job.run.seed));
   const std::unique_ptr<Device> device = make_device(job.device);
   PsWorker worker(job, data, *device);
   const std::int64_t begin = worker.connect();

@@ -39,17 +39,19 @@ std::string ShardStore::describe(const std::string& job) const {
 }
 
 void ShardStore::save(const std::string& folder, const std::string& job, std::size_t keep) const {
-  std::vector<TensorSource> sources;
-  for (const Part& part : parts()) {
-    sources.push_back({part.name,
-                       {part.shard.rows, part.shard.row_length},
-                       [values = part.values](std::span<float> to) {
-                         std::copy(values.begin(), values.end(), to.begin());
-                       }});
+  const std::vector<Part> all = parts();
+  std::vector<TensorShape> shapes;
+  shapes.reserve(all.size());
+  for (const Part& part : all) {
+    shapes.push_back({part.name, {part.shard.rows, part.shard.row_length}});
   }
-  save_numbered(folder, version(),
-                {{"format", "dtrain parameter server snapshot 2"}, {"holds", describe(job)}},
-                sources, keep);
+  NumberedWriter file(folder, version(),
+                      {{"format", "dtrain parameter server snapshot 2"}, {"holds", describe(job)}},
+                      shapes);
+  for (const Part& part : all) {
+    file.write(part.values);
+  }
+  file.commit(keep);
 }
 
 void ShardStore::forget_after(const std::string& folder, std::int64_t version) {
@@ -81,7 +83,7 @@ bool ShardStore::load(const std::string& folder, const std::string& job, std::in
       }
       std::copy(saved->values.begin(), saved->values.end(), part.values.begin());
     }
-    optimizer_.set_step(found.number);
+    optimizer_.set_step(found.number, 0);
     return true;
   }
   return false;

@@ -8,7 +8,7 @@ nlohmann::json job_settings(const PsJob& job) {
   return {{"seed", job.run.seed},
           {"batch size", job.run.batch_size()},
           {"model", job.run.model.name},
-          {"hidden", widths_text(job.run.model)},
+          {"hidden", shape_text(job.run.model)},
           {"workers", job.task.workers.size()},
           {"epochs", job.run.epochs},
           {"steps", job.run.steps},
@@ -19,8 +19,9 @@ LearningRate learning_rate(const PsJob& job, std::size_t samples) {
   const std::int64_t whole = std::max(static_cast<std::int64_t>(samples) * job.run.epochs,
                                       job.global_batch() * job.run.steps);
   const std::int64_t update = job.policy.sync ? job.global_batch() : job.run.batch_size();
-  return {job.run.optimizer.learning_rate, job.run.schedule,
-          static_cast<double>(whole) / static_cast<double>(update)};
+  LearningRate rate = job.run.learning_rate;
+  rate.whole = static_cast<double>(whole) / static_cast<double>(update);
+  return rate;
 }
 
 std::int64_t steps_of(const PsJob& job, std::size_t samples) {

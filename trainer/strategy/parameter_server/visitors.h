@@ -13,6 +13,7 @@
 #include <poll.h>
 
 #include "trainer/job/arrivals.h"
+#include "trainer/job/beat.h"
 #include "trainer/job/dialling.h"
 #include "trainer/strategy/parameter_server/channel.h"
 

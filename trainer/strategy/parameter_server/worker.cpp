@@ -104,7 +104,7 @@ void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
     const double waiting = client_.seconds_waiting() + chief.seconds_waiting();
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
     const Score score = compute(batch, report.version);
-    const ParameterClient::Values values = client_.step(report.version, score);
+    const ParameterClient::Values values = client_.step(report.version, score, batch.rows);
     report.went_back = values.step <= report.version ? 1 : 0;
     report.version = values.step;
     report.loss = score.loss;

@@ -43,7 +43,7 @@ class PsWorker {
       for (const Batch& batch : loader) {
         const Score score = compute(batch, step);
         const std::int64_t expected = step + 1;
-        const ParameterClient::Values values = client_.step(step, score);
+        const ParameterClient::Values values = client_.step(step, score, batch.rows);
         step = values.step;
         input_seconds_ = loaded_before_ + loader.seconds();
         after_step(step, values.totals);

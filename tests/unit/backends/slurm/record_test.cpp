@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 using namespace dtrain;
 using namespace dtrain::slurm;
@@ -46,8 +47,31 @@ TEST_CASE("A job that Slurm has not started is pending, with its reason") {
   CHECK(status.instances.size() == 3);
   CHECK(status.instances[0].is_chief);
   CHECK_FALSE(status.instances[1].is_chief);
-  const QueuedJob held = queued("PENDING", "JobHeldUser");
-  CHECK(status_of(record_of(""), &held).phase == Phase::suspended);
+  for (const char* reason : {"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue",
+                             "job requeued in held state", "launch failed requeued held"}) {
+    CAPTURE(reason);
+    const QueuedJob held = queued("PENDING", reason);
+    CHECK(status_of(record_of(""), &held).phase == Phase::suspended);
+  }
+}
+
+TEST_CASE("A job whose script left no word says what to look at") {
+  QueuedJob ended = queued("FAILED", "JobLaunchFailure"); // As Slurm 22.05.8 says of it.
+  ended.nodes = "node1";
+  JobStatus status = status_of(record_of(""), &ended);
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.reason.find("on node1 (JobLaunchFailure): do the nodes share") != std::string::npos);
+  REQUIRE(status.cause);
+  CHECK(status.cause->message == status.reason);
+  ended.state = "COMPLETED"; // As a later one, which made the folder on the node.
+  status = status_of(record_of(""), &ended);
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(status.reason.find("do the nodes share") != std::string::npos);
+  CHECK(status_of(record_of("run default mnist 0 10 12\n"), &ended).reason.empty());
+  ended.state = "FAILED";
+  ended.exit_code = 5;
+  ended.reason = "";
+  CHECK(status_of(record_of(""), &ended).cause->message == "exit code 5");
 }
 
 TEST_CASE("A job runs once all of its ranks do") {
@@ -160,4 +184,71 @@ TEST_CASE("The exit code of a job whose ranks left no word is what Slurm's accou
   forgotten.exit_code = {};
   forgotten.signal = 9;
   CHECK(status_of(record_of(""), &forgotten).cause->message == "ended by signal 9");
+}
+
+namespace {
+
+/// The record of an array of three tasks of two ranks each, whose scripts wrote `lines`.
+JobRecord array_of(const std::string& lines) {
+  JobSpec job = three_workers();
+  job.workers = 2;
+  job.engine_options = {"array=0-2"};
+  return read_records(write_job_line(job, "12", 5) + lines).at("default/mnist");
+}
+
+} // namespace
+
+TEST_CASE("An array's tasks have runs and ranks of their own") {
+  const JobRecord record = array_of("run default 0/mnist 0 10 13\nup default 0/mnist 0 12\n"
+                                    "run default 2/mnist 0 20 14\nend default 2/mnist 0 30 7\n"
+                                    "run default 2/mnist 1 31 14\nend default 2/mnist 1 40 7\n"
+                                    "start 0/worker-1 node1 100 11\nstart 2/worker-0 node2 101 32\n"
+                                    "exit 2/worker-0 39 7\n");
+  CHECK(record.instance_names() == std::vector<std::string>{"0/worker-0", "0/worker-1",
+                                                            "1/worker-0", "1/worker-1",
+                                                            "2/worker-0", "2/worker-1"});
+  CHECK(record.files_of("2/worker-1") == "2/1/worker-1");
+  CHECK(record.files_of("1/worker-0") == "1/0/worker-0");
+  CHECK(record.part_of("2/worker-0").raw_id == "14");
+  const JobStatus status = status_of(
+      record,
+      Queue("12_0|RUNNING|None|1|2|3|node1|batch|\n12_[1]|PENDING|Resources|1|N/A|N/A||b|"));
+  CHECK(status.phase == Phase::running);
+  CHECK(status.uid == "12");
+  CHECK(status.gpus_requested == 3 * 2 * 2);
+  CHECK(status.gpus_allocated == 2);
+  CHECK(status.started == 10);
+  CHECK(status.ended == 0);
+  CHECK_FALSE(status.cause);
+  CHECK(status.reason == "of its tasks 1 run, 1 wait, 1 failed; the first that waits: waits for "
+                         "nodes to become free (Resources)");
+  REQUIRE(status.instances.size() == 6);
+  CHECK(status.instances[1].name == "0/worker-1");
+  CHECK(status.instances[1].node == "node1");
+  CHECK(status.instances[4].exit_code == 7);
+}
+
+TEST_CASE("An array has failed once all of its tasks have ended and one of them failed") {
+  const std::string ends = "run default 0/mnist 0 10 13\nend default 0/mnist 0 20 0\n"
+                           "run default 1/mnist 0 10 14\nend default 1/mnist 0 30 0\n"
+                           "run default 2/mnist 0 11 15\nend default 2/mnist 0 12 7\n"
+                           "run default 2/mnist 1 13 15\n";
+  CHECK(status_of(array_of(ends), Queue("12_2|RUNNING|None|1|2|3|n|b|")).phase == Phase::pending);
+  const JobStatus status = status_of(
+      array_of(ends +
+               "end default 2/mnist 1 25 7\nstart 2/worker-1 n 1 14\nexit 2/worker-1 24 7\n"),
+      Queue(""));
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.ended == 30);
+  REQUIRE(status.cause);
+  CHECK(status.cause->instance == "2/worker-1");
+  CHECK(status.cause->rank == 1);
+  CHECK(status.cause->exit_code == 7);
+  CHECK(status.reason == "of its tasks 2 succeeded, 1 failed");
+}
+
+TEST_CASE("A job that never began and that Slurm has forgotten was cancelled") {
+  const JobStatus status = status_of(record_of(""), nullptr);
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.reason.find("it was cancelled") != std::string::npos);
 }

@@ -27,8 +27,8 @@ TEST_CASE("a rank's script starts its program with every byte of its words and v
                             .workspace = "",
                             .hostfile = hostfile};
   // As host.sh would hand it over; the guard waits for its input's end.
-  const auto script =
-      "leave() { :; }\nid=aa\nrun=" + folder.path() + "\n" + rank_script(command, "aa", 1500, "");
+  const auto script = "leave() { :; }\nid=aa\nrun=" + folder.path() + "\n" +
+                      rank_script(command, {.id = "aa", .grace_ms = 1500, .parcel = ""});
   CHECK(script.find("grace=2\n") != std::string::npos);
   const auto result =
       run_command({.argv = {"sh", "-c", "sleep 600 | { sh -c \"$0\"; kill 0; }", script},

@@ -298,6 +298,42 @@ TEST_CASE_FIXTURE(Fixture, "an elastic job goes on without a lost host while eno
   CHECK(channel.calls == Lines{"start 3"});
 }
 
+TEST_CASE("ranks take the hosts that are left, while they are enough") {
+  GangPlan plan;
+  plan.min_workers = 2;
+  for (const auto* host : {"a", "a", "b", "c"}) {
+    GangRank rank;
+    rank.instance = fmt::format("worker-{}", plan.ranks.size());
+    rank.host = host;
+    plan.ranks.push_back(rank);
+  }
+  CHECK(!leave_out_hosts(plan, {"a", "c"}));
+  CHECK(plan.ranks.size() == 4);
+  REQUIRE(leave_out_hosts(plan, {"b"}));
+  REQUIRE(plan.ranks.size() == 3);
+  CHECK(plan.ranks[1].host == "a");
+  CHECK(plan.ranks[2].instance == "worker-2");
+  CHECK(plan.ranks[2].host == "c");
+}
+
+TEST_CASE_FIXTURE(Fixture, "once a host is lost, what fails is not started anew alone") {
+  plan.min_workers = 2;
+  plan.max_restarts = 2;
+  channel.script = [](FakeChannel& all, int rank, int time) {
+    if (rank == 2 && time == 0) {
+      all.end(2, {}, {});
+      all.end(0, 1);
+    } else if (time == 1) {
+      all.end(rank, 0);
+    }
+  };
+  const auto status = run();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(status.restarts == 1);
+  CHECK(std::count(channel.calls.begin(), channel.calls.end(), "start 3") == 2);
+  CHECK(std::count(channel.calls.begin(), channel.calls.end(), "start 1") == 0);
+}
+
 TEST_CASE_FIXTURE(Fixture, "a suspended gang is ended and kept") {
   channel.script = [](FakeChannel&, int rank, int) {
     if (rank == 2) {

@@ -122,10 +122,11 @@ TEST_CASE("the plan's notices go to stderr") {
 
 TEST_CASE("without a namespace a job goes where the backend says") {
   Session session;
-  session.run({"submit", "--name=a", "--context=team", "--", "true"});
+  session.run({"submit", "-b", "kubernetes", "--name=a", "--context=team", "--", "true"});
   CHECK(session.engine.submitted.at(0).namespace_name == "of-team");
-  CHECK(has(session.err, "dtrain logs -f a --context="));
-  session.run({"submit", "--name=b", "--context=team", "-n", "mine", "--", "true"});
+  CHECK(has(session.err, "dtrain logs -f a -b kubernetes --context="));
+  session.run(
+      {"submit", "-b", "kubernetes", "--name=b", "--context=team", "-n", "mine", "--", "true"});
   CHECK(session.engine.submitted.at(1).namespace_name == "mine");
 }
 

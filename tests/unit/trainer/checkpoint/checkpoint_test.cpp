@@ -34,6 +34,12 @@ struct Run {
     progress.step = replica.optimizer.step();
   }
 
+  void save(const std::string& folder) {
+    CheckpointSaver saver;
+    saver.save(folder, replica, progress, *communicator);
+    saver.wait();
+  }
+
   Dataset data = synthetic_dataset(100, 1);
   std::unique_ptr<Communicator> communicator = connect(Cluster{}, {});
   CpuDevice device;
@@ -52,14 +58,14 @@ TEST_CASE("training, saving, loading and training on gives the same bits as neve
   {
     Run first;
     first.steps(10);
-    save_checkpoint(folder.path(), first.replica, first.progress);
+    first.save(folder.path());
   }
   Run second;
   second.progress =
       load_checkpoint(newest_checkpoint(folder.path()).value(), second.replica, second.progress);
   CHECK(second.progress.step == 10);
   second.steps(10);
-  CHECK(copy(second.replica.parameters.span()) == copy(whole.replica.parameters.span()));
+  CHECK(copy(second.replica.parameters) == copy(whole.replica.parameters));
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK(copy(second.replica.optimizer.moments()[i].values.span()) ==
           copy(whole.replica.optimizer.moments()[i].values.span()));
@@ -67,11 +73,33 @@ TEST_CASE("training, saving, loading and training on gives the same bits as neve
   CHECK(second.progress.position == whole.progress.position);
 }
 
+TEST_CASE("a checkpoint's arenas are read by parts that are cut anywhere") {
+  const TempFolder folder;
+  Run run;
+  run.steps(3);
+  run.save(folder.path());
+  CheckpointReader reader(newest_checkpoint(folder.path()).value(), run.replica, run.progress);
+  REQUIRE(reader.arenas() == 3);
+  std::vector<std::vector<float>> arenas = {copy(run.replica.parameters)};
+  for (const Optimizer::Moment& moment : run.replica.optimizer.moments()) {
+    arenas.push_back(copy(moment.values.span()));
+  }
+  for (std::size_t arena = 0; arena < arenas.size(); ++arena) {
+    std::vector<float> found(arenas[arena].size(), -1.0F);
+    constexpr std::size_t k_part = 997;
+    for (std::size_t first = 0; first < found.size(); first += k_part) {
+      const std::size_t last = std::min(first + k_part, found.size());
+      reader.read(arena, {first, last}, std::span(found).subspan(first, last - first));
+    }
+    CHECK(found == arenas[arena]);
+  }
+}
+
 TEST_CASE("reading checkpoints again and again, as an evaluator does, leaves no mapping of them") {
   const TempFolder folder;
   Run run;
   run.steps(1);
-  save_checkpoint(folder.path(), run.replica, run.progress);
+  run.save(folder.path());
   const auto newest = newest_checkpoint(folder.path()).value();
   for (int i = 0; i < 3; ++i) {
     load_checkpoint(newest, run.replica, run.progress);
@@ -89,7 +117,7 @@ TEST_CASE("the newest two checkpoints are kept, and nothing else is touched") {
   Run run;
   for (int i = 0; i < 4; ++i) {
     run.steps(1);
-    save_checkpoint(folder.path(), run.replica, run.progress);
+    run.save(folder.path());
   }
   CHECK(newest_checkpoint(folder.path()) == folder / "step-000000004.safetensors");
   CHECK(std::filesystem::exists(folder / "step-000000003.safetensors"));
@@ -103,10 +131,10 @@ TEST_CASE(
   const auto damaged_by = [&](const auto& damage) {
     const TempFolder folder;
     run.steps(1);
-    save_checkpoint(folder.path(), run.replica, run.progress);
+    run.save(folder.path());
     const std::string older = newest_checkpoint(folder.path()).value();
     run.steps(1);
-    save_checkpoint(folder.path(), run.replica, run.progress);
+    run.save(folder.path());
     const std::string newest = newest_checkpoint(folder.path()).value();
     std::string told;
     const auto say = [&](const std::string& text) { told += text; };
@@ -149,7 +177,7 @@ TEST_CASE("what a killed process had begun to write is removed, and nothing else
 TEST_CASE("a checkpoint of another seed or other data is refused") {
   const TempFolder folder;
   Run run;
-  save_checkpoint(folder.path(), run.replica, run.progress);
+  run.save(folder.path());
   const std::string path = newest_checkpoint(folder.path()).value();
   Progress other = run.progress;
   other.seed = 12;
@@ -173,8 +201,6 @@ TEST_CASE("no checkpoint is written of what is no number, and its tensor is name
   const TempFolder folder;
   Run run;
   run.replica.parameters.data()[0] = NAN;
-  CHECK(contains(
-      message_of<Error>([&] { save_checkpoint(folder.path(), run.replica, run.progress); }),
-      "output.bias"));
+  CHECK(contains(message_of<Error>([&] { run.save(folder.path()); }), "output.bias"));
   CHECK(!newest_checkpoint(folder.path()));
 }

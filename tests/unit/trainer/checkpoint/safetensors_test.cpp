@@ -18,13 +18,7 @@ const SafeTensors k_content = {{{"step", "7"}},
                                {{"a", {2, 3}, {1, 2, 3, 4, 5, 6}}, {"b", {1}, {-1}}}};
 
 void write_content(const std::string& path, const SafeTensors& content) {
-  std::vector<TensorSource> sources;
-  for (const NamedTensor& tensor : content.tensors) {
-    sources.push_back({tensor.name, tensor.shape, [&tensor](std::span<float> to) {
-                         std::copy(tensor.values.begin(), tensor.values.end(), to.begin());
-                       }});
-  }
-  write_safetensors(path, content.metadata, sources);
+  write_safetensors(path, content.metadata, content.tensors);
 }
 
 std::string with_header(const std::string& json, std::size_t data) {
@@ -81,8 +75,8 @@ TEST_CASE("headers that lie are refused") {
                                       4)),
                  "occurs twice"));
   CHECK(contains(
-      error_of(with_header(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", 4)),
-      "only F32"));
+      error_of(with_header(R"({"a":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})", 4)),
+      "F32, F16, BF16 and I64 are read"));
   CHECK(contains(
       error_of(with_header(
           R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", 4)),
@@ -114,4 +108,20 @@ TEST_CASE("a disk that is full leaves the old checkpoint and no other file") {
   CHECK(read_file(folder / "x") == before);
   const std::filesystem::directory_iterator files(folder.path());
   CHECK(std::distance(begin(files), end(files)) == 1);
+}
+
+TEST_CASE("values of 16 bits and whole numbers are read as float32") {
+  std::string file = with_header(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},)"
+                                 R"("b":{"dtype":"BF16","shape":[1],"data_offsets":[2,4]},)"
+                                 R"("c":{"dtype":"I64","shape":[2],"data_offsets":[4,20]}})",
+                                 0);
+  file += std::string("\x00\xc1", 2) + std::string("\x20\xc0", 2); // -2.5, twice
+  for (const std::int64_t value : {std::int64_t{-3}, std::int64_t{70'000}}) {
+    file.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  const SafeTensors read = parse_safetensors(std::as_bytes(std::span(file)), "checkpoint");
+  REQUIRE(read.tensors.size() == 3);
+  CHECK(read.tensors[0].values == std::vector<float>{-2.5F});
+  CHECK(read.tensors[1].values == std::vector<float>{-2.5F});
+  CHECK(read.tensors[2].values == std::vector<float>{-3, 70'000});
 }

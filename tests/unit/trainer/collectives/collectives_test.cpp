@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -303,6 +305,29 @@ TEST_CASE("started all-reduces finish in order while others wait, by shared memo
 }
 TEST_CASE("a broadcast carries every byte from any root, by shared memory") {
   check_broadcast(Transport::shared_memory);
+}
+
+TEST_CASE("a rank that is ahead by as many collectives as may be under way waits for the others") {
+  constexpr std::size_t k_many = 100;
+  run_ranks_cleanly(2, options_for(Transport::shared_memory), [](Communicator& communicator) {
+    const std::span<float> registered = communicator.allocate(k_many);
+    for (int round = 1; round <= 20; ++round) {
+      if (communicator.rank() == 0) { // The other sleeps by then, and wakes up late.
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      int told = communicator.rank() == 0 ? round : 0;
+      communicator.broadcast(std::as_writable_bytes(std::span(&told, 1)), 0, "round");
+      Communicator::Ticket last = 0;
+      for (std::size_t i = 0; i < k_many; ++i) {
+        registered[i] = static_cast<float>(round);
+        last = communicator.start(Collective::Kind::all_reduce, registered.subspan(i, 1), "one");
+      }
+      communicator.wait(last);
+      if (told != round || registered.back() != static_cast<float>(2 * round)) {
+        throw Error(fmt::format("round {}: {}, {}", round, told, registered.back()));
+      }
+    }
+  });
 }
 
 TEST_CASE("an all-reduce's two halves have its bits") {

@@ -23,6 +23,21 @@ TEST_CASE("known texts have the sums that xxHash gives them") {
   CHECK(hash("Nobody inspects the spammish repetition") == 0xFBCEA83C8A378BF1);
 }
 
+TEST_CASE("a text in parts has the sum of the whole, wherever it is cut") {
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    text += static_cast<char>(i * 7);
+  }
+  for (std::size_t step = 1; step < 80; ++step) {
+    Xxh64 sum(9);
+    for (std::size_t at = 0; at < text.size(); at += step) {
+      const std::string part = text.substr(at, step);
+      sum.add({reinterpret_cast<const std::uint8_t*>(part.data()), part.size()});
+    }
+    REQUIRE(sum.digest() == hash(text, 9));
+  }
+}
+
 TEST_CASE("a data set's digest changes with any pixel or label, and with nothing else") {
   const Dataset data = synthetic_dataset(1000, 1);
   const std::uint64_t before = digest(data);

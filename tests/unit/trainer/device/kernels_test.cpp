@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/device/cpu/cpu_device.h"
+#include "trainer/device/halves.h"
 #include "trainer/random.h"
 
 using namespace trainer;
@@ -32,17 +33,31 @@ void check_close(const std::vector<float>& a, const std::vector<float>& b, float
   CHECK(worst <= tolerance);
 }
 
-/// C of one kernel set, for A (m, k) row-major or transposed.
-std::vector<float> product(const CpuKernels& kernels, std::size_t m, std::size_t k, bool transposed,
-                           bool accumulate) {
-  constexpr std::size_t k_panels = 3;
-  const std::vector<float> a = numbers(m * k, 1);
-  const std::vector<float> b = numbers(k_panels * k * k_panel, 2);
+constexpr std::size_t k_panels = 3;
+
+/// C of one product, for A (m, k) row-major or transposed, of numbers or of what `of` makes of
+/// them.
+std::vector<float> product_by(void (*gemm)(const Gemm&), std::size_t m, std::size_t k,
+                              bool transposed, bool accumulate, float (*of)(float) = nullptr) {
+  std::vector<float> a = numbers(m * k, 1);
+  std::vector<float> b = numbers(k_panels * k * k_panel, 2);
+  for (auto* values : {&a, &b}) {
+    for (float& value : *values) {
+      value = of == nullptr ? value : of(value);
+    }
+  }
   std::vector<float> c(k_panels * m * k_panel, accumulate ? 0.25F : NAN);
-  kernels.gemm({m, k, k_panels, a.data(), transposed ? 1 : k, transposed ? m : 1, b.data(),
-                c.data(), k_panels * k_panel, k_panel, accumulate});
+  gemm({m, k, k_panels, a.data(), transposed ? 1 : k, transposed ? m : 1, b.data(), c.data(),
+        k_panels * k_panel, k_panel, accumulate});
   return c;
 }
+
+std::vector<float> product(const CpuKernels& kernels, std::size_t m, std::size_t k, bool transposed,
+                           bool accumulate) {
+  return product_by(kernels.gemm, m, k, transposed, accumulate);
+}
+
+float in_bf16(float value) { return Bf16::widen(Bf16::narrow(value)); }
 
 /// Those that this machine runs.
 std::vector<const CpuKernels*> vectorised() {
@@ -169,6 +184,52 @@ TEST_CASE("the vectorised product equals the plain one at every shape") {
           check_close(product(*fast, m, k, transposed, accumulate), plain, 1e-4F);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("a product in bf16 is that of rounded values, with the same bits by its instructions") {
+  for (const std::size_t m : {1, 5, 12, 13, 25, 65}) {
+    for (const std::size_t k : {1, 2, 31, 33, 64, 130, 515}) {
+      for (const int mode : {0, 1, 2, 3}) {
+        const bool transposed = mode % 2 == 1;
+        const bool accumulate = mode >= 2;
+        CAPTURE(m);
+        CAPTURE(k);
+        CAPTURE(transposed);
+        const auto exact =
+            product_by(portable_kernels().gemm, m, k, transposed, accumulate, in_bf16);
+        const auto by = [&](const CpuKernels& kernels) {
+          return product_by(kernels.gemm_bf16, m, k, transposed, accumulate);
+        };
+        check_close(by(portable_kernels()), exact, 1e-4F);
+        for (const CpuKernels* fast : vectorised()) {
+          check_close(by(*fast), exact, 1e-4F);
+          CHECK(by(*fast) == by(*vectorised().front()));
+          CHECK(by(with_bf16_instructions(*fast)) == by(*fast));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a product in bf16 keeps what is infinite or no number") {
+  for (const float odd : {INFINITY, -INFINITY, NAN}) {
+    std::vector<float> a(3, 1);
+    a[1] = odd;
+    const std::vector<float> b(3 * k_panel, 2);
+    for (const auto& kernels : {portable_kernels(), with_bf16_instructions(best_kernels())}) {
+      std::vector<float> c(k_panel);
+      kernels.gemm_bf16({.m = 1,
+                         .k = 3,
+                         .panels = 1,
+                         .a = a.data(),
+                         .a_row = 3,
+                         .b = b.data(),
+                         .c = c.data(),
+                         .c_row = k_panel,
+                         .c_panel = k_panel});
+      CHECK((std::isnan(odd) ? std::isnan(c[7]) : c[7] == odd));
     }
   }
 }

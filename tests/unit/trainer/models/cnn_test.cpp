@@ -129,6 +129,10 @@ TEST_CASE("a CNN's gradients agree with finite differences") {
   }
 }
 
+TEST_CASE("a CNN's gradients in bf16 are near those of float32") {
+  check_gradients_in_bf16(cnn(8, 8));
+}
+
 TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   const ModelOptions options = cnn(8, 9);
   Fixture f(best_kernels(), options);

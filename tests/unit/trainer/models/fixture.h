@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct Fixture {
   Batch batch() const { return {labels.size(), images.span(), labels}; }
   Score evaluate() const {
     Score of_batch;
-    model->evaluate(batch(), &of_batch);
+    model->evaluate(batch(), {}, &of_batch);
     return of_batch;
   }
   void train(int steps) {
@@ -62,15 +63,13 @@ inline void check_gradients(const CpuKernels& kernels, const ModelOptions& optio
   const TensorTable& tensors = f.model->tensors();
   int checked = 0;
   int bent = 0;
-  for (std::size_t t = 0; t < tensors.tensors().size(); ++t) {
-    for (std::size_t i = 0; i < tensors[t].count(); i += stride) {
-      const TensorRange one{t, i, i + 1, 0};
-      float old = 0;
-      float analytic = 0;
-      tensors.read(f.parameters.span(), one, {&old, 1});
-      tensors.read(f.gradients.span(), one, {&analytic, 1});
+  for (const Tensor& tensor : tensors.tensors()) {
+    for (std::size_t i = 0; i < tensor.count(); i += stride) {
+      const std::size_t at = tensor.offset + tensor.place_of(i);
+      const float old = f.parameters.span()[at];
+      const float analytic = f.gradients.span()[at];
       const auto loss_at = [&](float value) {
-        tensors.write({&value, 1}, one, f.parameters.span());
+        f.parameters.span()[at] = value;
         return f.evaluate().loss;
       };
       std::vector<double> numeric;
@@ -80,7 +79,7 @@ inline void check_gradients(const CpuKernels& kernels, const ModelOptions& optio
         return analytic == doctest::Approx(numeric.back()).epsilon(0.02).scale(1);
       };
       if (!agrees(2e-3F)) {
-        CAPTURE(tensors[t].name);
+        CAPTURE(tensor.name);
         CAPTURE(i);
         CAPTURE(analytic);
         const bool is_right = agrees(5e-4F) || agrees(1e-4F);
@@ -93,6 +92,28 @@ inline void check_gradients(const CpuKernels& kernels, const ModelOptions& optio
   }
   CHECK(bent * 20 < checked);
   CHECK(checked > 200);
+}
+
+/// Whole tensors of gradients, products in bf16, against float32's.
+inline void check_gradients_in_bf16(const ModelOptions& options) {
+  Fixture whole(best_kernels(), options);
+  Fixture half(best_kernels(), options);
+  half.device.multiply_in(DType::bf16);
+  for (Fixture* each : {&whole, &half}) {
+    each->model->forward_backward(each->batch(), 1, false, {}, &each->score);
+  }
+  CHECK(half.score.loss == doctest::Approx(whole.score.loss).epsilon(0.01));
+  CHECK(half.score.loss != whole.score.loss);
+  for (const Tensor& tensor : whole.model->tensors().tensors()) {
+    double apart = 0;
+    double size = 0;
+    for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+      apart += std::pow(half.gradients.data()[i] - whole.gradients.data()[i], 2);
+      size += std::pow(whole.gradients.data()[i], 2);
+    }
+    CAPTURE(tensor.name);
+    CHECK(std::sqrt(apart / size) < 0.02);
+  }
 }
 
 } // namespace trainer::test

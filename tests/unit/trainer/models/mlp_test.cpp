@@ -23,6 +23,10 @@ TEST_CASE("gradients agree with finite differences, whatever the layers' widths"
   }
 }
 
+TEST_CASE("an MLP's gradients in bf16 are near those of float32") {
+  check_gradients_in_bf16(mlp({33, 18}, 7));
+}
+
 TEST_CASE("gradients are reported final from the arena's start to its end") {
   Fixture f(portable_kernels(), mlp({48, 32}));
   std::vector<std::size_t> reports;

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -25,7 +27,7 @@ TEST_CASE("a line that breaks off with a rank is that of the ranks that go on") 
     for (int rank = 0; rank < 2; ++rank) {
       survivors.emplace_back([&, rank] {
         Metrics metrics(group.communicator(rank), unlogged.at(static_cast<std::size_t>(rank)));
-        metrics.add({.loss = 2.0 * (rank + 1), .correct = rank, .count = 2});
+        metrics.add({.loss = 2.0 * (rank + 1), .correct = rank, .count = 2}, 2);
         CHECK_THROWS_AS(metrics.line(5, 1, {}), trainer::PeerError);
       });
     }
@@ -48,6 +50,25 @@ TEST_CASE("a line that breaks off with a rank is that of the ranks that go on") 
   CHECK(line->loss == doctest::Approx((2.0 + 4.0) / 4));
   CHECK(line->accuracy == doctest::Approx(1.0 / 4));
   CHECK_FALSE(again);
+}
+
+TEST_CASE("of two ranks that make up for a line at once, one writes it") {
+  const TempFolder folder;
+  const std::string csv = folder / "log.csv";
+  constexpr int k_lines = 200;
+  const trainer::OutputOptions options{.progress_bar = false, .logdir = "", .csv = csv};
+  Outputs first(options, true);
+  Outputs second(options, true);
+  const auto write_all = [](Outputs& outputs) {
+    for (int step = 1; step <= k_lines; ++step) {
+      outputs.line_once({.step = step});
+    }
+  };
+  std::thread other(write_all, std::ref(second));
+  write_all(first);
+  other.join();
+  const std::string text = read_file(csv);
+  CHECK(std::count(text.begin(), text.end(), '\n') == k_lines + 1);
 }
 
 TEST_CASE("a line is made up for where the CSV file lacks it, whoever wrote the last one") {
@@ -93,4 +114,24 @@ TEST_CASE("a run that goes on behind a step takes later lines out of the CSV fil
   outputs.resume_after(0);
   outputs.line(LogLine{.step = 100});
   CHECK(read_file(csv) == after);
+}
+
+TEST_CASE("TensorBoard gets what a line knows, and no zeros for what it does not") {
+  const TempFolder folder;
+  const trainer::OutputOptions options{.progress_bar = false, .logdir = folder / "logs", .csv = ""};
+  const auto written = [&](const LogLine& line) {
+    std::filesystem::remove_all(options.logdir);
+    { Outputs(options, true).line(line); }
+    return read_file(std::filesystem::directory_iterator(options.logdir)->path());
+  };
+  const auto has = [](const std::string& events, const char* tag) {
+    return events.find(tag) != std::string::npos;
+  };
+  const std::string plain = written({.step = 1});
+  CHECK(has(plain, "train/loss"));
+  for (const char* tag : {"train/overlap", "train/learning_rate", "train/loss_scale"}) {
+    CAPTURE(tag);
+    CHECK_FALSE(has(plain, tag));
+    CHECK(has(written({.step = 1, .overlap = 0.5, .learning_rate = 0.1, .loss_scale = 8}), tag));
+  }
 }

@@ -116,7 +116,7 @@ struct Fixture {
       for (std::size_t i = 0; i < tensors[t].count(); ++i) {
         values.push_back(number(static_cast<std::uint32_t>(t), i));
       }
-      tensors.write(values, {t, 0, values.size(), 0}, parameters.span());
+      tensors[t].write(values, parameters.span().subspan(tensors[t].offset, tensors[t].size));
     }
     for (std::size_t i = 0; i < k_rows * s.image(); ++i) {
       images.push_back(number(2, i));
@@ -128,7 +128,8 @@ struct Fixture {
   }
   std::vector<float> gradient(std::size_t tensor) const {
     std::vector<float> values(tensors[tensor].count());
-    tensors.read(gradients.span(), {tensor, 0, values.size(), 0}, values);
+    tensors[tensor].read(gradients.span().subspan(tensors[tensor].offset, tensors[tensor].size),
+                         values);
     return values;
   }
   void check_gradients(double times) const {

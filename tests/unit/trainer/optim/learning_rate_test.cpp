@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tests/unit/trainer/optim/deepspeed_vectors.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -47,8 +48,22 @@ TEST_CASE("the schedules have the values of PyTorch's LinearLR and CosineAnneali
   CHECK(std::abs(cosine.at(7.5) - 0.07322330470336313) < k_near);
 }
 
+TEST_CASE("DeepSpeed's schedules have DeepSpeed's values") {
+  for (const DeepSpeedRates& vector : deepspeed_rates()) {
+    const LearningRate& rate = vector.rate;
+    const std::vector<double>& expected = vector.expected;
+    CAPTURE(rate.text());
+    LearningRate in_samples = rate;
+    in_samples.update = 96;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CHECK(std::abs(rate.at(static_cast<double>(i)) - expected[i]) < 1e-15);
+      CHECK(in_samples.at(static_cast<double>(96 * i)) == rate.at(static_cast<double>(i)));
+    }
+  }
+}
+
 TEST_CASE("schedules are known by name") {
-  for (const char* name : {"constant", "linear", "cosine"}) {
+  for (const std::string& name : schedule_names()) {
     CHECK(schedule_name(parse_schedule(name)) == name);
   }
   CHECK_THROWS_AS(parse_schedule("Cosine"), UsageError);

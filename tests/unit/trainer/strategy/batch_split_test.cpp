@@ -42,7 +42,7 @@ std::vector<float> train_with_shares(const std::array<std::size_t, 3>& rows) {
       strategy.step(batch);
     }
     if (rank == 0) {
-      weights.assign(replica.parameters.span().begin(), replica.parameters.span().end());
+      weights.assign(replica.parameters.begin(), replica.parameters.end());
     }
   });
   return weights;

@@ -21,7 +21,7 @@ constexpr int k_ranks = 3;
 using Weights = std::vector<float>;
 
 Weights weights_of(const Replica& replica) {
-  const auto span = replica.parameters.span();
+  const auto span = replica.parameters;
   return {span.begin(), span.end()};
 }
 

@@ -103,8 +103,34 @@ TEST_CASE("what is no longer wanted is killed") {
   CHECK(!read_process(pid));
 }
 
+TEST_CASE("a program that is fed answers each line, and its end is no signal of ours") {
+  Subprocess process(
+      {.argv = {"sh", "-c", "while read -r x && [ $x != end ]; do echo $((x * 2)); done"},
+       .is_fed = true});
+  process.feed("21\n");
+  CHECK(process.read_some() == "42\n");
+  process.feed("4\n");
+  CHECK(process.read_some() == "8\n");
+  process.feed("end\n");
+  CHECK(process.read_some().empty());
+  process.feed("lost\n");
+  CHECK(process.wait().good());
+}
+
+TEST_CASE("a program that is fed reads to the end of what it is fed") {
+  Subprocess process({.argv = {"cat"}, .is_fed = true});
+  process.feed("all ");
+  process.feed("of it");
+  process.end_input();
+  const CommandResult result = process.result();
+  CHECK(result.out == "all of it");
+  CHECK(result.ending.good());
+}
+
 TEST_CASE("what is inherited stays, what is set wins, and the last setting of all") {
   const std::array<const char*, 4> base{"PATH=/bin", "RANK=7", "odd", nullptr};
   CHECK(merge_environment(base.data(), {{"RANK", "0"}, {"X", "1"}, {"X", "2"}}) ==
         std::vector<std::string>{"PATH=/bin", "odd", "RANK=0", "X=2"});
+  CHECK(merge_environment(base.data(), {{"X", "1"}}, {"RANK", "odd", "none"}) ==
+        std::vector<std::string>{"PATH=/bin", "X=1"});
 }

@@ -13,10 +13,15 @@ namespace {
 bool pass(const Fd& from, const Fd& to) {
   std::array<std::byte, 4096> bytes{};
   const ssize_t length = recv(from.get(), bytes.data(), bytes.size(), 0);
-  if (length > 0) {
-    send_all(to, {bytes.data(), static_cast<std::size_t>(length)}, after_seconds(5));
+  if (length <= 0) {
+    return false;
   }
-  return length > 0;
+  try {
+    send_all(to, {bytes.data(), static_cast<std::size_t>(length)}, after_seconds(5));
+    return true;
+  } catch (const LinkError&) {
+    return false;
+  }
 }
 
 } // namespace
@@ -52,7 +57,11 @@ void Relay::run() {
     poll(polled, 3, 2);
     if (polled[0].revents != 0) {
       worker = Fd(accept(listener_.get(), nullptr, nullptr));
-      server = dial(resolve("127.0.0.1", to_).front(), after_seconds(5));
+      try {
+        server = dial(resolve("127.0.0.1", to_).front(), after_seconds(5));
+      } catch (const LinkError&) {
+        worker = Fd(); // The server is being started again; the worker tries again too.
+      }
       continue;
     }
     const bool is_over = (polled[1].revents != 0 && !pass(worker, server)) ||

@@ -1,0 +1,75 @@
+# What a host has, and who has it. A rank takes its GPUs by a line in a file of each device, and holds a
+# lock for as long as a process of it is left.
+say() { printf '%s\n' "$*"; }
+
+# What every rank needs, and the words' more.
+lacks_tools() {
+  for tool in setsid grep sed dd mkdir mv rm sleep "$@"; do
+    command -v "$tool" >/dev/null 2>&1 || say "lacks the command $tool"
+  done
+}
+
+# Where ssh came in, or of $interface.
+say_address() {
+  address=${SSH_CONNECTION% *}
+  address=${address##* }
+  if [ -n "$interface" ]; then
+    address=$(ip -o addr show dev "$interface" scope global 2>/dev/null |
+      sed -n 's/.* inet6* \([^/ ]*\).*/\1/p;q')
+    [ -n "$address" ] || say "lacks the interface $interface, or an address there"
+  fi
+  say "address $address"
+}
+
+claims=/tmp/dtrain-gpus-$(id -u)@$(uname -n)
+
+# As CUDA_VISIBLE_DEVICES names them.
+devices() {
+  if [ -n "$DTRAIN_LOCAL_GPUS" ]; then
+    count=$DTRAIN_LOCAL_GPUS
+  elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+    printf '%s\n' "$CUDA_VISIBLE_DEVICES" | tr -s ', ' '[\n*]'
+    return
+  else
+    # One folder a device, or, where a container hides it, one device file.
+    count=0
+    for each in /proc/driver/nvidia/gpus/*; do
+      [ ! -e "$each" ] || count=$((count + 1))
+    done
+    [ "$count" -gt 0 ] || for each in /dev/nvidia[0-9]*; do
+      [ ! -e "$each" ] || count=$((count + 1))
+    done
+  fi
+  device=0
+  while [ "$device" -lt "$count" ]; do
+    echo "$device"
+    device=$((device + 1))
+  done
+}
+
+claim_file() { printf '%s/gpu-%s' "$claims" "$(printf %s "$1" | tr / _)"; }
+
+is_free() {
+  holder=$(cat "$(claim_file "$1")" 2>/dev/null)
+  [ -z "$holder" ] || ! [ -e "$claims/$holder" ] || flock -n "$claims/$holder" true
+}
+
+# Those that no rank has.
+free_devices() {
+  for each in $(devices); do
+    ! is_free "$each" || echo "$each"
+  done
+}
+
+# How many slots the user's ranks have here, but for those of the job in that folder.
+taken_slots() {
+  taken=0
+  for each in /tmp/dtrain-job-*/at.*; do
+    [ "${each%/*}" != "$1" ] && { read -r pid <"$each"; } 2>/dev/null || continue
+    grep -szqxF "DTRAIN_PROCESS=${each##*/at.}" "/proc/$pid/environ" || continue
+    # A launcher and TensorBoard have none.
+    grep -szq '^DTRAIN_INSTANCE=\(launcher\|tensorboard\)-' "/proc/$pid/environ" ||
+      taken=$((taken + 1))
+  done
+  echo "$taken"
+}

@@ -1,0 +1,199 @@
+"""Hosts that cannot be used, each told with its reason before anything starts, and what all of them
+have to give."""
+import pathlib
+import signal
+import threading
+import time
+
+import pexpect
+import pytest
+
+from harness import EXIT_ENGINE, until
+
+REFUSED = ("--workers=3",)
+
+
+def refusal(ssh, *flags, command=("true",)):
+    return ssh.submit("refused", *command, flags=[*REFUSED, *flags], expect=EXIT_ENGINE).err
+
+
+def test_a_clock_that_is_wrong_is_said(ssh, ssh_hosts):
+    with ssh_hosts.tool("host2", "date", "echo $(($(/bin/date +%s) - 3600))\n"):
+        err = refusal(ssh)
+        checked = ssh.dtrain("check", expect=EXIT_ENGINE).out
+    for text in err, checked:
+        assert "s behind this machine's: set it (NTP)" in text
+    assert "1 of 3 hosts cannot be used" in err and "host2  its clock is 3" in err
+
+
+@pytest.mark.usefixtures("apart")
+def test_ways_between_hosts_are_tried_on_the_interface_that_is_named(ssh, ssh_hosts):
+    ssh_hosts.on("host1", "ip link add priv0 type veth peer name priv1; ip addr add 10.99.0.1/32 dev priv0;"
+                          " ip link set priv0 up")
+    ssh_hosts.on("host2", "ip link add priv0 type veth peer name priv1; ip addr add 10.99.0.2/32 dev priv0;"
+                          " ip link set priv0 up; ip route add blackhole 10.99.0.1/32")
+    try:
+        refused = ssh.submit("private", "true", flags=["--workers=2"], expect=EXIT_ENGINE,
+                             env={"DTRAIN_SSH_HOSTS": "host1,host2",
+                                  "DTRAIN_SSH_INTERFACE": "priv0"})
+        assert "host2  lacks a way to host1 at 10.99.0.1" in refused.err
+        assert ssh.submit("public", "true", flags=["--workers=2"]).code == 0
+        ssh.wait("public")
+    finally:
+        for host in "host1", "host2":
+            ssh_hosts.on(host, "ip link del priv0")
+        ssh_hosts.on("host2", "ip route del blackhole 10.99.0.1/32")
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_disk_that_cannot_be_written_is_said(ssh, ssh_hosts):
+    with ssh_hosts.mounts("host3", "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp",
+                          "umount /tmp"):
+        assert "host3  lacks room to write in /tmp/dtrain-job-" in refusal(ssh)
+        assert "lacks room to write in /tmp" in ssh.dtrain("check", expect=EXIT_ENGINE).out
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_disk_that_is_full_is_said(ssh, ssh_hosts):
+    folder = ssh_hosts.folder
+    with ssh_hosts.mounts(
+            "host3", f"mount --bind {folder} /mnt && mount -t tmpfs -o size=64k tmpfs /tmp && "
+            f"mkdir {folder} && mount --move /mnt {folder} && "
+            "{ dd if=/dev/zero of=/tmp/fill bs=4096 2>/dev/null; true; }",
+            f"umount {folder}; umount /tmp"):
+        assert "host3  lacks room to write in /tmp/dtrain-job-" in refusal(ssh, "--working-dir=/")
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_cache_that_cannot_be_written_is_said(ssh, ssh_hosts, ssh_home):
+    cache = f"{ssh_hosts.folder}/cache2"
+    code = ssh_home.folder / "code"
+    code.mkdir()
+    (code / "new").write_text(str(ssh_home.folder))
+    with ssh_hosts.mounts("host2", f"mkdir -p {cache} && mount --bind {cache} {cache} && "
+                                   f"mount -o remount,bind,ro {cache}", f"umount {cache}"):
+        err = refusal(ssh, "--sync-mode=local", f"--sync-source={code}")
+    assert "host2  cannot be sent the program or the code" in err and "Read-only" in err
+
+
+def test_a_host_without_setsid_is_said(ssh, ssh_hosts, ssh_home):
+    tools = ssh_home.folder / "tools"
+    tools.mkdir()
+    for folder in "/usr/bin", "/bin":
+        for tool in pathlib.Path(folder).iterdir():
+            if tool.name != "setsid" and not (tools / tool.name).is_symlink():
+                (tools / tool.name).symlink_to(tool)
+    with ssh_hosts.tool("host1", "sh", f'PATH={tools} exec /bin/sh "$@"\n'):
+        assert "host1  lacks the command setsid" in refusal(ssh)
+
+
+def test_a_wrong_key_is_said_and_nobody_is_asked_for_a_password(ssh, ssh_home, ssh_hosts):
+    """Though there is a terminal, and the hosts would take one."""
+    key = ssh_home.folder / "wrong"
+    ssh_home.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
+    config = pathlib.Path(ssh_hosts.folder, "ssh_config").read_text()
+    own = ssh_home.folder / "config.ssh"
+    own.write_text(config.replace(f"IdentityFile {ssh_hosts.folder}/id", f"IdentityFile {key}"))
+    ssh_home.script("ssh", f'exec /usr/bin/ssh -F {own} "$@"')
+    env = {**ssh_home.env, "PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    terminal = pexpect.spawn(ssh_home.dtrain_path, ["submit", *ssh.flags, "--name=wrong",
+                                                    "--workers=3", "--", "true"],
+                             env=env, cwd=str(ssh_home.folder), timeout=60)
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    shown = terminal.before.decode()
+    assert terminal.exitstatus == EXIT_ENGINE
+    assert "3 of 3 hosts cannot be used" in shown and "it takes none of your keys" in shown
+    assert "password:" not in shown
+
+
+def test_check_shows_the_free_slots_and_gpus_of_each_host_by_pdsh_and_without(ssh, ssh_home,
+                                                                             ssh_hosts):
+    marker = ssh_home.folder / "by-pdsh"
+    ssh_home.script("pdsh", f'touch {marker}\nexec /usr/bin/pdsh "$@"')
+    with_pdsh = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    without = {"PATH": f"{ssh_hosts.folder}/bin"}
+    ssh.submit("holds", "sleep", "600", flags=["--gpus=1", "--grace-period=1s"],
+               env={"DTRAIN_SSH_HOSTS": "host2"})
+    hosts = {"DTRAIN_SSH_HOSTS": "host1,host2:4,host3"}
+
+    def shown(env):
+        checked = ssh.dtrain("check", env={**hosts, **env}).out
+        top = ssh_home.dtrain("top", "node", "-o", "json", env={**hosts, **env}).json()
+        job = ssh_home.dtrain("top", "job", "holds", env={**hosts, **env}).out
+        assert "worker-0" in job
+        return checked.splitlines()[-3:], [(node["name"], node["status"]) for node in top]
+
+    first, nodes = shown(without)
+    assert not marker.exists()
+    assert nodes == [("host1", "Ready"), ("host2", "Ready"), ("host3", "Ready")]
+    if ssh_hosts.apart:
+        assert "10.77.0.12: 3 of 4 slots free, 3 of 4 GPUs free" in first[1]
+        assert "10.77.0.13: 0 ranks of yours there, 4 of 4 GPUs free" in first[2]
+    again, nodes_again = shown(with_pdsh)
+    assert marker.exists() and again == first and nodes_again == nodes
+    unknown = {"DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid"}
+    for env in without, with_pdsh:
+        lines = ssh.dtrain("check", env={**unknown, **env}, expect=EXIT_ENGINE).out.splitlines()
+        assert "no-such-host.invalid" in lines[-1] and "resolve" in lines[-1]
+        assert "GPUs free" in lines[-2]
+
+
+@pytest.mark.parametrize("words", [("submit", "--name=many", "--workers=64", "--", "true"), ("check",)],
+                         ids=["submit", "check"])
+def test_no_more_than_32_hosts_are_connected_to_at_a_time(ssh, ssh_home, words):
+    came, gate = ssh_home.folder / "came", ssh_home.folder / "gate"
+    came.mkdir()
+    ssh_home.script("ssh", f"/bin/echo >{came}/$$; until [ -e {gate} ]; do /bin/sleep 0.5; done\n"
+                           "echo 'ssh: closed' >&2; exit 255")
+    env = {"PATH": str(ssh_home.folder), "DTRAIN_SSH_HOSTS": "host[1-64]"}  # And no pdsh.
+    verb, *rest = words
+    with ssh_home.start([ssh_home.dtrain_path, verb, *ssh.flags, *rest], env=env) as running:
+        until(lambda: len(list(came.iterdir())) >= 32, "the first have connected", 15)
+        time.sleep(1)
+        assert len(list(came.iterdir())) == 32
+        gate.touch()
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == EXIT_ENGINE and (out + err).count(b"ssh: closed") == 64
+    assert len(list(came.iterdir())) == 64
+
+
+def test_ctrl_c_while_hosts_are_asked_starts_nothing(ssh, ssh_home, ssh_hosts):
+    came, gate, ran = (ssh_home.folder / name for name in ("came", "gate", "ran"))
+    ssh_home.script("ssh", f"touch {came}; until [ -e {gate} ]; do sleep 0.1; done\n"
+                           f'exec {ssh_hosts.folder}/bin/ssh "$@"')
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    with ssh_home.start([ssh_home.dtrain_path, "submit", *ssh.flags, "--name=taken-back", "--",
+                         "touch", ran], env=env) as running:
+        until(came.exists, "a host is asked", 15)
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=30)
+    assert running.returncode != 0
+    gate.touch()
+    until(lambda: not ssh_home.processes(), "all have ended", 30)
+    assert ssh.dtrain("list", "-o", "json").json() == [] and not ran.exists()
+
+
+@pytest.mark.usefixtures("apart")
+def test_submissions_at_once_take_no_gpu_twice(ssh):
+    """Six that want two each of four: as many as fit are there, and the others are refused."""
+    results = []
+
+    def submit(name):
+        results.append(ssh.submit(name, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exec sleep 600",
+                                  flags=["--gpus=2", "--grace-period=1s"], expect=None,
+                                  env={"DTRAIN_SSH_HOSTS": "host3"}))
+
+    threads = [threading.Thread(target=submit, args=(f"race-{i}",)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(result.code for result in results) == [0, 0] + [EXIT_ENGINE] * 4
+    assert all("free GPUs" in result.err for result in results if result.code)
+    jobs = ssh.dtrain("list", "-o", "json").json()
+    devices = []
+    for job in jobs:
+        lines = ssh.dtrain("exec", job["name"], "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").out
+        devices += lines.strip().split(",")
+    assert sorted(devices) == ["0", "1", "2", "3"]

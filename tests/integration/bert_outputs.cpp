@@ -1,0 +1,72 @@
+// What a BERT of given weights makes of given text: logits, loss and gradients, for test_bert.py to
+// hold beside those of Hugging Face's.
+//
+// usage: bert-outputs bert|roberta LAYERS HIDDEN HEADS FF MAX-LENGTH FOLDER
+//
+// FOLDER holds model.safetensors and text.safetensors (ids, lengths, masked and targets, as
+// floats); outputs.safetensors is written there: logits, loss, and the gradients by the parameters'
+// names.
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/device/cpu/cpu_device.h"
+#include "trainer/models/bert.h"
+
+using namespace trainer;
+
+namespace {
+
+std::vector<std::int32_t> numbers(const SafeTensors& from, const std::string& name) {
+  for (const NamedTensor& tensor : from.tensors) {
+    if (tensor.name == name) {
+      return {tensor.values.begin(), tensor.values.end()};
+    }
+  }
+  return {};
+}
+
+} // namespace
+
+int main(int /*argc*/, char** argv) {
+  const std::string folder = argv[7];
+  const SafeTensors text = read_safetensors(folder + "/text.safetensors");
+  const SafeTensors weights = read_safetensors(folder + "/model.safetensors");
+  const std::vector<std::int32_t> ids = numbers(text, "ids");
+  const std::vector<std::int32_t> lengths = numbers(text, "lengths");
+  const std::vector<std::int32_t> masked = numbers(text, "masked");
+  const std::vector<std::int32_t> targets = numbers(text, "targets");
+  ModelOptions options{.name = argv[1]};
+  options.bert = {.layers = std::stoul(argv[2]),
+                  .hidden = std::stoul(argv[3]),
+                  .heads = std::stoul(argv[4]),
+                  .inner = std::stoul(argv[5]),
+                  .max_length = std::stoul(argv[6]),
+                  .dropout = 0};
+  for (const NamedTensor& tensor : weights.tensors) {
+    if (tensor.name.ends_with("word_embeddings.weight")) {
+      options.bert.vocabulary = tensor.shape.front();
+    }
+  }
+  options.bert.norm_epsilon = options.name == "bert" ? 1e-12 : 1e-5;
+  CpuDevice device;
+  const auto model = make_bert(options, device);
+  const Buffer parameters(model->tensors().arena_size());
+  const Buffer gradients(parameters.size());
+  model->bind(parameters.span(), gradients.span());
+  model->tensors().import_arena(weights.tensors, parameters.span());
+  const std::size_t rows = lengths.size();
+  const Batch batch{
+      .rows = rows,
+      .global_rows = rows,
+      .tokens = {ids.size() / rows, masked.size() / rows, ids, lengths, masked, targets}};
+  std::vector<NamedTensor> all = {
+      {"logits", {masked.size(), options.bert.vocabulary}, model->logits(batch)}};
+  Score score;
+  model->forward_backward(batch, 1.0F / static_cast<float>(rows), false, {}, &score);
+  const auto loss = static_cast<float>(score.loss / static_cast<double>(score.count));
+  all.push_back({"loss", {1}, {loss}});
+  std::vector<NamedTensor> named = model->tensors().export_arena(gradients.span());
+  std::move(named.begin(), named.end(), std::back_inserter(all));
+  write_safetensors(folder + "/outputs.safetensors", {}, all);
+}

@@ -1,0 +1,66 @@
+"""BERT and RoBERTa beside Hugging Face's. `./dev test peers` brings them."""
+import json
+
+import pytest
+
+LAYERS, HIDDEN, HEADS, FF, LENGTH = 3, 64, 4, 128, 40
+
+# Makes a random model and text, runs both programs on them, and prints how far their outputs differ.
+BESIDE = """
+import json, subprocess, sys
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+folder, program, name, layers, hidden, heads, ff, length = sys.argv[1:]
+layers, hidden, heads, ff, length = map(int, (layers, hidden, heads, ff, length))
+torch.manual_seed(1)
+words, rows, masked = 997, 3, 4
+shape = dict(vocab_size=words, hidden_size=hidden, num_hidden_layers=layers,
+             num_attention_heads=heads, intermediate_size=ff, hidden_dropout_prob=0.0,
+             attention_probs_dropout_prob=0.0, initializer_range=0.15)
+if name == "bert":
+    model = BertForMaskedLM(BertConfig(max_position_embeddings=length, **shape))
+else:
+    model = RobertaForMaskedLM(RobertaConfig(max_position_embeddings=length + 2, type_vocab_size=1,
+                                             pad_token_id=1, layer_norm_eps=1e-5, **shape))
+with torch.no_grad():
+    for parameter in model.parameters():  # Biases and norms too.
+        parameter += 0.1 * torch.randn_like(parameter)
+parameters = dict(model.named_parameters())
+save_file({key: value.detach().clone() for key, value in parameters.items()},
+          f"{folder}/model.safetensors")
+ids = torch.randint(5, words, (rows, length))
+lengths = torch.tensor([length, length - 7, length - 16])
+attention = (torch.arange(length) < lengths[:, None]).long()
+ids[attention == 0] = 1
+places = torch.stack([torch.randperm(int(n))[:masked].sort().values for n in lengths])
+targets = torch.randint(5, words, (rows, masked))
+labels = torch.full_like(ids, -100).scatter(1, places, targets)
+text = {"ids": ids, "lengths": lengths, "masked": places, "targets": targets}
+save_file({key: value.float() for key, value in text.items()}, f"{folder}/text.safetensors")
+out = model(input_ids=ids, attention_mask=attention, labels=labels)
+out.loss.backward()
+subprocess.run([program, name, *map(str, (layers, hidden, heads, ff, length)), folder], check=True)
+got = load_file(f"{folder}/outputs.safetensors")
+logits = torch.gather(out.logits, 1, places[..., None].expand(-1, -1, words)).reshape(-1, words)
+far = {"logits": float((got.pop("logits") - logits).abs().max()),
+       "loss": float((got.pop("loss") - out.loss).abs())}
+assert set(got) == set(parameters), set(got) ^ set(parameters)
+for key, gradient in got.items():
+    expected = parameters[key].grad
+    far[key] = float((gradient - expected).abs().max() / max(expected.abs().max(), 1e-3))
+print(json.dumps(far))
+"""
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_logits_and_gradients_are_those_of_transformers(home, peer, name):
+    python = peer("transformers") / "bin/python"
+    out = home.run([python, "-c", BESIDE, home.folder, home.build.bin / "bert-outputs", name,
+                    *map(str, (LAYERS, HIDDEN, HEADS, FF, LENGTH))], seconds=300,
+                   env={"TMPDIR": str(home.folder)}).out  # PyTorch leaves some there.
+    far = json.loads(out.splitlines()[-1])
+    assert far.pop("logits") < 1e-4
+    assert far.pop("loss") < 1e-5
+    assert {key: value for key, value in far.items() if value > 1e-3} == {}

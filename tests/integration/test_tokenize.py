@@ -1,0 +1,119 @@
+"""`dtrain-trainer tokenize`: what it makes of texts, and what it says of those it can't take."""
+import json
+import os
+import re
+
+import pexpect
+import pytest
+
+from harness import EXIT_USAGE
+
+WORDS = "the quick brown fox jumps over the lazy dog and the dog sleeps".split()
+
+
+@pytest.fixture
+def text(home):
+    path = home.folder / "text.txt"
+    path.write_text("".join(" ".join(WORDS[i % 7:]) + "\n" for i in range(300)))
+    return path
+
+
+@pytest.fixture
+def tokenize(home):
+    def run(*arguments, **options):
+        return home.trainer("tokenize", *arguments, **options)
+    return run
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def test_a_text_becomes_a_vocabulary_and_packed_rows_of_which_some_are_held_out(home, text, tokenize):
+    folder = home.folder / "tokens"
+    out = tokenize(text, "-o", folder, "--vocabulary-size=60", "--length=32", "--held-out=10").out
+    vocabulary = (folder / "vocab.txt").read_text().split("\n")[:-1]
+    assert vocabulary[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert len(vocabulary) <= 60
+    made = manifest(folder)
+    rows = {half: sum(shard["rows"] for shard in made[half]) for half in ("train", "held-out")}
+    assert f"{sum(rows.values())} of 32, packed; {rows['held-out']} of them held out" in out
+    assert rows["held-out"] == sum(rows.values()) // 10
+    tokens = int(re.search(r"tokens +([\d,]+) in", out).group(1).replace(",", ""))
+    assert sum(rows.values()) == -(-tokens // 30)  # all but [CLS] and [SEP] of a row
+    shard = (folder / "train-00000.tokens").read_bytes()
+    assert shard[:8] == b"dttokens" and len(shard) == 64 + rows["train"] * 32 * 2
+
+
+def test_lines_get_padded_rows_of_their_own_and_long_ones_several(home, tokenize):
+    path = home.folder / "lines.txt"
+    path.write_text("a b\n\n" + "c " * 20 + "\nd")
+    folder = home.folder / "tokens"
+    tokenize(path, "-o", folder, "--vocabulary-size=16", "--length=8", "--lines", "--held-out=0")
+    vocabulary = (folder / "vocab.txt").read_text().split("\n")
+    shard = memoryview((folder / "train-00000.tokens").read_bytes())[64:].cast("H")
+    rows = [" ".join(vocabulary[token] for token in shard[i:i + 8]) for i in range(0, len(shard), 8)]
+    assert rows[0] == "[CLS] a b [SEP] [PAD] [PAD] [PAD] [PAD]"
+    assert rows[1:4] == ["[CLS] c c c c c c [SEP]"] * 3
+    assert rows[4:] == ["[CLS] c c [SEP] [PAD] [PAD] [PAD] [PAD]", "[CLS] d [SEP]" + " [PAD]" * 5]
+
+
+def test_documents_follow_each_other_in_packed_rows_with_a_mark_between(home, tokenize):
+    one, two = home.folder / "1.txt", home.folder / "2.txt"
+    one.write_text("a b\nc\n\n\nd")
+    two.write_text("a")
+    folder = home.folder / "tokens"
+    tokenize(one, two, "-o", folder, "--vocabulary-size=16", "--length=12", "--held-out=0")
+    vocabulary = (folder / "vocab.txt").read_text().split("\n")
+    shard = memoryview((folder / "train-00000.tokens").read_bytes())[64:].cast("H")
+    assert " ".join(vocabulary[token] for token in shard) == (
+        "[CLS] a b c [SEP] d [SEP] a [SEP] [PAD] [PAD] [PAD]")
+
+
+def test_the_same_text_gives_the_same_bytes_also_through_a_pipe(home, text, tokenize):
+    tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100")
+    tokenize("-", "-o", home.folder / "b", "--vocabulary-size=100", stdin=text.read_text())
+    for name in os.listdir(home.folder / "a"):
+        assert (home.folder / "a" / name).read_bytes() == (home.folder / "b" / name).read_bytes()
+
+
+def test_a_vocabulary_that_is_there_is_taken_and_kept_beside_the_tokens(home, text, tokenize):
+    tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100", "--cased")
+    out = tokenize(text, "-o", home.folder / "b", "--vocabulary", home.folder / "a").out
+    assert "WordPiece" in out
+    assert json.loads((home.folder / "b/tokenizer_config.json").read_text())["do_lower_case"] is False
+    assert manifest(home.folder / "a") == manifest(home.folder / "b")
+
+
+@pytest.mark.parametrize("content, said", [
+    (b"", "text.txt: is empty; there is nothing to train on"),
+    (b" \n\t\n", "text.txt: holds no words"),
+    (b"good\nbad \xff\n", "text.txt, line 2: the byte 0xff is not UTF-8; convert the text first"),
+    (b"cut \xe4\xb8", "text.txt, line 1: the byte 0xe4 is not UTF-8"),
+])
+def test_a_text_that_cannot_be_trained_on_is_named_in_one_line(home, tokenize, content, said):
+    path = home.folder / "text.txt"
+    path.write_bytes(content)
+    result = tokenize(path, "-o", home.folder / "tokens", expect=1)
+    assert said in result.err and result.err.count("\n") == 1
+    assert not (home.folder / "tokens/manifest.json").exists()
+
+
+def test_a_vocabulary_without_a_mask_and_one_too_small_are_one_line_each(home, text, tokenize):
+    (home.folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
+    said = tokenize(text, "-o", home.folder / "t", "--vocabulary", home.folder, expect=1).err
+    assert "vocab.txt: has no [MASK] among its 5 tokens" in said and said.count("\n") == 1
+    said = tokenize(text, "-o", home.folder / "t", "--vocabulary-size=16", expect=EXIT_USAGE).err
+    assert "--vocabulary-size=16: the text's characters alone are" in said
+    assert "TEXT" in tokenize(expect=EXIT_USAGE).err
+    said = tokenize(home.folder / "none", "-o", home.folder / "t", expect=1).err
+    assert "none: cannot read this text" in said
+
+
+def test_progress_is_shown_on_a_terminal_and_nowhere_else(home, text, tokenize):
+    words = [str(text), "-o", str(home.folder / "a"), "--vocabulary-size=100"]
+    assert "%" not in tokenize(*words).err
+    child = pexpect.spawn(home.trainer_path, ["tokenize", *words], env=home.env, encoding="utf-8",
+                          timeout=60 * home.build.slowness)
+    child.expect(r"\d+ %  KiB read \d+/\d+")
+    child.expect(pexpect.EOF)

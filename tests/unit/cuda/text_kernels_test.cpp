@@ -1,0 +1,264 @@
+// Each kernel of models of text, its source run on the CPU, against the CPU's own.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+
+#include "tests/cuda_on_cpu/runtime.h"
+#include "tests/unit/cuda/alike.h"
+
+using namespace trainer;
+using namespace trainer::test;
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using Floats = std::vector<float*>;
+
+constexpr double k_tolerance = 1e-5;
+
+/// Whatever bits: of a GPU's dropout that the CPU's is given too.
+std::vector<std::uint16_t> bits(std::size_t words) {
+  std::vector<std::uint16_t> values(words);
+  for (std::size_t i = 0; i < words; ++i) {
+    values[i] = static_cast<std::uint16_t>(random_at(1, RandomStream::weights, 99, i)[0]);
+  }
+  return values;
+}
+
+/// Below `end`, with some that come again and again.
+Ids ids_below(std::size_t count, std::size_t end) {
+  Ids ids(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    ids[i] = static_cast<std::int32_t>(
+        i % 3 == 0 ? 1 % end : random_at(1, RandomStream::weights, 98, i)[0] % end);
+  }
+  return ids;
+}
+
+} // namespace
+
+TEST_CASE("a GPU draws the CPU's dropout, bit for bit, wherever it begins") {
+  for (const std::size_t words : {1, 2, 255, 1031}) {
+    for (const std::uint64_t first : {std::uint64_t{0}, (std::uint64_t{1} << 33) - 5}) {
+      const auto draw = [&](Device& device) {
+        On<std::uint16_t> to(device, std::vector<std::uint16_t>(words));
+        device.kernels().text->keep_bits(device.stream(), {0x123456789ABCDEFULL, 7, first, 6554},
+                                         words, to.data());
+        return to.read();
+      };
+      CpuDevice cpu(portable_kernels());
+      CudaDevice gpu = make_gpu();
+      const std::vector<std::uint16_t> drawn = draw(gpu);
+      CHECK(drawn == draw(cpu));
+      std::vector<std::uint16_t> expected(words);
+      cpu.cpu_kernels()->transformer.keep_bits({0x123456789ABCDEFULL, 7, first, 6554}, words,
+                                               expected.data());
+      CHECK(drawn == expected);
+    }
+  }
+}
+
+TEST_CASE("a GPU drops what the CPU drops") {
+  for (const std::size_t n : {16, 256, 16 * 1031}) {
+    for (const bool is_on : {false, true}) {
+      const auto dropped = [&](On<std::uint16_t>& keep) {
+        return is_on ? Dropped{keep.data(), 1.25F} : Dropped{};
+      };
+      check_alike({numbers(n, 1), Values(n, NAN)}, 1e-6, [&](Device& device, const Floats& at) {
+        On<std::uint16_t> keep(device, bits(n / k_keep_bits));
+        device.kernels().text->drop(device.stream(), n, dropped(keep), at[0], at[1]);
+        device.kernels().text->drop(device.stream(), n, dropped(keep), at[0], at[0]);
+      });
+      check_alike({numbers(n, 1), numbers(n, 2)}, 1e-6, [&](Device& device, const Floats& at) {
+        On<std::uint16_t> keep(device, bits(n / k_keep_bits));
+        device.kernels().text->drop_and_add(device.stream(), n, dropped(keep), at[0], at[1]);
+      });
+    }
+  }
+}
+
+namespace {
+
+void check_dense_backward() {
+  for (const DenseShape& s :
+       {DenseShape{1, 1, 1}, DenseShape{5, 33, 70}, DenseShape{70, 130, 17}}) {
+    for (const bool accumulate : {false, true}) {
+      check_alike({numbers(s.rows * s.outputs, 1), numbers(s.outputs * s.inputs, 2),
+                   Values(s.rows * s.inputs, accumulate ? 0.25F : NAN)},
+                  k_tolerance, [&](Device& device, const Floats& at) {
+                    device.kernels().text->dense_backward(device.stream(), s, at[0], at[1],
+                                                          accumulate, at[2]);
+                  });
+    }
+  }
+}
+
+} // namespace
+
+TEST_CASE("a dense layer without ReLU on a GPU gives its input the CPU's gradient") {
+  check_dense_backward();
+#ifndef DTRAIN_ON_GPU
+  setenv("DTRAIN_FAKE_BLAS", "1", 1);
+  check_dense_backward();
+  unsetenv("DTRAIN_FAKE_BLAS");
+#endif
+}
+
+TEST_CASE("text is embedded on a GPU as on the CPU, and its gradients added to those before") {
+  // One row, more tokens than a block has threads, and more columns.
+  for (const TextShape& s :
+       {TextShape{1, 1, 16}, TextShape{3, 7, 48}, TextShape{2, 150, 16}, TextShape{2, 5, 272}}) {
+    constexpr std::size_t k_words = 11;
+    const Ids ids = ids_below(s.tokens(), k_words);
+    CAPTURE(s.length);
+    CAPTURE(s.width);
+    check_alike({numbers(k_words * s.width, 1), numbers(s.width, 2), numbers(s.length * s.width, 3),
+                 Values(s.tokens() * s.width, NAN)},
+                1e-6, [&](Device& device, const Floats& at) {
+                  On<std::int32_t> on_ids(device, ids);
+                  device.kernels().text->embed(device.stream(), s, on_ids.data(), at[0], at[1],
+                                               at[2], at[3]);
+                });
+    check_alike({numbers(s.tokens() * s.width, 4), Values(k_words * s.width, 0.5F),
+                 Values(s.width, 0.25F), Values(s.length * s.width, -1.0F)},
+                k_tolerance, [&](Device& device, const Floats& at) {
+                  On<std::int32_t> on_ids(device, ids);
+                  device.kernels().text->embed_backward(device.stream(), s, on_ids.data(), at[0],
+                                                        at[1], at[2], at[3]);
+                });
+  }
+}
+
+TEST_CASE("rows are normalised on a GPU as on the CPU, and so are gradients") {
+  for (const NormShape& s :
+       {NormShape{1, 16, 1e-12F}, NormShape{9, 48, 1e-5F}, NormShape{70, 272, 1e-12F}}) {
+    const std::size_t n = s.rows * s.width;
+    for (const bool accumulate : {false, true}) {
+      const float before = accumulate ? 0.25F : NAN;
+      check_alike({numbers(n, 1), numbers(s.width, 2), numbers(s.width, 3), Values(n, NAN),
+                   Values(2 * s.rows, NAN), numbers(n, 4), Values(s.width, before),
+                   Values(s.width, before)},
+                  4e-5, [&](Device& device, const Floats& at) {
+                    const TextKernels& text = *device.kernels().text;
+                    text.norm(device.stream(), s, at[0], at[1], at[2], at[3], at[4]);
+                    text.norm_backward(device.stream(), s, at[0], at[4], at[1], accumulate, at[5],
+                                       at[6], at[7]);
+                  });
+    }
+  }
+}
+
+TEST_CASE("gelu and its gradient on a GPU are the CPU's") {
+  Values x = numbers(1037, 1);
+  for (float& value : x) {
+    value *= 6;
+  }
+  check_alike({x, Values(x.size(), NAN), numbers(x.size(), 2)}, 2e-6,
+              [&](Device& device, const Floats& at) {
+                device.kernels().text->gelu(device.stream(), x.size(), at[0], at[1]);
+                device.kernels().text->gelu_backward(device.stream(), x.size(), at[0], at[2]);
+              });
+}
+
+TEST_CASE("attention on a GPU is the CPU's, and its gradients, of heads that fill no tile") {
+  for (const AttentionShape& s : {AttentionShape{1, 1, 1, 16}, AttentionShape{3, 20, 2, 16},
+                                  AttentionShape{2, 70, 1, 48}, AttentionShape{1, 33, 3, 80}}) {
+    const std::size_t n = s.rows * s.length * s.width();
+    const std::size_t squares = s.lines() * s.length;
+    Ids lengths(s.rows, static_cast<std::int32_t>(s.length));
+    lengths.back() = static_cast<std::int32_t>(s.length / 2); // Of one token: none.
+    for (const bool drops : {false, true}) {
+      CAPTURE(s.length);
+      CAPTURE(drops);
+      // Queries, keys, values, p, context, its gradient, room, and the gradients of the three.
+      check_alike({numbers(n, 1), numbers(n, 2), numbers(n, 3), Values(squares, NAN),
+                   Values(n, NAN), numbers(n, 4), Values(n, NAN), Values(n, NAN), Values(n, NAN)},
+                  k_tolerance, [&](Device& device, const Floats& at) {
+                    const TextKernels& text = *device.kernels().text;
+                    On<std::int32_t> on_lengths(device, lengths);
+                    On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
+                    On<float> room(device, Values(squares, NAN));
+                    const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
+                    text.attention(device.stream(), s, on_lengths.data(), dropped,
+                                   {at[0], at[1], at[2]}, at[3], at[4]);
+                    text.attention_backward(device.stream(), s, dropped, {at[0], at[1], at[2]},
+                                            at[3], at[5], room.data(), {at[6], at[7], at[8]});
+                  });
+    }
+  }
+}
+
+TEST_CASE("what is masked is gathered on a GPU, put back, and scored as on the CPU") {
+  const Ids masked = {0, 4, -1, 2, 3, 4, -1, -1, -1, 1, -1, -1};
+  constexpr std::size_t k_rows = 4;
+  constexpr std::size_t k_most = 3;
+  constexpr std::size_t k_length = 5;
+  for (const std::size_t width : {16, 48, 301}) {
+    const MaskedShape s{k_rows, k_length, k_most, width};
+    CAPTURE(width);
+    check_alike({numbers(k_rows * k_length * width, 1), Values(s.slots() * width, NAN),
+                 Values(k_rows * k_length * width, 7)},
+                1e-6, [&](Device& device, const Floats& at) {
+                  On<std::int32_t> on_masked(device, masked);
+                  const TextKernels& text = *device.kernels().text;
+                  text.gather_masked(device.stream(), s, on_masked.data(), at[0], at[1]);
+                  text.scatter_masked(device.stream(), s, on_masked.data(), at[1], at[2]);
+                });
+    Values logits = numbers(s.slots() * width, 5);
+    const Ids targets = ids_below(s.slots(), width);
+    logits[static_cast<std::size_t>(targets[0])] = 3;             // Right,
+    logits[width + static_cast<std::size_t>(targets[1])] = 3;     // and so where another
+    logits[width + static_cast<std::size_t>(targets[1]) % 7] = 3; // is as large;
+    logits[3 * width + 5] = 1000;                                 // no exponential overflows.
+    const auto run = [&](Device& device) {
+      On<float> z(device, logits);
+      On<std::int32_t> on_masked(device, masked);
+      On<std::int32_t> on_targets(device, targets);
+      On<Score> score(device, {Score{1, 2, 3}});
+      device.kernels().text->masked_cross_entropy(device.stream(), s, on_masked.data(),
+                                                  on_targets.data(), 0.5F, z.data(), score.data());
+      return std::pair(z.read(), score.read()[0]);
+    };
+    CpuDevice cpu(portable_kernels());
+    CudaDevice gpu = make_gpu();
+    const auto [expected, expected_score] = run(cpu);
+    const auto [found, score] = run(gpu);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-5).scale(1e-3));
+    }
+    CHECK(score.loss == doctest::Approx(expected_score.loss).epsilon(1e-6));
+    CHECK(score.correct == expected_score.correct);
+    CHECK(score.correct >= 4);
+    CHECK(score.count == 3 + 6);
+  }
+}
+
+TEST_CASE("more masked tokens than blocks are all scored, and a logit that is no number shows") {
+  const MaskedShape s{300, 4, 2, 16};
+  Ids masked(s.slots());
+  for (std::size_t i = 0; i < masked.size(); ++i) {
+    masked[i] = static_cast<std::int32_t>(i % 2);
+  }
+  const auto run = [&](Device& device, const Values& logits) {
+    On<float> z(device, logits);
+    On<std::int32_t> on_masked(device, masked);
+    On<std::int32_t> targets(device, ids_below(s.slots(), s.width));
+    On<Score> score(device, {Score{}});
+    device.kernels().text->masked_cross_entropy(device.stream(), s, on_masked.data(),
+                                                targets.data(), 1, z.data(), score.data());
+    return score.read()[0];
+  };
+  CpuDevice cpu(portable_kernels());
+  CudaDevice gpu = make_gpu();
+  Values logits = numbers(s.slots() * s.width, 5);
+  const Score expected = run(cpu, logits);
+  const Score found = run(gpu, logits);
+  CHECK(found.count == 600);
+  CHECK(found.correct == expected.correct);
+  CHECK(found.loss == doctest::Approx(expected.loss).epsilon(1e-6));
+  logits[777] = NAN;
+  CHECK(std::isnan(run(gpu, logits).loss));
+}

@@ -1,0 +1,107 @@
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/trainer/models/fixture.h"
+#include "tests/unit/trainer/models/text.h"
+
+using namespace trainer;
+
+namespace {
+
+using Told = std::vector<std::pair<std::string, std::size_t>>;
+
+Hooks note_in(Told& told) {
+  return {.need = [&](std::size_t unit) { told.emplace_back("need", unit); },
+          .done = [&](std::size_t unit) { told.emplace_back("done", unit); },
+          .final = [&](std::size_t count) { told.emplace_back("final", count); }};
+}
+
+struct Rehearsed {
+  Told told;
+  std::vector<std::size_t> ahead;
+};
+
+Rehearsed rehearse(const Model& model, std::size_t rows) {
+  Rehearsed found;
+  model.rehearse(rows, note_in(found.told), [&](std::size_t unit) { found.ahead.push_back(unit); });
+  return found;
+}
+
+void check_images(const ModelOptions& options) {
+  CAPTURE(options.name);
+  test::Fixture f(best_kernels(), options);
+  Told told;
+  f.model->forward_backward(f.batch(), 1, false, note_in(told), &f.score);
+  const Rehearsed found = rehearse(*f.model, f.batch().rows);
+  CHECK(found.told == told);
+  CHECK(found.ahead.empty());
+  // Several slices write all gradients before the last one finishes any.
+  CHECK(rehearse(*f.model, 1000).ahead.size() == f.model->units().size());
+}
+
+} // namespace
+
+TEST_CASE("a rehearsal tells what a pass tells") {
+  check_images({.hidden = {24, 40}});
+  check_images({.name = "cnn", .height = 12, .width = 12});
+
+  const test::RandomText text(8, 2, 50, {8, 5, 8});
+  for (const bool recompute : {false, true}) {
+    ModelOptions options{.name = "bert"};
+    options.bert = {.layers = 3,
+                    .hidden = 32,
+                    .heads = 2,
+                    .inner = 48,
+                    .max_length = 8,
+                    .vocabulary = 50,
+                    .recompute = recompute};
+    CpuDevice device;
+    const std::unique_ptr<Model> model = make_model(options, device);
+    const Buffer parameters(model->tensors().arena_size());
+    const Buffer gradients(parameters.size());
+    model->bind(parameters.span(), gradients.span());
+    model->initialize(1);
+    Told told;
+    Score score;
+    model->forward_backward(text.batch(), 1, false, note_in(told), &score);
+    const Rehearsed found = rehearse(*model, 3);
+    CHECK(found.told == told);
+    CHECK(found.ahead == std::vector{model->units().size() - 1}); // The decoder's.
+  }
+}
+
+TEST_CASE("the room that a model is told to make is all that a pass takes") {
+  const test::RandomText text(16, 4, 50, {16, 16});
+  ModelOptions options{.name = "bert"};
+  options.bert = {
+      .layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16, .vocabulary = 50};
+  for (const char* name : {"bert", "mlp", "cnn"}) {
+    CAPTURE(name);
+    options.name = name;
+    CpuDevice device;
+    const std::unique_ptr<Model> model = make_model(options, device);
+    const Buffer parameters(model->tensors().arena_size());
+    const Buffer gradients(parameters.size());
+    const Buffer images(2 * options.height * options.width);
+    model->bind(parameters.span(), gradients.span());
+    model->initialize(1);
+    const std::vector<std::uint8_t> labels(2);
+    const Batch batch = options.is_of_text()
+                            ? text.batch()
+                            : Batch{.rows = 2, .images = images.span(), .labels = labels};
+    const BufferCount first;
+    model->make_room(batch);
+    if (options.is_of_text() || std::string(name) == "mlp") {
+      CHECK(first.bytes() > 0);
+    }
+    const BufferCount more;
+    Score score;
+    model->forward_backward(batch, 1, false, {}, &score);
+    CHECK(more.bytes() == 0);
+  }
+}

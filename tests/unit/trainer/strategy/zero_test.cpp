@@ -1,0 +1,221 @@
+#include <doctest/doctest.h>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/unit/trainer/collectives/ranks.h"
+#include "tests/unit/trainer/temp_folder.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
+#include "trainer/device/cpu/cpu_device.h"
+#include "trainer/files.h"
+#include "trainer/strategy/gathered.h"
+#include "trainer/strategy/multi_worker.h"
+
+using namespace trainer;
+
+namespace {
+
+constexpr std::uint64_t k_seed = 4;
+
+struct Run {
+  int ranks = 3;
+  ModelOptions model = {};
+  OptimizerOptions optimizer = {};
+  StepOptions step = {.buckets = 1 << 14};
+  std::uint64_t samples = 0;    ///< To stop at, with a shorter last step; 0: six whole ones.
+  std::string checkpoints = {}; ///< Where it is saved at the end.
+  Offload offload = {};
+};
+
+struct Learned {
+  std::vector<float> parameters;
+  double loss = 0;
+
+  bool operator==(const Learned&) const = default;
+};
+
+/// Six steps of 48 samples, by ranks that share as `stage` says.
+Learned train(int stage, const Run& run) {
+  Learned learned;
+  std::mutex mutex;
+  test::run_ranks_cleanly(run.ranks, {}, [&](Communicator& communicator) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const Dataset data = synthetic_dataset(300, 1);
+    CpuDevice device;
+    Replica replica(fitted(run.model, data), run.optimizer, device, communicator,
+                    {stage, run.step.buckets}, run.offload);
+    replica.attach(communicator, k_ballot_floats);
+    replica.model->initialize(k_seed);
+    MultiWorker strategy(communicator, replica, run.step);
+    Loader loader(data.train, device,
+                  {48 / static_cast<std::size_t>(run.ranks), communicator.rank(), run.ranks, k_seed,
+                   0, 6, run.samples});
+    Score score;
+    for (const Batch& batch : loader) {
+      score += strategy.step(batch);
+    }
+    if (!run.checkpoints.empty()) {
+      CheckpointSaver saver;
+      saver.save(run.checkpoints, replica, {6, 288, k_seed, 300, 48}, communicator);
+      saver.wait();
+    }
+    if (replica.sharding.stage == 3) {
+      gather_arena(communicator, device, replica.shards(communicator), replica.parameters);
+    }
+    const std::lock_guard lock(mutex);
+    if (rank == 0) {
+      learned.parameters.assign(replica.parameters.begin(), replica.parameters.end());
+    } else if (!learned.parameters.empty()) {
+      CHECK(std::equal(learned.parameters.begin(), learned.parameters.end(),
+                       replica.parameters.begin()));
+    }
+    learned.loss += rank == 0 ? score.loss : 0;
+  });
+  return learned;
+}
+
+void check_stages(const Run& run) {
+  const Learned whole = train(0, run);
+  for (int stage = 1; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    CHECK(train(stage, run) == whole);
+  }
+}
+
+/// Pages of `memory` that take some.
+double resident(std::span<const float> memory) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(memory.data()) / page * page;
+  const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(memory.data() + memory.size());
+  std::vector<unsigned char> pages((last - first + page - 1) / page);
+  REQUIRE(mincore(reinterpret_cast<void*>(first), last - first, pages.data()) == 0);
+  return static_cast<double>(
+             std::count_if(pages.begin(), pages.end(), [](auto it) { return (it & 1) != 0; })) *
+         static_cast<double>(page) / static_cast<double>(memory.size_bytes());
+}
+
+} // namespace
+
+TEST_CASE("every stage of ZeRO has the bits of stage 0, with any number of ranks") {
+  for (const int ranks : {2, 3, 4}) {
+    CAPTURE(ranks);
+    check_stages({.ranks = ranks});
+  }
+}
+
+TEST_CASE("every stage of ZeRO has the bits of stage 0, with any optimizer that takes parts") {
+  using Rule = OptimizerOptions::Rule;
+  for (const Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) {
+    CAPTURE(rule_title(rule));
+    check_stages({.optimizer = {.rule = rule, .weight_decay = 0.1}});
+  }
+}
+
+TEST_CASE("every stage of ZeRO has the bits of stage 0, where gradients are clipped or added up") {
+  check_stages({.step = {.buckets = 1 << 14, .clip_norm = 0.5}});
+  check_stages({.step = {.buckets = 1 << 14, .rows_at_once = 5, .clip_norm = 0.5}});
+}
+
+TEST_CASE("every stage of ZeRO has the bits of stage 0, of a convolutional network too") {
+  check_stages({.ranks = 2, .model = {.name = "cnn"}, .step = {.buckets = 1 << 18}});
+}
+
+TEST_CASE("ranks that share parameters come together although their passes are not as many") {
+  const Run run{.ranks = 2, .step = {.buckets = 1 << 14, .rows_at_once = 8}};
+  Run uneven = run;
+  uneven.samples = 5 * 48 + 33; // 17 rows and 16.
+  check_stages(uneven);
+  Run padded = run;
+  padded.samples = 5 * 48 + 1;
+  check_stages(padded);
+}
+
+TEST_CASE("every stage of ZeRO has the bits of stage 0, with what it has in files") {
+  const TempFolder folder;
+  const Run run{.step = {.buckets = 1 << 14, .clip_norm = 0.5}};
+  const Learned whole = train(0, run);
+  Run offloaded = run;
+  offloaded.offload = {folder.path(), folder.path()};
+  for (int stage = 0; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    CHECK(train(stage, offloaded) == whole);
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a folder that cannot hold what is offloaded is named") {
+  CpuDevice device;
+  Buffer memory = device.allocate_paged(1 << 16);
+  const std::string said =
+      message_of<UsageError>([&] { device.move_to_file(memory.span(), "/nowhere/at-all"); });
+  CHECK(said.starts_with("/nowhere/at-all: no file of 0.3 MB there"));
+  memory.span()[0] = 1; // It is as it was.
+  CHECK(memory.span()[0] == 1);
+}
+
+TEST_CASE("what was released has kept its values") {
+  const TempFolder folder;
+  CpuDevice device;
+  const Buffer memory = device.allocate_paged(5000);
+  device.move_to_file(memory.span(), folder.path());
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    memory.span()[i] = static_cast<float>(i);
+  }
+  device.release(memory.span());
+  device.release(memory.span().subspan(100, 3000));
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    REQUIRE(memory.span()[i] == static_cast<float>(i));
+  }
+}
+
+TEST_CASE("a model with fewer parameters than chunks is shared like any other") {
+  check_stages({.ranks = 4, .model = {.hidden = {1}}, .step = {.buckets = 1 << 30}});
+}
+
+TEST_CASE("what ZeRO gives to the other ranks takes no memory on this one") {
+  for (int stage = 1; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    test::run_ranks_cleanly(4, {}, [&](Communicator& communicator) {
+      const Dataset data = synthetic_dataset(100, 1);
+      CpuDevice device;
+      const StepOptions step{.buckets = 1 << 20};
+      Replica replica({.hidden = {1024, 1024}}, {}, device, communicator, {stage, step.buckets});
+      replica.attach(communicator);
+      replica.model->initialize(k_seed);
+      MultiWorker strategy(communicator, replica, step);
+      Loader loader(data.train, device, {8, communicator.rank(), 4, k_seed, 0, 3});
+      for (const Batch& batch : loader) {
+        strategy.step(batch);
+      }
+      const auto all = static_cast<double>(replica.parameters.size());
+      for (const Optimizer::Moment& moment : replica.optimizer.moments()) {
+        CHECK(static_cast<double>(moment.values.size()) / all ==
+              doctest::Approx(0.25).epsilon(0.05));
+      }
+      // Chunks share their first and last page with others.
+      CHECK(resident(replica.gradients) == doctest::Approx(stage >= 2 ? 0.25 : 1).epsilon(0.05));
+      CHECK(resident(replica.parameters) == doctest::Approx(stage == 3 ? 0.25 : 1).epsilon(0.05));
+    });
+  }
+}
+
+TEST_CASE("a checkpoint is the same file whatever ZeRO's stage, and any stage takes it") {
+  const TempFolder whole;
+  train(0, {.checkpoints = whole.path()});
+  const std::string path = newest_checkpoint(whole.path()).value();
+  for (int stage = 1; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    const TempFolder folder;
+    train(stage, {.checkpoints = folder.path()});
+    CHECK(read_file(newest_checkpoint(folder.path()).value()) == read_file(path));
+  }
+}

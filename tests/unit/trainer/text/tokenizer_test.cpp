@@ -1,0 +1,120 @@
+#include <doctest/doctest.h>
+
+#include "tests/unit/trainer/temp_folder.h"
+#include "trainer/errors.h"
+#include "trainer/text/byte_bpe.h"
+#include "trainer/text/tokenizer.h"
+#include "trainer/text/train_word_piece.h"
+#include "trainer/text/unicode.h"
+
+using namespace trainer;
+
+namespace {
+
+const std::vector<std::string> k_words = {"[PAD]", "[UNK]",  "[CLS]", "[SEP]", "[MASK]", "un",
+                                          "##aff", "##able", "a",     "##b",   "!",      "中"};
+
+std::vector<std::string> tokens_of(Tokenizer& tokenizer, std::string_view text) {
+  std::vector<TokenId> ids;
+  tokenizer.encode(text, ids);
+  std::vector<std::string> tokens;
+  for (const TokenId id : ids) {
+    tokens.push_back(tokenizer.vocabulary().token(id));
+  }
+  return tokens;
+}
+
+using Words = std::vector<std::string>;
+
+} // namespace
+
+TEST_CASE("word piece takes the longest pieces, and a word that can't be cut is unknown") {
+  const TempFolder folder;
+  save_word_piece(k_words, {}, folder.path());
+  const auto tokenizer = load_tokenizer(folder.path());
+  CHECK(tokens_of(*tokenizer, "Unaffable  UN!ab") ==
+        Words{"un", "##aff", "##able", "un", "!", "a", "##b"});
+  CHECK(tokens_of(*tokenizer, "unaffablex a") == Words{"[UNK]", "a"});
+  CHECK(tokens_of(*tokenizer, "a中a") == Words{"a", "中", "a"});
+  CHECK(tokens_of(*tokenizer, "") == Words{});
+}
+
+TEST_CASE("the name of a special token in a text is that token, wherever it stands") {
+  const TempFolder folder;
+  save_word_piece(k_words, {}, folder.path());
+  const auto tokenizer = load_tokenizer(folder.path());
+  CHECK(tokens_of(*tokenizer, "un[MASK]a [SEP]") == Words{"un", "[MASK]", "a", "[SEP]"});
+  CHECK(tokens_of(*tokenizer, "[MASK") == Words{"[UNK]", "[UNK]"});
+  std::vector<TokenId> ids;
+  tokenizer->encode("Unaffable [MASK] a", ids);
+  CHECK(tokenizer->decode(ids) == "unaffable a");
+}
+
+TEST_CASE("a tokenizer's folder keeps whether capitals and accents count") {
+  const TempFolder folder;
+  save_word_piece({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "É", "e"}, {.lowercase = false},
+                  folder.path());
+  CHECK(tokens_of(*load_tokenizer(folder.path()), "É é") == Words{"É", "[UNK]"});
+  const TempFolder other;
+  copy_tokenizer(folder.path(), other.path());
+  CHECK(tokens_of(*load_tokenizer(other.path()), "É") == Words{"É"});
+  CHECK(tokens_of(*load_tokenizer(folder.path(), TokenizerOptions()), "É é") == Words{"e", "e"});
+}
+
+TEST_CASE("a vocabulary without [MASK] is refused, and named") {
+  const TempFolder folder;
+  const std::string path = folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n");
+  const std::string message = message_of<DataError>([&] { load_tokenizer(path); });
+  CHECK(contains(message, path));
+  CHECK(contains(message, "has no [MASK] among its 5 tokens"));
+  CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder / "none"); }),
+                 "none: cannot read the vocabulary"));
+}
+
+TEST_CASE("byte-level BPE merges by rank, the leftmost first, and gives the text back") {
+  const TempFolder folder;
+  std::string vocabulary = R"({"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4)";
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    std::string letter;
+    unicode::append_utf8(byte_letters()[byte], letter);
+    vocabulary += ", " + std::string(letter == "\"" || letter == "\\" ? "\"\\" : "\"") + letter +
+                  "\": " + std::to_string(byte + 5);
+  }
+  folder.write("vocab.json", vocabulary + R"(, "aa": 261, "Ġaa": 262, "aaa": 263})");
+  folder.write("merges.txt", "#version: 0.2\na a\nĠ aa\naa a\n");
+  const auto tokenizer = load_tokenizer(folder.path());
+  CHECK(tokens_of(*tokenizer, "aaaaa aab") == Words{"aa", "aaa", "Ġaa", "b"});
+  CHECK(tokens_of(*tokenizer, "b  <mask>a's") == Words{"b", "<mask>", "a", "'", "s"});
+  const std::string text = "aa  \xc3\xa9\xe4\xb8\xad\t\n 1b";
+  std::vector<TokenId> ids;
+  tokenizer->encode(text, ids);
+  CHECK(tokenizer->decode(ids) == text);
+
+  folder.write("merges.txt", "a a\nb a\n");
+  CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+                 "merges.txt, line 2: b a are not two tokens"));
+  folder.write("vocab.json", R"({"a": 0, "b": 7})");
+  CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+                 "token b has the number 7"));
+}
+
+TEST_CASE("bytes that are not UTF-8 are found wherever they stand") {
+  CHECK(unicode::invalid_utf8("plain ASCII, long enough for words") == std::string_view::npos);
+  CHECK(unicode::invalid_utf8("12345678\xc3\xa9 \xe4\xb8\xad") == std::string_view::npos);
+  CHECK(unicode::invalid_utf8("1234567890\xff after") == 10);
+  CHECK(unicode::invalid_utf8("ab\xc3") == 2);
+}
+
+TEST_CASE("a vocabulary is made of the most frequent pairs") {
+  WordPieceTrainer trainer{TokenizerOptions()};
+  trainer.read("Low low lower\nlowest  new newer wider");
+  trainer.read("low");
+  const std::vector<std::string> tokens = trainer.train({.size = 100});
+  const Words expected = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "d",   "e",
+                          "i",     "l",     "n",     "o",     "r",      "s",   "t",
+                          "w",     "##d",   "##e",   "##i",   "##o",    "##r", "##s",
+                          "##t",   "##w",   "lo",    "low",   "##er",   "ne",  "new"};
+  CHECK(tokens == expected);
+  CHECK(trainer.train({.size = 24}).size() == 24);
+  CHECK(trainer.train({.size = 100, .least = 5}).back() == "low");
+}

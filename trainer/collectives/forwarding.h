@@ -1,0 +1,46 @@
+// A communicator that is another one in all but what it changes.
+#pragma once
+
+#include <string>
+
+#include "trainer/collectives/communicator.h"
+
+namespace trainer {
+
+class ForwardingCommunicator : public Communicator {
+ public:
+  /// `inner` outlives it.
+  explicit ForwardingCommunicator(Communicator& inner) : inner_(inner) {}
+
+  int rank() const noexcept override { return inner_.rank(); }
+  int world_size() const noexcept override { return inner_.world_size(); }
+  std::string name(int rank) const override { return inner_.name(rank); }
+  std::string describe() const override { return inner_.describe(); }
+  Route route(std::size_t bytes, WireType wire) const override { return inner_.route(bytes, wire); }
+  std::span<float> allocate(std::size_t count) override { return inner_.allocate(count); }
+  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
+               WireType wire) override {
+    return inner_.start(kind, buffer, name, wire);
+  }
+  void wait(Ticket ticket) override { inner_.wait(ticket); }
+  void broadcast(std::span<std::byte> bytes, int root, std::string_view name) override {
+    inner_.broadcast(bytes, root, name);
+  }
+  void barrier(std::string_view name) override { inner_.barrier(name); }
+  void check() override { inner_.check(); }
+  std::uint64_t begin_elsewhere(const Collective& collective) override {
+    return inner_.begin_elsewhere(collective);
+  }
+  void end_elsewhere(std::uint64_t number) override { inner_.end_elsewhere(number); }
+  void set_step(std::int64_t step) noexcept override { inner_.set_step(step); }
+  void give_up(const std::string& why) noexcept override { inner_.give_up(why); }
+  double seconds_waiting() const noexcept override { return inner_.seconds_waiting(); }
+
+ protected:
+  Communicator& inner() const { return inner_; }
+
+ private:
+  Communicator& inner_;
+};
+
+} // namespace trainer

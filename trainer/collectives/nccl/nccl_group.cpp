@@ -1,0 +1,395 @@
+#include "trainer/collectives/nccl/nccl_group.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trainer/clock.h"
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::chrono::milliseconds k_turn{50};      ///< Of the watching thread,
+constexpr std::chrono::milliseconds k_short_turn{1}; ///< and while NCCL connects.
+constexpr double k_nccl_verdict_seconds = 2; ///< In which the heartbeat may name whom NCCL lost.
+constexpr std::size_t k_nccl_text = 512;
+
+DType dtype_of(WireType wire) {
+  return wire == WireType::fp32 ? DType::f32 : wire == WireType::bf16 ? DType::bf16 : DType::f16;
+}
+
+/// What NCCL reads from the environment that decides which way data go, where it is set.
+std::string settings_text() {
+  std::string text;
+  for (const char* name :
+       {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ",
+        "NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "NCCL_ALGO", "NCCL_PROTO"}) {
+    if (const char* value = std::getenv(name); value != nullptr) {
+      text += fmt::format("; {}={}", name, value);
+    }
+  }
+  return text.empty() ? "; GPUDirect as NCCL finds it" : text;
+}
+
+} // namespace
+
+/// A replica's part.
+struct NcclGroup::Member {
+  struct Memory {
+    Buffer buffer;
+    void* handle; ///< NCCL's.
+  };
+
+  explicit Member(CudaDevice& gpu_) : gpu(gpu_), stream(gpu_.make_stream()) {}
+
+  CudaDevice& gpu;
+  NcclRank rank{};
+  std::unique_ptr<Stream> stream;
+  std::list<Memory> memory;
+  std::uint64_t started = 0; ///< Collectives.
+
+  /// Of 16-bit values, for one collective at a time: they are on one stream.
+  Buffer halves{nullptr, 0, DType::u8, {}, {}};
+  void* room_for(std::size_t values) {
+    if (halves.size() < values * wire_size(WireType::bf16)) {
+      halves = gpu.allocate(values * wire_size(WireType::bf16), DType::u8);
+    }
+    return halves.memory();
+  }
+};
+
+/// A collective of all replicas.
+struct NcclGroup::Launch {
+  std::vector<Collective> parts; ///< A replica's each, once it has started.
+  std::size_t started = 0;
+  std::vector<std::unique_ptr<Event>> done; ///< Of each replica, once it is on the streams.
+  std::uint64_t elsewhere = 0;              ///< Its number among the heartbeat's.
+};
+
+NcclGroup::NcclGroup(const DtrainNccl& nccl, const std::vector<CudaDevice*>& gpus,
+                     Communicator& between, double timeout)
+    : nccl_(nccl), between_(between), exceptions_(std::uncaught_exceptions()) {
+  NcclId id{};
+  int error = between.rank() == 0 ? nccl.make_id(&id) : 0;
+  between.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0, "NCCL's id");
+  std::vector<NcclRank> ranks;
+  for (CudaDevice* gpu : gpus) {
+    Member& member = *members_.emplace_back(std::make_unique<Member>(*gpu));
+    ranks.push_back(
+        {between.rank() * static_cast<int>(gpus.size()) + static_cast<int>(ranks.size()),
+         member.gpu.index(), nullptr});
+  }
+  if (error == 0) {
+    error = nccl.connect(&id, world_size(), ranks.data(), ranks.size());
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    members_[i]->rank = ranks[i];
+  }
+  Lock lock(mutex_);
+  try {
+    if (error != 0 && error != k_nccl_in_progress) {
+      throw PeerError(what_is_wrong(error, *members_.front()));
+    }
+    const Deadline deadline = after_seconds(timeout);
+    for (const auto& member : members_) {
+      int state = nccl.state(member->rank.comm);
+      for (; state == k_nccl_in_progress; state = nccl.state(member->rank.comm)) {
+        between.check();
+        if (Clock::now() > deadline) {
+          throw PeerError(fmt::format("NCCL has not connected the ranks within {:g} s; look at "
+                                      "NCCL_DEBUG=INFO's lines",
+                                      timeout));
+        }
+        changed_.wait_for(lock, k_short_turn);
+      }
+      if (state != 0) {
+        throw PeerError(what_is_wrong(state, *member));
+      }
+    }
+  } catch (const PeerError& failed) {
+    fail_with(failed.what(), lock);
+    throw;
+  }
+  watch_ = std::thread([this] { watch(); });
+}
+
+NcclGroup::~NcclGroup() {
+  Lock lock(mutex_);
+  if (std::uncaught_exceptions() > exceptions_) {
+    fail_with("this rank gave up", lock);
+  }
+  lock.unlock();
+  try {
+    for (const auto& member : members_) {
+      member->stream->record()->wait(); // The thread still watches, and ends what is broken off.
+    }
+    lock.lock();
+    retire();
+    lock.unlock();
+  } catch (const Error&) { // Whoever looks at its results is told of what.
+    if (!lock.owns_lock()) {
+      lock.lock();
+    }
+    fail_with("a GPU failed", lock);
+    lock.unlock();
+  }
+  lock.lock();
+  is_over_ = true;
+  changed_.notify_all();
+  lock.unlock();
+  watch_.join();
+  for (const auto& member : members_) {
+    if (member->rank.comm != nullptr) {
+      for (const Member::Memory& memory : member->memory) {
+        nccl_.remove_memory(member->rank.comm, memory.handle);
+      }
+      nccl_.destroy(member->rank.comm);
+    }
+  }
+}
+
+int NcclGroup::world_size() const {
+  return between_.world_size() * static_cast<int>(members_.size());
+}
+
+std::string NcclGroup::describe() const {
+  return fmt::format("NCCL {}.{}.{}, {} ranks{}", nccl_.version / 10000, nccl_.version / 100 % 100,
+                     nccl_.version % 100, world_size(), settings_text());
+}
+
+std::string NcclGroup::what_is_wrong(int error, const Member& member) const {
+  std::array<char, k_nccl_text> text{};
+  nccl_.text(error, member.rank.comm, text.data(), text.size());
+  return fmt::format("NCCL on gpu:{} of {}: {}", member.gpu.index(), between_.name(between_.rank()),
+                     text.data());
+}
+
+void NcclGroup::check_failure() const {
+  if (!failure_.empty()) {
+    throw PeerError(failure_);
+  }
+}
+
+void NcclGroup::check() {
+  const Lock lock(mutex_);
+  check_failure();
+}
+
+void NcclGroup::fail(const std::string& why) noexcept {
+  Lock lock(mutex_);
+  fail_with(why, lock);
+}
+
+/// Ends what is under way.
+void NcclGroup::fail_with(const std::string& why, Lock& /*lock*/) {
+  if (failure_.empty()) {
+    failure_ = why;
+    for (const auto& member : members_) {
+      if (member->rank.comm != nullptr) {
+        nccl_.abort(std::exchange(member->rank.comm, nullptr));
+      }
+    }
+  }
+  changed_.notify_all();
+}
+
+void NcclGroup::watch() {
+  Deadline verdict = Clock::time_point::max();
+  std::string wrong;
+  Lock lock(mutex_);
+  try {
+    for (; !is_over_ && failure_.empty(); changed_.wait_for(lock, k_turn)) {
+      between_.check();
+      for (const auto& member : members_) {
+        const int state = nccl_.state(member->rank.comm);
+        if (state != 0 && state != k_nccl_in_progress && wrong.empty()) {
+          wrong = what_is_wrong(state, *member);
+          verdict = after_seconds(k_nccl_verdict_seconds);
+        }
+      }
+      if (Clock::now() > verdict) {
+        throw PeerError(wrong);
+      }
+      retire();
+    }
+  } catch (const Error& error) {
+    fail_with(error.what(), lock);
+  }
+}
+
+/// Those that are done on all GPUs, from the oldest on.
+void NcclGroup::retire() {
+  const auto is_done = [](const Launch& one) {
+    return !one.done.empty() && std::all_of(one.done.begin(), one.done.end(),
+                                            [](const auto& event) { return event->has_passed(); });
+  };
+  for (; !launches_.empty() && is_done(*launches_.front()); ++retired_) {
+    if (members_.size() == 1) {
+      between_.end_elsewhere(launches_.front()->elsewhere);
+    }
+    launches_.pop_front();
+  }
+}
+
+std::span<float> NcclGroup::allocate(std::size_t replica, std::size_t count) {
+  Member& member = *members_[replica];
+  Buffer buffer = member.gpu.allocate(count, DType::f32);
+  const Lock lock(mutex_);
+  check_failure();
+  void* handle = nullptr;
+  if (const int error =
+          nccl_.add_memory(member.rank.comm, buffer.memory(), buffer.bytes(), &handle);
+      error != 0) {
+    throw PeerError(what_is_wrong(error, member));
+  }
+  return member.memory.emplace_back(Member::Memory{std::move(buffer), handle}).buffer.span();
+}
+
+std::uint64_t NcclGroup::start(std::size_t replica, const Collective& collective) {
+  Member& member = *members_[replica];
+  member.stream->wait(*member.gpu.stream().record());
+  Lock lock(mutex_);
+  check_failure();
+  const std::uint64_t number = member.started++;
+  while (launches_.size() <= number - retired_) {
+    launches_.emplace_back(std::make_unique<Launch>())->parts.resize(members_.size());
+  }
+  Launch& one = *launches_[number - retired_];
+  one.parts[replica] = collective;
+  if (++one.started == members_.size()) {
+    launch(one, lock);
+  }
+  return number;
+}
+
+/// All replicas have come to it.
+void NcclGroup::launch(Launch& one, Lock& lock) {
+  for (const Collective& part : one.parts) {
+    if (part.bytes.size() != one.parts.front().bytes.size() ||
+        part.kind != one.parts.front().kind) {
+      fail_with(fmt::format("the replicas' collectives differ: {} and {}", one.parts.front().text(),
+                            part.text()),
+                lock);
+      check_failure();
+    }
+  }
+  if (members_.size() == 1) { // Else the replicas' threads take turns at `between_`.
+    one.elsewhere = between_.begin_elsewhere(one.parts.front());
+  }
+  std::vector<NcclCall> calls;
+  for (std::size_t replica = 0; replica < members_.size(); ++replica) {
+    add_calls(*members_[replica], one.parts[replica], calls);
+  }
+  const int error = nccl_.put(calls.data(), calls.size());
+  if (error != 0 && error != k_nccl_in_progress) {
+    fail_with(what_is_wrong(error, *members_.front()), lock);
+    check_failure();
+  }
+  for (const auto& member : members_) { // Until then nothing need be on the stream.
+    while (failure_.empty() && nccl_.state(member->rank.comm) == k_nccl_in_progress) {
+      changed_.wait_for(lock, k_short_turn);
+    }
+    check_failure();
+  }
+  for (std::size_t replica = 0; replica < members_.size(); ++replica) {
+    Member& member = *members_[replica];
+    const Collective& part = one.parts[replica];
+    if (part.wire != WireType::fp32) {
+      const std::size_t count = part.bytes.size() / sizeof(float);
+      member.gpu.kernels().widen(*member.stream, count, dtype_of(part.wire), member.halves.memory(),
+                                 reinterpret_cast<float*>(part.bytes.data()));
+    }
+    one.done.push_back(member.stream->record());
+  }
+  changed_.notify_all();
+}
+
+/// reduce_scatter and all_gather have a call a rank: chunks need not be of one length.
+void NcclGroup::add_calls(Member& member, const Collective& collective,
+                          std::vector<NcclCall>& calls) const {
+  const std::size_t count = collective.bytes.size() / sizeof(float);
+  const DType dtype = dtype_of(collective.wire);
+  auto* memory = collective.bytes.data();
+  if (collective.wire != WireType::fp32) {
+    auto* const halves = static_cast<std::byte*>(member.room_for(count));
+    member.gpu.kernels().narrow(*member.stream, count, dtype, reinterpret_cast<float*>(memory),
+                                halves);
+    memory = halves;
+  }
+  NcclCall call{NcclCall::Op::all_reduce,
+                member.rank.comm,
+                CudaDevice::handle(*member.stream),
+                memory,
+                count,
+                dtype,
+                0};
+  if (collective.kind == Collective::Kind::all_reduce) {
+    calls.push_back(call);
+    return;
+  }
+  call.op = collective.kind == Collective::Kind::all_gather ? NcclCall::Op::broadcast
+                                                            : NcclCall::Op::reduce;
+  const Chunks chunks(count, world_size());
+  for (int rank = 0; rank < world_size(); ++rank) {
+    call.root = rank;
+    call.memory = memory + chunks.begin(rank) * size_of(dtype);
+    call.count = chunks.size(rank);
+    if (call.count > 0) {
+      calls.push_back(call);
+    }
+  }
+}
+
+void NcclGroup::wait_in(std::size_t replica, Stream& stream, std::uint64_t number) {
+  Lock lock(mutex_);
+  const auto is_behind = [&] { return number < retired_; }; // Long done.
+  changed_.wait(lock, [&] {
+    return !failure_.empty() || is_behind() || !launches_[number - retired_]->done.empty();
+  });
+  check_failure();
+  if (!is_behind()) {
+    stream.wait(*launches_[number - retired_]->done[replica]);
+  }
+}
+
+bool NcclCommunicator::is_on_device(std::span<float> buffer) const {
+  const auto& memory = group_.members_[replica_]->memory;
+  return std::any_of(memory.begin(), memory.end(), [&](const auto& one) {
+    const float* first = one.buffer.data();
+    return buffer.data() >= first && buffer.data() < first + one.buffer.size();
+  });
+}
+
+Communicator::Ticket NcclCommunicator::start(Collective::Kind kind, std::span<float> buffer,
+                                             std::string_view name, WireType wire) {
+  const bool on_device = is_on_device(buffer);
+  under_way_.push_back({next_, on_device,
+                        on_device ? group_.start(replica_, {kind, std::as_writable_bytes(buffer), 0,
+                                                            std::string(name), wire})
+                                  : inner().start(kind, buffer, name, wire)});
+  return next_++;
+}
+
+void NcclCommunicator::wait(Ticket ticket) {
+  wait_in(group_.members_[replica_]->gpu.stream(), ticket);
+}
+
+void NcclCommunicator::wait_in(Stream& stream, Ticket ticket) {
+  for (; !under_way_.empty() && under_way_.front().ticket <= ticket; under_way_.pop_front()) {
+    const Call& call = under_way_.front();
+    call.is_on_device ? group_.wait_in(replica_, stream, call.number) : inner().wait(call.number);
+  }
+}
+
+void NcclCommunicator::check() {
+  group_.check();
+  inner().check();
+}
+
+} // namespace trainer

@@ -1,0 +1,12 @@
+// Random text, for benchmarks.
+#pragma once
+
+#include "trainer/data/dataset.h"
+
+namespace trainer {
+
+/// Rows of `length` tokens of which 15 % are masked.
+Dataset synthetic_text(std::size_t count, std::size_t length, std::size_t vocabulary,
+                       std::uint64_t seed);
+
+} // namespace trainer

@@ -1,0 +1,119 @@
+// A product in bf16 by one of float32, over vectors of V::k_lanes floats: rounded copies of both
+// matrices, of each two neighbours in k the second one first (see bf16_products.h).
+//
+// Nothing here calls an inline function of a library: see vector.h.
+#pragma once
+
+#include "trainer/device/cpu/bf16_products.h"
+#include "trainer/device/cpu/flat.h"
+
+namespace trainer {
+namespace {
+
+/// To the nearest of bf16, ties to even; what is infinite or no number stays so.
+template <typename V>
+inline typename V::Floats nearest_bf16(typename V::Floats x) {
+  using F = typename V::Floats;
+  using Ints = decltype(x > F{});
+  constexpr int k_dropped = 16;
+  constexpr int k_size = 0x7fffffff;
+  constexpr int k_infinity = 0x7f800000;
+  const Ints bits = (Ints)x;
+  const Ints up = bits + ((bits >> k_dropped & 1) + 0x7fff);
+  return (bits & k_size) > k_infinity ? x : (F)(up & ~0xffff);
+}
+
+/// Each two neighbours in each other's place.
+template <typename V>
+inline void store_swapped(float* to, typename V::Floats x) {
+  float values[V::k_lanes];
+  V::store(values, x);
+  for (std::size_t i = 0; i < V::k_lanes; ++i) {
+    to[i] = values[i ^ 1U];
+  }
+}
+
+/// Some values, then zeros.
+template <typename V>
+inline typename V::Floats load_some(const float* from, std::size_t count) {
+  if (count >= V::k_lanes) {
+    return V::load(from);
+  }
+  typename V::Floats x{};
+  __builtin_memcpy(&x, from, count * sizeof(float));
+  return x;
+}
+
+/// from (rows, width), rows `stride` apart → to, rows `to_stride` apart, up to whole vectors.
+template <typename V>
+inline void round_rows(std::size_t rows, std::size_t width, const float* from, std::size_t stride,
+                       float* to, std::size_t to_stride) {
+  for (std::size_t row = 0; row < rows; ++row, from += stride, to += to_stride) {
+    for (std::size_t i = 0; i < width; i += V::k_lanes) {
+      store_swapped<V>(to + i, nearest_bf16<V>(load_some<V>(from + i, width - i)));
+    }
+  }
+}
+
+/// from (k, columns), rows `stride` apart → to, rows `to_stride` apart, up to whole vectors; zeros
+/// in the row before the last where k is odd.
+template <typename V>
+inline void round_columns(std::size_t k, std::size_t columns, const float* from, std::size_t stride,
+                          float* to, std::size_t to_stride) {
+  for (std::size_t i = 0; i < k + k % 2; ++i, to += to_stride) {
+    const std::size_t row = i % 2 == 0 ? i + 1 : i - 1;
+    for (std::size_t j = 0; j < columns; j += V::k_lanes) {
+      V::store(to + j, row < k ? nearest_bf16<V>(load_some<V>(from + row * stride + j, columns - j))
+                               : V::all(0));
+    }
+  }
+}
+
+/// Of a part of the rows and panels, whose copies have room in the caches.
+template <typename V, void (*Product)(const Gemm&)>
+inline void bf16_part_by_float32(const Gemm& g) {
+  Gemm part = g;
+  part.k = g.k + g.k % 2;
+  const bool by_columns = g.a_row == 1 && g.a_column != 1;
+  const std::size_t stride = padded(by_columns ? g.m : part.k);
+  float* const a = bf16_room(0, (by_columns ? part.k : g.m) * stride);
+  if (by_columns) {
+    round_columns<V>(g.k, g.m, g.a, g.a_column, a, stride);
+  } else {
+    round_rows<V>(g.m, g.k, g.a, g.a_row, a, stride);
+  }
+  part.a = a;
+  part.a_row = by_columns ? 1 : stride;
+  part.a_column = by_columns ? stride : 1;
+  part.b_row = k_panel;
+  part.b_panel = 0;
+  constexpr std::size_t k_room = 1 << 16; // Floats.
+  // One more than k asks for: k is at least 1, but clang's analyser cannot know.
+  const std::size_t most_panels = k_room / (part.k * k_panel + 1) + 1;
+  for (std::size_t panel = 0; panel < g.panels; panel += most_panels) {
+    part.panels = g.panels - panel < most_panels ? g.panels - panel : most_panels;
+    float* const b = bf16_room(1, part.panels * part.k * k_panel);
+    for (std::size_t i = 0; i < part.panels; ++i) {
+      round_columns<V>(g.k, k_panel, g.b + (panel + i) * flat::b_panel(g), g.b_row,
+                       b + i * part.k * k_panel, k_panel);
+    }
+    part.b = b;
+    part.c = g.c + panel * g.c_panel;
+    Product(part);
+  }
+}
+
+template <typename V, void (*Product)(const Gemm&)>
+void bf16_by_float32(const Gemm& g) {
+  constexpr std::size_t k_rows = 144; // Whole tiles of 6 and 12.
+  for (std::size_t row = 0; row < g.m; row += k_rows) {
+    Gemm part = g;
+    part.m = g.m - row < k_rows ? g.m - row : k_rows;
+    part.a = g.a + row * g.a_row;
+    part.c = g.c + row * g.c_row;
+    bf16_part_by_float32<V, Product>(part);
+  }
+}
+
+} // namespace
+} // namespace trainer

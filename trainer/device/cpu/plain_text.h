@@ -1,0 +1,10 @@
+// What models of text compute, as plain loops: what other devices' kernels are compared with.
+#pragma once
+
+#include "trainer/device/text_kernels.h"
+
+namespace trainer {
+
+extern const TextKernels k_plain_text;
+
+} // namespace trainer

@@ -1,0 +1,259 @@
+// Attention, of each head of each row by itself: products of matrices that lie in strips of the
+// tokens' values, and softmax between them. Letters as text_kernels.h has them.
+//
+//   forward   p (T, T) = queries (T, D) · keysᵀ, softmax of each line of p, context = dropped p ·
+//             values: 4·B·T²·H FLOP
+//   backward  dvalues = dropped pᵀ · dcontext, dp = dcontext · valuesᵀ, of each line of dp what it
+//             was before softmax, dqueries = dp · keys, dkeys = dpᵀ · queries: 8·B·T²·H FLOP
+//
+// The B·A·T² probabilities are written and read again: forward 20 bytes each, backward 28, where a
+// product has 2·D FLOP each, so with heads of 64 all is about even between memory (4.8 TB/s on an
+// H200) and arithmetic (67 TFLOP/s of fp32).
+#include "trainer/device/cuda/dropped.cuh"
+#include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/product.cuh"
+
+namespace trainer {
+namespace {
+
+/// A matrix of each head: where that of row b and head a begins, and from line to line.
+template <typename Value>
+struct OfHeads {
+  Value* first;
+  std::size_t a_row;
+  std::size_t a_head;
+  std::size_t stride;
+
+  __device__ Value* at(std::size_t row, std::size_t head) const {
+    return first + row * a_row + head * a_head;
+  }
+};
+
+/// In (N, H): a strip of D of a row's tokens.
+template <typename Value>
+OfHeads<Value> strips(const AttentionShape& s, Value* first) {
+  return {first, s.length * s.width(), s.depth, s.width()};
+}
+
+/// In (B, A, T, T).
+template <typename Value>
+OfHeads<Value> squares(const AttentionShape& s, Value* first) {
+  const std::size_t square = s.length * s.length;
+  return {first, s.heads * square, square, s.length};
+}
+
+/// As Strided, of probabilities that are dropped: the line of them that this is along, or across.
+template <bool AlongSteps>
+struct DroppedLines {
+  static constexpr bool k_along_steps = AlongSteps;
+  const float* p; ///< (T, T)
+  std::size_t length;
+  Dropped dropped;
+  std::size_t first_word;
+  std::size_t words;
+
+  __device__ float operator()(std::size_t line, std::size_t step) const {
+    const std::size_t i = AlongSteps ? line : step;
+    const std::size_t j = AlongSteps ? step : line;
+    return p[i * length + j] * drop_factor(dropped, first_word + i * words, j);
+  }
+};
+
+/// A tile to memory, lines `stride` apart.
+struct StoreLines {
+  float* c;
+  std::size_t stride;
+
+  __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
+                             const Extent& size) const {
+    for (int r = 0; r < k_own; ++r) {
+      for (int own = 0; own < k_own; ++own) {
+        if (row + r < size.m && column + own * k_across < size.n) {
+          c[(row + r) * stride + column + own * k_across] = sum[r][own];
+        }
+      }
+    }
+  }
+};
+
+/// Of which a block computes a tile: of row b, head a, and of the tiles of C down and across.
+struct HeadTile {
+  std::size_t row;
+  std::size_t head;
+  std::size_t first_line;
+  std::size_t first_column;
+};
+
+__device__ inline HeadTile head_tile(const Extent& size, std::size_t heads) {
+  const std::size_t down = (size.m + k_side - 1) / k_side;
+  const std::size_t matrix = blockIdx.x / down;
+  return {matrix / heads, matrix % heads, blockIdx.x % down * k_side,
+          std::size_t{blockIdx.y} * k_side};
+}
+
+template <typename A, typename B>
+__device__ void compute_tile(const Extent& size, const HeadTile& tile, const A& a, const B& b,
+                             const StoreLines& end, float* room) {
+  Tile sum = {};
+  add_products(size, a, b, tile.first_line, tile.first_column, 0, size.k, room, sum);
+  const int own = static_cast<int>(threadIdx.x);
+  end(sum, tile.first_line + own / k_across * k_own, tile.first_column + own % k_across, size);
+}
+
+/// c = a · b of each head, or of transposes: a's lines are along steps or across, and so are b's.
+template <bool AlongA, bool AlongB>
+__global__ void __launch_bounds__(k_threads)
+    heads_kernel(Extent size, std::size_t heads, OfHeads<const float> a, OfHeads<const float> b,
+                 OfHeads<float> c) {
+  DYNAMIC_SHARED(float, room);
+  const HeadTile tile = head_tile(size, heads);
+  compute_tile(size, tile, Strided<AlongA>{a.at(tile.row, tile.head), a.stride},
+               Strided<AlongB>{b.at(tile.row, tile.head), b.stride},
+               StoreLines{c.at(tile.row, tile.head), c.stride}, room);
+}
+
+/// c = dropped p · b, or of p's transpose.
+template <bool Along>
+__global__ void __launch_bounds__(k_threads)
+    dropped_heads_kernel(Extent size, AttentionShape s, Dropped dropped, OfHeads<const float> p,
+                         OfHeads<const float> b, OfHeads<float> c) {
+  DYNAMIC_SHARED(float, room);
+  const HeadTile tile = head_tile(size, s.heads);
+  const std::size_t first_line = (tile.row * s.heads + tile.head) * s.length;
+  const std::size_t words = s.words_a_line();
+  compute_tile(
+      size, tile,
+      DroppedLines<Along>{p.at(tile.row, tile.head), s.length, dropped, first_line * words, words},
+      Strided<false>{b.at(tile.row, tile.head), b.stride},
+      StoreLines{c.at(tile.row, tile.head), c.stride}, room);
+}
+
+dim3 head_grid(const AttentionShape& s, const Extent& size) {
+  return {static_cast<unsigned>(s.rows * s.heads) * tiles_of(size.m), tiles_of(size.n), 1};
+}
+
+template <bool AlongA, bool AlongB>
+int put_heads(const CudaStreamHandle* stream, const AttentionShape& s, const Extent& size,
+              const OfHeads<const float>& a, const OfHeads<const float>& b,
+              const OfHeads<float>& c) {
+  return launch(heads_kernel<AlongA, AlongB>, head_grid(s, size), k_threads, k_tile_room, stream,
+                size, s.heads, a, b, c);
+}
+
+template <bool Along>
+int put_dropped_heads(const CudaStreamHandle* stream, const AttentionShape& s,
+                      const Dropped& dropped, const float* p, const float* b, float* c) {
+  const Extent size{s.length, s.depth, s.length, s.length};
+  return launch(dropped_heads_kernel<Along>, head_grid(s, size), k_threads, k_tile_room, stream,
+                size, s, dropped, squares(s, p), strips(s, b), strips(s, c));
+}
+
+/// A warp a line: p = softmax(p · scale) over the row's first tokens, 0 behind them. 8 bytes a
+/// probability, and what lies in the caches once more.
+__global__ void lines_softmax(AttentionShape s, const std::int32_t* lengths, float scale,
+                              float* p) {
+  const std::size_t lane = threadIdx.x % k_warp_lanes;
+  for (std::size_t line = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes;
+       line < s.lines(); line += std::size_t{gridDim.x} * k_warps) {
+    const std::int32_t length = lengths[line / (s.heads * s.length)];
+    const std::size_t keys = length < 1 ? 1 : static_cast<std::size_t>(length);
+    float* const x = p + line * s.length;
+    float largest = -INFINITY;
+    for (std::size_t j = lane; j < keys; j += k_warp_lanes) {
+      largest = x[j] > largest ? x[j] : largest;
+    }
+    largest = warp_largest(largest);
+    float sum = 0;
+    for (std::size_t j = lane; j < keys; j += k_warp_lanes) {
+      const float value = expf((x[j] - largest) * scale);
+      x[j] = value;
+      sum += value;
+    }
+    const float share = 1 / warp_sum(sum);
+    for (std::size_t j = lane; j < s.length; j += k_warp_lanes) {
+      x[j] = j < keys ? x[j] * share : 0.0F;
+    }
+  }
+}
+
+/// A warp a line: dp, of what was dropped, becomes that of softmax's input. 12 bytes a probability.
+__global__ void lines_softmax_backward(AttentionShape s, Dropped dropped, float scale,
+                                       const float* p, float* dp) {
+  const std::size_t lane = threadIdx.x % k_warp_lanes;
+  for (std::size_t line = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes;
+       line < s.lines(); line += std::size_t{gridDim.x} * k_warps) {
+    const float* const x = p + line * s.length;
+    float* const dx = dp + line * s.length;
+    const std::size_t word = line * s.words_a_line();
+    float mean = 0;
+    for (std::size_t j = lane; j < s.length; j += k_warp_lanes) {
+      const float change = dx[j] * drop_factor(dropped, word, j);
+      dx[j] = change;
+      mean += x[j] * change;
+    }
+    mean = warp_sum(mean);
+    for (std::size_t j = lane; j < s.length; j += k_warp_lanes) {
+      dx[j] = (dx[j] - mean) * x[j] * scale;
+    }
+  }
+}
+
+/// Of several, in order: the first error, after which nothing more is put.
+template <typename... Puts>
+int put_all(const Puts&... puts) {
+  int error = 0;
+  ((error = error != 0 ? error : puts()), ...);
+  return error;
+}
+
+float scale_of(const AttentionShape& s) { return 1 / sqrtf(static_cast<float>(s.depth)); }
+
+int put_attention(const CudaStreamHandle* stream, const AttentionShape* s,
+                  const std::int32_t* lengths, const Dropped* dropped,
+                  const Heads<const float>* of, float* p, float* context) {
+  const std::size_t t = s->length;
+  return put_all(
+      [&] {
+        return put_heads<true, true>(stream, *s, {t, t, s->depth, s->depth}, strips(*s, of->query),
+                                     strips(*s, of->key), squares(*s, p));
+      },
+      [&] {
+        return launch(lines_softmax, blocks_for(s->lines(), k_warps), k_threads, 0, stream, *s,
+                      lengths, scale_of(*s), p);
+      },
+      [&] { return put_dropped_heads<true>(stream, *s, *dropped, p, of->value, context); });
+}
+
+int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape* s,
+                           const Dropped* dropped, const Heads<const float>* of, const float* p,
+                           const float* dcontext, float* room, const Heads<float>* changes) {
+  const std::size_t t = s->length;
+  const float* const dp = room;
+  return put_all(
+      [&] { return put_dropped_heads<false>(stream, *s, *dropped, p, dcontext, changes->value); },
+      [&] {
+        return put_heads<true, true>(stream, *s, {t, t, s->depth, s->depth}, strips(*s, dcontext),
+                                     strips(*s, of->value), squares(*s, room));
+      },
+      [&] {
+        return launch(lines_softmax_backward, blocks_for(s->lines(), k_warps), k_threads, 0, stream,
+                      *s, *dropped, scale_of(*s), p, room);
+      },
+      [&] {
+        return put_heads<true, false>(stream, *s, {t, s->depth, t, t}, squares(*s, dp),
+                                      strips(*s, of->key), strips(*s, changes->query));
+      },
+      [&] {
+        return put_heads<false, false>(stream, *s, {t, s->depth, t, t}, squares(*s, dp),
+                                       strips(*s, of->query), strips(*s, changes->key));
+      });
+}
+
+} // namespace
+
+void set_attention_kernels(DtrainCuda& table) {
+  table.attention = put_attention;
+  table.attention_backward = put_attention_backward;
+}
+
+} // namespace trainer

@@ -1,0 +1,173 @@
+// cuBLASLt, loaded when a product is first asked for: libcublasLt.so.13, found as any library is, or
+// beside the plug-in. It computes by columns, of which a row-major matrix is the transpose: so it is
+// given Cᵀ (n, m) = Bᵀ · Aᵀ, of which the bias, one a row, is ours, one a column.
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include "trainer/device/cuda/matmul.h"
+
+namespace trainer {
+namespace {
+
+constexpr const char* k_cublas_library = "libcublasLt.so.13";
+
+/// Its functions, by their own names.
+struct Lt {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtMatmulDescCreate) make_description;
+  decltype(&cublasLtMatmulDescSetAttribute) set_description;
+  decltype(&cublasLtMatrixLayoutCreate) make_layout;
+  decltype(&cublasLtMatmulPreferenceCreate) make_preference;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmul) matmul;
+};
+Lt lt;
+
+struct Plan {
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t b = nullptr; ///< The first of what it multiplies.
+  cublasLtMatrixLayout_t a = nullptr;
+  cublasLtMatrixLayout_t c = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool accumulate = false;
+  bool has_bias = false;
+};
+
+/// The first error, after which nothing more is tried.
+class Steps {
+ public:
+  template <typename Function, typename... Arguments>
+  Steps& then(Function function, Arguments... arguments) {
+    if (error_ == CUBLAS_STATUS_SUCCESS) {
+      error_ = function(arguments...);
+    }
+    return *this;
+  }
+  cublasStatus_t error() const { return error_; }
+
+ private:
+  cublasStatus_t error_ = CUBLAS_STATUS_SUCCESS;
+};
+
+int handle_of(int gpu, cublasLtHandle_t* handle) {
+  if (const cudaError_t error = cudaSetDevice(gpu); error != cudaSuccess) {
+    return error;
+  }
+  return lt.create(handle); // A plan's own: there are few, and it costs little.
+}
+
+int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
+  auto* p = new Plan{};
+  p->accumulate = s.accumulate;
+  p->has_bias = s.epilogue != MatmulShape::Epilogue::none;
+  if (const int error = handle_of(gpu, &p->handle); error != 0) {
+    delete p;
+    return error;
+  }
+  const cublasOperation_t first = s.b_is_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = s.a_is_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasLtEpilogue_t epilogue = s.epilogue == MatmulShape::Epilogue::none
+                                          ? CUBLASLT_EPILOGUE_DEFAULT
+                                      : s.epilogue == MatmulShape::Epilogue::bias
+                                          ? CUBLASLT_EPILOGUE_BIAS
+                                          : CUBLASLT_EPILOGUE_RELU_BIAS;
+  const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE;
+  cublasLtMatmulPreference_t preference = nullptr;
+  Steps steps;
+  steps.then(lt.make_description, &p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  const auto describe = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
+    steps.then(lt.set_description, p->description, what, &value, sizeof value);
+  };
+  describe(CUBLASLT_MATMUL_DESC_TRANSA, first);
+  describe(CUBLASLT_MATMUL_DESC_TRANSB, second);
+  describe(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  // As they lie in memory, by columns: a row-major (r, c) is (c, r), its columns c apart.
+  const std::size_t b_rows = s.b_is_turned ? s.k : s.n;
+  const std::size_t b_columns = s.b_is_turned ? s.n : s.k;
+  const std::size_t a_rows = s.a_is_turned ? s.m : s.k;
+  const std::size_t a_columns = s.a_is_turned ? s.k : s.m;
+  steps
+      .then(lt.make_layout, &p->b, CUDA_R_32F, b_rows, b_columns, static_cast<std::int64_t>(b_rows))
+      .then(lt.make_layout, &p->a, CUDA_R_32F, a_rows, a_columns, static_cast<std::int64_t>(a_rows))
+      .then(lt.make_layout, &p->c, CUDA_R_32F, s.n, s.m, static_cast<std::int64_t>(s.n))
+      .then(lt.make_preference, &preference);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+    steps.then(lt.set_preference, preference, what, &value, sizeof value);
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.b_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s.a_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s.c_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s.c_alignment);
+  cublasLtMatmulHeuristicResult_t best{};
+  int found = 0;
+  steps.then(lt.heuristic, p->handle, p->description, p->b, p->a, p->c, p->c, preference, 1, &best,
+             &found);
+  if (preference != nullptr) {
+    lt.destroy_preference(preference);
+  }
+  const bool is_none = steps.error() == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       (steps.error() == CUBLAS_STATUS_SUCCESS && found == 0);
+  p->algorithm = best.algo;
+  *made = is_none ? nullptr : p; // Kept, as all plans are.
+  return is_none || steps.error() == CUBLAS_STATUS_SUCCESS ? 0 : cudaErrorUnknown;
+}
+
+int run(void* plan, const CudaStreamHandle* stream, const float* a, const float* b,
+        const float* bias, float* c) {
+  auto& p = *static_cast<Plan*>(plan);
+  if (const cudaError_t error = cudaSetDevice(stream->gpu); error != cudaSuccess) {
+    return error;
+  }
+  // Of the call, not of the plan: two threads may use a plan at once.
+  cublasLtMatmulDescOpaque_t description = *p.description;
+  if (p.has_bias &&
+      lt.set_description(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) !=
+          CUBLAS_STATUS_SUCCESS) {
+    return cudaErrorUnknown;
+  }
+  const float one = 1;
+  const float beta = p.accumulate ? 1 : 0;
+  const cublasStatus_t error = lt.matmul(
+      p.handle, &description, &one, b, p.b, a, p.a, &beta, c, p.c, c, p.c, &p.algorithm,
+      stream->workspace, stream->workspace_bytes, static_cast<cudaStream_t>(stream->stream));
+  return error == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
+}
+
+/// Null: a function is missing.
+const Blas* load() {
+  void* library = dlopen(k_cublas_library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  bool is_whole = library != nullptr;
+  const auto find = [&](auto& function, const char* name) {
+    if (is_whole) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      is_whole = function != nullptr;
+    }
+  };
+  find(lt.create, "cublasLtCreate");
+  find(lt.make_description, "cublasLtMatmulDescCreate");
+  find(lt.set_description, "cublasLtMatmulDescSetAttribute");
+  find(lt.make_layout, "cublasLtMatrixLayoutCreate");
+  find(lt.make_preference, "cublasLtMatmulPreferenceCreate");
+  find(lt.set_preference, "cublasLtMatmulPreferenceSetAttribute");
+  find(lt.destroy_preference, "cublasLtMatmulPreferenceDestroy");
+  find(lt.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(lt.matmul, "cublasLtMatmul");
+  static const Blas blas = {plan, run};
+  return is_whole ? &blas : nullptr;
+}
+
+} // namespace
+
+const Blas* find_blas() {
+  static const Blas* const found = load();
+  return found;
+}
+
+} // namespace trainer

@@ -1,0 +1,54 @@
+#include "trainer/device/cuda/matmul.h"
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace trainer {
+namespace {
+
+constexpr std::uintptr_t k_most_alignment = 256;
+
+unsigned alignment_of(const void* memory) {
+  const std::uintptr_t lowest = reinterpret_cast<std::uintptr_t>(memory) | k_most_alignment;
+  return static_cast<unsigned>(lowest & (~lowest + 1));
+}
+
+/// Of a GPU. Plans live as long as the program.
+int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape& shape,
+            void** plan) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, MatmulShape>, void*> plans;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = plans.find({stream.gpu, shape});
+  if (known != plans.end()) {
+    *plan = known->second;
+    return 0;
+  }
+  const int error = blas.plan(stream.gpu, shape, stream.workspace_bytes, plan);
+  if (error == 0) {
+    plans[{stream.gpu, shape}] = *plan;
+  }
+  return error;
+}
+
+} // namespace
+
+int multiply(const CudaStreamHandle* stream, MatmulShape shape, const float* a, const float* b,
+             const float* bias, float* c) {
+  const Blas* blas = find_blas();
+  if (blas == nullptr) {
+    return k_no_blas;
+  }
+  shape.a_alignment = alignment_of(a);
+  shape.b_alignment = alignment_of(b);
+  shape.c_alignment = alignment_of(c);
+  void* plan = nullptr;
+  const int error = plan_of(*blas, *stream, shape, &plan);
+  return error != 0        ? error
+         : plan == nullptr ? k_no_blas
+                           : blas->run(plan, stream, a, b, bias, c);
+}
+
+} // namespace trainer

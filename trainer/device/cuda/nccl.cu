@@ -1,0 +1,183 @@
+// NCCL behind the plug-in's table: libnccl.so.2, found as any library is, or beside the plug-in.
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include "trainer/device/cuda/kernels.h"
+
+namespace trainer {
+namespace {
+
+constexpr const char* k_nccl_library = "libnccl.so.2";
+constexpr int k_least_nccl = NCCL_VERSION(2, 28, 0);
+static_assert(static_cast<int>(ncclInProgress) == k_nccl_in_progress);
+static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
+
+/// Its functions, by their own names.
+struct Nccl {
+  decltype(&ncclGetVersion) get_version;
+  decltype(&ncclGetErrorString) error_string;
+  decltype(&ncclGetLastError) last_error;
+  decltype(&ncclGetUniqueId) unique_id;
+  decltype(&ncclCommInitRankConfig) init;
+  decltype(&ncclCommGetAsyncError) async_error;
+  decltype(&ncclCommRegister) add;
+  decltype(&ncclCommDeregister) remove;
+  decltype(&ncclCommAbort) abort;
+  decltype(&ncclCommDestroy) destroy;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclReduce) reduce;
+  decltype(&ncclBroadcast) broadcast;
+};
+Nccl nccl;
+
+ncclComm_t comm_of(void* comm) { return static_cast<ncclComm_t>(comm); }
+
+void text(int error, void* comm, char* to, std::size_t size) {
+  const char* more = comm == nullptr ? "" : nccl.last_error(comm_of(comm));
+  (void)std::snprintf(to, size, "%s%s%s", nccl.error_string(static_cast<ncclResult_t>(error)),
+                      *more == '\0' ? "" : ": ", more);
+}
+
+int make_id(NcclId* id) {
+  ncclUniqueId made;
+  const ncclResult_t error = nccl.unique_id(&made);
+  std::memcpy(id, &made, sizeof made);
+  return error;
+}
+
+/// What `calls` return first that is neither success nor in progress; else what the group's end
+/// does.
+template <typename Calls>
+int grouped(const Calls& calls) {
+  ncclResult_t error = nccl.group_start();
+  if (error != ncclSuccess) {
+    return error;
+  }
+  error = calls();
+  const ncclResult_t end = nccl.group_end();
+  return error != ncclSuccess && error != ncclInProgress ? error : end;
+}
+
+int connect(const NcclId* id, int world_size, NcclRank* ranks, std::size_t count) {
+  ncclUniqueId own;
+  std::memcpy(&own, id, sizeof own);
+  return grouped([&] {
+    ncclResult_t error = ncclSuccess;
+    for (std::size_t i = 0; i < count && (error == ncclSuccess || error == ncclInProgress); ++i) {
+      if (cudaSetDevice(ranks[i].gpu) != cudaSuccess) {
+        return ncclUnhandledCudaError;
+      }
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      ncclComm_t made = nullptr;
+      error = nccl.init(&made, world_size, own, ranks[i].rank, &config);
+      ranks[i].comm = made;
+    }
+    return error;
+  });
+}
+
+int state(void* comm) {
+  ncclResult_t error = ncclSuccess;
+  const ncclResult_t asked = nccl.async_error(comm_of(comm), &error);
+  return asked != ncclSuccess ? asked : error;
+}
+
+int add_memory(void* comm, void* memory, std::size_t bytes, void** handle) {
+  return nccl.add(comm_of(comm), memory, bytes, handle);
+}
+int remove_memory(void* comm, void* handle) { return nccl.remove(comm_of(comm), handle); }
+
+ncclDataType_t type_of(DType dtype) {
+  return dtype == DType::f32    ? ncclFloat32
+         : dtype == DType::bf16 ? ncclBfloat16
+         : dtype == DType::f16  ? ncclFloat16
+                                : ncclUint8;
+}
+
+ncclResult_t put_one(const NcclCall& call) {
+  const ncclDataType_t type = type_of(call.dtype);
+  const ncclComm_t comm = comm_of(call.comm);
+  const auto stream = static_cast<cudaStream_t>(call.stream->stream);
+  void* const memory = call.memory;
+  if (cudaSetDevice(call.stream->gpu) != cudaSuccess) {
+    return ncclUnhandledCudaError;
+  }
+  switch (call.op) {
+  case NcclCall::Op::all_reduce:
+    return nccl.all_reduce(memory, memory, call.count, type, ncclSum, comm, stream);
+  case NcclCall::Op::reduce:
+    return nccl.reduce(memory, memory, call.count, type, ncclSum, call.root, comm, stream);
+  case NcclCall::Op::broadcast:
+    return nccl.broadcast(memory, memory, call.count, type, call.root, comm, stream);
+  }
+  return ncclInvalidArgument;
+}
+
+int put(const NcclCall* calls, std::size_t count) {
+  return grouped([&] {
+    ncclResult_t error = ncclSuccess;
+    for (std::size_t i = 0; i < count && (error == ncclSuccess || error == ncclInProgress); ++i) {
+      error = put_one(calls[i]);
+    }
+    return error;
+  });
+}
+
+int abort_comm(void* comm) { return nccl.abort(comm_of(comm)); }
+int destroy(void* comm) { return nccl.destroy(comm_of(comm)); }
+
+/// Empty, or why there is none.
+std::string load(DtrainNccl& table) {
+  void* library = dlopen(k_nccl_library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    return dlerror();
+  }
+  bool is_whole = true;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    is_whole = is_whole && function != nullptr;
+  };
+  find(nccl.get_version, "ncclGetVersion");
+  find(nccl.error_string, "ncclGetErrorString");
+  find(nccl.last_error, "ncclGetLastError");
+  find(nccl.unique_id, "ncclGetUniqueId");
+  find(nccl.init, "ncclCommInitRankConfig");
+  find(nccl.async_error, "ncclCommGetAsyncError");
+  find(nccl.add, "ncclCommRegister");
+  find(nccl.remove, "ncclCommDeregister");
+  find(nccl.abort, "ncclCommAbort");
+  find(nccl.destroy, "ncclCommDestroy");
+  find(nccl.group_start, "ncclGroupStart");
+  find(nccl.group_end, "ncclGroupEnd");
+  find(nccl.all_reduce, "ncclAllReduce");
+  find(nccl.reduce, "ncclReduce");
+  find(nccl.broadcast, "ncclBroadcast");
+  if (!is_whole || nccl.get_version(&table.version) != ncclSuccess ||
+      table.version < k_least_nccl) {
+    return "libnccl.so.2 is older than 2.28";
+  }
+  return "";
+}
+
+const DtrainNccl* find_nccl(char* why, std::size_t size) {
+  static DtrainNccl table = {0,          text,          make_id, connect,    state,
+                             add_memory, remove_memory, put,     abort_comm, destroy};
+  static const std::string missing = load(table);
+  (void)std::snprintf(why, size, "%s", missing.c_str());
+  return missing.empty() ? &table : nullptr;
+}
+
+} // namespace
+
+void set_nccl(DtrainCuda& table) { table.nccl = find_nccl; }
+
+} // namespace trainer

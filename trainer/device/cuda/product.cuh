@@ -1,0 +1,175 @@
+// Matrix products, of whatever is at hand a value at a time: C (m, n) = A (m, k) · B (k, n), where
+// A and B are functors of (line, step), line a row of A or a column of B, and `End` takes what
+// comes of it.
+//
+// A block computes a tile of 64 × 64 of C, a thread 4 × 4 of it: of each step along k a block reads
+// 2 · 64 values for 64 · 64 multiply-adds. What follows a product (bias, ReLU, pooling) is done
+// while a tile is in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
+#pragma once
+
+#include "trainer/device/cuda/sums.cuh"
+
+namespace trainer {
+namespace {
+
+constexpr int k_side = 64; ///< Of a block's tile,
+constexpr int k_deep = 16; ///< and so many steps along k in shared memory;
+constexpr int k_own = 4;   ///< of a thread's.
+constexpr int k_across = k_side / k_own;
+static_assert(k_across * k_across == k_threads);
+
+/// How large a product is. A block takes `split` steps along k, and as many blocks as that takes
+/// share a tile.
+struct Extent {
+  std::size_t m;
+  std::size_t n;
+  std::size_t k;
+  std::size_t split;
+};
+
+/// In memory. `k_along_steps`: neighbouring steps are neighbours there, else lines are.
+template <bool AlongSteps>
+struct Strided {
+  static constexpr bool k_along_steps = AlongSteps;
+  const float* from;
+  std::size_t stride; ///< From line to line along steps, else from step to step.
+
+  __device__ float operator()(std::size_t line, std::size_t step) const {
+    return AlongSteps ? from[line * stride + step] : from[step * stride + line];
+  }
+};
+
+/// A tile of k_side lines and k_deep steps along k to shared memory, [step][line], zeros past the
+/// ends. Neighbouring threads read what is neighbouring in memory.
+template <typename From>
+__device__ void load_tile(const From& from, std::size_t first_line, std::size_t lines,
+                          std::size_t first_step, std::size_t steps, float* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < k_side * k_deep; i += k_threads) {
+    const int line = From::k_along_steps ? i / k_deep : i % k_side;
+    const int step = From::k_along_steps ? i % k_deep : i / k_side;
+    const bool is_inside = first_line + line < lines && first_step + step < steps;
+    to[step * k_side + line] = is_inside ? from(first_line + line, first_step + step) : 0.0F;
+  }
+}
+
+/// A thread's 4 × 4: rows on end, columns k_across apart, so that no bank is read twice.
+using Tile = float[k_own][k_own];
+
+/// sum += the products of a block's tile, which begins at `row` and `column` of C, along steps
+/// [first, last). `tiles`: 2 · k_side · k_deep floats that the block shares.
+template <typename A, typename B>
+__device__ void add_products(const Extent& size, const A& from_a, const B& from_b, std::size_t row,
+                             std::size_t column, std::size_t first, std::size_t last, float* tiles,
+                             Tile& sum) {
+  float* const a = tiles;
+  float* const b = tiles + k_side * k_deep;
+  const int y = static_cast<int>(threadIdx.x) / k_across;
+  const int x = static_cast<int>(threadIdx.x) % k_across;
+  for (std::size_t step = first; step < last; step += k_deep) {
+    load_tile(from_a, row, size.m, step, last, a);
+    load_tile(from_b, column, size.n, step, last, b);
+    __syncthreads();
+    for (int i = 0; i < k_deep; ++i) {
+      for (int r = 0; r < k_own; ++r) {
+        for (int c = 0; c < k_own; ++c) {
+          sum[r][c] += a[i * k_side + y * k_own + r] * b[i * k_side + x + c * k_across];
+        }
+      }
+    }
+    __syncthreads();
+  }
+}
+
+constexpr std::size_t k_tile_room = 2 * k_side * k_deep * sizeof(float);
+
+inline unsigned tiles_of(std::size_t all, std::size_t each = k_side) {
+  return static_cast<unsigned>((all + each - 1) / each);
+}
+
+template <typename A, typename B, typename End>
+__global__ void __launch_bounds__(k_threads) product_kernel(Extent size, A from_a, B from_b,
+                                                            End end) {
+  DYNAMIC_SHARED(float, tiles);
+  const std::size_t row = std::size_t{blockIdx.x} * k_side;
+  const std::size_t column = std::size_t{blockIdx.y} * k_side;
+  const std::size_t first = std::size_t{blockIdx.z} * size.split;
+  const std::size_t last = first + size.split < size.k ? first + size.split : size.k;
+  Tile sum = {};
+  add_products(size, from_a, from_b, row, column, first, last, tiles, sum);
+  const int own = static_cast<int>(threadIdx.x);
+  end(sum, row + own / k_across * k_own, column + own % k_across, size);
+}
+
+/// To memory, (m, n) row-major, of several splits one after the other.
+struct Store {
+  float* c;
+  bool accumulate = false;
+  const float* bias = nullptr; ///< (n), added.
+  bool relu = false;
+  const float* mask = nullptr; ///< (m, n): 0 where it is not above 0.
+
+  __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
+                             const Extent& size) const {
+    float* const to = c + blockIdx.z * size.m * size.n;
+    for (int r = 0; r < k_own; ++r) {
+      for (int own = 0; own < k_own; ++own) {
+        const std::size_t at_row = row + r;
+        const std::size_t at_column = column + own * k_across;
+        if (at_row >= size.m || at_column >= size.n) {
+          continue;
+        }
+        const std::size_t at = at_row * size.n + at_column;
+        float value = sum[r][own];
+        if (bias != nullptr) {
+          value += bias[at_column];
+        }
+        if (relu && value < 0) { // A NaN stays one.
+          value = 0;
+        }
+        if (mask != nullptr && !(mask[at] > 0)) {
+          value = 0;
+        }
+        to[at] = accumulate ? to[at] + value : value;
+      }
+    }
+  }
+};
+
+template <typename A, typename B, typename End>
+int put_product(const CudaStreamHandle* stream, std::size_t m, std::size_t n, std::size_t k,
+                std::size_t split, const A& a, const B& b, const End& end) {
+  return launch(product_kernel<A, B, End>, dim3(tiles_of(m), tiles_of(n), tiles_of(k, split)),
+                k_threads, k_tile_room, stream, Extent{m, n, k, split}, a, b, end);
+}
+
+/// to (n) (+)= the sum of the rows of (m, n) values `from`(row, column): a block a warp's width of
+/// columns, each of its warps every k_warps-th row.
+template <typename From>
+__global__ void column_sums(std::size_t m, std::size_t n, From from, bool accumulate, float* to) {
+  DYNAMIC_SHARED(float, room);
+  const std::size_t lane = threadIdx.x % k_warp_lanes;
+  const std::size_t column = std::size_t{blockIdx.x} * k_warp_lanes + lane;
+  float sum = 0;
+  for (std::size_t row = threadIdx.x / k_warp_lanes; column < n && row < m; row += k_warps) {
+    sum += from(row, column);
+  }
+  room[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x < k_warp_lanes && column < n) {
+    sum = accumulate ? to[column] : 0.0F;
+    for (int warp = 0; warp < k_warps; ++warp) {
+      sum += room[warp * k_warp_lanes + lane];
+    }
+    to[column] = sum;
+  }
+}
+
+template <typename From>
+int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n, const From& from,
+                    bool accumulate, float* to) {
+  return launch(column_sums<From>, static_cast<unsigned>((n + k_warp_lanes - 1) / k_warp_lanes),
+                k_threads, k_threads * sizeof(float), stream, m, n, from, accumulate, to);
+}
+
+} // namespace
+} // namespace trainer

@@ -1,0 +1,359 @@
+#include "trainer/forecast/memory_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "trainer/collectives/forwarding.h"
+#include "trainer/collectives/single_rank.h"
+#include "trainer/device/cpu/cpu_device.h"
+#include "trainer/errors.h"
+#include "trainer/monitor/console.h"
+#include "trainer/replica.h"
+#include "trainer/strategy/gathered.h"
+
+namespace trainer {
+namespace {
+
+std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+/// Of an arena that begins with a page: which pages take memory.
+class Pages {
+ public:
+  explicit Pages(std::size_t floats) : is_here_(pages_up(floats)) {}
+
+  void write(const ArenaRange& range) { set(pages_down(range.first), pages_up(range.last), true); }
+  /// Whole pages of it, as Device::discard().
+  void discard(const ArenaRange& range) {
+    set(pages_up(range.first), pages_down(range.last), false);
+  }
+  std::size_t bytes() const { return here_ * page_bytes(); }
+
+ private:
+  static std::size_t pages_down(std::size_t floats) {
+    return floats * sizeof(float) / page_bytes();
+  }
+  static std::size_t pages_up(std::size_t floats) {
+    return (floats * sizeof(float) + page_bytes() - 1) / page_bytes();
+  }
+  void set(std::size_t first, std::size_t last, bool here) {
+    for (std::size_t page = first; page < last; ++page) {
+      here_ += here && !is_here_[page] ? 1 : 0;
+      here_ -= !here && is_here_[page] ? 1 : 0;
+      is_here_[page] = here;
+    }
+  }
+
+  std::vector<bool> is_here_;
+  std::size_t here_ = 0;
+};
+
+ArenaRange place_in(std::span<const float> arena, std::span<const float> part) {
+  const auto first = static_cast<std::size_t>(part.data() - arena.data());
+  return {first, first + part.size()};
+}
+
+/// A device and a communicator for Gathered, which note what it has come and go.
+class NotingDevice final : public CpuDevice {
+ public:
+  NotingDevice(std::span<const float> arena, Pages& pages) : arena_(arena), pages_(pages) {}
+  void discard(std::span<float> part) override { pages_.discard(place_in(arena_, part)); }
+  void release(std::span<float> part) override { discard(part); }
+
+ private:
+  std::span<const float> arena_;
+  Pages& pages_;
+};
+
+class NotingCommunicator final : public ForwardingCommunicator {
+ public:
+  NotingCommunicator(Communicator& alone, std::span<const float> arena, Pages& pages)
+      : ForwardingCommunicator(alone), arena_(arena), pages_(pages) {}
+  Ticket start(Collective::Kind /*kind*/, std::span<float> buffer, std::string_view /*name*/,
+               WireType /*wire*/) override {
+    pages_.write(place_in(arena_, buffer));
+    return 0;
+  }
+
+ private:
+  std::span<const float> arena_;
+  Pages& pages_;
+};
+
+/// A step of training at a stage at which ranks share gradients, and perhaps parameters.
+class Rehearsal {
+ public:
+  Rehearsal(const MemoryPlanOptions& options, const Model& model, const Shards& shards,
+            MemoryPlan& plan)
+      : options_(options), model_(model), shards_(shards), plan_(plan),
+        floats_(model.tensors().arena_size()), parameters_(floats_), gradients_(floats_),
+        rounded_(floats_) {}
+
+  void run() {
+    const ArenaRange all = {0, floats_};
+    const Buffer arena = Buffer::paged(floats_, DType::f32);
+    const auto alone = make_single_rank();
+    NotingDevice device(arena.span(), parameters_);
+    NotingCommunicator communicator(*alone, arena.span(), parameters_);
+    Gathered gathered(communicator, device, model_, shards_, arena.span(),
+                      !options_.offload.parameters.empty());
+    parameters_.write(all);
+    if (is_gathered()) {
+      gathered.drop();
+    } else if (is_mixed()) {
+      rounded_.write(all);
+    }
+    for (const ArenaRange& own : shards_.own()) {
+      gradients_.write(own);
+    }
+    Hooks hooks;
+    hooks.need = [&](std::size_t unit) { need(gathered, unit); };
+    hooks.done = [&](std::size_t unit) { done(gathered, unit); };
+    hooks.final = [&](std::size_t count) { finish(count); };
+    hooks.granularity = shards_.buckets().front().size();
+    constexpr int k_steps = 2; // The first one learns in which order units are needed.
+    for (int step = 0; step < k_steps; ++step) {
+      if (options_.accumulates) {
+        gradients_.write(all);
+      }
+      started_ = given_back_ = final_ = 0;
+      gathered.begin_pass();
+      model_.rehearse(options_.like.rows, hooks, [&](std::size_t unit) {
+        gradients_.write({model_.units()[unit].first, model_.units()[unit].last});
+        look();
+      });
+      give_back(shards_.buckets().size());
+      if (is_gathered()) {
+        gathered.drop();
+      }
+    }
+    at_rest_ = parameters_.bytes() + gradients_.bytes() + rounded_.bytes();
+  }
+
+  std::size_t at_rest() const { return at_rest_; } ///< Between two steps.
+
+ private:
+  bool is_gathered() const { return plan_.stage == 3; }
+  bool is_mixed() const { return options_.precision != Precision::fp32; }
+
+  void need(Gathered& gathered, std::size_t unit) {
+    if (is_gathered()) {
+      gathered.need(unit);
+      if (is_mixed()) {
+        rounded_.write({model_.units()[unit].first, model_.units()[unit].last});
+      }
+      look();
+    }
+  }
+
+  void done(Gathered& gathered, std::size_t unit) {
+    if (is_gathered()) {
+      gathered.done(unit);
+      if (is_mixed()) {
+        rounded_.discard({model_.units()[unit].first, model_.units()[unit].last});
+      }
+    }
+  }
+
+  /// As MultiWorker::start().
+  void finish(std::size_t count) {
+    gradients_.write({final_, count});
+    final_ = count;
+    look();
+    for (; started_ < shards_.buckets().size() && shards_.buckets()[started_].last <= count;) {
+      ++started_;
+      give_back(started_ - std::min(started_, k_sums_under_way));
+    }
+  }
+
+  void give_back(std::size_t buckets) {
+    for (; given_back_ < buckets; ++given_back_) {
+      const ArenaRange& whole = shards_.buckets()[given_back_];
+      const ArenaRange own = shards_.own(given_back_);
+      gradients_.discard({whole.first, own.first});
+      gradients_.discard({own.last, whole.last});
+    }
+  }
+
+  void look() {
+    const std::size_t now = parameters_.bytes() + gradients_.bytes() + rounded_.bytes();
+    if (now > plan_.parameters + plan_.gradients + plan_.rounded) {
+      plan_.parameters = parameters_.bytes();
+      plan_.gradients = gradients_.bytes();
+      plan_.rounded = rounded_.bytes();
+    }
+  }
+
+  const MemoryPlanOptions& options_;
+  const Model& model_;
+  const Shards& shards_;
+  MemoryPlan& plan_;
+  std::size_t floats_;
+  Pages parameters_;
+  Pages gradients_;
+  Pages rounded_;
+  std::size_t started_ = 0;    ///< Buckets,
+  std::size_t given_back_ = 0; ///< and those of which the others' part is gone.
+  std::size_t final_ = 0;      ///< Gradients.
+  std::size_t at_rest_ = 0;
+};
+
+/// What the process takes now, of memory of its own.
+std::size_t resident_bytes() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * page_bytes();
+}
+
+/// Of a tensor that lies in panels, on its way to a checkpoint: as it lies there, where it comes in
+/// `parts`, and row-major.
+std::size_t turning_bytes(const TensorTable& tensors, bool parts) {
+  std::size_t most = 0;
+  for (const Tensor& tensor : tensors.tensors()) {
+    if (tensor.layout == Layout::panels) {
+      most = std::max(most, (tensor.count() + (parts ? tensor.size : 0)) * sizeof(float));
+    }
+  }
+  return most;
+}
+
+} // namespace
+
+std::size_t MemoryPlan::most() const { return std::max({step(), start, save}); }
+
+MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& device) {
+  MemoryPlan plan{.stage = options.ranks > 1 ? stage : 0};
+  std::unique_ptr<Model> model;
+  {
+    const BufferCount count;
+    model = make_model(options.model, device);
+    model->make_room(options.like);
+    plan.activations = count.bytes();
+  }
+  const TensorTable& tensors = model->tensors();
+  const std::size_t floats = tensors.arena_size();
+  const std::size_t whole = floats * sizeof(float);
+  const Shards shards(floats, options.buckets, 0, options.ranks);
+  std::size_t moments = 0;
+  {
+    const Buffer parameters = Buffer::paged(floats, DType::f32);
+    const BufferCount count;
+    const Optimizer optimizer(options.optimizer, parameters.span(), {}, device, &tensors,
+                              plan.stage == 0 ? std::vector<ArenaRange>{} : shards.own());
+    moments = count.bytes();
+    plan.moments = options.offload.optimizer.empty() ? moments : 0; // But for a piece.
+  }
+  const std::size_t rounded = options.precision == Precision::fp32 ? 0 : whole;
+  std::size_t at_rest = 2 * whole + rounded;
+  if (plan.stage < 2) {
+    plan.parameters = plan.gradients = whole;
+    plan.rounded = rounded;
+  } else {
+    Rehearsal rehearsal(options, *model, shards, plan);
+    rehearsal.run();
+    at_rest = rehearsal.at_rest();
+  }
+  // Moments in files are sent to the other ranks one at a time.
+  plan.start = whole + rounded + (plan.stage < 2 ? whole : 0) +
+               (options.offload.optimizer.empty() ? moments : moments / 2);
+  if (options.saves) {
+    // A whole replica is copied; of a shared one a bucket at a time is sent to rank 0.
+    const std::size_t bucket = shards.buckets().front().size() * sizeof(float);
+    plan.save = at_rest + plan.moments + plan.activations +
+                (plan.stage == 0 ? whole + moments : bucket) +
+                turning_bytes(tensors, plan.stage > 0);
+  }
+  return plan;
+}
+
+std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t program) {
+  const auto mb = [](std::size_t bytes) {
+    constexpr double k_million = 1e6;
+    return fmt::format("{:.1f}", static_cast<double>(bytes) / k_million);
+  };
+  const bool is_mixed = plans.front().rounded > 0;
+  std::string text =
+      fmt::format("{:<6}{:>12}{:>11}{:>11}{}{:>13}{:>9}{:>11}\n", "STAGE", "PARAMETERS",
+                  "GRADIENTS", "OPTIMIZER", is_mixed ? fmt::format("{:>10}", "16 BITS") : "",
+                  "ACTIVATIONS", "PROGRAM", "MOST");
+  bool starts_higher = false;
+  bool saves_higher = false;
+  for (const MemoryPlan& plan : plans) {
+    const bool saves = plan.most() == plan.save && plan.save > plan.step();
+    const bool starts = !saves && plan.start > plan.step();
+    starts_higher = starts_higher || starts;
+    saves_higher = saves_higher || saves;
+    text += fmt::format("{:<6}{:>12}{:>11}{:>11}{}{:>13}{:>9}{:>11}{}\n", plan.stage,
+                        mb(plan.parameters), mb(plan.gradients), mb(plan.moments),
+                        is_mixed ? fmt::format("{:>10}", mb(plan.rounded)) : "",
+                        mb(plan.activations), mb(program), mb(plan.most() + program),
+                        saves    ? " (1)"
+                        : starts ? " (2)"
+                                 : "");
+  }
+  if (saves_higher) {
+    text += "(1) rank 0, while it saves a checkpoint; the others, and the steps between, take the "
+            "sum of the columns\n";
+  }
+  if (starts_higher) {
+    text +=
+        "(2) rank 0, while it draws the weights; the others, and the steps, take the sum of the "
+        "columns\n";
+  }
+  return text;
+}
+
+void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run,
+                       const DataOptions& data) {
+  const std::unique_ptr<Device> device = make_device(rank.devices.front());
+  if (!device->is_host()) {
+    throw UsageError("--plan-memory: counts what CPUs take; use --device=cpu");
+  }
+  if (rank.cluster.rank != 0) {
+    return;
+  }
+  const bool is_given = !run.model.is_of_text() || data.data != DataOptions{}.data;
+  const Dataset samples = is_given ? find_dataset(data, rank.cluster.rank, rank.cluster.world_size)
+                                   : synthetic_for(run.model, 1, 0);
+  MemoryPlanOptions options{.model = fitted(run.model, samples),
+                            .optimizer = run.optimizer,
+                            .precision = run.precision,
+                            .buckets = run.step.buckets,
+                            .offload = run.offload,
+                            .ranks = ranks,
+                            .like = {.rows = run.step.rows_at_once},
+                            .accumulates = run.accumulation_steps > 1,
+                            .saves = !run.checkpoint_dir.empty()};
+  if (samples.train.text) {
+    options.like.tokens.length = samples.train.text->length();
+    options.like.tokens.most_masked = samples.train.text->most_masked();
+  }
+  // Of the program that has connected: the code for it, and segments of what comes in.
+  constexpr std::size_t k_connected = 3'000'000;
+  const std::size_t program = resident_bytes() + (ranks > 1 ? k_connected : 0);
+  const bool is_whole = ranks == 1 || run.optimizer.rule == OptimizerOptions::Rule::lamb;
+  std::vector<MemoryPlan> plans;
+  for (int stage = 0; stage <= (is_whole ? 0 : 3); ++stage) {
+    plans.push_back(plan_memory(options, stage, *device));
+  }
+  const auto model = make_model(options.model, *device);
+  fmt::print("MB that {} takes, with batches of {}, by ZeRO's stage: {}, {} parameters, {}{}{}\n{}",
+             ranks == 1 ? "the one rank" : fmt::format("each of {} ranks", ranks),
+             run.step.rows_at_once, model->describe(),
+             with_commas(static_cast<double>(model->tensors().arena_size())),
+             rule_title(run.optimizer.rule),
+             run.precision == Precision::fp32
+                 ? ""
+                 : fmt::format(", {} over float32", precision_name(run.precision)),
+             is_given ? "" : "; without the data's own, as no --data is given",
+             memory_plan_text(plans, program));
+}
+
+} // namespace trainer

@@ -1,0 +1,62 @@
+// dtrain-trainer --plan-memory: the bytes that a rank takes at each of ZeRO's stages, before it
+// runs.
+//
+// Of the model's state (strategy/shards.h) a rank has its own chunks to stay, and the others' for a
+// while: what is there at a time follows from the order in which the model needs units and finishes
+// gradients (Model::rehearse()), gathered and given back as in a step of training. Its activations
+// are counted as it makes room for a batch (BufferCount). Nothing is computed, and no page of it
+// all is written to.
+//
+// Not in it: what a resumed rank 0 has loaded and not yet shared out, the kernel's buffers of
+// sockets, and, where the ranks of a host reduce through shared memory, the others' gradients,
+// which the system counts to each rank that has looked at them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "trainer/data/locate.h"
+#include "trainer/run_options.h"
+#include "trainer/strategy/ranks.h"
+
+namespace trainer {
+
+/// In bytes, at the moment of a training step at which they are most together.
+struct MemoryPlan {
+  int stage = 0;
+  std::size_t parameters = 0;
+  std::size_t gradients = 0;
+  std::size_t moments = 0; ///< The optimizer's.
+  std::size_t rounded = 0; ///< What a model in 16 bits computes with.
+  std::size_t activations = 0;
+  std::size_t start = 0; ///< All that rank 0 has while it draws the weights.
+  std::size_t save = 0;  ///< And while it saves a checkpoint; 0: it does not.
+
+  std::size_t step() const { return parameters + gradients + moments + rounded + activations; }
+  std::size_t most() const;
+};
+
+struct MemoryPlanOptions {
+  ModelOptions model; ///< As fitted() to the data.
+  OptimizerOptions optimizer = {};
+  Precision precision = Precision::fp32;
+  Buckets buckets = 0;
+  Offload offload = {};
+  int ranks = 1;
+  Batch like = {};          ///< What goes forward and backward at once; its numbers alone count.
+  bool accumulates = false; ///< Several of these in a step.
+  bool saves = false;       ///< Checkpoints.
+};
+
+/// Of a rank on `device`, a CPU.
+MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& device);
+
+/// A table for people, a line a stage, in MB. `program`: bytes that the process takes besides.
+std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t program);
+
+/// For so many ranks; the first one prints. Throws UsageError where they compute on GPUs.
+void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run,
+                       const DataOptions& data);
+
+} // namespace trainer

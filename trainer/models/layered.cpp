@@ -1,0 +1,209 @@
+// The multilayer perceptron and the convolutional network over the kernels that every device has:
+// what a GPU computes. Their tensors are those of the CPU's own (mlp.cpp, cnn.cpp), so that one's
+// checkpoint is the other's.
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "trainer/device/host_view.h"
+#include "trainer/models/models.h"
+#include "trainer/nn/dense_stack.h"
+#include "trainer/random.h"
+
+namespace trainer {
+namespace {
+
+/// Layers of which the last are fully connected.
+class Layered : public Model {
+ public:
+  const TensorTable& tensors() const final { return tensors_; }
+  const std::vector<Unit>& units() const final { return units_; }
+
+  void bind(std::span<float> parameters, std::span<float> gradients) final {
+    parameters_ = parameters;
+    gradients_ = gradients;
+    dense_.bind(parameters, gradients);
+  }
+
+  void initialize(std::uint64_t seed) final {
+    const HostView view(device_, parameters_);
+    initialize(seed, view.values());
+    view.write_back();
+  }
+
+  void evaluate(const Batch& batch, const Hooks& hooks, Score* to) final {
+    need_all(hooks);
+    dense_.forward(batch.rows, features(batch), batch.labels.data(), 0, to);
+  }
+
+  void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
+                        Score* to) final {
+    need_all(hooks);
+    const float* const x = features(batch);
+    dense_.forward(batch.rows, x, batch.labels.data(), scale, to);
+    dense_.backward(batch.rows, x, accumulate, hooks, feature_gradients());
+    backward(batch, accumulate, hooks);
+  }
+
+ protected:
+  Layered(Device& device, std::size_t inputs, const ModelOptions& options)
+      : device_(device), dense_(device, inputs, options, tensors_, units_) {}
+
+  virtual void initialize(std::uint64_t seed, std::span<float> arena) = 0;
+  /// What the fully connected layers read: (B, inputs).
+  virtual const float* features(const Batch& batch) = 0;
+  /// Where its gradient goes; null: nobody wants it.
+  virtual float* feature_gradients() { return nullptr; }
+  /// From there on.
+  virtual void backward(const Batch& /*batch*/, bool /*accumulate*/, const Hooks& /*hooks*/) {}
+
+  Device& device_;
+  TensorTable tensors_;
+  std::vector<Unit> units_;
+  DenseStack dense_;
+  std::span<float> parameters_;
+  std::span<float> gradients_;
+};
+
+class LayeredMlp final : public Layered {
+ public:
+  LayeredMlp(const ModelOptions& options, Device& device)
+      : Layered(device, options.height * options.width, options) {}
+  std::string describe() const override { return "mlp " + dense_.describe(); }
+  double flops() const override { return dense_.flops(); }
+
+ private:
+  void initialize(std::uint64_t seed, std::span<float> arena) override {
+    dense_.initialize(seed, 0, arena);
+  }
+  const float* features(const Batch& batch) override { return batch.images.data(); }
+};
+
+/// Two convolutions, all images at once.
+class LayeredCnn final : public Layered {
+ public:
+  LayeredCnn(const ModelOptions& options, Device& device)
+      : Layered(device, options.height / 4 * (options.width / 4) * k_cnn_channels[2], options) {
+    std::size_t height = options.height;
+    std::size_t width = options.width;
+    for (std::size_t i = 0; i < layers_.size(); ++i, height /= 2, width /= 2) {
+      layers_[i].shape = {0, height, width, k_cnn_channels[i], k_cnn_channels[i + 1]};
+    }
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      const std::string name = fmt::format("conv{}", i + 1);
+      const ConvolutionShape& shape = layers_[i].shape;
+      const std::size_t first = tensors_.arena_size();
+      const std::size_t bias = tensors_.add(name + ".bias", {shape.outputs});
+      const std::size_t weight =
+          tensors_.add(name + ".weight", {shape.outputs, 3, 3, shape.channels});
+      layers_[i].bias = tensors_[bias].offset;
+      layers_[i].weight = tensors_[weight].offset;
+      units_.push_back({name, first, tensors_.arena_size()});
+    }
+  }
+
+  std::string describe() const override {
+    const ConvolutionShape& first = layers_[0].shape;
+    return fmt::format("cnn {}x{}-{}-{}-{}", first.height, first.width, k_cnn_channels[1],
+                       k_cnn_channels[2], dense_.describe());
+  }
+
+  double flops() const override {
+    double sum = dense_.flops() + 2.0 * static_cast<double>(dense_.inputs() * dense_.first_width());
+    for (const Layer& layer : layers_) {
+      const ConvolutionShape& s = layer.shape;
+      sum += (&layer == &layers_.front() ? 4.0 : 6.0) *
+             static_cast<double>(4 * s.pools() * 9 * s.channels * s.outputs);
+    }
+    return sum;
+  }
+
+ private:
+  struct Layer {
+    ConvolutionShape shape{};
+    std::size_t bias = 0; ///< Where it lies in the arenas.
+    std::size_t weight = 0;
+    Buffer y{0};      ///< (N, P, O)
+    Buffer dy{0};     ///< Its gradient.
+    Buffer chosen{0}; ///< (N, P, O)
+    Buffer room{0};   ///< For its weight's gradient.
+  };
+
+  /// As Convolution::initialize().
+  void initialize(std::uint64_t seed, std::span<float> arena) override {
+    std::uint32_t number = 0;
+    for (const Layer& layer : layers_) {
+      const std::size_t outputs = layer.shape.outputs;
+      const std::size_t inputs = 9 * layer.shape.channels;
+      const float limit = std::sqrt(6.0F / static_cast<float>(inputs + 9 * outputs));
+      for (std::size_t i = 0; i < inputs; ++i) {
+        for (std::size_t o = 0; o < outputs; ++o) {
+          const auto bits = random_at(seed, RandomStream::weights, number, i * outputs + o);
+          arena[layer.weight + o * inputs + i] = limit * (2 * uniform(bits[0]) - 1);
+        }
+      }
+      ++number;
+    }
+    dense_.initialize(seed, number, arena);
+  }
+
+  const float* features(const Batch& batch) override {
+    const float* x = batch.images.data();
+    for (Layer& layer : layers_) {
+      ConvolutionShape& shape = layer.shape;
+      shape.images = batch.rows;
+      const std::size_t values = shape.images * shape.pools() * shape.outputs;
+      if (layer.y.size() < values) {
+        layer.y = device_.allocate(values, DType::f32);
+        layer.dy = device_.allocate(values, DType::f32);
+        layer.chosen = device_.allocate(values, DType::u8);
+        layer.room = device_.allocate(shape.room(), DType::f32);
+      }
+      device_.kernels().layers->convolution(
+          device_.stream(), shape, x, parameters_.data() + layer.weight,
+          parameters_.data() + layer.bias, layer.y.data(), chosen(layer));
+      x = layer.y.data();
+    }
+    return x;
+  }
+
+  float* feature_gradients() override { return layers_.back().dy.data(); }
+
+  void backward(const Batch& batch, bool accumulate, const Hooks& hooks) override {
+    const LayerKernels& kernels = *device_.kernels().layers;
+    Stream& stream = device_.stream();
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      Layer& layer = layers_[i];
+      const float* const x = i == 0 ? batch.images.data() : layers_[i - 1].y.data();
+      kernels.convolution_backward_weight(
+          stream, layer.shape, x, layer.dy.data(), chosen(layer), accumulate, layer.room.data(),
+          gradients_.data() + layer.weight, gradients_.data() + layer.bias);
+      if (i > 0) {
+        kernels.convolution_backward_input(stream, layer.shape, layer.dy.data(), chosen(layer),
+                                           parameters_.data() + layer.weight,
+                                           layers_[i - 1].dy.data());
+      }
+      const std::size_t unit = units_.size() - 1 - i;
+      tell(hooks, units_[unit].last, unit);
+    }
+  }
+
+  static std::uint8_t* chosen(const Layer& layer) {
+    return static_cast<std::uint8_t*>(layer.chosen.memory());
+  }
+
+  std::array<Layer, 2> layers_;
+};
+
+} // namespace
+
+std::unique_ptr<Model> make_layered_mlp(const ModelOptions& options, Device& device) {
+  return std::make_unique<LayeredMlp>(options, device);
+}
+
+std::unique_ptr<Model> make_layered_cnn(const ModelOptions& options, Device& device) {
+  return std::make_unique<LayeredCnn>(options, device);
+}
+
+} // namespace trainer

@@ -1,0 +1,326 @@
+// BERT over the kernels that every device has: what a GPU computes. Its tensors are those of the
+// CPU's own (bert.cpp), so that one's checkpoint is the other's, and it drops the same values.
+//
+// All that the kernels read of a batch is in the device's memory, and the host looks at none of it:
+// the head has a slot for each token that may be masked, K a row, and computes them all.
+//
+// Letters: N tokens of a pass, B rows of T, H wide, V words, M = B·K slots.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "trainer/device/host_view.h"
+#include "trainer/models/bert.h"
+#include "trainer/models/bert_parts.h"
+#include "trainer/models/models.h"
+#include "trainer/nn/dense_stack.h"
+#include "trainer/nn/layered_encoder.h"
+
+namespace trainer {
+namespace {
+
+/// As TextEmbedding.
+class LayeredEmbedding {
+ public:
+  LayeredEmbedding(const LayeredContext& context, const std::string& name,
+                   const ModelOptions& options, TensorTable& tensors)
+      : context_(&context), shape_(bert_embedding_shape(options)), first_(tensors.arena_size()),
+        norm_(context, name + ".LayerNorm", shape_.width, shape_.epsilon, tensors),
+        types_(add(tensors, name + ".token_type_embeddings.weight", shape_.types)),
+        positions_(add(tensors, name + ".position_embeddings.weight", shape_.positions)),
+        words_(add(tensors, name + ".word_embeddings.weight", shape_.vocabulary)),
+        dropout_(context, bert_dropout(options), 0) {}
+
+  std::size_t first() const { return first_; } ///< Of it in the arenas.
+  std::size_t words() const { return words_; }
+  void initialize(std::span<float> arena) const { norm_.initialize(arena); }
+
+  void make_room(std::size_t rows, std::size_t length) {
+    Device& device = context_->device;
+    sum_ = device.allocate(rows * length * shape_.width, DType::f32);
+    moments_ = device.allocate(rows * length * 2, DType::f32);
+    x_ = device.allocate(rows * length * shape_.width, DType::f32);
+    dropout_.make_room(rows, length * shape_.width / k_keep_bits);
+  }
+
+  /// (N, H)
+  const float* forward(const TextPass& pass, const std::int32_t* ids) {
+    const float* const parameters = context_->parameters;
+    context_->text.embed(context_->stream, {pass.rows, pass.length, shape_.width}, ids,
+                         parameters + words_, parameters + types_, parameters + first_position(),
+                         sum_.data());
+    norm_.forward(pass.tokens(), sum_.data(), x_.data(), moments_.data());
+    dropout_.draw(pass, pass.length * shape_.width / k_keep_bits);
+    drop(pass, x_.data());
+    return x_.data();
+  }
+
+  /// `change` is used up. What the words' gradient holds is added to.
+  void backward(const TextPass& pass, const std::int32_t* ids, float* change) {
+    float* const gradients = context_->gradients;
+    drop(pass, change);
+    norm_.backward(pass.tokens(), sum_.data(), moments_.data(), pass.accumulate, change);
+    if (!pass.accumulate) {
+      context_->stream.clear(gradients + types_, shape_.types * shape_.width * sizeof(float));
+      context_->stream.clear(gradients + positions_,
+                             shape_.positions * shape_.width * sizeof(float));
+    }
+    context_->text.embed_backward(context_->stream, {pass.rows, pass.length, shape_.width}, ids,
+                                  change, gradients + words_, gradients + types_,
+                                  gradients + first_position());
+  }
+
+ private:
+  std::size_t add(TensorTable& tensors, const std::string& name, std::size_t rows) const {
+    return tensors[tensors.add(name, {rows, shape_.width})].offset;
+  }
+  /// Of a text's first token, in the arenas.
+  std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }
+  void drop(const TextPass& pass, float* values) const {
+    if (dropout_.drawn().keep != nullptr) {
+      context_->text.drop(context_->stream, pass.tokens() * shape_.width, dropout_.drawn(), values,
+                          values);
+    }
+  }
+
+  const LayeredContext* context_;
+  EmbeddingShape shape_;
+  std::size_t first_;
+  LayeredNorm norm_; ///< In the order of the arenas.
+  std::size_t types_;
+  std::size_t positions_;
+  std::size_t words_;
+  LayeredDropout dropout_;
+  Buffer sum_{0};     ///< (N, H): before the norm,
+  Buffer moments_{0}; ///< (N, 2)
+  Buffer x_{0};       ///< and behind it.
+};
+
+/// As MaskedHead.
+class LayeredHead {
+ public:
+  LayeredHead(const LayeredContext& context, const ModelOptions& options, TensorTable& tensors)
+      : context_(&context), width_(options.bert.hidden), vocabulary_(options.bert.vocabulary),
+        bias_(tensors[tensors.add(bert_head_names(options).bias, {vocabulary_})].offset),
+        norm_(context, bert_head_names(options).norm, width_, bert_layer_shape(options).epsilon,
+              tensors),
+        dense_(context, bert_head_names(options).dense, width_, width_, tensors) {}
+
+  std::size_t last() const { return dense_.last(); } ///< Of it in the arenas.
+  /// `words`: where the words' rows (V, H) lie in the arenas.
+  void set_words(std::size_t words) { words_ = words; }
+  void initialize(std::span<float> arena) const { norm_.initialize(arena); }
+
+  void make_room(std::size_t slots) {
+    for (Buffer* wide : {&picked_, &u_, &g_, &h_, &change_}) {
+      *wide = context_->device.allocate(slots * width_, DType::f32);
+    }
+    moments_ = context_->device.allocate(slots * 2, DType::f32);
+    logits_ = context_->device.allocate(slots * vocabulary_, DType::f32);
+  }
+
+  /// Of x (N, H): the logits (M, V).
+  const float* forward(const TextPass& pass, const Tokens& tokens, const float* x) {
+    const std::size_t slots = pass.rows * tokens.most_masked;
+    if (slots == 0) {
+      return nullptr;
+    }
+    context_->text.gather_masked(context_->stream, shape(pass, tokens, width_),
+                                 tokens.masked.data(), x, picked_.data());
+    dense_.forward(slots, picked_.data(), u_.data());
+    context_->text.gelu(context_->stream, slots * width_, u_.data(), g_.data());
+    norm_.forward(slots, g_.data(), h_.data(), moments_.data());
+    context_->layers.dense(context_->stream, {slots, width_, vocabulary_}, h_.data(),
+                           context_->parameters + words_, context_->parameters + bias_, false,
+                           logits_.data());
+    return logits_.data();
+  }
+
+  /// Of the logits before, which become their gradient, times `scale`.
+  void score(const TextPass& pass, const Tokens& tokens, float scale, Score* to) const {
+    if (tokens.most_masked > 0) {
+      context_->text.masked_cross_entropy(context_->stream, shape(pass, tokens, vocabulary_),
+                                          tokens.masked.data(), tokens.targets.data(), scale,
+                                          logits_.data(), to);
+    }
+  }
+
+  /// Behind score(): `change` (N, H) becomes x's gradient; the words' is written over, or with
+  /// pass.accumulate added to.
+  void backward(const TextPass& pass, const Tokens& tokens, float* change) const {
+    const bool more = pass.accumulate;
+    Stream& stream = context_->stream;
+    const std::size_t slots = pass.rows * tokens.most_masked;
+    stream.clear(change, pass.tokens() * width_ * sizeof(float));
+    if (slots == 0) {
+      if (!more) {
+        stream.clear(context_->gradients + bias_, (last() - bias_) * sizeof(float));
+        stream.clear(context_->gradients + words_, vocabulary_ * width_ * sizeof(float));
+      }
+      return;
+    }
+    const DenseShape decoder{slots, width_, vocabulary_};
+    context_->layers.dense_backward_weight(stream, decoder, h_.data(), logits_.data(), more,
+                                           context_->gradients + words_,
+                                           context_->gradients + bias_);
+    context_->text.dense_backward(stream, decoder, logits_.data(), context_->parameters + words_,
+                                  false, change_.data());
+    norm_.backward(slots, g_.data(), moments_.data(), more, change_.data());
+    context_->text.gelu_backward(stream, slots * width_, u_.data(), change_.data());
+    dense_.backward_weight(slots, picked_.data(), change_.data(), more);
+    dense_.backward_input(slots, change_.data(), false, picked_.data());
+    context_->text.scatter_masked(stream, shape(pass, tokens, width_), tokens.masked.data(),
+                                  picked_.data(), change);
+  }
+
+ private:
+  static MaskedShape shape(const TextPass& pass, const Tokens& tokens, std::size_t width) {
+    return {pass.rows, pass.length, tokens.most_masked, width};
+  }
+
+  const LayeredContext* context_;
+  std::size_t width_;
+  std::size_t vocabulary_;
+  std::size_t bias_; ///< Where it lies in the arenas.
+  LayeredNorm norm_;
+  LayeredLinear dense_;
+  std::size_t words_ = 0;
+  Buffer picked_{0};  ///< (M, H)
+  Buffer u_{0};       ///< (M, H): before GELU,
+  Buffer g_{0};       ///< and behind it,
+  Buffer moments_{0}; ///< (M, 2)
+  Buffer h_{0};       ///< and normalised;
+  Buffer change_{0};  ///< its gradient.
+  Buffer logits_{0};  ///< (M, V)
+};
+
+class LayeredBert final : public BertBase {
+ public:
+  LayeredBert(const ModelOptions& options, Device& device)
+      : BertBase(options), context_(device), head_(context_, options, tensors_) {
+    units_.push_back({"head", 0, tensors_.arena_size()});
+    layers_.reserve(options_.layers);
+    for (std::size_t i = options_.layers; i-- > 0;) {
+      layers_.emplace_back(context_, fmt::format("{}.encoder.layer.{}", name_, i), shape_,
+                           bert_dropout(options), bert_site(i), tensors_);
+      units_.push_back({fmt::format("layer {}", i), layers_.back().first(), layers_.back().last()});
+    }
+    std::reverse(layers_.begin(), layers_.end());
+    embedding_.emplace(context_, name_ + ".embeddings", options, tensors_);
+    head_.set_words(embedding_->words());
+    units_.push_back({"embeddings", embedding_->first(), tensors_.arena_size()});
+  }
+
+  void bind(std::span<float> parameters, std::span<float> gradients) override {
+    parameters_ = parameters;
+    context_.parameters = parameters.data();
+    context_.gradients = gradients.data();
+  }
+
+  void initialize(std::uint64_t seed) override {
+    const HostView view(context_.device, parameters_);
+    draw_bert_weights(seed, tensors_, view.values());
+    embedding_->initialize(view.values());
+    head_.initialize(view.values());
+    for (const LayeredEncoder& layer : layers_) {
+      layer.initialize(view.values());
+    }
+    view.write_back();
+  }
+
+  void evaluate(const Batch& batch, const Hooks& hooks, Score* to) override {
+    const TextPass pass = pass_of(batch, false, false);
+    forward(pass, batch.tokens, hooks);
+    head_.score(pass, batch.tokens, 1, to);
+  }
+
+  std::vector<float> logits(const Batch& batch) override {
+    const std::span<const std::int32_t> masked = batch.tokens.masked;
+    const float* const found = forward(pass_of(batch, false, false), batch.tokens, {});
+    std::vector<std::int32_t> places(masked.size());
+    context_.stream.copy(masked.data(), places.data(), masked.size_bytes());
+    std::vector<float> all;
+    for (std::size_t slot = 0; slot < places.size(); ++slot) {
+      if (places[slot] >= 0) {
+        const std::size_t first = all.size();
+        all.resize(first + options_.vocabulary);
+        context_.stream.copy(found + slot * options_.vocabulary, all.data() + first,
+                             options_.vocabulary * sizeof(float));
+      }
+    }
+    return all;
+  }
+
+  void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
+                        Score* to) override {
+    const TextPass pass = pass_of(batch, true, accumulate);
+    forward(pass, batch.tokens, hooks);
+    head_.score(pass, batch.tokens, scale, to);
+    head_.backward(pass, batch.tokens, change_.data());
+    trainer::tell(hooks, head_.last(), 0);
+    const auto final = [&](std::size_t count) { tell(hooks.final, count); };
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      tell(hooks.need, unit_of(i));
+      const float* const x = inputs_[i];
+      if (options_.recompute && i + 1 < layers_.size()) { // The last one's are still there.
+        layers_[i].forward(pass, x);
+      }
+      layers_[i].backward(pass, x, change_.data(), scratch_, final);
+      tell(hooks.done, unit_of(i));
+    }
+    embedding_->backward(pass, batch.tokens.ids.data(), change_.data());
+    trainer::tell(hooks, tensors_.arena_size(), units_.size() - 1);
+  }
+
+ private:
+  void make_rooms(std::size_t rows, std::size_t length, std::size_t most_masked) override {
+    scratch_ = {};
+    embedding_->make_room(rows, length);
+    head_.make_room(rows * most_masked);
+    std::shared_ptr<LayeredRoom> room;
+    for (LayeredEncoder& layer : layers_) {
+      if (room == nullptr || !options_.recompute) {
+        room = std::make_shared<LayeredRoom>(context_.device, shape_, rows, length);
+      }
+      layer.make_room(rows, length, room);
+    }
+    change_ = context_.device.allocate(rows * length * shape_.width, DType::f32);
+    scratch_ = LayeredScratch(context_.device, shape_, rows, length);
+  }
+
+  /// The logits. The embedding is needed to the end: its words are the head's decoder.
+  const float* forward(const TextPass& pass, const Tokens& tokens, const Hooks& hooks) {
+    tell(hooks.need, units_.size() - 1);
+    const float* x = embedding_->forward(pass, tokens.ids.data());
+    inputs_.clear();
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      tell(hooks.need, unit_of(i));
+      inputs_.push_back(x);
+      x = layers_[i].forward(pass, x);
+      tell(hooks.done, unit_of(i));
+    }
+    tell(hooks.need, 0);
+    return head_.forward(pass, tokens, x);
+  }
+
+  LayeredContext context_;
+  LayeredHead head_;                   ///< In the order of the arenas.
+  std::vector<LayeredEncoder> layers_; ///< From the input on.
+  std::optional<LayeredEmbedding> embedding_;
+  std::span<float> parameters_;
+  std::vector<const float*> inputs_; ///< Of the layers, (N, H) each.
+  Buffer change_{0};                 ///< (N, H): the gradient on its way down.
+  LayeredScratch scratch_;
+};
+
+} // namespace
+
+std::unique_ptr<MaskedLanguageModel> make_layered_bert(const ModelOptions& options,
+                                                       Device& device) {
+  return std::make_unique<LayeredBert>(options, device);
+}
+
+} // namespace trainer

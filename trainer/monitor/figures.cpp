@@ -1,0 +1,24 @@
+#include "trainer/monitor/figures.h"
+
+#include <fmt/format.h>
+
+#include "trainer/monitor/console.h"
+
+namespace trainer {
+
+std::string figures_text(double samples_per_second, double flops, const Device& device) {
+  constexpr double k_tera = 1e12;
+  constexpr double k_gib = 1 << 30;
+  const double done = samples_per_second * flops;
+  const double peak = device.peak_flops();
+  const std::string speed = flops == 0 ? std::string("FLOP/s unknown")
+                            : peak == 0
+                                ? fmt::format("{:.3g} TFLOP/s, its peak unknown", done / k_tera)
+                                : fmt::format("{:.3g} TFLOP/s, {:.2g} % of its {:.3g} of float32",
+                                              done / k_tera, 100 * done / peak, peak / k_tera);
+  return fmt::format("{} samples/s a device, {}; {:.2f} GiB of its memory at most",
+                     with_commas(samples_per_second), speed,
+                     static_cast<double>(device.most_allocated()) / k_gib);
+}
+
+} // namespace trainer

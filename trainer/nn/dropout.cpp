@@ -1,0 +1,34 @@
+#include "trainer/nn/dropout.h"
+
+#include <cmath>
+
+namespace trainer {
+namespace {
+
+constexpr double k_steps = 65536; // Of a number of 16 bits.
+
+} // namespace
+
+std::uint32_t DropoutRule::threshold() const {
+  return static_cast<std::uint32_t>(std::lround(probability * k_steps));
+}
+
+float DropoutRule::scale() const { return static_cast<float>(k_steps / (k_steps - threshold())); }
+
+KeepBits DropoutRule::bits(std::uint32_t site, const TextPass& pass, std::size_t words) const {
+  return {seed, site, pass.position * 2 * words, threshold()};
+}
+
+Dropout::Dropout(const DropoutRule& rule, std::uint32_t site, const CpuKernels& kernels)
+    : rule_(rule), site_(site), scale_(rule.scale()), kernels_(&kernels) {}
+
+void Dropout::draw(const TextPass& pass, std::size_t words) {
+  if (!pass.is_training || rule_.threshold() == 0) {
+    bits_.clear();
+    return;
+  }
+  bits_.resize(pass.rows * words);
+  kernels_->transformer.keep_bits(rule_.bits(site_, pass, words), bits_.size(), bits_.data());
+}
+
+} // namespace trainer

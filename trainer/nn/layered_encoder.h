@@ -1,0 +1,95 @@
+// EncoderLayer (nn/encoder_layer.h) over the kernels that every device has: the same arithmetic and
+// the same tensors in the same places of the arenas, in which all is row-major.
+//
+// Letters: N tokens of a pass, B rows of T, H wide in A heads, F within. A pass keeps N·(10·H +
+// 2·F)
+// + B·A·T² floats of a layer for backward.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trainer/nn/encoder_layer.h"
+#include "trainer/nn/layered_parts.h"
+
+namespace trainer {
+
+/// What layers share, each while its turn lasts: gradients on their way.
+struct LayeredScratch {
+  LayeredScratch() = default;
+  LayeredScratch(Device& device, const EncoderShape& shape, std::size_t rows, std::size_t length);
+
+  Buffer wide{0};  ///< (N, H)
+  Buffer wide2{0}; ///< (N, H)
+  Buffer inner{0}; ///< (N, F)
+  Buffer query{0}; ///< (N, H), and so
+  Buffer key{0};
+  Buffer value{0};
+  Buffer squares{0}; ///< (B, A, T, T)
+};
+
+/// What backward reads again of forward. Layers whose forward is done again before their backward
+/// share one.
+struct LayeredRoom {
+  LayeredRoom(Device& device, const EncoderShape& shape, std::size_t rows, std::size_t length);
+
+  Buffer query; ///< (N, H), and so
+  Buffer key;
+  Buffer value;
+  Buffer probabilities; ///< (B, A, T, T)
+  Buffer context;       ///< (N, H)
+  Buffer sum1;          ///< (N, H): before norm1,
+  Buffer moments1;      ///< (N, 2): its rows' means and deviations,
+  Buffer a;             ///< (N, H): and behind it.
+  Buffer u;             ///< (N, F): before GELU,
+  Buffer g;             ///< and behind it.
+  Buffer sum2;          ///< (N, H): before norm2.
+  Buffer moments2;      ///< (N, 2)
+};
+
+class LayeredEncoder {
+ public:
+  /// Adds its tensors, in the order in which backward finishes them. `site`: of the first of its
+  /// three dropouts.
+  LayeredEncoder(const LayeredContext& context, const std::string& name, const EncoderShape& shape,
+                 const DropoutRule& rule, std::uint32_t site, TensorTable& tensors);
+
+  std::size_t first() const { return first_; } ///< Of it in the arenas.
+  std::size_t last() const { return query_.last(); }
+  /// The norms' gains, in the host's copy of the arena.
+  void initialize(std::span<float> arena) const;
+  void make_room(std::size_t rows, std::size_t length, std::shared_ptr<LayeredRoom> room);
+
+  /// Of x (N, H), which stays where it is until backward; its output, which does too.
+  const float* forward(const TextPass& pass, const float* x);
+  /// `change` (N, H): the gradient of what forward() gave; becomes that of x.
+  void backward(const TextPass& pass, const float* x, float* change, const LayeredScratch& scratch,
+                const EncoderLayer::Final& final);
+
+ private:
+  AttentionShape attention(const TextPass& pass) const;
+  /// `change` as it is before what was dropped, in `to` where anything was.
+  const float* dropped(const LayeredDropout& drop, std::size_t values, const float* change,
+                       float* to) const;
+
+  const LayeredContext* context_;
+  EncoderShape shape_;
+  std::size_t first_;
+  LayeredNorm norm2_; ///< In the order of the arenas.
+  LayeredLinear out_;
+  LayeredLinear in_;
+  LayeredNorm norm1_;
+  LayeredLinear mix_; ///< Of the heads' contexts.
+  LayeredLinear value_;
+  LayeredLinear key_;
+  LayeredLinear query_;
+  LayeredDropout drop0_; ///< Of attention.
+  LayeredDropout drop1_;
+  LayeredDropout drop2_;
+  std::shared_ptr<LayeredRoom> room_;
+  Buffer y_{0}; ///< (N, H): behind norm2.
+};
+
+} // namespace trainer

@@ -1,0 +1,129 @@
+// What a transformer is made of, over the kernels that every device has: what a GPU computes. The
+// CPU's own are nn/linear.h, nn/layer_norm.h and nn/dropout.h, with the same tensors in the same
+// places, so that one's checkpoint is the other's; here all is row-major, also within the arenas.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "trainer/device/device.h"
+#include "trainer/nn/dropout.h"
+#include "trainer/nn/tensor_table.h"
+
+namespace trainer {
+
+/// What all parts of a model work with: one of a model, which outlives them.
+struct LayeredContext {
+  explicit LayeredContext(Device& device_)
+      : device(device_), stream(device_.stream()), layers(*device_.kernels().layers),
+        text(*device_.kernels().text) {}
+
+  Device& device;
+  Stream& stream;
+  const LayerKernels& layers;
+  const TextKernels& text;
+  float* parameters = nullptr; ///< The arenas, in the device's memory.
+  float* gradients = nullptr;
+};
+
+/// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I].
+class LayeredLinear {
+ public:
+  LayeredLinear(const LayeredContext& context, const std::string& name, std::size_t inputs,
+                std::size_t outputs, TensorTable& tensors)
+      : context_(&context), inputs_(inputs), outputs_(outputs),
+        bias_(tensors[tensors.add(name + ".bias", {outputs})].offset),
+        weight_(tensors[tensors.add(name + ".weight", {outputs, inputs})].offset) {}
+
+  std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Of it in the arenas.
+
+  void forward(std::size_t rows, const float* x, float* y) const {
+    context_->layers.dense(context_->stream, {rows, inputs_, outputs_}, x,
+                           context_->parameters + weight_, context_->parameters + bias_, false, y);
+  }
+  void backward_weight(std::size_t rows, const float* x, const float* dy, bool accumulate) const {
+    context_->layers.dense_backward_weight(context_->stream, {rows, inputs_, outputs_}, x, dy,
+                                           accumulate, context_->gradients + weight_,
+                                           context_->gradients + bias_);
+  }
+  void backward_input(std::size_t rows, const float* dy, bool accumulate, float* dx) const {
+    context_->text.dense_backward(context_->stream, {rows, inputs_, outputs_}, dy,
+                                  context_->parameters + weight_, accumulate, dx);
+  }
+
+ private:
+  const LayeredContext* context_;
+  std::size_t inputs_;
+  std::size_t outputs_;
+  std::size_t bias_; ///< Where it lies in the arenas.
+  std::size_t weight_;
+};
+
+/// Tensors NAME.weight and NAME.bias, of the rows' width.
+class LayeredNorm {
+ public:
+  LayeredNorm(const LayeredContext& context, const std::string& name, std::size_t width,
+              float epsilon, TensorTable& tensors)
+      : context_(&context), width_(width), epsilon_(epsilon),
+        gain_(tensors[tensors.add(name + ".weight", {width})].offset),
+        shift_(tensors[tensors.add(name + ".bias", {width})].offset) {}
+
+  /// In the host's copy of the arena.
+  void initialize(std::span<float> arena) const { std::fill_n(arena.data() + gain_, width_, 1.0F); }
+
+  /// `moments` (rows, 2) is for backward.
+  void forward(std::size_t rows, const float* x, float* y, float* moments) const {
+    context_->text.norm(context_->stream, {rows, width_, epsilon_}, x, context_->parameters + gain_,
+                        context_->parameters + shift_, y, moments);
+  }
+  /// dy becomes dx.
+  void backward(std::size_t rows, const float* x, const float* moments, bool accumulate,
+                float* dy) const {
+    context_->text.norm_backward(context_->stream, {rows, width_, epsilon_}, x, moments,
+                                 context_->parameters + gain_, accumulate, dy,
+                                 context_->gradients + gain_, context_->gradients + shift_);
+  }
+
+ private:
+  const LayeredContext* context_;
+  std::size_t width_;
+  float epsilon_;
+  std::size_t gain_; ///< Where it lies in the arenas.
+  std::size_t shift_;
+};
+
+/// Drops what Dropout drops, bit for bit.
+class LayeredDropout {
+ public:
+  LayeredDropout(const LayeredContext& context, const DropoutRule& rule, std::uint32_t site)
+      : context_(&context), rule_(rule), site_(site) {}
+
+  /// Room for the words of `rows` rows of so many each, where it drops at all.
+  void make_room(std::size_t rows, std::size_t words) {
+    bits_ = context_->device.allocate(rule_.threshold() == 0 ? 0 : rows * words * sizeof *bits(),
+                                      DType::u8);
+  }
+  /// For the pass' rows, of `words` words each.
+  void draw(const TextPass& pass, std::size_t words) {
+    is_on_ = pass.is_training && rule_.threshold() > 0;
+    if (is_on_) {
+      context_->text.keep_bits(context_->stream, rule_.bits(site_, pass, words), pass.rows * words,
+                               bits());
+    }
+  }
+  /// What was drawn last.
+  Dropped drawn() const { return is_on_ ? Dropped{bits(), rule_.scale()} : Dropped{}; }
+
+ private:
+  std::uint16_t* bits() const { return static_cast<std::uint16_t*>(bits_.memory()); }
+
+  const LayeredContext* context_;
+  DropoutRule rule_;
+  std::uint32_t site_;
+  bool is_on_ = false;
+  Buffer bits_{0};
+};
+
+} // namespace trainer

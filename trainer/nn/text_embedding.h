@@ -1,0 +1,57 @@
+// Where text enters: of each token the sum of three rows, of its word, its position and its type
+// (the first one, of all tokens), normalised and dropped.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "trainer/nn/batch.h"
+#include "trainer/nn/dropout.h"
+#include "trainer/nn/layer_norm.h"
+#include "trainer/nn/matrix.h"
+
+namespace trainer {
+
+struct EmbeddingShape {
+  std::size_t vocabulary = 0;
+  std::size_t positions = 0;
+  std::size_t first_position = 0; ///< The row of a text's first token: RoBERTa's begin at 2.
+  std::size_t types = 0;
+  std::size_t width = 0;
+  float epsilon = 0;
+};
+
+class TextEmbedding {
+ public:
+  /// Adds its tensors, the words' last.
+  TextEmbedding(const std::string& name, const EmbeddingShape& shape, const DropoutRule& rule,
+                std::uint32_t site, TensorTable& tensors, const CpuKernels& kernels);
+
+  std::size_t first() const { return first_; } ///< Of it in the arenas.
+  std::size_t words() const { return words_; } ///< Likewise the words' rows, (vocabulary, width).
+  void bind(std::span<float> parameters, std::span<float> gradients);
+  void initialize() const { norm_.initialize(); }
+  void make_room(std::size_t rows, std::size_t length);
+
+  /// Throws DataError where an id is not in the vocabulary.
+  const Matrix& forward(const TextPass& pass, std::span<const std::int32_t> ids);
+  /// `change` is used up. What the words' gradient holds is added to.
+  void backward(const TextPass& pass, std::span<const std::int32_t> ids, const Matrix& change);
+
+ private:
+  EmbeddingShape shape_;
+  std::size_t first_;
+  const TransformerKernels* kernels_;
+  LayerNorm norm_;
+  std::size_t types_; ///< Where they lie in the arenas.
+  std::size_t positions_;
+  std::size_t words_;
+  float* parameters_ = nullptr;
+  float* gradients_ = nullptr;
+  Dropout dropout_;
+  Matrix sum_; ///< (N, H): before the norm,
+  Matrix x_;   ///< and behind it.
+};
+
+} // namespace trainer

@@ -1,0 +1,207 @@
+#include "trainer/strategy/gathered.h"
+
+#include <algorithm>
+
+#include "trainer/replica.h"
+
+namespace trainer {
+
+Gathered::Gathered(Communicator& communicator, Device& device, const Model& model,
+                   const Shards& shards, std::span<float> parameters, bool is_in_file)
+    : communicator_(communicator), device_(device), units_(model.units()), shards_(shards),
+      parameters_(parameters), is_in_file_(is_in_file), buckets_(shards.buckets().size()),
+      fetched_(units_.size()) {}
+
+/// Those that hold some of it, by number.
+ArenaRange Gathered::buckets_of(std::size_t unit) const {
+  const auto& all = shards_.buckets();
+  const auto first = std::partition_point(
+      all.begin(), all.end(), [&](const ArenaRange& b) { return b.last <= units_[unit].first; });
+  const auto last = std::partition_point(
+      first, all.end(), [&](const ArenaRange& b) { return b.first < units_[unit].last; });
+  return {static_cast<std::size_t>(first - all.begin()),
+          static_cast<std::size_t>(last - all.begin())};
+}
+
+void Gathered::start(std::size_t number) {
+  Bucket& bucket = buckets_[number];
+  if (!bucket.is_here && !bucket.is_coming) {
+    const ArenaRange& range = shards_.buckets()[number];
+    bucket.ticket = communicator_.start(
+        Collective::Kind::all_gather, parameters_.subspan(range.first, range.size()), "parameters");
+    bucket.is_coming = true;
+  }
+}
+
+void Gathered::wait(Bucket& bucket) {
+  if (bucket.is_coming) {
+    communicator_.wait_in(device_.stream(), bucket.ticket);
+    bucket.is_coming = false;
+    bucket.is_here = true;
+  }
+}
+
+void Gathered::give_back(std::size_t number) {
+  wait(buckets_[number]);
+  buckets_[number].is_here = false;
+  discard_others(device_, shards_, number, parameters_);
+  put_away(number);
+}
+
+void Gathered::put_away(std::size_t bucket) {
+  if (is_in_file_) {
+    const ArenaRange own = shards_.own(bucket);
+    device_.release(parameters_.subspan(own.first, own.size()));
+  }
+}
+
+void Gathered::fetch(std::size_t unit) {
+  if (fetched_[unit]) {
+    return;
+  }
+  fetched_[unit] = true;
+  const ArenaRange range = buckets_of(unit);
+  for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
+    ++buckets_[bucket].users;
+    start(bucket);
+  }
+}
+
+void Gathered::need(std::size_t unit) {
+  if (at_ == order_.size()) {
+    order_.push_back({unit, true});
+  }
+  ++at_;
+  fetch(unit);
+  const auto next = std::find_if(order_.begin() + static_cast<std::ptrdiff_t>(at_), order_.end(),
+                                 [](const Use& use) { return use.needs; });
+  if (next != order_.end()) {
+    fetch(next->unit);
+  }
+  const ArenaRange range = buckets_of(unit);
+  for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
+    wait(buckets_[bucket]);
+  }
+}
+
+void Gathered::done(std::size_t unit) {
+  if (at_ == order_.size()) {
+    order_.push_back({unit, false});
+  }
+  ++at_;
+  if (!fetched_[unit] || (at_ < order_.size() && order_[at_].needs && order_[at_].unit == unit)) {
+    return; // Backward begins with what forward ended with.
+  }
+  fetched_[unit] = false;
+  const ArenaRange range = buckets_of(unit);
+  for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
+    if (--buckets_[bucket].users == 0) {
+      give_back(bucket);
+    }
+  }
+}
+
+void Gathered::idle_pass() {
+  begin_pass();
+  while (at_ < order_.size()) {
+    const Use use = order_[at_];
+    use.needs ? need(use.unit) : done(use.unit);
+  }
+}
+
+void Gathered::drop() {
+  std::fill(fetched_.begin(), fetched_.end(), false);
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    buckets_[bucket].users = 0;
+    give_back(bucket);
+  }
+}
+
+Hooks begin_pass(Gathered& gathered, const Replica& replica) {
+  gathered.begin_pass();
+  Hooks hooks;
+  hooks.need = [&](std::size_t unit) {
+    gathered.need(unit);
+    const Unit& needed = replica.model->units()[unit];
+    replica.refresh({needed.first, needed.last});
+  };
+  hooks.done = [&](std::size_t unit) {
+    gathered.done(unit);
+    if (replica.rounded.size() > 0) {
+      const Unit& done = replica.model->units()[unit];
+      replica.device.discard(replica.rounded.span().subspan(done.first, done.last - done.first));
+    }
+  };
+  return hooks;
+}
+
+void discard_others(Device& device, const Shards& shards, std::size_t bucket,
+                    std::span<float> arena) {
+  const ArenaRange& whole = shards.buckets()[bucket];
+  const ArenaRange own = shards.own(bucket);
+  device.discard(arena.subspan(whole.first, own.first - whole.first));
+  device.discard(arena.subspan(own.last, whole.last - own.last));
+}
+
+void gather_arena(Communicator& communicator, Device& device, const Shards& shards,
+                  std::span<float> arena) {
+  Communicator::Ticket last = 0;
+  for (const ArenaRange& bucket : shards.buckets()) {
+    last = communicator.start(Collective::Kind::all_gather,
+                              arena.subspan(bucket.first, bucket.size()), "whole arena");
+  }
+  communicator.wait_in(device.stream(), last); // And so for those before it.
+}
+
+namespace {
+
+/// Calls `body` once a bucket with what it is, room for it on the host, this rank's own part of
+/// that, and where this lies in the device's memory.
+template <typename Body>
+void for_each_bucket(const Shards& shards, const OwnChunks& own, const Body& body) {
+  std::size_t largest = 0;
+  for (const ArenaRange& bucket : shards.buckets()) {
+    largest = std::max(largest, bucket.size());
+  }
+  const Buffer room(largest);
+  std::size_t behind = 0;
+  for (std::size_t i = 0; i < shards.buckets().size(); ++i) {
+    const ArenaRange& bucket = shards.buckets()[i];
+    const ArenaRange mine = shards.own(i);
+    body(bucket, room.span().first(bucket.size()),
+         room.span().subspan(mine.first - bucket.first, mine.size()),
+         own.memory.data() + (own.is_arena ? mine.first : behind));
+    behind += mine.size();
+  }
+}
+
+} // namespace
+
+void gather_buckets(Communicator& communicator, Device& device, const Shards& shards,
+                    const OwnChunks& own,
+                    const std::function<void(const ArenaRange&, std::span<const float>)>& take) {
+  for_each_bucket(shards, own,
+                  [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine,
+                      const float* on_device) {
+                    device.stream().copy(on_device, mine.data(), mine.size_bytes());
+                    communicator.wait(
+                        communicator.start(Collective::Kind::all_gather, room, "state"));
+                    take(bucket, room);
+                  });
+}
+
+void scatter_buckets(Communicator& communicator, Device& device, const Shards& shards, int source,
+                     const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
+                     const OwnChunks& own) {
+  for_each_bucket(shards, own,
+                  [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine,
+                      float* on_device) {
+                    if (communicator.rank() == source) {
+                      fill(bucket, room);
+                    }
+                    communicator.broadcast(std::as_writable_bytes(room), source, "state");
+                    device.stream().copy(mine.data(), on_device, mine.size_bytes());
+                  });
+}
+
+} // namespace trainer

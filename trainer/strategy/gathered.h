@@ -1,0 +1,98 @@
+// ZeRO's stage 3 (strategy/shards.h): parameters of which a rank holds its own chunks are gathered
+// unit by unit before the model uses them, and what is the others' is given back after.
+//
+// The first pass notes in which order the model needs its units; from then on the next one's gather
+// is started before this one is waited for, and runs while this one is computed with. So two units
+// are there at a time, and the buckets that they share with others.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "trainer/collectives/communicator.h"
+#include "trainer/device/device.h"
+#include "trainer/models/model.h"
+#include "trainer/strategy/shards.h"
+
+namespace trainer {
+
+struct Replica;
+
+class Gathered {
+ public:
+  /// `parameters` are the device's paged memory, of which this rank's own chunks may be
+  /// `is_in_file`. All of them outlive it.
+  Gathered(Communicator& communicator, Device& device, const Model& model, const Shards& shards,
+           std::span<float> parameters, bool is_in_file = false);
+
+  /// Of a pass, which a model's hooks are to tell; units are needed in the same order in each.
+  void begin_pass() { at_ = 0; }
+  void need(std::size_t unit);
+  void done(std::size_t unit);
+  /// Takes part in a pass of the others' in which this rank has nothing to compute.
+  void idle_pass();
+
+  /// Its own chunk of a bucket has been used.
+  void put_away(std::size_t bucket);
+
+  /// Only its own chunks are here: what the others hold has changed, or is not needed.
+  void drop();
+
+ private:
+  struct Bucket {
+    int users = 0;
+    bool is_here = false; ///< Or on its way:
+    Communicator::Ticket ticket = 0;
+    bool is_coming = false;
+  };
+  void fetch(std::size_t unit);
+  void wait(Bucket& bucket);
+  void start(std::size_t bucket);
+  void give_back(std::size_t bucket);
+  ArenaRange buckets_of(std::size_t unit) const;
+
+  Communicator& communicator_;
+  Device& device_;
+  const std::vector<Unit>& units_;
+  const Shards& shards_;
+  std::span<float> parameters_;
+  bool is_in_file_;
+  std::vector<Bucket> buckets_;
+  std::vector<bool> fetched_; ///< Units.
+  struct Use {
+    std::size_t unit;
+    bool needs; ///< Else it is done.
+  };
+  std::vector<Use> order_; ///< Of a pass.
+  std::size_t at_ = 0;     ///< In it.
+};
+
+/// Of the next pass: units are gathered, and rounded where the replica computes in 16 bits, before
+/// they are used.
+Hooks begin_pass(Gathered& gathered, const Replica& replica);
+
+/// Collective. The whole of a device's arena of which each rank has its own chunks there.
+void gather_arena(Communicator& communicator, Device& device, const Shards& shards,
+                  std::span<float> arena);
+/// What of a bucket of it is not this rank's own goes back to the machine.
+void discard_others(Device& device, const Shards& shards, std::size_t bucket,
+                    std::span<float> arena);
+
+/// Where a rank's own chunks lie in its device's memory.
+struct OwnChunks {
+  std::span<float> memory;
+  bool is_arena; ///< At their places in one; else one behind the other.
+};
+
+/// Collective. Gives each bucket in turn to `take`, whole and on the host.
+void gather_buckets(Communicator& communicator, Device& device, const Shards& shards,
+                    const OwnChunks& own,
+                    const std::function<void(const ArenaRange&, std::span<const float>)>& take);
+/// Collective, the other way: each rank's own chunks of what rank `source` is asked for by `fill`,
+/// a bucket at a time.
+void scatter_buckets(Communicator& communicator, Device& device, const Shards& shards, int source,
+                     const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
+                     const OwnChunks& own);
+
+} // namespace trainer

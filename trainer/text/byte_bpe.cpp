@@ -1,0 +1,263 @@
+#include "trainer/text/byte_bpe.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <queue>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "submit/errors.h"
+#include "submit/options/utf8.h"
+#include "trainer/errors.h"
+#include "trainer/text/unicode.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_most_tokens = 1 << 24;
+
+const std::array<std::string, 5> k_bpe_special = {"<pad>", "<unk>", "<s>", "</s>", "<mask>"};
+
+enum class BytePieceKind { letter, number, space, other };
+
+BytePieceKind kind_of(char32_t c) {
+  if (c < 0x80) {
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return is_letter                              ? BytePieceKind::letter
+           : c >= '0' && c <= '9'                 ? BytePieceKind::number
+           : c == ' ' || (c >= '\t' && c <= '\r') ? BytePieceKind::space
+                                                  : BytePieceKind::other;
+  }
+  return unicode::is_letter(c)        ? BytePieceKind::letter
+         : unicode::is_number(c)      ? BytePieceKind::number
+         : unicode::is_white_space(c) ? BytePieceKind::space
+                                      : BytePieceKind::other;
+}
+
+Vocabulary read_bpe_tokens(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const auto content = nlohmann::json::parse(file, nullptr, false);
+  if (!file && !file.eof()) {
+    throw DataError(fmt::format("{}: cannot read the vocabulary", path));
+  }
+  if (!content.is_object() || content.empty() || content.size() > k_most_tokens) {
+    throw DataError(fmt::format("{}: is no vocabulary; it has to be a JSON object of tokens and "
+                                "their numbers",
+                                path));
+  }
+  std::vector<std::string> tokens(content.size());
+  for (const auto& [token, id] : content.items()) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens.size() ||
+        !tokens[id.get<std::size_t>()].empty()) {
+      throw DataError(fmt::format("{}: token {} has the number {}; {} tokens are numbered 0 to {}",
+                                  path, dtrain::printable(token), dtrain::printable(id.dump()),
+                                  tokens.size(), tokens.size() - 1));
+    }
+    tokens[id.get<std::size_t>()] = token;
+  }
+  return Vocabulary(std::move(tokens));
+}
+
+std::uint64_t pair_of(TokenId a, TokenId b) {
+  return static_cast<std::uint64_t>(a) << 32 | static_cast<std::uint32_t>(b);
+}
+
+} // namespace
+
+const std::array<char32_t, 256>& byte_letters() {
+  static const auto letters = [] {
+    std::array<char32_t, 256> made{};
+    char32_t next = 256;
+    for (char32_t byte = 0; byte < 256; ++byte) {
+      const bool shows = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+      made[byte] = shows ? byte : next++;
+    }
+    return made;
+  }();
+  return letters;
+}
+
+std::size_t byte_bpe_piece(std::string_view text) {
+  for (const std::string_view contraction : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
+    if (text.starts_with(contraction)) {
+      return contraction.size();
+    }
+  }
+  const auto run = [&](std::size_t from, BytePieceKind kind) { // Where it ends.
+    while (from < text.size()) {
+      const dtrain::Utf8Char c = dtrain::decode_utf8(text.substr(from));
+      if (kind_of(c.code) != kind) {
+        break;
+      }
+      from += std::max<std::size_t>(c.length, 1);
+    }
+    return from;
+  };
+  if (text.empty()) {
+    return 0;
+  }
+  const std::size_t space = text.front() == ' ' ? 1 : 0;
+  if (space < text.size()) {
+    const BytePieceKind kind = kind_of(dtrain::decode_utf8(text.substr(space)).code);
+    if (kind != BytePieceKind::space) {
+      return run(space, kind);
+    }
+  }
+  // White space: all of it at the end of the text, else all but the last.
+  const std::size_t end = run(0, BytePieceKind::space);
+  if (end == text.size()) {
+    return end;
+  }
+  std::size_t last = end - 1;
+  while (last > 0 && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80U) {
+    --last;
+  }
+  return last > 0 ? last : end;
+}
+
+ByteBpe::ByteBpe(const std::string& vocabulary_path, const std::string& merges_path)
+    : Tokenizer(read_bpe_tokens(vocabulary_path), vocabulary_path, k_bpe_special, true) {
+  for (std::size_t byte = 0; byte < bytes_.size(); ++byte) {
+    std::string letter;
+    unicode::append_utf8(byte_letters()[byte], letter);
+    const auto id = vocabulary().find(letter);
+    if (!id) {
+      throw DataError(fmt::format("{}: has no token {} for the byte {}; the vocabulary of a "
+                                  "byte-level BPE has all 256",
+                                  vocabulary_path, letter, byte));
+    }
+    bytes_[byte] = *id;
+  }
+  read_merges(merges_path);
+}
+
+void ByteBpe::read_merges(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw DataError(fmt::format("{}: cannot read the merges of the vocabulary: {}", path,
+                                std::strerror(errno)));
+  }
+  std::size_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    line.erase(line.find_last_not_of(" \t\r") + 1);
+    if (line.starts_with("#version") || line.empty()) {
+      continue;
+    }
+    const std::size_t space = line.find(' ');
+    const auto first = vocabulary().find(std::string_view(line).substr(0, space));
+    const auto second = space == std::string::npos
+                            ? std::nullopt
+                            : vocabulary().find(std::string_view(line).substr(space + 1));
+    const auto both =
+        first && second
+            ? vocabulary().find(vocabulary().token(*first) + vocabulary().token(*second))
+            : std::nullopt;
+    if (!both) {
+      throw DataError(
+          fmt::format("{}, line {}: {} are not two tokens of the vocabulary that make a "
+                      "third",
+                      path, number, dtrain::printable(line)));
+    }
+    merges_.try_emplace(pair_of(*first, *second),
+                        Merge{static_cast<std::uint32_t>(merges_.size()), *both});
+  }
+}
+
+void ByteBpe::encode_plain(std::string_view text, std::vector<TokenId>& to) {
+  const auto cut = [this](std::string_view piece, std::vector<TokenId>& ids) {
+    encode_piece(piece, ids);
+  };
+  while (!text.empty()) {
+    const std::size_t size = byte_bpe_piece(text);
+    encode_remembered(text.substr(0, size), to, cut);
+    text.remove_prefix(size);
+  }
+}
+
+void ByteBpe::encode_piece(std::string_view piece, std::vector<TokenId>& to) const {
+  // A list of tokens in place: a merge takes its right neighbour out. Candidates wait by rank, then
+  // position; one whose tokens have changed meanwhile is passed over.
+  struct Part {
+    TokenId id;
+    std::int32_t before;
+    std::int32_t after;
+  };
+  struct Candidate {
+    std::uint32_t rank;
+    std::int32_t at;
+    std::uint64_t pair;
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
+  };
+  const auto size = static_cast<std::int32_t>(piece.size());
+  std::vector<Part> parts(piece.size());
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
+  const auto part = [&](std::int32_t at) -> Part& { return parts[static_cast<std::size_t>(at)]; };
+  const auto consider = [&](std::int32_t at) {
+    if (at < 0 || part(at).after >= size) {
+      return;
+    }
+    const std::uint64_t pair = pair_of(part(at).id, part(part(at).after).id);
+    if (const auto found = merges_.find(pair); found != merges_.end()) {
+      candidates.push({found->second.rank, at, pair});
+    }
+  };
+  for (std::int32_t i = 0; i < size; ++i) {
+    part(i) = {bytes_[static_cast<unsigned char>(piece[static_cast<std::size_t>(i)])], i - 1,
+               i + 1};
+  }
+  for (std::int32_t i = 0; i < size; ++i) {
+    consider(i);
+  }
+  while (!candidates.empty()) {
+    const Candidate best = candidates.top();
+    candidates.pop();
+    Part& left = part(best.at);
+    if (left.id < 0 || left.after >= size || pair_of(left.id, part(left.after).id) != best.pair) {
+      continue;
+    }
+    Part& right = part(left.after);
+    left.id = merges_.find(best.pair)->second.id;
+    left.after = right.after;
+    right.id = -1;
+    if (left.after < size) {
+      part(left.after).before = best.at;
+    }
+    consider(left.before);
+    consider(best.at);
+  }
+  for (std::int32_t i = 0; i < size; i = part(i).after) {
+    to.push_back(part(i).id);
+  }
+}
+
+std::string ByteBpe::decode(std::span<const TokenId> ids) const {
+  static const auto bytes = [] {
+    std::unordered_map<char32_t, char> made;
+    for (std::size_t byte = 0; byte < byte_letters().size(); ++byte) {
+      made[byte_letters()[byte]] = static_cast<char>(byte);
+    }
+    return made;
+  }();
+  std::string text;
+  for (const TokenId id : ids) {
+    if (special().contains(id)) {
+      continue;
+    }
+    std::u32string letters;
+    unicode::decode(vocabulary().token(id), letters);
+    for (const char32_t letter : letters) {
+      if (const auto found = bytes.find(letter); found != bytes.end()) {
+        text += found->second;
+      }
+    }
+  }
+  return text;
+}
+
+} // namespace trainer

@@ -1,0 +1,43 @@
+// The tokenizer of GPT-2 and RoBERTa: byte-level byte pair encoding.
+//
+// Text falls into contractions ('s, 'll), runs of letters, of digits and of what is neither, each
+// with the space before it, and white space. The bytes of such a piece are its first tokens; of the
+// pairs that stand side by side the one that merges.txt has earliest becomes one token, the
+// leftmost first, until none is left. In the files a byte is written as a letter: GPT-2's table.
+#pragma once
+
+#include <array>
+#include <unordered_map>
+
+#include "trainer/text/tokenizer.h"
+
+namespace trainer {
+
+class ByteBpe final : public Tokenizer {
+ public:
+  /// Throws DataError naming the file.
+  ByteBpe(const std::string& vocabulary_path, const std::string& merges_path);
+
+  std::string decode(std::span<const TokenId> ids) const override;
+  const char* kind() const override { return "byte-level BPE"; }
+
+ private:
+  struct Merge {
+    std::uint32_t rank;
+    TokenId id;
+  };
+  void encode_plain(std::string_view text, std::vector<TokenId>& to) override;
+  void encode_piece(std::string_view piece, std::vector<TokenId>& to) const;
+  void read_merges(const std::string& path);
+
+  std::array<TokenId, 256> bytes_{};
+  std::unordered_map<std::uint64_t, Merge> merges_; ///< By both tokens.
+};
+
+/// How long the piece is that `text` begins with; 0: it is empty.
+std::size_t byte_bpe_piece(std::string_view text);
+
+/// A byte as its letter, U+0100 and up where it is none that shows.
+const std::array<char32_t, 256>& byte_letters();
+
+} // namespace trainer

@@ -1,0 +1,301 @@
+#include "trainer/text/tokenize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "submit/errors.h"
+#include "trainer/clock.h"
+#include "trainer/data/bytes.h"
+#include "trainer/data/token_shards.h"
+#include "trainer/errors.h"
+#include "trainer/monitor/console.h"
+#include "trainer/text/tokenizer.h"
+#include "trainer/text/train_word_piece.h"
+#include "trainer/text/unicode.h"
+
+namespace trainer {
+namespace {
+
+constexpr double k_megabyte = 1e6;
+constexpr std::size_t k_least_row = 8;
+
+/// The texts, mapped or read, known to be UTF-8.
+class Texts {
+ public:
+  explicit Texts(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      texts_.push_back({path, read(path)});
+      const std::string_view text = texts_.back().view();
+      if (const std::size_t wrong = unicode::invalid_utf8(text); wrong != std::string_view::npos) {
+        const auto line = std::count(text.begin(), text.begin() + std::ptrdiff_t(wrong), '\n') + 1;
+        throw DataError(fmt::format("{}, line {}: the byte 0x{:02x} is not UTF-8; convert the text "
+                                    "first, as iconv -f LATIN1 -t UTF-8 does",
+                                    dtrain::printable(path), line,
+                                    static_cast<unsigned char>(text[wrong])));
+      }
+      bytes_ += text.size();
+    }
+  }
+
+  std::size_t bytes() const { return bytes_; }
+
+  /// take(line, bytes read so far), for each line of each text; a text ends with an empty one.
+  template <typename Take>
+  void each_line(const Take& take) const {
+    std::size_t before = 0;
+    for (const Text& text : texts_) {
+      const std::string_view all = text.view();
+      for (std::size_t at = 0; at < all.size();) {
+        const std::size_t end = std::min(all.find('\n', at), all.size());
+        take(all.substr(at, end - at), before + end);
+        at = end + 1;
+      }
+      before += all.size();
+      take(std::string_view(), before);
+    }
+  }
+
+ private:
+  struct Text {
+    std::string path;
+    Bytes bytes;
+    std::string_view view() const {
+      return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    }
+  };
+
+  static Bytes read(const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    if (path == "-") {
+      return {std::vector<std::uint8_t>(std::istreambuf_iterator<char>(std::cin), {})};
+    }
+    const std::uintmax_t size = fs::file_size(path, error);
+    auto bytes = error ? std::nullopt : Bytes::map(path, 0, size);
+    if (!bytes && size != 0) {
+      throw DataError(fmt::format("{}: cannot read this text: {}", dtrain::printable(path),
+                                  error ? error.message() : "it is no ordinary file"));
+    }
+    return bytes.value_or(Bytes());
+  }
+
+  std::vector<Text> texts_;
+  std::size_t bytes_ = 0;
+};
+
+/// Tokens into rows.
+class Rows {
+ public:
+  Rows(TokenSetWriter& writer, const SpecialTokens& special, std::size_t length, bool lines)
+      : writer_(writer), special_(special), length_(length), lines_(lines), row_{special.first} {}
+
+  /// A line's; one without tokens ends a text.
+  void add(std::span<const TokenId> tokens) {
+    tokens_ += tokens.size();
+    if (tokens.empty() && !lines_ && row_.size() > 1 && row_.back() != special_.last) {
+      put(special_.last);
+    }
+    for (const TokenId token : tokens) {
+      put(token);
+    }
+    if (lines_) {
+      end_row();
+    }
+  }
+
+  void end_row() {
+    if (row_.size() > 1) {
+      if (row_.back() != special_.last) {
+        row_.push_back(special_.last);
+      }
+      writer_.add(row_);
+      row_.resize(1);
+    }
+  }
+
+  std::uint64_t tokens() const { return tokens_; }
+
+ private:
+  void put(TokenId token) {
+    row_.push_back(token);
+    if (row_.size() + 1 == length_) {
+      end_row();
+    }
+  }
+
+  TokenSetWriter& writer_;
+  SpecialTokens special_;
+  std::size_t length_;
+  bool lines_;
+  std::vector<TokenId> row_;
+  std::uint64_t tokens_ = 0;
+};
+
+std::string megabytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / k_megabyte);
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options, const Texts& texts,
+                                          Console& console) {
+  TokenizerOptions words;
+  words.lowercase = !options.cased;
+  if (!options.vocabulary.empty()) {
+    auto tokenizer =
+        load_tokenizer(options.vocabulary, options.cased ? std::optional(words) : std::nullopt);
+    copy_tokenizer(options.vocabulary, options.output);
+    console.choices({{"vocabulary", fmt::format("{} tokens of {}, {}",
+                                                with_commas(double(tokenizer->vocabulary().size())),
+                                                options.vocabulary, tokenizer->kind())}});
+    return tokenizer;
+  }
+  const double started = now();
+  WordPieceTrainer trainer(words);
+  const auto total = static_cast<std::int64_t>(texts.bytes() >> 10);
+  texts.each_line([&](std::string_view line, std::size_t done) {
+    trainer.read(line);
+    console.progress(static_cast<std::int64_t>(done >> 10), total, "KiB read");
+  });
+  const WordPieceTraining training{.size = static_cast<std::size_t>(options.size),
+                                   .least = static_cast<std::uint64_t>(options.min_frequency)};
+  const std::vector<std::string> tokens = trainer.train(training, [&](std::size_t count) {
+    console.progress(static_cast<std::int64_t>(count), options.size, "token");
+  });
+  if (tokens.size() > training.size) {
+    throw UsageError(fmt::format("--vocabulary-size={}: the text's characters alone are {} tokens; "
+                                 "give it that many or more",
+                                 options.size, tokens.size()));
+  }
+  if (tokens.size() == word_piece_special_names().size()) {
+    throw DataError(fmt::format("{}: holds no words to make a vocabulary of",
+                                dtrain::printable(options.texts.front())));
+  }
+  save_word_piece(tokens, words, options.output);
+  console.choices({{"vocabulary", fmt::format("{} tokens, made of {} in {:.1f} s",
+                                              with_commas(double(tokens.size())),
+                                              megabytes(texts.bytes()), now() - started)}});
+  return load_tokenizer(options.output);
+}
+
+} // namespace
+
+dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
+  dtrain::CommandTable table;
+  table.name = "tokenize";
+  table.summary = "Turn text into tokens to train a language model on";
+  table.description =
+      "Makes a WordPiece vocabulary of the texts, as BERT's (or takes one that is there), and "
+      "writes them in its tokens to a folder, which --data of dtrain-trainer takes. The texts are "
+      "UTF-8; a blank line ends a document, and so does the end of a file.\n\n"
+      "Rows have --length tokens, [CLS] and [SEP] included. Documents follow each other in them, a "
+      "[SEP] between two; with --lines each line has rows of its own, filled up with [PAD].\n\n"
+      "The folder holds manifest.json, the rows in files that training maps into memory, and the "
+      "vocabulary: vocab.txt and tokenizer_config.json, or vocab.json and merges.txt.";
+  table.examples = {
+      "# A vocabulary of 8,192 tokens, and rows of 128",
+      "dtrain-trainer tokenize --vocabulary-size=8192 --output=tokens wiki.txt",
+      "# With the vocabulary of a model",
+      "dtrain-trainer tokenize --vocabulary=bert-base-uncased --output=tokens a.txt b.txt"};
+  table.options = {
+      {.flags = "TEXT",
+       .target = &options.texts,
+       .help = "Text files; - is standard input",
+       .complete = dtrain::Complete::file,
+       .required = true,
+       .positional = true},
+      {.flags = "-o,--output",
+       .target = &options.output,
+       .metavar = "DIR",
+       .help = "Folder to write; a token set that is there is replaced",
+       .complete = dtrain::Complete::directory,
+       .required = true},
+      {.flags = "--vocabulary",
+       .target = &options.vocabulary,
+       .metavar = "PATH",
+       .help = "Take this vocabulary: a folder with vocab.txt (WordPiece) or with vocab.json and "
+               "merges.txt (byte-level BPE), or one of these files [one made of the texts]",
+       .complete = dtrain::Complete::file},
+      {.flags = "--vocabulary-size",
+       .target = &options.size,
+       .metavar = "N",
+       .help = "Tokens of the vocabulary that is made, at most [30522]",
+       .minimum = 16,
+       .maximum = 1 << 24},
+      {.flags = "--min-frequency",
+       .target = &options.min_frequency,
+       .metavar = "N",
+       .help = "How often two tokens have to stand side by side to become one [2]",
+       .minimum = 1},
+      {.flags = "--cased",
+       .target = &options.cased,
+       .help = "Keep capital letters and accents apart"},
+      {.flags = "--length",
+       .target = &options.length,
+       .metavar = "N",
+       .help = "Tokens in a row [128]",
+       .minimum = k_least_row,
+       .maximum = 1 << 16},
+      {.flags = "--lines",
+       .target = &options.lines,
+       .help = "Give each line rows of its own, padded, instead of packing them"},
+      {.flags = "--held-out",
+       .target = &options.held_out,
+       .metavar = "PERCENT",
+       .help = "Rows, evenly spread, that are not trained on but measured with [1]"},
+      {.flags = "--no-progress",
+       .target = &options.no_progress,
+       .help = "Show no progress bar, even on a terminal"}};
+  return table;
+}
+
+void tokenize(const TokenizeOptions& options) {
+  if (!(options.held_out >= 0 && options.held_out < 100)) {
+    throw UsageError(
+        fmt::format("--held-out={}: must be from 0 to less than 100", options.held_out));
+  }
+  Console console(false, !options.no_progress);
+  const Texts texts(options.texts);
+  if (texts.bytes() == 0) {
+    throw DataError(fmt::format("{}: is empty; there is nothing to train on",
+                                dtrain::printable(options.texts.front())));
+  }
+  const auto tokenizer = make_tokenizer(options, texts, console);
+  const double started = now();
+  const auto length = static_cast<std::size_t>(options.length);
+  TokenSetWriter writer(options.output, {.length = length,
+                                         .vocabulary = tokenizer->vocabulary().size(),
+                                         .special = tokenizer->special(),
+                                         .is_packed = !options.lines,
+                                         .held_out = options.held_out / 100});
+  Rows rows(writer, tokenizer->special(), length, options.lines);
+  std::vector<TokenId> tokens;
+  const auto total = static_cast<std::int64_t>(texts.bytes() >> 10);
+  texts.each_line([&](std::string_view line, std::size_t done) {
+    tokens.clear();
+    tokenizer->encode(line, tokens);
+    rows.add(tokens);
+    console.progress(static_cast<std::int64_t>(done >> 10), total, "KiB in tokens,");
+  });
+  rows.end_row();
+  if (writer.rows() == writer.held_out()) {
+    throw DataError(
+        fmt::format("{}: holds no words to train on", dtrain::printable(options.texts.front())));
+  }
+  writer.finish();
+  const double seconds = now() - started;
+  console.choices(
+      {{"tokens    ", fmt::format("{} in {:.1f} s", with_commas(double(rows.tokens())), seconds)},
+       {"rows      ",
+        fmt::format("{} of {}, {}; {} of them held out", with_commas(double(writer.rows())), length,
+                    options.lines ? "a line each" : "packed",
+                    with_commas(double(writer.held_out())))},
+       {"written   ", fmt::format("{}: {} file{}, {}", options.output, writer.files(),
+                                  writer.files() == 1 ? "" : "s", megabytes(writer.bytes()))}});
+}
+
+} // namespace trainer

@@ -1,0 +1,101 @@
+// Text into tokens, as Hugging Face's `tokenizers` cuts it for BERT and for RoBERTa.
+//
+// The names of special tokens, "[MASK]", are found in the text first; what is between them is cut
+// by the model: WordPiece or byte-level BPE. Pieces of text that come again are looked up whole.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trainer/text/byte_map.h"
+#include "trainer/text/vocabulary.h"
+
+namespace trainer {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  /// Appends the tokens of `text`, which is UTF-8. Not for threads to share.
+  void encode(std::string_view text, std::vector<TokenId>& to);
+
+  /// The text of tokens, special ones left out; words a space apart where the model keeps none.
+  virtual std::string decode(std::span<const TokenId> ids) const = 0;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const SpecialTokens& special() const { return special_; }
+  virtual const char* kind() const = 0; ///< "WordPiece"
+
+ protected:
+  /// `names`: of pad, unknown, first, last, mask. Throws DataError naming `path` and the one that
+  /// the vocabulary lacks. `strips`: spaces before the mask go with it.
+  Tokenizer(Vocabulary vocabulary, const std::string& path, const std::array<std::string, 5>& names,
+            bool strips);
+
+  /// Of text without special tokens.
+  virtual void encode_plain(std::string_view text, std::vector<TokenId>& to) = 0;
+
+  /// Appends what `piece` was cut into when it came first, as `cut` says.
+  template <typename Cut>
+  void encode_remembered(std::string_view piece, std::vector<TokenId>& to, const Cut& cut) {
+    if (piece.size() > k_longest_remembered || remembered_.bytes() > k_most_remembered) {
+      cut(piece, to);
+      return;
+    }
+    const auto [number, is_new] = remembered_.insert(piece);
+    if (is_new) {
+      const auto first = static_cast<std::uint32_t>(ids_.size());
+      cut(piece, ids_);
+      spans_.push_back({first, static_cast<std::uint32_t>(ids_.size()) - first});
+    }
+    const auto& [first, count] = spans_[number];
+    to.insert(to.end(), ids_.begin() + first, ids_.begin() + first + count);
+  }
+
+ private:
+  static constexpr std::size_t k_longest_remembered = 64;
+  static constexpr std::size_t k_most_remembered = std::size_t{64} << 20;
+
+  Vocabulary vocabulary_;
+  SpecialTokens special_;
+  std::vector<std::pair<std::string, TokenId>> names_;
+  bool strips_;
+  ByteMap remembered_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> spans_; ///< Of ids_: first, count.
+  std::vector<TokenId> ids_;
+};
+
+/// How WordPiece reads its text.
+struct TokenizerOptions {
+  bool lowercase = true;                            ///< As in uncased BERT.
+  std::optional<bool> strip_accents = std::nullopt; ///< None: where lowercase is.
+  bool clean = true;     ///< Without control characters, every space plain.
+  bool split_cjk = true; ///< Each ideograph a word.
+
+  bool operator==(const TokenizerOptions&) const = default;
+};
+
+/// By the files of a folder: vocab.txt (WordPiece), or vocab.json and merges.txt (byte-level BPE);
+/// `path` is the folder or the vocabulary in it. `options`, where given, go before those that
+/// tokenizer_config.json says. Throws DataError naming the file.
+std::unique_ptr<Tokenizer>
+load_tokenizer(const std::string& path,
+               const std::optional<TokenizerOptions>& options = std::nullopt);
+
+/// Copies the files that load_tokenizer() reads at `path` to a folder. Throws Error.
+void copy_tokenizer(const std::string& path, const std::string& folder);
+
+/// Writes them: vocab.txt and tokenizer_config.json. Throws Error.
+void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOptions& options,
+                     const std::string& folder);
+
+} // namespace trainer

@@ -1,0 +1,31 @@
+// What tokenizers ask of Unicode, by utf8proc's tables.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trainer::unicode {
+
+bool is_white_space(char32_t c); ///< The property White_Space.
+bool is_letter(char32_t c);      ///< L*
+bool is_number(char32_t c);      ///< N*
+bool is_punctuation(char32_t c); ///< P*
+bool is_mark(char32_t c);        ///< Mn, as accents are.
+/// Cc, Cf, Co: what neither is written nor separates.
+bool is_invisible(char32_t c);
+/// A character of the blocks "CJK Unified Ideographs" and what extends them, each a word to BERT.
+bool is_ideograph(char32_t c);
+
+/// Letter by letter, whatever stands around it.
+void append_lower(char32_t c, std::u32string& to);
+/// Canonical decomposition.
+std::u32string decomposed(const std::u32string& text);
+
+/// `text` is UTF-8.
+void decode(std::string_view text, std::u32string& to);
+void append_utf8(char32_t c, std::string& to);
+
+/// Where the first byte lies that is not UTF-8; npos: there is none.
+std::size_t invalid_utf8(std::string_view text);
+
+} // namespace trainer::unicode
