@@ -16,8 +16,9 @@ from harness import Build, Home  # noqa: E402
 # A shell starts what is to run in the background with Ctrl-C ignored, which programs inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = [f"engines.{path.parent.name}.fixtures" for path in
-                  sorted(pathlib.Path(__file__).parent.glob("engines/*/fixtures.py"))]
+pytest_plugins = ["gate_plugin",
+                  *(f"engines.{path.parent.name}.fixtures" for path in
+                    sorted(pathlib.Path(__file__).parent.glob("engines/*/fixtures.py")))]
 
 
 def pytest_addoption(parser):

@@ -27,7 +27,9 @@ engine_test() { # engine_test [PYTEST-ARGUMENTS...]
   engine_build
   # shellcheck disable=SC2086,SC2154
   need $test_packages $data_packages
-  ctest --preset cuda --no-tests=error
+  also ctest_run cuda '' 1
   # shellcheck disable=SC2154
-  "$python" -m pytest -q --build=build/cuda tests/engines/cuda "$@"
+  also "$python" -m pytest -q --build=build/cuda tests/engines/cuda "$@"
+  # shellcheck disable=SC2154
+  return "$tests_failed"
 }

@@ -186,9 +186,16 @@ def forgotten(slurm, name, accounting, notes_ends=True):
     return job, slurm.dtrain("explain", name, env=env).out
 
 
-def without_last_words(slurm, name):
-    """Of a job whose node was lost with what Slurm would have said there."""
-    (slurm.state / "dtrain/slurm/default" / name / "slurm.log").write_text("")
+def without_last_words(slurm, slurm_cluster, name):
+    """Of a job whose node was lost with what Slurm and the script would have said there."""
+    number = of_slurm(slurm, name)
+    until(lambda: slurm_cluster.call("squeue", "--noheader", "--states=all", f"--jobs={number}",
+                                     "--format=%T").strip() == "CANCELLED", "its script has ended")
+    folder = slurm.state / "dtrain/slurm/default" / name
+    (folder / "slurm.log").write_text("")
+    runs = folder / "runs"  # Its script may have said the end before Slurm ended it.
+    lines = runs.read_text().splitlines(keepends=True)
+    runs.write_text("".join(line for line in lines if not line.startswith("end ")))
 
 
 def test_what_slurm_has_forgotten_is_what_it_said_as_it_ended_the_job(slurm, slurm_cluster):
@@ -207,7 +214,7 @@ def test_what_slurm_has_forgotten_is_what_it_said_as_it_ended_the_job(slurm, slu
 
 def test_what_slurm_has_forgotten_is_asked_of_its_accounting(slurm, slurm_cluster):
     cancel_in_slurm(slurm, slurm_cluster, "old")
-    without_last_words(slurm, "old")
+    without_last_words(slurm, slurm_cluster, "old")
     job, text = forgotten(slurm, "old", "echo 'ID|TIMEOUT|TIMEOUT|10|20|$(($(date +%s) - 3600))"
                           "|node1|batch|'".replace("'", '"'))
     assert job["status"] == "FAILED" and "time limit" in text and "failed 60m ago" in text

@@ -82,7 +82,7 @@ TEST_CASE("no command, or flags alone, is the bundled trainer's") {
                        doctest::Contains("DTRAIN_TRAINER"), Error);
 }
 
-TEST_CASE("workers get GPUs of their own; too few is a notice, or an error where required") {
+TEST_CASE("workers get GPUs of their own, and too few is a notice, or an error where required") {
   auto job = example_job();
   job.gpus = 2;
   const auto plan = carried_out(job);
