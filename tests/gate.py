@@ -2,6 +2,9 @@
 """Runs kinds of tests to their ends, looks again at what failed, then judges.
 
 usage: gate.py run KIND... [-- PYTEST-ARGUMENTS...]    for ./dev test
+       gate.py all KIND... [-- PYTEST-ARGUMENTS...]    for ./dev test all: debts and all
+       gate.py gate KIND...                            for .ci/run: as many of them as fit its minutes
+       gate.py stress [--count=N] [--in=KIND] TEST...  for ./dev stress
        gate.py ctest PRESET JOBS                       for a kind's own run: its doctest programs
 
 All is compiled first. Then each kind is a stage: `./dev kind KIND` in a process group of its own, with
@@ -10,8 +13,9 @@ stage that ends with TESTS_FAILED came to its end, and each test that failed is 
 code but 0 and CANNOT is a failure of the stage itself.
 
 When all have ended, each test that failed is run three times more, alone. One that passes all three
-FLAKED, which is a debt and no failure; it is shown, and added to build/tests/flakes.tsv. Some failures
-get no second look, because one in a hundred is one too many: see why_final().
+FLAKED, which is a debt and no failure; it is shown, what it said is kept (build/tests/flakes.tsv), and
+it is added to tests/flakes.tsv. Some failures get no second look, because one in a hundred is one too
+many: see why_final().
 """
 import concurrent.futures
 import datetime
@@ -25,21 +29,38 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import xml.etree.ElementTree
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+import debts
+import reach
+
+ROOT = reach.ROOT
 FOLDER = ROOT / "build" / "tests"
+DEBTS = ROOT / "tests" / "flakes.tsv"
 
 TESTS_FAILED = 9  # what a stage ends with when it came to its end and tests on record failed
 CANNOT = 77       # this machine can't have what the stage needs
-LOOKS = 3
+LOOKS = int(os.environ.get("DTRAIN_TEST_LOOKS") or 3)
 MANY = 5          # more failed tests than these in a run are a break, not noise
 
 # Seconds after which a stage hangs, several times what it takes; 1800 for one that is not named.
 LIMITS = {"unit": 900, "local": 1800, "asan": 3600, "tsan": 1800, "fuzz": 900, "kubernetes": 3600,
           "lint": 5400}
+
+# What .ci/run always runs; then, of the rest, what the change reaches, in this order, what protects most
+# in a minute first, as long as it fits. Two of these are for every change.
+ALWAYS = ("unit", "local", "asan-unit", "tsan", "lint")
+THEN = ("asan-input", "ssh", "slurm", "cuda", "fuzz", "package", "peers", "kubernetes")
+FOR_ALL = ("asan-input", "ssh")
+# Minutes that it may take, on two cores: compiled anew, or with a compiler cache that has most.
+BUDGET_COLD, BUDGET_WARM = 35, 20
+WARM = 240  # Seconds of compiling what always runs, at most, that show such a cache.
+# Seconds that a kind takes on two cores: its tests, and compiling without such a cache.
+ESTIMATES = {"asan-input": (150, 0), "ssh": (120, 0), "slurm": (180, 60), "cuda": (40, 300),
+             "fuzz": (45, 400), "package": (30, 60), "peers": (15, 120), "kubernetes": (1000, 0)}
 
 # What the gate tells a stage, and through it tests/gate_plugin.py and `gate.py ctest`: the folder they
 # write to, and, set to anything, that this is the second look.
@@ -228,6 +249,7 @@ class Stage:
         self.seconds = 0
         self.code = None
         self.problem = ""  # of the stage itself, whatever its tests say
+        self.left_out = ""  # why it was not run
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "running").mkdir(parents=True)
         self.results = []
@@ -289,6 +311,10 @@ class Stage:
         self.seconds = 0  # The builds' are a line of their own.
         self.run("kind", self.name, *self.arguments, prefix=prefix)
         self.results = tests_of(told(self.folder / "failed.jsonl"))
+        set_up = self.folder / "set_up_failed"
+        if set_up.exists() and not self.problem:  # The tests that wanted it say nothing.
+            self.problem = f"could not be set up: {set_up.read_text().strip()}"
+            self.results = [test for test in self.results if test["whens"] != ["setup"]]
         if not self.problem and self.code not in (0, CANNOT) and (
                 self.code != TESTS_FAILED or not self.results):
             self.problem = f"ended with {self.code}"
@@ -310,8 +336,15 @@ class Stage:
         for test in tests:
             its = [look for look in looks if look["test"] == test["test"]]
             test["flaked"] = len(its) == LOOKS and all(look.get("passed") for look in its)
+            if test["flaked"]:
+                name = re.sub(r"[^\w.-]+", "_", test["test"])[-120:]
+                test["log"] = self.folder / "flaked" / f"{name}.log"
+                test["log"].parent.mkdir(exist_ok=True)
+                test["log"].write_text(test["text"])
 
     def verdict(self):
+        if self.left_out:
+            return f"not run: {self.left_out}"
         failed = sum(not test["flaked"] for test in self.results)
         flaked = len(self.results) - failed
         also = f", {flaked} flaked" if flaked else ""
@@ -334,6 +367,8 @@ def tests_of(told_failures):
             test["text"] += "\n" + failure["text"]
     for test in tests.values():
         test["final"] = why_final(test)
+        if not test["final"] and reach.is_edited(test["by"], test["test"]):
+            test["final"] = "the change adds or edits this test"
     return list(tests.values())
 
 
@@ -372,11 +407,23 @@ def described(tests):
         print(f"{'':14}{said}")
 
 
-def report(stages, built):
+def note_flaked(flaked):
+    """Adds tests that flaked to this run's list, with their logs, and to the debts."""
+    commit = (reach.git("rev-parse", "--short", "HEAD") or "").strip()
+    now = datetime.datetime.now().isoformat(timespec="seconds")
+    with open(FOLDER / "flakes.tsv", "a", encoding="utf-8") as file:
+        for stage, test in flaked:
+            print(now, commit, stage.name, test["test"], f"load {test.get('load')}",
+                  ("aborted: " if test.get("aborted") else "") + test["first"].replace("\t", " "),
+                  test["log"].relative_to(ROOT), sep="\t", file=file)
+    debts.add(DEBTS, [(stage.name, test["test"], test["first"]) for stage, test in flaked])
+
+
+def report(stages, built, complaints=()):
     """The table, what failed and what flaked: the last that the gate says. Gives its exit code."""
     failed = [(stage, test) for stage in stages for test in stage.results if not test["flaked"]]
     flaked = [(stage, test) for stage in stages for test in stage.results if test["flaked"]]
-    bad = failed or [stage for stage in stages if stage.problem]
+    bad = failed or complaints or [stage for stage in stages if stage.problem]
     for stage in stages:
         if stage.problem and "hung" not in stage.problem:
             for log in ("build.log", "log"):
@@ -394,14 +441,9 @@ def report(stages, built):
     if flaked:
         print(f"\nFLAKED: failed beside others, then passed {LOOKS} times alone. A debt, not a pass.")
         described(flaked)
-        with open(FOLDER / "flakes.tsv", "a", encoding="utf-8") as file:
-            commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True,
-                                    capture_output=True).stdout.strip()
-            now = datetime.datetime.now().isoformat(timespec="seconds")
-            for stage, test in flaked:
-                print(now, commit, stage.name, test["test"], f"load {test.get('load')}",
-                      ("aborted: " if test.get("aborted") else "") + test["first"].replace("\t", " "),
-                      sep="\t", file=file)
+        note_flaked(flaked)
+    if complaints:
+        print("", *complaints, sep="\n")
     print(f"\n{'FAILED' if bad else 'passed'}{f', {len(flaked)} flaked' if flaked else ''}",
           flush=True)
     return 1 if bad else 0
@@ -416,34 +458,153 @@ def at_once(stages, method, count):
             list(pool.map(lambda stage: method(stage, prefix=f"{stage.name:<10} | "), stages))
 
 
-def run(kinds, arguments):
+def begin():
+    """Takes this checkout for one run; gives the time at which all has to have ended."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    lock = open(FOLDER / "lock", "w")
-    fcntl.flock(lock, fcntl.LOCK_EX)  # Two of one checkout would write to the same folders.
+    begin.lock = open(FOLDER / "lock", "w")
+    fcntl.flock(begin.lock, fcntl.LOCK_EX)  # Two of one checkout would write to the same folders.
     for what in (signal.SIGINT, signal.SIGTERM):
         signal.signal(what, lambda *_: stopped.set())
-    minutes = float(os.environ.get("DTRAIN_GATE_MINUTES") or 1e6)
-    deadline = time.monotonic() + 60 * minutes
-    stages = [Stage(kind, arguments, deadline) for kind in kinds]
+    return time.monotonic() + 60 * float(os.environ.get("DTRAIN_GATE_MINUTES") or 1e6)
+
+
+def compile_all(stages):
+    """Gives the seconds that it took."""
     began = time.monotonic()
     at_once(stages, Stage.build, max(1, os.cpu_count() // 4))
-    built = time.monotonic() - began
+    return time.monotonic() - began
+
+
+def look_again(stages):
+    if sum(len(stage.results) for stage in stages) <= MANY:
+        for stage in stages:
+            stage.look_again()
+
+
+def run(kinds, arguments, is_all=False):
+    deadline = begin()
+    stages = [Stage(kind, arguments, deadline) for kind in kinds]
+    built = compile_all(stages)
     # Engines two at a time: they wait more than they compute.
     for engine, group in itertools.groupby(
             stages, key=lambda stage: (ROOT / "tests" / "engines" / stage.name).exists()):
         at_once(list(group), Stage.test, 2 if engine else 1)
-    if sum(len(stage.results) for stage in stages) <= MANY:
-        for stage in stages:
-            stage.look_again()
+    look_again(stages)
+    complaints = debts.complaints(DEBTS) if is_all else ()
+    code = report(stages, built, complaints)
+    if is_all and code == 0 and not arguments:
+        flaked = sum(test["flaked"] for stage in stages for test in stage.results)
+        commit = reach.note_passed(datetime.date.today(), f"{flaked} flaked")
+        print(f"noted in {reach.PASSED}: all passed at {commit}" if commit else
+              f"not noted in {reach.PASSED}: files differ from the commit")
+    return code
+
+
+def is_compiled(kind):
+    """Whether what takes an engine's tests long to compile is there, or is what the change is about."""
+    return (any(reach.kinds_of(file) == (kind,) for file in reach.changed_files() or ()) or
+            subprocess.run(["./dev", "compiled", kind], cwd=ROOT).returncode == 0)
+
+
+def gate(kinds):
+    """What .ci/run runs, within its minutes; what does not fit is named, and is no failure."""
+    deadline, began = begin(), time.monotonic()
+    passed = reach.last_passed()
+    print(f"All tests passed last at {passed[1][:10]}, on {passed[0]} ({passed[3]}); "
+          f"{len(reach.changed_files())} files differ from it." if passed else
+          f"{reach.PASSED} names no commit of this history: the change reaches everything.",
+          flush=True)
+    os.environ["DTRAIN_LINT_CHANGED"] = "1"
+    stages = [Stage(kind, [], deadline) for kind in ALWAYS]
+    built = compile_all(stages)
+    is_warm = built < WARM
+    budget = began + 60 * (BUDGET_WARM if is_warm else BUDGET_COLD)
+    at_once(stages, Stage.test, 1)
+    rest = [*THEN, *sorted(set(kinds) - {*ALWAYS, *THEN, "asan"})]
+    for stage in (Stage(kind, [], deadline) for kind in rest):
+        stages.append(stage)
+        tests, compiling = ESTIMATES.get(stage.name, (300, 300))
+        takes = tests + (0 if is_warm else compiling)
+        if stage.name not in FOR_ALL and not reach.reaches(stage.name):
+            stage.left_out = "the change does not reach it"
+        elif not is_compiled(stage.name):
+            stage.left_out = "its programs are not compiled here"
+        elif time.monotonic() + takes > budget:
+            stage.left_out = f"its {takes / 60:.0f} minutes do not fit any more"
+        else:
+            built += compile_all([stage])
+            stage.test()
+    look_again(stages)
     return report(stages, built)
+
+
+# Stress.
+
+def kind_of(test):
+    """Of a test by the name that the gate shows: what runs it."""
+    if engine := re.match(r"tests/engines/(\w+)/", test):
+        return engine[1]
+    return "local" if test.startswith("tests/") else "unit"
+
+
+def stress(words):
+    """Runs tests alone, many times each, while the machine computes and writes all it can."""
+    options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
+    tests = [word for word in words if not word.startswith("--")]
+    unknown = options.keys() - {"--count", "--in"}
+    count = options.get("--count", "20")
+    if unknown or not tests or not count.isdigit():
+        sys.exit("usage: ./dev stress [--count=20] [--in=KIND] TEST...; a TEST as ./dev test names it: "
+                 "tests/FILE.py[::NAME] or unit-PROGRAM:CASE")
+    deadline = begin()
+    kinds = {}
+    for test in tests:
+        kinds.setdefault(options.get("--in") or kind_of(test), []).append(test)
+    bad = False
+    for kind, names in kinds.items():
+        stage = Stage(kind, [], deadline)
+        stage.build()
+        for by in ("pytest", "ctest"):
+            (stage.folder / f"again.{by}").write_text("".join(
+                name.removeprefix("tests/") + "\n" for name in names
+                if (by == "pytest") == name.startswith("tests/")))
+        if not stage.problem:
+            with tempfile.TemporaryDirectory() as folder:
+                load = subprocess.Popen(["stress-ng", "--quiet", "--cpu", str(os.cpu_count()),
+                                         "--hdd", "1", "--hdd-bytes", "64m", "--temp-path", folder],
+                                        start_new_session=True)
+                try:
+                    stage.run("kind", kind, log="again.log", limit=1e6,
+                              **{AGAIN: "1", "DTRAIN_TESTS_AT_ONCE": "0", "DTRAIN_TEST_LOOKS": count})
+                finally:
+                    end(load)
+                    load.wait()
+        looks = told(stage.folder / "again.jsonl")
+        found = list(dict.fromkeys(look["test"] for look in looks))
+        bad |= bool(stage.problem) or not found
+        if not found:
+            print(f"\n  {kind}: {stage.problem or 'no such test: ' + ', '.join(names)}")
+        for test in found:
+            passed = sum(look.get("passed", False) for look in looks if look["test"] == test)
+            bad |= passed < int(count)
+            print(f"  {passed:4d} of {count} passed  {test}")
+            for look in looks:
+                if look["test"] == test and not look.get("passed"):
+                    print(f"{'':18}{look['first'][:300]}")
+    print("FAILED" if bad else "passed")
+    return 1 if bad else 0
 
 
 def main():
     verb, *words = sys.argv[1:]
     if verb == "ctest":
         return run_ctest(*words)
+    if verb == "stress":
+        return stress(words)
+    if verb == "gate":
+        return gate(words)
     split = words.index("--") if "--" in words else len(words)
-    return run(words[:split], words[split + 1:])
+    return run(words[:split], words[split + 1:], is_all=verb == "all")
 
 
 if __name__ == "__main__":

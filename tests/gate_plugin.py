@@ -20,6 +20,7 @@ AGAIN = FOLDER is not None and gate.AGAIN in os.environ
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 failed_again = set()
+not_set_up = set()  # fixtures of the session that failed three times
 
 
 def pytest_configure():
@@ -48,7 +49,13 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.timeout(600))
     if AGAIN:
         chosen = gate.to_look_at(FOLDER, "pytest")
-        items[:] = [look for item in items if item.nodeid in chosen for look in looks_at(item)]
+        items[:] = [look for item in items if is_chosen(item.nodeid, chosen)
+                    for look in looks_at(item)]
+
+
+def is_chosen(name, chosen):
+    """By its whole name, as a second look has it, or as one of a file's or of a parametrized test's."""
+    return any(name == each or name.startswith((f"{each}[", f"{each}::")) for each in chosen)
 
 
 def looks_at(item):
@@ -63,6 +70,8 @@ def looks_at(item):
 def pytest_runtest_setup(item):
     if item.nodeid in failed_again:
         pytest.skip("failed again")
+    if not_set_up & set(item.fixturenames):
+        pytest.skip("what it needs could not be set up")
 
 
 def first_of(report):
@@ -122,6 +131,11 @@ def pytest_fixture_setup(fixturedef, request):
                 return _pytest.fixtures.pytest_fixture_setup(fixturedef, request)
             except (Exception, pytest.fail.Exception) as error:
                 if pause is None:
+                    not_set_up.add(fixturedef.argname)
+                    if FOLDER:
+                        words = " ".join(str(error).split())[-600:]
+                        pathlib.Path(FOLDER, "set_up_failed").write_text(
+                            f"{fixturedef.argname}: {words}\n")
                     raise
                 print(f"{fixturedef.argname}: {error}; again in {pause} s")
                 if FOLDER:

@@ -1,4 +1,6 @@
-"""The gate, on stages that are scripts: what it looks at again, and what it says at its end."""
+"""The gate, on stages that are scripts: what it looks at again, what it leaves out, and what it says at
+its end."""
+import datetime
 import json
 import pathlib
 import re
@@ -6,6 +8,8 @@ import shutil
 
 import pytest
 
+import debts
+import reach
 from harness import PYTHON
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -24,21 +28,52 @@ def looked(test, *passed):
 """
 
 
-@pytest.fixture
-def gate(home):
-    """Runs stages; gives the exit code, and what was said from the table on."""
-    tree = home.folder / "tree"
-    (tree / "tests").mkdir(parents=True)
-    shutil.copy(TESTS / "gate.py", tree / "tests")
+class Gate:
+    """A tree of its own with the gate's programs, and stages that are scripts."""
 
-    def run(env=None, **stages):
-        cases = "".join(f"kind-{name})\n{script}\n;;\n" for name, script in stages.items())
-        home.script("tree/dev", f'code=0\ncase $1-$2 in\n{cases}esac\nexit $code')
-        result = home.run([PYTHON, tree / "tests/gate.py", "run", *stages], expect=None, env=env)
+    def __init__(self, home):
+        self.home = home
+        self.tree = home.folder / "tree"
+        (self.tree / "tests").mkdir(parents=True)
+        for name in ("gate.py", "reach.py", "debts.py"):
+            shutil.copy(TESTS / name, self.tree / "tests")
+
+    def stages(self, **stages):
+        cases = "".join(f"kind-{name.replace('_', '-')})\n{script}\n;;\n"
+                        for name, script in stages.items())
+        self.home.script("tree/dev", f'code=0\ncase $1-$2 in\n{cases}esac\nexit $code')
+
+    def call(self, *words, env=None):
+        return self.home.run([PYTHON, self.tree / "tests/gate.py", *words], expect=None, env=env)
+
+    def __call__(self, env=None, verb="run", **stages):
+        """Runs stages; gives the exit code, and what was said from the table on."""
+        self.stages(**stages)
+        result = self.call(verb, *stages, env=env)
         assert "\n  builds " in result.out, str(result)
         return result.code, re.sub(" +[0-9]+ s  ", " ", result.out.partition("\n  builds ")[2])
-    run.tree = tree
-    return run
+
+    def git(self, *words):
+        return self.home.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words],
+                             cwd=self.tree).out.strip()
+
+    def commit(self, **files):
+        """Files by their paths, "/" said as "__"; gives the commit."""
+        if not (self.tree / ".git").exists():
+            self.git("init", "--quiet", "--initial-branch=main")
+            (self.tree / ".gitignore").write_text("/build/\n__pycache__/\n")
+        for name, text in files.items():
+            path = self.tree / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        self.git("add", ".")
+        self.git("commit", "--quiet", "-m", "a change")
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def gate(home):
+    return Gate(home)
 
 
 def test_what_passes_three_times_alone_flaked(gate):
@@ -54,7 +89,11 @@ FLAKED: failed beside others, then passed 3 times alone. A debt, not a pass.
 
 passed, 1 flaked
 """)
-    assert "\tone\ta\t" in (gate.tree / "build/tests/flakes.tsv").read_text()
+    fields = (gate.tree / "build/tests/flakes.tsv").read_text().split("\t")
+    assert fields[2:4] == ["one", "a"]
+    assert (gate.tree / fields[6].strip()).read_text() == "no"
+    today = str(datetime.date.today())
+    assert debts.read(gate.tree / "tests/flakes.tsv") == {("one", "a"): [today, today, 1, "a.py:1: no"]}
 
 
 @pytest.mark.parametrize("looks", [(True, True), (True, True, False), ()])
@@ -110,3 +149,125 @@ def test_what_there_is_no_time_for_is_a_failure(gate):
     code, said = gate({"DTRAIN_GATE_MINUTES": "0"}, one="")
     assert code == 1
     assert "FAILED: no time was left for it" in said
+
+
+def test_a_cluster_that_does_not_come_up_is_one_line(gate):
+    code, said = gate(one="".join(told(name, when="setup") for name in "abcdefgh") + """
+        echo "cluster: no bridge" >"$DTRAIN_TEST_RECORD/set_up_failed" """, two="")
+    assert code == 1
+    assert said.endswith("""
+  one FAILED: could not be set up: cluster: no bridge
+  two passed
+
+FAILED
+""")
+
+
+# Debts.
+
+def test_debts_are_counted_and_age(tmp_path):
+    day = datetime.date(2026, 3, 1)
+    path = tmp_path / "flakes.tsv"
+    debts.add(path, [("local", "a.py::b", "no\n number"), ("tsan", "unit-x:y", "no")], day)
+    later = day + datetime.timedelta(7)
+    debts.add(path, [("local", "a.py::b", "none")], later)
+    assert debts.read(path) == {
+        ("local", "a.py::b"): ["2026-03-01", "2026-03-08", 2, "none"],
+        ("tsan", "unit-x:y"): ["2026-03-01", "2026-03-01", 1, "no"]}
+    assert debts.complaints(path, later) == []
+    old = debts.complaints(path, later + datetime.timedelta(1))
+    assert [line.partition(" (")[0] for line in old] == ["flakes.tsv: a.py::b", "flakes.tsv: unit-x:y"]
+    debts.add(path, [("local", f"t{n}", "no") for n in range(9)], later)
+    assert debts.complaints(path, later) == ["flakes.tsv: 11 tests flake, more than 10: mend some"]
+
+
+def test_all_tests_are_red_while_a_debt_is_old_and_note_where_they_passed(gate):
+    one = told("a") + looked("a", True, True, True)
+    gate.stages(one=one)
+    commit = gate.commit(**{"tests__flakes.tsv": ""})
+    code, said = gate(verb="all", one=one)
+    assert code == 0 and f"noted in tests/all_passed.tsv: all passed at {commit}" in said
+    date, noted, tree, flaked = (gate.tree / "tests/all_passed.tsv").read_text().strip().split("\t")
+    assert (noted, tree, flaked) == (commit, gate.git("rev-parse", "HEAD^{tree}"), "1 flaked")
+    assert date == str(datetime.date.today())
+    debts.add(gate.tree / "tests/flakes.tsv", [("one", "b", "no")], datetime.date(2020, 1, 1))
+    code, said = gate(verb="all", one=one)
+    assert code == 1 and "flakes.tsv: b (one) has flaked since 2020-01-01" in said
+    gate(one="")  # Other runs don't judge it.
+
+
+# What a change reaches.
+
+def what_ran(gate):
+    """By kind: whether it ran and passed, or why not."""
+    code, said = gate(verb="gate")
+    assert code == 0, said
+    return dict(line.strip().split(" ", 1) for line in said.split("\n\n")[0].splitlines()[1:])
+
+
+def test_a_change_runs_what_it_reaches(gate):
+    gate.stages()
+    commit = gate.commit(backends__slurm__a="1", trainer__b="1", new_room__c="1")
+    (gate.tree / "tests/all_passed.tsv").write_text(f"2026-01-01\t{commit}\ttree\t0 flaked\n")
+    nothing = what_ran(gate)
+    assert {kind for kind, said in nothing.items() if said == "passed"} == {
+        "unit", "local", "asan-unit", "tsan", "lint", "asan-input", "ssh"}
+    assert nothing["slurm"] == "not run: the change does not reach it"
+    gate.commit(backends__slurm__a="2")
+    assert what_ran(gate)["slurm"] == "passed"
+    assert what_ran(gate)["cuda"] == "not run: the change does not reach it"
+    (gate.tree / "trainer/b").write_text("not committed")
+    assert what_ran(gate)["cuda"] == "passed"
+    gate.commit(new_room__c="2")
+    assert what_ran(gate)["package"] == "passed"  # What no rule names reaches everything.
+
+
+def test_a_change_from_nobody_knows_where_reaches_everything(gate):
+    gate.commit(a="1")
+    assert what_ran(gate)["slurm"] == "passed"
+    (gate.tree / "tests/all_passed.tsv").write_text(f"2026-01-01\t{'1' * 40}\ttree\t0 flaked\n")
+    assert what_ran(gate)["slurm"] == "passed"
+
+
+def test_each_path_of_the_tree_has_a_rule_that_leads_somewhere():
+    for rule in reach.RULES:
+        folder, _, name = rule.rpartition("/")
+        assert any(path.startswith(name) for path in
+                   (each.name for each in (reach.ROOT / folder).iterdir())) or \
+            rule.endswith(".tsv"), rule
+
+
+def test_a_test_that_the_change_adds_or_edits_gets_no_second_look(gate):
+    commit = gate.commit(**{"tests__t.py": "def test_a():\n    pass\n\n\ndef test_b():\n    pass\n",
+                            "tests__u.cpp": 'TEST_CASE("one, "\n  "long") {\n}\n'})
+    (gate.tree / "tests/all_passed.tsv").write_text(f"2026-01-01\t{commit}\ttree\t0 flaked\n")
+    (gate.tree / "tests/t.py").write_text("def test_a():\n    pass\n\n\ndef test_b():\n    assert 1\n")
+    (gate.tree / "tests/u.cpp").write_text('TEST_CASE("one, "\n  "long") {\n  CHECK(1);\n}\n')
+    tests = [("t.py::test_a", {}), ("t.py::test_b[1]", {}), ("unit-x:one, long", {"by": "ctest"})]
+    code, said = gate(one="".join(told(test, **more) for test, more in tests) +
+                      "".join(looked(test, True, True, True) for test, _ in tests))
+    assert code == 1
+    assert said.count("no second look: the change adds or edits this test") == 2
+    assert "FLAKED" in said and "tests/t.py::test_a\n" in said.partition("FLAKED")[2]
+
+
+# Stress.
+
+def test_stress_runs_a_test_alone_as_often_as_it_is_told(gate):
+    busy = gate.home.folder / "busy"
+    gate.home.script("stress-ng", f"touch {busy}; exec sleep 600")
+    env = {"PATH": f"{gate.home.folder}:{gate.home.env['PATH']}"}
+    gate.stages(local=f"""[ "$DTRAIN_TEST_LOOKS" = 3 ] || exit 1
+        until [ -e {busy} ]; do sleep 0.01; done
+        while read -r test; do
+            for passed in true true $(sed -n "s/$test //p" passed); do
+                echo "{{\\"test\\": \\"$test\\", \\"passed\\": $passed, \\"first\\": \\"no\\"}}"
+            done
+        done <"$DTRAIN_TEST_RECORD/again.pytest" >"$DTRAIN_TEST_RECORD/again.jsonl" """)
+    (gate.tree / "passed").write_text("t.py::a true\nt.py::b false\n")
+    good = gate.call("stress", "--count=3", "tests/t.py::a", env=env)
+    assert good.code == 0 and "     3 of 3 passed  t.py::a\n" in good.out, str(good)
+    bad = gate.call("stress", "--count=3", "tests/t.py::a", "tests/t.py::b", env=env)
+    assert bad.code == 1 and "     2 of 3 passed  t.py::b\n" in bad.out, str(bad)
+    usage = gate.call("stress", "--count=x", "tests/t.py", env=env)
+    assert usage.code == 1 and usage.err.startswith("usage: ")
