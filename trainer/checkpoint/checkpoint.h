@@ -44,7 +44,8 @@ newest_whole_checkpoint(const std::string& folder,
 
 constexpr std::size_t k_kept = 2;
 
-/// Rank 0 saves, while training goes on, and then removes all but the newest `keep`.
+/// Rank 0 saves, while training goes on, and then removes all but the newest `keep` that are
+/// complete (NumberedWriter::commit).
 class CheckpointSaver {
  public:
   /// Once the one before is saved, whose failure it throws. The replica outlives the saver.

@@ -40,6 +40,19 @@ nlohmann::json manifest_of(const std::string& path) {
           {"xxh64", fmt::format("{:016x}", digest.digest())}};
 }
 
+nlohmann::json read_manifest(const std::string& path) {
+  std::ifstream file(manifest_path(path));
+  return nlohmann::json::parse(file, nullptr, false);
+}
+
+/// Whether it was finished and is as long as it was; its bytes are not read.
+bool is_complete(const std::string& path) {
+  const nlohmann::json manifest = read_manifest(path);
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  return manifest.is_object() && !error && manifest.value("bytes", nlohmann::json()) == bytes;
+}
+
 /// In a folder that is there now.
 std::string path_in(const std::string& folder, std::int64_t number) {
   make_folder(folder);
@@ -77,8 +90,7 @@ bool has_manifest(const std::string& path) {
 }
 
 std::string what_is_wrong(const std::string& path) {
-  std::ifstream file(manifest_path(path));
-  const auto manifest = nlohmann::json::parse(file, nullptr, false);
+  const nlohmann::json manifest = read_manifest(path);
   if (!manifest.is_object()) {
     return "was not finished: its manifest is missing or damaged";
   }
@@ -108,7 +120,7 @@ void remove_numbered(const NumberedFile& file) {
 NumberedWriter::NumberedWriter(const std::string& folder, std::int64_t number,
                                const std::map<std::string, std::string>& metadata,
                                std::span<const TensorShape> tensors)
-    : folder_(folder), path_(path_in(folder, number)), file_(path_, metadata, tensors) {}
+    : folder_(folder), number_(number), path_(path_in(folder, number)), file_(path_, metadata, tensors) {}
 
 void NumberedWriter::commit(std::size_t keep) {
   file_.commit();
@@ -116,9 +128,16 @@ void NumberedWriter::commit(std::size_t keep) {
   AtomicFile manifest(manifest_path(path_));
   manifest.write(std::as_bytes(std::span(text)));
   manifest.commit();
-  const auto found = numbered_files(folder_);
-  for (std::size_t i = keep; i < found.size(); ++i) {
-    remove_numbered(found[i]);
+  std::size_t kept = 0;
+  for (const NumberedFile& found : numbered_files(folder_)) {
+    if (found.number > number_) { // Of a run that got further: damaged, or not this run's.
+      continue;
+    }
+    if (kept == keep) {
+      remove_numbered(found);
+    } else {
+      kept += is_complete(found.path) ? 1 : 0;
+    }
   }
 }
 

@@ -42,11 +42,13 @@ class NumberedWriter {
                  std::span<const TensorShape> tensors);
   /// As SafeTensorsWriter.
   void write(std::span<const float> values) { file_.write(values); }
-  /// To the disk, with its manifest; and then removes all but the newest `keep`.
+  /// To the disk, with its manifest. Then removes, of those with lower numbers, what is older than
+  /// the newest `keep` that are complete, this one among them. Higher ones are left alone.
   void commit(std::size_t keep);
 
  private:
   std::string folder_;
+  std::int64_t number_;
   std::string path_;
   SafeTensorsWriter file_;
 };

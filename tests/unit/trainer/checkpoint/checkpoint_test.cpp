@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <fstream>
@@ -123,6 +124,38 @@ TEST_CASE("the newest two checkpoints are kept, and nothing else is touched") {
   CHECK(std::filesystem::exists(folder / "step-000000003.safetensors"));
   CHECK(!std::filesystem::exists(folder / "step-000000002.safetensors"));
   CHECK(read_file(folder / "notes.txt") == "mine");
+}
+
+TEST_CASE("what is saved below damaged checkpoints of higher steps is kept, and they are not counted") {
+  const TempFolder folder;
+  Run run;
+  run.steps(1);
+  run.save(folder.path());
+  const std::string first = newest_checkpoint(folder.path()).value();
+  const auto manifest = [](const std::string& path) {
+    return std::filesystem::path(path).replace_extension(".json");
+  };
+  for (const char* name : {"step-000000002", "step-000000300", "step-000000400"}) {
+    const std::string path = folder / fmt::format("{}.safetensors", name);
+    std::filesystem::copy(first, path); // Without a manifest it was not finished.
+    if (path.find("300") != std::string::npos) {
+      std::filesystem::copy(manifest(first), manifest(path));
+      std::filesystem::resize_file(path, 1000);
+    }
+  }
+  run.steps(2);
+  run.save(folder.path());
+  CHECK(std::filesystem::exists(folder / "step-000000003.safetensors"));
+  CHECK(std::filesystem::exists(first)); // The one before, which is whole.
+  run.steps(1);
+  run.save(folder.path());
+  CHECK(std::filesystem::exists(folder / "step-000000003.safetensors"));
+  CHECK(std::filesystem::exists(folder / "step-000000004.safetensors"));
+  CHECK(!std::filesystem::exists(folder / "step-000000002.safetensors"));
+  CHECK(!std::filesystem::exists(first));
+  CHECK(std::filesystem::exists(folder / "step-000000400.safetensors"));
+  CHECK(newest_whole_checkpoint(folder.path(), [](const std::string&) {}) ==
+        folder / "step-000000004.safetensors");
 }
 
 TEST_CASE(
