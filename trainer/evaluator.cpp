@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -28,6 +30,21 @@ bool is_last(const Progress& progress, const RunOptions& options, std::uint64_t 
   }
   const std::uint64_t end = samples * static_cast<std::uint64_t>(options.epochs);
   return progress.position + (options.drop_remainder ? progress.global_batch - 1 : 0) >= end;
+}
+
+/// Checkpoints that have a manifest, newest first, and when they were written.
+using Finished = std::vector<std::pair<std::string, std::filesystem::file_time_type>>;
+
+Finished finished_in(const std::string& folder) {
+  Finished finished;
+  for (const NumberedFile& found : numbered_files(folder)) {
+    std::error_code gone;
+    const auto written = std::filesystem::last_write_time(found.path, gone);
+    if (!gone && has_manifest(found.path)) {
+      finished.emplace_back(found.path, written);
+    }
+  }
+  return finished;
 }
 
 } // namespace
@@ -63,15 +80,17 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
   console.say(fmt::format("evaluator: reads checkpoints from {}; {}", options.checkpoint_dir,
                           device->describe()));
   std::string done;
+  Finished looked_at; // Whether they are whole takes reading all of them to know.
   for (;;) {
-    if (newest_checkpoint(options.checkpoint_dir) == std::optional(done)) {
+    const Finished finished = finished_in(options.checkpoint_dir);
+    if (finished == looked_at) {
       std::this_thread::sleep_for(k_look_every);
       continue;
     }
     const auto newest =
         newest_whole_checkpoint(options.checkpoint_dir, [](const std::string& /*not finished*/) {});
     if (!newest || *newest == done) {
-      std::this_thread::sleep_for(k_look_every);
+      looked_at = finished;
       continue;
     }
     Progress progress;
@@ -84,6 +103,7 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
       throw;
     }
     done = *newest;
+    looked_at = finished;
     const Score score =
         evaluate(*replica.model, data.test, *device, options.step.rows_at_once, *alone);
     const auto count = static_cast<double>(score.count);
