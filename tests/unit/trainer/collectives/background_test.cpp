@@ -1,9 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <thread>
 
 #include "ranks.h"
+#include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 
 using namespace trainer;
@@ -11,20 +11,13 @@ using namespace trainer::test;
 
 namespace {
 
-constexpr double k_patience = 20; ///< Seconds; reached only by a failing test.
 constexpr std::size_t k_more_than_sockets_hold = 4UL << 20;
 
 CommOptions over_tcp() { return options_for(CommOptions::Transport::tcp); }
 
 /// As computing does: without a call of the communicator.
 void await(const std::atomic<bool>& flag) {
-  const Deadline deadline = after_seconds(k_patience);
-  while (!flag) {
-    if (Clock::now() >= deadline) {
-      throw Error("the all-reduce did not go on while its caller computed");
-    }
-    std::this_thread::yield();
-  }
+  unit::wait_until([&] { return flag.load(); });
 }
 
 } // namespace

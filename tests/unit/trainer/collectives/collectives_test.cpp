@@ -14,6 +14,7 @@
 
 #include "halves.h"
 #include "ranks.h"
+#include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 
 using namespace trainer;
@@ -231,7 +232,7 @@ TEST_CASE("16-bit sums have the bits of their rounding in ring order, by shared 
 TEST_CASE("long buffers shared among streams have the bits of one, and fail as one") {
   CommOptions options = options_for(Transport::tcp);
   options.tcp_streams = 3;
-  options.peer_timeout = 2;
+  options.peer_timeout = unit::time_out(2);
   for (const int ranks : {2, 3}) {
     const auto thrown = run_ranks(ranks, options, [&](Communicator& communicator) {
       CHECK(communicator.describe().find("3 streams") != std::string::npos);

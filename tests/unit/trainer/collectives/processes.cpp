@@ -57,7 +57,6 @@ std::vector<Ended> Processes::end(const std::vector<int>& stopped) {
   const auto collect = [&](std::size_t rank) {
     ended[rank].thrown = read_all(children_[rank].output);
     REQUIRE(waitpid(children_[rank].pid, &ended[rank].status, 0) == children_[rank].pid);
-    ended[rank].seconds = -seconds_until(begin_);
   };
   const auto is_stopped = [&](std::size_t rank) {
     return std::find(stopped.begin(), stopped.end(), static_cast<int>(rank)) != stopped.end();

@@ -14,7 +14,6 @@ namespace trainer::test {
 struct Ended {
   std::string thrown; ///< What the rank threw; "" if nothing.
   int status = 0;     ///< As waitpid() gives it; a rank that ended by itself has 0.
-  double seconds = 0; ///< From the start of all until its end.
 };
 
 /// Ranks that run from its construction on, each in a process.
@@ -33,7 +32,6 @@ class Processes {
     Fd output;
   };
   HeldPort port_;
-  Clock::time_point begin_ = Clock::now();
   std::vector<Child> children_;
 };
 

@@ -1,10 +1,12 @@
 #include "ranks.h"
 
-#include <thread>
+#include <list>
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+
+#include "tests/unit/thread.h"
 
 namespace trainer::test {
 
@@ -38,19 +40,13 @@ CommOptions options_for(CommOptions::Transport transport) {
 }
 
 std::vector<std::string> run_threads(const std::vector<std::function<void()>>& bodies) {
-  std::vector<std::string> thrown(bodies.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < bodies.size(); ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        bodies[i]();
-      } catch (const std::exception& error) {
-        thrown[i] = error.what();
-      }
-    });
+  std::list<unit::Thread> threads;
+  for (const auto& body : bodies) {
+    threads.emplace_back(std::cref(body));
   }
-  for (std::thread& thread : threads) {
-    thread.join();
+  std::vector<std::string> thrown;
+  for (unit::Thread& thread : threads) {
+    thrown.push_back(thread.thrown());
   }
   return thrown;
 }

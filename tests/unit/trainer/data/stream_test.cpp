@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/unit/trainer/temp_folder.h"
+#include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -67,7 +68,11 @@ class Writer {
   /// Waits for a reader, and for room; false where the reader is gone.
   bool write(const Bytes& bytes) {
     if (!file_) {
-      file_ = Fd(open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+      unit::wait_until([&] {
+        file_ = Fd(open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
+        return static_cast<bool>(file_);
+      });
+      REQUIRE(fcntl(file_.get(), F_SETFL, O_WRONLY) == 0);
     }
     for (std::size_t at = 0; at < bytes.size();) {
       const ssize_t put = ::write(file_.get(), bytes.data() + at, bytes.size() - at);
@@ -117,13 +122,13 @@ std::string failure_of(SampleStream& stream, std::size_t first) {
 
 TEST_CASE("samples of a stream are there before the stream is whole") {
   Fifos fifos;
-  std::promise<void> rest;
+  std::atomic<bool> is_read = false;
   auto writing = std::async(std::launch::async, [&] {
     fifos.images.write(header(3, 64));
     fifos.labels.write(header(1, 64));
     fifos.images.write(images(0, k_batch));
     fifos.labels.write(labels(0, k_batch));
-    rest.get_future().wait();
+    unit::wait_until([&] { return is_read.load(); });
     fifos.images.write(images(k_batch, 64 - k_batch));
     fifos.labels.write(labels(k_batch, 64 - k_batch));
     fifos.images.end();
@@ -134,7 +139,7 @@ TEST_CASE("samples of a stream are there before the stream is whole") {
   CHECK(stream.height() * stream.width() == k_pixels);
   stream.begin(1, k_batch);
   check_batch(stream, 0, 0, k_batch);
-  rest.set_value();
+  is_read = true;
   for (std::size_t first = k_batch; first < 64; first += k_batch) {
     check_batch(stream, 0, first, k_batch);
   }
@@ -183,10 +188,7 @@ TEST_CASE("replicas share a stream, each with rows of its own") {
       check_batch(stream, own, (2 * step + own) * k_batch, k_batch);
       // In lockstep, as a sum of gradients makes them.
       steps[own] = step + 1;
-      steps[own].notify_all();
-      for (std::size_t seen = steps[1 - own]; seen <= step; seen = steps[1 - own]) {
-        steps[1 - own].wait(seen);
-      }
+      unit::wait_until([&] { return steps[1 - own] > step; });
     }
   };
   auto other = std::async(std::launch::async, replica, 1);
@@ -197,20 +199,20 @@ TEST_CASE("replicas share a stream, each with rows of its own") {
 
 TEST_CASE("a stream that ends before its samples have come is an error that says where") {
   Fifos fifos;
-  std::promise<void> taken;
+  std::atomic<bool> is_read = false;
   auto writing = std::async(std::launch::async, [&] {
     fifos.images.write(header(3, 100));
     fifos.labels.write(header(1, 100));
     fifos.labels.write(labels(0, 100));
     fifos.images.write(images(0, k_batch));
-    taken.get_future().wait();
+    unit::wait_until([&] { return is_read.load(); });
     fifos.images.write(Bytes(10));
     fifos.images.end();
   });
   SampleStream stream(fifos.images.path(), fifos.labels.path(), k_classes);
   stream.begin(1, k_batch);
   check_batch(stream, 0, 0, k_batch);
-  taken.set_value();
+  is_read = true;
   const std::string text = failure_of(stream, k_batch);
   CHECK(text == fifos.images.path() + ": truncated: 32778 of 409600 bytes of values have come");
   writing.get();

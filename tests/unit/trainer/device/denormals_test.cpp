@@ -3,15 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <thread>
 
+#include "tests/unit/thread.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/strategy/mirrored.h"
 
 using namespace trainer;
 
 TEST_CASE("a moment that decays ends at zero, in the thread that flushes and in those it starts") {
-  std::thread([] { // Of its own, so that the other tests compute as they did.
+  unit::Thread([] { // Of its own, so that the other tests compute as they did.
     flush_denormals();
     std::atomic<int> zeros{0};
     run_replicas(3, CrossDeviceOps::shares, [&](Communicator&) {

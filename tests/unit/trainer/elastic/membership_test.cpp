@@ -5,7 +5,11 @@
 #include <atomic>
 #include <thread>
 
+#include <fmt/format.h>
+
 #include "../collectives/ranks.h"
+#include "tests/unit/thread.h"
+#include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 
 using namespace trainer;
@@ -89,7 +93,7 @@ TEST_CASE("those that are left of an elastic job form anew, led by the lowest, w
 }
 
 TEST_CASE("a member that answered and ended before it came to the meeting is seen to end") {
-  constexpr double k_peer_timeout = 2;
+  constexpr double k_peer_timeout = unit::time_out(2);
   const test::HeldPort port;
   std::atomic<bool> has_met = false;
   std::atomic<bool> has_gone_on = false;
@@ -97,8 +101,8 @@ TEST_CASE("a member that answered and ended before it came to the meeting is see
     return [&, rank, lives] {
       Worker worker(rank, 3, port.number(), {.min_workers = 1}, 20, k_peer_timeout);
       (void)worker.meet(); // Its communicator goes with a goodbye; its door is still open.
-      while (lives > 0 && !has_met) {
-        std::this_thread::yield();
+      if (lives > 0) {
+        unit::wait_until([&] { return has_met.load(); });
       }
       std::this_thread::sleep_for(std::chrono::duration<double>(lives));
       CHECK((lives == 0 || !has_gone_on));
@@ -176,6 +180,7 @@ TEST_CASE("a newcomer is let in when the members meet again, and a restarted ran
 }
 
 TEST_CASE("too few members wait until the time-out and say what they waited for") {
+  constexpr double k_time_out = unit::time_out(1);
   const test::HeldPort port;
   const auto thrown =
       test::run_threads({[&] {
@@ -183,13 +188,13 @@ TEST_CASE("too few members wait until the time-out and say what they waited for"
                            sum_of_ones(worker.meet());
                          },
                          [&] {
-                           Worker worker(1, 2, port.number(), {.min_workers = 2}, 1);
+                           Worker worker(1, 2, port.number(), {.min_workers = 2}, k_time_out);
                            sum_of_ones(worker.meet());
                            worker.holding = {1, 5, false};
                            (void)worker.meet();
                          }});
   CHECK(thrown[0] == "");
-  CHECK(thrown[1].find("waited 1 s") != std::string::npos);
+  CHECK(thrown[1].find(fmt::format("waited {:g} s", k_time_out)) != std::string::npos);
   CHECK(thrown[1].find("--min-workers=2 are needed to go on") != std::string::npos);
 }
 
@@ -198,7 +203,7 @@ TEST_CASE("an elastic job begins at the time-out with those that are there, if t
   std::vector<std::function<void()>> bodies;
   for (int rank = 0; rank < 2; ++rank) {
     bodies.emplace_back([&, rank] {
-      Worker worker(rank, 3, port.number(), {.min_workers = 2}, 1);
+      Worker worker(rank, 3, port.number(), {.min_workers = 2}, unit::time_out(1));
       const Epoch epoch = worker.meet();
       CHECK(epoch.communicator->world_size() == 2);
       CHECK(sum_of_ones(epoch) == 2);
@@ -222,7 +227,7 @@ TEST_CASE("no more than --max-workers train, and others wait") {
   const test::HeldPort port;
   Worker alone(0, 1, port.number(), {.min_workers = 1, .max_workers = 1});
   (void)alone.meet();
-  std::thread spare([&] {
+  unit::Thread spare([&] {
     Worker worker(1, 2, port.number(), {.min_workers = 1, .max_workers = 1});
     CHECK(worker.meet().communicator == nullptr);
   });
@@ -238,7 +243,7 @@ TEST_CASE("a member of another job is refused") {
   (void)alone.meet();
   Cluster other = test::cluster_of(1, 2, port.number());
   other.job_token = "another";
-  Membership membership(other, quick(2), {.min_workers = 1});
+  Membership membership(other, quick(unit::time_out(2)), {.min_workers = 1});
   CHECK_THROWS_WITH_AS((void)membership.meet({}), doctest::Contains("the job token differs"),
                        ClusterError);
 }

@@ -9,6 +9,7 @@
 
 #include "../collectives/ranks.h"
 #include "../temp_folder.h"
+#include "tests/unit/waiting.h"
 
 using namespace trainer;
 using namespace trainer::test;
@@ -81,11 +82,12 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
     std::string of_waiting;
     std::string of_late;
   };
+  constexpr double k_time_out = unit::time_out(0.5);
   const auto run = [](Kind transport) {
     const TempFolder folder;
     CommOptions options = options_for(transport);
-    options.peer_timeout = 2; // A beat is a quarter of it.
-    options.collective_timeout = 0.5;
+    options.peer_timeout = unit::time_out(2); // A beat is a quarter of it, or a second.
+    options.collective_timeout = k_time_out;
     options.collective_log = folder.path();
     Run found;
     found.thrown = run_ranks(3, options, [&](Communicator& communicator) {
@@ -93,9 +95,7 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
       communicator.set_step(4);
       communicator.barrier("begin");
       if (communicator.rank() == 2) { // Its heart beats, until the others have given up.
-        while (!std::filesystem::exists(folder / "rank-2.csv")) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
+        unit::wait_until([&] { return std::filesystem::exists(folder / "rank-2.csv"); });
       }
       communicator.all_reduce(buffer, "grad");
     });
@@ -106,11 +106,14 @@ TEST_CASE("ranks that wait in a collective end by naming the living rank that ne
   auto beside = std::async(std::launch::async, run, Kind::tcp); // They wait at the same time.
   const Run shared = run(Kind::shared_memory);
   const Run tcp = beside.get();
+  const std::string waited =
+      fmt::format("2 ranks have waited for {:g} s in all_reduce 'grad' of 4000 bytes (collective "
+                  "2), which one never entered: rank 2 (",
+                  k_time_out);
   for (const Run* found : {&shared, &tcp}) {
     for (const std::string& text : found->thrown) {
       CAPTURE(text);
-      CHECK(contains(text, "2 ranks have waited for 0.5 s in all_reduce 'grad' of 4000 bytes "
-                           "(collective 2), which one never entered: rank 2 ("));
+      CHECK(contains(text, waited));
       CHECK(contains(text, "is at step 4, after barrier 'begin' (collective 1)"));
     }
     CHECK(contains(found->of_waiting, "2,all_reduce,4000,fp32,grad,4,"));

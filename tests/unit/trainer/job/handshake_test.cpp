@@ -1,16 +1,16 @@
 #include "trainer/job/handshake.h"
 
 #include <array>
-#include <atomic>
 #include <cstring>
-#include <thread>
 
 #include <doctest/doctest.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <sys/socket.h>
 
+#include "tests/unit/thread.h"
 #include "tests/unit/trainer/temp_folder.h"
+#include "tests/unit/waiting.h"
 #include "trainer/job/socket.h"
 
 using namespace trainer;
@@ -26,12 +26,21 @@ constexpr std::size_t k_all = k_challenge + k_hello + k_welcome;
 Fd listen_here() { return listen_at(resolve("127.0.0.1", 0).front()); }
 
 Fd accept_soon(const Fd& listener) {
-  for (;;) {
-    if (Fd link = accept_one(listener)) {
-      return link;
+  Fd link;
+  unit::wait_until([&] {
+    link = accept_one(listener);
+    return static_cast<bool>(link);
+  });
+  return link;
+}
+
+/// Lets in whoever comes, until it is stopped.
+unit::Thread accepting(Acceptor& acceptor) {
+  return unit::Thread([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      (void)acceptor.next(after_seconds(0.001));
     }
-    std::this_thread::yield();
-  }
+  });
 }
 
 /// Passes on `size` bytes, of which the one at `flipped` changes one bit.
@@ -55,8 +64,7 @@ class Tampering {
   /// Whether the dialler takes the acceptor for one of its job, where byte `flipped` of all that is
   /// said is changed on its way.
   bool is_let_in(std::size_t flipped) {
-    std::atomic<bool> is_over = false;
-    std::thread between([&] {
+    unit::Thread between([&] {
       const Fd dialler = accept_soon(relay_);
       const Fd acceptor = dial(acceptor_at_, after_seconds(20));
       try {
@@ -67,11 +75,7 @@ class Tampering {
         return; // One of them has hung up.
       }
     });
-    std::thread accepting([&] {
-      while (!is_over) {
-        (void)acceptor_.next(after_seconds(0.001));
-      }
-    });
+    unit::Thread door = accepting(acceptor_);
     bool let_in = true;
     try {
       (void)dial_authenticated(local_address(relay_), k_token,
@@ -80,8 +84,7 @@ class Tampering {
       let_in = false;
     }
     between.join();
-    is_over = true;
-    accepting.join();
+    door.stop();
     return let_in;
   }
 
@@ -125,15 +128,9 @@ struct RawDialler {
     const Address address = local_address(listener);
     Acceptor acceptor(std::move(listener), k_token, LinkPurpose::rendezvous,
                       [&](const Introduction&) { return verdict; });
-    std::atomic<bool> is_over = false;
-    std::thread accepting([&] {
-      while (!is_over) {
-        (void)acceptor.next(after_seconds(0.001));
-      }
-    });
+    unit::Thread door = accepting(acceptor);
     const Answer answer = talk(address);
-    is_over = true;
-    accepting.join();
+    door.stop();
     return answer;
   }
 
@@ -214,18 +211,12 @@ TEST_CASE("a dialler that is judged and refused is told why, and does not go on"
   const Address address = local_address(listener);
   Acceptor acceptor(std::move(listener), k_token, LinkPurpose::rendezvous,
                     [](const Introduction&) { return std::optional<std::string>("it is full"); });
-  std::atomic<bool> is_over = false;
-  std::thread accepting([&] {
-    while (!is_over) {
-      (void)acceptor.next(after_seconds(0.001));
-    }
-  });
+  unit::Thread door = accepting(acceptor);
   CHECK(message_of<RefusedError>([&] {
           (void)dial_authenticated(
               address, k_token, {LinkPurpose::rendezvous, 1, 2, 4711, "host-a"}, after_seconds(20));
         }) == "it is full");
-  is_over = true;
-  accepting.join();
+  door.stop();
 }
 
 TEST_CASE("a changed byte anywhere in the handshake keeps the two apart") {
@@ -242,7 +233,7 @@ TEST_CASE("a host name that could rule a terminal is shown as what it is made of
   const Address address = local_address(listener);
   Acceptor acceptor(std::move(listener), k_token, LinkPurpose::rendezvous,
                     [](const Introduction&) { return std::nullopt; });
-  std::thread dialling([&] {
+  unit::Thread dialling([&] {
     (void)dial_authenticated(address, k_token,
                              {LinkPurpose::rendezvous, 1, 2, 4711, "a\x1b[2J\r\xc2\x9b"},
                              after_seconds(20));

@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <cstring>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "../collectives/ranks.h"
+#include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 
 using namespace trainer;
@@ -17,7 +17,7 @@ namespace {
 CommOptions waiting(double seconds) {
   CommOptions options;
   options.rendezvous_timeout = seconds;
-  options.peer_timeout = 1;
+  options.peer_timeout = unit::time_out(1);
   return options;
 }
 
@@ -32,13 +32,16 @@ std::function<void()> joins(Cluster cluster, CommOptions options) {
 /// Dials once rank 0 listens.
 Fd dial_when_open(int port) {
   const Address address = resolve("127.0.0.1", port).front();
-  while (true) {
+  Fd link;
+  unit::wait_until([&] {
     try {
-      return dial(address, after_seconds(5));
+      link = dial(address, after_seconds(5));
+      return true;
     } catch (const LinkError&) {
-      std::this_thread::yield();
+      return false;
     }
-  }
+  });
+  return link;
 }
 
 } // namespace
@@ -64,15 +67,11 @@ TEST_CASE("garbage, silence and half-open connections at the port keep nobody fr
                      are_there = true;
                    },
                    [&] {
-                     while (!are_there) {
-                       std::this_thread::yield();
-                     }
+                     unit::wait_until([&] { return are_there.load(); });
                      joins(cluster_of(1, 3, port.number()), waiting(20))();
                    },
                    [&] {
-                     while (!are_there) {
-                       std::this_thread::yield();
-                     }
+                     unit::wait_until([&] { return are_there.load(); });
                      joins(cluster_of(2, 3, port.number()), waiting(20))();
                    }});
   for (const std::string& text : thrown) {
@@ -82,8 +81,9 @@ TEST_CASE("garbage, silence and half-open connections at the port keep nobody fr
 
 TEST_CASE("ranks that do not come are listed at the time-out, also to those that came") {
   const HeldPort port;
-  const auto thrown = run_threads({joins(cluster_of(0, 4, port.number()), waiting(0.5)),
-                                   joins(cluster_of(2, 4, port.number()), waiting(0.5))});
+  const CommOptions options = waiting(unit::time_out(0.5)); // In which two of four have to come.
+  const auto thrown = run_threads({joins(cluster_of(0, 4, port.number()), options),
+                                   joins(cluster_of(2, 4, port.number()), options)});
   for (const std::string& text : thrown) {
     CAPTURE(text);
     CHECK(contains(text, "ranks 1, 3 of 4 did not come"));
@@ -115,8 +115,9 @@ TEST_CASE("a rank with another token is refused, and both sides say so") {
   const HeldPort port;
   Cluster other = cluster_of(1, 2, port.number());
   other.job_token = "another job's";
-  const auto thrown = run_threads(
-      {joins(cluster_of(0, 2, port.number()), waiting(0.5)), joins(other, waiting(20))});
+  const auto thrown =
+      run_threads({joins(cluster_of(0, 2, port.number()), waiting(unit::time_out(0.5))),
+                   joins(other, waiting(20))});
   CAPTURE(thrown[0]);
   CAPTURE(thrown[1]);
   CHECK(contains(thrown[0], "rank 1 of 2 did not come"));
@@ -172,14 +173,15 @@ TEST_CASE("a world without a master address is a usage error") {
 }
 
 TEST_CASE("while it waits for long a rank says for whom") {
+  constexpr double k_time_out = unit::time_out(1);
   const test::HeldPort port;
   std::vector<std::vector<std::string>> notices(2);
   std::vector<std::function<void()>> bodies;
   for (const int rank : {0, 2}) {
     bodies.emplace_back([&, rank] {
       CommOptions options;
-      options.rendezvous_timeout = 1;
-      options.notice_after = 0.4;
+      options.rendezvous_timeout = k_time_out;
+      options.notice_after = 0.4 * k_time_out; // The next would come after twice as long again.
       options.notice = [&](const std::string& text) { notices[rank == 0 ? 0 : 1].push_back(text); };
       // Rank 2 asks at a port where nobody listens.
       const test::HeldPort other;
@@ -187,7 +189,7 @@ TEST_CASE("while it waits for long a rank says for whom") {
     });
   }
   for (const auto& text : test::run_threads(bodies)) {
-    CHECK(text.find("waited 1 s") != std::string::npos);
+    CHECK(text.find(fmt::format("waited {:g} s", k_time_out)) != std::string::npos);
   }
   REQUIRE(notices[0].size() == 1);
   CHECK(notices[0][0].find("still waiting for ranks 1, 2 of 3 at 127.0.0.1:") == 0);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -11,6 +12,8 @@
 
 #include "../collectives/halves.h"
 #include "../collectives/ranks.h"
+#include "tests/unit/thread.h"
+#include "tests/unit/waiting.h"
 #include "trainer/collectives/agreement.h"
 #include "trainer/collectives/in_process/in_process.h"
 #include "trainer/data/loader.h"
@@ -202,7 +205,7 @@ TEST_CASE("a replica that fails just as another arrives leaves none waiting") {
   for (auto& group : groups) {
     group = std::make_unique<InProcessGroup>(2, CrossDeviceOps::shares);
   }
-  std::thread failing([&] {
+  unit::Thread failing([&] {
     for (int i = 0; i < k_attempts; ++i) {
       for (int spins = 0; arriving < i; ++spins) {
         if (spins > 1000) { // The other has no core.
@@ -214,7 +217,7 @@ TEST_CASE("a replica that fails just as another arrives leaves none waiting") {
       groups[static_cast<std::size_t>(i)]->fail(1, "the disk is on fire");
     }
   });
-  std::thread waiting([&] {
+  unit::Thread waiting([&] {
     for (int i = 0; i < k_attempts; ++i) {
       arriving = i;
       CHECK_THROWS_AS(groups[static_cast<std::size_t>(i)]->communicator(0).barrier("step"),
@@ -226,9 +229,10 @@ TEST_CASE("a replica that fails just as another arrives leaves none waiting") {
   Deadline deadline = after_seconds(0);
   for (int now = attempts; now < k_attempts; now = attempts) {
     if (now != before) {
-      deadline = after_seconds(20);
+      deadline = after_seconds(unit::k_patience);
     } else if (Clock::now() >= deadline) {
-      FAIL("replica 0 sleeps for ever at attempt ", now);
+      FAIL_CHECK("replica 0 sleeps for ever at attempt ", now);
+      std::abort(); // Nobody wakes it, so it cannot be waited for.
     }
     before = now;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -296,7 +300,7 @@ class SlowNetwork final : public Communicator {
   }
   void wait(Ticket ticket) override {
     is_waiting = true;
-    const Deadline deadline = after_seconds(20);
+    const Deadline deadline = after_seconds(unit::k_patience);
     while (ticket == 0 && !may_go && !waited_in_vain) {
       waited_in_vain = Clock::now() >= deadline;
     }
@@ -317,9 +321,7 @@ TEST_CASE("a replica that waits for the network keeps none from starting the nex
     std::vector<float> second(10, 2);
     if (communicator.rank() == 1) {
       communicator.start_all_reduce(first, "first");
-      while (!network.is_waiting) {
-        std::this_thread::yield();
-      }
+      unit::wait_until([&] { return network.is_waiting.load(); });
       const auto ticket = communicator.start_all_reduce(second, "second");
       network.may_go = true;
       communicator.wait(ticket);

@@ -3,12 +3,13 @@
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
 
+#include "tests/unit/waiting.h"
+
 #include <doctest/doctest.h>
 
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <thread>
 #include <unistd.h>
 
 using namespace dtrain;
@@ -60,18 +61,17 @@ TEST_CASE("a daemon that holds the outputs is not waited for") {
 }
 
 TEST_CASE("what runs past its limit is killed with all it started") {
+  // In which the shell has to say what it has started.
+  const auto limit = std::chrono::duration_cast<milliseconds>(
+      std::chrono::duration<double>(unit::time_out(0.2)));
   const auto result =
-      run_command({.argv = {"sh", "-c", "sleep 600 & echo $!; wait"}, .limit = milliseconds(200)});
+      run_command({.argv = {"sh", "-c", "sleep 600 & echo $!; wait"}, .limit = limit});
   CHECK(result.ending.late);
   CHECK(!result.ending.good());
-  const auto has_ended = [&] {
+  unit::wait_until([&] { // A killed process may take a moment to end.
     const auto left = read_process(std::stoi(result.out));
     return !left || left->zombie;
-  };
-  for (int i = 0; i < 1000 && !has_ended(); ++i) { // A killed process may take a moment to end.
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  CHECK(has_ended());
+  });
 }
 
 TEST_CASE("a program that is not there is named") {

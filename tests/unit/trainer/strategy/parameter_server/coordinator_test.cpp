@@ -1,10 +1,11 @@
 #include "trainer/strategy/parameter_server/coordinator.h"
 
 #include <mutex>
-#include <thread>
 
 #include <doctest/doctest.h>
 
+#include "tests/unit/thread.h"
+#include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 
@@ -25,26 +26,15 @@ class Running {
              .sync = false,
              .job = k_job,
              .batches = [batches](std::int64_t) { return batches; },
-             .peer_timeout = 2,
+             .peer_timeout = unit::time_out(2),
              .rendezvous_timeout = wait},
             [this](const std::string& text) {
               const std::lock_guard lock(mutex_);
               said_ += text + "\n";
             },
             [this](const CoordinatorProgress& progress) { progress_ = progress; }),
-        thread_([this] {
-          try {
-            coordinator_.run();
-          } catch (const std::exception& error) {
-            thrown_ = error.what();
-          }
-        }) {}
-  ~Running() {
-    coordinator_.stop();
-    if (thread_.joinable()) {
-      thread_.join();
-    }
-  }
+        thread_([this] { coordinator_.run(); }) {}
+  ~Running() { coordinator_.stop(); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
@@ -58,10 +48,7 @@ class Running {
             .peer_timeout = 5,
             .rendezvous_timeout = 20};
   }
-  std::string finish() {
-    thread_.join();
-    return thrown_;
-  }
+  std::string finish() { return thread_.thrown(); }
   std::string said() {
     const std::lock_guard lock(mutex_);
     return said_;
@@ -72,10 +59,9 @@ class Running {
  private:
   std::mutex mutex_;
   std::string said_;
-  std::string thrown_;
   CoordinatorProgress progress_;
   Coordinator coordinator_;
-  std::thread thread_;
+  unit::Thread thread_;
 };
 
 const WorkReport k_first;
@@ -108,9 +94,7 @@ TEST_CASE("a worker that is lost is named, and its batch done by another") {
     CHECK(lost.next(k_first) == 0);
     CHECK(other.next(k_first) == 1);
   }
-  while (running.said().find("lost worker 0 (") == std::string::npos) {
-    std::this_thread::yield();
-  }
+  unit::wait_until([&] { return running.said().find("lost worker 0 (") != std::string::npos; });
   CHECK(other.next(k_one_batch) == 0);
   CHECK_FALSE(other.next(k_one_batch));
   other.goodbye();
@@ -133,7 +117,7 @@ TEST_CASE("a worker of another job is refused with what differs, and one too man
 
 TEST_CASE("a coordinator whose workers do not come, or do not come back, says so") {
   CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 did not come") != std::string::npos);
-  Running running(1, 5, 0.5);
+  Running running(1, 5, unit::time_out(0.5)); // In which the one worker has to come.
   {
     CoordinatorLink worker(running.link(0, 1));
     CHECK(worker.next(k_first) == 0);

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "tests/unit/trainer/strategy/parameter_server/running.h"
+#include "tests/unit/waiting.h"
 
 namespace trainer::test {
 namespace {
@@ -26,14 +26,9 @@ bool pass(const Fd& from, const Fd& to) {
 
 } // namespace
 
-Relay::Relay(int port) : to_(port), listener_(listen_at(resolve("127.0.0.1", 0).front())) {
-  thread_ = std::thread([this] { run(); });
-}
-
-Relay::~Relay() {
-  stopped_ = true;
-  thread_.join();
-}
+Relay::Relay(int port)
+    : to_(port), listener_(listen_at(resolve("127.0.0.1", 0).front())),
+      thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 std::string Relay::address() const {
   return "127.0.0.1:" + std::to_string(local_address(listener_).port());
@@ -42,13 +37,13 @@ std::string Relay::address() const {
 void Relay::set(std::atomic<bool>& flag, bool now) {
   flag = now;
   const int round = rounds_;
-  wait_until([&] { return rounds_ > round + 1; });
+  unit::wait_until([&] { return rounds_ > round + 1; });
 }
 
-void Relay::run() {
+void Relay::run(const std::stop_token& stop) {
   Fd worker;
   Fd server;
-  while (!stopped_) {
+  while (!stop.stop_requested()) {
     const short from_server = holds_server_ ? POLLRDHUP : POLLIN;
     pollfd polled[] = {{worker ? -1 : listener_.get(), POLLIN, 0},
                        {holds_worker_ || !worker ? -1 : worker.get(), POLLIN, 0},

@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <string>
-#include <thread>
 
+#include "tests/unit/thread.h"
 #include "trainer/job/socket.h"
 
 namespace trainer::test {
@@ -13,9 +13,6 @@ namespace trainer::test {
 class Relay {
  public:
   explicit Relay(int port);
-  ~Relay();
-  Relay(const Relay&) = delete;
-  Relay& operator=(const Relay&) = delete;
   std::string address() const;
 
   /// Once these return, what the worker, or the server, sends from here on is kept.
@@ -25,15 +22,14 @@ class Relay {
 
  private:
   void set(std::atomic<bool>& flag, bool now);
-  void run();
+  void run(const std::stop_token& stop);
 
   int to_;
   Fd listener_;
   std::atomic<bool> holds_worker_ = false;
   std::atomic<bool> holds_server_ = false;
   std::atomic<int> rounds_ = 0;
-  std::atomic<bool> stopped_ = false;
-  std::thread thread_;
+  unit::Thread thread_;
 };
 
 } // namespace trainer::test

@@ -1,7 +1,6 @@
 #include "tests/unit/trainer/strategy/parameter_server/running.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -21,13 +20,6 @@ void fill_gradient(std::span<const float> values, std::int64_t step, int worker,
 }
 
 } // namespace
-
-void wait_until(const std::function<bool()>& condition) {
-  for (int i = 0; i < 20'000 && !condition(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  CHECK(condition());
-}
 
 ClientOptions options_for(std::vector<std::string> servers, int worker, int workers) {
   ClientOptions options;

@@ -5,9 +5,9 @@
 #include <functional>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tests/unit/thread.h"
 #include "tests/unit/trainer/device/test_device.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/server.h"
@@ -31,26 +31,13 @@ class Running {
                  .peer_timeout = peer_timeout,
                  .rendezvous_timeout = wait},
                 test_device(), [this](const std::string& text) { note(text); }),
-        thread_([this] {
-          try {
-            server_.run();
-          } catch (const std::exception& error) {
-            thrown_ = error.what();
-          }
-        }) {}
-  ~Running() {
-    server_.stop();
-    thread_.join();
-  }
+        thread_([this] { server_.run(); }) {}
+  ~Running() { server_.stop(); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
   std::string address() const { return "127.0.0.1:" + std::to_string(server_.port()); }
   int port() const { return server_.port(); }
-  std::string finish() {
-    thread_.join();
-    thread_ = std::thread([] {});
-    return thrown_;
-  }
+  std::string finish() { return thread_.thrown(); }
   bool has_said(const std::string& part) {
     const std::lock_guard lock(mutex_);
     return said_.find(part) != std::string::npos;
@@ -63,13 +50,9 @@ class Running {
   }
   std::mutex mutex_;
   std::string said_;
-  std::string thrown_;
   ParameterServer server_;
-  std::thread thread_;
+  unit::Thread thread_;
 };
-
-/// Fails the test where it takes 20 s.
-void wait_until(const std::function<bool()>& condition);
 
 ClientOptions options_for(std::vector<std::string> servers, int worker, int workers);
 

@@ -10,10 +10,12 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include "tests/unit/trainer/collectives/ranks.h"
 #include "tests/unit/trainer/strategy/parameter_server/raw_worker.h"
 #include "tests/unit/trainer/strategy/parameter_server/relay.h"
 #include "tests/unit/trainer/strategy/parameter_server/running.h"
 #include "tests/unit/trainer/temp_folder.h"
+#include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 #include "trainer/job/handshake.h"
 
@@ -79,14 +81,13 @@ TEST_CASE("an asynchronous job trains, and its workers stay within the staleness
 
 TEST_CASE("with a backup worker, updates do not wait for the slowest") {
   Running server(0);
-  std::promise<void> release;
-  auto released = release.get_future().share();
+  std::atomic<bool> are_done = false;
   const auto worker = [&](int w) {
     ClientOptions options = options_for({server.address()}, w, 3);
     options.policy.backup_workers = 1;
     return work(options, 10, [&, w](std::int64_t step) {
       if (w == 2 && step == 1) {
-        released.wait();
+        unit::wait_until([&] { return are_done.load(); });
       }
     });
   };
@@ -95,7 +96,7 @@ TEST_CASE("with a backup worker, updates do not wait for the slowest") {
   auto second = std::async(std::launch::async, worker, 1);
   first.get();
   second.get();
-  release.set_value();
+  are_done = true;
   CHECK(slow.get().size() == k_count);
   CHECK(server.finish() == "");
 }
@@ -122,11 +123,12 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
   const auto folder =
       std::filesystem::temp_directory_path() / ("dtrain-server-" + std::to_string(getpid()));
   const auto folder_of = [&](int i) { return (folder / std::to_string(i)).string(); };
+  const HeldPort port;
   auto steady = std::make_unique<Running>(0, 0, folder_of(0));
-  auto killed = std::make_unique<Running>(1, 0, folder_of(1));
-  const int port = killed->port();
+  auto killed = std::make_unique<Running>(1, port.number(), folder_of(1));
   const std::vector<std::string> addresses = {steady->address(), killed->address()};
   std::atomic<bool> kill_now = false;
+  std::atomic<bool> was_killed = false;
   std::vector<std::future<std::vector<float>>> workers;
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
@@ -136,16 +138,19 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
         if (step == 34) {
           kill_now = true;
         }
-        if (kill_now && step >= 34) {
-          // Slow enough that the kill falls before the end, whichever step it meets.
+        if (kill_now && step >= 34) { // The kill falls before the next snapshot, in some step.
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        if (step == 39) {
+          unit::wait_until([&] { return was_killed.load(); });
         }
       });
     }));
   }
-  wait_until([&] { return kill_now.load(); });
+  unit::wait_until([&] { return kill_now.load(); });
   killed.reset();
-  killed = std::make_unique<Running>(1, port, folder_of(1));
+  was_killed = true;
+  killed = std::make_unique<Running>(1, port.number(), folder_of(1));
   const auto expected = expected_after(60, 2);
   for (auto& worker : workers) {
     check_close(worker.get(), expected);
@@ -159,16 +164,16 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
 
 TEST_CASE("a server that comes back goes on counting samples where it was") {
   const TempFolder snapshots;
-  auto server = std::make_unique<Running>(0, 0, snapshots.path());
+  const HeldPort port;
+  auto server = std::make_unique<Running>(0, port.number(), snapshots.path());
   ClientOptions options = options_for({server->address()}, 0, 1);
   options.policy.snapshot_every = 1;
   ParameterClient client(options, k_count, [](const std::string&) {});
   std::int64_t step = client.connect();
   for (const std::int64_t expected : {1, 2, 3, 4, 5, 6}) {
     if (expected == 4) {
-      const int port = server->port();
       server.reset();
-      server = std::make_unique<Running>(0, port, snapshots.path());
+      server = std::make_unique<Running>(0, port.number(), snapshots.path());
     }
     const ParameterClient::Values values = client.step(step, {0.5, 1, 1});
     step = values.step;
@@ -198,7 +203,7 @@ TEST_CASE("the first worker that is there, or is done, is the one to tell how th
   CHECK(clients[0]->is_first());
   CHECK(!clients[1]->is_first());
   clients[0].reset(); // Without a goodbye.
-  wait_until([&] { return server.has_said("lost worker 0 ("); });
+  unit::wait_until([&] { return server.has_said("lost worker 0 ("); });
   CHECK(clients[1]->is_first());
   clients[1]->goodbye();
   CHECK(!clients[2]->is_first());
@@ -221,10 +226,10 @@ TEST_CASE("a server that comes back a step ahead of what a worker saw waits for 
   const TempFolder folder;
   const auto folder_of = [&](int i) { return folder / std::to_string(i); };
   Running behind(0, 0, folder_of(0));
-  auto ahead = std::make_unique<Running>(1, 0, folder_of(1));
-  const int port = ahead->port();
+  const HeldPort port;
+  auto ahead = std::make_unique<Running>(1, port.number(), folder_of(1));
   Relay to_behind(behind.port()); // From worker 1.
-  Relay to_ahead(port);           // From worker 0.
+  Relay to_ahead(port.number());  // From worker 0.
   std::atomic<bool> is_back = false;
   const std::vector<std::vector<std::string>> servers = {{behind.address(), to_ahead.address()},
                                                          {to_behind.address(), ahead->address()}};
@@ -243,10 +248,10 @@ TEST_CASE("a server that comes back a step ahead of what a worker saw waits for 
       });
     }));
   }
-  wait_until([&] { return std::filesystem::exists(folder / "1/step-000000010.json"); });
+  unit::wait_until([&] { return std::filesystem::exists(folder / "1/step-000000010.json"); });
   ahead.reset();
-  ahead = std::make_unique<Running>(1, port, folder_of(1));
-  wait_until([&] { return is_back.load(); });
+  ahead = std::make_unique<Running>(1, port.number(), folder_of(1));
+  unit::wait_until([&] { return is_back.load(); });
   to_behind.hold_worker(false);
   const auto expected = expected_after(15, 2);
   for (auto& worker : workers) {
@@ -287,25 +292,31 @@ TEST_CASE("a worker is told once that its server went back for another, whoever 
 
 TEST_CASE("workers wait long for a server that is lost, and the others do not miss them") {
   const TempFolder folder;
-  constexpr double k_short_timeout = 1;
-  constexpr double k_wait = 20;
+  constexpr double k_short_timeout = unit::time_out(1);
+  constexpr double k_wait = unit::k_patience;
+  const HeldPort port;
   Running stays(0, 0, folder / "0", k_wait, k_short_timeout);
-  auto killed = std::make_unique<Running>(1, 0, folder / "1", k_wait, k_short_timeout);
-  const int port = killed->port();
+  auto killed = std::make_unique<Running>(1, port.number(), folder / "1", k_wait, k_short_timeout);
   std::atomic<bool> has_begun = false;
+  std::atomic<bool> was_killed = false;
   auto worker = std::async(std::launch::async, [&] {
     ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
     options.policy.snapshot_every = 1;
     options.peer_timeout = k_short_timeout;
+    options.rendezvous_timeout = k_wait;
     return work(options, 100, [&](std::int64_t step) {
       has_begun = step > 5;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (step == 50) {
+        unit::wait_until([&] { return was_killed.load(); });
+      }
     });
   });
-  wait_until([&] { return has_begun.load(); });
+  unit::wait_until([&] { return has_begun.load(); });
   killed.reset();
+  was_killed = true;
   std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * k_short_timeout));
-  killed = std::make_unique<Running>(1, port, folder / "1", k_wait, k_short_timeout);
+  killed = std::make_unique<Running>(1, port.number(), folder / "1", k_wait, k_short_timeout);
   check_close(worker.get(), expected_after(100, 1));
   CHECK(stays.finish() == "");
   CHECK(!stays.has_said("lost worker"));
@@ -346,9 +357,10 @@ TEST_CASE("a worker with another seed is refused with what differs") {
 }
 
 TEST_CASE("a server whose workers do not come fails, naming those that are missing") {
-  Running server(0, 0, "", 0.3);
+  constexpr double k_wait = unit::time_out(0.3); // In which the one that comes has to be there.
+  Running server(0, 0, "", k_wait);
   ClientOptions options = options_for({server.address()}, 1, 3);
-  options.rendezvous_timeout = 0.4;
+  options.rendezvous_timeout = k_wait;
   ParameterClient client(options, k_count, [](const std::string&) {});
   const std::int64_t step = client.connect();
   CHECK_THROWS_AS(client.step(step, {1.0, 1, 1}), ClusterError);
