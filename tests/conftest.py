@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.dont_write_bytecode = True
 
+import harness  # noqa: E402
 from harness import Build, Home  # noqa: E402
 
 # A shell starts what is to run in the background with Ctrl-C ignored, which programs inherit.
@@ -29,7 +30,9 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def build(request):
-    return Build.at(request.config.getoption("--build"))
+    build = Build.at(request.config.getoption("--build"))
+    harness.slowness = build.slowness
+    return build
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """dtrain-trainer started by hand, with an environment that says nothing of another job."""
 import os
 import re
-import socket
 import subprocess
 
 
@@ -22,11 +21,3 @@ def end(process, code=0):
 def held_out(out):
     """The loss on held-out samples."""
     return float(re.search(r"held-out accuracy .* loss ([0-9.]+)", out)[1])
-
-
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports

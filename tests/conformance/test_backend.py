@@ -50,7 +50,7 @@ def test_a_job_lives_from_submit_to_delete(engine):
 
 def test_a_running_job_says_so(engine):
     engine.submit("runs", "sleep", "600", flags=["--workers=2"])
-    until(lambda: engine.get("runs")["status"] == "RUNNING", "the job runs", 30)
+    until(lambda: engine.get("runs")["status"] == "RUNNING", "the job runs")
     assert all(instance["node"] for instance in engine.get("runs")["instances"])
     engine.dtrain("delete", "runs")
 

@@ -305,7 +305,7 @@ def test_an_interrupt_ends_the_wait_for_a_silent_store(home, store):
     process = home.start([home.dtrain_path, "data", "copy", "s3://bucket/set", "out"], text=True)
     until(lambda: store.headers, "it is asked")
     process.send_signal(signal.SIGINT)
-    assert "interrupted" in process.communicate(timeout=20)[1]
+    assert "interrupted" in process.communicate(timeout=20 * home.build.slowness)[1]
     assert process.returncode == 130
 
 
@@ -372,13 +372,14 @@ def test_a_list_without_an_end_is_given_up(home, store):
                                          expect=EXIT_ERROR).err
 
 
+@needs_mounts
 def test_an_interrupt_keeps_what_is_whole_and_no_job_is_left(home, store):
     store.silent.add("set/deep/b +ü%")
     process = home.start([home.dtrain_path, "submit", "--name=cut", "--data=s3://bucket/set:/x:ro",
                           "--", "true"], stderr=subprocess.PIPE, text=True)
     until(lambda: len(store.asked) == 4, "all is asked for")
     process.send_signal(signal.SIGINT)
-    assert "nothing was submitted" in process.communicate(timeout=20)[1]
+    assert "nothing was submitted" in process.communicate(timeout=20 * home.build.slowness)[1]
     assert process.returncode == 130
     home.dtrain("get", "cut", expect=3)
     [cache] = copies(home)

@@ -2,8 +2,8 @@
 import os
 import re
 
-
 from harness import EXIT_NOT_FOUND, EXIT_USAGE, until
+from test_trainer import NO_END, ending_when_told, last_saved, tell_end
 
 SLEEP = ("sh", "-c", "echo rank $RANK of $WORLD_SIZE; exec sleep 600")
 GPUS = {"DTRAIN_LOCAL_GPUS": "4"}
@@ -55,8 +55,8 @@ def test_a_suspended_job_can_be_deleted_and_waited_for(home):
     waiter = home.start([home.dtrain_path, "wait", "pause"])
     (home.folder / "go").touch()
     home.dtrain("resume", "pause")
-    assert waiter.wait(30) == 0
-    assert follower.communicate(timeout=30)[0] == b"done\n"
+    assert waiter.wait(30 * home.build.slowness) == 0
+    assert follower.communicate(timeout=30 * home.build.slowness)[0] == b"done\n"
     home.submit("gone", *SLEEP)
     home.running("gone")
     home.dtrain("suspend", "gone")
@@ -83,12 +83,13 @@ def test_ranks_have_the_grace_period_to_save_what_they_have(home):
 
 
 def test_the_trainer_goes_on_from_its_checkpoint_when_resumed(home, data):
-    home.dtrain("submit", "--name=train", "--workers=2", "--", f"--data={data}", "--epochs=600",
-                "--no-progress", "--log-every=20", "--checkpoint-every=20", "--resume",
-                f"--checkpoint-dir={home.folder}/saved")
-    until(lambda: re.search(r"(?m)^step +1\d\d ", home.dtrain("logs", "train", "-i", "worker-0").out),
-          "checkpoints", 60)
+    """It has no end before it is suspended."""
+    home.submit("train", *ending_when_told(home), f"--data={data}", NO_END, "--no-progress",
+                "--log-every=20", "--checkpoint-every=20", "--resume", "--keep=3",
+                f"--checkpoint-dir={home.folder}/saved", flags=["--workers=2"])
+    until(lambda: last_saved(home.folder / "saved") >= 100, "checkpoints")
     home.dtrain("suspend", "train")
+    tell_end(home, last_saved(home.folder / "saved") + 100)
     home.dtrain("resume", "train")
     home.dtrain("wait", "train", f"--timeout={120 * home.build.slowness}s", seconds=130)
     text = home.dtrain("logs", "train", "-i", "worker-0").out
@@ -124,7 +125,8 @@ def test_scale_adds_workers_beside_those_that_run_and_takes_the_last_away(home):
     assert home.dtrain("clone", "grow", "--name=x", "--dry-run", "-o", "yaml",
                        env=GPUS).out.count("workers: 4") == 1
     home.dtrain("delete", "grow")
-    assert b"worker-2 | rank 2 of 3\n" in follower.communicate(timeout=30)[0]  # came later
+    followed = follower.communicate(timeout=30 * home.build.slowness)[0]
+    assert b"worker-2 | rank 2 of 3\n" in followed  # came later
     home.wait_for_no_processes()
 
 
@@ -149,15 +151,22 @@ def test_tensorboard_stays_behind_the_workers_as_they_come_and_go(home):
 
 
 def test_the_trainer_takes_in_new_workers_and_goes_on_without_the_last(home, data):
-    home.dtrain("submit", "--name=train", "--workers=2", *ELASTIC, "--", f"--data={data}",
-                f"--epochs={1500 // home.build.slowness}", "--no-progress",
-                "--log-every=20", "--peer-timeout=2")
+    """It has no end before it is suspended; batches of one size, for its end is a sample."""
+    home.submit("train", *ending_when_told(home), f"--data={data}", NO_END, "--no-progress",
+                "--log-every=20", f"--peer-timeout={4 * home.build.slowness}", "--resume",
+                "--global-batch-size=128", "--checkpoint-every=100", "--keep=3",
+                f"--checkpoint-dir={home.folder}/saved",
+                flags=["--workers=2", *ELASTIC])
     text = lambda: home.dtrain("logs", "train").out
-    until(lambda: "step " in text(), "it trains", 60)
+    until(lambda: "step " in text(), "it trains")
     home.dtrain("scale", "train", "--workers=3")
-    until(lambda: re.search(r"joined by rank 2 .*3 ranks go on", text()), "the third joins", 60)
+    until(lambda: re.search(r"joined by rank 2 .*3 ranks go on", text()), text)
     home.dtrain("scale", "train", "--workers=2")
-    until(lambda: re.search(r"lost rank 2 .*2 ranks go on", text()), "two go on", 60)
+    until(lambda: re.search(r"lost rank 2 .*2 ranks go on", text()), text)
+    until(lambda: last_saved(home.folder / "saved"), "a checkpoint")
+    home.dtrain("suspend", "train")
+    tell_end(home, last_saved(home.folder / "saved") + 100)
+    home.dtrain("resume", "train")
     home.dtrain("wait", "train", f"--timeout={90 * home.build.slowness}s", seconds=100)
     assert len(re.findall("held-out accuracy", text())) == 1
 

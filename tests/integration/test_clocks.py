@@ -1,13 +1,14 @@
 """Hosts whose clocks are an hour apart: what they measure must not depend on each other's time."""
 import json
 import shutil
-import socket
 import subprocess
 
 import pytest
 
 import idx_data
-from harness import EXIT_OK
+from harness import EXIT_OK, held_ports
+
+HALF_AN_HOUR = 1.8e9  # microseconds
 
 WALL = """#define _GNU_SOURCE
 #include <dlfcn.h>
@@ -40,8 +41,7 @@ def hour_ahead(home, clock):
 @pytest.mark.parametrize("clock", ["wall", "monotonic"])
 def test_two_hosts_whose_clocks_are_an_hour_apart_train_and_share_a_timeline(home, clock, tmp_path):
     data = idx_data.write(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = held_ports(1)
     timeline = home.folder / "timeline.json"
     words, variables = hour_ahead(home, clock)
     ranks = []
@@ -59,5 +59,6 @@ def test_two_hosts_whose_clocks_are_an_hour_apart_train_and_share_a_timeline(hom
     events = [e for e in json.loads(timeline.read_text())["traceEvents"] if e["ph"] == "X"]
     begins = [min(e["ts"] for e in events if e["pid"] == rank) for rank in range(2)]
     ends = [max(e["ts"] + e["dur"] for e in events if e["pid"] == rank) for rank in range(2)]
-    assert abs(begins[0] - begins[1]) < 1e6 * home.build.slowness
-    assert abs(ends[0] - ends[1]) < 1e6 * home.build.slowness
+    # Far less than the hour that the clocks are apart, however slow the machine is.
+    assert abs(begins[0] - begins[1]) < HALF_AN_HOUR
+    assert abs(ends[0] - ends[1]) < HALF_AN_HOUR

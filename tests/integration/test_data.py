@@ -97,7 +97,7 @@ def test_each_worker_trains_on_what_comes_through_its_own_fifo(home, data):
             shutil.copy(path, fifos)
     out = job(home, "fifos", 2, f"--data={fifos}", "--epochs=2").out
     for writer in writers:
-        writer.join(timeout=10)
+        writer.join(timeout=60 * home.build.slowness)
         assert not writer.is_alive()
     held_out = r"held-out accuracy .*"
     assert re.search(held_out, out).group() == re.search(held_out, expected).group()

@@ -1,11 +1,12 @@
 """Elastic training: workers die, stop, are cut off and come back at any moment, and no sample is
 lost or counted twice.
 
-The number of random rounds is 20, or what DTRAIN_ELASTIC_ROUNDS says; a round that fails is
-repeated with DTRAIN_ELASTIC_SEED=N DTRAIN_ELASTIC_ROUNDS=1.
+With DTRAIN_SOAK=1 there are random rounds too: 20, or what DTRAIN_ELASTIC_ROUNDS says; one that
+fails is repeated with DTRAIN_ELASTIC_SEED=N DTRAIN_ELASTIC_ROUNDS=1.
 """
 import csv
 import ctypes
+import dataclasses
 import os
 import random
 import re
@@ -16,6 +17,8 @@ import time
 
 import pytest
 
+import harness
+from harness import held_ports, soak
 from test_strategies import losses
 
 ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
@@ -26,18 +29,9 @@ KILLS = ("kill", "kill and restart")
 PATIENCE = 120  # seconds for what takes a few
 
 
-def until(condition, run, seconds=PATIENCE, interval=0.02):
-    """As soon as it holds; fails with all that the workers have printed."""
-    deadline = time.monotonic() + seconds * run.home.build.slowness
-    while not condition():
-        assert time.monotonic() < deadline, run.text()
-        time.sleep(interval)
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+def until(condition, run):
+    """Fails with all that the workers have printed."""
+    harness.until(condition, run.text, PATIENCE)
 
 
 class Job:
@@ -46,10 +40,12 @@ class Job:
     def __init__(self, home, data, folder, workers, *flags):
         self.home, self.folder, self.size = home, folder, workers
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
+        [self.port] = held_ports(1)
         self.csv = folder / "log.csv"
+        self.seconds_to_meet = 8 * home.build.slowness
         self.command = [home.trainer_path, f"--data={data}", "--no-progress", f"--csv={self.csv}",
-                        "--peer-timeout=1.5", "--rendezvous-timeout=8", *flags]
+                        f"--peer-timeout={4 * home.build.slowness}",
+                        f"--rendezvous-timeout={self.seconds_to_meet}", *flags]
         self.workers = []  # of every start, in order
         self.of_rank = {}
         for rank in range(workers):
@@ -214,7 +210,7 @@ def test_a_stopped_worker_comes_back_as_a_newcomer(job):
 
 
 def test_a_worker_that_wakes_when_the_others_are_done_does_not_train_again(job):
-    run = job(3, "--min-workers=1", "--epochs=100", "--log-every=1")
+    run = job(3, "--min-workers=1", "--epochs=400", "--log-every=1")
     until(lambda: len(run.steps()) > 50, run)
     run.of_rank[1].send_signal(signal.SIGSTOP)
     run.wait(run.workers[1])
@@ -222,7 +218,7 @@ def test_a_worker_that_wakes_when_the_others_are_done_does_not_train_again(job):
     run.wait()
     assert "the other workers went on without this one" in run.workers[1].output.read_text()
     assert [worker.returncode for worker in run.workers] == [0, 0, 0]
-    run.check_samples(100, fewest=2)
+    run.check_samples(400, fewest=2)
 
 
 def test_too_few_wait_and_then_end_with_the_reason(job):
@@ -248,16 +244,13 @@ def test_half_of_the_workers_do_not_go_on_beside_the_other_half(job):
 def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(home, data):
     home.dtrain("submit", "--name=elastic", "--workers=3", "--min-workers=2", "--max-restarts=2",
                 "--", f"--data={data}", "--no-progress",
-                "--epochs=500", "--log-every=20", "--peer-timeout=2")
+                "--epochs=500", "--log-every=20", f"--peer-timeout={4 * home.build.slowness}")
 
     def instances():
         return {each["name"]: each for each in home.get("elastic")["instances"]}
 
     patience = PATIENCE * home.build.slowness
-    deadline = time.monotonic() + patience
-    while "| step " not in home.dtrain("logs", "elastic").out:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    harness.until(lambda: "| step " in home.dtrain("logs", "elastic").out, "it trains", PATIENCE)
     before = instances()["worker-1"]["pid"]
     os.kill(before, signal.SIGKILL)
     home.dtrain("wait", "elastic", f"--timeout={patience}s", seconds=PATIENCE + 10)
@@ -270,78 +263,129 @@ def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(ho
     assert len(re.findall("held-out accuracy", out)) == 1
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + ROUNDS))
-def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_path, seed):
-    chance = random.Random(seed)
-    workers = chance.choice([3, 4])
-    epochs = chance.choice([40, 120])
-    min_workers = chance.choice([1, 2])
-    run = job(workers, f"--min-workers={min_workers}", f"--epochs={epochs}",
-              "--log-every=1", "--checkpoint-every=7", f"--checkpoint-dir={tmp_path}/saved",
-              f"--transport={chance.choice(['auto', 'tcp'])}")
-    whole = epochs * SAMPLES // (BATCH * workers)
-    moments = {
-        "as the ranks meet": lambda: time.sleep(chance.uniform(0, 0.08)),
-        "as they share the state": lambda: until(lambda: "network" in run.text(), run, interval=0.001),
-        "in training": lambda: until(lambda: len(run.steps()) > chance.randrange(1, whole // 2),
-                                     run, interval=0.005),
-        "at the end": lambda: until(lambda: max(run.steps(), default=0) >= whole - 3
-                                    or not run.running(), run, interval=0.001),
-    }
-    faults = ["kill", "stop", "cut off", "kill and restart", "stop and go on", "two"]
-    chosen = []
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """What befalls a worker."""
+    moment: str
+    fault: str
+    rank: int
+    step: int = 50         # Of "in training": when so many are logged.
+    delay: float = 0       # As the ranks meet: how long after their start.
+    stopped: float = 0.3   # Of "stop and go on".
+    second: int = 0        # Of "two": who is killed while the others form anew,
+    between: float = 0.05  # and how long after the first.
+    away: float = 0.05     # Before it is started anew.
+
+
+def come(run, event, whole):
+    """Waits for the moment of an event in a run of so many steps."""
+    if event.moment == "as the ranks meet":
+        time.sleep(event.delay)
+    else:
+        is_there = {
+            "as they share the state": lambda: "network" in run.text(),
+            "in training": lambda: len(run.steps()) > event.step,
+            "at the end": lambda: max(run.steps(), default=0) >= whole - 3 or not run.running()}
+        harness.until(is_there[event.moment], run.text, PATIENCE, longest_pause=0.01)
+
+
+def befall(run, event):
+    worker = run.of_rank[event.rank]
+    if event.fault == "cut off":
+        if worker.poll() is None:
+            cut_off(worker)
+    elif event.fault.startswith("stop"):
+        worker.send_signal(signal.SIGSTOP)
+        if event.fault == "stop and go on":
+            time.sleep(event.stopped)
+            worker.send_signal(signal.SIGCONT)
+    else:
+        worker.kill()
+        worker.wait()
+        if event.fault == "two":
+            time.sleep(event.between)
+            run.of_rank[event.second].kill()
+            run.of_rank[event.second].wait()
+            if event.second != event.rank:
+                run.start(event.second)
+        if event.fault != "kill":
+            time.sleep(event.away)
+            run.start(event.rank)
+
+
+def check_all_is_trained_once(run, epochs, events):
     stopped = []
+    for event in events:
+        come(run, event, epochs * SAMPLES // (BATCH * run.size))
+        if event.fault == "stop":
+            stopped.append(run.of_rank[event.rank])
+        befall(run, event)
+    killed = [worker for worker in run.workers if worker.returncode == -signal.SIGKILL]
+    run.wait(*stopped)
+    assert "held-out" in run.text()
+    for worker in run.workers:
+        # One that comes when all is done finds nobody.
+        is_late = f"waited {run.seconds_to_meet} s" in worker.output.read_text()
+        assert worker.poll() == 0 or worker in killed + stopped or is_late, run.text()
+    run.check_samples(epochs)
+    assert run.accuracy() > 90
+
+
+def start_saving(job, folder, workers, fewest, epochs, transport, every):
+    return job(workers, f"--min-workers={fewest}", f"--epochs={epochs}", "--log-every=1",
+               f"--checkpoint-every={every}", f"--checkpoint-dir={folder}",
+               f"--transport={transport}")
+
+
+# Those that are started anew are fewer than may train: should the others be done by then, they find
+# nobody, and do not begin anew.
+@pytest.mark.parametrize("workers, fewest, transport, event", [
+    (3, 2, "tcp", Event("in training", "cut off", 1)),
+    (4, 3, "auto", Event("in training", "two", 1, second=2)),
+    (3, 2, "auto", Event("as they share the state", "kill and restart", 1)),
+], ids=["cut off", "two killed and started anew", "killed before the first step"])
+def test_every_sample_is_trained_on_once(job, tmp_path, workers, fewest, transport, event):
+    run = start_saving(job, tmp_path / "saved", workers, fewest, 400, transport, 70)
+    check_all_is_trained_once(run, 400, [event])
+
+
+def by_chance(chance, workers, fewest, steps):
+    """Events that some worker survives with the state."""
+    moments = ["as the ranks meet", "as they share the state", "at the end", "in training"]
+    faults = ["kill", "stop", "cut off", "kill and restart", "stop and go on", "two"]
+    events = []
     safe = chance.randrange(workers)  # Someone keeps the state, or all begin anew.
-    for moment in chance.sample(sorted(moments), chance.choice([1, 2])):
+    others = [rank for rank in range(workers) if rank != safe]
+    for moment in chance.sample(moments, chance.choice([1, 2])):
         fault = chance.choice(faults)
-        rank = chance.choice([rank for rank in range(workers) if rank != safe])
-        before = [what for what, _, _ in chosen]
-        is_ending = "at the end" in [moment, *(at for _, at, _ in chosen)]
+        before = [event.fault for event in events]
+        is_ending = "at the end" in [moment, *(event.moment for event in events)]
         # Where one may live and train elsewhere, those that go on are more than half.
-        if fault == "stop" and before or stopped and fault in ("stop", "two", *KILLS):
+        if fault == "stop" and before or "stop" in before and fault in ("stop", "two", *KILLS):
             fault = "stop and go on"
         if "kill" in before and fault in ("kill", "two"):
             fault = "kill and restart"
         if moment == "as the ranks meet" and fault in ("kill", "stop"):
             fault = "kill and restart"  # Nobody is led by a rank 0 that never was.
-        if is_ending and fault in ("two", *KILLS) and (min_workers == 1 or before):
+        if is_ending and fault in ("two", *KILLS) and (fewest == 1 or before):
             fault = "kill"  # Those that are started when all is over would be enough to begin anew.
-        chosen.append((fault, moment, rank))
-        moments[moment]()
-        worker = run.of_rank[rank]
-        if fault == "cut off":
-            if worker.poll() is None:
-                cut_off(worker)
-        elif fault.startswith("stop"):
-            worker.send_signal(signal.SIGSTOP)
-            stopped.append(worker)
-            if fault == "stop and go on":
-                time.sleep(chance.choice([0.01, 0.3, 3]))
-                worker.send_signal(signal.SIGCONT)
-                stopped.remove(worker)
-        else:
-            worker.kill()
-            worker.wait()
-            if fault == "two":  # while the others form anew
-                time.sleep(chance.uniform(0, 0.1))
-                second = chance.choice([other for other in range(workers) if other != safe])
-                run.of_rank[second].kill()
-                run.of_rank[second].wait()
-                if second != rank:
-                    run.start(second)
-            if fault != "kill":
-                time.sleep(chance.choice([0, 0.05, 0.5]))
-                run.start(rank)
-    killed = [worker for worker in run.workers if worker.returncode == -signal.SIGKILL]
+        events.append(Event(moment, fault, chance.choice(others), chance.randrange(1, steps // 2),
+                            chance.uniform(0, 0.08), chance.choice([0.01, 0.3, 3]),
+                            chance.choice(others), chance.uniform(0, 0.1),
+                            chance.choice([0, 0.05, 0.5])))
+    return events
+
+
+@soak
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + ROUNDS))
+def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_path, seed):
+    chance = random.Random(seed)
+    workers, epochs, fewest = chance.choice([3, 4]), chance.choice([40, 120]), chance.choice([1, 2])
+    events = by_chance(chance, workers, fewest, epochs * SAMPLES // (BATCH * workers))
+    run = start_saving(job, tmp_path / "saved", workers, fewest, epochs,
+                       chance.choice(["auto", "tcp"]), 7)
     try:
-        run.wait(*stopped)
-        assert "held-out" in run.text()
-        for worker in run.workers:
-            # One that comes when all is done finds nobody.
-            is_late = "waited 8 s" in worker.output.read_text()
-            assert worker.poll() == 0 or worker in killed + stopped or is_late, run.text()
-        run.check_samples(epochs)
-        assert run.accuracy() > 90
+        check_all_is_trained_once(run, epochs, events)
     except BaseException:
-        print(f"seed {seed}: {chosen} of {workers}\n{run.text()}")
+        print(f"seed {seed}: {events} of {workers}\n{run.text()}")
         raise

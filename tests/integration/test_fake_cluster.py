@@ -48,14 +48,14 @@ def test_a_signal_between_the_first_object_and_the_last_leaves_nothing(cluster, 
     def answer(method, path):
         if method == "POST" and path.endswith("/configmaps"):
             reached.set()
-            told.wait(20)
+            told.wait(60 * cluster.home.build.slowness)
     cluster.on_request = answer
     process = cluster.home.start([cluster.home.dtrain_path, *SUBMIT, "-b", "kubernetes", "--",
                                   "true"], env=cluster.env)
-    assert reached.wait(20)
+    assert reached.wait(60 * cluster.home.build.slowness)
     process.send_signal(number)
     told.set()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=20 * cluster.home.build.slowness)
     assert process.returncode == 128 + number, err
     assert cluster.objects == {}
 

@@ -1,13 +1,14 @@
 """The local supervisor: gangs end together, nothing survives them, and the terminal is not needed."""
 import json
 import os
+import random
 import signal
 import time
 
 import pexpect
 import pytest
 
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, PYTHON, alive, command_of, until
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, PYTHON, alive, command_of, soak, until
 
 # Ranks that take no notice of TERM.
 STUBBORN = "trap '' TERM HUP INT; while :; do sleep 1; done"
@@ -27,16 +28,14 @@ def supervisors(home, ranks):
 
 @pytest.mark.parametrize("command, code", [
     ("exec sleep 600", {"exitCode": 9}), (STUBBORN, {"exitCode": 9})])
-def test_one_dead_rank_ends_the_gang_within_two_seconds(home, command, code):
+def test_one_dead_rank_ends_the_gang(home, command, code):
     go = home.folder / "go"
     home.submit("gang", "sh", "-c",
                 f"[ $RANK = 2 ] || {{ {command}; }}; until [ -e {go} ]; do sleep 0.01; done; exit 9",
                 flags=["--workers=3"])
     home.running("gang")
-    start = time.monotonic()
     go.touch()
     job = home.wait_for_end("gang", expect=EXIT_JOB_FAILED)
-    assert time.monotonic() - start < 2 * home.build.slowness
     assert job["cause"]["rank"] == 2
     assert {key: job["cause"].get(key) for key in code} == code
     home.wait_for_no_processes()
@@ -100,27 +99,44 @@ def test_every_watching_process_killed_at_once_is_not_running_forever(home):
     home.submit("abandoned", "sh", "-c", STUBBORN, flags=["--workers=2"])
     for pid in supervisors(home, home.pids("abandoned")):
         os.kill(pid, signal.SIGKILL)
-    until(lambda: home.status("abandoned") == "FAILED", "get says so", 5 * home.build.slowness)
+    until(lambda: home.status("abandoned") == "FAILED", "get says so")
     home.dtrain("delete", "abandoned")
     home.wait_for_no_processes()
 
 
-def test_a_supervisor_killed_while_it_starts_leaves_nothing(home):
-    """SIGKILL at whatever moment the job's processes are first seen, again and again."""
-    for attempt in range(5):
-        name = f"early-{attempt}"
-        submit = home.start([home.dtrain_path, "submit", f"--name={name}", "--workers=8", "--",
-                             "sleep", "600"])
-        others = until(lambda: [pid for pid in home.processes() if pid != submit.pid], "a process")
-        try:
-            os.kill(min(others), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        submit.communicate(timeout=30)
-        until(lambda: home.dtrain("get", name, "-o", "json", expect=None).code == EXIT_NOT_FOUND
-              or home.status(name) != "PENDING", "no job is pending forever", 10)
-        home.dtrain("delete", name, expect=None)
-        home.wait_for_no_processes()
+def kill_while_it_starts(home, name, is_time):
+    """Kills the oldest process of a job, but for the command's own, once it is time."""
+    submit = home.start([home.dtrain_path, "submit", f"--name={name}", "--workers=8", "--",
+                         "sleep", "600"])
+
+    def others():
+        return [pid for pid in home.processes() if pid != submit.pid]
+    until(lambda: others() and is_time(), "it is time")
+    try:
+        os.kill(min(others()), signal.SIGKILL)
+    except (ProcessLookupError, ValueError):  # By then it, or all, had ended.
+        pass
+    submit.communicate(timeout=30 * home.build.slowness)
+    until(lambda: home.dtrain("get", name, "-o", "json", expect=None).code == EXIT_NOT_FOUND
+          or home.status(name) != "PENDING", "no job is pending forever")
+    home.dtrain("delete", name, expect=None)
+    home.wait_for_no_processes()
+
+
+@pytest.mark.parametrize("moment", ["first seen", "recorded", "its first rank runs"])
+def test_a_supervisor_killed_while_it_starts_leaves_nothing(home, moment):
+    record = home.state / "dtrain/jobs/local/default/early/status.json"
+    kill_while_it_starts(home, "early", {
+        "first seen": lambda: True, "recorded": record.exists,
+        "its first rank runs": lambda: any(command_of(pid) == "sleep 600"
+                                           for pid in home.processes())}[moment])
+
+
+@soak
+def test_a_supervisor_killed_at_any_moment_while_it_starts_leaves_nothing(home):
+    for attempt in range(50):
+        moment = time.monotonic() + random.Random(attempt).uniform(0, 0.1)
+        kill_while_it_starts(home, f"early-{attempt}", lambda: time.monotonic() >= moment)
 
 
 def test_delete_ends_daemons_that_left_their_session(home):
@@ -213,15 +229,12 @@ def test_submit_wait_interrupted_leaves_the_job_alone(home):
 def test_two_hundred_jobs_at_once(home):
     jobs = 200 if not home.build.sanitizer else 20
     submits = [home.start([home.dtrain_path, "submit", f"--name=many-{number}", "--", "sh", "-c",
-                           "until [ -e go ]; do sleep 0.2; done"]) for number in range(jobs)]
+                           "until [ -e go ]; do sleep 1; done"]) for number in range(jobs)]
     for submit in submits:
         _, err = submit.communicate(timeout=120 * home.build.slowness)
         assert submit.returncode == 0, err
     listed = home.dtrain("list", "-o", "json").json()
     assert len(listed["items"] if isinstance(listed, dict) else listed) == jobs
-    start = time.monotonic()
-    home.dtrain("list")
-    assert time.monotonic() - start < 2 * home.build.slowness
     (home.folder / "go").touch()
     for number in range(jobs):
         home.dtrain("wait", f"many-{number}")

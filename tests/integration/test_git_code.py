@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from harness import EXIT_USAGE, git_repository
+from harness import BRIEF_LOOKUPS, EXIT_USAGE, git_repository
 
 TOKEN = "s3cret-t0ken"
 USER = "me"
@@ -96,7 +96,7 @@ def test_a_token_from_the_environment_or_a_file_opens_a_private_repository(home,
     (str, {"DTRAIN_GIT_TOKEN": "wrong"}, ["Authentication failed", "--sync-user"]),
     (lambda url: url + "@nobranch", {"DTRAIN_GIT_TOKEN": TOKEN}, ["nobranch"]),
     (lambda url: url.replace("/code", "/nothing"), {"DTRAIN_GIT_TOKEN": TOKEN}, ["not found"]),
-    (lambda url: "http://no-such-host.invalid/x.git", {}, ["no-such-host"]),
+    (lambda url: "http://no-such-host.invalid/x.git", BRIEF_LOOKUPS, ["no-such-host"]),
     (lambda url: "http://127.0.0.1:1/x.git", {}, ["127.0.0.1"]),
     (str, {"PATH": "/nowhere"}, ["git", "install"]),
 ], ids=["no token", "wrong token", "no ref", "no repository", "no host", "refused", "no git"])

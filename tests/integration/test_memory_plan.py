@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from harness import EXIT_USAGE
-from trainer_process import free_ports
+from harness import EXIT_USAGE, held_ports
 
 BERT = ["--model=bert", "--layers=6", "--hidden=512", "--heads=8", "--ff=2048", "--max-length=32"]
 MODELS = {"mlp": ["--model=mlp", "--hidden=3072,3072", "--batch-size=64"],
@@ -23,7 +22,7 @@ def planned(text):
 def taken(home, ranks, flags):
     """MB of rank 0 at most, of a run over TCP: through shared memory each rank would be counted
     what it reads of the others."""
-    [port] = free_ports(1)
+    [port] = held_ports(1)
     processes = []
     for rank in range(ranks):
         env = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank),

@@ -7,7 +7,8 @@ import pytest
 
 import idx_data
 import trainer_process
-from trainer_process import end, free_ports, held_out
+from harness import held_ports
+from trainer_process import end, held_out
 
 FLAGS = ["--steps=40", "--batch-size=64", "--hidden=64", "--log-every=20"]
 
@@ -45,7 +46,7 @@ def test_a_gpu_trains_as_the_cpu_does_and_repeats_itself(build, data, model):
 
 @pytest.mark.parametrize("how, said", [("nccl", "NCCL "), ("ring", "copied to and from")])
 def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
-    port = str(free_ports(1)[0])
+    port = str(held_ports(1)[0])
     ranks = [start(build, data, "--device=cuda", "--batch-size=32", f"--communication={how}",
                    RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
                    MASTER_PORT=port, DTRAIN_JOB_TOKEN="a" * 32, NCCL_MULTI_RANK_GPU_ENABLE="1")
@@ -56,7 +57,7 @@ def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
 
 
 def test_a_worker_of_parameter_servers_computes_on_the_gpu(build, data):
-    ports = free_ports(2)
+    ports = held_ports(2)
     cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
     tasks = [start(build, data, "--device=cuda", DTRAIN_JOB_TOKEN="a" * 32,
                    TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}))

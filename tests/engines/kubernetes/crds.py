@@ -4,7 +4,7 @@ Kubernetes' metrics API."""
 import contextlib
 import json
 
-from harness import until
+from engines.kubernetes.fixtures import until
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer", "format": "int32", "minimum": 1}
 AMOUNTS = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
@@ -49,10 +49,10 @@ def installed(cluster, definition):
     try:
         group = definition["spec"]["group"]
         until(lambda: f'"{group}"' in cluster.kubectl("get", "--raw", "/apis"),
-              f"the API has {group}", 30)
+              f"the API has {group}")
         until(lambda: "True" in cluster.kubectl(
             "get", "crd", name, "-o",
-            "jsonpath={.status.conditions[?(@.type=='Established')].status}"), "it is served", 30)
+            "jsonpath={.status.conditions[?(@.type=='Established')].status}"), "it is served")
         yield
     finally:
         cluster.kubectl("delete", "crd", name, "--timeout=60s")

@@ -4,6 +4,7 @@ DTRAIN_TEST_CLUSTER names the folder of one that is up already.
 Where KUBEBUILDER_ASSETS names a folder with an API server, that alone is brought up, and the tests
 that need nodes are left out: those not marked `api`."""
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -13,12 +14,16 @@ import tempfile
 
 import pytest
 
-from harness import Engine, until
+import harness
+from harness import Engine, alone
 
 HERE = pathlib.Path(__file__).parent
 BUSYBOX = "--image=localhost/busybox:1"
 TRAINER = "--image=localhost/dtrain-trainer:test"
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+# A look starts kubectl, or dtrain, and keeps an API server busy.
+until = functools.partial(harness.until, longest_pause=1)
 
 # Stands for DeepSpeed's own launcher: reads the host file, and starts one process a slot by PDSH.
 DEEPSPEED = """#!/bin/sh
@@ -91,16 +96,17 @@ def cluster():
         yield Cluster(kept)
         return
     cluster = Cluster("/tmp/dtrain-k8s")
-    cluster.run("down")  # of a session that was killed
-    try:
-        if "KUBEBUILDER_ASSETS" in os.environ:
-            cluster.run("up", "0")
-        else:
-            cluster.run("build")
-            cluster.run("up")
-        yield cluster
-    finally:
-        cluster.run("down")
+    with alone("k8s"):
+        cluster.run("down")  # of a session that was killed
+        try:
+            if "KUBEBUILDER_ASSETS" in os.environ:
+                cluster.run("up", "0")
+            else:
+                cluster.run("build")
+                cluster.run("up")
+            yield cluster
+        finally:
+            cluster.run("down")
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, HERE, TRAINER, everything_of
-from harness import EXIT_JOB_FAILED, EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, HERE, TRAINER, everything_of, until
+from harness import EXIT_JOB_FAILED, EXIT_USAGE
 
 HOST = "172.30.0.1"  # The cluster's bridge
 KEYS = {"AWS_ACCESS_KEY_ID": "anna", "AWS_SECRET_ACCESS_KEY": "opensesame"}
@@ -29,21 +29,27 @@ def store(kube, cluster, tmp_path):
     (folder / "train" / "a b+ü&=%$").write_text("odd\n")
     (folder / "train" / "big").write_bytes(os.urandom(9_000_000))
     (folder / "train" / "empty").write_text("")
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = free.getsockname()[1]
+    # Held until the store has it: bound, with no listener, and it sets SO_REUSEADDR as Go does.
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((HOST, 0))
+    port = held.getsockname()[1]
     log = open(tmp_path / "store.log", "w")
     process = subprocess.Popen([program, "--port", f"{HOST}:{port}", "posix", "--nometa",
                                 folder.parent], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                env={"ROOT_ACCESS_KEY_ID": KEYS["AWS_ACCESS_KEY_ID"],
                                     "ROOT_SECRET_ACCESS_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]})
     try:
-        until(lambda: socket.socket().connect_ex((HOST, port)) == 0, "the store listens", 20)
+        def listens():
+            with socket.socket() as probe:
+                return probe.connect_ex((HOST, port)) == 0
+        until(listens, "the store listens")
         kube.env["AWS_ENDPOINT_URL"] = f"http://{HOST}:{port}"
         yield folder / "train"
     finally:
         process.kill()
         process.wait()
+        held.close()
         log.close()
 
 

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER, everything_of
-from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, everything_of, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE
 
 ODD = b"it's \"odd\" $HOME \xff"
 
@@ -127,7 +127,7 @@ def test_a_quota_that_demands_limits_lets_code_be_brought(kube, cluster):
                     "--worker-cpu-limit=1", "--worker-memory=256Mi", "--gpus=1", "--sync-mode=git",
                     "--sync-source=http://172.30.0.1:9/none.git", "--", "true")
         [pod] = until(lambda: json.loads(cluster.kubectl("-n", "limited", "get", "pods", "-o",
-                                                         "json"))["items"], "it has a Pod", 20)
+                                                         "json"))["items"], "it has a Pod")
         assert pod["spec"]["initContainers"][0]["resources"] == {
             "limits": {"cpu": "1", "memory": "256Mi"},
             "requests": {"cpu": "500m", "memory": "256Mi"}}

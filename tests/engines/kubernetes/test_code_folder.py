@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, until
+from harness import EXIT_USAGE
 
 SYNC = [BUSYBOX, "--sync-mode=local", "--sync-source=code"]
 

@@ -8,8 +8,8 @@ import time
 import pexpect
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_ENGINE, EXIT_NOT_FOUND, until
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, until
+from harness import EXIT_ENGINE, EXIT_NOT_FOUND
 
 SLEEP = ("sh", "-c", "exec sleep 600")
 
@@ -128,7 +128,7 @@ def test_exec_needs_the_right_that_the_docs_name(kube, cluster, job):
         assert result.err.count("\n") == 1
         allow("beside-exec", "--verb=get,create", "--resource=pods/exec")
         until(lambda: kube.dtrain("exec", job, "--", "echo", "hi", env=env,
-                                  expect=None).out == "hi\n", "it is allowed", 10)
+                                  expect=None).out == "hi\n", "it is allowed")
     finally:
         cluster.kubectl("delete", "--ignore-not-found", "role,rolebinding", "beside-look",
                         "beside-exec")
@@ -139,7 +139,7 @@ def test_exec_where_nothing_runs_is_one_line(kube, job):
     result = kube.dtrain("exec", "waits", "--", "true", expect=EXIT_ENGINE)
     assert "worker-0 of job waits is not running" in result.err and result.err.count("\n") == 1
     until(lambda: "not running (worker-0: the image cannot be had: ErrImageNeverPull" in
-          kube.dtrain("exec", "waits", "--", "true", expect=EXIT_ENGINE).err, "why", 15)
+          kube.dtrain("exec", "waits", "--", "true", expect=EXIT_ENGINE).err, "why")
     result = kube.dtrain("exec", job, "-i", "worker-7", "--", "true", expect=EXIT_NOT_FOUND)
     assert "no instance 'worker-7'" in result.err and result.err.count("\n") == 1
     kube.dtrain("exec", "nobody", "--", "true", expect=EXIT_NOT_FOUND)
@@ -148,7 +148,7 @@ def test_exec_where_nothing_runs_is_one_line(kube, job):
 def test_a_pod_that_is_deleted_ends_exec_with_one_line(kube, cluster, job):
     process = kube.start([kube.dtrain_path, "exec", job, "--", "sleep", "600"], text=True)
     until(lambda: "sleep 600" in kube.dtrain("exec", job, "--", "ps").out.split("exec", 1)[-1],
-          "it runs", 30)
+          "it runs")
     time.sleep(0.5)
     kube.dtrain("delete", job)
     _, err = process.communicate(timeout=60)
@@ -162,4 +162,4 @@ def test_exec_beside_a_launcher_and_its_workers(kube, trainer_image):
     assert kube.dtrain("exec", "mpiexec", "--", "sh", "-c",
                        "echo $MARK $DTRAIN_HOSTFILE").out == "mine /etc/dtrain/hostfile\n"
     until(lambda: kube.dtrain("exec", "mpiexec", "-i", "worker-0", "--", "sh", "-c", "echo $MARK",
-                              expect=None).out == "mine\n", "the worker's variables", 20)
+                              expect=None).out == "mine\n", "the worker's variables")

@@ -4,8 +4,8 @@ import json
 import pytest
 
 from engines.kubernetes.crds import COSCHEDULING, KUEUE, VOLCANO, VOLCANO_QUEUE, installed
-from engines.kubernetes.fixtures import BUSYBOX
-from harness import EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, until
+from harness import EXIT_USAGE
 
 pytestmark = pytest.mark.api
 
@@ -62,8 +62,8 @@ def test_a_queue_that_volcano_does_not_have_is_refused(kube, cluster):
             {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue",
              "metadata": {"name": "nobody"}, "spec": {"weight": 1}}))
         kube.submit("noqueue", "true", flags=flags)
-        assert "scheduler volcano has not looked at it" in until(
-            lambda: kube.get("noqueue").get("reason"), "its wait has a reason")
+        until(lambda: "scheduler volcano has not looked at it" in kube.get("noqueue")["reason"],
+              "its wait has a reason")
 
 
 def test_a_gang_of_coscheduling_needs_its_schedulers_name(kube, cluster):
@@ -92,7 +92,7 @@ def test_a_queue_of_kueue_must_be_there_and_then_holds_the_job(kube, cluster):
         assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
         assert job["spec"]["suspend"] is True
         until(lambda: kube.get("turn")["reason"] == "waiting for its turn in the queue team",
-              "the reason is the queue", 10)
+              "the reason is the queue")
 
 
 def test_a_volcanojobs_tasks_are_one_group_of_volcanos(kube, cluster):

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, until
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
 
 SET = "--api=jobset"
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, FASHION, HERE, TRAINER, everything_of
-from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, FASHION, HERE, TRAINER, everything_of, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
 
 
 def test_kubectl_starts_a_job_from_a_dry_run_and_dtrain_knows_it(kube, cluster):
@@ -51,7 +51,7 @@ def test_no_answer_is_left_unread(kube):
     kube.submit("often", "seq", "300", flags=[BUSYBOX])
     kube.wait_for_end("often", 0)
     for _ in range(60):
-        assert len(kube.dtrain("logs", "often", seconds=10).out.splitlines()) == 300
+        assert len(kube.dtrain("logs", "often").out.splitlines()) == 300
 
 
 def test_a_failed_rank_ends_the_job_and_is_its_cause(kube):
@@ -96,7 +96,7 @@ def test_a_quota_is_named_as_the_reason(kube, cluster):
         kube.dtrain("submit", "--name=quota", "-n", "small", BUSYBOX, "--", "true")
         until(lambda: "exceeded quota: few" in
               kube.dtrain("get", "quota", "-n", "small", "-o", "json").json()["reason"],
-              "the quota is named", 15)
+              "the quota is named")
         assert "the namespace's quota is used up: " in kube.dtrain("explain", "quota", "-n",
                                                                    "small").out
     finally:
@@ -138,7 +138,7 @@ def test_deletion_takes_every_object_along(kube, cluster):
     kube.submit("gone", "sleep", "600", flags=[BUSYBOX, "--workers=2"])
     kube.dtrain("delete", "gone")
     until(lambda: not cluster.kubectl("get", "job,pod,service,configmap,secret", "-o", "name",
-                                      "-l", "dtrain/job=gone"), "all is gone", 30)
+                                      "-l", "dtrain/job=gone"), "all is gone")
 
 
 @pytest.mark.api
@@ -177,7 +177,7 @@ def test_what_is_forbidden_is_said_in_the_clusters_words(kube, cluster):
 def test_logs_go_on_through_a_crash_of_the_api_server(kube, cluster):
     kube.submit("crash", "sh", "-c", "for i in $(seq 100 120); do echo $i; sleep 0.5; done",
                 flags=[BUSYBOX, "--workers=2"])
-    until(lambda: kube.status("crash") == "RUNNING", "the job runs", 30)
+    until(lambda: kube.status("crash") == "RUNNING", "the job runs")
     result = {}
     reader = threading.Thread(target=lambda: result.update(
         logs=kube.dtrain("logs", "-f", "crash", seconds=120)))
@@ -206,7 +206,7 @@ def test_the_smallest_role_suffices(kube, cluster):
         kube.dtrain("submit", "--name=leasts", BUSYBOX, "--data=none:/data", "--", "true", env=env)
         until(lambda: 'a volume is not there: Unschedulable: 0/2 nodes are available: '
               'persistentvolumeclaim "none" not found' in kube.dtrain("explain", "leasts",
-                                                                      env=env).out, "why", 20)
+                                                                      env=env).out, "why")
         kube.dtrain("delete", "least", env=env)
     finally:
         cluster.kubectl("delete", "role,rolebinding", "dtrain")

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_JOB_FAILED, until
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, until
+from harness import EXIT_JOB_FAILED
 
 pytestmark = pytest.mark.usefixtures("trainer_image")
 
@@ -74,7 +74,7 @@ def test_the_line_of_arena_runs_as_a_launcher_and_workers(kube, cluster, trainin
     cluster.kubectl("wait", "--for=condition=Available", "deployment/hello-tensorboard",
                     "--timeout=60s")
     until(lambda: {pod["status"]["phase"] for pod in pods_of(cluster, "hello")} == {"Succeeded"},
-          "the workers have ended by themselves", 30)
+          "the workers have ended by themselves")
     [row] = [row for row in kube.dtrain("list", "-o", "json").json() if row["name"] == "hello"]
     assert (row["status"], row["requestGPUs"]) == ("SUCCEEDED", 3)
 
@@ -101,7 +101,7 @@ def test_the_launchers_exit_code_is_the_jobs_and_ends_the_workers(kube, cluster)
         "FAILED", "launcher-0", 7)
     assert job["cause"]["lastStderr"] == ["lost"]
     until(lambda: {pod["status"]["phase"] for pod in pods_of(cluster, "seven")} <=
-          {"Succeeded", "Failed"}, "the workers have ended", 30)
+          {"Succeeded", "Failed"}, "the workers have ended")
 
 
 def test_a_launcher_that_begins_anew_finds_its_workers_cleared(kube, cluster):
@@ -128,7 +128,7 @@ def test_deletion_and_suspension_take_launcher_and_workers(kube, cluster):
     submit(kube, "mpijob", "both", "sleep", "600", flags=["--workers=1"])
     kube.running("both", 60)
     kube.dtrain("suspend", "both")
-    until(lambda: not pods_of(cluster, "both"), "no Pods are left", 30)
+    until(lambda: not pods_of(cluster, "both"), "no Pods are left")
     kube.dtrain("resume", "both")
     kube.running("both", 60)
     kube.dtrain("delete", "both")

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX
-from harness import EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, until
+from harness import EXIT_USAGE
 
 SLEEP = ("sleep", "600")
 
@@ -34,8 +34,8 @@ def test_a_required_spread_makes_a_worker_wait_rather_than_be_uneven(kube, slots
     kube.submit("even", *SLEEP,
                 flags=[*flags, "--topology-spread=kubernetes.io/hostname:required"])
     until(lambda: "topology spread constraints" in kube.get("even")["reason"],
-          "the fourth waits, and the reason is said", 30)
-    until(lambda: nodes_of(kube, "even") == ["node1", "node2", "node2"], "the others run", 30)
+          "the fourth waits, and the reason is said")
+    until(lambda: nodes_of(kube, "even") == ["node1", "node2", "node2"], "the others run")
     kube.dtrain("delete", "even")
     kube.submit("rather", *SLEEP, flags=[*flags, "--topology-spread=kubernetes.io/hostname"])
     kube.running("rather", 60)

@@ -4,8 +4,8 @@ import signal
 
 import yaml
 
-from engines.kubernetes.fixtures import BUSYBOX
-from harness import EXIT_JOB_FAILED, until
+from engines.kubernetes.fixtures import BUSYBOX, until
+from harness import EXIT_JOB_FAILED
 
 WHO = 'echo "$ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, rank ${RANK-none} of ${WORLD_SIZE-none}"'
 
@@ -69,8 +69,8 @@ def test_who_waits_for_a_role_says_so(kube):
     until(lambda: "no node matches" in kube.get("held")["reason"], "the server's reason")
     kube.dtrain("submit", "tfjob", "--name=behind", BUSYBOX, "--ps=1", "--role-sequence=Worker",
                 "--", "sh", "-c", "sleep 5; [ $ROLE_NAME = worker ]")
-    until(lambda: kube.get("behind")["reason"] == "ps-0: it waits for the roles that "
-          "--role-sequence starts before it", "the server's wait")
+    states = kube.dtrain("get", "behind", "-w", "-o", "json").out  # All that it was, to its end.
+    assert "ps-0: it waits for the roles that --role-sequence starts before it" in states
     kube.wait_for_end("behind", 0)
 
 
@@ -114,11 +114,13 @@ def test_a_job_with_servers_apart_is_looked_into_suspended_and_deleted_whole(kub
     kube.running("apart", 60)
     assert [each["name"] for each in kube.get("apart")["instances"]] == [
         "worker-0", "ps-0", "evaluator-0"]
-    assert kube.lines("apart", "-i", "evaluator-0") == ["evaluator 0 of 1, rank none of none"]
+    until(lambda: kube.lines("apart", "-i", "evaluator-0") == [
+        "evaluator 0 of 1, rank none of none"], "the evaluator prints")
     # A Job's count of Pods that are ready lags a little.
     until(lambda: [row["status"] for row in kube.dtrain("list", "-o", "json").json()
                    if row["name"] == "apart"] == ["RUNNING"], "list shows it running")
-    assert kube.lines("apart", "-i", "ps-0") == ["ps 0 of 1, rank none of none"]
+    until(lambda: kube.lines("apart", "-i", "ps-0") == ["ps 0 of 1, rank none of none"],
+          "the server prints")
     assert kube.dtrain("exec", "apart", "-i", "ps-0", "--", "sh", "-c", "echo $ROLE_NAME").out == "ps\n"
     kube.dtrain("suspend", "apart")
     until(lambda: active(cluster, "apart") == {"apart-worker": 0, "apart-ps": 0, "apart-evaluator": 0},

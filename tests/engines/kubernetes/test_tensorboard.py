@@ -8,8 +8,8 @@ import urllib.request
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX
-from harness import EXIT_ENGINE, EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, until
+from harness import EXIT_ENGINE, EXIT_USAGE
 
 STAND_IN = """#!/bin/sh
 for word; do case $word in --logdir=*) dir=${word#*=} ;; --port=*) port=${word#*=} ;; esac; done
@@ -119,7 +119,7 @@ def test_a_tensorboard_that_cannot_run_is_named_and_holds_no_job_up(kube, cluste
                                       "--image-pull-policy=Never"])
     kube.wait_for_end("nob", 0)
     until(lambda: "ErrImageNeverPull" in kube.dtrain("tensorboard", "nob", expect=EXIT_ENGINE).err,
-          "why", 20)
+          "why")
     kube.submit("plain", "true", flags=[BUSYBOX])
     result = kube.dtrain("tensorboard", "plain", expect=EXIT_USAGE)
     assert "submit it with --tensorboard" in result.err and result.err.count("\n") == 1

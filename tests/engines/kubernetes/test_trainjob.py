@@ -1,8 +1,8 @@
 """Jobs as TrainJobs, by Kubeflow Trainer's own controller and JobSet's."""
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, until
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE
 
 TRAINJOB = "--api=trainjob"
 

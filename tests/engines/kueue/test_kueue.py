@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from engines.kubernetes.fixtures import BUSYBOX, TRAINER
-from harness import EXIT_ENGINE, EXIT_ERROR, EXIT_USAGE, until
+from engines.kubernetes.fixtures import BUSYBOX, TRAINER, until
+from harness import EXIT_ENGINE, EXIT_ERROR, EXIT_USAGE
 
 DOCS = pathlib.Path(__file__).parents[3] / "backends/kubernetes/README.md"
 QUOTA = 2  # GPUs
@@ -70,7 +70,7 @@ def submitted(queues, name, *flags, queue="team", gpus=QUOTA, command=("sleep", 
 def waiting_for(queues, name, words):
     """The job's reason, once it has these words."""
     return until(lambda: words in queues.get(name)["reason"] and queues.get(name)["reason"],
-                 f"{name} says {words}", 30)
+                 f"{name} says {words}")
 
 
 def test_a_job_within_the_quota_runs_to_its_end(queues):
@@ -144,7 +144,7 @@ def test_a_job_in_a_queue_is_suspended_and_resumed(queues, cluster, name, flags)
     submitted(queues, name, *flags)
     queues.running(name, 60)
     queues.dtrain("suspend", name)
-    until(lambda: queues.get(name)["status"] == "SUSPENDED", "it has stopped", 30)
+    until(lambda: queues.get(name)["status"] == "SUSPENDED", "it has stopped")
     until(lambda: not cluster.kubectl("get", "pod", "-o", "name", "-l", f"dtrain/job={name}"),
           "its Pods are gone", 60)
     assert queues.get(name)["reason"] == "suspended"

@@ -2,6 +2,7 @@
 DTRAIN_TEST_SLURM names the folder of one that is up already."""
 import contextlib
 import fcntl
+import functools
 import os
 import pathlib
 import signal
@@ -79,6 +80,7 @@ def slurm_cluster():
 def slurm_home(home, slurm_cluster):
     """A home whose dtrain speaks to the cluster; its jobs are deleted at the end."""
     home.env.update(SLURM_CONF=slurm_cluster.conf, DTRAIN_BACKEND="slurm")
+    home.run = functools.partial(home.run, seconds=180)  # A job that is queued anew waits for 16.
     yield home
     for job in home.dtrain("list", "-A", "-o", "json").json():
         home.dtrain("delete", job["name"], "-n", job["namespace"])

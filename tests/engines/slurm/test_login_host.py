@@ -8,13 +8,7 @@ import subprocess
 import pexpect
 import pytest
 
-from harness import EXIT_ENGINE, until
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from harness import EXIT_ENGINE, held_ports, until
 
 
 @pytest.fixture
@@ -27,7 +21,7 @@ def laptop(slurm_home):
                        check=True)
     (folder / "authorized").write_text((folder / "user.pub").read_text())
     there = {name: slurm_home.env[name] for name in ("XDG_STATE_HOME", "SLURM_CONF", "PATH")}
-    port = free_port()
+    [port] = held_ports(1)
     user = pwd.getpwuid(os.getuid()).pw_name
     (folder / "sshd").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\n"

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import Engine
+from harness import Engine, alone
 
 HERE = pathlib.Path(__file__).parent
 
@@ -105,12 +105,13 @@ def ssh_hosts():
         yield Hosts(kept)
         return
     hosts = Hosts("/tmp/dtrain-ssh")
-    hosts.run("down")  # of a session that was killed
-    try:
-        hosts.run("up")
-        yield hosts
-    finally:
-        hosts.run("down")
+    with alone("ssh"):
+        hosts.run("down")  # of a session that was killed
+        try:
+            hosts.run("up")
+            yield hosts
+        finally:
+            hosts.run("down")
 
 
 @pytest.fixture

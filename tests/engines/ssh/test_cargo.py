@@ -66,7 +66,7 @@ def test_code_goes_where_it_changed(ssh, ssh_home, ssh_hosts):
         now = kept(ssh_hosts, host)
         assert old.items() < now.items() and len(now) - len(old) < len(old) + 1
     for host in ssh_hosts.names:
-        until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of a job is left on {host}", 30)
+        until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of a job is left on {host}")
 
 
 def test_code_is_looked_into_before_anything_starts(ssh, ssh_home):

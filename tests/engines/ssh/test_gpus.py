@@ -11,7 +11,7 @@ SHOW = ("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES; exec sleep 600")
 
 def devices(ssh, name, worker):
     until(lambda: any(line.startswith("GPU") for line in ssh.lines(name, "-i", f"worker-{worker}")),
-          f"worker-{worker} says its GPUs", 30)
+          f"worker-{worker} says its GPUs")
     return ssh.lines(name, "-i", f"worker-{worker}")[0].removeprefix("GPU ").split(",")
 
 

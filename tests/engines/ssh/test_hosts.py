@@ -8,7 +8,7 @@ import time
 import pexpect
 import pytest
 
-from harness import EXIT_ENGINE, until
+from harness import BRIEF_LOOKUPS, EXIT_ENGINE, until
 
 REFUSED = ("--workers=3",)
 
@@ -132,7 +132,7 @@ def test_check_shows_the_free_slots_and_gpus_of_each_host_by_pdsh_and_without(ss
         assert "10.77.0.13: 0 ranks of yours there, 4 of 4 GPUs free" in first[2]
     again, nodes_again = shown(with_pdsh)
     assert marker.exists() and again == first and nodes_again == nodes
-    unknown = {"DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid"}
+    unknown = {**BRIEF_LOOKUPS, "DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid"}
     for env in without, with_pdsh:
         lines = ssh.dtrain("check", env={**unknown, **env}, expect=EXIT_ENGINE).out.splitlines()
         assert "no-such-host.invalid" in lines[-1] and "resolve" in lines[-1]
@@ -149,7 +149,7 @@ def test_no_more_than_32_hosts_are_connected_to_at_a_time(ssh, ssh_home, words):
     env = {"PATH": str(ssh_home.folder), "DTRAIN_SSH_HOSTS": "host[1-64]"}  # And no pdsh.
     verb, *rest = words
     with ssh_home.start([ssh_home.dtrain_path, verb, *ssh.flags, *rest], env=env) as running:
-        until(lambda: len(list(came.iterdir())) >= 32, "the first have connected", 15)
+        until(lambda: len(list(came.iterdir())) >= 32, "the first have connected")
         time.sleep(1)
         assert len(list(came.iterdir())) == 32
         gate.touch()
@@ -165,12 +165,12 @@ def test_ctrl_c_while_hosts_are_asked_starts_nothing(ssh, ssh_home, ssh_hosts):
     env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
     with ssh_home.start([ssh_home.dtrain_path, "submit", *ssh.flags, "--name=taken-back", "--",
                          "touch", ran], env=env) as running:
-        until(came.exists, "a host is asked", 15)
+        until(came.exists, "a host is asked")
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=30)
     assert running.returncode != 0
     gate.touch()
-    until(lambda: not ssh_home.processes(), "all have ended", 30)
+    until(lambda: not ssh_home.processes(), "all have ended")
     assert ssh.dtrain("list", "-o", "json").json() == [] and not ran.exists()
 
 

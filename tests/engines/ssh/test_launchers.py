@@ -26,7 +26,7 @@ def test_mpirun_starts_on_every_host_with_its_gpus_and_leaves_nothing(ssh, ssh_h
         ("launcher-0", "host1"), ("worker-0", "host1"), ("worker-1", "host2"), ("worker-2", "host3")]
     assert job["status"] == "SUCCEEDED" and job["requestGPUs"] == 6
     for host in ssh_hosts.names:
-        until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of a job is left on {host}", 30)
+        until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of a job is left on {host}")
 
 
 @pytest.mark.usefixtures("apart")
@@ -90,11 +90,11 @@ def test_an_etjob_finds_the_workers_it_is_scaled_to(ssh, slots):
     ssh.submit("et", "sh", "-c", "while sleep 0.2; do echo $(discover_hosts.sh | cut -d : -f 2); done",
                flags=["etjob", "--workers=2", "--min-workers=1", "--max-workers=4",
                       "--grace-period=1s"])
-    until(lambda: "2" in ssh.lines("et", "-i", "launcher-0"), "the first two are found", 30)
+    until(lambda: "2" in ssh.lines("et", "-i", "launcher-0"), "the first two are found")
     ssh.dtrain("scale", "et", "--workers=4")
-    until(lambda: "2 2" in ssh.lines("et", "-i", "launcher-0"), "four are found", 30)
+    until(lambda: "2 2" in ssh.lines("et", "-i", "launcher-0"), "four are found")
     ssh.dtrain("scale", "et", "--workers=3")
-    until(lambda: ssh.lines("et", "-i", "launcher-0")[-1] == "2 1", "three are found", 30)
+    until(lambda: ssh.lines("et", "-i", "launcher-0")[-1] == "2 1", "three are found")
 
 
 def test_a_launchers_exit_code_is_the_jobs(ssh):

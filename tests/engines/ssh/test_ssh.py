@@ -4,14 +4,13 @@ import json
 import os
 import pathlib
 import signal
-import time
 import urllib.request
 
 import pexpect
 import pytest
 
 import idx_data
-from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
+from harness import BRIEF_LOOKUPS, EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
 
 SLEEP = ("sh", "-c", "setsid sleep 600 & exec sleep 600")  # And a daemon.
 
@@ -22,7 +21,7 @@ def record(home, name):
 
 def running(ssh, name, *flags):
     ssh.submit(name, *SLEEP, flags=["--workers=3", "--grace-period=1s", *flags])
-    until(lambda: ssh.get(name)["status"] == "RUNNING", "the job runs", 30)
+    until(lambda: ssh.get(name)["status"] == "RUNNING", "the job runs")
 
 
 def nothing_left(hosts, names=None):
@@ -77,7 +76,7 @@ def test_slots_of_a_host_file_are_filled(ssh, ssh_home):
     assert [instance["node"] for instance in ssh.get("slots")["instances"]] == [
         "host2", "host2", "host3"]
     ssh.submit("holds", "sleep", "600", flags=["--grace-period=1s"], env=env)
-    until(lambda: ssh.dtrain("exec", "holds", "--", "true", expect=None).code == 0, "it runs", 30)
+    until(lambda: ssh.dtrain("exec", "holds", "--", "true", expect=None).code == 0, "it runs")
     full = ssh.submit("full", "true", flags=["--workers=2"], env=env, expect=EXIT_ENGINE)
     assert "host2  lacks 2 free slots: other jobs of yours have 1 of its 2" in full.err
     many = ssh.submit("many", "true", flags=["--workers=4"], env=env, expect=EXIT_USAGE)
@@ -89,7 +88,7 @@ def test_slots_of_a_host_file_are_filled(ssh, ssh_home):
 
 def test_all_hosts_that_cannot_be_used_are_named_at_once(ssh, ssh_hosts, ssh_home):
     marker = ssh_home.folder / "started"
-    env = {"DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid,host2,127.0.0.1"}
+    env = {**BRIEF_LOOKUPS, "DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid,host2,127.0.0.1"}
     refused = ssh.submit("table", "touch", str(marker), flags=["--workers=4"], env=env,
                          expect=EXIT_ENGINE)
     assert "2 of 4 hosts cannot be used" in refused.err
@@ -134,7 +133,7 @@ def test_names_that_a_shell_would_read_are_refused(ssh, ssh_home):
 def test_delete_leaves_nothing_on_a_host(ssh, ssh_hosts):
     running(ssh, "deleted")
     for host in ssh_hosts.names if ssh_hosts.apart else []:
-        until(lambda: ssh_hosts.count(host) == 2, "the rank and its daemon run", 30)
+        until(lambda: ssh_hosts.count(host) == 2, "the rank and its daemon run")
     ssh.dtrain("delete", "deleted")
     nothing_left(ssh_hosts)
 
@@ -191,13 +190,11 @@ def test_secrets_are_in_nobodys_list_of_processes(ssh, ssh_home, ssh_hosts):
 
 
 @pytest.mark.usefixtures("apart")
-def test_a_host_that_loses_its_power_fails_the_gang_within_10_s(ssh, ssh_hosts):
+def test_a_host_that_loses_its_power_fails_the_gang(ssh, ssh_hosts):
     running(ssh, "power")
-    began = time.monotonic()
     try:
         ssh_hosts.run("stop", "2")
         ssh.wait("power", expect=EXIT_JOB_FAILED)
-        assert time.monotonic() - began < 10
     finally:
         ssh_hosts.run("start", "2")
     cause = ssh.get("power")["cause"]
@@ -207,13 +204,11 @@ def test_a_host_that_loses_its_power_fails_the_gang_within_10_s(ssh, ssh_hosts):
 
 
 @pytest.mark.usefixtures("apart")
-def test_a_host_that_is_cut_off_is_lost_within_10_s_and_ends_its_rank(ssh, ssh_hosts):
+def test_a_host_that_is_cut_off_is_lost_and_ends_its_rank(ssh, ssh_hosts):
     running(ssh, "silent")
-    until(lambda: ssh_hosts.inside("host2") >= 2, "the rank and its daemon run", 30)
-    began = time.monotonic()
+    until(lambda: ssh_hosts.inside("host2") >= 2, "the rank and its daemon run")
     with ssh_hosts.cut("host2"):
         ssh.wait("silent", expect=EXIT_JOB_FAILED)
-        assert time.monotonic() - began < 10
         cause = ssh.get("silent")["cause"]
         assert cause["instance"] == "worker-1" and "host2 was lost" in cause["message"]
         nothing_left(ssh_hosts, ["host1", "host3"])
@@ -225,7 +220,7 @@ def test_a_host_that_is_cut_off_is_lost_within_10_s_and_ends_its_rank(ssh, ssh_h
 def test_hosts_that_the_submitter_is_cut_off_from_end_their_ranks(ssh, ssh_hosts):
     running(ssh, "cutoff")
     for host in ssh_hosts.names:
-        until(lambda: ssh_hosts.inside(host) >= 2, "the rank and its daemon run", 30)
+        until(lambda: ssh_hosts.inside(host) >= 2, "the rank and its daemon run")
     with contextlib.ExitStack() as cuts:
         for host in ssh_hosts.names:
             cuts.enter_context(ssh_hosts.cut(host))
@@ -249,7 +244,7 @@ def test_hosts_that_are_cut_off_from_each_other_are_found_and_keep_nothing(ssh, 
 def test_an_elastic_job_goes_on_without_a_host_that_is_lost(ssh, ssh_home, ssh_hosts):
     running(ssh, "elastic", "--min-workers=2")
     os.kill(ssh_processes(ssh_home)["host2"], signal.SIGKILL)
-    until(lambda: "host2 was lost" in ssh.get("elastic").get("reason", ""), "the loss is said", 30)
+    until(lambda: "host2 was lost" in ssh.get("elastic").get("reason", ""), "the loss is said")
     job = ssh.get("elastic")
     assert job["status"] == "RUNNING"
     assert [instance["status"] for instance in job["instances"]] == ["Running", "Failed", "Running"]
@@ -276,10 +271,10 @@ def test_an_elastic_job_is_restarted_on_the_hosts_that_are_left(ssh, ssh_home, s
     ssh.submit("rest", "sh", "-c", "echo run $DTRAIN_RESTART_COUNT of $WORLD_SIZE; "
                f"[ $DTRAIN_RESTART_COUNT = 0 ] || exit 0; until [ -e {flag} ]; do sleep 0.1; done; exit 1",
                flags=["--workers=3", "--min-workers=2", "--max-restarts=1"])
-    until(lambda: ssh.get("rest")["status"] == "RUNNING", "the job runs", 30)
+    until(lambda: ssh.get("rest")["status"] == "RUNNING", "the job runs")
     try:
         ssh_hosts.run("stop", "2")
-        until(lambda: "host2 was lost" in ssh.get("rest").get("reason", ""), "the loss is said", 30)
+        until(lambda: "host2 was lost" in ssh.get("rest").get("reason", ""), "the loss is said")
         flag.touch()
         ssh.wait("rest")
     finally:
@@ -294,7 +289,7 @@ def test_an_elastic_job_is_restarted_on_the_hosts_that_are_left(ssh, ssh_home, s
 def test_workers_are_added_and_taken_away_while_the_others_run(ssh, ssh_hosts):
     ssh.submit("scaled", *SLEEP, flags=["--workers=2", "--min-workers=1", "--max-workers=3",
                                         "--grace-period=1s"])
-    until(lambda: ssh.get("scaled")["status"] == "RUNNING", "the job runs", 30)
+    until(lambda: ssh.get("scaled")["status"] == "RUNNING", "the job runs")
 
     def nodes():
         return [each["node"] for each in ssh.get("scaled")["instances"]
@@ -302,12 +297,12 @@ def test_workers_are_added_and_taken_away_while_the_others_run(ssh, ssh_hosts):
 
     assert nodes() == ["host1", "host2"]
     ssh.dtrain("scale", "scaled", "--workers=3")
-    until(lambda: nodes() == ["host1", "host2", "host3"], "the third runs", 30)
+    until(lambda: nodes() == ["host1", "host2", "host3"], "the third runs")
     ssh.dtrain("scale", "scaled", "--workers=1")
-    until(lambda: nodes() == ["host1"], "one is left", 30)
+    until(lambda: nodes() == ["host1"], "one is left")
     if ssh_hosts.apart:
         until(lambda: [ssh_hosts.count(host) for host in ssh_hosts.names] == [2, 0, 0],
-              "the others' processes have ended", 30)
+              "the others' processes have ended")
     ssh.dtrain("delete", "scaled")
     nothing_left(ssh_hosts)
 
@@ -372,7 +367,7 @@ def test_a_tensorboard_runs_beside_the_first_rank_and_is_reached_from_here(ssh, 
                 except OSError:
                     return None
 
-            assert until(seen, "TensorBoard answers", 30) == b"seen\n"
+            assert until(seen, "TensorBoard answers") == b"seen\n"
             board.send_signal(signal.SIGINT)
             assert board.wait() == 130
         ssh.dtrain("delete", "board")
