@@ -41,9 +41,17 @@ visible_devices() (
   done
 )
 
+lacks_count() {
+  case $DTRAIN_LOCAL_GPUS in
+    *[!0-9]*) say 'lacks a count of its GPUs: DTRAIN_LOCAL_GPUS is no number where you log in: unset it there' ;;
+    *) return 1 ;;
+  esac
+}
+
 # As CUDA_VISIBLE_DEVICES names them: those of one that is there already, else all that the driver shows.
 # $DTRAIN_LOCAL_GPUS says how many where that is wrong.
 devices() {
+  ! lacks_count >/dev/null || return 0
   if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
     if [ -n "$DTRAIN_LOCAL_GPUS" ]; then visible_devices | head -n "$DTRAIN_LOCAL_GPUS"; else visible_devices; fi
     return

@@ -69,6 +69,7 @@ end_last_user() {
 }
 
 take_gpus() {
+  ! lacks_count || return 0
   mkdir -m 700 "$claims" 2>/dev/null
   if ! [ -O "$claims" ]; then
     say "lacks GPUs: $claims is another's"
