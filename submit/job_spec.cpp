@@ -2,6 +2,7 @@
 
 #include "submit/errors.h"
 #include "submit/fields/job_fields.h"
+#include "submit/gpu_view.h"
 #include "submit/job_roles.h"
 #include "submit/options/duration.h"
 #include "submit/template/quote.h"
@@ -423,6 +424,7 @@ JobSpec resolve(JobSpec job) {
   if (job.require_gpus && job.gpus == 0) {
     throw UsageError("--require-gpus: needs --gpus=N with the number for each worker");
   }
+  check_gpu_view(job);
   check_word("--working-dir", job.working_dir);
   for (std::size_t i = 0; i < job.command.size(); ++i) {
     check_word(fmt::format("word {} of the command", i + 1), job.command[i]);

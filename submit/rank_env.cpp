@@ -4,6 +4,7 @@
 #include "submit/template/quote.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -25,7 +26,36 @@ int world_size(const GangPlace& gang) {
                     [](const RankPlace& place) { return is_ranked_role(place.role); }));
 }
 
+/// Every rank sees its own GPUs alone. A gang has one view, or nodes would be counted in two ways.
+bool sees_own_alone(const GangPlace& gang) {
+  const auto any_of_ranks = [&](const auto& is_so) {
+    return std::any_of(gang.ranks.begin(), gang.ranks.end(), [&](const RankPlace& place) {
+      return is_ranked_role(place.role) && place.gpus && is_so(*place.gpus);
+    });
+  };
+  const auto has_some = [](const auto& gpus) { return !gpus.empty(); };
+  return (gang.gpu_view == GpuView::rank && any_of_ranks(has_some)) ||
+         (gang.gpu_view == GpuView::automatic && any_of_ranks(are_parts));
+}
+
+/// With one GPU each, the node's in the order of its local ranks; the same in all of them.
+std::string visible_devices(const GangPlace& gang, const RankPlace& self) {
+  if (self.gpus->empty() || !is_ranked_role(self.role) || sees_own_alone(gang)) {
+    return fmt::format("{}", fmt::join(*self.gpus, ","));
+  }
+  std::vector<std::string> devices;
+  for (const RankPlace& place : gang.ranks) {
+    if (is_ranked_role(place.role) && place.host == self.host && place.gpus) {
+      devices.insert(devices.end(), place.gpus->begin(), place.gpus->end());
+    }
+  }
+  return fmt::format("{}", fmt::join(devices, ","));
+}
+
 NodePlace node_place(const GangPlace& gang, int rank) {
+  if (sees_own_alone(gang)) {
+    return {.node_rank = rank, .nodes = world_size(gang), .local_rank = 0, .local_world_size = 1};
+  }
   NodePlace place;
   const std::string& mine = gang.ranks[static_cast<std::size_t>(rank)].host;
   const std::string* previous = nullptr;
@@ -158,6 +188,9 @@ EnvVars rank_env(const GangPlace& gang, int rank) {
   }
   if (gang.min_workers > 0 && gang.max_workers > 0) {
     vars.emplace_back("DTRAIN_MAX_WORKERS", text_of(gang.max_workers));
+  }
+  if (self.gpus) {
+    vars.emplace_back("CUDA_VISIBLE_DEVICES", visible_devices(gang, self));
   }
   if (self.role != k_launcher && self.role != k_tensorboard) {
     // TensorFlow's MultiWorkerMirrored and ParameterServer strategies.

@@ -5,8 +5,13 @@
 //   node        a host; ranks on it count their own local_rank from 0
 //   slots       ranks that a node holds
 //   host file   one line a node, "HOST slots=N" (DeepSpeed's and Open MPI's form are the same)
+//   view        what a rank sees of its node's GPUs (submit/gpu_view.h). One that sees its own
+//               alone is told that it is alone on its node, as a Pod is: LOCAL_RANK 0 of 1
 #pragma once
 
+#include "submit/gpu_view.h"
+
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +24,8 @@ struct RankPlace {
   int index = 0;               ///< TF_CONFIG's task index, within the role.
   std::string host;            ///< Name or address that the other ranks reach.
   int port = 0;                ///< Reserved for this rank (TF_CONFIG's port).
+  /// Its own devices, as CUDA_VISIBLE_DEVICES names them; unset: whatever its node shows it.
+  std::optional<std::vector<std::string>> gpus = {};
 };
 
 /// Everything about a gang that its ranks are told. Ranks of one node stand next to each other, and
@@ -39,6 +46,7 @@ struct GangPlace {
   std::vector<std::string> launcher_hosts; ///< Where the launcher starts processes; one that is
                                            ///< named N times in a row holds N times as many.
   std::string torchrun_nproc;              ///< Processes that torchrun is to start; empty: none.
+  GpuView gpu_view = GpuView::automatic;
   std::vector<RankPlace> ranks;
 };
 
@@ -49,6 +57,7 @@ using EnvVars = std::vector<std::pair<std::string, std::string>>;
 ///   TORCHELASTIC_*                                         torchrun's, for ranks only
 ///   PET_*                                                  torchrun's own flags, with
 ///   torchrun_nproc MASTER_ADDR, MASTER_PORT, ROLE_* TF_CONFIG TensorFlow's, but for a launcher
+///   CUDA_VISIBLE_DEVICES                                   where it is said what the rank has
 ///   DTRAIN_HOSTFILE, DLTS_HOSTFILE, OMPI_MCA_orte_default_hostfile,
 ///   PRTE_MCA_prte_default_hostfile                         where hostfile_path is set
 ///   DTRAIN_JOB_NAME, _NAMESPACE, _UID, _TOKEN, DTRAIN_RESTART_COUNT

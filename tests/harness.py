@@ -209,6 +209,7 @@ class Home:
             "XDG_STATE_HOME": str(self.state),
             "XDG_CONFIG_HOME": str(self.folder / "config"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "DTRAIN_GPU_CLAIMS": str(self.folder / "gpu-claims"),
             "TMPDIR": str(self.scratch),
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",

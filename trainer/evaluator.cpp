@@ -47,6 +47,16 @@ Finished finished_in(const std::string& folder) {
   return finished;
 }
 
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// dtrain shows an evaluator its own GPU alone, and gives it none of the ranks' numbers.
+int own_local_rank() {
+  return local_rank_of(parse_tf_config(variable("TF_CONFIG").value_or("{}")), variable);
+}
+
 } // namespace
 
 bool is_evaluator_task(const GetEnv& get) {
@@ -54,12 +64,7 @@ bool is_evaluator_task(const GetEnv& get) {
   return !text.empty() && parse_tf_config(text).task_type == "evaluator";
 }
 
-bool is_evaluator_task() {
-  return is_evaluator_task([](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
-}
+bool is_evaluator_task() { return is_evaluator_task(variable); }
 
 void run_evaluator(const RunOptions& options, const std::string& data_name,
                    const std::string& device_choice, const std::string& logdir) {
@@ -67,7 +72,7 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
     throw UsageError(
         "the evaluator of TF_CONFIG needs --checkpoint-dir=DIR, where the workers save");
   }
-  const std::unique_ptr<Device> device = make_device(device_choice);
+  const std::unique_ptr<Device> device = make_device(device_choice, own_local_rank());
   const Dataset data = find_dataset({.data = data_name, .shard = AutoShard::data});
   const auto alone = make_single_rank(device.get());
   Replica replica(fitted(options.model, data), options.optimizer, *device, *alone);

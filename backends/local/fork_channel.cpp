@@ -153,50 +153,69 @@ pid_t bear(Birth& birth) {
                CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &birth);
 }
 
-} // namespace
-
-ForkChannel::ForkChannel(const rlimit& file_limit, std::string root, GpuUser user)
-    : file_limit_(file_limit), root_(std::move(root)), user_(std::move(user)), host_(host_name()),
-      slots_(open_slots()), children_(watch_children()) {}
-
-ForkChannel::~ForkChannel() {
-  for (const auto& claim : claims_) {
-    forget_user(claim.second);
+/// What stayed in its session, and what left that but kept the instance's name in its environment.
+std::vector<ProcessId> left_of(pid_t session, const std::string& instance) {
+  const auto mark = fmt::format("{}={}", k_instance_variable, instance);
+  std::vector<ProcessId> left;
+  for (const auto& process : descendants(getpid())) {
+    if (process.session == session || has_variable(process.id.pid, mark)) {
+      left.push_back(process.id);
+    }
   }
+  return left;
 }
 
+} // namespace
+
+ForkChannel::ForkChannel(const rlimit& file_limit, GpuUser user)
+    : file_limit_(file_limit), user_(std::move(user)), host_(host_name()), slots_(open_slots()),
+      children_(watch_children()) {}
+
 bool ForkChannel::claim_devices(GangPlan& plan) {
-  const auto devices = devices_of(plan);
-  const auto free = unclaimed_gpus(root_, devices);
-  auto claims = claim_gpus(root_, free, user_);
-  if (!claims || claims->size() + plan.gpus_shared < devices.size()) {
-    return false;
+  std::vector<std::vector<std::string>> ranks;
+  for (const auto& rank : plan.ranks) {
+    ranks.push_back(own_gpus(rank).value_or(std::vector<std::string>()));
   }
-  for (std::size_t i = 0; i < free.size(); ++i) {
-    claims_[free[i]] = std::move((*claims)[i]);
+  auto claims = claim_gpus(ranks, plan.gpus_shared, user_);
+  for (std::size_t i = 0; claims && i < ranks.size(); ++i) {
+    if (!ranks[i].empty()) {
+      claims_.emplace(plan.ranks[i].instance, std::move((*claims)[i]));
+    }
   }
-  return true;
+  return claims.has_value();
 }
 
 void ForkChannel::hold_devices(const GangPlan& plan) {
-  const auto devices = devices_of(plan);
   std::erase_if(claims_, [&](const auto& claim) {
-    const bool is_over = std::find(devices.begin(), devices.end(), claim.first) == devices.end();
-    if (is_over) {
-      forget_user(claim.second);
-    }
-    return is_over;
+    return std::none_of(plan.ranks.begin(), plan.ranks.end(), [&](const GangRank& rank) {
+      return rank.instance == claim.first && own_gpus(rank) == claim.second.devices();
+    });
   });
-  for (const auto& device : devices) {
-    if (!claims_.contains(device)) {
-      if (auto claim = claim_gpus(root_, {device}, user_)) { // Else another job's too.
-        claims_[device] = std::move(claim->front());
-      }
-    }
+  for (const auto& rank : plan.ranks) {
+    hold(rank);
+  }
+}
+
+/// What another job has by now is its too.
+void ForkChannel::hold(const GangRank& rank) {
+  const auto devices = own_gpus(rank).value_or(std::vector<std::string>());
+  if (!devices.empty() && !claims_.contains(rank.instance)) {
+    auto claims = claim_gpus({devices}, devices.size(), user_);
+    claims_.emplace(rank.instance, std::move(claims->front()));
+  }
+}
+
+void ForkChannel::take_anew(const GangRank& rank, RankPlace& /*place*/) { hold(rank); }
+
+/// Daemons that the rank left may be at work there until the job ends.
+void ForkChannel::free_devices(RankId ended, const std::string& instance) {
+  if (claims_.contains(instance) && left_of(pid_of(ended), instance).empty()) {
+    claims_.erase(instance);
   }
 }
 
 GangPlace ForkChannel::place(const GangPlan& plan) {
+  hold_devices(plan); // Those that ended in an earlier run have let go of theirs.
   ports_.clear();
   ports_ = std::vector<ReservedPort>(plan.ranks.size() + 1);
   GangPlace place;
@@ -206,15 +225,19 @@ GangPlace ForkChannel::place(const GangPlan& plan) {
     place.ranks.push_back({.role = plan.ranks[i].role,
                            .index = plan.ranks[i].index,
                            .host = k_local_host,
-                           .port = ports_[i + 1].number()});
+                           .port = ports_[i + 1].number(),
+                           .gpus = own_gpus(plan.ranks[i])});
   }
   return place;
 }
 
 RankPlace ForkChannel::place_one(const GangRank& rank) {
   ports_.emplace_back();
-  return {
-      .role = rank.role, .index = rank.index, .host = k_local_host, .port = ports_.back().number()};
+  return {.role = rank.role,
+          .index = rank.index,
+          .host = k_local_host,
+          .port = ports_.back().number(),
+          .gpus = own_gpus(rank)};
 }
 
 std::string ForkChannel::node(const GangRank&) const { return host_; }
@@ -275,22 +298,16 @@ std::vector<RankEnding> ForkChannel::ended() {
   }
 }
 
-/// What stayed in its session, and what left that but kept the instance's name in its environment.
 void ForkChannel::end_leftovers(RankId ended, const std::string& instance) {
   constexpr int k_rounds = 200; // For what forks while it is being killed, or takes long to end.
   constexpr timespec k_pause{0, 2'000'000};
-  const auto mark = fmt::format("{}={}", k_instance_variable, instance);
-  const auto session = pid_of(ended);
   for (int round = 0; round < k_rounds; ++round) {
-    bool left = false;
-    for (const auto& process : descendants(getpid())) {
-      if (process.session == session || has_variable(process.id.pid, mark)) {
-        left = true;
-        signal_process(process.id, SIGKILL);
-      }
-    }
-    if (!left) {
+    const auto left = left_of(pid_of(ended), instance);
+    if (left.empty()) {
       return;
+    }
+    for (const auto& process : left) {
+      signal_process(process, SIGKILL);
     }
     nanosleep(&k_pause, nullptr);
   }

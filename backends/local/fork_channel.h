@@ -19,18 +19,17 @@ namespace dtrain {
 
 class ForkChannel : public Channel {
  public:
-  /// `limit`: the limit of open files that ranks get (the supervisor raises its own). `root`: where
-  /// GPUs are claimed (gpu_claims.h), for `user`.
-  ForkChannel(const rlimit& file_limit, std::string root, GpuUser user);
-  ~ForkChannel() override;
-  ForkChannel(const ForkChannel&) = delete;
-  ForkChannel& operator=(const ForkChannel&) = delete;
+  /// `limit`: the limit of open files that ranks get (the supervisor raises its own). `user`: for
+  /// whom GPUs are claimed (gpu_claims.h).
+  ForkChannel(const rlimit& file_limit, GpuUser user);
 
   bool claim_devices(GangPlan& plan) override;
 
   GangPlace place(const GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   void hold_devices(const GangPlan& plan) override;
+  void take_anew(const GangRank& rank, RankPlace& place) override;
+  void free_devices(RankId ended, const std::string& instance) override;
   std::string where() const override { return host_; }
   std::string node(const GangRank& rank) const override;
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
@@ -44,15 +43,16 @@ class ForkChannel : public Channel {
  private:
   RankProcess start_one(const RankCommand& command) const;
 
+  void hold(const GangRank& rank);
+
   rlimit file_limit_;
-  std::string root_;
   GpuUser user_;
   std::string host_;
-  std::vector<ReservedPort> ports_;  ///< The master's, then one a rank.
-  std::map<std::string, Fd> claims_; ///< Of devices.
-  std::array<Fd, 2> slots_;          ///< Where a rank's output is while it is started.
-  Fd children_;                      ///< SIGCHLD, as a descriptor.
-  std::map<pid_t, RankId> running_;  ///< Not yet waited for: their pids are their own.
+  std::vector<ReservedPort> ports_;        ///< The master's, then one a rank.
+  std::map<std::string, GpuClaim> claims_; ///< By instance; of those that have devices.
+  std::array<Fd, 2> slots_;                ///< Where a rank's output is while it is started.
+  Fd children_;                            ///< SIGCHLD, as a descriptor.
+  std::map<pid_t, RankId> running_;        ///< Not yet waited for: their pids are their own.
   RankId started_ = 0;
   bool idle_ = true;
 };

@@ -1,32 +1,58 @@
-// Which GPUs running jobs hold, so that two jobs are not given the same one while another is free.
+// Which GPUs of this machine ranks of the user hold, of jobs that were started here and over ssh
+// alike, so that two are not given the same one while another is free.
 //
-// A claim is a lock on ROOT/gpus/gpu-DEVICE@BOOT, held by the job's supervisor: the kernel drops it
-// when that process ends, however it ends.
+// One registry: the private folder /tmp/dtrain-gpus-UID@HOST, or DTRAIN_GPU_CLAIMS. It is kept here
+// and by templates/ssh/facts.sh, to the same rules:
+//
+//   gpu-DEVICE  its first line is the claim that has it; of a job of this machine's, the job's uid
+//               and control group follow
+//   CLAIM       a rank's: its devices are its own while somebody has locked this file (flock). The
+//               kernel drops the lock when who held it ends, however that ends
+//   lock        locked while devices are given out
+//
+// The supervisor holds the locks of its ranks, one each, and lets go of each when that has ended.
 #pragma once
 
 #include "backends/support/os/fd.h"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace dtrain {
 
-/// The devices that no job has claimed, in their order. Makes no file.
-std::vector<std::string> unclaimed_gpus(const std::string& root,
-                                        const std::vector<std::string>& devices);
+/// The devices that no rank has, in their order. Makes no file.
+std::vector<std::string> unclaimed_gpus(const std::vector<std::string>& devices);
 
-/// Whose claim it is, to end what a job leaves on a GPU where nobody who looked after it is left.
+/// Whose claims they are, to end what a job leaves on a GPU where nobody who looked after it is
+/// left.
 struct GpuUser {
   std::string uid;
   std::string cgroup; ///< Or empty.
 };
 
-/// Locks, each kept until its Fd is closed. Empty where another job has one of the devices.
-std::optional<std::vector<Fd>>
-claim_gpus(const std::string& root, const std::vector<std::string>& devices, const GpuUser& user);
+/// One rank's devices. They are anybody's when it is destroyed.
+class GpuClaim {
+ public:
+  GpuClaim(std::vector<std::string> devices, std::string path, Fd lock);
+  ~GpuClaim();
+  GpuClaim(GpuClaim&&) noexcept = default;
+  GpuClaim& operator=(GpuClaim&&) = delete;
 
-/// Before a claim is closed whose job ended in order, or goes on without the device.
-void forget_user(const Fd& claim);
+  /// As they were asked for: those that were shared out before it has too.
+  const std::vector<std::string>& devices() const { return devices_; }
+
+ private:
+  std::vector<std::string> devices_;
+  std::string path_;
+  Fd lock_;
+};
+
+/// A claim for each rank, of the devices that it is to have. As many as `may_be_shared` may be
+/// another's too. Empty where more are. Throws EngineError where the registry cannot be kept.
+std::optional<std::vector<GpuClaim>>
+claim_gpus(const std::vector<std::vector<std::string>>& ranks, std::size_t may_be_shared,
+           const GpuUser& user);
 
 } // namespace dtrain

@@ -28,15 +28,30 @@ std::optional<int> parse_count(std::string_view text) {
   return value;
 }
 
-std::vector<std::string> indices(int count) {
-  std::vector<std::string> names(static_cast<std::size_t>(count));
+/// DTRAIN_LOCAL_GPUS.
+std::optional<std::size_t> said_count() {
+  const char* text = std::getenv("DTRAIN_LOCAL_GPUS");
+  if (text == nullptr || *text == '\0') {
+    return std::nullopt;
+  }
+  const auto count = parse_count(text);
+  if (!count || *count > k_most_gpus) {
+    throw UsageError(fmt::format("DTRAIN_LOCAL_GPUS={} is not a number of GPUs: give one from 0 "
+                                 "to {}, or unset it",
+                                 printable(text), k_most_gpus));
+  }
+  return static_cast<std::size_t>(*count);
+}
+
+std::vector<std::string> indices(std::size_t count) {
+  std::vector<std::string> names(count);
   std::generate(names.begin(), names.end(), [i = 0]() mutable { return std::to_string(i++); });
   return names;
 }
 
 /// One folder a device, or, where a container hides /proc, one device file.
-int count_driver_gpus() {
-  int count = 0;
+std::size_t count_driver_gpus() {
+  std::size_t count = 0;
   const Fd folder(open("/proc/driver/nvidia/gpus", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) {
     for_each_entry(folder.get(), [&](const char*) { ++count; });
@@ -57,19 +72,13 @@ int count_driver_gpus() {
 } // namespace
 
 std::vector<std::string> find_gpus() {
-  if (const char* text = std::getenv("DTRAIN_LOCAL_GPUS"); text != nullptr && *text != '\0') {
-    const auto count = parse_count(text);
-    if (!count || *count > k_most_gpus) {
-      throw UsageError(fmt::format("DTRAIN_LOCAL_GPUS={} is not a number of GPUs: give one from 0 "
-                                   "to {}, or unset it",
-                                   printable(text), k_most_gpus));
-    }
-    return indices(*count);
-  }
+  const auto said = said_count();
   if (const char* variable = std::getenv("CUDA_VISIBLE_DEVICES"); variable != nullptr) {
-    return visible_gpus(variable);
+    auto names = visible_gpus(variable);
+    names.resize(std::min(names.size(), said.value_or(names.size())));
+    return names;
   }
-  return indices(count_driver_gpus());
+  return indices(said ? *said : count_driver_gpus());
 }
 
 } // namespace dtrain

@@ -8,7 +8,7 @@ namespace dtrain {
 
 /// The devices that ranks may use, as CUDA_VISIBLE_DEVICES names them: those of an inherited
 /// CUDA_VISIBLE_DEVICES (indices or UUIDs, up to the first that is not one, as CUDA reads it), else
-/// all that the driver shows. DTRAIN_LOCAL_GPUS=N says how many where that is wrong.
+/// all that the driver shows. DTRAIN_LOCAL_GPUS=N says how many where that is wrong: the first N.
 /// Throws UsageError where that is no number.
 std::vector<std::string> find_gpus();
 

@@ -22,7 +22,7 @@ namespace dtrain {
 
 int supervise_here(const std::vector<std::string>& args) {
   return supervise_main(args, [](const SupervisedJob& job) -> std::unique_ptr<Channel> {
-    return std::make_unique<ForkChannel>(job.file_limit, job.root, GpuUser{job.uid, job.cgroup});
+    return std::make_unique<ForkChannel>(job.file_limit, GpuUser{job.uid, job.cgroup});
   });
 }
 
@@ -63,7 +63,7 @@ void LocalBackend::add_devices(const JobSpec& job, const std::vector<std::string
   };
   const auto all = find_gpus();
   here.gpus = own;
-  for (const auto& device : unclaimed_gpus(store().root(), all)) {
+  for (const auto& device : unclaimed_gpus(all)) {
     if (!is_in(own, device)) {
       here.gpus.push_back(device);
     }
@@ -98,7 +98,7 @@ int LocalBackend::exec(const JobRef& job, const std::string& instance,
 
 std::vector<NodeStatus> LocalBackend::nodes() {
   const auto gpus = find_gpus();
-  const auto free = unclaimed_gpus(store().root(), gpus);
+  const auto free = unclaimed_gpus(gpus);
   return {node_usage(host_name(), static_cast<int>(gpus.size()),
                      static_cast<int>(gpus.size() - free.size()))};
 }

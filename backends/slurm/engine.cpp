@@ -7,14 +7,14 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return field_table(
-      {"type",           "name",        "namespace",      "priority",  "workers",
-       "gpus",           "requireGpus", "command",        "env",       "workingDir",
-       "maxRestarts",    "ps",          "psGpus",         "chief",     "evaluator",
-       "nprocPerNode",   "labels",      "envFiles",       "secrets",   "templates",
-       "templateValues", "cpu",         "memory",         "workerCpu", "workerMemory",
-       "queue",          "nodeList",    "runningTimeout", "gang",      "preemptible",
-       "engineOptions",  "syncMode",    "syncSource",     "syncUser",  "syncTokenFile",
-       "dataDirs",       "configFiles"},
+      {"type",          "name",           "namespace",   "priority",       "workers",
+       "gpus",          "gpusVisible",    "requireGpus", "command",        "env",
+       "workingDir",    "maxRestarts",    "ps",          "psGpus",         "chief",
+       "evaluator",     "nprocPerNode",   "labels",      "envFiles",       "secrets",
+       "templates",     "templateValues", "cpu",         "memory",         "workerCpu",
+       "workerMemory",  "queue",          "nodeList",    "runningTimeout", "gang",
+       "preemptible",   "engineOptions",  "syncMode",    "syncSource",     "syncUser",
+       "syncTokenFile", "dataDirs",       "configFiles"},
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},

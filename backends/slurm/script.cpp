@@ -4,6 +4,7 @@
 #include "backends/slurm/queue.h"
 #include "backends/slurm/sbatch_template.h"
 #include "submit/errors.h"
+#include "submit/gpu_view.h"
 #include "submit/job_roles.h"
 #include "submit/rank_env.h"
 #include "submit/start_command.h"
@@ -43,6 +44,11 @@ struct Step {
   int tasks = 0;
   int gpus = 0; ///< A task.
   bool ranked = true;
+
+  /// Its tasks may see one another's GPUs: Slurm is told to bind none.
+  bool sees_node(const JobSpec& job) const {
+    return ranked && gpus == 1 && gpu_view(job) != GpuView::rank;
+  }
 };
 
 std::vector<Step> steps_of(const std::vector<Role>& roles) {
@@ -89,6 +95,13 @@ json words(const std::vector<std::string>& texts) {
   return list;
 }
 
+/// For show_gpus() of the script. Where others of the job have GPUs, one without sees none of them;
+/// a launcher sees to its own.
+std::string_view view_of(const JobSpec& job, const Role& role) {
+  const bool sees_none = role.gpus == 0 && job.gpus + job.ps_gpus > 0 && !has_launcher(job);
+  return sees_none ? "none" : gpu_view_name(role.ranked ? gpu_view(job) : GpuView::rank);
+}
+
 json roles_data(const JobSpec& job, const std::vector<Role>& roles, const std::string& folder) {
   const GangPlace gang = gang_of(job, roles, folder);
   auto list = json::array();
@@ -109,6 +122,8 @@ json roles_data(const JobSpec& job, const std::vector<Role>& roles, const std::s
          {"first", first},
          {"end", first + role.replicas},
          {"environment", environment},
+         {"gpus", role.gpus},
+         {"view", view_of(job, role)},
          {"ranked", section(role.ranked, json::object())},
          {"torchrun", section(role.ranked && !job.nproc_per_node.empty(), json::object())}});
     first += role.replicas;
@@ -124,8 +139,9 @@ int cpus_of(const JobSpec& job) {
   return static_cast<int>(std::ceil(quantity_of(text).value_or(0) / slots_a_worker(job)));
 }
 
-/// `cpus`: of a task; 0: not said.
-json steps_data(const std::vector<Step>& steps, int cpus, const std::string& mpi) {
+json steps_data(const JobSpec& job, const std::vector<Step>& steps) {
+  const int cpus = cpus_of(job);
+  const std::string mpi = engine_value(job, "mpi");
   auto list = json::array();
   for (const Step& step : steps) {
     std::vector<std::string> options;
@@ -140,7 +156,10 @@ json steps_data(const std::vector<Step>& steps, int cpus, const std::string& mpi
       options.push_back(step.gpus > 0 ? fmt::format("--gpus-per-task={}", step.gpus)
                                       : "--gres=none");
     }
-    list.push_back({{"first", step.first}, {"tasks", step.tasks}, {"options", words(options)}});
+    list.push_back({{"first", step.first},
+                    {"tasks", step.tasks},
+                    {"options", words(options)},
+                    {"sees_node", section(step.sees_node(job), json::object())}});
   }
   return list;
 }
@@ -225,7 +244,7 @@ json sbatch_args(const JobSpec& job) {
       "gpus-per-task", "job-name",  "ntasks",      "open-mode", "output",     "parsable",
       "test-only",     "wait",      "wrap",        "requeue",   "no-requeue", "cpus-per-task",
       "mem-per-cpu",   "partition", "qos",         "account",   "constraint", "time",
-      "nodelist",      "exclude",   "reservation", "signal"};
+      "nodelist",      "exclude",   "reservation", "signal",    "gpu-bind"};
   auto list = json::array();
   for (const std::string& arg : args) {
     const auto name = std::string_view(arg).substr(0, arg.find('='));
@@ -392,8 +411,7 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
                {"launcher", section(launched, {{"slots", slots}})},
                {"deepspeed", section(job.type == "deepspeedjob",
                                      {{"tool", builtin_template("launchers/deepspeed.sh").text}})},
-               {"steps", steps_data(launched ? std::vector<Step>() : steps, cpus_of(job),
-                                    engine_value(job, "mpi"))},
+               {"steps", steps_data(job, launched ? std::vector<Step>() : steps)},
                {"user_environment", user_environment(job)},
                {"command", words(command_of(job, here))}};
   const json options = options_of(job);

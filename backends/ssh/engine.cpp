@@ -8,8 +8,8 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {"gpus", "requireGpus", "psGpus", "maxWorkers", "syncMode", "syncSource", "syncUser",
-       "syncTokenFile", "dataDirs", "tensorboard", "logdir"},
+      {"gpus", "gpusVisible", "requireGpus", "psGpus", "maxWorkers", "syncMode", "syncSource",
+       "syncUser", "syncTokenFile", "dataDirs", "tensorboard", "logdir"},
       {{"runs the hosts' own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {

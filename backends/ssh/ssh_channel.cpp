@@ -1,6 +1,7 @@
 #include "backends/ssh/ssh_channel.h"
 
 #include "backends/ssh/rank_script.h"
+#include "backends/supervised/gang/devices.h"
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -37,7 +38,6 @@ constexpr int k_lost = 255;        ///< ssh's own exit code …
 constexpr int k_exited_255 = 165;  ///< … for which the guard has this one.
 constexpr int k_signal_base = 128; ///< As shells have it.
 constexpr int k_most_signals = 64;
-constexpr const char* k_visible_devices = "CUDA_VISIBLE_DEVICES";
 
 Fd watch_children() {
   sigset_t set;
@@ -122,14 +122,20 @@ void SshChannel::connect(const std::vector<int>& ranks) {
 
 bool SshChannel::claim_devices(GangPlan& plan) {
   gather(plan);
-  const bool asks = std::any_of(plan.ranks.begin(), plan.ranks.end(),
-                                [](const GangRank& rank) { return rank.gpus > 0; });
-  for (std::size_t i = 0; asks && i < plan.ranks.size(); ++i) {
-    auto& rank = plan.ranks[i];
-    rank.devices = rank.role == k_launcher ? devices_at(rank.host)
-                                           : waiting_.at(static_cast<int>(i))->facts().gpus;
+  for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
+    plan.ranks[i].devices = devices_of(static_cast<int>(i));
   }
   return true;
+}
+
+/// Of a rank that is connected. Where none of the job asks for any, they are the hosts' to say.
+std::optional<std::string> SshChannel::devices_of(int rank) const {
+  const auto& planned = plan_.ranks.at(static_cast<std::size_t>(rank));
+  const bool asks = std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
+                                [](const GangRank& each) { return each.gpus > 0; });
+  return !asks                        ? std::nullopt
+         : planned.role == k_launcher ? std::optional(devices_at(planned.host))
+                                      : std::optional(waiting_.at(rank)->facts().gpus);
 }
 
 /// All that the job's workers hold there, for what their launcher starts.
@@ -202,17 +208,37 @@ GangPlace SshChannel::place(const GangPlan& plan) {
   place.master_addr = waiting_.at(0)->facts().address;
   place.master_port = free_port(waiting_.at(0)->facts());
   for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
-    place.ranks.push_back(place_of(plan.ranks[i], waiting_.at(static_cast<int>(i))->facts()));
+    place.ranks.push_back(place_of(static_cast<int>(i)));
   }
   return place;
 }
 
 /// What a launcher starts has the launcher's variables, wherever it runs, and no rank's.
-RankPlace SshChannel::place_of(const GangRank& rank, const HostFacts& facts) {
-  return {.role = plan_.is_held(rank) ? k_launcher : rank.role,
-          .index = rank.index,
+RankPlace SshChannel::place_of(int rank) {
+  auto planned = plan_.ranks.at(static_cast<std::size_t>(rank));
+  const auto& facts = waiting_.at(rank)->facts();
+  planned.devices = devices_of(rank);
+  return {.role = plan_.is_held(planned) ? k_launcher : planned.role,
+          .index = planned.index,
           .host = facts.address,
-          .port = free_port(facts)};
+          .port = free_port(facts),
+          .gpus = own_gpus(planned)};
+}
+
+int SshChannel::number_of(const GangRank& rank) const {
+  const auto found =
+      std::find_if(plan_.ranks.begin(), plan_.ranks.end(),
+                   [&](const GangRank& each) { return each.instance == rank.instance; });
+  return static_cast<int>(found - plan_.ranks.begin());
+}
+
+/// Its host gives it what is free there by now, if other GPUs than before.
+void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
+  const int number = number_of(rank);
+  connect({number});
+  auto planned = rank;
+  planned.devices = devices_of(number);
+  place.gpus = own_gpus(planned);
 }
 
 std::string SshChannel::leave_out_lost(GangPlan& plan) {
@@ -233,52 +259,21 @@ std::string SshChannel::leave_out_lost(GangPlan& plan) {
 }
 
 RankPlace SshChannel::place_one(const GangRank& rank) {
-  const auto found =
-      std::find_if(plan_.ranks.begin(), plan_.ranks.end(),
-                   [&](const GangRank& each) { return each.instance == rank.instance; });
-  const auto number = static_cast<int>(found - plan_.ranks.begin());
+  const int number = number_of(rank);
   connect({number});
-  return place_of(rank, waiting_.at(number)->facts());
+  return place_of(number);
 }
 
 void SshChannel::start(std::size_t count, const CommandOf& command, const Started& started) {
   std::vector<RankCommand> commands;
-  std::vector<int> unconnected;
   for (std::size_t i = 0; i < count; ++i) {
     commands.push_back(command(i));
-    if (!waiting_.contains(commands.back().rank)) {
-      unconnected.push_back(commands.back().rank);
-    }
-  }
-  if (!unconnected.empty()) { // One that is started anew.
-    connect(unconnected);
-  }
-  std::map<int, std::string> devices; // While all are there.
-  for (const auto& each : commands) {
-    const auto& planned = plan_.ranks.at(static_cast<std::size_t>(each.rank));
-    if (planned.gpus > 0) {
-      devices[each.rank] = waiting_.at(each.rank)->facts().gpus;
-    } else if (planned.role == k_launcher) {
-      devices[each.rank] = devices_at(planned.host);
-    }
   }
   std::vector<Link*> sending;
   for (std::size_t i = 0; i < count; ++i) {
     auto entry = waiting_.extract(commands[i].rank);
     auto& link = running_[++started_] = std::move(entry.mapped());
     const auto& planned = plan_.ranks.at(static_cast<std::size_t>(commands[i].rank));
-    auto& env = commands[i].env;
-    const auto of = devices.find(commands[i].rank);
-    if (of != devices.end() && !of->second.empty()) {
-      const auto first = std::find_if(env.begin(), env.end(), [](const auto& variable) {
-        return variable.first == k_visible_devices; // The user's come later.
-      });
-      if (first != env.end()) {
-        first->second = of->second;
-      } else {
-        env.insert(env.begin(), {k_visible_devices, of->second});
-      }
-    }
     const auto script =
         rank_script(commands[i], {.id = link->id(),
                                   .grace_ms = plan_.grace_period_ms,

@@ -14,6 +14,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,6 +34,7 @@ class SshChannel : public Channel {
   std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   bool claim_devices(GangPlan& plan) override;
+  void take_anew(const GangRank& rank, RankPlace& place) override;
   std::string where() const override;
   /// The hosts do, as long as a rank runs. From here on its ranks are those to be started.
   void hold_devices(const GangPlan& plan) override { take(plan); }
@@ -50,8 +52,10 @@ class SshChannel : public Channel {
  private:
   void take(const GangPlan& plan);
   void gather(const GangPlan& plan);
+  std::optional<std::string> devices_of(int rank) const;
   std::string devices_at(const std::string& host) const;
-  RankPlace place_of(const GangRank& rank, const HostFacts& facts);
+  RankPlace place_of(int rank);
+  int number_of(const GangRank& rank) const;
   void connect(const std::vector<int>& ranks);
   HostQuestion question(const GangRank& rank) const;
   int free_port(const HostFacts& facts);

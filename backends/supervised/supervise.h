@@ -31,7 +31,6 @@ namespace dtrain {
 /// What the channel of a supervisor is made for.
 struct SupervisedJob {
   rlimit file_limit; ///< Of open files, that ranks get; the supervisor raises its own.
-  std::string root;  ///< Where jobs are kept.
   std::string uid;
   std::string cgroup; ///< Or empty.
   int folder;         ///< The job's, while the channel is made.

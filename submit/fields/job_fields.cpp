@@ -45,8 +45,9 @@ std::vector<JobField> first_fields() {
        .flags = "--gpus",
        .member = member(&JobSpec::gpus),
        .metavar = "N",
-       .help = "GPUs per worker; if there are too few, a worker runs on the CPU (default: "
-               "0)",
+       .help = "GPUs per worker, which no other rank has: the one at LOCAL_RANK in "
+               "CUDA_VISIBLE_DEVICES is its own; if there are too few, a worker runs on the CPU "
+               "(default: 0)",
        .group = "Job",
        .minimum = 0,
        .maximum = k_max_gpus,
@@ -57,6 +58,16 @@ std::vector<JobField> first_fields() {
        .metavar = "",
        .help = "Fail if there are fewer GPUs than --gpus asks for",
        .group = "Job"},
+      {.key = "gpusVisible",
+       .flags = "--gpus-visible",
+       .member = member(&JobSpec::gpus_visible),
+       .metavar = "WHOSE",
+       .help = "GPUs that a rank sees: node, all that the job has on its machine, of which "
+               "LOCAL_RANK picks its own; or rank, its own alone, as LOCAL_RANK 0 of 1 (default: "
+               "node with one GPU a worker; rank with several, of a tfjob or rayjob, with "
+               "--nproc-per-node, --max-workers or --min-workers)",
+       .group = "Job",
+       .choices = {"node", "rank"}},
       {.key = "env",
        .flags = "-e,--env",
        .member = member(&JobSpec::env),

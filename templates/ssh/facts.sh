@@ -1,5 +1,5 @@
 # What a host has, and who has it. A rank takes its GPUs by a line in a file of each device, and holds a
-# lock for as long as a process of it is left.
+# lock for as long as a process of it is left. Jobs that are started here keep to it too (gpu_claims.h).
 say() { printf '%s\n' "$*"; }
 
 # What every rank needs, and the words' more.
@@ -21,15 +21,42 @@ say_address() {
   say "address $address"
 }
 
-claims=/tmp/dtrain-gpus-$(id -u)@$(uname -n)
+claims=${DTRAIN_GPU_CLAIMS:-/tmp/dtrain-gpus-$(id -u)@$(uname -n)}
 
-# As CUDA_VISIBLE_DEVICES names them.
+# Those of a CUDA_VISIBLE_DEVICES, up to the first that is no device, as CUDA reads it.
+visible_devices() (
+  set -f
+  seen=,
+  IFS=,
+  for each in $CUDA_VISIBLE_DEVICES; do
+    each=${each#"${each%%[! ]*}"}
+    each=${each%"${each##*[! ]}"}
+    case $each in
+      GPU-* | MIG-*) ;;
+      "" | *[!0-9]*) break ;;
+    esac
+    case $seen in *",$each,"*) break ;; esac
+    seen=$seen$each,
+    echo "$each"
+  done
+)
+
+lacks_count() {
+  case $DTRAIN_LOCAL_GPUS in
+    *[!0-9]*) say 'lacks a count of its GPUs: DTRAIN_LOCAL_GPUS is no number where you log in: unset it there' ;;
+    *) return 1 ;;
+  esac
+}
+
+# As CUDA_VISIBLE_DEVICES names them: those of one that is there already, else all that the driver shows.
+# $DTRAIN_LOCAL_GPUS says how many where that is wrong.
 devices() {
-  if [ -n "$DTRAIN_LOCAL_GPUS" ]; then
-    count=$DTRAIN_LOCAL_GPUS
-  elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
-    printf '%s\n' "$CUDA_VISIBLE_DEVICES" | tr -s ', ' '[\n*]'
+  ! lacks_count >/dev/null || return 0
+  if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+    if [ -n "$DTRAIN_LOCAL_GPUS" ]; then visible_devices | head -n "$DTRAIN_LOCAL_GPUS"; else visible_devices; fi
     return
+  elif [ -n "$DTRAIN_LOCAL_GPUS" ]; then
+    count=$DTRAIN_LOCAL_GPUS
   else
     # One folder a device, or, where a container hides it, one device file.
     count=0
@@ -50,8 +77,9 @@ devices() {
 claim_file() { printf '%s/gpu-%s' "$claims" "$(printf %s "$1" | tr / _)"; }
 
 is_free() {
-  holder=$(cat "$(claim_file "$1")" 2>/dev/null)
-  [ -z "$holder" ] || ! [ -e "$claims/$holder" ] || flock -n "$claims/$holder" true
+  holder=
+  { read -r holder <"$(claim_file "$1")"; } 2>/dev/null
+  [ -z "$holder" ] || ! [ -e "$claims/$holder" ] || flock -ns "$claims/$holder" true
 }
 
 # Those that no rank has.

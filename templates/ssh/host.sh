@@ -51,7 +51,25 @@ unpack() {
   fi
 }
 
+# What a job that was started there left on a device, whose supervisor was killed (gpu_claims.h).
+end_last_user() {
+  uid=
+  { read -r holder && read -r uid; } <"$(claim_file "$1")" 2>/dev/null
+  [ -n "$uid" ] && [ -e "$claims/$holder" ] || return 0
+  round=0
+  while [ "$round" -lt 100 ]; do
+    left=$(grep -lszxF "DTRAIN_JOB_UID=$uid" /proc/[0-9]*/environ | tr -dc '0-9\n')
+    [ -n "$left" ] || break
+    # shellcheck disable=SC2086 # numbers
+    kill -KILL $left 2>/dev/null
+    round=$((round + 1))
+    sleep 0.05 || sleep 1
+  done
+  rm -f "$claims/$holder"
+}
+
 take_gpus() {
+  ! lacks_count || return 0
   mkdir -m 700 "$claims" 2>/dev/null
   if ! [ -O "$claims" ]; then
     say "lacks GPUs: $claims is another's"
@@ -70,6 +88,7 @@ take_gpus() {
     say "lacks $gpus free GPUs: $(free_devices | wc -l) of its $(devices | wc -l) are free"
   else
     for device in "$@"; do
+      end_last_user "$device"
       echo "$id" >"$(claim_file "$device")"
     done
     say "gpus $(echo "$@" | tr ' ' ,)"

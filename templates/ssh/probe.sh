@@ -6,6 +6,7 @@ busy() { sed -n 's/^cpu  *\([0-9]*\) \([0-9]*\) \([0-9]*\).*/\1 + \2 + \3/p' /pr
 memory() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" /proc/meminfo; }
 before=$(($(busy)))
 lacks_tools
+lacks_count
 if ! room=$(mktemp -d /tmp/dtrain-room.XXXXXX 2>/dev/null) || ! echo room 2>/dev/null >"$room/room"; then
   echo 'lacks room to write in /tmp: it is full or read-only'
 fi

@@ -70,6 +70,31 @@ def test_variables_arrive_byte_exact(engine):
     assert {name: environment.get(name) for name in values} == values
 
 
+# What the fake devices of a cluster of containers are told by: there each container has its own alone.
+SHOW_GPUS = ("sh", "-c", "echo $LOCAL_RANK $LOCAL_WORLD_SIZE "
+             "${CUDA_VISIBLE_DEVICES-$NVIDIA_VISIBLE_DEVICES}")
+
+
+@pytest.mark.parametrize("workers, gpus", [(3, 1), (2, 2)])
+def test_local_rank_indexes_the_gpus_that_a_rank_sees_and_no_two_reach_the_same(engine, workers, gpus):
+    if engine.home.program == "dtrain-toy":
+        pytest.skip("toys have no GPUs")
+    engine.submit("gpus", *SHOW_GPUS, flags=[f"--workers={workers}", f"--gpus={gpus}"],
+                  env={"DTRAIN_LOCAL_GPUS": "4"})
+    engine.wait("gpus")
+    reached = []
+    for instance in engine.get("gpus")["instances"]:
+        local_rank, local_size, visible = engine.lines("gpus", "-i", instance["name"])[0].split()
+        visible = visible.split(",")
+        assert 0 <= int(local_rank) < int(local_size)
+        if gpus == 1:
+            reached.append((instance["node"], visible[int(local_rank)]))
+        else:
+            assert (local_rank, local_size, len(visible)) == ("0", "1", gpus)
+            reached += [(instance["node"], device) for device in visible]
+    assert len(set(reached)) == len(reached) == workers * gpus
+
+
 def test_output_is_byte_exact_and_keeps_its_last_line(engine):
     engine.submit("bytes", "printf", r"caf\303\251 \377\nno newline")
     engine.wait("bytes")

@@ -165,6 +165,17 @@ def test_two_jobs_get_gpus_of_their_own_while_there_are_free_ones(home):
     home.dtrain("delete", "two", "three", "four")
 
 
+def test_a_gpu_is_free_when_its_rank_has_ended_though_the_job_goes_on(home):
+    gpus = {"DTRAIN_LOCAL_GPUS": "2"}
+    free = lambda: home.dtrain("top", "node", "-o", "json", env=gpus).json()[0]["freeGPUs"]
+    home.submit("half", "sh", "-c", "[ $RANK = 1 ] || exec sleep 600",
+                flags=["--workers=2", "--gpus=1", "--grace-period=1s"], env=gpus)
+    until(lambda: free() == 1, "the second has let go of its GPU")
+    assert home.status("half") == "RUNNING"
+    home.dtrain("delete", "half")
+    assert free() == 2
+
+
 def test_gpus_of_a_killed_job_are_free_again(home):
     gpus = {"DTRAIN_LOCAL_GPUS": "1"}
     home.submit("dies", "sleep", "600", flags=["--gpus=1"], env=gpus)

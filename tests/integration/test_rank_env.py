@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from harness import PYTHON
+from harness import EXIT_USAGE, PYTHON
 
 WRITE_ENVIRONMENT = ("import json, os; "
                      "print(json.dumps(dict(os.environ)))")
@@ -74,14 +74,43 @@ def test_what_an_outer_job_said_is_not_passed_on(home):
     assert env["MASTER_PORT"] != "1"
 
 
-@pytest.mark.parametrize("mask, gpus, expected", [
-    ("0,1,2", 1, ["0", "1", "2"]),
-    ("5,GPU-8a9b,3,7", 2, ["5,GPU-8a9b", "3,7"]),
+@pytest.mark.parametrize("mask, flags, expected", [
+    # LOCAL_RANK picks its own of all that the job has …
+    ("0,1,2", [], [("0", "0,1"), ("1", "0,1")]),
+    ("5,GPU-8a9b,3", [], [("0", "5,GPU-8a9b"), ("1", "5,GPU-8a9b")]),
+    # … or it sees its own alone: where that is several, parts of a GPU, or somebody knows better.
+    ("5,GPU-8a9b,3,7", ["--gpus=2"], [("0", "5,GPU-8a9b"), ("0", "3,7")]),
+    ("MIG-a,MIG-GPU-b/1/0", [], [("0", "MIG-a"), ("0", "MIG-GPU-b/1/0")]),
+    ("MIG-a,MIG-b", ["--gpus-visible=node"], [("0", "MIG-a,MIG-b"), ("1", "MIG-a,MIG-b")]),
+    ("4,6", ["--gpus-visible=rank"], [("0", "4"), ("0", "6")]),
+    ("4,6", ["--max-workers=2"], [("0", "4"), ("0", "6")]),
 ])
-def test_each_worker_gets_distinct_devices_of_the_inherited_ones(home, mask, gpus, expected):
-    ranks = environments(home, "gpus", f"--gpus={gpus}", workers=len(expected),
+def test_local_rank_indexes_the_devices_of_the_inherited_ones(home, mask, flags, expected):
+    ranks = environments(home, "gpus", "--gpus=1", *flags, workers=2,
                          env={"CUDA_VISIBLE_DEVICES": mask})
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in ranks] == expected
+    assert [(env["LOCAL_RANK"], env["CUDA_VISIBLE_DEVICES"]) for env in ranks] == expected
+    alone = expected[1][0] == "0"
+    assert {env["LOCAL_WORLD_SIZE"] for env in ranks} == {"1" if alone else "2"}
+    assert [env["NODE_RANK"] for env in ranks] == (["0", "1"] if alone else ["0", "0"])
+
+
+def test_a_server_without_gpus_sees_none_and_tensorflow_s_tasks_see_their_own(home):
+    home.dtrain("submit", "tfjob", "--name=roles", "--workers=2", "--gpus=1", "--ps=1", "--evaluator",
+                "--", "sh", "-c", 'echo "${LOCAL_RANK-none} [$CUDA_VISIBLE_DEVICES]"',
+                env={"CUDA_VISIBLE_DEVICES": "1,2,3"})
+    home.dtrain("wait", "roles")
+    assert [home.lines("roles", "-i", instance)[0] for instance in
+            ("worker-0", "worker-1", "ps-0", "evaluator-0")] == ["0 [1]", "0 [2]", "none []", "none [3]"]
+
+
+@pytest.mark.parametrize("flags, why", [
+    (["--gpus=2"], "LOCAL_RANK picks one GPU, and a worker has 2"),
+    (["--gpus=1", "--max-workers=4"], "workers of an elastic job come and go"),
+    ([], "needs --gpus=N"),
+])
+def test_a_view_that_local_rank_cannot_index_is_refused(home, flags, why):
+    result = home.submit("no", "true", flags=["--gpus-visible=node", *flags], expect=EXIT_USAGE)
+    assert why in result.err and result.err.count("\n") == 1
 
 
 def test_too_few_gpus_is_one_warning_and_the_cpu(home):

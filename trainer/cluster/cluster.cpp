@@ -155,12 +155,8 @@ void check_agreement(const Cluster& tf_config, const Cluster& variables) {
   }
 }
 
-Cluster from_tf_config(const Environment& env, const TfConfig& config) {
-  if (config.task_type == "ps" || config.task_type == "evaluator") {
-    throw ClusterError(fmt::format("TF_CONFIG: task.type is {}; this trainer runs as chief or "
-                                   "worker only",
-                                   config.task_type));
-  }
+/// Of a chief or worker.
+Cluster place_of_task(const TfConfig& config) {
   Cluster cluster;
   cluster.source = "TF_CONFIG";
   std::vector<HostPort> ranks;
@@ -179,6 +175,16 @@ Cluster from_tf_config(const Environment& env, const TfConfig& config) {
     cluster.master_addr = ranks[0].host;
     cluster.master_port = ranks[0].port;
   }
+  return cluster;
+}
+
+Cluster from_tf_config(const Environment& env, const TfConfig& config) {
+  if (config.task_type == "ps" || config.task_type == "evaluator") {
+    throw ClusterError(fmt::format("TF_CONFIG: task.type is {}; this trainer runs as chief or "
+                                   "worker only",
+                                   config.task_type));
+  }
+  Cluster cluster = place_of_task(config);
   if (env.has(k_torchrun.rank) || env.has(k_torchrun.world_size)) {
     Cluster variables;
     read_place(env, k_torchrun, variables);
@@ -222,6 +228,13 @@ Cluster place_in_world(const Environment& env) {
 }
 
 } // namespace
+
+int local_rank_of(const TfConfig& config, const GetEnv& get) {
+  const Environment env(get);
+  const bool is_rank = config.task_type == "chief" || config.task_type == "worker";
+  return env.number_or(k_torchrun.local_rank, 0, k_max_ranks,
+                       is_rank ? place_of_task(config).local_rank : 0);
+}
 
 Cluster cluster_from_env(const GetEnv& get) {
   const Environment env(get);

@@ -19,7 +19,8 @@ std::unique_ptr<Device> make_gpu(const std::string& flag, int index) {
   return std::make_unique<CudaDevice>(cuda_plugin(flag), index, flag);
 }
 
-/// Of a rank: its own one of the host's, unless whoever started it shows it no other.
+/// Of a rank: LOCAL_RANK indexes CUDA_VISIBLE_DEVICES (dtrain-environment(7)). Other launchers show
+/// each rank its own alone, and count on.
 int gpu_of(int local_rank) {
   const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
   const bool is_only_one =

@@ -26,8 +26,7 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
        .metavar = "DEVICE",
        .help =
            "auto, cpu, or cuda, which fails if there is no GPU; of several, a rank takes the one "
-           "of its number on the host, or the first of CUDA_VISIBLE_DEVICES where that names "
-           "one [auto]",
+           "at LOCAL_RANK in CUDA_VISIBLE_DEVICES, or the only one there [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"auto", "cpu", "cuda"}},

@@ -45,12 +45,20 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  /// Reserves ports and says where each rank will run; what the last call reserved is given back.
+  /// Reserves ports and says where each rank will run, and with which devices; what the last call
+  /// reserved is given back.
   virtual GangPlace place(const GangPlan& plan) = 0;
 
   /// Before an elastic gang is started once more: takes hosts that cannot be used any more out of
   /// its plan, and says so; empty: all can. Throws EngineError where too few are left.
   virtual std::string leave_out_lost(GangPlan& /*plan*/) { return ""; }
+
+  /// Before a rank that has failed is started by itself once more: takes devices for it, and says
+  /// in its place which. Throws EngineError where it cannot be.
+  virtual void take_anew(const GangRank& /*rank*/, RankPlace& /*place*/) {}
+
+  /// Lets go of the devices of a rank that has ended and will not be started again in this run.
+  virtual void free_devices(RankId /*ended*/, const std::string& /*instance*/) {}
 
   /// Reserves a port for one rank more.
   virtual RankPlace place_one(const GangRank& rank) = 0;

@@ -44,6 +44,10 @@ std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::strin
   return assigned;
 }
 
+std::optional<std::vector<std::string>> own_gpus(const GangRank& rank) {
+  return rank.devices ? std::optional(visible_gpus(*rank.devices)) : std::nullopt;
+}
+
 std::vector<std::string> devices_of(const GangPlan& plan) {
   std::vector<std::string> devices;
   for (const auto& rank : plan.ranks) {

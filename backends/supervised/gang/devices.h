@@ -13,10 +13,13 @@ namespace dtrain {
 /// The entries of a CUDA_VISIBLE_DEVICES.
 std::vector<std::string> visible_gpus(std::string_view variable);
 
-/// CUDA_VISIBLE_DEVICES for each rank: as many devices as it wants, which no other rank has. Empty
-/// where there are too few.
+/// GangRank::devices for each rank: as many as it wants, which no other rank has. Empty where there
+/// are too few.
 std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::string>& devices,
                                                     const std::vector<int>& wanted);
+
+/// The rank's own, of its plan; unset: it sees what its node shows it.
+std::optional<std::vector<std::string>> own_gpus(const GangRank& rank);
 
 /// Those of all the plan's ranks.
 std::vector<std::string> devices_of(const GangPlan& plan);

@@ -268,6 +268,9 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
     dirty_ = true;
     write_deadline_ = Clock::now() + k_record_interval;
   }
+  if (by_itself && instance.exit_code == 0) {
+    channel_.free_devices(ending.id, instance.name);
+  }
   if (!failed || status.cause || stopping_ || suspending_) {
     return;
   }
@@ -277,6 +280,9 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
                          ending.loss.empty() ? "its host does not answer" : printable(ending.loss))
            : "ended with " + ending_text(ending.exit_code, ending.signal);
   if (goes_on_without(rank, fmt::format("{} on {} {}", instance.name, instance.node, how), lost)) {
+    if (!ranks_[rank].is_wanted()) {
+      channel_.free_devices(ending.id, instance.name);
+    }
     return;
   }
   FailureCause cause;

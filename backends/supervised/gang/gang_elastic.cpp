@@ -125,6 +125,7 @@ bool Gang::start_again(std::size_t rank) {
   instance.signal.reset();
   instance.ended = 0;
   try {
+    channel_.take_anew(plan_.ranks[rank], place_.ranks[rank]);
     auto place = place_;
     place.restart_count += anew_;
     start_some({rank}, place);
@@ -148,7 +149,12 @@ void Gang::start_those_due() {
       continue;
     }
     worker.anew = Clock::time_point::max();
-    if (!has_succeeded_peer(i) && !start_again(i) && wanted_workers() < plan_.min_workers) {
+    const bool is_late = has_succeeded_peer(i);
+    if (!is_late && start_again(i)) {
+      continue;
+    }
+    channel_.free_devices(worker.last_process, plan_.ranks[i].instance);
+    if (!is_late && wanted_workers() < plan_.min_workers) {
       auto& status = record_.status;
       status.cause = job_failure(status.node, status.reason + ", which failed");
       status.reason = status.cause->message;

@@ -28,7 +28,8 @@ struct GangRank {
   int index = 0;                      ///< Within the role.
   int gpus = 0;                       ///< Requested.
   bool decides = true;                ///< The job lasts until it has ended.
-  std::optional<std::string> devices; ///< CUDA_VISIBLE_DEVICES; unset: as inherited.
+  std::optional<std::string> devices; ///< Its own, as CUDA_VISIBLE_DEVICES names them; empty: it
+                                      ///< has none; unset: it sees what its node shows it.
   std::vector<std::string> command;   ///< Empty: the gang's.
 
   int gpus_allocated() const { return devices && !devices->empty() ? gpus : 0; }
@@ -54,6 +55,7 @@ struct GangPlan {
   int min_workers = 0; ///< That an elastic job needs; 0: it needs all.
   int max_workers = 0;
   int grace_period_ms = 0;
+  GpuView gpu_view = GpuView::automatic;
   std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
   int running_timeout_ms = 0;  ///< 0: none.
   std::int64_t log_limit = 0;  ///< Of each instance's log, in bytes; 0: none.

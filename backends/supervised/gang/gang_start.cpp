@@ -14,7 +14,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* k_visible_devices = "CUDA_VISIBLE_DEVICES";
 constexpr const char* k_workspace = "root";
 
 } // namespace
@@ -51,6 +50,7 @@ void Gang::start_ranks() {
   place.min_workers = plan_.min_workers;
   place.max_workers = plan_.max_workers;
   place.torchrun_nproc = plan_.torchrun_processes;
+  place.gpu_view = plan_.gpu_view;
   place.launcher_slots = plan_.launcher_slots;
   if (place.hostfile_path.empty()) {
     place.hostfile_path = fmt::format("{}/{}", folder_.path(), k_hostfile);
@@ -93,9 +93,6 @@ RankCommand Gang::command_of(std::size_t rank, const GangPlace& place,
   const auto& planned = plan_.ranks[rank];
   auto env = rank_env(place, static_cast<int>(rank));
   env.emplace_back(k_instance_variable, planned.instance);
-  if (planned.devices) {
-    env.emplace_back(k_visible_devices, *planned.devices);
-  }
   env.insert(env.end(), plan_.env.begin(), plan_.env.end());
   if (planned.role == k_launcher && planned.host.empty()) {
     add_launcher_env(env, folder_);

@@ -1,6 +1,7 @@
 #include "backends/supervised/gang/plan_text.h"
 
 #include "submit/errors.h"
+#include "submit/gpu_view.h"
 #include "submit/job_roles.h"
 #include "submit/start_command.h"
 #include "submit/template/templates.h"
@@ -157,7 +158,7 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
                      {"gpus", rank.gpus},
                      {"decides", rank.decides},
                      {"own_command", nlohmann::json::array()},
-                     {"sets_devices", rank.devices.has_value()},
+                     {"has_devices", rank.devices.has_value()},
                      {"devices", rank.devices.value_or("")}});
     if (!rank.command.empty()) {
       ranks.back()["own_command"].push_back({{"words", rank.command}});
@@ -175,6 +176,7 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
                          {"max_restarts", job.max_restarts},
                          {"elastic", nlohmann::json::array()},
                          {"grace_period_ms", job.grace_period_ms},
+                         {"gpus_visible", gpu_view_name(gpu_view(job))},
                          {"gpus_shared", parts.gpus_shared},
                          {"running_timeout_ms", job.running_timeout_ms},
                          {"ttl_ms", job.ttl_after_finished_ms},
@@ -224,6 +226,7 @@ GangPlan read_gang_plan(const std::string& text) {
     plan.priority = read_string(get(root, "priority"));
     plan.max_restarts = get(root, "maxRestarts").as<int>();
     plan.grace_period_ms = get(root, "gracePeriodMilliseconds").as<int>();
+    plan.gpu_view = parse_gpu_view(read_string(get(root, "gpusVisible")));
     plan.gpus_shared = get(root, "gpusShared").as<std::size_t>();
     plan.running_timeout_ms = get(root, "runningTimeoutMilliseconds").as<int>();
     plan.ttl_ms = get(root, "keptMilliseconds").as<int>();
@@ -270,7 +273,7 @@ GangPlan read_gang_plan(const std::string& text) {
       for (const auto& word : node["command"]) {
         rank.command.push_back(read_string(word));
       }
-      if (const auto devices = node["visibleDevices"]) {
+      if (const auto devices = node["devices"]) {
         rank.devices = read_string(devices);
       }
       plan.ranks.push_back(std::move(rank));

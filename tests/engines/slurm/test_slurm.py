@@ -83,6 +83,31 @@ def test_every_rank_has_gpus_of_its_own(slurm):
     assert slurm.get("gpus")["requestGPUs"] == 4
 
 
+def test_a_rank_with_one_gpu_sees_its_node_s_and_picks_its_own_by_local_rank(slurm):
+    """Or its own alone, where somebody knows better."""
+    show = ("sh", "-c", "echo $SLURMD_NODENAME $LOCAL_RANK $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES")
+    slurm.submit("node", *show, flags=["--workers=3", "--gpus=1"])
+    slurm.submit("rank", *show, flags=["--workers=3", "--gpus=1", "--gpus-visible=rank"])
+    for name in "node", "rank":
+        slurm.wait_for_end(name, 0)
+        reached = set()
+        for rank in range(3):
+            node, local_rank, size, devices = slurm.lines(name, "-i", f"worker-{rank}")[0].split()
+            devices = devices.split(",")
+            assert len(devices) == int(size) and (name == "node" or size == "1")
+            reached.add((node, devices[int(local_rank)]))
+        assert len(reached) == 3
+
+
+def test_roles_with_and_without_gpus_see_their_own(slurm):
+    slurm.submit("mixed", "sh", "-c", "echo ${LOCAL_RANK-none} [$CUDA_VISIBLE_DEVICES]",
+                 flags=["tfjob", "--workers=2", "--gpus=1", "--ps=1"])
+    slurm.wait_for_end("mixed", 0)
+    seen = [slurm.lines("mixed", "-i", instance)[0] for instance in ("worker-0", "worker-1", "ps-0")]
+    assert seen[2] == "none []" and {line.split()[0] for line in seen[:2]} == {"0"}
+    assert all("," not in line for line in seen)
+
+
 def test_parameter_servers_and_an_evaluator_have_no_rank(slurm):
     slurm.submit("roles", "sh", "-c", "echo ${RANK-none} $TF_CONFIG",
                  flags=["tfjob", "--workers=2", "--ps=1", "--evaluator"])

@@ -1,5 +1,7 @@
 """GPUs of hosts: each rank has its own, and no two jobs the same. Each host says that it has four."""
 
+import os
+
 import pytest
 
 from harness import EXIT_ENGINE, until
@@ -18,8 +20,7 @@ def devices(ssh, name, worker):
 def test_ranks_and_jobs_share_no_gpu(ssh, ssh_hosts):
     one_host = {"DTRAIN_SSH_HOSTS": "host1:4"}
     ssh.submit("first", *SHOW, flags=["--workers=2", "--gpus=1", "--grace-period=1s"], env=one_host)
-    taken = [devices(ssh, "first", worker) for worker in range(2)]
-    assert sorted(sum(taken, [])) == ["0", "1"]
+    assert [devices(ssh, "first", worker) for worker in range(2)] == [["0", "1"]] * 2
     assert ssh.get("first")["allocatedGPUs"] == 2
     ssh.submit("second", *SHOW, flags=["--gpus=2", "--grace-period=1s"], env=one_host)
     assert devices(ssh, "second", 0) == ["2", "3"]
@@ -47,3 +48,37 @@ def test_a_rank_without_gpus_sees_none_and_the_users_word_wins(ssh):
     ssh.submit("own", "sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES",
                flags=["--gpus=1", "--env=CUDA_VISIBLE_DEVICES=7"], env=env)
     assert devices(ssh, "own", 0) == ["7"]
+
+
+def test_jobs_of_this_machine_and_over_ssh_are_given_no_gpu_twice(ssh, ssh_home):
+    """As if this machine were host1, to which others have an ssh: one registry of claims."""
+    there = {"DTRAIN_SSH_HOSTS": "host1"}
+    here = {"DTRAIN_GPU_CLAIMS": f"/tmp/dtrain-gpus-{os.getuid()}@host1", "DTRAIN_LOCAL_GPUS": "4",
+            "DTRAIN_BACKEND": "local"}
+    ssh.submit("far", *SHOW, flags=["--gpus=1", "--grace-period=1s"], env=there)
+    assert devices(ssh, "far", 0) == ["0"]
+    ssh_home.submit("near", "sleep", "600", flags=["--gpus=2", "--grace-period=1s"], env=here)
+    try:
+        ssh.submit("farther", *SHOW, flags=["--gpus=1", "--grace-period=1s"], env=there)
+        assert devices(ssh, "farther", 0) == ["3"]
+        refused = ssh.submit("none", "true", flags=["--gpus=1"], env=there, expect=EXIT_ENGINE)
+        assert "lacks 1 free GPUs: 0 of its 4 are free" in refused.err
+        node = ssh_home.dtrain("top", "node", "-o", "json", env=here).json()[0]
+        assert (node["totalGPUs"], node["freeGPUs"]) == (4, 0)
+    finally:
+        ssh_home.dtrain("delete", "near", env=here)
+    ssh.submit("after", *SHOW, flags=["--gpus=2", "--grace-period=1s"], env=there)
+    assert devices(ssh, "after", 0) == ["1", "2"]
+
+
+def test_a_worker_that_is_started_anew_sees_the_gpus_that_it_has_by_then(ssh):
+    """The others' CUDA_VISIBLE_DEVICES cannot change any more: each sees its own alone."""
+    ssh.submit("anew", "sh", "-c",
+               "echo GPU $CUDA_VISIBLE_DEVICES; echo $LOCAL_RANK of $LOCAL_WORLD_SIZE; "
+               "[ $RANK$DTRAIN_RESTART_COUNT != 10 ] || exit 1; [ $RANK = 0 ] || exit 0; sleep 5",
+               flags=["--workers=2", "--gpus=1", "--min-workers=1", "--max-workers=2",
+                      "--max-restarts=1", "--grace-period=1s"], env={"DTRAIN_SSH_HOSTS": "host2"})
+    ssh.wait("anew")
+    lines = [ssh.lines("anew", "-i", f"worker-{worker}") for worker in range(2)]
+    assert lines[0] == ["GPU 0", "0 of 1"]
+    assert [line for line in lines[1] if not line.startswith("dtrain")] == ["GPU 1", "0 of 1"] * 2

@@ -105,6 +105,72 @@ TEST_CASE("parameter servers and the evaluator have no rank, and the evaluator i
   CHECK(hostfile_text(place) == "node-a slots=2\nnode-b slots=1\n");
 }
 
+namespace {
+
+/// The gang's two nodes, a GPU a rank; a parameter server and an evaluator are on the first.
+GangPlace with_gpus(const std::vector<std::vector<std::string>>& gpus, GpuView view) {
+  GangPlace place = gang();
+  place.ranks.push_back({.role = "ps", .index = 0, .host = "node-a", .port = 6000});
+  place.ranks.push_back({.role = "evaluator", .index = 0, .host = "node-a", .port = 6001});
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    place.ranks[i].gpus = gpus[i];
+  }
+  place.gpu_view = view;
+  return place;
+}
+
+} // namespace
+
+TEST_CASE("a rank with one GPU sees all of its node's, and LOCAL_RANK picks its own") {
+  const auto place = with_gpus({{"3"}, {"GPU-a"}, {"3"}, {}, {"5"}}, GpuView::automatic);
+  for (int rank = 0; rank < 3; ++rank) {
+    CAPTURE(rank);
+    auto env = vars(place, rank);
+    CHECK(env["CUDA_VISIBLE_DEVICES"] == (rank == 2 ? "3" : "3,GPU-a"));
+    CHECK(env["LOCAL_RANK"] == (rank == 1 ? "1" : "0"));
+    CHECK(env["LOCAL_WORLD_SIZE"] == (rank == 2 ? "1" : "2"));
+  }
+  CHECK(vars(place, 3)["CUDA_VISIBLE_DEVICES"] == ""); // A server without GPUs …
+  CHECK(vars(place, 4)["CUDA_VISIBLE_DEVICES"] == "5"); // … and an evaluator, which is no rank.
+  CHECK(vars(place, 4).count("LOCAL_RANK") == 0);
+}
+
+TEST_CASE("a rank that sees its own GPUs alone is alone on its node, as a Pod is") {
+  const std::vector<std::vector<std::string>> several = {{"0", "1"}, {"2", "3"}, {"0", "1"}, {"4"}};
+  for (const auto& [gpus, view] :
+       {std::pair(several, GpuView::rank),
+        std::pair(std::vector<std::vector<std::string>>{{"0"}, {"1"}, {"0"}}, GpuView::rank),
+        // CUDA shows a process no more than one part of a GPU.
+        std::pair(std::vector<std::vector<std::string>>{{"MIG-a"}, {"MIG-b"}, {"MIG-c"}},
+                  GpuView::automatic)}) {
+    const auto place = with_gpus(gpus, view);
+    for (int rank = 0; rank < 3; ++rank) {
+      CAPTURE(rank);
+      auto env = vars(place, rank);
+      const auto& own = gpus[static_cast<std::size_t>(rank)];
+      CHECK(env["CUDA_VISIBLE_DEVICES"] == (own.size() == 1 ? own[0] : own[0] + "," + own[1]));
+      CHECK(env["LOCAL_RANK"] == "0");
+      CHECK(env["LOCAL_WORLD_SIZE"] == "1");
+      CHECK(env["NODE_RANK"] == env["RANK"]);
+      CHECK(env["GROUP_RANK"] == env["RANK"]);
+      CHECK(env["GROUP_WORLD_SIZE"] == env["WORLD_SIZE"]);
+    }
+    CHECK(hostfile_text(place) == "node-a slots=2\nnode-b slots=1\n");
+  }
+  auto told = vars(with_gpus({{"MIG-a"}, {"MIG-b"}, {"MIG-c"}}, GpuView::node), 1);
+  CHECK(told["CUDA_VISIBLE_DEVICES"] == "MIG-a,MIG-b"); // By somebody who knows better.
+  CHECK(told["LOCAL_RANK"] == "1");
+}
+
+TEST_CASE("ranks without GPUs count through their node, and see what it shows them or none") {
+  auto env = vars(gang(), 1);
+  CHECK(env.count("CUDA_VISIBLE_DEVICES") == 0);
+  env = vars(with_gpus({{}, {}, {}}, GpuView::rank), 1); // Too few for all: on the CPU.
+  CHECK(env["CUDA_VISIBLE_DEVICES"] == "");
+  CHECK(env["LOCAL_RANK"] == "1");
+  CHECK(env["LOCAL_WORLD_SIZE"] == "2");
+}
+
 TEST_CASE("a launcher has a host file and no place among the ranks") {
   GangPlace place = gang();
   place.ranks = {{.role = "launcher", .index = 0, .host = "here", .port = 1}};

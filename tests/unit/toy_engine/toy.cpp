@@ -15,7 +15,7 @@ std::vector<std::string> boxes(const EngineAccess&) { return {"blue", "red"}; }
 
 int supervise_toys(const std::vector<std::string>& args) {
   return supervise_main(args, [](const SupervisedJob& job) -> std::unique_ptr<Channel> {
-    return std::make_unique<ForkChannel>(job.file_limit, job.root, GpuUser{job.uid, job.cgroup});
+    return std::make_unique<ForkChannel>(job.file_limit, GpuUser{job.uid, job.cgroup});
   });
 }
 

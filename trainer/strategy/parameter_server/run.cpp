@@ -109,7 +109,7 @@ void coordinate(const PsJob& job) {
 
 void train(const PsJob& job) {
   const PsTask& task = job.task;
-  const std::unique_ptr<Device> device = make_device(job.device);
+  const std::unique_ptr<Device> device = make_device(job.device, task.local_rank);
   const bool first = task.index == 0;
   OutputOptions output = job.outputs;
   if (!task.chief.empty()) {
@@ -169,7 +169,7 @@ void benchmark(const PsJob& job) {
   const PsTask& task = job.task;
   const Dataset data =
       synthetic_for(job.run.model, k_benchmark_samples, static_cast<std::uint64_t>(job.run.seed));
-  const std::unique_ptr<Device> device = make_device(job.device);
+  const std::unique_ptr<Device> device = make_device(job.device, task.local_rank);
   PsWorker worker(job, data, *device);
   const std::int64_t begin = worker.connect();
   const std::int64_t steps = job.run.steps > 0 ? job.run.steps : k_benchmark_steps;
@@ -233,6 +233,7 @@ std::optional<PsTask> parameter_server_task(const GetEnv& get) {
                                    config.task_type));
   }
   task.index = config.task_index;
+  task.local_rank = local_rank_of(config, get);
   task.token = get("DTRAIN_JOB_TOKEN").value_or("");
   return task;
 }

@@ -20,6 +20,7 @@ struct PsTask {
   std::string chief; ///< Empty: none.
   enum class Role { server, worker, chief } role = Role::worker;
   int index = 0;
+  int local_rank = 0; ///< Of a worker: the GPU that it takes.
   std::string token;
 };
 

@@ -88,6 +88,7 @@ TEST_CASE("workers get GPUs of their own, and too few is a notice, or an error w
   const auto plan = carried_out(job);
   CHECK(plan.ranks[0].devices == "0,1");
   CHECK(plan.ranks[1].devices == "2,3");
+  CHECK(plan.gpu_view == GpuView::rank);
   CHECK(plan.ranks[0].gpus_allocated() == 2);
 
   job.gpus = 3;

@@ -17,6 +17,15 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(visible_gpus("1,1") == Names{"1"});
 }
 
+TEST_CASE("a rank has the devices of its plan, or none, or whatever its node shows it") {
+  GangRank rank;
+  CHECK(!own_gpus(rank));
+  rank.devices = "";
+  CHECK(own_gpus(rank) == Names{});
+  rank.devices = "GPU-a,MIG-b";
+  CHECK(own_gpus(rank) == Names{"GPU-a", "MIG-b"});
+}
+
 TEST_CASE("each rank gets devices that no other has, or none gets any") {
   const Names devices{"4", "5", "GPU-a", "7", "8"};
   CHECK(assign_gpus(devices, {2, 2}) == Names{"4,5", "GPU-a,7"});

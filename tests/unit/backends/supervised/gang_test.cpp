@@ -31,6 +31,7 @@ class FakeChannel : public Channel {
   bool leaves_daemon = false; ///< Which only KILL ends.
   int starts_at_most = -1;    ///< Processes; -1: any number.
   Lines calls;
+  Lines freed; ///< The instances whose devices were.
 
   /// How the rank that runs has ended; with neither, its host was lost.
   void end(int rank, std::optional<int> exit_code, std::optional<int> signal = {}) {
@@ -61,6 +62,7 @@ class FakeChannel : public Channel {
   bool claim_devices(GangPlan&) override { return true; }
   std::string where() const override { return "here"; }
   void hold_devices(const GangPlan&) override {}
+  void free_devices(RankId, const std::string& instance) override { freed.push_back(instance); }
   std::string node(const GangRank& rank) const override {
     return fmt::format("node{}", rank.index);
   }
@@ -280,6 +282,7 @@ TEST_CASE_FIXTURE(Fixture, "an elastic job's worker is started anew alone, and t
   CHECK(status.phase == Phase::succeeded);
   CHECK(status.restarts == 0);
   CHECK(channel.calls == Lines{"start 3", "leftovers of worker-2", "start 1"});
+  CHECK(channel.freed.size() == 3); // Not when it failed: it was to come back.
 }
 
 TEST_CASE_FIXTURE(Fixture, "an elastic job goes on without a lost host while enough are left") {
@@ -296,6 +299,7 @@ TEST_CASE_FIXTURE(Fixture, "an elastic job goes on without a lost host while eno
   CHECK(status.phase == Phase::succeeded);
   CHECK(status.instances[2].phase == Phase::failed);
   CHECK(channel.calls == Lines{"start 3"});
+  CHECK(channel.freed == Lines{"worker-2", "worker-0", "worker-1"});
 }
 
 TEST_CASE("ranks take the hosts that are left, while they are enough") {

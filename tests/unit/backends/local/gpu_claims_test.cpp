@@ -1,0 +1,98 @@
+#include "backends/local/gpu_claims.h"
+
+#include "../temporary_folder.h"
+#include "backends/local/gpus.h"
+#include "submit/errors.h"
+
+#include <doctest/doctest.h>
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+
+#include <filesystem>
+#include <optional>
+
+namespace dtrain {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// A variable of this process, as it was when the test ends.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* before = getenv(name); before != nullptr) {
+      before_ = before;
+    }
+    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
+  }
+  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+struct Fixture {
+  test::TemporaryFolder temporary;
+  std::string path = temporary / "claims";
+  Variable registry{"DTRAIN_GPU_CLAIMS", path.c_str()};
+  GpuUser user{"no-such-uid", ""};
+};
+
+TEST_CASE_FIXTURE(Fixture, "a rank's devices are its own until its claim is given up") {
+  const Names all{"0", "GPU-a", "MIG-GPU-b/1/0"};
+  CHECK(unclaimed_gpus(all) == all);
+  CHECK(!std::filesystem::exists(path));
+  auto claims = claim_gpus({{"0"}, {}, {"MIG-GPU-b/1/0"}}, 0, user);
+  REQUIRE(claims);
+  CHECK(unclaimed_gpus(all) == Names{"GPU-a"});
+  CHECK(!claim_gpus({{"0"}}, 0, user));
+  CHECK(!claim_gpus({{"GPU-a"}, {"0"}}, 0, user));
+  CHECK(unclaimed_gpus(all) == Names{"GPU-a"}); // Refused as a whole.
+  claims->pop_back();
+  CHECK(unclaimed_gpus(all) == Names{"GPU-a", "MIG-GPU-b/1/0"});
+  claims.reset();
+  CHECK(unclaimed_gpus(all) == all);
+}
+
+TEST_CASE_FIXTURE(Fixture, "where devices are shared, the first to have one keeps it") {
+  const auto first = claim_gpus({{"0"}}, 0, user);
+  auto second = claim_gpus({{"0", "1"}}, 1, user);
+  REQUIRE(second);
+  CHECK(second->front().devices() == Names{"0", "1"});
+  second.reset();
+  CHECK(unclaimed_gpus({"0", "1"}) == Names{"1"});
+}
+
+/// As templates/ssh/host.sh does it.
+TEST_CASE_FIXTURE(Fixture, "a claim of a rank over ssh counts as long as it is held") {
+  std::filesystem::create_directory(path);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  temporary.write("claims/gpu-1", "abc\n");
+  Fd lock(open((path + "/abc").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  REQUIRE(flock(lock.get(), LOCK_EX | LOCK_NB) == 0);
+  CHECK(unclaimed_gpus({"0", "1"}) == Names{"0"});
+  CHECK(!claim_gpus({{"1"}}, 0, user));
+  lock.reset(); // Killed: its file stays.
+  CHECK(unclaimed_gpus({"0", "1"}) == Names{"0", "1"});
+  CHECK(claim_gpus({{"1"}}, 0, user));
+}
+
+TEST_CASE("a CUDA_VISIBLE_DEVICES that is there already is kept to, and DTRAIN_LOCAL_GPUS counts") {
+  const Variable count("DTRAIN_LOCAL_GPUS", "2");
+  {
+    const Variable visible("CUDA_VISIBLE_DEVICES", nullptr);
+    CHECK(find_gpus() == Names{"0", "1"});
+  }
+  const Variable visible("CUDA_VISIBLE_DEVICES", "7,GPU-a,3");
+  CHECK(find_gpus() == Names{"7", "GPU-a"});
+  const Variable wrong("DTRAIN_LOCAL_GPUS", "two");
+  CHECK_THROWS_AS(find_gpus(), UsageError);
+}
+
+} // namespace
+} // namespace dtrain
