@@ -130,10 +130,9 @@ std::vector<std::string> unclaimed_gpus(const std::vector<std::string>& devices)
     return devices;
   }
   std::vector<std::string> unclaimed;
-  std::copy_if(devices.begin(), devices.end(), std::back_inserter(unclaimed),
-               [&](const std::string& device) {
-                 return !is_held(folder, holder_of(folder, device));
-               });
+  std::copy_if(
+      devices.begin(), devices.end(), std::back_inserter(unclaimed),
+      [&](const std::string& device) { return !is_held(folder, holder_of(folder, device)); });
   return unclaimed;
 }
 
@@ -150,9 +149,8 @@ GpuClaim::~GpuClaim() {
   }
 }
 
-std::optional<std::vector<GpuClaim>>
-claim_gpus(const std::vector<std::vector<std::string>>& ranks, std::size_t may_be_shared,
-           const GpuUser& user) {
+std::optional<std::vector<GpuClaim>> claim_gpus(const std::vector<std::vector<std::string>>& ranks,
+                                                std::size_t may_be_shared, const GpuUser& user) {
   std::vector<GpuClaim> claims;
   if (std::all_of(ranks.begin(), ranks.end(), [](const auto& each) { return each.empty(); })) {
     for (const auto& devices : ranks) {

@@ -51,8 +51,7 @@ class GpuClaim {
 
 /// A claim for each rank, of the devices that it is to have. As many as `may_be_shared` may be
 /// another's too. Empty where more are. Throws EngineError where the registry cannot be kept.
-std::optional<std::vector<GpuClaim>>
-claim_gpus(const std::vector<std::vector<std::string>>& ranks, std::size_t may_be_shared,
-           const GpuUser& user);
+std::optional<std::vector<GpuClaim>> claim_gpus(const std::vector<std::vector<std::string>>& ranks,
+                                                std::size_t may_be_shared, const GpuUser& user);
 
 } // namespace dtrain

@@ -120,7 +120,8 @@ void remove_numbered(const NumberedFile& file) {
 NumberedWriter::NumberedWriter(const std::string& folder, std::int64_t number,
                                const std::map<std::string, std::string>& metadata,
                                std::span<const TensorShape> tensors)
-    : folder_(folder), number_(number), path_(path_in(folder, number)), file_(path_, metadata, tensors) {}
+    : folder_(folder), number_(number), path_(path_in(folder, number)),
+      file_(path_, metadata, tensors) {}
 
 void NumberedWriter::commit(std::size_t keep) {
   file_.commit();

@@ -35,8 +35,7 @@ TEST_CASE("LOCAL_RANK picks a worker's one GPU, and who takes all that it sees h
   CHECK(gpu_view(job_with([](JobSpec& job) { job.type = "pytorchjob"; })) == GpuView::automatic);
   for (const Change& change :
        {Change([](JobSpec& job) { job.gpus = 2; }),
-        Change([](JobSpec& job) { job.type = "tfjob"; }),
-        Change([](JobSpec& job) { job.ps = 1; }),
+        Change([](JobSpec& job) { job.type = "tfjob"; }), Change([](JobSpec& job) { job.ps = 1; }),
         Change([](JobSpec& job) { job.evaluator = true; }),
         Change([](JobSpec& job) { job.type = "rayjob"; }),
         Change([](JobSpec& job) { job.min_workers = 1; }),

@@ -130,7 +130,7 @@ TEST_CASE("a rank with one GPU sees all of its node's, and LOCAL_RANK picks its 
     CHECK(env["LOCAL_RANK"] == (rank == 1 ? "1" : "0"));
     CHECK(env["LOCAL_WORLD_SIZE"] == (rank == 2 ? "1" : "2"));
   }
-  CHECK(vars(place, 3)["CUDA_VISIBLE_DEVICES"] == ""); // A server without GPUs …
+  CHECK(vars(place, 3)["CUDA_VISIBLE_DEVICES"] == "");  // A server without GPUs …
   CHECK(vars(place, 4)["CUDA_VISIBLE_DEVICES"] == "5"); // … and an evaluator, which is no rank.
   CHECK(vars(place, 4).count("LOCAL_RANK") == 0);
 }

@@ -126,7 +126,8 @@ TEST_CASE("the newest two checkpoints are kept, and nothing else is touched") {
   CHECK(read_file(folder / "notes.txt") == "mine");
 }
 
-TEST_CASE("what is saved below damaged checkpoints of higher steps is kept, and they are not counted") {
+TEST_CASE(
+    "what is saved below damaged checkpoints of higher steps is kept, and they are not counted") {
   const TempFolder folder;
   Run run;
   run.steps(1);

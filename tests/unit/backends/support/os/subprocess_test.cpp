@@ -62,8 +62,8 @@ TEST_CASE("a daemon that holds the outputs is not waited for") {
 
 TEST_CASE("what runs past its limit is killed with all it started") {
   // In which the shell has to say what it has started.
-  const auto limit = std::chrono::duration_cast<milliseconds>(
-      std::chrono::duration<double>(unit::time_out(0.2)));
+  const auto limit =
+      std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(unit::time_out(0.2)));
   const auto result =
       run_command({.argv = {"sh", "-c", "sleep 600 & echo $!; wait"}, .limit = limit});
   CHECK(result.ending.late);
