@@ -158,7 +158,7 @@ def test_the_trainer_takes_in_new_workers_and_goes_on_without_the_last(home, dat
                 f"--checkpoint-dir={home.folder}/saved",
                 flags=["--workers=2", *ELASTIC])
     text = lambda: home.dtrain("logs", "train").out
-    until(lambda: "step " in text(), "it trains")
+    until(lambda: re.search(r"step +\d+ +epoch", text()), "it trains")
     home.dtrain("scale", "train", "--workers=3")
     until(lambda: re.search(r"joined by rank 2 .*3 ranks go on", text()), text)
     home.dtrain("scale", "train", "--workers=2")
