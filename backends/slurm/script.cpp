@@ -44,11 +44,6 @@ struct Step {
   int tasks = 0;
   int gpus = 0; ///< A task.
   bool ranked = true;
-
-  /// Its tasks may see one another's GPUs: Slurm is told to bind none.
-  bool sees_node(const JobSpec& job) const {
-    return ranked && gpus == 1 && gpu_view(job) != GpuView::rank;
-  }
 };
 
 std::vector<Step> steps_of(const std::vector<Role>& roles) {
@@ -139,6 +134,18 @@ int cpus_of(const JobSpec& job) {
   return static_cast<int>(std::ceil(quantity_of(text).value_or(0) / slots_a_worker(job)));
 }
 
+/// Tasks of a job's only step may see one another's GPUs. Several steps each say how many a task
+/// has, or Slurm would share them out by node, whatever tasks those have; and then it binds them.
+bool sees_node(const JobSpec& job, const std::vector<Step>& steps) {
+  const bool only = steps.size() == 1;
+  if (!only && job.gpus_visible == "node") {
+    throw UsageError(
+        "--gpus-visible=node: Slurm binds each rank's GPU to it in a job with --ps, --chief "
+        "or --evaluator: leave it out");
+  }
+  return only && steps[0].ranked && steps[0].gpus == 1 && gpu_view(job) != GpuView::rank;
+}
+
 json steps_data(const JobSpec& job, const std::vector<Step>& steps) {
   const int cpus = cpus_of(job);
   const std::string mpi = engine_value(job, "mpi");
@@ -159,7 +166,7 @@ json steps_data(const JobSpec& job, const std::vector<Step>& steps) {
     list.push_back({{"first", step.first},
                     {"tasks", step.tasks},
                     {"options", words(options)},
-                    {"sees_node", section(step.sees_node(job), json::object())}});
+                    {"sees_node", section(sees_node(job, steps), json::object())}});
   }
   return list;
 }

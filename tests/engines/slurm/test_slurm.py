@@ -97,6 +97,9 @@ def test_a_rank_with_one_gpu_sees_its_node_s_and_picks_its_own_by_local_rank(slu
             assert len(devices) == int(size) and (name == "node" or size == "1")
             reached.add((node, devices[int(local_rank)]))
         assert len(reached) == 3
+    refused = slurm.submit("steps", "true", expect=EXIT_USAGE,
+                           flags=["--workers=2", "--ps=1", "--gpus=1", "--gpus-visible=node"])
+    assert refused.err.count("\n") == 1 and "leave it out" in refused.err
 
 
 def test_roles_with_and_without_gpus_see_their_own(slurm):
