@@ -45,8 +45,8 @@ std::vector<JobField> first_fields() {
        .flags = "--gpus",
        .member = member(&JobSpec::gpus),
        .metavar = "N",
-       .help = "GPUs per worker: its own is at LOCAL_RANK in CUDA_VISIBLE_DEVICES; if there are "
-               "too few, a worker runs on the CPU (default: 0)",
+       .help = "GPUs per worker; if there are too few, a worker runs on the CPU (default: "
+               "0)",
        .group = "Job",
        .minimum = 0,
        .maximum = k_max_gpus,
