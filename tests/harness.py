@@ -8,6 +8,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -31,6 +32,21 @@ BRIEF_LOOKUPS = {"RES_OPTIONS": "timeout:1 attempts:1"}
 
 # How much longer than the release build what is tested may take: conftest.py's `build` sets it.
 slowness = 1
+
+
+def bring(program, *words, env=None):
+    """Runs a cluster's own program. That it fails is an error with its last words, which its daemons, who
+    may outlive it, share: so they go to a file."""
+    with tempfile.TemporaryFile() as said:
+        code = subprocess.run([program, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                              env={**os.environ, **(env or {})}).returncode
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    if code != 0:
+        print(text)
+        name = pathlib.Path(program).relative_to(pathlib.Path(__file__).parent)
+        raise RuntimeError(f"{name} {words[0]} ended with {code}: "
+                           f"{' | '.join(text.strip().splitlines()[-3:])}")
 
 
 @dataclasses.dataclass(frozen=True)

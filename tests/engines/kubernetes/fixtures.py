@@ -15,7 +15,7 @@ import tempfile
 import pytest
 
 import harness
-from harness import Engine, alone
+from harness import Engine, alone, bring
 
 HERE = pathlib.Path(__file__).parent
 BUSYBOX = "--image=localhost/busybox:1"
@@ -69,8 +69,7 @@ class Cluster:
         self.kubeconfig = f"{folder}/admin.kubeconfig"
 
     def run(self, *words):
-        subprocess.run([HERE / "cluster", *words], check=True,
-                       env={**os.environ, "DIR": self.folder})
+        bring(HERE / "cluster", *words, env={"DIR": self.folder})
 
     def kubectl(self, *words, stdin=None):
         result = subprocess.run([f"{self.folder}/bin/kubectl", *words], text=True, input=stdin,

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from harness import Engine
+from harness import Engine, bring
 
 HERE = pathlib.Path(__file__).parent
 
@@ -22,9 +22,7 @@ class Slurm:
         self.conf = f"{folder}/etc/slurm.conf"
 
     def run(self, *words, **env):
-        subprocess.run([HERE / "cluster", *words, self.folder], check=True,
-                       stdout=subprocess.DEVNULL,
-                       env={**os.environ, "PORT": str(self.port), **env})
+        bring(HERE / "cluster", *words, self.folder, env={"PORT": str(self.port), **env})
 
     def kill_controller(self):
         os.kill(int(pathlib.Path(self.folder, "run/slurmctld.pid").read_text()), signal.SIGKILL)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import Engine, alone
+from harness import Engine, alone, bring
 
 HERE = pathlib.Path(__file__).parent
 
@@ -24,8 +24,7 @@ class Hosts:
         return "MODE=netns" in pathlib.Path(self.folder, "conf").read_text()
 
     def run(self, verb, *words):
-        subprocess.run([HERE / "cluster", verb, self.folder, *words], check=True,
-                       stdout=subprocess.DEVNULL)
+        bring(HERE / "cluster", verb, self.folder, *words)
 
     def on(self, host, script):
         """What a script printed there."""
