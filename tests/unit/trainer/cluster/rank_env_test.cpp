@@ -47,11 +47,12 @@ TEST_CASE("a task takes the GPU that its CUDA_VISIBLE_DEVICES has at LOCAL_RANK"
                 {.role = "worker", .index = 1, .host = "a", .port = 2, .gpus = {{"6"}}},
                 {.role = "ps", .index = 0, .host = "a", .port = 3},
                 {.role = "evaluator", .index = 0, .host = "a", .port = 4, .gpus = {{"7"}}}};
-  for (const auto& [view, rank, local_rank, visible] :
+  for (const auto& [view, place, local_rank, visible] :
        {std::tuple(dtrain::GpuView::node, 0, 0, "4,6"),
         std::tuple(dtrain::GpuView::node, 1, 1, "4,6"),
         std::tuple(dtrain::GpuView::node, 3, 0, "7"), std::tuple(dtrain::GpuView::rank, 1, 0, "6"),
         std::tuple(dtrain::GpuView::rank, 3, 0, "7")}) {
+    const int rank = place; // Clang 14's lambdas cannot capture a binding.
     CAPTURE(rank);
     gang.gpu_view = view;
     std::map<std::string, std::string> vars;
