@@ -48,7 +48,7 @@ MANY = 5          # more failed tests than these in a run are a break, not noise
 
 # Seconds after which a stage hangs, several times what it takes; 1800 for one that is not named.
 LIMITS = {"unit": 900, "local": 1800, "asan": 3600, "tsan": 1800, "fuzz": 900, "kubernetes": 3600,
-          "lint": 5400}
+          "slurm-versions": 3600, "lint": 5400}
 
 # What .ci/run always runs; then, of the rest, what the change reaches, in this order, what protects most
 # in a minute first, as long as it fits. Two of these are for every change.
@@ -60,7 +60,7 @@ BUDGET_COLD, BUDGET_WARM = 35, 20
 WARM = 240  # Seconds of compiling what always runs, at most, that show such a cache.
 # Seconds that a kind takes on two cores: its tests, and compiling without such a cache.
 ESTIMATES = {"asan-input": (150, 0), "ssh": (120, 0), "slurm": (180, 60), "cuda": (40, 300),
-             "fuzz": (45, 400), "package": (30, 60), "peers": (15, 120), "kubernetes": (1000, 0)}
+             "fuzz": (45, 400), "package": (150, 60), "peers": (15, 120), "kubernetes": (1000, 0)}
 
 # What the gate tells a stage, and through it tests/gate_plugin.py and `gate.py ctest`: the folder they
 # write to, and, set to anything, that this is the second look.

@@ -43,7 +43,7 @@ def pytest_runtest_protocol(item):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:  # Those of clusters and of peers have longer limits of their own.
-        longer = ("engines" in item.path.parts or config.getoption("--engine") or
+        longer = (item.nodeid.startswith("engines/") or config.getoption("--engine") or
                   item.get_closest_marker("peer"))
         if longer and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(600))

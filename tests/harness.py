@@ -57,7 +57,8 @@ class Build:
     @staticmethod
     def at(folder):
         folder = pathlib.Path(folder).resolve()
-        for line in (folder / "CMakeCache.txt").read_text().splitlines():
+        cache = folder / "CMakeCache.txt"  # Which installed programs have none of.
+        for line in cache.read_text().splitlines() if cache.exists() else []:
             if line.startswith("DTRAIN_SANITIZE:"):
                 return Build(folder, line.partition("=")[2])
         return Build(folder, "")

@@ -33,6 +33,7 @@ RULES = {
     "tests/engines/cuda/": ("cuda",), "tests/engines/gpu/": ("gpu",),
     "tests/engines/kubernetes/": ("kubernetes",), "tests/engines/kueue/": ("kueue",),
     "tests/engines/slurm/": ("slurm",), "tests/engines/ssh/": ("ssh",),
+    "tests/engines/slurm-versions/": ("slurm-versions",),
     "tests/conformance/": ("kubernetes", "slurm", "ssh"),
     "tests/integration/": (), "tests/integration/test_peers.py": ("peers",),
     "tests/integration/test_tokenizers.py": ("peers",), "tests/integration/test_bert.py": ("peers",),

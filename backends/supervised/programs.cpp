@@ -1,6 +1,7 @@
 #include "backends/supervised/programs.h"
 
 #include "submit/errors.h"
+#include "submit/options/this_program.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -14,7 +15,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* k_this_program = "/proc/self/exe";
 constexpr const char* k_default_path = "/bin:/usr/bin"; ///< execvp's, without PATH.
 
 } // namespace
@@ -51,10 +51,8 @@ std::string find_trainer() {
     }
     return std::filesystem::absolute(named).string();
   }
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink(k_this_program, error);
-  auto beside = (self.parent_path() / "dtrain-trainer").string();
-  return !error && is_runnable(beside) ? beside : std::string();
+  auto beside = (this_program().parent_path() / "dtrain-trainer").string();
+  return is_runnable(beside) ? beside : std::string();
 }
 
 } // namespace dtrain

@@ -15,6 +15,7 @@
 #include "backends/support/user/env_file.h"
 #include "submit/bucket.h"
 #include "submit/errors.h"
+#include "submit/options/this_program.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -35,7 +36,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* k_self = "/proc/self/exe";
 constexpr const char* k_program = "dtrain";
 constexpr const char* k_code_folder = "code"; ///< Of a job's folder: what --sync-mode brought.
 
@@ -71,7 +71,8 @@ SupervisedBackend::Supervise run_helper(std::string_view command) {
       argv.push_back(const_cast<char*>(arg.c_str()));
     }
     argv.push_back(nullptr);
-    execv(k_self, argv.data());
+    execv(this_program().c_str(), argv.data());
+    execv("/proc/self/exe", argv.data()); // Where another was installed in its place meanwhile.
     _exit(EXIT_FAILURE);
   };
 }

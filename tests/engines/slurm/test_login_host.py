@@ -2,6 +2,7 @@
 import os
 import pathlib
 import pwd
+import shutil
 import socket
 import subprocess
 
@@ -36,7 +37,7 @@ def laptop(slurm_home):
     (tools / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {folder}/ssh "$@"\n')
     (tools / "ssh").chmod(0o755)
     for name in ("env", "sh", "cat", "rm", "git", "tar", "gzip"):
-        (tools / name).symlink_to(f"/usr/bin/{name}")
+        (tools / name).symlink_to(shutil.which(name))
     if os.geteuid() == 0:
         pathlib.Path("/run/sshd").mkdir(exist_ok=True)
     with open(folder / "log", "wb") as log:

@@ -26,7 +26,11 @@ def other(slurm, slurm_cluster):
     (home / "state").mkdir(parents=True)
     for path in home, home / "state":
         shutil.chown(path, OTHER)
-    program = shutil.copy(slurm.dtrain_path, home / "dtrain")
+    (home / "bin").mkdir()
+    program = shutil.copy(slurm.dtrain_path, home / "bin/dtrain")
+    library = slurm.build.folder / "lib"  # Of the tarball's programs.
+    if library.exists():
+        shutil.copytree(library, home / "lib")
 
     def dtrain(*words, **env):
         return subprocess.run(

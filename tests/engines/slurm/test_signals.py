@@ -1,5 +1,6 @@
 """What Slurm's signals leave of a rank, at whatever moment they come: nothing."""
 import os
+import shutil
 import signal
 
 import pytest
@@ -47,7 +48,7 @@ def test_a_job_cancelled_while_its_ranks_are_being_started_leaves_nothing(slurm,
 def test_a_rank_that_is_told_to_make_room_before_its_command_starts_does_not_start_it(slurm):
     """A rank's last question before that is where the others are."""
     stand_in(slurm, "sed", 'case "$*" in *1p*/cluster) kill -USR1 $PPID ;; esac\n'
-                           'exec /usr/bin/sed "$@"')
+                           f'exec {shutil.which("sed")} "$@"')
     slurm.submit("told", "echo", "started")
     slurm.wait_for_end("told")
     assert slurm.get("told")["cause"]["exitCode"] == 75

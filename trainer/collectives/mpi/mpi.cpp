@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 #include <sched.h>
 
+#include "submit/options/this_program.h"
 #include "trainer/collectives/job_communicator.h"
 #include "trainer/collectives/single_rank.h"
 #include "trainer/entropy.h"
@@ -30,10 +31,7 @@ bool was_started_for_mpi() {
   return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
 }
 
-std::filesystem::path plugin_path() {
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / k_plugin;
-}
+std::filesystem::path plugin_path() { return dtrain::this_program().parent_path() / k_plugin; }
 
 /// Bound, but not listening: rank 0's rendezvous can listen there, no other program gets it.
 Fd hold_port(const Address& address) {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "submit/options/this_program.h"
 #include "trainer/device/cuda/cuda_device.h"
 #include "trainer/errors.h"
 #include "trainer/version.h"
@@ -15,10 +16,8 @@ constexpr const char* k_cuda_plugin = "libdtrain_cuda.so";
 } // namespace
 
 const DtrainCuda& cuda_plugin(const std::string& flag) {
-  std::error_code error;
-  const std::filesystem::path path =
-      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / k_cuda_plugin;
-  if (!std::filesystem::exists(path, error)) {
+  const auto path = dtrain::this_program().parent_path() / k_cuda_plugin;
+  if (std::error_code error; !std::filesystem::exists(path, error)) {
     throw UsageError(
         fmt::format("{}: no CUDA plug-in {}; build it with cmake --workflow --preset cuda, or use "
                     "--device=cpu",

@@ -1,0 +1,39 @@
+# shellcheck shell=sh
+# What ./dev has of Slurm's other versions: Slurm's tests in roots of Debian that have them, with the programs
+# of the tarball, since the oldest has a glibc older than what they are linked on. Sourced by it.
+slurm_suites='bullseye trixie forky'
+
+engine_help() {
+  cat <<'TEXT'
+                         slurm-versions
+                                 the same on Slurm 20.11, 24.11 and 26.05, in roots of Debian 11, 13
+                                 and 14 (1 GB each; needs root)
+TEXT
+}
+
+engine_in_all() { true; }
+
+engine_build() {
+  need mmdebstrap
+  build release
+  package build/slurm-versions
+  tar -xzf build/slurm-versions/dtrain-*.tar.gz -C build/slurm-versions
+  for suite in $slurm_suites; do
+    tries tests/engines/slurm-versions/root "$suite" true
+  done
+}
+
+# The versions one after the other: what one says is not mixed with another's.
+engine_test() { # engine_test [PYTEST-ARGUMENTS...]
+  for suite in $slurm_suites; do
+    echo "-- $suite"
+    dist=loadgroup
+    [ "$suite" != bullseye ] || dist=load # whose xdist has no groups
+    # shellcheck disable=SC2154 # of dev
+    also tests/engines/slurm-versions/root "$suite" python3 -m pytest -q -r s \
+      --build="$(echo build/slurm-versions/dtrain-*/)" -n "$at_once" -o timeout=180 --dist=$dist \
+      tests/engines/slurm tests/conformance --engine=slurm "$@"
+  done
+  # shellcheck disable=SC2154
+  return "$tests_failed"
+}
