@@ -121,7 +121,8 @@ constexpr int k_most_failures = 64;
 /// From meeting to meeting (elastic/membership.h), until all samples are behind.
 void train_elastic(const TrainJob& job) {
   const Cluster& cluster = job.ranks.cluster;
-  const std::unique_ptr<Device> device = make_device(job.ranks.devices.front());
+  const std::unique_ptr<Device> device =
+      make_device(job.ranks.devices.front(), cluster.local_rank, "elastic workers compute on CPUs");
   if (!device->is_host()) {
     throw UsageError("--min-workers: elastic workers compute on CPUs; use --device=cpu");
   }

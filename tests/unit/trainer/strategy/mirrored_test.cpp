@@ -334,6 +334,27 @@ TEST_CASE("a replica that waits for the network keeps none from starting the nex
   CHECK(network.started == 2);
 }
 
+TEST_CASE("where some ranks have no GPU none computes on one, and all say why alike") {
+  const auto told = [](const std::vector<bool>& have) {
+    std::vector<std::string> why(have.size());
+    test::run_ranks_cleanly(static_cast<int>(have.size()),
+                            test::options_for(CommOptions::Transport::automatic),
+                            [&](Communicator& between) {
+                              const auto rank = static_cast<std::size_t>(between.rank());
+                              why[rank] = why_no_gpus(have[rank], between);
+                            });
+    for (const std::string& one : why) {
+      CHECK(one == why.front());
+    }
+    return why.front();
+  };
+  CHECK(told({true, true}) == "");
+  CHECK(told({false, false, false}) == ""); // Nothing to say.
+  CHECK(told({true, false}).starts_with("rank 1 ("));
+  CHECK(told({true, false}).ends_with(" has none"));
+  CHECK(told({false, true, true}).starts_with("rank 0 ("));
+}
+
 TEST_CASE("devices are parsed, and what is none is refused") {
   CHECK(parse_devices("").empty());
   CHECK(parse_devices("gpu:1,gpu:0") == std::vector<std::string>{"gpu:1", "gpu:0"});
