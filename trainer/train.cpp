@@ -175,6 +175,9 @@ void train_elastic(const TrainJob& job) {
     try {
       is_done = train_one_epoch();
     } catch (const PeerError& error) {
+      if (requeue_is_asked()) {
+        throw; // Rank 0 was asked too, and has saved what all have.
+      }
       why = error.what();
       if (++failures > k_most_failures) {
         throw; // Ranks that can meet but not connect would go on for ever.
@@ -189,12 +192,12 @@ void train(const TrainJob& job) {
   if (!job.ranks.comm.collective_log.empty()) {
     make_folder(job.ranks.comm.collective_log);
   }
+  if (!job.run.checkpoint_dir.empty()) {
+    heed_requeue(job.run.save_on_signal);
+  }
   if (job.elastic) {
     train_elastic(job);
     return;
-  }
-  if (!job.run.checkpoint_dir.empty()) {
-    heed_requeue(job.run.save_on_signal);
   }
   const Cluster& cluster = job.ranks.cluster;
   std::optional<Dataset> data;
