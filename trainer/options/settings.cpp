@@ -390,6 +390,12 @@ RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) 
 }
 
 TrainJob train_job(const TrainerOptions& options, const Cluster& cluster) {
+  if (options.min_workers > 0 && cluster.source == "none") {
+    throw UsageError(fmt::format("--min-workers={}: this is no rank of a job, so there are none to "
+                                 "come and go; start it by dtrain submit --workers=N, or leave it "
+                                 "out",
+                                 options.min_workers));
+  }
   TrainJob job{.ranks = rank_options(options, cluster),
                .elastic = elastic_limits(options, cluster),
                .data = data_options(options),
