@@ -122,7 +122,7 @@ constexpr int k_most_failures = 64;
 void train_elastic(const TrainJob& job) {
   const Cluster& cluster = job.ranks.cluster;
   const std::unique_ptr<Device> device =
-      make_device(job.ranks.devices.front(), cluster.local_rank, "elastic workers compute on CPUs");
+      make_device(job.ranks.devices.front(), cluster.local_rank, job.ranks.no_gpu);
   if (!device->is_host()) {
     throw UsageError("--min-workers: elastic workers compute on CPUs; use --device=cpu");
   }

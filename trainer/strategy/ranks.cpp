@@ -70,7 +70,7 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
   std::vector<std::unique_ptr<Device>> devices; // Before anyone waits for this process.
   devices.reserve(static_cast<std::size_t>(replicas));
   for (const std::string& device : options.devices) {
-    devices.push_back(make_device(device, cluster.local_rank));
+    devices.push_back(make_device(device, cluster.local_rank, options.no_gpu));
   }
   std::vector<CudaDevice*> gpus = gpus_among(devices);
   const std::string asked = flag_for_nccl(options, gpus, *devices.front());
