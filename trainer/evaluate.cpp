@@ -1,7 +1,6 @@
 #include "trainer/evaluate.h"
 
 #include <algorithm>
-#include <array>
 
 #include "trainer/data/feed.h"
 #include "trainer/monitor/metrics.h"
@@ -9,8 +8,6 @@
 
 namespace trainer {
 namespace {
-
-constexpr std::size_t k_sums = 16;
 
 Batch batch_of(const Split& split, std::size_t first, std::size_t rows, Feed& feed) {
   feed.begin(rows);
@@ -48,8 +45,7 @@ Score evaluate(Model& model, const Split& split, Device& device, std::size_t bat
   }
   outcomes.send(0);
   outcomes.wait();
-  std::array<float, k_sums> sums{}; // Not registered: what is lives as long as the communicator.
-  return sum_over_ranks(outcomes.take().outcome.score, communicator, sums);
+  return sum_over_ranks(outcomes.take().outcome.score, communicator);
 }
 
 } // namespace trainer

@@ -121,7 +121,8 @@ constexpr int k_most_failures = 64;
 /// From meeting to meeting (elastic/membership.h), until all samples are behind.
 void train_elastic(const TrainJob& job) {
   const Cluster& cluster = job.ranks.cluster;
-  const std::unique_ptr<Device> device = make_device(job.ranks.devices.front());
+  const std::unique_ptr<Device> device =
+      make_device(job.ranks.devices.front(), cluster.local_rank, job.ranks.no_gpu);
   if (!device->is_host()) {
     throw UsageError("--min-workers: elastic workers compute on CPUs; use --device=cpu");
   }
@@ -174,6 +175,9 @@ void train_elastic(const TrainJob& job) {
     try {
       is_done = train_one_epoch();
     } catch (const PeerError& error) {
+      if (requeue_is_asked()) {
+        throw; // Rank 0 was asked too, and has saved what all have.
+      }
       why = error.what();
       if (++failures > k_most_failures) {
         throw; // Ranks that can meet but not connect would go on for ever.
@@ -188,12 +192,12 @@ void train(const TrainJob& job) {
   if (!job.ranks.comm.collective_log.empty()) {
     make_folder(job.ranks.comm.collective_log);
   }
+  if (!job.run.checkpoint_dir.empty()) {
+    heed_requeue(job.run.save_on_signal);
+  }
   if (job.elastic) {
     train_elastic(job);
     return;
-  }
-  if (!job.run.checkpoint_dir.empty()) {
-    heed_requeue(job.run.save_on_signal);
   }
   const Cluster& cluster = job.ranks.cluster;
   std::optional<Dataset> data;

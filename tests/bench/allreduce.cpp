@@ -1,9 +1,11 @@
-// All-reduce of float32: best and median seconds a size, one JSON line each, by rank 0.
+// Collectives of float32: best and median seconds a size, one JSON line each, by rank 0.
 //
-//   bench-allreduce [--ranks=N] [--transport=auto|shared-memory|tcp] [--buffer=registered|ordinary]
+//   bench-allreduce [--op=all_reduce|reduce_scatter|all_gather] [--ranks=N] [--hosts=N]
+//                   [--transport=auto|shared-memory|tcp|mpi] [--buffer=registered|ordinary]
 //                   [--wire=fp32|bf16|fp16] [--tcp-streams=N] [BYTES…]
 //
 // With --ranks it starts N ranks itself; without, the environment says which rank this is.
+// --hosts has the ranks that it starts take themselves for those of so many hosts, in turn.
 // Ordinary is memory of the caller's own, as gloo and MPI get it; registered is allocate()'s.
 #include <algorithm>
 #include <cstdio>
@@ -26,6 +28,9 @@ using namespace trainer;
 
 struct Arguments {
   int ranks = 0;
+  int hosts = 1;
+  Collective::Kind op = Collective::Kind::all_reduce;
+  std::string op_name = "all_reduce";
   CommOptions comm;
   bool registered = false;
   WireType wire = WireType::fp32;
@@ -42,6 +47,18 @@ Arguments parse(int argc, char** argv) {
     } else if (word.starts_with("--transport=")) {
       using enum CommOptions::Transport;
       arguments.comm.transport = value == "tcp" ? tcp : value == "auto" ? automatic : shared_memory;
+      if (value == "mpi") {
+        arguments.comm.transport = automatic;
+        arguments.comm.communication = CommOptions::Communication::mpi;
+      }
+    } else if (word.starts_with("--hosts=")) {
+      arguments.hosts = std::stoi(value);
+    } else if (word.starts_with("--op=")) {
+      using enum Collective::Kind;
+      arguments.op_name = value;
+      arguments.op = value == "reduce_scatter" ? reduce_scatter
+                     : value == "all_gather"   ? all_gather
+                                               : all_reduce;
     } else if (word.starts_with("--tcp-streams=")) {
       arguments.comm.tcp_streams = std::stoi(value);
     } else if (word.starts_with("--wire=")) {
@@ -72,9 +89,15 @@ void measure(const Cluster& cluster, const Arguments& arguments) {
     const std::span<float> buffer =
         arguments.registered ? communicator->allocate(count) : std::span<float>(ordinary);
     std::fill(buffer.begin(), buffer.end(), 1.F);
-    communicator->wait(communicator->start_all_reduce(buffer, "warm-up", arguments.wire));
+    communicator->wait(communicator->start(arguments.op, buffer, "warm-up", arguments.wire));
     const auto n = static_cast<float>(communicator->world_size());
-    if (std::any_of(buffer.begin(), buffer.end(), [&](float sum) { return sum != n; })) {
+    const float expected = arguments.op == Collective::Kind::all_gather ? 1.F : n;
+    const Chunks chunks(count, communicator->world_size());
+    const auto own =
+        arguments.op == Collective::Kind::reduce_scatter
+            ? buffer.subspan(chunks.begin(communicator->rank()), chunks.size(communicator->rank()))
+            : buffer;
+    if (std::any_of(own.begin(), own.end(), [&](float sum) { return sum != expected; })) {
       fmt::print(stderr, "wrong sum of {} bytes\n", bytes);
       std::exit(1);
     }
@@ -82,16 +105,16 @@ void measure(const Cluster& cluster, const Arguments& arguments) {
     for (int i = 0; i < repetitions(bytes); ++i) {
       communicator->barrier("start");
       const auto begin = Clock::now();
-      communicator->wait(communicator->start_all_reduce(buffer, "measured", arguments.wire));
+      communicator->wait(communicator->start(arguments.op, buffer, "measured", arguments.wire));
       seconds.push_back(-seconds_until(begin));
       std::fill(buffer.begin(), buffer.end(), 1.F); // Or the sums overflow.
     }
     std::sort(seconds.begin(), seconds.end());
     if (communicator->rank() == 0) {
-      fmt::print("{{\"bytes\": {}, \"best\": {:.9f}, \"median\": {:.9f}, \"ranks\": {}, "
-                 "\"buffer\": \"{}\", \"gigabytes_a_second\": {:.3f}}}\n",
-                 bytes, seconds[0], seconds[seconds.size() / 2], communicator->world_size(),
-                 arguments.registered ? "registered" : "ordinary",
+      fmt::print("{{\"op\": \"{}\", \"bytes\": {}, \"best\": {:.9f}, \"median\": {:.9f}, "
+                 "\"ranks\": {}, \"buffer\": \"{}\", \"gigabytes_a_second\": {:.3f}}}\n",
+                 arguments.op_name, bytes, seconds[0], seconds[seconds.size() / 2],
+                 communicator->world_size(), arguments.registered ? "registered" : "ordinary",
                  static_cast<double>(bytes) / seconds[0] / 1e9);
       std::fflush(stdout);
     }
@@ -116,7 +139,11 @@ int start_ranks(const Arguments& arguments) {
     const pid_t child = fork();
     if (child == 0) {
       cluster.rank = cluster.local_rank = rank;
-      measure(cluster, arguments);
+      Arguments own = arguments;
+      if (arguments.hosts > 1) {
+        own.comm.host_identity = fmt::format("host {}", rank % arguments.hosts);
+      }
+      measure(cluster, own);
       std::exit(0);
     }
     children.push_back(child);

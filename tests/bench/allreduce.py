@@ -1,4 +1,4 @@
-"""All-reduce of float32 on one host, beside gloo's and Open MPI's."""
+"""All-reduce of float32 on one host, beside gloo's and Open MPI's, and its halves beside it."""
 import os
 
 from measure import HERE, Row, json_lines, on_path, peer_program, run
@@ -19,6 +19,12 @@ MPI_TRANSPORTS = {
 }
 
 
+# Whose halves are measured: beside those above, what mpirun starts, and hosts of two ranks each.
+HALVES = {**OURS,
+          "two hosts, registered": ["--transport=auto", "--buffer=registered", "--hosts=2"]}
+HALVES_SIZE = 16 << 20
+
+
 def best_times(command):
     """Bytes -> seconds."""
     return {line["bytes"]: line["best"]
@@ -35,6 +41,25 @@ def targets(name, ranks):
     if name == "TCP":
         return (1.5, 1) if ranks == 2 else (2, 1.5)
     return (3, 2 if name == "shared memory" and ranks == 2 else 1)
+
+
+def half_rows(bench, ranks, mpirun):
+    """reduce_scatter and all_gather take at most half the time of the all_reduce."""
+    commands = {name: [bench.bin / "bench-allreduce", f"--ranks={ranks}", *flags]
+                for name, flags in HALVES.items() if ranks > 2 or "hosts" not in name}
+    if mpirun:
+        commands["MPI"] = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", ranks,
+                           bench.bin / "bench-allreduce", "--transport=mpi", "--buffer=ordinary"]
+    ops = ("all_reduce", "reduce_scatter", "all_gather")
+    times = bench.interleaved({
+        (name, op): lambda command=command, op=op: best_times(
+            [*command, f"--op={op}", str(HALVES_SIZE)])
+        for name, command in commands.items() for op in ops})
+    best = {key: min(result[HALVES_SIZE] for result in results) * 1000
+            for key, results in times.items()}
+    return [Row(f"{op} {SIZES[HALVES_SIZE]}, {ranks} ranks, {name}", "ms", best[name, op],
+                "its all_reduce", best[name, "all_reduce"], target=2)
+            for name in commands for op in ops[1:]]
 
 
 def rows(bench):
@@ -69,4 +94,5 @@ def rows(bench):
                     found.append(Row(f"all-reduce {words}, {ranks} ranks, {name}", "ms",
                                      best[name][size] * 1000, peer, theirs, target=target,
                                      peer_found=peer in best))
+        found += half_rows(bench, ranks, mpirun)
     return found

@@ -1,5 +1,5 @@
-// Draws scaling.svg: how long an all-reduce takes on 16 to 256 simulated ranks, by schedule,
-// beside the ring's bound 2(n-1)/n·S/B; and, on 256 ranks in hosts of eight, by buffer size.
+// Draws scaling.svg: how long an all-reduce takes on 16 to 256 ranks by what `--plan` says of each
+// way, beside the ring's bound 2(n-1)/n·S/B; and, on 256 ranks in hosts of eight, by buffer size.
 //   build/release/bin/bench-scaling > tests/bench/scaling.svg
 #include <cmath>
 #include <cstdio>
@@ -8,12 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "trainer/forecast/simulate.h"
+#include "trainer/forecast/forecast.h"
 
 namespace {
 
+using trainer::Carrying;
 using trainer::Network;
-using trainer::Schedule;
+using trainer::seconds_of;
 
 constexpr double k_buffer = 100e6;
 constexpr trainer::Link k_between = {.latency = 10e-6, .bandwidth = 3.125e9};
@@ -103,29 +104,24 @@ Network network_of(int ranks, int ranks_per_host) {
 Chart by_ranks() {
   std::vector<Series> all = {{"ring", "#1f77b4", {}},
                              {"bound 2(n-1)/n S/B", "#7f7f7f", {}},
-                             {"tree", "#2ca02c", {}},
                              {"parameter server, 1", "#d62728", {}},
                              {"parameter servers, n/4", "#ff7f0e", {}}};
   for (const int n : {16, 32, 64, 128, 256}) {
     const Network network = network_of(n, 1);
-    all[0].points.emplace_back(n, simulate(Schedule::ring, network, k_buffer));
+    all[0].points.emplace_back(n, seconds_of(Carrying::ring, network, k_buffer));
     all[1].points.emplace_back(n, 2.0 * (n - 1) / n * k_buffer / k_between.bandwidth);
-    all[2].points.emplace_back(n, simulate(Schedule::tree, network, k_buffer));
-    all[3].points.emplace_back(n, simulate(Schedule::parameter_server, network, k_buffer));
-    all[4].points.emplace_back(
-        n, simulate(Schedule::parameter_server, network, k_buffer, {.servers = n / 4}));
+    all[2].points.emplace_back(n, seconds_of(Carrying::parameter_server, network, k_buffer, 1));
+    all[3].points.emplace_back(n, seconds_of(Carrying::parameter_server, network, k_buffer, n / 4));
   }
   return {80, "All-reduce of 100 MB, 25 Gbit/s and 10 µs", "ranks, each on a host of its own", all};
 }
 
 Chart by_size() {
-  std::vector<Series> all = {
-      {"ring", "#1f77b4", {}}, {"tree", "#2ca02c", {}}, {"hierarchical", "#9467bd", {}}};
+  std::vector<Series> all = {{"ring", "#1f77b4", {}}, {"hierarchical", "#9467bd", {}}};
   const Network network = network_of(256, 8);
   for (const double bytes : {10e3, 100e3, 1e6, 10e6, 100e6}) {
-    all[0].points.emplace_back(bytes, simulate(Schedule::ring, network, bytes));
-    all[1].points.emplace_back(bytes, simulate(Schedule::tree, network, bytes));
-    all[2].points.emplace_back(bytes, simulate(Schedule::hierarchical, network, bytes));
+    all[0].points.emplace_back(bytes, seconds_of(Carrying::ring, network, bytes));
+    all[1].points.emplace_back(bytes, seconds_of(Carrying::hierarchical, network, bytes));
   }
   return {80 + k_width + 100, "256 ranks on 32 hosts", "bytes all-reduced", all};
 }

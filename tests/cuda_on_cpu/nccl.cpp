@@ -159,9 +159,14 @@ int remove_memory(void* comm, void* handle) {
   return 0;
 }
 
-float value_at(const NcclCall& call, const char* bytes, std::size_t i) {
+double value_at(const NcclCall& call, const char* bytes, std::size_t i) {
   if (call.dtype == DType::f32) {
     float value = 0;
+    std::memcpy(&value, bytes + i * sizeof value, sizeof value);
+    return value;
+  }
+  if (call.dtype == DType::f64) {
+    double value = 0;
     std::memcpy(&value, bytes + i * sizeof value, sizeof value);
     return value;
   }
@@ -170,7 +175,12 @@ float value_at(const NcclCall& call, const char* bytes, std::size_t i) {
   return call.dtype == DType::bf16 ? Bf16::widen(half) : Fp16::widen(half);
 }
 
-void set_value(const NcclCall& call, char* bytes, std::size_t i, float value) {
+void set_value(const NcclCall& call, char* bytes, std::size_t i, double sum) {
+  if (call.dtype == DType::f64) {
+    std::memcpy(bytes + i * sizeof sum, &sum, sizeof sum);
+    return;
+  }
+  const auto value = static_cast<float>(sum);
   const std::uint16_t half = call.dtype == DType::bf16 ? Bf16::narrow(value) : Fp16::narrow(value);
   call.dtype == DType::f32 ? std::memcpy(bytes + i * sizeof value, &value, sizeof value)
                            : std::memcpy(bytes + i * sizeof half, &half, sizeof half);
@@ -192,18 +202,36 @@ void carry_out(const Comm& comm, const NcclCall& call, const std::string& name) 
       fail("the ranks' collectives differ");
     }
   }
+  using Op = NcclCall::Op;
   auto* const to = static_cast<char*>(call.memory);
-  if (call.op == NcclCall::Op::broadcast) {
-    std::memcpy(to, all[static_cast<std::size_t>(call.root)].data() + sizeof(Head), bytes);
-  } else if (call.op == NcclCall::Op::all_reduce || comm.rank == call.root) {
-    for (std::size_t i = 0; i < call.count; ++i) {
-      float sum = value_at(call, all[0].data() + sizeof(Head), i);
+  const auto part = [&](std::size_t rank) { return all[rank].data() + sizeof(Head); };
+  const auto own = static_cast<std::size_t>(comm.rank);
+  if (call.op == Op::broadcast) {
+    std::memcpy(to, part(static_cast<std::size_t>(call.root)), bytes);
+  } else if (call.op == Op::all_gather) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      std::memcpy(to + rank * bytes, part(rank) + rank * bytes, bytes);
+    }
+  } else if (call.op != Op::reduce || comm.rank == call.root) {
+    const std::size_t first = call.op == Op::reduce_scatter ? own * call.count : 0;
+    for (std::size_t i = first; i < first + call.count; ++i) {
+      double sum = value_at(call, part(0), i);
       for (std::size_t rank = 1; rank < all.size(); ++rank) {
-        sum += value_at(call, all[rank].data() + sizeof(Head), i);
+        const double next = sum + value_at(call, part(rank), i);
+        sum = call.dtype == DType::f32 ? static_cast<double>(static_cast<float>(next)) : next;
       }
       set_value(call, to, i, sum);
     }
   }
+}
+
+/// Of a chunk a rank.
+bool is_chunked(const NcclCall& call) {
+  return call.op == NcclCall::Op::reduce_scatter || call.op == NcclCall::Op::all_gather;
+}
+
+std::size_t values_of(const Comm& comm, const NcclCall& call) {
+  return call.count * (is_chunked(call) ? static_cast<std::size_t>(comm.world_size) : 1);
 }
 
 int put(const NcclCall* calls, std::size_t count) {
@@ -231,11 +259,11 @@ int put(const NcclCall* calls, std::size_t count) {
         ++own.done;
         const Head head{static_cast<std::uint64_t>(call.op), call.count,
                         static_cast<std::uint64_t>(call.dtype),
-                        static_cast<std::uint64_t>(call.root)};
+                        static_cast<std::uint64_t>(is_chunked(call) ? 0 : call.root)};
         const auto* first = static_cast<const char*>(call.memory);
         std::vector<char> bytes(sizeof head);
         std::memcpy(bytes.data(), &head, sizeof head);
-        bytes.insert(bytes.end(), first, first + call.count * size_of(call.dtype));
+        bytes.insert(bytes.end(), first, first + values_of(own, call) * size_of(call.dtype));
         write_file(file_of(own, name, own.rank), bytes);
       }
       if (!all_have(own, name)) {

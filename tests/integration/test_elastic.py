@@ -18,7 +18,7 @@ import time
 import pytest
 
 import harness
-from harness import held_ports, soak
+from harness import EXIT_USAGE, held_ports, soak
 from test_strategies import losses
 
 ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
@@ -195,6 +195,24 @@ def test_the_first_rank_dies_too_and_its_outputs_move_on(job, tmp_path):
     last = max(run.steps())
     assert (tmp_path / "saved" / f"step-{last:09}.safetensors").exists()
     assert run.accuracy() > 95
+
+
+def test_elastic_workers_asked_to_make_room_save_a_checkpoint_and_end_with_the_code_for_that(
+        job, tmp_path):
+    run = job(2, "--min-workers=1", "--epochs=100000", "--log-every=1",
+              f"--checkpoint-dir={tmp_path}/saved")
+    until(lambda: len(run.steps()) > 20, run)
+    for worker in run.workers:
+        worker.send_signal(signal.SIGUSR1)
+    run.wait()
+    assert [worker.returncode for worker in run.workers] == [75, 75], run.text()
+    saved = re.search(r"asked by SIGUSR1 to make room: step (\d+) is saved", run.text())
+    assert (tmp_path / "saved" / f"step-{int(saved[1]):09}.safetensors").exists()
+
+
+def test_min_workers_without_a_job_of_several_ranks_is_refused(home, data):
+    refused = home.trainer(f"--data={data}", "--min-workers=2", expect=EXIT_USAGE)
+    assert refused.err.count("\n") == 1 and "--min-workers=2: this is no rank of a job" in refused.err
 
 
 def test_a_stopped_worker_comes_back_as_a_newcomer(job):

@@ -31,4 +31,13 @@ void check_equal_replicas(int replicas, Communicator& between) {
   }
 }
 
+std::string why_no_gpus(bool has_gpu, Communicator& between) {
+  const std::vector<int> have = all_gather(between, has_gpu ? 1 : 0, "GPUs");
+  const auto without = std::find(have.begin(), have.end(), 0);
+  if (without == have.end() || std::find(have.begin(), have.end(), 1) == have.end()) {
+    return "";
+  }
+  return fmt::format("{} has none", between.name(static_cast<int>(without - have.begin())));
+}
+
 } // namespace trainer

@@ -14,4 +14,8 @@ namespace trainer {
 /// Collective between workers. Throws UsageError, on all of them, naming two with unlike numbers.
 void check_equal_replicas(int replicas, Communicator& between);
 
+/// Collective between workers. Why none of them computes on a GPU though some could, the same on
+/// all: "rank 2 (host-b, pid 7) has none"; empty: all have one, or nobody has.
+std::string why_no_gpus(bool has_gpu, Communicator& between);
+
 } // namespace trainer

@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "trainer/errors.h"
+
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_floats_a_cache_line = 16;
+constexpr std::size_t k_values_together = 16; ///< Of float32, a cache line.
 
 /// "all_reduce"
 const char* kind_name(Collective::Kind kind) {
@@ -22,6 +24,10 @@ const char* kind_name(Collective::Kind kind) {
     return "broadcast";
   case Collective::Kind::allocate:
     return "allocate";
+  case Collective::Kind::gather:
+    return "gather";
+  case Collective::Kind::scatter:
+    return "scatter";
   case Collective::Kind::barrier:
     break;
   }
@@ -30,13 +36,32 @@ const char* kind_name(Collective::Kind kind) {
 
 } // namespace
 
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+  case DType::f32:
+    return "fp32";
+  case DType::bf16:
+    return "bf16";
+  case DType::f16:
+    return "fp16";
+  case DType::f64:
+    return "fp64";
+  case DType::u8:
+    break;
+  }
+  return "bytes";
+}
+
 std::string Collective::text() const {
   std::string text = kind_name(kind);
   if (kind != Kind::allocate) {
     text += fmt::format(" '{}'", name);
   }
   if (kind != Kind::barrier) {
-    text += fmt::format(" of {} bytes", bytes.size());
+    text += fmt::format(" of {} bytes", range.size_bytes());
+  }
+  if (range.dtype() != DType::f32 && range.dtype() != DType::u8) {
+    text += fmt::format(" of {}", dtype_name(range.dtype()));
   }
   if (kind == Kind::broadcast) {
     text += fmt::format(" from rank {}", root);
@@ -48,36 +73,53 @@ std::string Collective::text() const {
 }
 
 Call Collective::call() const {
-  return {kind_name(kind), wire_type_name(wire), bytes.size(), name, text()};
+  return {kind_name(kind), wire_type_name(wire), range.size_bytes(), name, text()};
 }
 
-Chunks::Chunks(std::size_t count_, int ranks) : count(count_) {
-  const auto n = static_cast<std::size_t>(ranks);
+void check_types(const Collective& collective) {
+  using Kind = Collective::Kind;
+  const bool adds = collective.kind == Kind::all_reduce || collective.kind == Kind::reduce_scatter;
+  if (adds && collective.range.dtype() == DType::u8) {
+    throw Error(fmt::format("{}: bytes cannot be added up, only gathered and broadcast; give the "
+                            "type of the values",
+                            collective.text()));
+  }
+  if (collective.wire != WireType::fp32 && collective.range.dtype() != DType::f32) {
+    throw Error(fmt::format("{}: only float32 can travel as another type", collective.text()));
+  }
+}
+
+Chunks::Chunks(std::size_t count, int ranks, int pieces) : count_(count), number_(ranks) {
+  const auto n = static_cast<std::size_t>(ranks) * static_cast<std::size_t>(pieces);
   const std::size_t share = (count + n - 1) / n;
-  length = (share + k_floats_a_cache_line - 1) / k_floats_a_cache_line * k_floats_a_cache_line;
+  length_ = std::max<std::size_t>(1, (share + k_values_together - 1) / k_values_together) *
+            k_values_together * static_cast<std::size_t>(pieces);
+}
+
+Chunks::Chunks(const Collective& collective, int ranks)
+    : Chunks(collective.range.count(),
+             collective.owners == nullptr ? ranks : static_cast<int>(collective.owners->size()),
+             collective.pieces) {
+  owners_ = collective.owners;
 }
 
 std::size_t Chunks::begin(int chunk) const {
-  return std::min(count, static_cast<std::size_t>(chunk) * length);
+  return std::min(count_, static_cast<std::size_t>(chunk) * length_);
 }
 
-std::vector<Collective> gather_by_broadcasts(const Collective& gather, int self, int ranks) {
-  const std::span<float> buffer(reinterpret_cast<float*>(gather.bytes.data()),
-                                gather.bytes.size() / sizeof(float));
-  const Chunks chunks(buffer.size(), ranks);
-  if (gather.wire != WireType::fp32) {
-    float* const own = chunks.of(buffer, self).data();
-    const float* const from = own;
-    sum_to_all(gather.wire, {&own, 1}, {&from, 1}, chunks.size(self));
+std::vector<Chunks::Part> Chunks::owned_by(int position) const {
+  std::vector<Part> parts;
+  for (int chunk = 0; chunk < number_; ++chunk) {
+    if (owner(chunk) != position || size(chunk) == 0) {
+      continue;
+    }
+    if (!parts.empty() && parts.back().first + parts.back().count == begin(chunk)) {
+      parts.back().count += size(chunk);
+    } else {
+      parts.push_back({begin(chunk), size(chunk)});
+    }
   }
-  std::vector<Collective> broadcasts;
-  broadcasts.reserve(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    broadcasts.push_back({Collective::Kind::broadcast,
-                          std::as_writable_bytes(chunks.of(buffer, rank)), rank, gather.name,
-                          WireType::fp32});
-  }
-  return broadcasts;
+  return parts;
 }
 
 } // namespace trainer

@@ -7,50 +7,74 @@
 #include <string>
 #include <vector>
 
+#include "trainer/collectives/range.h"
 #include "trainer/collectives/wire.h"
 #include "trainer/job/collective_log.h"
 
 namespace trainer {
 
 struct Collective {
-  /// The first three work on floats, of which chunk r is rank r's: all_reduce is reduce_scatter and
-  /// then all_gather, and gives the same bits.
+  /// Of the first three, chunk r of the range is rank r's: all_reduce is reduce_scatter and then
+  /// all_gather, and gives the same bits.
   enum class Kind : std::uint32_t {
     all_reduce = 1, ///< The sum over ranks, on every rank.
-    reduce_scatter, ///< Its own chunk of the sum; the rest of its buffer is then worth nothing.
+    reduce_scatter, ///< Its own chunk of the sum; the rest of its range is then worth nothing.
     all_gather,     ///< Each rank's own chunk, on every rank.
     broadcast,
     barrier,
-    allocate
+    allocate,
+    // The halves of what a host's ranks do with their leader, and of no use to others:
+    gather, ///< Each rank's own chunk, on the root.
+    scatter ///< Its own chunk of what the root holds.
   };
   Kind kind = Kind::barrier;
-  std::span<std::byte> bytes; ///< Of floats for the first three.
-  int root = 0;               ///< For broadcast: position among those that take part.
-  std::string name;
-  WireType wire = WireType::fp32; ///< What travels, of floats.
+  Range range = {};
+  int root = 0; ///< For broadcast, gather, scatter: position among those that take part.
+  std::string name = {};
+  WireType wire = WireType::fp32; ///< What travels, of float32.
+  int pieces = 1; ///< Each rank's chunk is cut again into so many, which others share.
+  /// Whose each chunk is, by position; below 0: nobody's here. Null: chunk c is position c's.
+  const std::vector<int>* owners = nullptr;
 
   std::string text() const; ///< "all_reduce 'grad1' of 4096 bytes"
   Call call() const;        ///< For logs.
 };
 
-/// Buffers are cut into one chunk a rank; chunk c of a sum is added up in the ring's order, ranks
-/// c+1, c+2, …, c, whatever carries it, so that every transport gives the same bits.
-/// All chunks but the last ones have the same length, a multiple of a cache line.
-struct Chunks {
-  std::size_t count;  ///< Floats in the buffer.
-  std::size_t length; ///< Floats in a chunk.
+/// Throws Error where no transport can carry it out: bytes cannot be added up.
+void check_types(const Collective& collective);
 
-  Chunks(std::size_t count, int ranks);
+/// Ranges are cut into one chunk a rank; chunk c of a sum is added up in the ring's order, ranks
+/// c+1, c+2, …, c, whatever carries it, so that every transport gives the same bits. Where others
+/// own the chunks, that of owner o is added up from o+1 round to o.
+/// All chunks but the last ones have the same length, a multiple of 16 values (float32's cache
+/// line) for each piece.
+class Chunks {
+ public:
+  Chunks(std::size_t count, int ranks, int pieces = 1);
+  Chunks(const Collective& collective, int ranks);
+
+  std::size_t length() const { return length_; } ///< Values in a chunk.
+  int number() const { return number_; }
+  int owner(int chunk) const {
+    return owners_ == nullptr ? chunk : (*owners_)[static_cast<std::size_t>(chunk)];
+  }
   std::size_t begin(int chunk) const;
   std::size_t size(int chunk) const { return begin(chunk + 1) - begin(chunk); }
-  /// Of a buffer of `count` floats.
-  std::span<float> of(std::span<float> buffer, int chunk) const {
-    return buffer.subspan(begin(chunk), size(chunk));
-  }
-};
+  int holding(std::size_t value) const { return static_cast<int>(value / length_); }
+  Range of(const Range& range, int chunk) const { return range.part(begin(chunk), size(chunk)); }
 
-/// What a carrier without a better way makes of an all_gather: a broadcast from each of `ranks`, of
-/// which this one is `self`. Rounds this rank's own chunk to what travels.
-std::vector<Collective> gather_by_broadcasts(const Collective& gather, int self, int ranks);
+  /// What a position owns of a range of so many values, in order; what lies together is one.
+  struct Part {
+    std::size_t first = 0;
+    std::size_t count = 0;
+  };
+  std::vector<Part> owned_by(int position) const;
+
+ private:
+  std::size_t count_;
+  int number_;
+  std::size_t length_;
+  const std::vector<int>* owners_ = nullptr;
+};
 
 } // namespace trainer

@@ -2,9 +2,10 @@
 //
 // Words used here and in every implementation, in this sense only:
 //   rank, world size   as in Cluster
-//   buffer             the float array that a collective works on, the same length on every rank
+//   range, buffer      the values that a collective works on: as many of the same type on every
+//                      rank (range.h); bytes too, where nothing is added up
 //   bucket             gradients that are all-reduced together
-//   chunk              a buffer's share of one rank, 1/n of it: what a rank reduces or owns
+//   chunk              a range's share of one rank, 1/n of it: what a rank reduces or owns
 //   segment            part of a chunk: what is sent, received and reduced in one go
 //   registered         memory from allocate(), which other ranks of this host may read in place
 //
@@ -12,7 +13,8 @@
 // all of them throw PeerError naming both. Chunk c is summed in the ring's order, ranks c+1, c+2,
 // …, c, over shared memory as over TCP; where several hosts hold several ranks each, first those of
 // a host and then the hosts, in the same way. So every rank holds the same bits, and a run can be
-// repeated.
+// repeated. Sums of fp64 are added up in it; those of 16 bits two at a time in float32, and rounded
+// after each (wire.h).
 //
 // A communicator that is destroyed while an exception passes tells the peers that this rank gave
 // up, and why where give_up() was told; otherwise it says goodbye. Not thread-safe: one thread
@@ -25,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "trainer/cluster/cluster.h"
 #include "trainer/collectives/collective.h"
@@ -58,30 +61,49 @@ class Communicator {
   /// what the device's stream holds when they are started.
   virtual std::span<float> allocate_on_device(std::size_t count) { return allocate(count); }
 
-  /// An all_reduce, reduce_scatter or all_gather in place, started here and finished by wait():
-  /// other work may go on in between. `buffer` must not be touched or freed before wait() returns;
-  /// registered memory is safe even where an exception comes between. Tickets are waited for in the
-  /// order they were started. With a 16-bit `wire` values are rounded as wire.h says.
+  /// A collective in place, started here and finished by wait(): other work may go on in between.
+  /// Its memory must not be touched or freed before wait() returns; registered memory is safe even
+  /// where an exception comes between. Tickets are waited for in the order they were started.
   using Ticket = std::uint64_t;
-  virtual Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
-                       WireType wire = WireType::fp32) = 0;
+  virtual Ticket start(Collective collective) = 0;
   virtual void wait(Ticket ticket) = 0;
   /// What is put on the device's `stream` from now on comes after it. A host's device does at once
   /// what is put there, and so the caller waits.
   virtual void wait_in(Stream& /*stream*/, Ticket ticket) { wait(ticket); }
+  /// Started and waited for.
+  virtual void carry_out(Collective collective) { wait(start(std::move(collective))); }
 
-  Ticket start_all_reduce(std::span<float> buffer, std::string_view name,
-                          WireType wire = WireType::fp32) {
-    return start(Collective::Kind::all_reduce, buffer, name, wire);
+  /// An all_reduce, reduce_scatter or all_gather. With a 16-bit `wire` float32 is rounded as wire.h
+  /// says. Throws Error for a sum of bytes.
+  Ticket start(Collective::Kind kind, Range range, std::string_view name,
+               WireType wire = WireType::fp32) {
+    Collective collective{kind, range, 0, std::string(name), wire};
+    check_types(collective);
+    return start(std::move(collective));
   }
+  Ticket start_all_reduce(Range range, std::string_view name, WireType wire = WireType::fp32) {
+    return start(Collective::Kind::all_reduce, range, name, wire);
+  }
+  Ticket start_reduce_scatter(Range range, std::string_view name, WireType wire = WireType::fp32) {
+    return start(Collective::Kind::reduce_scatter, range, name, wire);
+  }
+  Ticket start_all_gather(Range range, std::string_view name, WireType wire = WireType::fp32) {
+    return start(Collective::Kind::all_gather, range, name, wire);
+  }
+
   /// Sum over ranks, in place.
-  virtual void all_reduce(std::span<float> buffer, std::string_view name) {
-    wait(start_all_reduce(buffer, name));
+  void all_reduce(Range range, std::string_view name) {
+    Collective collective{Collective::Kind::all_reduce, range, 0, std::string(name)};
+    check_types(collective);
+    carry_out(std::move(collective));
   }
-
-  /// Copies root's bytes to every rank.
-  virtual void broadcast(std::span<std::byte> bytes, int root, std::string_view name) = 0;
-  virtual void barrier(std::string_view name) = 0;
+  /// Copies root's values to every rank.
+  void broadcast(Range range, int root, std::string_view name) {
+    carry_out({Collective::Kind::broadcast, range, root, std::string(name)});
+  }
+  void barrier(std::string_view name) {
+    carry_out({Collective::Kind::barrier, {}, 0, std::string(name)});
+  }
 
   /// No collective: throws PeerError where a peer is known to be gone. For who waits for something
   /// else than peers; of what connect() gives, from any thread.

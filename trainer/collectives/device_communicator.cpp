@@ -21,16 +21,34 @@ std::span<float> DeviceCommunicator::allocate_on_device(std::size_t count) {
   return memory.device.span();
 }
 
-/// Where a range of the device's memory lies on the host; empty for what is the host's.
-std::span<float> DeviceCommunicator::staged(std::span<float> on_device) {
+/// Where a range of the device's memory lies on the host; null for what is the host's.
+std::byte* DeviceCommunicator::staged(const Range& on_device) {
   for (const Memory& memory : memory_) {
-    const float* first = memory.device.data();
-    if (on_device.data() >= first && on_device.data() < first + memory.device.size()) {
-      return memory.host.span().subspan(static_cast<std::size_t>(on_device.data() - first),
-                                        on_device.size());
+    const auto* first = static_cast<const std::byte*>(memory.device.memory());
+    if (on_device.data() >= first && on_device.data() < first + memory.device.bytes()) {
+      return static_cast<std::byte*>(memory.host.memory()) + (on_device.data() - first);
     }
   }
-  return {};
+  return nullptr;
+}
+
+/// What this rank brings to it, and what it gets.
+Range DeviceCommunicator::brought(const Collective& collective) const {
+  switch (collective.kind) {
+  case Collective::Kind::all_gather:
+    return own_chunk(collective);
+  case Collective::Kind::broadcast:
+    return collective.root == rank() ? collective.range : collective.range.part(0, 0);
+  default:
+    return collective.range;
+  }
+}
+Range DeviceCommunicator::got(const Collective& collective) const {
+  return collective.kind == Collective::Kind::reduce_scatter ? own_chunk(collective)
+                                                             : collective.range;
+}
+Range DeviceCommunicator::own_chunk(const Collective& collective) const {
+  return Chunks(collective, world_size()).of(collective.range, rank());
 }
 
 /// Those before `end` go to the communicator, when they have come to the host, and all others that
@@ -45,29 +63,32 @@ void DeviceCommunicator::give_on(Ticket end) {
       inner().check();
       std::this_thread::yield();
     }
-    call.inner = inner().start(call.kind, call.on_host, call.name, call.wire);
+    call.inner = inner().start(call.collective);
     given_.push_back(std::move(call));
     copying_.pop_front();
   }
 }
 
-Communicator::Ticket DeviceCommunicator::start(Collective::Kind kind, std::span<float> buffer,
-                                               std::string_view name, WireType wire) {
-  Call call{next_++, kind, std::string(name), wire, {}, buffer, nullptr};
-  if (world_size() > 1) {
-    if (const std::span<float> host = staged(buffer); !host.empty()) {
-      call.on_device = buffer;
-      call.on_host = host;
-      copies_->wait(*device_.stream().record());
-      copies_->copy(buffer.data(), host.data(), host.size_bytes());
-      call.copied = copies_->record();
-    }
-    const Ticket ticket = call.ticket;
-    copying_.push_back(std::move(call));
-    give_on(0);
+Communicator::Ticket DeviceCommunicator::start(Collective collective) {
+  Call call{next_++, std::move(collective), nullptr, nullptr};
+  const Ticket ticket = call.ticket;
+  if (world_size() == 1) {
     return ticket;
   }
-  return call.ticket;
+  if (std::byte* const host = staged(call.collective.range); host != nullptr) {
+    const Range on_device = call.collective.range;
+    call.on_device = on_device.data();
+    const Range mine = brought(call.collective);
+    copies_->wait(*device_.stream().record());
+    if (mine.count() > 0) {
+      copies_->copy(mine.data(), host + (mine.data() - on_device.data()), mine.size_bytes());
+    }
+    call.copied = copies_->record();
+    call.collective.range = on_device.at(host);
+  }
+  copying_.push_back(std::move(call));
+  give_on(0);
+  return ticket;
 }
 
 void DeviceCommunicator::wait(Ticket ticket) { wait_in(device_.stream(), ticket); }
@@ -78,8 +99,13 @@ void DeviceCommunicator::wait_in(Stream& stream, Ticket ticket) {
     const Call call = std::move(given_.front());
     given_.pop_front();
     inner().wait(call.inner);
-    if (!call.on_device.empty()) {
-      copies_->copy(call.on_host.data(), call.on_device.data(), call.on_host.size_bytes());
+    if (call.on_device != nullptr) {
+      const Range result = got(call.collective); // On the host.
+      if (result.count() > 0) {
+        copies_->copy(result.data(),
+                      call.on_device + (result.data() - call.collective.range.data()),
+                      result.size_bytes());
+      }
       stream.wait(*copies_->record());
     }
   }

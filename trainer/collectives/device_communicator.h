@@ -8,7 +8,9 @@
 //   copies' stream               └─ to the host ┐             ┌ back
 //   network                                     └─ all_reduce ┘
 //
-// Cost: 4 bytes a float each way over the bus. Of memory that is the host's it is the communicator
+// Cost: each value once each way over the bus; of a reduce_scatter only a rank's own chunk comes
+// back, of an all_gather only it goes. Broadcasts and barriers take their turn behind what was
+// started before them. Of memory that is the host's it is the communicator
 // itself.
 #pragma once
 
@@ -28,8 +30,9 @@ class DeviceCommunicator final : public ForwardingCommunicator {
 
   std::string describe() const override;
   std::span<float> allocate_on_device(std::size_t count) override;
-  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
-               WireType wire) override;
+  using Communicator::start;
+  Ticket start(Collective collective) override;
+  void carry_out(Collective collective) override { wait(start(std::move(collective))); }
   void wait(Ticket ticket) override;
   void wait_in(Stream& stream, Ticket ticket) override;
 
@@ -40,15 +43,15 @@ class DeviceCommunicator final : public ForwardingCommunicator {
   };
   struct Call {
     Ticket ticket;
-    Collective::Kind kind;
-    std::string name;
-    WireType wire;
-    std::span<float> on_device; ///< Empty: the host's own.
-    std::span<float> on_host;
+    Collective collective;         ///< Of the host's memory.
+    std::byte* on_device;          ///< Where it came from; null: it is the host's own.
     std::unique_ptr<Event> copied; ///< To the host; null: it is there.
     Ticket inner = 0;              ///< Once it has been given on.
   };
-  std::span<float> staged(std::span<float> on_device);
+  std::byte* staged(const Range& on_device);
+  Range brought(const Collective& collective) const;
+  Range got(const Collective& collective) const;
+  Range own_chunk(const Collective& collective) const;
   void give_on(Ticket end);
 
   Device& device_;

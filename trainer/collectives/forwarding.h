@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "trainer/collectives/communicator.h"
 
@@ -18,15 +19,10 @@ class ForwardingCommunicator : public Communicator {
   std::string describe() const override { return inner_.describe(); }
   Route route(std::size_t bytes, WireType wire) const override { return inner_.route(bytes, wire); }
   std::span<float> allocate(std::size_t count) override { return inner_.allocate(count); }
-  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
-               WireType wire) override {
-    return inner_.start(kind, buffer, name, wire);
-  }
+  using Communicator::start;
+  Ticket start(Collective collective) override { return inner_.start(std::move(collective)); }
   void wait(Ticket ticket) override { inner_.wait(ticket); }
-  void broadcast(std::span<std::byte> bytes, int root, std::string_view name) override {
-    inner_.broadcast(bytes, root, name);
-  }
-  void barrier(std::string_view name) override { inner_.barrier(name); }
+  void carry_out(Collective collective) override { inner_.carry_out(std::move(collective)); }
   void check() override { inner_.check(); }
   std::uint64_t begin_elsewhere(const Collective& collective) override {
     return inner_.begin_elsewhere(collective);

@@ -12,7 +12,13 @@ namespace {
 class Hosts final : public Carrier {
  public:
   Hosts(HostGroup group, std::vector<RingLinks> links, int rank, Health& health)
-      : rank_(rank), members_(group.members), leaders_(group.leaders), host_of_(group.leader_of) {
+      : members_(group.members), leaders_(group.leaders), host_of_(group.leader_of) {
+    for (std::size_t other = 0; other < host_of_.size(); ++other) {
+      owners_here_.push_back(host_of_[other] == members_.front()
+                                 ? position(members_, static_cast<int>(other))
+                                 : k_nobody);
+      owners_between_.push_back(position(leaders_, host_of_[other]));
+    }
     if (rank == members_.front()) {
       between_ = make_ring(std::move(links), health);
     }
@@ -38,45 +44,86 @@ class Hosts final : public Carrier {
     }
     const std::span<float> floats = within_->allocate(count);
     if (between_) {
-      between_->carry_out(
-          {Collective::Kind::allocate, std::as_writable_bytes(floats), 0, {}, WireType::fp32});
+      between_->carry_out({Collective::Kind::allocate, floats});
     }
     return floats;
   }
 
   void carry_out(Collective collective) override {
-    if (collective.kind == Collective::Kind::broadcast) {
+    switch (collective.kind) {
+    case Collective::Kind::all_reduce:
+    case Collective::Kind::reduce_scatter:
+      reduce(std::move(collective));
+      break;
+    case Collective::Kind::all_gather:
+      all_gather(std::move(collective));
+      break;
+    case Collective::Kind::broadcast:
       broadcast(collective);
-      return;
-    }
-    if (collective.kind == Collective::Kind::all_gather) {
-      for (const Collective& part :
-           gather_by_broadcasts(collective, rank_, static_cast<int>(host_of_.size()))) {
-        broadcast(part);
-      }
-      return;
-    }
-    if (collective.kind == Collective::Kind::reduce_scatter) {
-      collective.kind = Collective::Kind::all_reduce; // The leader has every chunk of it anyway.
-    }
-    const Collective result{collective.kind == Collective::Kind::all_reduce
-                                ? Collective::Kind::broadcast
-                                : Collective::Kind::barrier,
-                            collective.bytes, 0, collective.name, WireType::fp32};
-    if (within_) {
-      within_->carry_out(collective);
-    }
-    if (between_) {
-      between_->carry_out(std::move(collective));
-    }
-    if (within_) {
-      within_->carry_out(result);
+      break;
+    default: // Nothing to carry.
+      barrier(collective);
+      break;
     }
   }
 
  private:
   static int position(const std::vector<int>& ranks, int rank) {
     return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  }
+
+  /// The leader adds up its host's, and the leaders the hosts'. In the first half each leader ends
+  /// with what its host's ranks own, and gives each its own.
+  void reduce(Collective collective) {
+    const bool is_half = collective.kind == Collective::Kind::reduce_scatter;
+    Collective part = collective;
+    if (within_) {
+      part.kind = Collective::Kind::reduce_scatter;
+      part.owners = &to_leader_;
+      part.pieces = 1;
+      within_->carry_out(part);
+    }
+    if (between_) {
+      collective.owners = &owners_between_;
+      between_->carry_out(collective);
+    }
+    if (within_) {
+      part = collective;
+      part.kind = is_half ? Collective::Kind::scatter : Collective::Kind::broadcast;
+      part.owners = &owners_here_;
+      part.wire = WireType::fp32;
+      within_->carry_out(std::move(part));
+    }
+  }
+
+  void all_gather(Collective collective) {
+    Collective part = collective;
+    part.owners = &owners_here_;
+    part.wire = WireType::fp32; // The leaders round all.
+    if (within_) {
+      part.kind = Collective::Kind::gather;
+      within_->carry_out(part);
+    }
+    if (between_) {
+      collective.owners = &owners_between_;
+      between_->carry_out(std::move(collective));
+    }
+    if (within_) {
+      part.kind = Collective::Kind::broadcast;
+      within_->carry_out(std::move(part));
+    }
+  }
+
+  void barrier(const Collective& collective) {
+    if (within_) {
+      within_->carry_out(collective);
+    }
+    if (between_) {
+      between_->carry_out(collective);
+    }
+    if (within_) {
+      within_->carry_out(collective);
+    }
   }
 
   /// On the root's host first from the root, on the others last from their leader.
@@ -98,10 +145,14 @@ class Hosts final : public Carrier {
     }
   }
 
-  int rank_;
+  static constexpr int k_nobody = -1; ///< Of this host.
+
   std::vector<int> members_;
   std::vector<int> leaders_;
   std::vector<int> host_of_;          ///< The leader of every rank.
+  std::vector<int> to_leader_ = {0};  ///< Who owns which chunk: the leader all,
+  std::vector<int> owners_here_;      ///< those of every rank within this host,
+  std::vector<int> owners_between_;   ///< and between the leaders.
   std::unique_ptr<Transport> within_; ///< None where this rank is alone on its host.
   std::unique_ptr<Carrier> between_;  ///< Only the leader's.
 };

@@ -34,7 +34,7 @@ class JobCommunicator final : public Communicator {
   std::span<float> allocate(std::size_t count) override {
     Collective collective;
     collective.kind = Collective::Kind::allocate;
-    collective.bytes = {static_cast<std::byte*>(nullptr), count * sizeof(float)};
+    collective.range = {nullptr, count, DType::f32};
     begin(collective);
     const Stopwatch stopwatch(waited_);
     const auto memory = transport_->allocate(count);
@@ -42,14 +42,8 @@ class JobCommunicator final : public Communicator {
     return memory;
   }
 
-  void all_reduce(std::span<float> buffer, std::string_view name) override {
-    carry_out({Collective::Kind::all_reduce, std::as_writable_bytes(buffer), 0, std::string(name),
-               WireType::fp32});
-  }
-
-  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
-               WireType wire) override {
-    Collective collective{kind, std::as_writable_bytes(buffer), 0, std::string(name), wire};
+  Ticket start(Collective collective) override {
+    check_root(collective);
     begin(collective);
     const Ticket ticket = transport_->start(std::move(collective));
     under_way_.emplace_back(ticket, begun_);
@@ -65,15 +59,13 @@ class JobCommunicator final : public Communicator {
     }
   }
 
-  void broadcast(std::span<std::byte> bytes, int root, std::string_view name) override {
-    if (root < 0 || root >= world_size_) {
-      throw Error(fmt::format("broadcast '{}' from rank {} of {}", name, root, world_size_));
-    }
-    carry_out({Collective::Kind::broadcast, bytes, root, std::string(name), WireType::fp32});
-  }
-
-  void barrier(std::string_view name) override {
-    carry_out({Collective::Kind::barrier, {}, 0, std::string(name), WireType::fp32});
+  void carry_out(Collective collective) override {
+    check_root(collective);
+    begin(collective);
+    const Stopwatch stopwatch(waited_);
+    transport_->carry_out(std::move(collective));
+    health_->end(begun_);
+    under_way_.clear(); // They went before it.
   }
 
   void check() override { health_->check(); }
@@ -105,12 +97,11 @@ class JobCommunicator final : public Communicator {
     health_->begin(++begun_, collective.call());
   }
 
-  void carry_out(Collective collective) {
-    begin(collective);
-    const Stopwatch stopwatch(waited_);
-    transport_->carry_out(std::move(collective));
-    health_->end(begun_);
-    under_way_.clear(); // They went before it.
+  void check_root(const Collective& collective) const {
+    if (collective.root < 0 || collective.root >= world_size_) {
+      throw Error(fmt::format("broadcast '{}' from rank {} of {}", collective.name, collective.root,
+                              world_size_));
+    }
   }
 
   int rank_;

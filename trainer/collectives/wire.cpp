@@ -1,5 +1,8 @@
 #include "trainer/collectives/wire.h"
 
+#include <algorithm>
+#include <array>
+
 #include "trainer/collectives/reduce.h"
 #include "trainer/device/halves.h"
 
@@ -184,6 +187,10 @@ std::optional<WireType> parse_wire_type(std::string_view name) {
   return std::nullopt;
 }
 
+DType dtype_of(WireType type) {
+  return type == WireType::fp32 ? DType::f32 : type == WireType::bf16 ? DType::bf16 : DType::f16;
+}
+
 std::size_t wire_size(WireType type) {
   return type == WireType::fp32 ? sizeof(float) : sizeof(std::uint16_t);
 }
@@ -192,6 +199,17 @@ void sum_to_all(WireType type, std::span<float* const> out, std::span<const floa
                 std::size_t count) {
   type == WireType::fp32 ? sum_to_all(out, in, count)
                          : wire_kernels(type).sum_to_all(out, in, count);
+}
+
+void add_halves(WireType type, std::uint16_t* to, const std::uint16_t* arrived,
+                const std::uint16_t* own, std::size_t count) {
+  const WireKernels& kernels = wire_kernels(type);
+  std::array<float, 2048> block; // Of the L1 cache.
+  for (std::size_t i = 0; i < count; i += block.size()) {
+    const std::size_t size = std::min(count - i, block.size());
+    kernels.widen(block.data(), own + i, size);
+    kernels.add(to + i, arrived + i, block.data(), size);
+  }
 }
 
 const WireKernels& portable_wire_kernels(WireType type) {

@@ -8,6 +8,8 @@
 // on every rank and by every transport, memory included, where nothing is saved but the bits stay
 // the same.
 //
+// Values that are 16-bit ones from the start are added up in the same way, of x_k as they are.
+//
 // bf16 has float32's range. fp16 has three more bits and ends at 65504: what is finite and larger
 // becomes ±65504, a gradient cut off rather than infinite, and what is below 6e-8 becomes 0;
 // infinity and NaN stay what they are, so that a run that has diverged shows it.
@@ -22,6 +24,8 @@
 #include <string>
 #include <string_view>
 
+#include "trainer/device/buffer.h"
+
 namespace trainer {
 
 enum class WireType : std::uint32_t { fp32 = 0, bf16 = 1, fp16 = 2 };
@@ -29,6 +33,8 @@ enum class WireType : std::uint32_t { fp32 = 0, bf16 = 1, fp16 = 2 };
 const char* wire_type_name(WireType type);
 /// None for another word than wire_type_name()'s.
 std::optional<WireType> parse_wire_type(std::string_view name);
+/// As the values of a range.
+DType dtype_of(WireType type);
 /// Bytes of one value on its way.
 std::size_t wire_size(WireType type);
 
@@ -52,6 +58,10 @@ struct WireKernels {
 /// The sum as `type` gives it: for fp32 that of reduce.h.
 void sum_to_all(WireType type, std::span<float* const> out, std::span<const float* const> in,
                 std::size_t count);
+
+/// Of 16-bit values themselves: to[i] = R(arrived[i] + own[i]); `to` may be `arrived` or `own`.
+void add_halves(WireType type, std::uint16_t* to, const std::uint16_t* arrived,
+                const std::uint16_t* own, std::size_t count);
 
 /// Of a 16-bit type.
 const WireKernels& wire_kernels(WireType type);

@@ -10,10 +10,16 @@
 
 namespace trainer {
 
-enum class DType : std::uint8_t { f32, bf16, f16, u8 };
+enum class DType : std::uint8_t {
+  f32,
+  bf16,
+  f16,
+  u8, ///< Bytes.
+  f64,
+};
 
 constexpr std::size_t size_of(DType dtype) {
-  return dtype == DType::f32 ? 4 : dtype == DType::u8 ? 1 : 2;
+  return dtype == DType::f32 ? 4 : dtype == DType::f64 ? 8 : dtype == DType::u8 ? 1 : 2;
 }
 
 /// Where memory is.

@@ -36,7 +36,8 @@ void Device::move_to_file(std::span<float> /*part*/, const std::string& folder) 
                                folder));
 }
 
-std::unique_ptr<Device> make_device(const std::string& choice, int local_rank) {
+std::unique_ptr<Device> make_device(const std::string& choice, int local_rank,
+                                    const std::string& no_gpu) {
   if (choice.starts_with(k_gpu)) {
     return make_gpu("--devices=" + choice, std::stoi(choice.substr(std::string(k_gpu).size())));
   }
@@ -45,6 +46,9 @@ std::unique_ptr<Device> make_device(const std::string& choice, int local_rank) {
   }
   std::string why;
   if (choice == "auto" && std::filesystem::exists("/dev/nvidiactl")) {
+    if (!no_gpu.empty()) {
+      return std::make_unique<CpuDevice>(best_kernels(), fmt::format(" (no GPU: {})", no_gpu));
+    }
     try {
       return make_gpu("not a GPU", gpu_of(local_rank));
     } catch (const UsageError& error) {

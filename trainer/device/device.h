@@ -99,8 +99,10 @@ class Device {
 };
 
 /// `choice`: auto, cpu, cuda, or one of several: cpu:1, gpu:1. `local_rank`: of this host's ranks,
-/// which have a GPU each where the choice names none. Throws UsageError for a GPU that there is
-/// not, saying what is missing.
-std::unique_ptr<Device> make_device(const std::string& choice, int local_rank = 0);
+/// which have a GPU each where the choice names none. `no_gpu`: why auto is the CPU here even where
+/// there is a GPU; empty: it is not. Throws UsageError for a GPU that there is not, saying what is
+/// missing.
+std::unique_ptr<Device> make_device(const std::string& choice, int local_rank = 0,
+                                    const std::string& no_gpu = "");
 
 } // namespace trainer

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/text_kernels.h"
@@ -31,8 +32,27 @@ struct UpdateRule {
   float shrink = 1;
   float decay = 0;
   float learning_rate = 0;
-  const float* factor = nullptr; ///< In the device's memory; null: 1.
+  const float* factor = nullptr; ///< In the device's memory; null: 1; no number: nothing changes.
 };
+
+/// What brings a norm down to `limit`: at most 1, and no number where the norm is none, or
+/// infinite, so that no such gradient reaches a parameter. `static`, as sets of kernels are
+/// compiled for unlike machines.
+DTRAIN_ON_BOTH static inline float clipping_factor(double norm, float limit) {
+  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
+  constexpr float k_none = std::numeric_limits<float>::quiet_NaN();
+  constexpr float k_largest = std::numeric_limits<float>::max();
+  if (!(static_cast<float>(norm) <= k_largest)) {
+    return k_none;
+  }
+  const double scale = double{limit} / (norm + k_epsilon);
+  return scale < 1 ? static_cast<float>(scale) : 1.0F;
+}
+
+/// Whether the gradients are none to update by.
+DTRAIN_ON_BOTH static inline bool is_skipped(const float* factor) {
+  return factor != nullptr && !(*factor <= 1.0F);
+}
 
 /// What a batch scored.
 struct Score {
@@ -122,7 +142,7 @@ struct Kernels {
   void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
                float* v, float* u, float* parameter);
 
-  /// *factor = limit / (norm + 1e-6), but at most 1, and *norm = sqrt of the sum of squares.
+  /// *norm = sqrt of the sum of squares, and *factor = clipping_factor() of it.
   void (*clip_factor)(Stream&, std::size_t n, const float* gradient, float limit, float* norm,
                       float* factor);
 

@@ -4,13 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "trainer/collectives/tcp/ring.h"
 #include "trainer/errors.h"
 
 namespace trainer {
 namespace {
 
-constexpr int k_segments = 4;
-constexpr int k_most_transfers = 4'000'000;
+constexpr double k_segments = 4; ///< And buckets.
 
 void check(const ForecastInput& input) {
   const auto positive = [](double value, const char* what) {
@@ -25,11 +25,34 @@ void check(const ForecastInput& input) {
   if (!(input.overlap >= 0 && input.overlap <= 1)) {
     throw UsageError(fmt::format("a plan's overlap is a share, 0 to 1, not {}", input.overlap));
   }
-  const auto ranks = static_cast<double>(input.network.ranks);
-  if (2 * ranks * ranks * k_segments > k_most_transfers) {
-    throw UsageError(
-        fmt::format("a plan for {} workers takes too long; 700 are the most", input.network.ranks));
+  if (input.network.ranks_per_host > 1) {
+    positive(input.network.inside.bandwidth, "a bandwidth inside hosts");
   }
+}
+
+double ring_seconds(int ranks, const Link& link, double bytes) {
+  const double chunk = bytes / ranks / link.bandwidth;
+  return 2 * (ranks - 1) * std::max(chunk, chunk / k_segments + link.latency);
+}
+
+double memory_seconds(const Link& link, double bytes) {
+  return 2 * (bytes / link.bandwidth + link.latency);
+}
+
+const char* carrying_name(Carrying carrying) {
+  switch (carrying) {
+  case Carrying::ring:
+    return "ring";
+  case Carrying::direct:
+    return "direct";
+  case Carrying::shared_memory:
+    return "shared memory";
+  case Carrying::hierarchical:
+    return "hierarchical";
+  case Carrying::parameter_server:
+    break;
+  }
+  return "parameter-server";
 }
 
 double own_link_seconds(const ForecastInput& input) {
@@ -41,16 +64,26 @@ double step_seconds(const ForecastInput& input, double communication) {
          std::max(0.0, communication - input.overlap * input.compute_seconds);
 }
 
-ForecastRow make_row(const ForecastInput& input, Schedule schedule, int servers) {
+ForecastRow make_row(const ForecastInput& input, Carrying carrying, int servers) {
   ForecastRow row;
-  row.schedule = schedule;
+  row.carrying = carrying;
   row.servers = servers;
-  row.communication_seconds = simulate(schedule, input.network, input.gradient_bytes,
-                                       {.segments = k_segments, .servers = std::max(servers, 1)});
+  row.communication_seconds = seconds_of(carrying, input.network, input.gradient_bytes, servers);
   row.step_seconds = step_seconds(input, row.communication_seconds);
   row.samples_per_second = input.network.ranks * input.batch_size / row.step_seconds;
   row.efficiency = input.compute_seconds / row.step_seconds;
   return row;
+}
+
+/// What the transports would do, their own choice first.
+std::vector<Carrying> carryings(const ForecastInput& input) {
+  const Network& network = input.network;
+  const bool is_short = input.gradient_bytes <= static_cast<double>(longest_whole(network.ranks));
+  const Carrying over_tcp = is_short ? Carrying::direct : Carrying::ring;
+  if (network.ranks_per_host == 1 || network.ranks == 1) {
+    return {over_tcp};
+  }
+  return {network.hosts() == 1 ? Carrying::shared_memory : Carrying::hierarchical, over_tcp};
 }
 
 double rate_a_machine(const ForecastRow& row, int workers) {
@@ -58,6 +91,25 @@ double rate_a_machine(const ForecastRow& row, int workers) {
 }
 
 } // namespace
+
+double seconds_of(Carrying carrying, const Network& network, double bytes, int servers) {
+  switch (carrying) {
+  case Carrying::ring: // Ranks of a host lie next to each other: each host's link is used once.
+    return ring_seconds(network.ranks, network.between, bytes);
+  case Carrying::direct:
+    return (network.ranks - 1) * (bytes / network.between.bandwidth + network.between.latency);
+  case Carrying::shared_memory:
+    return memory_seconds(network.inside, bytes);
+  case Carrying::hierarchical:
+    return memory_seconds(network.inside, bytes) +
+           ring_seconds(network.hosts(), network.between, bytes);
+  case Carrying::parameter_server:
+    break;
+  }
+  const double share = std::max(1.0, static_cast<double>(network.ranks) / servers);
+  return (1 + 1 / k_segments) * share * bytes / network.between.bandwidth +
+         2 * network.between.latency;
+}
 
 double communication_share(const ForecastInput& input) {
   const double c = own_link_seconds(input);
@@ -86,21 +138,16 @@ Forecast make_forecast(const ForecastInput& input) {
   forecast.input = input;
   forecast.communication_share = communication_share(input);
   forecast.best_servers = best_servers(input);
-  const Network& network = input.network;
-  for (const Schedule schedule : {Schedule::ring, Schedule::direct, Schedule::tree}) {
-    forecast.rows.push_back(make_row(input, schedule, 0));
+  for (const Carrying carrying : carryings(input)) {
+    forecast.rows.push_back(make_row(input, carrying, 0));
   }
-  if (network.ranks_per_host > 1 && network.hosts() > 1 &&
-      network.ranks % network.ranks_per_host == 0) {
-    forecast.rows.push_back(make_row(input, Schedule::hierarchical, 0));
-  }
-  forecast.rows.push_back(make_row(input, Schedule::parameter_server, 1));
+  forecast.rows.push_back(make_row(input, Carrying::parameter_server, 1));
   if (forecast.best_servers > 1) {
-    forecast.rows.push_back(make_row(input, Schedule::parameter_server, forecast.best_servers));
+    forecast.rows.push_back(make_row(input, Carrying::parameter_server, forecast.best_servers));
   }
   const auto best = std::max_element(
       forecast.rows.begin(), forecast.rows.end(), [&](const ForecastRow& a, const ForecastRow& b) {
-        return rate_a_machine(a, network.ranks) < rate_a_machine(b, network.ranks);
+        return rate_a_machine(a, input.network.ranks) < rate_a_machine(b, input.network.ranks);
       });
   forecast.best_row = static_cast<std::size_t>(best - forecast.rows.begin());
   return forecast;
@@ -122,7 +169,7 @@ std::string forecast_text(const Forecast& forecast) {
       "STRATEGY", "COMM(ms)", "STEP(ms)", "SAMPLES/S", "EFFICIENCY");
   for (std::size_t i = 0; i < forecast.rows.size(); ++i) {
     const ForecastRow& row = forecast.rows[i];
-    const std::string name = row.servers == 0 ? std::string(schedule_name(row.schedule))
+    const std::string name = row.servers == 0 ? std::string(carrying_name(row.carrying))
                                               : fmt::format("parameter-server, {} ps", row.servers);
     text +=
         fmt::format("{:<24}{:>12.3f}{:>12.3f}{:>14.0f}{:>10.0f} %{}\n", name,

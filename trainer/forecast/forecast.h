@@ -4,9 +4,18 @@
 // Letters: T a worker's computing a step, S the gradient's bytes, B a link's bandwidth, w workers,
 // p parameter servers, each on a machine of its own.
 //
-// Collectives are simulated (simulate.h). A step takes T + max(0, communication - overlap·T):
-// `overlap` is the share of T behind which communication may hide (backward is about 2/3 of T; 0:
-// nothing overlaps).
+// A step takes T + max(0, communication - overlap·T): `overlap` is the share of T behind which
+// communication may hide (backward is about 2/3 of T; 0: nothing overlaps). Communication, of n
+// ranks on h hosts and a latency L, of what the transports do (collectives/):
+//
+//   ring              2(n-1) steps of a chunk S/n, in k segments that are forwarded as they arrive,
+//                     so that all but the latency of a segment hides: 2(n-1)·max(C, C/k + L),
+//                     C = S/(nB)
+//   direct            short buffers, whole to everyone: (n-1)·(S/B + L)
+//   shared memory     each rank reads S and writes S of its share of the sums: 2·(S/B + L)
+//   hierarchical      shared memory within a host, and a ring of h between them
+//   parameter-server  w workers push S to p servers, S/p each, and pull it back, in k buckets of
+//                     which one does not overlap: (1 + 1/k)·max(w/p, 1)·S/B + 2·L
 //
 // The best number of servers. A worker that has a server to itself communicates for c = 2S/B, push
 // and pull. The model of Peng, Bao, Chen, Wu and Guo, "Optimus" (EuroSys 2018, section 3.2), that
@@ -27,9 +36,27 @@
 #include <string>
 #include <vector>
 
-#include "trainer/forecast/simulate.h"
-
 namespace trainer {
+
+struct Link {
+  double latency = 0;   ///< Seconds.
+  double bandwidth = 0; ///< Bytes a second, in each direction.
+};
+
+struct Network {
+  int ranks = 1;
+  int ranks_per_host = 1;
+  Link inside{};  ///< Between ranks of a host.
+  Link between{}; ///< Of each host.
+
+  int hosts() const { return (ranks + ranks_per_host - 1) / ranks_per_host; }
+};
+
+/// What carries a step's gradients.
+enum class Carrying { ring, direct, shared_memory, hierarchical, parameter_server };
+
+/// Seconds that it takes. Of `servers`, with which only parameter_server has to do.
+double seconds_of(Carrying carrying, const Network& network, double bytes, int servers = 0);
 
 struct ForecastInput {
   double gradient_bytes = 0;  ///< S
@@ -40,7 +67,7 @@ struct ForecastInput {
 };
 
 struct ForecastRow {
-  Schedule schedule = Schedule::ring;
+  Carrying carrying = Carrying::ring;
   int servers = 0; ///< Only for the parameter server.
   double communication_seconds = 0;
   double step_seconds = 0;
@@ -52,8 +79,8 @@ struct Forecast {
   ForecastInput input;
   double communication_share = 0; ///< ξ
   int best_servers = 1;
-  std::vector<ForecastRow>
-      rows;                 ///< The schedules that fit the network, then 1 and best_servers ps.
+  /// What this trainer can run on the network, its own choice first; then 1 and best_servers ps.
+  std::vector<ForecastRow> rows;
   std::size_t best_row = 0; ///< The greatest samples/s a machine.
 };
 

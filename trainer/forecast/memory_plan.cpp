@@ -76,9 +76,10 @@ class NotingCommunicator final : public ForwardingCommunicator {
  public:
   NotingCommunicator(Communicator& alone, std::span<const float> arena, Pages& pages)
       : ForwardingCommunicator(alone), arena_(arena), pages_(pages) {}
-  Ticket start(Collective::Kind /*kind*/, std::span<float> buffer, std::string_view /*name*/,
-               WireType /*wire*/) override {
-    pages_.write(place_in(arena_, buffer));
+  using Communicator::start;
+  Ticket start(Collective collective) override {
+    const auto* first = reinterpret_cast<const float*>(collective.range.data());
+    pages_.write(place_in(arena_, {first, collective.range.count()}));
     return 0;
   }
 

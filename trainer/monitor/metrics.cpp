@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "trainer/clock.h"
@@ -31,8 +32,7 @@ Unlogged::Unlogged() : started(now()) {}
 
 Metrics::Metrics(Communicator& communicator, Unlogged& unlogged)
     : communicator_(communicator), unlogged_(unlogged),
-      sums_(communicator.allocate(k_metric_sums +
-                                  static_cast<std::size_t>(communicator.world_size()))) {}
+      sums_(k_metric_sums + static_cast<std::size_t>(communicator.world_size())) {}
 
 void Metrics::add(const Score& score, std::size_t samples) {
   unlogged_.samples += samples;
@@ -44,8 +44,8 @@ void Metrics::add(const Score& score, std::size_t samples) {
 
 std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const RankSeconds& seconds) {
   const double elapsed = now() - unlogged_.started;
-  const auto put = [&](std::size_t at, double value) { sums_[at] = static_cast<float>(value); };
-  std::fill(sums_.begin(), sums_.end(), 0.0F);
+  const auto put = [&](std::size_t at, double value) { sums_[at] = value; };
+  std::fill(sums_.begin(), sums_.end(), 0.0);
   put(k_loss, unlogged_.score.loss);
   put(k_correct, static_cast<double>(unlogged_.score.correct));
   put(k_count, static_cast<double>(unlogged_.score.count));
@@ -72,8 +72,7 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
                .input_bound = sums_[k_input] / ranks,
                .waiting = sums_[k_waiting] / ranks};
   if (communicator_.world_size() > 1 && sums_[k_under_way] > 0) {
-    line.overlap =
-        std::clamp(1.0 - double{sums_[k_exposed]} / double{sums_[k_under_way]}, 0.0, 1.0);
+    line.overlap = std::clamp(1.0 - sums_[k_exposed] / sums_[k_under_way], 0.0, 1.0);
   }
   std::vector<double> paces(sums_.begin() + k_metric_sums, sums_.end());
   const auto slowest = std::max_element(paces.begin(), paces.end());
@@ -105,12 +104,12 @@ std::optional<int> StragglerWatch::look(const LogLine& line) {
   return line.slowest;
 }
 
-Score sum_over_ranks(const Score& score, Communicator& communicator, std::span<float> registered) {
-  registered[0] = static_cast<float>(score.loss);
-  registered[1] = static_cast<float>(score.correct);
-  registered[2] = static_cast<float>(score.count);
-  communicator.all_reduce(registered, "score");
-  return {registered[0], std::lround(registered[1]), std::lround(registered[2])};
+Score sum_over_ranks(const Score& score, Communicator& communicator) {
+  // Float64 counts exactly, up to 2^53.
+  std::array<double, 3> sums = {score.loss, static_cast<double>(score.correct),
+                                static_cast<double>(score.count)};
+  communicator.all_reduce(sums, "score");
+  return {sums[0], std::llround(sums[1]), std::llround(sums[2])};
 }
 
 } // namespace trainer

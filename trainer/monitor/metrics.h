@@ -74,13 +74,13 @@ class Metrics {
  private:
   Communicator& communicator_;
   Unlogged& unlogged_;
-  std::span<float> sums_; ///< Registered.
+  std::vector<double> sums_;
   RankSeconds before_;
   double waiting_before_ = 0;
   std::int64_t steps_ = 0;
 };
 
 /// The score summed over all ranks: a collective.
-Score sum_over_ranks(const Score& score, Communicator& communicator, std::span<float> registered);
+Score sum_over_ranks(const Score& score, Communicator& communicator);
 
 } // namespace trainer

@@ -25,8 +25,9 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
        .target = &o.device,
        .metavar = "DEVICE",
        .help =
-           "auto, cpu, or cuda, which fails if there is no GPU; of several, a rank takes the one "
-           "at LOCAL_RANK in CUDA_VISIBLE_DEVICES, or the only one there [auto]",
+           "auto (GPUs where every rank has one and can use it, else CPUs), cpu, or cuda, which "
+           "fails if there is no GPU; of several, a rank takes the one at LOCAL_RANK in "
+           "CUDA_VISIBLE_DEVICES, or the only one there [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"auto", "cpu", "cuda"}},

@@ -371,9 +371,19 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
           .latency = options.plan_latency * 1e-6};
 }
 
+/// What of a run has no form on a GPU; empty: nothing.
+std::string only_on_cpus(const TrainerOptions& options, const Cluster& cluster) {
+  return is_elastic(options, cluster)  ? "elastic workers compute on CPUs"
+         : options.precision != "fp32" ? fmt::format("--precision={} is a CPU's", options.precision)
+         : options.offload_optimizer != "none" || options.offload_param != "none"
+             ? "what is offloaded is a CPU's"
+             : "";
+}
+
 RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) {
   RankOptions ranks{.cluster = cluster,
                     .devices = parse_devices(options.devices),
+                    .no_gpu = only_on_cpus(options, cluster),
                     .ops = parse_cross_device_ops(options.cross_device_ops),
                     .comm = comm_options(options)};
   if (ranks.devices.empty()) {
@@ -390,6 +400,12 @@ RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) 
 }
 
 TrainJob train_job(const TrainerOptions& options, const Cluster& cluster) {
+  if (options.min_workers > 0 && cluster.source == "none") {
+    throw UsageError(fmt::format("--min-workers={}: this is no rank of a job, so there are none to "
+                                 "come and go; start it by dtrain submit --workers=N, or leave it "
+                                 "out",
+                                 options.min_workers));
+  }
   TrainJob job{.ranks = rank_options(options, cluster),
                .elastic = elastic_limits(options, cluster),
                .data = data_options(options),

@@ -321,10 +321,9 @@ const float* MultiWorker::clip() {
                          "squared norms");
   }
   const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
-  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
   float* const told = norms_on_host_.data() + norms_on_host_.size() - 2;
   told[0] = static_cast<float>(norm);
-  told[1] = static_cast<float>(std::min(1.0, double{clip_norm_} / (norm + k_epsilon)));
+  told[1] = clipping_factor(norm, clip_norm_);
   stream.copy(told, &outcome->norm, sizeof outcome->norm);
   stream.copy(told + 1, &outcome->factor, sizeof outcome->factor);
   return &outcome->factor;

@@ -70,9 +70,9 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
   std::vector<std::unique_ptr<Device>> devices; // Before anyone waits for this process.
   devices.reserve(static_cast<std::size_t>(replicas));
   for (const std::string& device : options.devices) {
-    devices.push_back(make_device(device, cluster.local_rank));
+    devices.push_back(make_device(device, cluster.local_rank, options.no_gpu));
   }
-  const std::vector<CudaDevice*> gpus = gpus_among(devices);
+  std::vector<CudaDevice*> gpus = gpus_among(devices);
   const std::string asked = flag_for_nccl(options, gpus, *devices.front());
   std::unique_ptr<Communicator> between; // Of the workers.
   std::optional<NcclGroup> nccl;
@@ -125,6 +125,13 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
   }
   between = connect(cluster, options.comm);
   check_equal_replicas(replicas, *between);
+  // Auto is one choice for all: of CPUs and GPUs side by side each would have other bits.
+  if (options.devices.front() == "auto" && cluster.world_size > 1) {
+    if (const std::string why = why_no_gpus(!gpus.empty(), *between); !why.empty()) {
+      gpus.clear();
+      devices.front() = make_device("auto", cluster.local_rank, why);
+    }
+  }
   telling_peers(*between, [&] {
     if (cluster.world_size > 1) {
       choose();

@@ -14,8 +14,9 @@
 namespace trainer {
 
 struct RankOptions {
-  Cluster cluster;                                ///< Of this process.
-  std::vector<std::string> devices = {"auto"};    ///< As make_device() takes them: a thread each.
+  Cluster cluster;                             ///< Of this process.
+  std::vector<std::string> devices = {"auto"}; ///< As make_device() takes them: a thread each.
+  std::string no_gpu = {}; ///< Why auto is the CPU here, as make_device() takes it.
   CrossDeviceOps ops = CrossDeviceOps::automatic; ///< Of one process' replicas.
   CommOptions comm;
 

@@ -79,6 +79,22 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
   On<float> norm(gpu, {0, 0});
   gpu.kernels().clip_factor(gpu.stream(), 1000, gradients.data(), 1, norm.data(), norm.data() + 1);
   CHECK(std::isnan(norm.read()[0]));
+  // So no optimizer changes anything by it.
+  const Values before = numbers(1000, 2);
+  for (const int rule_number : {0, 1, 2}) {
+    On<float> parameters(gpu, before);
+    On<float> moments(gpu, Values(3000));
+    UpdateRule rule{.step_size = 1, .learning_rate = 0.1F};
+    rule.factor = norm.data() + 1;
+    float* const m = moments.data();
+    const Kernels& kernels = gpu.kernels();
+    rule_number == 0 ? kernels.sgd(gpu.stream(), 1000, rule, gradients.data(), m, parameters.data())
+    : rule_number == 1
+        ? kernels.adam(gpu.stream(), 1000, rule, gradients.data(), m, m + 1000, parameters.data())
+        : kernels.lamb(gpu.stream(), 1000, rule, gradients.data(), m, m + 1000, m + 2000,
+                       parameters.data());
+    CHECK(parameters.read() == before);
+  }
 }
 
 TEST_CASE("bytes become the CPU's floats on a GPU") {

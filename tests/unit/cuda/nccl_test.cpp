@@ -52,7 +52,7 @@ std::vector<float> read(CudaDevice& gpu, std::span<const float> memory) {
 TEST_CASE("NCCL sums and gathers what is on two GPUs, whatever the length, and gives all back") {
   const std::size_t before = cuda_on_cpu::live();
   for (const WireType wire : {WireType::fp32, WireType::bf16, WireType::fp16}) {
-    for (const std::size_t count : {1, 16, 17, 1000}) {
+    for (const std::size_t count : {1, 16, 17, 1000, 1024}) {
       CAPTURE(count);
       on_two_gpus([&](CudaDevice& gpu, Communicator& communicator) {
         const auto rank = static_cast<std::size_t>(communicator.rank());

@@ -11,6 +11,7 @@
 
 #include "trainer/clock.h"
 #include "trainer/collectives/memory.h"
+#include "trainer/collectives/reduce.h"
 #include "trainer/collectives/transport.h"
 #include "trainer/errors.h"
 
@@ -32,20 +33,12 @@ void pause_core() {
 
 struct InProcessGroup::State {
   State(int replicas_, CrossDeviceOps ops_)
-      : replicas(replicas_), ops(ops_), published(static_cast<std::size_t>(replicas_)),
-        bytes(static_cast<std::size_t>(replicas_)) {}
-
-  struct Part {
-    Collective::Kind kind;
-    std::span<float> buffer;
-    WireType wire;
-  };
+      : replicas(replicas_), ops(ops_), published(static_cast<std::size_t>(replicas_)) {}
 
   const int replicas;
   const CrossDeviceOps ops;
   /// What each replica brings to the collectives under way; written before a meeting.
-  std::vector<std::vector<Part>> published;
-  std::vector<std::span<std::byte>> bytes;
+  std::vector<std::vector<Collective>> published;
 
   std::atomic<int> arrived{0};
   std::atomic<std::uint32_t> phase{0};
@@ -102,40 +95,34 @@ class InProcessGroup::Member final : public Communicator {
     return memory_.emplace_back(count).floats();
   }
 
-  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view,
-               WireType wire) override {
-    started_.push_back({kind, buffer, wire});
+  Ticket start(Collective collective) override {
+    started_.push_back(std::move(collective));
     return next_ticket_++;
   }
 
   void check() override { state_.check(); }
 
+  /// A replica may come with more collectives started than another: as many are carried out as all
+  /// have, and the others wait for the next meeting.
   void wait(Ticket ticket) override {
-    if (ticket < done_) {
-      return;
+    while (done_ <= ticket) {
+      std::vector<Collective>& mine = state_.published[index()];
+      mine = started_;
+      meet();
+      std::size_t count = mine.size();
+      for (const auto& theirs : state_.published) {
+        count = std::min(count, theirs.size());
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        gather(i);
+        carry_out_one(mine[i]);
+      }
+      meet();
+      started_.erase(started_.begin(), started_.begin() + static_cast<std::ptrdiff_t>(count));
+      done_ += count;
     }
-    state_.published[index()] = std::move(started_);
-    started_.clear();
-    meet();
-    for (std::size_t i = 0; i < state_.published[index()].size(); ++i) {
-      gather(i);
-      carry_out(state_.published[index()][i]);
-    }
-    meet();
-    done_ = next_ticket_;
   }
 
-  void broadcast(std::span<std::byte> bytes, int root, std::string_view) override {
-    state_.bytes[index()] = bytes;
-    meet();
-    const auto from = state_.bytes[static_cast<std::size_t>(root)];
-    if (rank_ != root) {
-      std::copy_n(from.begin(), std::min(from.size(), bytes.size()), bytes.begin());
-    }
-    meet();
-  }
-
-  void barrier(std::string_view) override { meet(); }
   void set_step(std::int64_t) noexcept override {}
   double seconds_waiting() const noexcept override { return seconds_waiting_; }
 
@@ -151,86 +138,139 @@ class InProcessGroup::Member final : public Communicator {
   /// The i-th buffer of every replica.
   void gather(std::size_t i) {
     buffers_.clear();
+    const Collective& own = state_.published[index()][i];
     for (const auto& published : state_.published) {
-      const State::Part& own = state_.published[index()][i];
-      if (published.size() <= i || published[i].buffer.size() != own.buffer.size() ||
-          published[i].wire != own.wire || published[i].kind != own.kind) {
-        throw PeerError("the replicas' collectives differ");
+      const Collective& other = published[i];
+      if (other.kind != own.kind || other.range.count() != own.range.count() ||
+          other.range.dtype() != own.range.dtype() || other.wire != own.wire ||
+          other.root != own.root) {
+        throw PeerError(
+            fmt::format("the replicas' collectives differ: {} and {}", own.text(), other.text()));
       }
-      buffers_.push_back(published[i].buffer);
+      buffers_.push_back(other.range.data());
     }
   }
 
-  void carry_out(const State::Part& part) {
-    const std::size_t count = part.buffer.size();
-    const WireType wire = part.wire;
-    if (part.kind == Collective::Kind::all_gather) {
-      const Chunks chunks(count, state_.replicas);
-      sum_to(buffers_, {&part.buffer, 1}, chunks.begin(rank_), chunks.size(rank_), wire);
-      return;
+  void carry_out_one(const Collective& collective) {
+    if (state_.replicas == 1) {
+      return; // Nothing travels, so nothing is rounded either.
     }
+    const std::size_t count = collective.range.count();
+    const Chunks chunks(collective, state_.replicas);
+    const auto root = static_cast<std::size_t>(collective.root);
+    switch (collective.kind) {
+    case Collective::Kind::all_reduce:
+      all_reduce(collective);
+      break;
+    case Collective::Kind::reduce_scatter:
+      // A tree's order of addition is its own; a chunk's tree is one replica's alone.
+      if (state_.ops == CrossDeviceOps::hierarchical_copy) {
+        reduce_chunk_in_tree(collective, chunks.begin(rank_), chunks.size(rank_));
+      } else {
+        sum(collective, {&buffers_[index()], 1}, buffers_, chunks.begin(rank_), chunks.size(rank_));
+      }
+      break;
+    case Collective::Kind::all_gather:
+      sum(collective, buffers_, {&buffers_[index()], 1}, chunks.begin(rank_), chunks.size(rank_));
+      break;
+    case Collective::Kind::broadcast:
+      if (index() != root) {
+        sum(collective, {&buffers_[index()], 1}, {&buffers_[root], 1}, 0, count);
+      }
+      break;
+    default: // Nothing to carry.
+      break;
+    }
+  }
+
+  void all_reduce(const Collective& collective) {
+    const std::size_t count = collective.range.count();
     switch (state_.ops) {
     case CrossDeviceOps::automatic:
     case CrossDeviceOps::nccl:
     case CrossDeviceOps::shares: {
-      const Chunks chunks(count, state_.replicas);
-      sum_to(buffers_, buffers_, chunks.begin(rank_), chunks.size(rank_), wire);
+      const Chunks chunks(collective, state_.replicas);
+      sum(collective, buffers_, buffers_, chunks.begin(rank_), chunks.size(rank_));
       break;
     }
     case CrossDeviceOps::reduction_to_one:
       if (rank_ == 0) {
-        sum_to(std::span(buffers_).first(1), buffers_, 0, count, wire);
+        sum(collective, {buffers_.data(), 1}, buffers_, 0, count);
       }
       meet();
       if (rank_ != 0) {
-        std::copy_n(buffers_[0].data(), count, buffers_[index()].data());
+        copy_bytes(buffers_[index()], buffers_[0], collective.range.size_bytes());
       }
       break;
     case CrossDeviceOps::hierarchical_copy:
-      reduce_in_tree(count, wire);
+      reduce_in_tree(collective);
       break;
     }
   }
 
-  using Buffers = std::span<const std::span<float>>;
+  using Buffers = std::span<std::byte* const>;
 
-  /// As wire.h says of sums, in the order of `from`.
-  void sum_to(Buffers to, Buffers from, std::size_t begin, std::size_t size, WireType wire) {
-    const auto at_begin = [&](const std::span<float>& buffer) { return buffer.data() + begin; };
-    in_.resize(from.size());
-    out_.resize(to.size());
-    std::transform(from.begin(), from.end(), in_.begin(), at_begin);
-    std::transform(to.begin(), to.end(), out_.begin(), at_begin);
-    sum_to_all(wire, out_, in_, size);
+  /// As wire.h says of sums, in the order of `from`; of values [first, first + count).
+  void sum(const Collective& collective, Buffers to, Buffers from, std::size_t first,
+           std::size_t count) {
+    const std::size_t at = first * size_of(collective.range.dtype());
+    in_.clear();
+    out_.clear();
+    for (std::byte* const buffer : from) {
+      in_.push_back(buffer + at);
+    }
+    for (std::byte* const buffer : to) {
+      out_.push_back(buffer + at);
+    }
+    sum_values(collective.range.dtype(), collective.wire, out_, in_, count);
   }
 
-  void reduce_in_tree(std::size_t count, WireType wire) {
+  /// The other's buffer and then one's own, summed into one's own.
+  void add_pair(const Collective& collective, int to, int other, std::size_t first,
+                std::size_t count) {
+    std::byte* const own = buffers_[static_cast<std::size_t>(to)];
+    const std::array pair = {buffers_[static_cast<std::size_t>(other)], own};
+    sum(collective, {&own, 1}, pair, first, count);
+  }
+
+  void reduce_in_tree(const Collective& collective) {
     int distance = 1;
     for (; distance < state_.replicas; distance *= 2) {
       const int other = rank_ + distance;
       if (rank_ % (2 * distance) == 0 && other < state_.replicas) {
-        const std::span<float> own = buffers_[index()];
-        const std::array pair = {buffers_[static_cast<std::size_t>(other)], own};
-        sum_to({&own, 1}, pair, 0, count, wire);
+        add_pair(collective, rank_, other, 0, collective.range.count());
       }
       meet();
     }
     while ((distance /= 2) >= 1) {
       if (rank_ % (2 * distance) == distance) {
-        std::copy_n(buffers_[static_cast<std::size_t>(rank_ - distance)].data(), count,
-                    buffers_[index()].data());
+        copy_bytes(buffers_[index()], buffers_[static_cast<std::size_t>(rank_ - distance)],
+                   collective.range.size_bytes());
       }
       meet();
+    }
+  }
+
+  /// The same tree over one chunk, in the replicas' own buffers, of which nobody else touches it.
+  void reduce_chunk_in_tree(const Collective& collective, std::size_t first, std::size_t count) {
+    for (int distance = 1; distance < state_.replicas; distance *= 2) {
+      for (int to = 0; to + distance < state_.replicas; to += 2 * distance) {
+        add_pair(collective, to, to + distance, first, count);
+      }
+    }
+    if (rank_ != 0) {
+      const std::size_t size = size_of(collective.range.dtype());
+      copy_bytes(buffers_[index()] + first * size, buffers_[0] + first * size, count * size);
     }
   }
 
   State& state_;
   int rank_;
   std::list<PrivateMemory> memory_;
-  std::vector<State::Part> started_;
-  std::vector<std::span<float>> buffers_;
-  std::vector<const float*> in_;
-  std::vector<float*> out_;
+  std::vector<Collective> started_;
+  std::vector<std::byte*> buffers_; ///< Of all replicas.
+  std::vector<const std::byte*> in_;
+  std::vector<std::byte*> out_;
   Ticket next_ticket_ = 0;
   Ticket done_ = 0;
   double seconds_waiting_ = 0;

@@ -8,10 +8,13 @@
 //                     then S by each
 //   hierarchical_copy a binary tree: in log2(n) levels one of each pair adds the other's buffer,
 //                     then the sum is copied back down
+// reduce_scatter: every replica sums its own chunk, in the same order, and writes it to its own
+// buffer alone; all_gather: every replica writes its own chunk to all.
 // All give every replica the same bits (automatic, and nccl, which is of GPUs, are shares here);
 // the tree's order of addition is another than the others'.
 //
-// Collectives that were started together are carried out together, at the first wait().
+// Collectives that were started are carried out at the first wait(), as many as all replicas have
+// started by then.
 // When a replica fails, the others' collectives throw PeerError with what it failed of.
 #pragma once
 

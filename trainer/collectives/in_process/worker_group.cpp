@@ -3,29 +3,27 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <list>
 #include <mutex>
 
 #include <fmt/format.h>
 
 #include "trainer/clock.h"
-#include "trainer/collectives/in_process/in_process.h"
+#include "trainer/collectives/memory.h"
 #include "trainer/collectives/reduce.h"
 #include "trainer/errors.h"
 
 namespace trainer {
 
 struct WorkerGroup::State {
-  State(int replicas_, Communicator& between_)
-      : replicas(replicas_), within(replicas_, CrossDeviceOps::shares), between(between_) {}
+  State(int replicas_, Communicator& between_) : replicas(replicas_), between(between_) {}
 
-  /// A sum under way.
-  struct Sum {
-    std::vector<std::span<float>> parts; ///< A replica's each, once it has started.
-    std::string name;
-    WireType wire = WireType::fp32;
+  /// A collective under way.
+  struct Shared {
+    std::vector<Collective> parts; ///< A replica's each, once it has started.
     int started = 0;
-    bool added_up = false;
-    Communicator::Ticket ticket = 0; ///< Between the workers, once it is under way.
+    bool is_brought_together = false; ///< In replica 0's memory.
+    Communicator::Ticket ticket = 0;  ///< Between the workers, once it is under way.
     bool done = false;
     int left = 0; ///< Replicas that have waited for it.
   };
@@ -36,26 +34,30 @@ struct WorkerGroup::State {
     }
   }
 
-  Sum& at(Communicator::Ticket number) { return sums[static_cast<std::size_t>(number - retired)]; }
+  Shared& at(Communicator::Ticket number) {
+    return shared[static_cast<std::size_t>(number - retired)];
+  }
 
   /// Starts those that can be, in order. Not while a replica waits between the workers, which then
   /// does it itself: `between` is for one thread at a time, and a computing replica must not wait.
   void start_between() {
-    for (; !is_waiting && under_way < retired + sums.size() && at(under_way).added_up;
+    for (; !is_waiting && under_way < retired + shared.size() && at(under_way).is_brought_together;
          ++under_way) {
-      Sum& sum = at(under_way);
-      sum.ticket = between.start_all_reduce(sum.parts.front(), sum.name, sum.wire);
+      Shared& one = at(under_way);
+      Collective collective = one.parts.front();
+      collective.root /= replicas;
+      collective.pieces = replicas; // So a worker's chunk is those of its replicas.
+      one.ticket = between.start(std::move(collective));
       changed.notify_all();
     }
   }
 
   const int replicas;
-  InProcessGroup within;
 
   std::mutex mutex; ///< Guards what follows.
   std::condition_variable changed;
   Communicator& between;
-  std::deque<Sum> sums; ///< From number `retired` on.
+  std::deque<Shared> shared; ///< From number `retired` on.
   Communicator::Ticket retired = 0;
   Communicator::Ticket under_way = 0; ///< All before it have been started between the workers.
   bool is_waiting = false;            ///< In between.wait(), without the mutex.
@@ -64,8 +66,7 @@ struct WorkerGroup::State {
 
 class WorkerGroup::Member final : public Communicator {
  public:
-  Member(State& state, int replica)
-      : state_(state), replica_(replica), within_(state.within.communicator(replica)) {}
+  Member(State& state, int replica) : state_(state), replica_(replica) {}
 
   int rank() const noexcept override { return state_.between.rank() * state_.replicas + replica_; }
   int world_size() const noexcept override { return state_.between.world_size() * state_.replicas; }
@@ -85,37 +86,25 @@ class WorkerGroup::Member final : public Communicator {
 
   std::span<float> allocate(std::size_t count) override {
     if (replica_ != 0) {
-      return within_.allocate(count);
+      return memory_.emplace_back(count).floats();
     }
     const std::lock_guard lock(state_.mutex);
     return state_.between.allocate(count);
   }
 
-  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
-               WireType wire) override {
-    if (kind == Collective::Kind::all_gather) {
-      wait(next_); // So that all that was started goes first, between the workers too.
-      const Collective gather{kind, std::as_writable_bytes(buffer), 0, std::string(name), wire};
-      for (const Collective& part : gather_by_broadcasts(gather, rank(), world_size())) {
-        broadcast(part.bytes, part.root, name);
-      }
-      return next_;
-    }
+  Ticket start(Collective collective) override {
     std::unique_lock lock(state_.mutex);
     state_.check();
-    if (next_ == state_.retired + state_.sums.size()) {
-      State::Sum& first = state_.sums.emplace_back();
-      first.parts.resize(static_cast<std::size_t>(state_.replicas));
-      first.name = name;
-      first.wire = wire;
+    if (next_ == state_.retired + state_.shared.size()) {
+      state_.shared.emplace_back().parts.resize(static_cast<std::size_t>(state_.replicas));
     }
-    State::Sum& sum = state_.at(next_);
-    sum.parts[static_cast<std::size_t>(replica_)] = buffer;
-    if (++sum.started == state_.replicas) {
+    State::Shared& one = state_.at(next_);
+    one.parts[static_cast<std::size_t>(replica_)] = std::move(collective);
+    if (++one.started == state_.replicas) {
       lock.unlock();
-      add_up(sum); // It stays where it is: nobody retires it before.
+      bring_together(one); // It stays where it is: nobody retires it before.
       lock.lock();
-      sum.added_up = true;
+      one.is_brought_together = true;
       state_.start_between();
     }
     return ++next_;
@@ -130,75 +119,98 @@ class WorkerGroup::Member final : public Communicator {
     seconds_waiting_ += now() - began;
   }
 
-  void broadcast(std::span<std::byte> bytes, int root, std::string_view name) override {
-    const int worker = root / state_.replicas;
-    if (worker == state_.between.rank()) {
-      within_.broadcast(bytes, root % state_.replicas, name);
-    }
-    if (replica_ == 0) {
-      const std::lock_guard lock(state_.mutex);
-      state_.between.broadcast(bytes, worker, name);
-    }
-    within_.broadcast(bytes, 0, name);
-  }
-
-  void barrier(std::string_view name) override {
-    within_.barrier(name);
-    if (replica_ == 0) {
-      const std::lock_guard lock(state_.mutex);
-      state_.between.barrier(name);
-    }
-    within_.barrier(name);
-  }
-
-  void check() override {
-    const std::lock_guard lock(state_.mutex);
-    state_.check();
-    if (!state_.is_waiting) { // Else that one finds out.
-      state_.between.check();
-    }
-  }
-
   void set_step(std::int64_t step) noexcept override {
     if (replica_ == 0) {
       state_.between.set_step(step);
     }
   }
-  double seconds_waiting() const noexcept override {
-    return seconds_waiting_ + within_.seconds_waiting();
-  }
+  double seconds_waiting() const noexcept override { return seconds_waiting_; }
 
  private:
-  static void add_up(const State::Sum& sum) {
-    const std::size_t count = sum.parts.front().size();
-    std::vector<const float*> in;
-    for (const std::span<float> part : sum.parts) {
-      if (part.size() != count) {
-        throw PeerError("the replicas' collectives differ");
+  Chunks chunks_of(const Range& range) const { return {range.count(), world_size()}; }
+  Range own_chunk(const Range& range, std::size_t replica) const {
+    return chunks_of(range).of(range,
+                               state_.between.rank() * state_.replicas + static_cast<int>(replica));
+  }
+
+  /// What this worker's replicas bring, in replica 0's memory.
+  void bring_together(const State::Shared& one) const {
+    const Collective& first = one.parts.front();
+    for (const Collective& part : one.parts) {
+      if (part.kind != first.kind || part.range.count() != first.range.count() ||
+          part.range.dtype() != first.range.dtype() || part.root != first.root) {
+        throw PeerError(
+            fmt::format("the replicas' collectives differ: {} and {}", first.text(), part.text()));
       }
-      in.push_back(part.data());
     }
-    float* const to = sum.parts.front().data();
-    sum_to_all(sum.wire, {&to, 1}, in, count);
+    switch (first.kind) {
+    case Collective::Kind::all_reduce:
+    case Collective::Kind::reduce_scatter:
+      add_up(one);
+      break;
+    case Collective::Kind::all_gather:
+      for (std::size_t replica = 1; replica < one.parts.size(); ++replica) {
+        copy(own_chunk(one.parts[replica].range, replica), own_chunk(first.range, replica));
+      }
+      break;
+    case Collective::Kind::broadcast:
+      if (first.root / state_.replicas == state_.between.rank()) {
+        const auto root = static_cast<std::size_t>(first.root % state_.replicas);
+        copy(one.parts[root].range, first.range);
+      }
+      break;
+    default: // Nothing to bring.
+      break;
+    }
+  }
+
+  static void add_up(const State::Shared& one) {
+    if (one.parts.size() == 1) {
+      return;
+    }
+    std::vector<const std::byte*> in;
+    in.reserve(one.parts.size());
+    for (const Collective& part : one.parts) {
+      in.push_back(part.range.data());
+    }
+    const Collective& first = one.parts.front();
+    std::byte* const to = first.range.data();
+    sum_values(first.range.dtype(), first.wire, {&to, 1}, in, first.range.count());
+  }
+
+  /// What came of it, from replica 0's memory to the others'.
+  void hand_out(const State::Shared& one) const {
+    const Collective& first = one.parts.front();
+    for (std::size_t replica = 1; replica < one.parts.size(); ++replica) {
+      const Range& range = one.parts[replica].range;
+      if (first.kind == Collective::Kind::reduce_scatter) {
+        copy(own_chunk(first.range, replica), own_chunk(range, replica));
+      } else {
+        copy(first.range, range);
+      }
+    }
+  }
+
+  static void copy(const Range& from, const Range& to) {
+    if (from.data() != to.data()) {
+      copy_bytes(to.data(), from.data(), from.size_bytes());
+    }
   }
 
   void finish(Ticket number, std::unique_lock<std::mutex>& lock) {
-    const auto sum = [&]() -> State::Sum& { return state_.at(number); };
+    const auto one = [&]() -> State::Shared& { return state_.at(number); };
     if (replica_ == 0) {
       await(lock, [&] { return state_.under_way > number; });
-      wait_between(sum().ticket, lock);
-      const std::span<float> total = sum().parts.front();
-      for (std::size_t other = 1; other < sum().parts.size(); ++other) {
-        copy(sum().parts[other].data(), total.data(), total.size());
-      }
-      sum().done = true;
+      wait_between(one().ticket, lock);
+      hand_out(one());
+      one().done = true;
       state_.changed.notify_all();
     } else {
-      await(lock, [&] { return sum().done; });
+      await(lock, [&] { return one().done; });
     }
-    ++sum().left;
-    while (!state_.sums.empty() && state_.sums.front().left == state_.replicas) {
-      state_.sums.pop_front();
+    ++one().left;
+    while (!state_.shared.empty() && state_.shared.front().left == state_.replicas) {
+      state_.shared.pop_front();
       ++state_.retired;
     }
   }
@@ -229,8 +241,8 @@ class WorkerGroup::Member final : public Communicator {
 
   State& state_;
   int replica_;
-  Communicator& within_;
-  Ticket next_ = 0;   ///< How many sums have been started here,
+  std::list<PrivateMemory> memory_;
+  Ticket next_ = 0;   ///< How many collectives have been started here,
   Ticket waited_ = 0; ///< and waited for. A ticket is how many to wait for.
   double seconds_waiting_ = 0;
 };
@@ -249,7 +261,6 @@ Communicator& WorkerGroup::communicator(int replica) {
 }
 
 void WorkerGroup::fail(int replica, const std::string& why) noexcept {
-  state_->within.fail(replica, why);
   const std::lock_guard lock(state_->mutex);
   if (state_->failure.empty()) {
     state_->failure = fmt::format("replica {} gave up: {}", replica, why);

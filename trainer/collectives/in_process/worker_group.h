@@ -5,6 +5,10 @@
 // of replicas, into replica 0's, and starts the all-reduce between workers, so that backward goes
 // on meanwhile. Who waits as replica 0 waits for that and hands the sum to the other replicas.
 // Between the workers goes what one replica a worker would send. All ranks hold the same bits.
+//
+// reduce_scatter and all_gather are the same with the halves of it between the workers: of them a
+// worker's chunk is those of its replicas together. Between replicas only their own chunks are
+// copied, to them or from them. Broadcasts and barriers take their turn in the same order.
 #pragma once
 
 #include <memory>

@@ -1,17 +1,22 @@
 // MPI, loaded at run time: collectives carried by the library of the mpirun that started the job.
 //
 // The plug-in dtrain-mpi.so lies beside the program; it is built where Open MPI's headers are (see
-// plugin.h). An all-reduce is an MPI_Iallreduce, started when its bucket is full; MPI moves on what
-// is under way whenever it is called, so every start also tests what went before.
+// plugin.h). MPI carries the bytes and this rank adds up, in the ring's order:
+//
+//   reduce_scatter   MPI_Ialltoallv: every rank gets its own chunk of all the others, and adds up
+//   all_gather       MPI_Iallgatherv
+//   all_reduce       both, one after the other; each rank sends 2(n-1)/n S bytes
+//
+// so that the two halves of a sum have its bits, and a sum those of every other transport. MPI
+// moves on what is under way whenever it is called, so every start also tests what went before.
 //
 // Beside MPI goes the heartbeat, over TCP, as for the ring: MPI waits for a rank that is stopped or
 // cut off for ever, the heartbeat names it within the peer time-out. A rank that dies is mpirun's
 // to name: it ends all others at once, often before they can say anything.
 //
-// MPI adds up in an order of its own: the same bits on every rank, and in every run of the same
-// library on as many ranks, but other last bits than the ring's. 16-bit values are rounded on this
-// rank before they are added up, and their sum wherever MPI adds to it. It does not compare what
-// ranks call: where they differ, MPI_ERR_TRUNCATE at best.
+// Float32 that is to travel as 16 bits is rounded before it is sent, added up in float32, and the
+// sum rounded once: other bits than the ring's, nearer to the sum. MPI does not compare what ranks
+// call: where they differ, MPI_ERR_TRUNCATE at best.
 #pragma once
 
 #include <memory>

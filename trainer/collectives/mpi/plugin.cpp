@@ -2,19 +2,18 @@
 #include "trainer/collectives/mpi/plugin.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #define OMPI_SKIP_MPICXX 1 // The old C++ bindings would be one more library to link.
 #include <mpi.h>
 
-#include "trainer/collectives/wire.h"
-
 namespace {
 
-using trainer::WireType;
+MPI_Comm second = MPI_COMM_NULL; // For what is started in an order of its own.
+int ranks = 1;
 
 int initialize(int* rank, int* world_size) {
   int provided = 0;
@@ -29,10 +28,14 @@ int initialize(int* rank, int* world_size) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
   MPI_Comm_size(MPI_COMM_WORLD, world_size);
-  return MPI_SUCCESS;
+  ranks = *world_size;
+  return MPI_Comm_dup(MPI_COMM_WORLD, &second);
 }
 
-int finalize() { return MPI_Finalize(); }
+int finalize() {
+  MPI_Comm_free(&second);
+  return MPI_Finalize();
+}
 
 int library(char* text, std::size_t size) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -55,19 +58,16 @@ void error_text(int error, char* text, std::size_t size) {
   std::snprintf(text, size, "%s", message);
 }
 
-/// An operation under way, and what it needs until it is done.
+/// An operation under way, and what MPI reads until it is done.
 struct Request {
   MPI_Request handle = MPI_REQUEST_NULL;
-  MPI_Op op = MPI_OP_NULL; ///< One of its own.
+  std::vector<int> numbers;
 
-  Request() = default;
-  ~Request() {
-    if (op != MPI_OP_NULL) {
-      MPI_Op_free(&op);
-    }
+  /// A copy of a number a rank, by where it begins in `numbers`.
+  std::size_t keep(const int* of_ranks) {
+    numbers.insert(numbers.end(), of_ranks, of_ranks + ranks);
+    return numbers.size() - static_cast<std::size_t>(ranks);
   }
-  Request(const Request&) = delete;
-  Request& operator=(const Request&) = delete;
 };
 
 /// Hands the request that `begin` starts to the caller.
@@ -79,41 +79,30 @@ int start(void** request, const Begin& begin) {
   return error;
 }
 
-/// An MPI_User_function: sum[i] = R(from[i] + sum[i]).
-template <WireType type>
-void add_halves(void* from, void* sum, int* count, MPI_Datatype*) {
-  const trainer::WireKernels& kernels = trainer::wire_kernels(type);
-  const auto* arrived = static_cast<const std::uint16_t*>(from);
-  auto* own = static_cast<std::uint16_t*>(sum);
-  std::array<float, 2048> block; // Of the L1 cache.
-  for (auto left = static_cast<std::size_t>(*count); left > 0;) {
-    const std::size_t size = std::min(left, block.size());
-    kernels.widen(block.data(), own, size);
-    kernels.add(own, arrived, block.data(), size);
-    arrived += size;
-    own += size;
-    left -= size;
-  }
-}
-
 // test() waits for what these start, which the analyzer does not see.
 // NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker)
-int sum_floats(float* in_place, std::size_t count, void** request) {
+int all_to_all(const void* from, const int* from_counts, const int* from_places, void* to,
+               const int* to_counts, const int* to_places, void** request) {
   return start(request, [&](Request& own) {
-    return MPI_Iallreduce(MPI_IN_PLACE, in_place, static_cast<int>(count), MPI_FLOAT, MPI_SUM,
-                          MPI_COMM_WORLD, &own.handle);
+    const std::size_t given = own.keep(from_counts);
+    const std::size_t given_at = own.keep(from_places);
+    const std::size_t taken = own.keep(to_counts);
+    const std::size_t taken_at = own.keep(to_places);
+    const int* const numbers = own.numbers.data();
+    return MPI_Ialltoallv(from, numbers + given, numbers + given_at, MPI_BYTE, to, numbers + taken,
+                          numbers + taken_at, MPI_BYTE, MPI_COMM_WORLD, &own.handle);
   });
 }
 
-int sum_halves(std::uint16_t* in_place, std::size_t count, int wire, void** request) {
+int all_gather(void* in_place, const int* counts, const int* places, int is_second,
+               void** request) {
   return start(request, [&](Request& own) {
-    constexpr int k_commutes = 1;
-    const auto add = static_cast<WireType>(wire) == WireType::bf16 ? add_halves<WireType::bf16>
-                                                                   : add_halves<WireType::fp16>;
-    const int error = MPI_Op_create(add, k_commutes, &own.op);
-    return error != MPI_SUCCESS ? error
-                                : MPI_Iallreduce(MPI_IN_PLACE, in_place, static_cast<int>(count),
-                                                 MPI_UINT16_T, own.op, MPI_COMM_WORLD, &own.handle);
+    const std::size_t kept = own.keep(counts);
+    const std::size_t kept_at = own.keep(places);
+    const int* const numbers = own.numbers.data();
+    return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in_place, numbers + kept,
+                           numbers + kept_at, MPI_BYTE, is_second != 0 ? second : MPI_COMM_WORLD,
+                           &own.handle);
   });
 }
 
@@ -133,13 +122,13 @@ int test(void* request, int* done) {
   auto* own = static_cast<Request*>(request);
   const int error = MPI_Test(&own->handle, done, MPI_STATUS_IGNORE);
   if (error == MPI_SUCCESS && *done != 0) {
-    delete own;
+    delete own; // MPI has read its numbers.
   }
   return error;
 }
 
 const DtrainMpi k_table = {k_dtrain_mpi_version, initialize, finalize,  library, error_text,
-                           sum_floats,           sum_halves, broadcast, barrier, test};
+                           all_to_all,           all_gather, broadcast, barrier, test};
 
 } // namespace
 

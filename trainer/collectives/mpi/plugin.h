@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { k_dtrain_mpi_version = 2 };
+enum { k_dtrain_mpi_version = 3 };
 #define DTRAIN_MPI_SYMBOL "dtrain_mpi"
 
 struct DtrainMpi {
@@ -26,12 +26,16 @@ struct DtrainMpi {
   void (*text)(int error, char* text, size_t size);
 
   /* Start an operation on buffers that stay as they are until it is done. `request` is the
-   * plug-in's and is freed by the test() that finds it done. Counts are below 2^31. */
-  int (*sum_floats)(float* in_place, size_t count, void** request);
-  /* Of 16-bit values, `wire` being the number of a WireType (wire.h): two are added in float32, and
-   * their sum is rounded. Which two is MPI's choice; a + b and b + a have the same bits, and so
-   * have all ranks. */
-  int (*sum_halves)(uint16_t* in_place, size_t count, int wire, void** request);
+   * plug-in's and is freed by the test() that finds it done. Counts and places are of bytes, one a
+   * rank, and below 2^31. */
+
+  /* To rank r go `counts[r]` bytes from `places[r]` on; from it come as many as it gives. */
+  int (*all_to_all)(const void* from, const int* from_counts, const int* from_places, void* to,
+                    const int* to_counts, const int* to_places, void** request);
+  /* What lies at `places[r]` on rank r comes to the same place on all. Those that are `second` are
+   * started in an order of their own, which must be all ranks'. */
+  int (*all_gather)(void* in_place, const int* counts, const int* places, int second,
+                    void** request);
   int (*broadcast)(void* bytes, size_t count, int root, void** request);
   int (*barrier)(void** request);
   /* Also moves all other operations on. */

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <deque>
 #include <list>
 #include <vector>
@@ -7,11 +9,12 @@
 
 #include "trainer/collectives/memory.h"
 #include "trainer/collectives/mpi/mpi.h"
+#include "trainer/collectives/reduce.h"
 
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_most_at_once = std::size_t{1} << 30; ///< Elements: MPI counts in int.
+constexpr std::size_t k_most_at_once = std::size_t{1} << 30; ///< Bytes: MPI counts in int.
 
 class MpiTransport final : public Transport {
  public:
@@ -27,7 +30,9 @@ class MpiTransport final : public Transport {
 
   std::string describe() const override { return mpi_->library(); }
 
-  Route route(std::size_t, WireType) const override { return {"MPI_Iallreduce", -1}; }
+  Route route(std::size_t, WireType) const override {
+    return {"MPI_Ialltoallv, summed, MPI_Iallgatherv", -1};
+  }
 
   std::span<float> allocate(std::size_t count) override {
     return memory_.emplace_back(count).floats();
@@ -35,56 +40,34 @@ class MpiTransport final : public Transport {
 
   std::uint64_t start(Collective collective) override {
     move_on();
-    Operation operation{collective.text(), {}, {}, {}, collective.wire};
-    const auto begin = [&](auto&&... arguments) {
-      mpi_->check(arguments(&operation.requests.emplace_back(nullptr))..., operation.what);
-    };
-    const DtrainMpi& mpi = mpi_->table();
-    const auto broadcast = [&](const Collective& part) {
-      in_pieces(part.bytes.size(), [&](std::size_t first, std::size_t count) {
-        begin([&](void** request) {
-          return mpi.broadcast(part.bytes.data() + first, count, part.root, request);
-        });
-      });
-    };
-    switch (collective.kind) {
+    Operation& operation = under_way_.emplace_back();
+    operation.collective = std::move(collective);
+    operation.what = operation.collective.text();
+    operation.values = operation.collective.range;
+    switch (operation.collective.kind) {
     case Collective::Kind::all_reduce:
-    case Collective::Kind::reduce_scatter: { // The same here, of which a rank uses its chunk.
-      operation.floats = {reinterpret_cast<float*>(collective.bytes.data()),
-                          collective.bytes.size() / sizeof(float)};
-      float* const floats = operation.floats.data();
-      const std::size_t all = operation.floats.size();
-      if (collective.wire == WireType::fp32) {
-        in_pieces(all, [&](std::size_t first, std::size_t count) {
-          begin([&](void** request) { return mpi.sum_floats(floats + first, count, request); });
-        });
-        break;
-      }
-      operation.halves = take_halves(all);
-      std::uint16_t* const halves = operation.halves.data();
-      wire_kernels(collective.wire).narrow(halves, floats, all);
-      in_pieces(all, [&](std::size_t first, std::size_t count) {
-        begin([&](void** request) {
-          return mpi.sum_halves(halves + first, count, static_cast<int>(collective.wire), request);
-        });
-      });
+    case Collective::Kind::reduce_scatter:
+      narrow(operation, {{0, operation.values.count()}});
+      exchange(operation);
       break;
-    }
     case Collective::Kind::all_gather:
-      for (const Collective& part :
-           gather_by_broadcasts(collective, mpi_->rank(), mpi_->world_size())) {
-        broadcast(part);
-      }
+      narrow(operation, own_parts(operation));
+      gather(operation, false);
       break;
     case Collective::Kind::broadcast:
-      broadcast(collective);
+      for (std::size_t first = 0; first < operation.values.size_bytes(); first += k_most_at_once) {
+        begin(operation, [&](void** request) {
+          return mpi_->table().broadcast(
+              operation.values.data() + first,
+              std::min(k_most_at_once, operation.values.size_bytes() - first),
+              operation.collective.root, request);
+        });
+      }
       break;
-    case Collective::Kind::barrier:
-    case Collective::Kind::allocate:
-      begin([&](void** request) { return mpi.barrier(request); });
+    default: // Nothing to carry.
+      begin(operation, [&](void** request) { return mpi_->table().barrier(request); });
       break;
     }
-    under_way_.push_back(std::move(operation));
     return started_++;
   }
 
@@ -103,53 +86,240 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  struct Operation {
-    std::string what;
-    std::vector<void*> requests;       ///< Not yet done.
-    std::span<float> floats;           ///< Of an all_reduce,
-    std::vector<std::uint16_t> halves; ///< and what MPI adds up instead where they travel as
-    WireType wire = WireType::fp32;    ///< 16 bits.
+  /// Of a range, what goes at once. This rank adds up its own part of it, of which every other
+  /// rank's lies in the room.
+  struct Window {
+    Chunks::Part all;
+    Chunks::Part own;
+    std::size_t room = 0; ///< Where rank 0's begins, in bytes.
   };
 
-  std::vector<std::uint16_t> take_halves(std::size_t count) {
-    std::vector<std::uint16_t> halves;
+  struct Operation {
+    Collective collective;
+    std::string what;
+    std::vector<void*> requests;      ///< Not yet done.
+    Range values;                     ///< What MPI carries: the range, or
+    std::vector<std::byte> halves;    ///< what it is rounded to on its way.
+    std::vector<Window> windows = {}; ///< Of a sum that is not added up yet,
+    std::vector<std::byte> room = {}; ///< and what comes of the other ranks.
+  };
+
+  int ranks() const { return mpi_->world_size(); }
+  Chunks chunks_of(const Operation& operation) const { return {operation.collective, ranks()}; }
+  std::vector<Chunks::Part> own_parts(const Operation& operation) const {
+    return chunks_of(operation).owned_by(mpi_->rank());
+  }
+
+  template <typename Begin>
+  void begin(Operation& operation, const Begin& begin_one) {
+    void* request = nullptr;
+    mpi_->check(begin_one(&request), operation.what);
+    operation.requests.push_back(request);
+  }
+
+  std::vector<std::byte> take(std::size_t bytes) {
+    std::vector<std::byte> memory;
     if (!spare_.empty()) {
-      halves = std::move(spare_.back());
+      memory = std::move(spare_.back());
       spare_.pop_back();
     }
-    halves.resize(count);
-    return halves;
+    memory.resize(bytes);
+    return memory;
+  }
+
+  /// Where it travels as 16 bits, so much of it is rounded to them.
+  void narrow(Operation& operation, const std::vector<Chunks::Part>& parts) {
+    const WireType wire = operation.collective.wire;
+    if (wire == WireType::fp32) {
+      return;
+    }
+    const Range& range = operation.collective.range;
+    operation.halves = take(range.count() * wire_size(wire));
+    operation.values = {operation.halves.data(), range.count(), dtype_of(wire)};
+    auto* const halves = reinterpret_cast<std::uint16_t*>(operation.halves.data());
+    for (const Chunks::Part& part : parts) {
+      wire_kernels(wire).narrow(halves + part.first,
+                                reinterpret_cast<const float*>(range.data()) + part.first,
+                                part.count);
+    }
+  }
+
+  /// Of `part`, what lies within the window; its place from the window's beginning on, in bytes.
+  struct Cut {
+    int place;
+    int bytes;
+  };
+  static Cut cut(const Window& window, const Chunks::Part& part, std::size_t size) {
+    const std::size_t first = std::max(part.first, window.all.first);
+    const std::size_t last = std::min(part.first + part.count, window.all.first + window.all.count);
+    return first >= last ? Cut{0, 0}
+                         : Cut{static_cast<int>((first - window.all.first) * size),
+                               static_cast<int>((last - first) * size)};
+  }
+
+  std::vector<Window> windows_of(const Operation& operation) const {
+    const Range& values = operation.values;
+    const std::size_t size = size_of(values.dtype());
+    // Of a longer range each goes to few ranks, or what comes of all could not be counted.
+    const std::size_t most =
+        values.size_bytes() <= k_most_at_once
+            ? k_most_at_once / size
+            : std::max<std::size_t>(1, k_most_at_once / size / static_cast<std::size_t>(ranks()));
+    std::vector<Window> windows;
+    for (std::size_t first = 0; first < values.count(); first += most) {
+      windows.push_back({{first, std::min(most, values.count() - first)}, {}, 0});
+    }
+    return windows;
+  }
+
+  /// Every rank's own chunk of this rank's values goes there, and theirs of its own come.
+  void exchange(Operation& operation) {
+    const Chunks chunks = chunks_of(operation);
+    const Range& values = operation.values;
+    const std::size_t size = size_of(values.dtype());
+    const auto n = static_cast<std::size_t>(ranks());
+    operation.windows = windows_of(operation);
+    std::size_t room = 0;
+    for (Window& window : operation.windows) {
+      const Cut own = cut(window, {chunks.begin(mpi_->rank()), chunks.size(mpi_->rank())}, size);
+      window.own = {window.all.first + static_cast<std::size_t>(own.place) / size,
+                    static_cast<std::size_t>(own.bytes) / size};
+      window.room = room;
+      room += n * static_cast<std::size_t>(own.bytes);
+    }
+    operation.room = take(room);
+    std::vector<int> counts(n);
+    std::vector<int> places(n);
+    std::vector<int> own_counts(n);
+    std::vector<int> own_places(n);
+    for (const Window& window : operation.windows) {
+      const auto own = static_cast<int>(window.own.count * size);
+      for (int rank = 0; rank < ranks(); ++rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        const Cut theirs = cut(window, {chunks.begin(rank), chunks.size(rank)}, size);
+        const bool is_self = rank == mpi_->rank(); // Its own stay where they are.
+        counts[at] = is_self ? 0 : theirs.bytes;
+        places[at] = theirs.place;
+        own_counts[at] = is_self ? 0 : own;
+        own_places[at] = rank * own;
+      }
+      begin(operation, [&](void** request) {
+        return mpi_->table().all_to_all(values.data() + window.all.first * size, counts.data(),
+                                        places.data(), operation.room.data() + window.room,
+                                        own_counts.data(), own_places.data(), request);
+      });
+    }
+  }
+
+  void gather(Operation& operation, bool is_second) {
+    const Chunks chunks = chunks_of(operation);
+    const Range& values = operation.values;
+    const std::size_t size = size_of(values.dtype());
+    std::vector<int> counts(static_cast<std::size_t>(ranks()));
+    std::vector<int> places(counts.size());
+    for (const Window& window : windows_of(operation)) {
+      for (int rank = 0; rank < ranks(); ++rank) {
+        const Cut theirs = cut(window, {chunks.begin(rank), chunks.size(rank)}, size);
+        counts[static_cast<std::size_t>(rank)] = theirs.bytes;
+        places[static_cast<std::size_t>(rank)] = theirs.place;
+      }
+      begin(operation, [&](void** request) {
+        return mpi_->table().all_gather(values.data() + window.all.first * size, counts.data(),
+                                        places.data(), is_second ? 1 : 0, request);
+      });
+    }
+  }
+
+  /// This rank's own chunk, once what the others have of it has come.
+  void add_up(Operation& operation) {
+    const Range& values = operation.values;
+    const std::size_t size = size_of(values.dtype());
+    std::vector<const std::byte*> in(static_cast<std::size_t>(ranks()));
+    for (const Window& window : operation.windows) {
+      std::byte* const own = values.part(window.own.first, window.own.count).data();
+      for (std::size_t k = 0; k < in.size(); ++k) {
+        const std::size_t rank = (static_cast<std::size_t>(mpi_->rank()) + 1 + k) % in.size();
+        in[k] = rank == static_cast<std::size_t>(mpi_->rank())
+                    ? own
+                    : operation.room.data() + window.room + rank * window.own.count * size;
+      }
+      if (operation.halves.empty()) {
+        sum_values(values.dtype(), WireType::fp32, {&own, 1}, in, window.own.count);
+      } else {
+        sum_rounded(wire_kernels(operation.collective.wire), own, in, window.own.count);
+      }
+    }
+    operation.windows.clear();
+    spare_.push_back(std::move(operation.room));
+  }
+
+  /// What was float32 and has come as 16 bits: added up in float32, and rounded once.
+  static void sum_rounded(const WireKernels& kernels, std::byte* to,
+                          const std::vector<const std::byte*>& in, std::size_t count) {
+    std::array<float, 2048> sum; // With the next one, of the L1 cache.
+    std::array<float, 2048> next;
+    for (std::size_t i = 0; i < count; i += sum.size()) {
+      const std::size_t size = std::min(count - i, sum.size());
+      const auto at = [&](auto* halves) { return halves + i; };
+      kernels.widen(sum.data(), at(reinterpret_cast<const std::uint16_t*>(in[0])), size);
+      for (std::size_t k = 1; k < in.size(); ++k) {
+        kernels.widen(next.data(), at(reinterpret_cast<const std::uint16_t*>(in[k])), size);
+        add_into(sum.data(), next.data(), size);
+      }
+      kernels.narrow(at(reinterpret_cast<std::uint16_t*>(to)), sum.data(), size);
+    }
   }
 
   void retire(Operation& operation) {
-    if (!operation.halves.empty()) {
-      wire_kernels(operation.wire)
-          .widen(operation.floats.data(), operation.halves.data(), operation.halves.size());
-      spare_.push_back(std::move(operation.halves));
+    const Collective& collective = operation.collective;
+    if (operation.halves.empty()) {
+      return;
     }
+    std::vector<Chunks::Part> parts = {{0, collective.range.count()}};
+    if (collective.kind == Collective::Kind::reduce_scatter) {
+      parts = own_parts(operation);
+    }
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(operation.halves.data());
+    for (const Chunks::Part& part : parts) {
+      wire_kernels(collective.wire)
+          .widen(reinterpret_cast<float*>(collective.range.data()) + part.first,
+                 halves + part.first, part.count);
+    }
+    spare_.push_back(std::move(operation.halves));
   }
 
-  template <typename Act>
-  static void in_pieces(std::size_t count, const Act& act) {
-    for (std::size_t first = 0; first < count; first += k_most_at_once) {
-      act(first, std::min(k_most_at_once, count - first));
+  bool are_done(Operation& operation) {
+    while (!operation.requests.empty()) {
+      int done = 0;
+      mpi_->check(mpi_->table().test(operation.requests.back(), &done), operation.what);
+      if (done == 0) {
+        return false;
+      }
+      operation.requests.pop_back();
     }
+    return true;
   }
 
-  /// Retires what is done, from the oldest on; true if something was.
+  /// Adds up what has come, in the order of start(), which so is that of all second halves; retires
+  /// what is done, from the oldest on. True if something was.
   bool move_on() {
     bool moved = false;
-    while (!under_way_.empty()) {
-      Operation& oldest = under_way_.front();
-      while (!oldest.requests.empty()) {
-        int done = 0;
-        mpi_->check(mpi_->table().test(oldest.requests.back(), &done), oldest.what);
-        if (done == 0) {
-          return moved;
-        }
-        oldest.requests.pop_back();
+    for (Operation& operation : under_way_) {
+      if (operation.windows.empty()) {
+        continue;
       }
-      retire(oldest);
+      if (!are_done(operation)) {
+        break;
+      }
+      add_up(operation);
+      moved = true;
+      if (operation.collective.kind == Collective::Kind::all_reduce) {
+        gather(operation, true);
+      }
+    }
+    while (!under_way_.empty() && under_way_.front().windows.empty() &&
+           are_done(under_way_.front())) {
+      retire(under_way_.front());
       under_way_.pop_front();
       moved = true;
     }
@@ -159,8 +329,8 @@ class MpiTransport final : public Transport {
   std::unique_ptr<Mpi> mpi_;
   Health& health_;
   std::list<PrivateMemory> memory_;
-  std::deque<Operation> under_way_;               ///< In the order of start().
-  std::vector<std::vector<std::uint16_t>> spare_; ///< Of operations that are done.
+  std::deque<Operation> under_way_;           ///< In the order of start().
+  std::vector<std::vector<std::byte>> spare_; ///< Of operations that are done.
   std::uint64_t started_ = 0;
 };
 

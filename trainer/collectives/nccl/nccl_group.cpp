@@ -20,10 +20,6 @@ constexpr std::chrono::milliseconds k_short_turn{1}; ///< and while NCCL connect
 constexpr double k_nccl_verdict_seconds = 2; ///< In which the heartbeat may name whom NCCL lost.
 constexpr std::size_t k_nccl_text = 512;
 
-DType dtype_of(WireType wire) {
-  return wire == WireType::fp32 ? DType::f32 : wire == WireType::bf16 ? DType::bf16 : DType::f16;
-}
-
 /// What NCCL reads from the environment that decides which way data go, where it is set.
 std::string settings_text() {
   std::string text;
@@ -271,7 +267,8 @@ std::uint64_t NcclGroup::start(std::size_t replica, const Collective& collective
 /// All replicas have come to it.
 void NcclGroup::launch(Launch& one, Lock& lock) {
   for (const Collective& part : one.parts) {
-    if (part.bytes.size() != one.parts.front().bytes.size() ||
+    if (part.range.count() != one.parts.front().range.count() ||
+        part.range.dtype() != one.parts.front().range.dtype() ||
         part.kind != one.parts.front().kind) {
       fail_with(fmt::format("the replicas' collectives differ: {} and {}", one.parts.front().text(),
                             part.text()),
@@ -301,41 +298,48 @@ void NcclGroup::launch(Launch& one, Lock& lock) {
     Member& member = *members_[replica];
     const Collective& part = one.parts[replica];
     if (part.wire != WireType::fp32) {
-      const std::size_t count = part.bytes.size() / sizeof(float);
-      member.gpu.kernels().widen(*member.stream, count, dtype_of(part.wire), member.halves.memory(),
-                                 reinterpret_cast<float*>(part.bytes.data()));
+      member.gpu.kernels().widen(*member.stream, part.range.count(), dtype_of(part.wire),
+                                 member.halves.memory(),
+                                 reinterpret_cast<float*>(part.range.data()));
     }
     one.done.push_back(member.stream->record());
   }
   changed_.notify_all();
 }
 
-/// reduce_scatter and all_gather have a call a rank: chunks need not be of one length.
+/// reduce_scatter and all_gather have a call a rank where chunks are not of one length.
 void NcclGroup::add_calls(Member& member, const Collective& collective,
                           std::vector<NcclCall>& calls) const {
-  const std::size_t count = collective.bytes.size() / sizeof(float);
-  const DType dtype = dtype_of(collective.wire);
-  auto* memory = collective.bytes.data();
+  using Op = NcclCall::Op;
+  const Range& range = collective.range;
+  const std::size_t count = range.count();
+  DType dtype = range.dtype();
+  std::byte* memory = range.data();
   if (collective.wire != WireType::fp32) {
+    dtype = dtype_of(collective.wire);
     auto* const halves = static_cast<std::byte*>(member.room_for(count));
     member.gpu.kernels().narrow(*member.stream, count, dtype, reinterpret_cast<float*>(memory),
                                 halves);
     memory = halves;
   }
-  NcclCall call{NcclCall::Op::all_reduce,
-                member.rank.comm,
-                CudaDevice::handle(*member.stream),
-                memory,
-                count,
-                dtype,
-                0};
-  if (collective.kind == Collective::Kind::all_reduce) {
+  NcclCall call{Op::all_reduce, member.rank.comm, CudaDevice::handle(*member.stream), memory, count,
+                dtype,          collective.root};
+  if (collective.kind == Collective::Kind::all_reduce ||
+      collective.kind == Collective::Kind::broadcast) {
+    call.op = collective.kind == Collective::Kind::broadcast ? Op::broadcast : Op::all_reduce;
     calls.push_back(call);
     return;
   }
-  call.op = collective.kind == Collective::Kind::all_gather ? NcclCall::Op::broadcast
-                                                            : NcclCall::Op::reduce;
-  const Chunks chunks(count, world_size());
+  const bool gathers = collective.kind == Collective::Kind::all_gather;
+  const Chunks chunks(collective, world_size());
+  if (chunks.size(world_size() - 1) == chunks.length()) {
+    call.op = gathers ? Op::all_gather : Op::reduce_scatter;
+    call.count = chunks.length();
+    call.root = member.rank.rank; // Whose chunk is its own.
+    calls.push_back(call);
+    return;
+  }
+  call.op = gathers ? Op::broadcast : Op::reduce;
   for (int rank = 0; rank < world_size(); ++rank) {
     call.root = rank;
     call.memory = memory + chunks.begin(rank) * size_of(dtype);
@@ -358,21 +362,19 @@ void NcclGroup::wait_in(std::size_t replica, Stream& stream, std::uint64_t numbe
   }
 }
 
-bool NcclCommunicator::is_on_device(std::span<float> buffer) const {
+bool NcclCommunicator::is_on_device(const Range& range) const {
   const auto& memory = group_.members_[replica_]->memory;
   return std::any_of(memory.begin(), memory.end(), [&](const auto& one) {
-    const float* first = one.buffer.data();
-    return buffer.data() >= first && buffer.data() < first + one.buffer.size();
+    const auto* first = static_cast<const std::byte*>(one.buffer.memory());
+    return range.data() >= first && range.data() < first + one.buffer.bytes();
   });
 }
 
-Communicator::Ticket NcclCommunicator::start(Collective::Kind kind, std::span<float> buffer,
-                                             std::string_view name, WireType wire) {
-  const bool on_device = is_on_device(buffer);
-  under_way_.push_back({next_, on_device,
-                        on_device ? group_.start(replica_, {kind, std::as_writable_bytes(buffer), 0,
-                                                            std::string(name), wire})
-                                  : inner().start(kind, buffer, name, wire)});
+Communicator::Ticket NcclCommunicator::start(Collective collective) {
+  const bool on_device = is_on_device(collective.range);
+  under_way_.push_back(
+      {next_, on_device,
+       on_device ? group_.start(replica_, collective) : inner().start(std::move(collective))});
   return next_++;
 }
 

@@ -13,6 +13,9 @@
 // PeerError naming the rank. What a stream has made since is then worth nothing, so who reads a
 // device's result asks check() behind it.
 //
+// reduce_scatter and all_gather are NCCL's own where the chunks are of one length, else a group of
+// a reduce or a broadcast a rank.
+//
 // Sums are in NCCL's order: the same bits on every rank, and in every run of the same library on
 // the same GPUs. 16-bit values are rounded on the GPU before they are added up, and NCCL rounds
 // each sum of two.
@@ -100,8 +103,9 @@ class NcclCommunicator final : public ForwardingCommunicator {
   std::span<float> allocate_on_device(std::size_t count) override {
     return group_.allocate(replica_, count);
   }
-  Ticket start(Collective::Kind kind, std::span<float> buffer, std::string_view name,
-               WireType wire) override;
+  using Communicator::start;
+  Ticket start(Collective collective) override;
+  void carry_out(Collective collective) override { wait(start(std::move(collective))); }
   void wait(Ticket ticket) override;
   void wait_in(Stream& stream, Ticket ticket) override;
   void check() override;
@@ -112,7 +116,7 @@ class NcclCommunicator final : public ForwardingCommunicator {
     bool is_on_device;
     std::uint64_t number; ///< Of the group's, or the ticket of `inner`.
   };
-  bool is_on_device(std::span<float> buffer) const;
+  bool is_on_device(const Range& range) const;
 
   NcclGroup& group_;
   std::size_t replica_;

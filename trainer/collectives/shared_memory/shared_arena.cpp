@@ -48,7 +48,7 @@ std::string Posted::text() const {
   shown.root = root;
   shown.wire = wire;
   shown.name.assign(name.data(), strnlen(name.data(), name.size()));
-  shown.bytes = {static_cast<std::byte*>(nullptr), bytes};
+  shown.range = {nullptr, bytes / size_of(dtype), dtype};
   if (region == k_ordinary) {
     return shown.text();
   }

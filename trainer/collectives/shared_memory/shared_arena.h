@@ -32,6 +32,8 @@ struct Posted {
   std::int32_t region = k_ordinary; ///< Number of the allocation that the buffer lies in,
   WireType wire = WireType::fp32;
   std::uint64_t offset = 0; ///< and its offset there, in bytes.
+  DType dtype = DType::u8;
+  std::int32_t pieces = 1;
   std::array<char, 48> name{};
 
   bool operator==(const Posted&) const = default;

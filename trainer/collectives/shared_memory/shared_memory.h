@@ -12,6 +12,10 @@
 // Short ones, and all between two ranks, are copied whole, and every rank adds all up: more bytes
 // moved, but one synchronisation instead of two, and a rank can run ahead by all its slots.
 //
+// A reduce_scatter of ordinary buffers is A and B alone, in segments of every chunk at once; an
+// all_gather is A of a rank's own chunk, and C. Of registered ones, only a chunk's owner is written
+// to, or read.
+//
 // Who waits spins for a moment and then sleeps on a futex in the shared file; with more ranks than
 // cores it sleeps almost at once.
 #pragma once

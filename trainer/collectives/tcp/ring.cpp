@@ -50,7 +50,7 @@ class Ring final : public Carrier {
     std::span<float> floats = memory_.emplace_back(count).floats();
     Collective collective;
     collective.kind = Collective::Kind::allocate;
-    collective.bytes = std::as_writable_bytes(floats);
+    collective.range = floats;
     carry_out(std::move(collective));
     return floats;
   }
@@ -61,11 +61,13 @@ class Ring final : public Carrier {
     case Collective::Kind::all_reduce:
     case Collective::Kind::reduce_scatter:
     case Collective::Kind::all_gather:
-      carry_out_floats(collective);
+      carry_out_halves(collective);
       break;
     case Collective::Kind::broadcast:
-      broadcast(collective.bytes, collective.root);
+      broadcast(collective.range.bytes(), collective.root);
       break;
+    case Collective::Kind::gather: // Within a host only.
+    case Collective::Kind::scatter:
     case Collective::Kind::barrier:
     case Collective::Kind::allocate:
       go_round(std::as_writable_bytes(std::span(&token_, 1)));
@@ -77,26 +79,26 @@ class Ring final : public Carrier {
  private:
   int wrap(int position) const { return ((position % n_) + n_) % n_; }
 
-  bool goes_round_whole(std::size_t bytes) const {
-    return bytes <= (n_ == 2 ? k_short_of_two : k_short);
-  }
+  bool goes_round_whole(std::size_t bytes) const { return bytes <= longest_whole(n_); }
 
   std::size_t streams_for(std::size_t bytes) const { return bytes < k_long ? 1 : runners_.size(); }
 
-  void carry_out_floats(const Collective& collective) {
-    const std::span<std::byte> bytes = collective.bytes;
-    if (collective.kind == Collective::Kind::all_reduce && goes_round_whole(bytes.size())) {
-      go_round(bytes);
-      add_up(bytes, collective.wire);
+  void carry_out_halves(const Collective& collective) {
+    const Chunks chunks(collective, n_);
+    if (collective.kind == Collective::Kind::all_reduce &&
+        goes_round_whole(collective.range.size_bytes())) {
+      go_round(collective.range.bytes());
+      add_up(collective, chunks);
       return;
     }
     const Halves halves = {collective.kind == Collective::Kind::all_gather ? n_ - 1 : 0,
                            collective.kind == Collective::Kind::reduce_scatter ? n_ - 1
                                                                                : 2 * (n_ - 1)};
+    const Parts parts = parts_of(chunks);
     if (collective.wire == WireType::fp32) {
-      go_halves(halves, bytes);
-    } else {
-      go_halves(halves, bytes, wire_kernels(collective.wire));
+      go_halves(halves, parts, collective.range);
+    } else { // All of float32.
+      go_halves(halves, parts, collective.range, wire_kernels(collective.wire));
     }
   }
 
@@ -107,45 +109,53 @@ class Ring final : public Carrier {
     int last;
   };
 
-  void go_halves(const Halves& halves, std::span<std::byte> bytes) {
-    auto* floats = reinterpret_cast<float*>(bytes.data());
-    const Chunks chunks(bytes.size() / sizeof(float), n_);
-    const auto chunk = [&](int position) {
-      const int c = wrap(position);
-      return std::as_writable_bytes(std::span(floats + chunks.begin(c), chunks.size(c)));
+  /// What each position owns: one chunk, or, where chunks are of more ranks than go round here,
+  /// several parts.
+  using Parts = std::vector<std::vector<Chunks::Part>>;
+  Parts parts_of(const Chunks& chunks) const {
+    Parts parts;
+    for (int position = 0; position < n_; ++position) {
+      parts.push_back(chunks.owned_by(position));
+    }
+    return parts;
+  }
+  const std::vector<Chunks::Part>& of(const Parts& parts, int position) const {
+    return parts[static_cast<std::size_t>(wrap(position))];
+  }
+
+  void go_halves(const Halves& halves, const Parts& parts, const Range& range) {
+    const auto place = [&](const Chunks::Part& part) {
+      return range.part(part.first, part.count).bytes();
     };
-    run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
-      return steps_of(halves, chunks.length * sizeof(float), chunk, stream, streams,
-                      [&](Step& step, int s) {
-                        step.action = s < n_ - 1 ? Step::Action::add : Step::Action::store;
-                      });
+    run_streams(range.size_bytes(), [&](std::size_t stream, std::size_t streams) {
+      return steps_of(halves, parts, place, stream, streams, [&](Step& step, int s) {
+        step.action = s < n_ - 1 ? Step::Action::add : Step::Action::store;
+      });
     });
   }
 
   /// The same with 16-bit values on their way, which have a place of their own.
-  void go_halves(const Halves& halves, std::span<std::byte> bytes, const WireKernels& kernels) {
-    auto* floats = reinterpret_cast<float*>(bytes.data());
-    const Chunks chunks(bytes.size() / sizeof(float), n_);
-    halves_.resize(std::max(halves_.size(), chunks.count));
-    const auto chunk = [&](int position) {
-      const int c = wrap(position);
-      return std::as_writable_bytes(std::span(halves_).subspan(chunks.begin(c), chunks.size(c)));
+  void go_halves(const Halves& halves, const Parts& parts, const Range& range,
+                 const WireKernels& kernels) {
+    auto* floats = reinterpret_cast<float*>(range.data());
+    halves_.resize(std::max(halves_.size(), range.count()));
+    const auto place = [&](const Chunks::Part& part) {
+      return std::as_writable_bytes(std::span(halves_).subspan(part.first, part.count));
     };
-    const int first = wrap(position_ - 1 - halves.first); // The chunk that this rank sends first.
-    kernels.narrow(halves_.data() + chunks.begin(first), floats + chunks.begin(first),
-                   chunks.size(first));
-    run_streams(bytes.size(), [&](std::size_t stream, std::size_t streams) {
-      return steps_of(halves, chunks.length * sizeof(std::uint16_t), chunk, stream, streams,
-                      [&](Step& step, int s) {
-                        const auto* received =
-                            reinterpret_cast<const std::uint16_t*>(step.receive.data());
-                        step.floats = floats + (received - halves_.data());
-                        step.action =
-                            s < n_ - 1 ? Step::Action::add_wire : Step::Action::widen_wire;
-                      });
+    // What this rank sends first.
+    for (const Chunks::Part& part : of(parts, position_ - 1 - halves.first)) {
+      kernels.narrow(halves_.data() + part.first, floats + part.first, part.count);
+    }
+    run_streams(range.size_bytes(), [&](std::size_t stream, std::size_t streams) {
+      return steps_of(halves, parts, place, stream, streams, [&](Step& step, int s) {
+        const auto* received = reinterpret_cast<const std::uint16_t*>(step.receive.data());
+        step.floats = step.receive.empty() ? nullptr : floats + (received - halves_.data());
+        step.action = s < n_ - 1 ? Step::Action::add_wire : Step::Action::widen_wire;
+      });
     });
-    const std::size_t own = chunks.begin(position_);
-    kernels.widen(floats + own, halves_.data() + own, chunks.size(position_));
+    for (const Chunks::Part& part : of(parts, position_)) {
+      kernels.widen(floats + part.first, halves_.data() + part.first, part.count);
+    }
   }
 
   /// Each stream its own steps, all at once: the first by this thread, the others each by one.
@@ -175,29 +185,48 @@ class Ring final : public Carrier {
     }
   }
 
-  /// Of one stream's slices of chunks at most `longest` bytes long.
-  template <typename Chunk, typename Complete>
-  std::vector<Step> steps_of(const Halves& halves, std::size_t longest, const Chunk& chunk,
+  /// Of one stream's slices. Round after round: in each, one part of every position goes round.
+  template <typename Place, typename Complete>
+  std::vector<Step> steps_of(const Halves& halves, const Parts& parts, const Place& place,
                              std::size_t stream, std::size_t streams, const Complete& complete) {
     std::vector<Step> steps;
+    for (std::size_t round = 0;; ++round) {
+      const auto part = [&](int position) {
+        const std::vector<Chunks::Part>& all = of(parts, position);
+        return round < all.size() ? place(all[round]) : std::span<std::byte>();
+      };
+      std::size_t longest = 0;
+      for (int position = 0; position < n_; ++position) {
+        longest = std::max(longest, part(position).size());
+      }
+      if (longest == 0) {
+        return steps;
+      }
+      add_round(steps, halves, longest, part, stream, streams, complete);
+    }
+  }
+
+  template <typename Part, typename Complete>
+  void add_round(std::vector<Step>& steps, const Halves& halves, std::size_t longest,
+                 const Part& part, std::size_t stream, std::size_t streams,
+                 const Complete& complete) {
     std::vector<std::size_t> slices;
     for (std::size_t i = stream; i < (longest + k_slice - 1) / k_slice; i += streams) {
       slices.push_back(i);
     }
-    steps.reserve(slices.size() * 2 * static_cast<std::size_t>(n_));
+    steps.reserve(steps.size() + slices.size() * 2 * static_cast<std::size_t>(n_));
     for (std::size_t first = 0; first < slices.size(); first += k_slices_at_once) {
       const std::size_t group = std::min(k_slices_at_once, slices.size() - first);
       for (int s = halves.first; s < halves.last; ++s) {
         for (std::size_t i = first; i < first + group; ++i) {
           Step& step = steps.emplace_back();
-          step.send = slice(chunk(position_ - 1 - s), slices[i]);
-          step.receive = slice(chunk(position_ - 2 - s), slices[i]);
+          step.send = slice(part(position_ - 1 - s), slices[i]);
+          step.receive = slice(part(position_ - 2 - s), slices[i]);
           step.forwards = s == halves.first ? Step::k_at_once : steps.size() - 1 - group;
           complete(step, s);
         }
       }
     }
-    return steps;
   }
 
   static std::span<std::byte> slice(std::span<std::byte> chunk, std::size_t i) {
@@ -222,19 +251,18 @@ class Ring final : public Carrier {
     runners_.front()->run(header_, steps);
   }
 
-  void add_up(std::span<std::byte> bytes, WireType wire) {
-    float* out = reinterpret_cast<float*>(bytes.data());
-    const std::size_t count = bytes.size() / sizeof(float);
-    const Chunks chunks(count, n_);
-    std::vector<const float*> in(static_cast<std::size_t>(n_));
-    for (int c = 0; c < n_; ++c) {
+  void add_up(const Collective& collective, const Chunks& chunks) {
+    const Range& range = collective.range;
+    std::vector<const std::byte*> in(static_cast<std::size_t>(n_));
+    for (int c = 0; c < chunks.number() && range.count() > 0; ++c) {
+      std::byte* const to = chunks.of(range, c).data();
       for (int k = 0; k < n_; ++k) {
-        in[static_cast<std::size_t>(k)] = reinterpret_cast<const float*>(gathered_.data()) +
-                                          static_cast<std::size_t>(wrap(c + 1 + k)) * count +
-                                          chunks.begin(c);
+        in[static_cast<std::size_t>(k)] =
+            gathered_.data() +
+            static_cast<std::size_t>(wrap(chunks.owner(c) + 1 + k)) * range.size_bytes() +
+            (to - range.data());
       }
-      float* to = out + chunks.begin(c);
-      sum_to_all(wire, {&to, 1}, in, chunks.size(c));
+      sum_values(range.dtype(), collective.wire, {&to, 1}, in, chunks.size(c));
     }
   }
 
@@ -264,6 +292,8 @@ class Ring final : public Carrier {
 };
 
 } // namespace
+
+std::size_t longest_whole(int ranks) { return ranks == 2 ? k_short_of_two : k_short; }
 
 std::unique_ptr<Carrier> make_ring(std::vector<RingLinks> streams, Health& health) {
   return std::make_unique<Ring>(std::move(streams), health);

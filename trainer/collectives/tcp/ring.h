@@ -45,6 +45,9 @@ struct RingLinks {
 std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
                                  const std::string& token, double peer_timeout, int streams);
 
+/// Bytes of the longest buffer that goes round whole.
+std::size_t longest_whole(int ranks);
+
 std::unique_ptr<Carrier> make_ring(std::vector<RingLinks> streams, Health& health);
 
 } // namespace trainer

@@ -19,13 +19,15 @@ constexpr std::size_t k_segment = 128UL * 1024; ///< Bytes: with what it is adde
 /// place of another page, or just behind, it takes some cores half as long again.
 constexpr std::size_t k_half_page = 2048;
 constexpr std::size_t k_longest_send = 512UL * 1024;
-constexpr std::uint32_t k_header_magic = 0x54444332;
+constexpr std::uint32_t k_header_magic = 0x54444333;
 
 } // namespace
 
 CollectiveHeader::CollectiveHeader(const Collective& collective, std::uint64_t number_)
-    : magic(k_header_magic), kind(collective.kind), number(number_), bytes(collective.bytes.size()),
-      root(collective.root), wire(collective.wire) {
+    : magic(k_header_magic), kind(collective.kind), number(number_),
+      bytes(collective.range.size_bytes()), root(collective.root), wire(collective.wire),
+      dtype(static_cast<std::uint32_t>(collective.range.dtype())),
+      pieces(static_cast<std::uint32_t>(collective.pieces)) {
   std::copy_n(collective.name.begin(), std::min(collective.name.size(), name.size() - 1),
               name.begin());
 }
@@ -36,7 +38,7 @@ std::string CollectiveHeader::text() const {
   shown.root = root;
   shown.wire = wire;
   shown.name = dtrain::printable({name.data(), strnlen(name.data(), name.size())});
-  shown.bytes = {static_cast<std::byte*>(nullptr), bytes};
+  shown.range = {nullptr, bytes / size_of(type()), type()};
   return fmt::format("{} (collective {})", shown.text(), number);
 }
 
@@ -173,9 +175,10 @@ std::size_t StepRunner::receive_into_segment(const Step& step, Progress& at) {
   at.held += received;
   std::size_t added = 0;
   if (step.action == Step::Action::add) {
-    const std::size_t count = at.held / sizeof(float);
-    add_into(reinterpret_cast<float*>(rest.data()), segment_.data(), count);
-    added = count * sizeof(float);
+    const DType dtype = header_.type();
+    const std::size_t count = at.held / size_of(dtype);
+    add_values(dtype, rest.data(), segment.data(), count);
+    added = count * size_of(dtype);
   } else {
     const std::size_t count = at.held / sizeof(std::uint16_t);
     wire_kernels(header_.wire)

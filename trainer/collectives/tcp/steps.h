@@ -22,7 +22,7 @@ struct Step {
   /// What becomes of bytes that have arrived:
   enum class Action {
     store,      ///< They are what is received.
-    add,        ///< As floats, they are added to what is there.
+    add,        ///< As values of the range's type, they are added to what is there.
     add_wire,   ///< As 16-bit values, `floats` are added to them.
     widen_wire, ///< As 16-bit values, they are stored, and as floats in `floats`.
   };
@@ -42,11 +42,14 @@ struct CollectiveHeader {
   std::uint64_t bytes = 0;
   std::int32_t root = 0;
   WireType wire = WireType::fp32;
+  std::uint32_t dtype = 0;
+  std::uint32_t pieces = 1;
   std::array<char, 48> name{};
 
   CollectiveHeader() = default;
   CollectiveHeader(const Collective& collective, std::uint64_t number);
   bool operator==(const CollectiveHeader&) const = default;
+  DType type() const { return static_cast<DType>(dtype); }
   std::string text() const;
 };
 

@@ -14,6 +14,9 @@ inline std::size_t b_panel(const Gemm& g) { return g.b_panel == 0 ? g.k * k_pane
 
 void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
          float* parameter) {
+  if (is_skipped(r.factor)) {
+    return;
+  }
   const float factor = r.factor == nullptr ? 1 : *r.factor;
   for (std::size_t i = 0; i < n; ++i) {
     m[i] = r.beta1 * m[i] + (gradient[i] * factor + r.l2 * parameter[i]);
@@ -44,6 +47,9 @@ double sum_of_squares(std::size_t n, const float* values) {
 
 void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
           float* v, float* u, float* parameter) {
+  if (is_skipped(r.factor)) {
+    return;
+  }
   const float factor = r.factor == nullptr ? 1 : *r.factor;
   for (std::size_t i = 0; i < n; ++i) {
     const float g = gradient[i] * factor;
@@ -63,11 +69,9 @@ void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* g
 
 void clip_factor(Stream& /*stream*/, std::size_t n, const float* gradient, float limit, float* norm,
                  float* factor) {
-  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
   const double found = __builtin_sqrt(sum_of_squares(n, gradient));
   *norm = static_cast<float>(found);
-  const double scale = double{limit} / (found + k_epsilon);
-  *factor = static_cast<float>(scale < 1 ? scale : 1.0);
+  *factor = clipping_factor(found, limit);
 }
 
 } // namespace

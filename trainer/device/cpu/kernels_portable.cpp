@@ -121,6 +121,9 @@ Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::ui
 
 void adam(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
           float* v, float* parameter) {
+  if (is_skipped(r.factor)) {
+    return;
+  }
   const float factor = r.factor == nullptr ? 1 : *r.factor;
   for (std::size_t i = 0; i < n; ++i) {
     const float g = gradient[i] * factor + r.l2 * parameter[i];

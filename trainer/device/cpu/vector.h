@@ -174,6 +174,9 @@ inline std::size_t whole_panels(std::size_t n) { return n / k_panel * k_panel; }
 template <typename V>
 void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const float* gradient,
                  float* m, float* v, float* parameter) {
+  if (is_skipped(a.factor)) {
+    return;
+  }
   const auto factor = V::all(a.factor == nullptr ? 1.0F : *a.factor);
   const auto l2 = V::all(a.l2);
   const auto shrink = V::all(a.shrink);

@@ -11,6 +11,9 @@ namespace {
 // 12 bytes read, 8 written; 6 FLOP.
 __global__ void sgd_kernel(std::size_t n, UpdateRule r, const float* gradient, float* m,
                            float* parameter) {
+  if (is_skipped(r.factor)) {
+    return;
+  }
   const float factor = r.factor == nullptr ? 1.0F : *r.factor;
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
     const float p = parameter[i];
@@ -23,6 +26,9 @@ __global__ void sgd_kernel(std::size_t n, UpdateRule r, const float* gradient, f
 // 16 bytes read, 12 written; 16 FLOP.
 __global__ void adam_kernel(std::size_t n, UpdateRule r, const float* gradient, float* m, float* v,
                             float* parameter) {
+  if (is_skipped(r.factor)) {
+    return;
+  }
   const float factor = r.factor == nullptr ? 1.0F : *r.factor;
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
     const float p = parameter[i];
@@ -40,6 +46,9 @@ __global__ void adam_kernel(std::size_t n, UpdateRule r, const float* gradient, 
 // that takes it, 8 read and 4 written.
 __global__ void lamb_direction(std::size_t n, UpdateRule r, const float* gradient, float* m,
                                float* v, float* u, const float* parameter, double* partial) {
+  if (is_skipped(r.factor)) {
+    return;
+  }
   DYNAMIC_SHARED(double, room);
   const float factor = r.factor == nullptr ? 1.0F : *r.factor;
   double of_parameters = 0;
@@ -65,8 +74,11 @@ __global__ void lamb_direction(std::size_t n, UpdateRule r, const float* gradien
   }
 }
 
-__global__ void lamb_take(std::size_t n, float rate, unsigned blocks, const double* partial,
-                          const float* u, float* parameter) {
+__global__ void lamb_take(std::size_t n, float rate, const float* factor, unsigned blocks,
+                          const double* partial, const float* u, float* parameter) {
+  if (is_skipped(factor)) {
+    return;
+  }
   DYNAMIC_SHARED(float, step);
   if (threadIdx.x < k_warp_lanes) {
     const double p = sqrt(sum_of_partials(partial, blocks));
@@ -96,12 +108,10 @@ __global__ void squares(std::size_t n, const float* values, double* partial) {
 
 __global__ void clip(unsigned blocks, const double* partial, float limit, float* norm,
                      float* factor) {
-  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
   const double found = sqrt(sum_of_partials(partial, blocks));
   if (threadIdx.x == 0) {
-    const double scale = double{limit} / (found + k_epsilon);
     *norm = static_cast<float>(found);
-    *factor = static_cast<float>(scale < 1 ? scale : 1.0);
+    *factor = clipping_factor(found, limit);
   }
 }
 
@@ -144,9 +154,10 @@ int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* ru
   const unsigned blocks = blocks_for(n);
   const int error = launch(lamb_direction, blocks, k_threads, k_room, stream, n, *rule, gradient, m,
                            v, u, parameter, stream->partial);
-  return error != 0 ? error
-                    : launch(lamb_take, blocks, k_threads, sizeof(float), stream, n,
-                             rule->learning_rate, blocks, stream->partial, u, parameter);
+  return error != 0
+             ? error
+             : launch(lamb_take, blocks, k_threads, sizeof(float), stream, n, rule->learning_rate,
+                      rule->factor, blocks, stream->partial, u, parameter);
 }
 
 int put_clip_factor(const CudaStreamHandle* stream, std::size_t n, const float* gradient,

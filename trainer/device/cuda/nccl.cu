@@ -35,6 +35,8 @@ struct Nccl {
   decltype(&ncclAllReduce) all_reduce;
   decltype(&ncclReduce) reduce;
   decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclAllGather) all_gather;
 };
 Nccl nccl;
 
@@ -98,9 +100,15 @@ int remove_memory(void* comm, void* handle) { return nccl.remove(comm_of(comm), 
 
 ncclDataType_t type_of(DType dtype) {
   return dtype == DType::f32    ? ncclFloat32
+         : dtype == DType::f64  ? ncclFloat64
          : dtype == DType::bf16 ? ncclBfloat16
          : dtype == DType::f16  ? ncclFloat16
                                 : ncclUint8;
+}
+
+void* own_chunk(const NcclCall& call) {
+  return static_cast<char*>(call.memory) +
+         static_cast<std::size_t>(call.root) * call.count * size_of(call.dtype);
 }
 
 ncclResult_t put_one(const NcclCall& call) {
@@ -118,6 +126,10 @@ ncclResult_t put_one(const NcclCall& call) {
     return nccl.reduce(memory, memory, call.count, type, ncclSum, call.root, comm, stream);
   case NcclCall::Op::broadcast:
     return nccl.broadcast(memory, memory, call.count, type, call.root, comm, stream);
+  case NcclCall::Op::reduce_scatter:
+    return nccl.reduce_scatter(memory, own_chunk(call), call.count, type, ncclSum, comm, stream);
+  case NcclCall::Op::all_gather:
+    return nccl.all_gather(own_chunk(call), memory, call.count, type, comm, stream);
   }
   return ncclInvalidArgument;
 }
@@ -161,6 +173,8 @@ std::string load(DtrainNccl& table) {
   find(nccl.all_reduce, "ncclAllReduce");
   find(nccl.reduce, "ncclReduce");
   find(nccl.broadcast, "ncclBroadcast");
+  find(nccl.reduce_scatter, "ncclReduceScatter");
+  find(nccl.all_gather, "ncclAllGather");
   if (!is_whole || nccl.get_version(&table.version) != ncclSuccess ||
       table.version < k_least_nccl) {
     return "libnccl.so.2 is older than 2.28";

@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-inline constexpr int k_dtrain_cuda_version = 3;
+inline constexpr int k_dtrain_cuda_version = 4;
 #define DTRAIN_CUDA_SYMBOL "dtrain_cuda"
 
 /// A stream of a GPU, as both sides see it.
@@ -57,14 +57,14 @@ struct NcclRank {
 
 /// A rank's part of a collective, in place.
 struct NcclCall {
-  enum class Op : int { all_reduce, reduce, broadcast };
+  enum class Op : int { all_reduce, reduce, broadcast, reduce_scatter, all_gather };
   Op op;
   void* comm;
   const CudaStreamHandle* stream;
   void* memory;
-  std::size_t count; ///< Of values of `dtype`.
+  std::size_t count; ///< Of values of `dtype`: of the last two, in a rank's chunk.
   DType dtype;
-  int root; ///< Of reduce and broadcast.
+  int root; ///< Of reduce and broadcast; of the last two, this rank.
 };
 
 /// NCCL, whose calls do not block here: what returns k_nccl_in_progress is done when state() says

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include "submit/errors.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {
@@ -114,7 +115,7 @@ ReadParts CoordinatorLink::payload_of(const FrameHeader& header) {
 
 void CoordinatorLink::handle(const FrameHeader& header) {
   if (header.type == FrameType::refused) {
-    refused_.assign(reinterpret_cast<const char*>(text_.data()), text_.size());
+    refused_ = dtrain::printable({reinterpret_cast<const char*>(text_.data()), text_.size()});
   } else {
     due_ = Due::nothing;
     batch_ = header.step;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "submit/errors.h"
+
 namespace trainer {
 
 ParameterClient::Server::Server(int index, const std::string& address, std::string token,
@@ -268,7 +270,7 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     welcomed_ = true;
     break;
   case FrameType::refused:
-    refused_ = text();
+    refused_ = dtrain::printable(text());
     break;
   case FrameType::parameters:
     if (header.request != request_) {

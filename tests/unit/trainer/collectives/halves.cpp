@@ -36,17 +36,19 @@ std::string wrong_in(Communicator& communicator, std::span<float> buffer, WireTy
   };
   fill(buffer, communicator.rank());
   carry_out(Collective::Kind::all_reduce);
-  const std::vector<float> whole(buffer.begin(), buffer.end());
+  std::vector<float> whole(buffer.begin(), buffer.end());
 
   fill(buffer, communicator.rank());
   carry_out(Collective::Kind::reduce_scatter);
-  const auto own = chunks.of(buffer, communicator.rank());
-  if (!same_bits(own, std::span(whole).subspan(chunks.begin(communicator.rank()), own.size()))) {
+  const auto of = [&](std::span<float> values, int rank) {
+    return values.subspan(chunks.begin(rank), chunks.size(rank));
+  };
+  if (!same_bits(of(buffer, communicator.rank()), of(whole, communicator.rank()))) {
     return "scattered";
   }
   for (int rank = 0; rank < communicator.world_size(); ++rank) {
     if (rank != communicator.rank()) {
-      const auto others = chunks.of(buffer, rank);
+      const auto others = of(buffer, rank);
       std::fill(others.begin(), others.end(), 7.0F);
     }
   }

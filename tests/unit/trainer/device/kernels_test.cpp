@@ -170,6 +170,40 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
 
 } // namespace
 
+TEST_CASE("a gradient's norm that is no number, or infinite, reaches no parameter") {
+  std::vector<const CpuKernels*> all = vectorised();
+  all.push_back(&portable_kernels());
+  constexpr std::size_t k_count = 100;
+  for (const float wrong :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const CpuKernels* kernels : all) {
+      std::vector<float> gradient = numbers(k_count, 7);
+      gradient[50] = wrong;
+      float norm = 0;
+      float factor = 0;
+      kernels->clip_factor(*stream, k_count, gradient.data(), 1.0F, &norm, &factor);
+      CHECK(!std::isfinite(norm));
+      UpdateRule rule;
+      rule.step_size = 0.1F;
+      rule.learning_rate = 0.1F;
+      rule.factor = &factor;
+      const std::vector<float> before = numbers(k_count, 8);
+      std::vector<std::vector<float>> p(3, before);
+      std::vector<std::vector<float>> m(6, std::vector<float>(k_count));
+      kernels->sgd(*stream, k_count, rule, gradient.data(), m[0].data(), p[0].data());
+      kernels->adam(*stream, k_count, rule, gradient.data(), m[1].data(), m[2].data(), p[1].data());
+      kernels->lamb(*stream, k_count, rule, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
+                    p[2].data());
+      for (const std::vector<float>& parameters : p) {
+        CHECK(parameters == before);
+      }
+      for (std::size_t i = 0; i < 5; ++i) {
+        CHECK(m[i] == std::vector<float>(k_count));
+      }
+    }
+  }
+}
+
 TEST_CASE("the vectorised product equals the plain one at every shape") {
   for (const std::size_t m : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64, 65}) {
     for (const std::size_t k : {1, 10, 63, 64, 65, 130}) {

@@ -1,6 +1,7 @@
 #include "trainer/forecast/forecast.h"
 
 #include <cmath>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -46,28 +47,51 @@ TEST_CASE("a plan's parameter-server row is the formula's step within 10 %") {
   const ForecastInput input = input_of(64, 0.8);
   const Forecast forecast = make_forecast(input);
   const ForecastRow& row = forecast.rows.back();
-  REQUIRE(row.schedule == Schedule::parameter_server);
+  REQUIRE(row.carrying == Carrying::parameter_server);
   CHECK(row.servers == forecast.best_servers);
   // A push and a pull overlap all but one of four buckets: (1 + 1/4)/2 of c.
   const double expected = 0.8 + 0.625 * 0.2 * 64 / row.servers;
   CHECK(row.step_seconds == doctest::Approx(expected).epsilon(0.10));
 }
 
-TEST_CASE("a plan names hierarchical only where hosts hold several ranks") {
-  const auto has_hierarchical = [](const Forecast& forecast) {
-    for (const ForecastRow& row : forecast.rows) {
-      if (row.schedule == Schedule::hierarchical) {
-        return true;
+TEST_CASE("a plan names what this trainer can run on such a network, its own choice first") {
+  const auto names = [](const ForecastInput& input) {
+    std::vector<Carrying> carryings;
+    for (const ForecastRow& row : make_forecast(input).rows) {
+      if (row.servers == 0) {
+        carryings.push_back(row.carrying);
       }
     }
-    return false;
+    return carryings;
   };
   ForecastInput input = input_of(16, 0.1);
-  CHECK_FALSE(has_hierarchical(make_forecast(input)));
+  CHECK(names(input) == std::vector{Carrying::ring});
+  input.gradient_bytes = 8 << 10;
+  CHECK(names(input) == std::vector{Carrying::direct}); // As tcp/ring.h has it.
+  input.gradient_bytes = 100e6;
   input.network.ranks_per_host = 8;
   input.network.inside = {.latency = 1e-6, .bandwidth = 20e9};
-  CHECK(has_hierarchical(make_forecast(input)));
+  CHECK(names(input) == std::vector{Carrying::hierarchical, Carrying::ring});
   CHECK(forecast_text(make_forecast(input)).find("best a machine") != std::string::npos);
+  CHECK(forecast_text(make_forecast(input)).find("tree") == std::string::npos);
+  input.network.ranks = 8;
+  CHECK(names(input) == std::vector{Carrying::shared_memory, Carrying::ring});
+}
+
+TEST_CASE("a ring's time is its bandwidth's, and its latency's where chunks are short") {
+  const Network network{.ranks = 64, .between = {.latency = 10e-6, .bandwidth = 3.125e9}};
+  const double bound = 2.0 * 63 / 64 * 256e6 / 3.125e9;
+  CHECK(seconds_of(Carrying::ring, network, 256e6) == doctest::Approx(bound).epsilon(0.01));
+  CHECK(seconds_of(Carrying::ring, network, 64e3) > 126 * 10e-6);
+}
+
+TEST_CASE("p parameter servers divide the time by p while the workers are more") {
+  const Network network{.ranks = 64, .between = {.latency = 10e-6, .bandwidth = 3.125e9}};
+  const double one = seconds_of(Carrying::parameter_server, network, 256e6, 1);
+  CHECK(one / seconds_of(Carrying::parameter_server, network, 256e6, 8) ==
+        doctest::Approx(8).epsilon(0.01));
+  CHECK(seconds_of(Carrying::parameter_server, network, 256e6, 128) ==
+        doctest::Approx(one / 64).epsilon(0.01)); // Their own links are the bottleneck.
 }
 
 TEST_CASE("a plan from nothing is refused") {

@@ -295,9 +295,8 @@ class SlowNetwork final : public Communicator {
     memory_.resize(count);
     return memory_;
   }
-  Ticket start(Collective::Kind, std::span<float>, std::string_view, WireType) override {
-    return static_cast<Ticket>(started++);
-  }
+  using Communicator::start;
+  Ticket start(Collective) override { return static_cast<Ticket>(started++); }
   void wait(Ticket ticket) override {
     is_waiting = true;
     const Deadline deadline = after_seconds(unit::k_patience);
@@ -305,8 +304,6 @@ class SlowNetwork final : public Communicator {
       waited_in_vain = Clock::now() >= deadline;
     }
   }
-  void broadcast(std::span<std::byte>, int, std::string_view) override {}
-  void barrier(std::string_view) override {}
   void set_step(std::int64_t) noexcept override {}
   double seconds_waiting() const noexcept override { return 0; }
 
@@ -335,6 +332,27 @@ TEST_CASE("a replica that waits for the network keeps none from starting the nex
   });
   CHECK(!network.waited_in_vain);
   CHECK(network.started == 2);
+}
+
+TEST_CASE("where some ranks have no GPU none computes on one, and all say why alike") {
+  const auto told = [](const std::vector<bool>& have) {
+    std::vector<std::string> why(have.size());
+    test::run_ranks_cleanly(static_cast<int>(have.size()),
+                            test::options_for(CommOptions::Transport::automatic),
+                            [&](Communicator& between) {
+                              const auto rank = static_cast<std::size_t>(between.rank());
+                              why[rank] = why_no_gpus(have[rank], between);
+                            });
+    for (const std::string& one : why) {
+      CHECK(one == why.front());
+    }
+    return why.front();
+  };
+  CHECK(told({true, true}) == "");
+  CHECK(told({false, false, false}) == ""); // Nothing to say.
+  CHECK(told({true, false}).starts_with("rank 1 ("));
+  CHECK(told({true, false}).ends_with(" has none"));
+  CHECK(told({false, true, true}).starts_with("rank 0 ("));
 }
 
 TEST_CASE("devices are parsed, and what is none is refused") {

@@ -7,7 +7,10 @@
 #include "tests/unit/thread.h"
 #include "tests/unit/waiting.h"
 #include "trainer/errors.h"
+#include "trainer/job/handshake.h"
+#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
+#include "trainer/strategy/parameter_server/server_link.h"
 
 namespace trainer {
 namespace {
@@ -66,6 +69,89 @@ class Running {
 
 const WorkReport k_first;
 const WorkReport k_one_batch = {.loss = 2, .correct = 3, .count = 10};
+
+/// A chief, or a server, that refuses whoever comes with this text.
+class Refusing final : FrameHandler {
+ public:
+  Refusing(LinkPurpose purpose, std::string text)
+      : listener_(listen_at(resolve("127.0.0.1", 0).front())),
+        port_(local_address(listener_).port()), text_(std::move(text)),
+        thread_([this, purpose] { run(purpose); }) {}
+  int port() const { return port_; }
+  std::string finish() { return thread_.thrown(); }
+
+ private:
+  void run(LinkPurpose purpose) {
+    Acceptor acceptor(std::move(listener_), k_token, purpose,
+                      [](const Introduction&) { return std::optional<std::string>(); });
+    auto arrival = acceptor.next(after_seconds(unit::k_patience));
+    REQUIRE(arrival);
+    tune_link(arrival->link, unit::k_patience);
+    Channel channel(std::move(arrival->link), *this);
+    FrameHeader header;
+    header.type = FrameType::refused;
+    channel.send_copy(header, std::as_bytes(std::span(text_)));
+    unit::wait_until([&] {
+      try {
+        channel.flush();
+        channel.receive();
+        return false;
+      } catch (const LinkError&) {
+        return true; // It has read it, and gone.
+      }
+    });
+  }
+  ReadParts payload_of(const FrameHeader& header) override {
+    payload_.resize(header.bytes);
+    return {payload_};
+  }
+  void handle(const FrameHeader& /*header*/) override {}
+
+  Fd listener_;
+  int port_;
+  std::string text_;
+  std::vector<std::byte> payload_;
+  unit::Thread thread_; // Last: it uses the others.
+};
+
+TEST_CASE("what a chief says in refusing a worker stays one line, whatever it holds") {
+  Refusing chief(LinkPurpose::coordinator, "other\n\x1b[2Jjob");
+  try {
+    CoordinatorLink({.address = "127.0.0.1:" + std::to_string(chief.port()),
+                     .token = k_token,
+                     .worker = 0,
+                     .workers = 1,
+                     .job = k_job,
+                     .samples = 100,
+                     .peer_timeout = 5,
+                     .rendezvous_timeout = 20});
+    FAIL("it was not refused");
+  } catch (const ClusterError& error) {
+    const std::string text = error.what();
+    CHECK(text.find("was refused by chief") != std::string::npos);
+    CHECK(text.find_first_of("\n\x1b") == std::string::npos);
+  }
+  CHECK(chief.finish() == "");
+}
+
+TEST_CASE("what a server says in refusing a worker stays one line, whatever it holds") {
+  Refusing server(LinkPurpose::parameter_server, "other\n\x1b[2Jjob");
+  std::vector<float> arena(16);
+  WorkerHello hello;
+  hello.shards = {{"a", 0, 1, 16, 0, false}};
+  hello.arena = 16;
+  try {
+    ParameterClient::Server link(0, "127.0.0.1:" + std::to_string(server.port()), k_token, hello,
+                                 arena, arena);
+    link.dial(after_seconds(unit::k_patience), unit::k_patience);
+    FAIL("it was not refused");
+  } catch (const ClusterError& error) {
+    const std::string text = error.what();
+    CHECK(text.find("was refused by ps 0") != std::string::npos);
+    CHECK(text.find_first_of("\n\x1b") == std::string::npos);
+  }
+  CHECK(server.finish() == "");
+}
 
 TEST_CASE("every batch is handed out once, and the reports add up") {
   Running running(2, 5);

@@ -1,0 +1,23 @@
+#include "trainer/options/settings.h"
+
+#include <doctest/doctest.h>
+
+namespace trainer {
+
+TEST_CASE("auto is the CPU, and says why, where what is asked has no form on a GPU") {
+  Cluster cluster;
+  cluster.source = "RANK";
+  cluster.world_size = 2;
+  TrainerOptions options;
+  CHECK(rank_options(options, cluster).no_gpu == "");
+  options.precision = "bf16";
+  CHECK(rank_options(options, cluster).no_gpu == "--precision=bf16 is a CPU's");
+  options = {};
+  options.offload_optimizer = "cpu";
+  CHECK(rank_options(options, cluster).no_gpu == "what is offloaded is a CPU's");
+  options = {};
+  options.min_workers = 1;
+  CHECK(rank_options(options, cluster).no_gpu == "elastic workers compute on CPUs");
+}
+
+} // namespace trainer
