@@ -43,6 +43,8 @@ class SlurmBackend : public Backend {
   int exec(const JobRef& job, const std::string& instance,
            const std::vector<std::string>& command) override;
   void scale(const JobRef& job, int workers) override;
+  std::vector<InstanceUsage> usage(const JobRef& job) override;
+  std::vector<JobEvent> events(const JobRef& job) override;
 
  private:
   /// A job as its files and Slurm have it.
@@ -55,7 +57,11 @@ class SlurmBackend : public Backend {
     JobStatus status() const;
   };
 
+  class Followed;
+
   Found find(const JobRef& job) const;
+  JobStatus whole_status(const Found& found) const; ///< With what failed said last.
+  std::string read_records_of(const Found& found) const;
   bool hold(const JobRef& job, bool held);
 
   Login login_;
