@@ -38,12 +38,12 @@ std::vector<FarFiles::State> FarFiles::look(const std::vector<std::string>& name
       State state;
       Time seconds = 0;
       Time rest = 0; // Nine digits.
-      const char* const end = line.data() + line.size();
-      auto at = std::from_chars(line.data(), end, state.size).ptr;
-      at = std::from_chars(std::min(at + 1, end), end, seconds).ptr;
-      at = std::from_chars(std::min(at + 1, end), end, rest).ptr;
+      const char* const last = line.data() + line.size();
+      auto at = std::from_chars(line.data(), last, state.size).ptr;
+      at = std::from_chars(std::min(at + 1, last), last, seconds).ptr;
+      at = std::from_chars(std::min(at + 1, last), last, rest).ptr;
       state.written = seconds * k_second + rest;
-      found[std::string(std::min(at + 1, end), end)] = state;
+      found[std::string(std::min(at + 1, last), last)] = state;
     }
   }
   std::vector<State> states;

@@ -3,10 +3,10 @@
 #include "backends/engine.h"
 #include "backends/slurm/code.h"
 #include "backends/slurm/find_here.h"
+#include "backends/slurm/followed.h"
 #include "backends/slurm/identity.h"
 #include "backends/slurm/logs.h"
 #include "backends/slurm/nodes.h"
-#include "backends/slurm/patience.h"
 #include "backends/slurm/refusal.h"
 #include "backends/slurm/script.h"
 #include "backends/slurm/split.h"
@@ -179,7 +179,7 @@ void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
   report(tell, {.step = SubmitStep::create, .done = true, .text = "as Slurm's job " + id});
 }
 
-SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
+Found SlurmBackend::find(const JobRef& job) const {
   const std::string name = fmt::format("{}/{}", job.namespace_name, job.name);
   const auto known =
       login_.is_here()
@@ -207,15 +207,6 @@ SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
   find_number(found.record, found.queue);
   mark_elsewhere(found.record, cluster_of(text));
   return found;
-}
-
-JobStatus SlurmBackend::Found::status() const {
-  JobStatus status = status_of(record, queue);
-  if (!unheard.empty() && status.cause && !status.cause->exit_code && !status.cause->signal) {
-    status.reason += fmt::format("; its accounting does not answer ({})", unheard);
-    status.cause->message = status.reason;
-  }
-  return status;
 }
 
 std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
@@ -256,56 +247,10 @@ JobStatus SlurmBackend::whole_status(const Found& found) const {
   return status;
 }
 
-/// A job that is followed: what it leaves in its folder says when its ranks start and end. Slurm,
-/// which tells nobody of a change, is asked when something has changed there, and seldom else.
-class SlurmBackend::Followed {
- public:
-  Followed(SlurmBackend& backend, JobRef job)
-      : backend_(backend), job_(std::move(job)), patience_(backend.has_answered_) {}
-
-  JobStatus status() {
-    if (found_ && !pace_.is_due()) {
-      look_at_files();
-    }
-    if (!found_ || (pace_.is_due() && !found_->record.has_succeeded())) {
-      found_ = patience_.ask([&] { return backend_.find(job_); });
-      pace_.asked();
-    }
-    return backend_.whole_status(*found_);
-  }
-
- private:
-  void look_at_files() {
-    const std::string text = backend_.read_records_of(*found_);
-    if (text == text_) {
-      return;
-    }
-    const bool is_first = std::exchange(text_, text).empty();
-    auto records = read_records(text);
-    if (records.empty()) { // Deleted.
-      found_.reset();
-      return;
-    }
-    JobRecord& record = records.begin()->second;
-    record.is_elsewhere = found_->record.is_elsewhere;
-    if (record.id.empty()) {
-      record.set_id(found_->record.id);
-    }
-    found_->record = std::move(record);
-    if (found_->record.has_ended()) {
-      pace_.hurry(); // What failed, Slurm may have ended.
-    } else if (!is_first) {
-      pace_.changed();
-    }
-  }
-
-  SlurmBackend& backend_;
-  JobRef job_;
-  std::optional<Found> found_;
-  std::string text_; ///< Its records.
-  QueuePace pace_;
-  Patience patience_;
-};
+Followed SlurmBackend::follow(const JobRef& job) const {
+  return {[this, job] { return find(job); },
+          [this](const Found& found) { return read_records_of(found); }, has_answered_};
+}
 
 std::string SlurmBackend::read_records_of(const Found& found) const {
   if (login_.is_here() && found.record.tasks.empty()) {
@@ -324,12 +269,12 @@ void SlurmBackend::watch_all(const std::string& namespace_name,
   std::vector<Followed> jobs;
   for (std::size_t i = 0; i < names.size(); ++i) {
     before[i];
-    jobs.emplace_back(*this, JobRef{namespace_name, names[i]});
+    jobs.push_back(follow({namespace_name, names[i]}));
   }
   const auto tell = [&](std::size_t which, std::string& last) {
     JobNews news{.which = which};
     try {
-      news.status = jobs[which].status();
+      news.status = whole_status(jobs[which].look());
     } catch (const NotFound& error) {
       news.error = std::make_exception_ptr(
           last.empty()
@@ -371,7 +316,7 @@ void SlurmBackend::logs(const JobRef& job, const LogQuery& query, const LogSink&
   const Found found = find(job);
   has_answered_ = true;
   print_logs(login_, found.folder, found.record, query, sink,
-             [followed = std::make_shared<Followed>(*this, job)] { return followed->status(); });
+             [this, followed = follow(job)]() mutable { return whole_status(followed.look()); });
 }
 
 void SlurmBackend::remove(const JobRef& job) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/slurm/followed.h"
 #include "backends/slurm/login.h"
 #include "backends/slurm/record.h"
 #include "backends/slurm/submission.h"
@@ -47,21 +48,10 @@ class SlurmBackend : public Backend {
   std::vector<JobEvent> events(const JobRef& job) override;
 
  private:
-  /// A job as its files and Slurm have it.
-  struct Found {
-    std::string folder; ///< The job's.
-    JobRecord record;
-    Queue queue;
-    std::string unheard; ///< Why its accounting did not answer; empty: it did, or was not asked.
-
-    JobStatus status() const;
-  };
-
-  class Followed;
-
   Found find(const JobRef& job) const;
   JobStatus whole_status(const Found& found) const; ///< With what failed said last.
   std::string read_records_of(const Found& found) const;
+  Followed follow(const JobRef& job) const;
   bool hold(const JobRef& job, bool held);
 
   Login login_;
