@@ -14,7 +14,7 @@ std::vector<FieldUse> field_uses() {
        "templates",     "templateValues", "cpu",         "memory",         "workerCpu",
        "workerMemory",  "queue",          "nodeList",    "runningTimeout", "gang",
        "preemptible",   "engineOptions",  "syncMode",    "syncSource",     "syncUser",
-       "syncTokenFile", "dataDirs",       "configFiles"},
+       "syncTokenFile", "dataDirs",       "configFiles", "successPolicy",  "cleanTaskPolicy"},
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},

@@ -27,26 +27,31 @@ Command fed_command(const Login& login, const std::string& folder) {
 FarFiles::FarFiles(const Login& login, const std::string& folder)
     : program_(fed_command(login, folder)), place_(login.place()) {}
 
-std::vector<std::int64_t> FarFiles::sizes(const std::vector<std::string>& names) {
-  std::map<std::string, std::int64_t, std::less<>> found;
+std::vector<FarFiles::State> FarFiles::look(const std::vector<std::string>& names) {
+  std::map<std::string, State, std::less<>> found;
   for (std::size_t begin = 0; begin < names.size(); begin += k_most_asked) {
     const auto end = std::min(begin + k_most_asked, names.size());
     program_.feed(fmt::format("sizes {}\n",
                               fmt::join(names.begin() + static_cast<std::ptrdiff_t>(begin),
                                         names.begin() + static_cast<std::ptrdiff_t>(end), " ")));
     for (auto line = receive_line(); !line.empty(); line = receive_line()) {
-      std::int64_t size = 0;
-      const auto space = std::min(line.find(' '), line.size() - 1);
-      std::from_chars(line.data(), line.data() + space, size);
-      found[line.substr(space + 1)] = size;
+      State state;
+      Time seconds = 0;
+      Time rest = 0; // Nine digits.
+      const char* const last = line.data() + line.size();
+      auto at = std::from_chars(line.data(), last, state.size).ptr;
+      at = std::from_chars(std::min(at + 1, last), last, seconds).ptr;
+      at = std::from_chars(std::min(at + 1, last), last, rest).ptr;
+      state.written = seconds * k_second + rest;
+      found[std::string(std::min(at + 1, last), last)] = state;
     }
   }
-  std::vector<std::int64_t> sizes;
+  std::vector<State> states;
   for (const std::string& name : names) {
     const auto each = found.find(name);
-    sizes.push_back(each == found.end() ? -1 : each->second);
+    states.push_back(each == found.end() ? State() : each->second);
   }
-  return sizes;
+  return states;
 }
 
 std::vector<std::string> FarFiles::read(const std::vector<Piece>& pieces) {

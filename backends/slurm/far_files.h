@@ -1,6 +1,7 @@
 // A job's files, read a piece at a time from where they are: this machine, or the login host.
 #pragma once
 
+#include "backends/backend.h"
 #include "backends/slurm/login.h"
 
 #include <cstdint>
@@ -19,8 +20,12 @@ class FarFiles {
 
   FarFiles(const Login& login, const std::string& folder);
 
-  /// In bytes; -1 of what is not there.
-  std::vector<std::int64_t> sizes(const std::vector<std::string>& names);
+  struct State {
+    std::int64_t size = -1; ///< In bytes; -1: it is not there.
+    Time written = 0;       ///< The last time.
+  };
+
+  std::vector<State> look(const std::vector<std::string>& names);
 
   /// Their bytes, in order. Several are asked for at a time, so that what is far away is not waited
   /// for once for each. Throws EngineError where one cannot be read.

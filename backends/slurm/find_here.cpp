@@ -1,5 +1,6 @@
 #include "backends/slurm/find_here.h"
 
+#include "backends/slurm/identity.h"
 #include "backends/slurm/queue.h"
 #include "backends/support/os/files.h"
 
@@ -46,6 +47,11 @@ std::string read_records_in(int folder) {
 
 } // namespace
 
+std::string read_records_here(const std::string& folder) {
+  const Fd job(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return job ? read_records_in(job.get()) : "";
+}
+
 std::optional<std::string> find_here(const Login& login, const std::string& folder) {
   const Fd job(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat info {};
@@ -76,7 +82,7 @@ std::optional<std::string> find_here(const Login& login, const std::string& fold
       said.out.find("|RUNNING|") == std::string::npos) {
     records = read_records_in(job.get()); // They may have said only now how it ended.
   }
-  return fmt::format("{}\n{}\n\n{}", folder, records, said.out);
+  return fmt::format("{}\ncluster {}\n{}\n\n{}", folder, cluster_here(), records, said.out);
 }
 
 } // namespace dtrain::slurm

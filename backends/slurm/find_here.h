@@ -14,4 +14,7 @@ namespace dtrain::slurm {
 /// that another cluster of a federation has. Throws EngineError where squeue fails.
 std::optional<std::string> find_here(const Login& login, const std::string& folder);
 
+/// What find.sh's records() are of the job in `folder`, no array's; empty: it is gone.
+std::string read_records_here(const std::string& folder);
+
 } // namespace dtrain::slurm

@@ -1,11 +1,15 @@
 #include "backends/slurm/login.h"
 
+#include "backends/support/os/files.h"
 #include "backends/support/os/foreground.h"
 #include "submit/errors.h"
 #include "submit/template/quote.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
 
 namespace dtrain::slurm {
 namespace {
@@ -23,6 +27,26 @@ std::string cause_of(const std::string& errors) {
     }
   }
   return printable(text.substr(0, text.find('\n')));
+}
+
+/// A folder of the user's own with room in the name of a socket, which is short; empty: there is
+/// none.
+std::string socket_folder() {
+  constexpr std::size_t k_longest = 104 - 60; // With ssh's hash, and its mark of a new one.
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  std::vector<std::string> folders = {fmt::format("/tmp/dtrain-ssh-{}", geteuid())};
+  if (runtime != nullptr && *runtime == '/') {
+    folders.insert(folders.begin(), fmt::format("{}/dtrain", runtime));
+  }
+  for (const std::string& folder : folders) {
+    try {
+      if (folder.size() <= k_longest && open_private_folder(folder, true)) {
+        return folder;
+      }
+    } catch (const Error&) { // Somebody else's, or it cannot be made.
+    }
+  }
+  return "";
 }
 
 [[noreturn]] void throw_no_commands(const std::string& place, std::string_view why) {
@@ -57,8 +81,36 @@ Command Login::command(const std::string& script, const std::vector<std::string>
   for (const std::string& word : words) {
     line += (line.empty() ? "" : " ") + quote_sh(word);
   }
-  command.argv = {"ssh", "-o", "BatchMode=yes", "--", host_, line};
+  command.argv = ssh_words();
+  for (std::string word : {std::string("--"), host_, std::move(line)}) {
+    command.argv.push_back(std::move(word));
+  }
   return command;
+}
+
+std::vector<std::string> Login::ssh_words() const {
+  if (!ssh_words_.empty()) {
+    return ssh_words_;
+  }
+  ssh_words_ = {"ssh"};
+  const auto add = [&](std::string option) {
+    ssh_words_.emplace_back("-o");
+    ssh_words_.push_back(std::move(option));
+  };
+  add("BatchMode=yes");
+  add("ConnectTimeout=20");
+  add("ServerAliveInterval=15");
+  add("ServerAliveCountMax=4");
+  // A connection that the user keeps, where it took a second factor, is used; no other is opened.
+  Command check{.argv = {"ssh", "-O", "check", "--", host_}};
+  check.limit = std::chrono::seconds(5);
+  if (const std::string folder = socket_folder();
+      !folder.empty() && !run_command(check).ending.good()) {
+    add("ControlMaster=auto");
+    add(fmt::format("ControlPath={}/%C", folder));
+    add("ControlPersist=10");
+  }
+  return ssh_words_;
 }
 
 int Login::run_in_foreground(const std::string& script,

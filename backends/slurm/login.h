@@ -29,6 +29,10 @@ class Login {
   std::string run(const std::string& script, const std::vector<std::string>& args = {},
                   std::string input = {}) const;
 
+  /// The words of ssh's before the host: one connection is kept for all that is run, by a socket of
+  /// ours, until nothing has been run for some seconds; one that does not answer is given up.
+  std::vector<std::string> ssh_words() const;
+
   bool is_here() const { return host_.empty(); }
 
   /// One of Slurm's own commands, on this machine. Throws EngineError where it has none.
@@ -47,6 +51,7 @@ class Login {
 
  private:
   std::string host_;
+  mutable std::vector<std::string> ssh_words_; ///< Once they are known.
 };
 
 } // namespace dtrain::slurm

@@ -10,7 +10,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <limits>
 #include <queue>
 #include <thread>
 #include <utility>
@@ -23,7 +22,6 @@ constexpr std::int64_t k_largest_piece = 1 << 20;
 constexpr std::int64_t k_all_pieces = 64 << 20; ///< In memory, of all files.
 constexpr std::chrono::milliseconds k_pause{200};
 constexpr std::chrono::milliseconds k_between_looks{500}; ///< At how the job stands.
-constexpr Time k_after_all_marks = std::numeric_limits<Time>::max();
 
 /// How long a rank's files were at a time.
 struct Mark {
@@ -72,8 +70,12 @@ class Text {
 
   const std::string& name() const { return name_; }
   bool is_stderr() const { return is_stderr_; }
-  void grow(std::int64_t size) { size_ = std::max(size_, size); }
+  void grow(const FarFiles::State& state) {
+    size_ = std::max(size_, state.size);
+    written_ = state.written;
+  }
   std::int64_t size() const { return size_; }
+  Time written() const { return written_; }
 
   /// `offset`: of a line's beginning.
   void start_at(std::int64_t offset) { begin_ = offset; }
@@ -118,13 +120,14 @@ class Text {
   std::string_view line() const { return std::string_view(buffer_).substr(at_, line_end_ - at_); }
   bool is_complete() const { return is_complete_; }
 
-  /// When it had been printed; files have marks in order, and are read in order.
+  /// When it had been printed: by the marks, which are in order, as files are read; after all of
+  /// them, when the file was last written to.
   Time time(const std::vector<Mark>& marks) {
     const auto end = begin_ + static_cast<std::int64_t>(line_end_);
     while (mark_ < marks.size() && marks[mark_].sizes[is_stderr_ ? 1 : 0] < end) {
       ++mark_;
     }
-    return mark_ < marks.size() ? marks[mark_].time : k_after_all_marks;
+    return mark_ < marks.size() ? marks[mark_].time : written_;
   }
 
   void pass() {
@@ -142,6 +145,7 @@ class Text {
   std::string name_;
   bool is_stderr_;
   std::int64_t size_ = 0;
+  Time written_ = 0;
   std::string buffer_;
   std::int64_t begin_ = 0; ///< Of the buffer, in the file.
   std::size_t at_ = 0;     ///< What comes before in the buffer was passed.
@@ -213,6 +217,7 @@ class Printer {
   const LogQuery& query_;
   const LogSink& sink_;
   std::int64_t most_ = 0; ///< Of a file, in memory.
+  std::string why_;       ///< Nothing runs yet, as it was told.
 };
 
 void Printer::measure() {
@@ -220,9 +225,9 @@ void Printer::measure() {
   for (const Text& text : texts_) {
     names.push_back(text.name());
   }
-  const auto sizes = files_.sizes(names);
+  const auto states = files_.look(names);
   for (std::size_t i = 0; i < texts_.size(); ++i) {
-    texts_[i].grow(sizes[i]);
+    texts_[i].grow(states[i]);
   }
 }
 
@@ -231,12 +236,12 @@ void Printer::read_all_marks() {
   for (const Source& source : sources_) {
     names.push_back(source.file("times"));
   }
-  const auto sizes = files_.sizes(names);
+  const auto states = files_.look(names);
   constexpr std::size_t k_at_a_time = 64;
   for (std::size_t begin = 0; begin < names.size(); begin += k_at_a_time) {
     std::vector<FarFiles::Piece> pieces;
     for (auto i = begin; i < std::min(begin + k_at_a_time, names.size()); ++i) {
-      pieces.push_back({names[i], 0, sizes[i]});
+      pieces.push_back({names[i], 0, states[i].size});
     }
     const auto read = files_.read(pieces);
     for (std::size_t i = 0; i < read.size(); ++i) {
@@ -311,7 +316,8 @@ bool Printer::print() {
 /// False: the sink wants no more.
 bool Printer::give_new(std::size_t index, bool is_whole) {
   while (texts_[index].next(files_, most_, is_whole)) {
-    if (!give(index, time_now())) {
+    // As far as it is known: what was printed between two looks was by then.
+    if (!give(index, texts_[index].written())) {
       return false;
     }
   }
@@ -327,13 +333,14 @@ bool Printer::follow_once(bool& is_quiet) {
   for (const Text& text : texts_) {
     names.push_back(text.name());
   }
-  const auto sizes = files_.sizes(names);
+  const auto states = files_.look(names);
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     Source& source = source_of(i);
     Text& text = texts_[i];
-    const bool is_over = sizes[i / 2] >= 0;
-    is_quiet = is_quiet && !is_over && sizes[sources_.size() + i] <= text.size();
-    text.grow(sizes[sources_.size() + i]);
+    const bool is_over = states[i / 2].size >= 0;
+    const FarFiles::State& state = states[sources_.size() + i];
+    is_quiet = is_quiet && !is_over && state.size <= text.size();
+    text.grow(state);
     if (!give_new(i, is_over)) {
       return false;
     }
@@ -360,9 +367,10 @@ void Printer::follow(const std::function<JobStatus()>& status) {
     if (!has_ended && std::chrono::steady_clock::now() >= next_look) {
       const JobStatus now = status();
       has_ended = is_final(now.phase);
-      if (query_.on_wait && now.phase != Phase::running && !has_ended) {
+      if (query_.on_wait && now.phase != Phase::running && !has_ended && now.reason != why_) {
         query_.on_wait(now.reason);
       }
+      why_ = now.reason;
       next_look = std::chrono::steady_clock::now() + k_between_looks;
     } else if (is_quiet) {
       std::this_thread::sleep_for(k_pause);

@@ -1,15 +1,44 @@
-// Asking a controller that may be away for a while.
+// Asking a controller seldom, and one that may be away for a while.
 #pragma once
 
 #include "backends/backend.h"
 #include "submit/errors.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
 namespace dtrain::slurm {
 
-inline constexpr std::chrono::milliseconds k_longest_wait{2000}; ///< Between two questions.
+/// When squeue is asked of a job that is followed: soon after something has changed, and ever more
+/// seldom while nothing does. Sites end those who ask all the time.
+class QueuePace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  bool is_due() const { return Clock::now() >= next_; }
+
+  void asked() {
+    next_ = Clock::now() + wait_;
+    wait_ = std::min(wait_ * 2, k_longest);
+  }
+
+  void hurry() {
+    next_ = Clock::now();
+    wait_ = k_first;
+  }
+
+  void changed() {
+    next_ = std::min(next_, Clock::now() + k_first / 2);
+    wait_ = k_first;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds k_first{1000};
+  static constexpr std::chrono::milliseconds k_longest{30'000};
+  std::chrono::milliseconds wait_ = k_first;
+  Clock::time_point next_ = Clock::time_point::min();
+};
 
 /// Of who follows a job: once Slurm has answered, its controller may be away for a while, as when
 /// it is started anew; jobs go on without it.
@@ -19,24 +48,26 @@ class Patience {
   explicit Patience(bool has_answered) : has_answered_(has_answered) {}
 
   template <typename Ask>
-  JobStatus ask(const Ask& ask) {
+  auto ask(const Ask& ask) {
     const auto give_up = std::chrono::steady_clock::now() + k_longest_absence;
-    while (true) {
+    for (auto pause = k_first_pause;; pause = std::min(pause * 2, k_longest_pause)) {
       try {
-        JobStatus status = ask();
+        auto answer = ask();
         has_answered_ = true;
-        return status;
+        return answer;
       } catch (const EngineError&) {
         if (!has_answered_ || std::chrono::steady_clock::now() > give_up) {
           throw;
         }
       }
-      std::this_thread::sleep_for(k_longest_wait);
+      std::this_thread::sleep_for(pause);
     }
   }
 
  private:
   static constexpr std::chrono::minutes k_longest_absence{10};
+  static constexpr std::chrono::seconds k_first_pause{2};
+  static constexpr std::chrono::seconds k_longest_pause{30};
   bool has_answered_;
 };
 

@@ -148,7 +148,7 @@ std::vector<QueuedJob> read_queue(std::string_view text) {
     job.ends = read_seconds(fields[5]);
     job.nodes = fields[6] == "None assigned" || fields[6] == "(null)" ? "" : fields[6];
     job.partition = fields[7];
-    job.comment = fields[8];
+    job.comment = fields[8] == "(null)" ? "" : fields[8];
   }
   return jobs;
 }

@@ -46,6 +46,8 @@ class Queue {
   /// Null: it does not know the job.
   const QueuedJob* find(const std::string& id) const;
 
+  const std::map<std::string, QueuedJob, std::less<>>& jobs() const { return jobs_; }
+
  private:
   std::map<std::string, QueuedJob, std::less<>> jobs_;
 };

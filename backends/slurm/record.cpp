@@ -1,7 +1,9 @@
 #include "backends/slurm/record.h"
 
 #include "backends/engine.h"
+#include "backends/slurm/identity.h"
 #include "backends/slurm/script.h"
+#include "backends/support/logs/time_text.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
@@ -10,6 +12,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
+#include <cstring>
 #include <limits>
 
 namespace dtrain::slurm {
@@ -72,14 +76,17 @@ std::optional<JobRecord> read_job_line(std::string_view text) {
       instance.gpus = each.at(1).get<int>();
       instance.is_chief = status.instances.size() == 1;
     }
+    record.submitted = object.value("submitted", Time(0)) * k_second;
+    record.cluster = object.value("cluster", "");
     for (const int index : read_indexes(object.value("array", ""))) {
       JobRecord& task = record.tasks[index];
-      task.id = fmt::format("{}_{}", record.id, index);
+      task.submitted = record.submitted;
+      task.cluster = record.cluster;
       task.max_restarts = record.max_restarts;
       task.may_requeue = record.may_requeue;
       task.status = status;
-      task.status.uid = task.id;
     }
+    record.set_id(record.id);
     return record;
   } catch (const json::exception&) {
     return {};
@@ -88,16 +95,21 @@ std::optional<JobRecord> read_job_line(std::string_view text) {
 
 /// Takes a line of the job's own scripts into its record.
 void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
-  if (words[0] == "run" && words.size() == 6) {
+  if (words[0] == "run" && words.size() >= 6) {
     record.run = Run();
     record.run.number = static_cast<int>(number_of(words[3]));
     record.run.began = number_of(words[4]);
     record.raw_id = words[5];
+    record.run.node = words.size() > 6 ? words[6] : "";
     if (record.id.find('_') == std::string::npos) {
-      record.id = words[5]; // Of a script that was given to sbatch anew, by hand.
+      record.id = record.status.uid =
+          words[5]; // Of a script that was given to sbatch anew, by hand.
     }
-  } else if (words[0] == "up" && words.size() == 5) {
+  } else if (words[0] == "up" && words.size() >= 5) {
     record.run.is_up = true;
+    record.run.node = words.size() > 5 ? std::string(words[5]) : record.run.node;
+  } else if (words[0] == "first" && words.size() == 7) {
+    record.run.first_failed = words[5];
   } else if (words[0] == "end" && words.size() == 6) {
     record.run.ended = number_of(words[4]);
     record.run.code = static_cast<int>(number_of(words[5]));
@@ -107,10 +119,11 @@ void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
     rank.node = words[2];
     rank.pid = number_of(words[3]);
     rank.started = number_of(words[4]);
-  } else if (words[0] == "exit" && words.size() == 4) {
+  } else if (words[0] == "exit" && words.size() >= 4) {
     RankRecord& rank = record.ranks[std::string(rank_name(words[1]))];
     rank.ended = number_of(words[2]);
     rank.code = static_cast<int>(number_of(words[3]));
+    rank.was_told = words.size() > 4 && words[4] == "told";
   }
 }
 
@@ -118,13 +131,16 @@ bool is_ended_by_signal(int code) {
   return code > k_signal_code && code <= k_signal_code + k_last_signal;
 }
 
-/// The rank that failed first; those that a signal ended are asked last, as srun ends the others by
-/// one.
-const InstanceStatus* first_failed(const JobStatus& status) {
+/// The rank that failed first: as the script on the first node saw it; else of those that failed by
+/// themselves, where those that a signal ended are asked last, as srun ends the others by one.
+const InstanceStatus* first_failed(const JobRecord& record, const JobStatus& status) {
   const InstanceStatus* first = nullptr;
   for (const InstanceStatus& each : status.instances) {
     if (each.phase != Phase::failed) {
       continue;
+    }
+    if (each.name == record.run.first_failed) {
+      return &each;
     }
     const auto key = [](const InstanceStatus& i) {
       return std::pair(i.signal.has_value(), i.ended);
@@ -148,7 +164,9 @@ void fill_instances(const JobRecord& record, JobStatus& status) {
     each.pid = rank.pid;
     each.started = rank.started;
     each.ended = rank.ended;
-    each.phase = rank.code                ? (*rank.code == 0 ? Phase::succeeded : Phase::failed)
+    each.phase = rank.code                ? (*rank.code == 0 ? Phase::succeeded
+                                             : rank.was_told ? Phase::terminated
+                                                             : Phase::failed)
                  : is_final(status.phase) ? Phase::terminated
                                           : status.phase;
     if (rank.code && is_ended_by_signal(*rank.code)) {
@@ -159,12 +177,26 @@ void fill_instances(const JobRecord& record, JobStatus& status) {
   }
 }
 
+/// "worker-1 (rank 1) on node2 ended with exit code 7"
+std::string failure_text(const FailureCause& cause) {
+  const char* const name = cause.signal ? sigabbrev_np(*cause.signal) : nullptr;
+  return fmt::format("{}{}{} ended with {}{}", cause.instance,
+                     cause.rank < 0 ? "" : fmt::format(" (rank {})", cause.rank),
+                     cause.node.empty() ? "" : " on " + cause.node,
+                     cause.signal ? fmt::format("signal {}", *cause.signal)
+                                  : fmt::format("exit code {}", cause.exit_code.value_or(0)),
+                     name == nullptr ? "" : fmt::format(" (SIG{})", name));
+}
+
 /// Of what no rank left word of, Slurm's accounting may.
-void fill_cause(const State& state, const QueuedJob* queued, JobStatus& status) {
+void fill_cause(const JobRecord& record, const State& state, const QueuedJob* queued,
+                JobStatus& status) {
   FailureCause cause;
-  if (const InstanceStatus* first = state.why.empty() ? first_failed(status) : nullptr) {
+  if (const InstanceStatus* first = state.why.empty() ? first_failed(record, status) : nullptr) {
+    const bool ranked =
+        is_ranked_role(std::string_view(first->name).substr(0, first->name.rfind('-')));
     cause.instance = first->name;
-    cause.rank = static_cast<int>(first - status.instances.data());
+    cause.rank = ranked ? static_cast<int>(first - status.instances.data()) : -1;
     cause.node = first->node;
     cause.exit_code = first->exit_code;
     cause.signal = first->signal;
@@ -181,7 +213,9 @@ void fill_cause(const State& state, const QueuedJob* queued, JobStatus& status) 
     status.reason =
         state.why.empty() && queued != nullptr ? reason_text(*queued) : std::string(state.why);
   }
-  if (cause.instance.empty()) { // Else its name, node and end say it.
+  if (!cause.instance.empty()) {
+    status.reason = cause.message = failure_text(cause);
+  } else {
     cause.message = cause.signal      ? fmt::format("ended by signal {}", *cause.signal)
                     : cause.exit_code ? fmt::format("exit code {}", *cause.exit_code)
                                       : std::string(state.why);
@@ -191,7 +225,8 @@ void fill_cause(const State& state, const QueuedJob* queued, JobStatus& status) 
 
 } // namespace
 
-std::string write_job_line(const JobSpec& job, const std::string& id, Time now) {
+std::string write_job_line(const JobSpec& job, const std::string& id, Time now,
+                           const std::string& cluster, Time submitted) {
   auto instances = json::array();
   int gpus = 0;
   for (const InstanceStatus& each : planned_instances(job)) {
@@ -204,6 +239,8 @@ std::string write_job_line(const JobSpec& job, const std::string& id, Time now) 
                  {"trainer", find_job_type(job.type)->trainer},
                  {"priority", job.priority},
                  {"created", now},
+                 {"cluster", cluster},
+                 {"submitted", submitted / k_second},
                  {"gpus", gpus},
                  {"labels", job.labels},
                  {"maxRestarts", job.max_restarts},
@@ -213,7 +250,15 @@ std::string write_job_line(const JobSpec& job, const std::string& id, Time now) 
     object["array"] = array;
     object["tasks"] = read_indexes(array).size();
   }
-  return "job " + object.dump() + "\n";
+  const std::string line = "job " + object.dump() + "\n";
+  const auto [before, after] = around_id(line);
+  return fmt::format("{}{:{}}{}", before, json(id).dump(), k_id_width, after);
+}
+
+std::pair<std::string, std::string> around_id(const std::string& line) {
+  constexpr std::string_view k_id = R"("id":)";
+  const auto at = line.find(k_id) + k_id.size();
+  return {line.substr(0, at), line.substr(line.find_first_of(",}", at))};
 }
 
 std::map<std::string, JobRecord> read_records(std::string_view text) {
@@ -294,6 +339,14 @@ std::string_view task_prefix(std::string_view instance) {
   return slash == std::string_view::npos ? "" : instance.substr(0, slash + 1);
 }
 
+void JobRecord::set_id(const std::string& number) {
+  id = number;
+  status.uid = number;
+  for (auto& [index, task] : tasks) {
+    task.id = task.status.uid = fmt::format("{}_{}", number, index);
+  }
+}
+
 std::vector<std::string> JobRecord::instance_names() const {
   std::vector<std::string> names;
   if (tasks.empty()) {
@@ -331,6 +384,9 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   } else if (queued != nullptr) {
     state = state_of(queued->state);
     status.reason = state.phase == Phase::pending ? reason_text(*queued) : std::string(state.why);
+    if (state.phase == Phase::pending && status.reason.empty()) {
+      status.reason = state.why.empty() ? "Slurm has not looked at it yet" : state.why;
+    }
     status.starts = state.phase == Phase::pending ? queued->starts : 0;
     if (state.phase == Phase::pending && is_held(*queued)) {
       state.phase = Phase::suspended;
@@ -342,6 +398,18 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
       status.reason = why;
       state.why = why;
     }
+  } else if (record.is_elsewhere) {
+    state.phase = record.run.is_up ? Phase::running : Phase::pending;
+    status.reason = fmt::format("is on the cluster {}, which is not asked from here",
+                                printable(record.cluster));
+  } else if (record.id.empty() && record.run.number < 0) {
+    constexpr Time k_longest_submission = 600 * k_second;
+    const bool is_new = time_now() - status.created < k_longest_submission;
+    state.phase = is_new ? Phase::pending : Phase::failed;
+    state.why =
+        is_new ? "is being submitted: Slurm does not have it yet"
+               : "its submission was cut off before Slurm had it: delete it, and submit it again";
+    status.reason = state.why;
   } else {
     state.why = record.run.number < 0
                     ? "Slurm no longer knows the job, and it never began: it was cancelled"
@@ -365,9 +433,11 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued) {
   for (const InstanceStatus& each : status.instances) {
     status.gpus_allocated += each.phase == Phase::running ? each.gpus : 0;
   }
-  status.node = status.instances.empty() ? "" : status.instances[0].node;
+  status.node = !status.instances.empty() && !status.instances[0].node.empty()
+                    ? status.instances[0].node
+                    : record.run.node;
   if (status.phase == Phase::failed) {
-    fill_cause(state, queued, status);
+    fill_cause(record, state, queued, status);
   }
   return status;
 }
@@ -401,8 +471,13 @@ Phase phase_of_all(const std::map<Phase, int>& counts) {
 } // namespace
 
 JobStatus status_of(const JobRecord& record, const Queue& queue) {
+  const auto find = [&](const JobRecord& part) {
+    const QueuedJob* const found =
+        part.is_elsewhere || part.id.empty() ? nullptr : queue.find(part.id);
+    return found != nullptr && is_ours(part, *found) ? found : nullptr;
+  };
   if (record.tasks.empty()) {
-    return status_of(record, queue.find(record.id));
+    return status_of(record, find(record));
   }
   JobStatus all = record.status;
   all.instances.clear();
@@ -411,7 +486,7 @@ JobStatus status_of(const JobRecord& record, const Queue& queue) {
   std::string waits;
   Time first_failure = std::numeric_limits<Time>::max();
   for (const auto& [index, task] : record.tasks) {
-    JobStatus one = status_of(task, queue.find(task.id));
+    JobStatus one = status_of(task, find(task));
     ++counts[one.phase];
     all.gpus_allocated += one.gpus_allocated;
     all.restarts += one.restarts;
@@ -435,6 +510,7 @@ JobStatus status_of(const JobRecord& record, const Queue& queue) {
         all.cause->message = fmt::format("task {}: {}", index, all.cause->message);
       } else {
         all.cause->instance = fmt::format("{}/{}", index, all.cause->instance);
+        all.cause->message = fmt::format("{}/{}", index, all.cause->message);
       }
     }
   }

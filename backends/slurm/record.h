@@ -1,12 +1,15 @@
 // What a job left in its folder, one line each of words, so that one cat reads any number of jobs:
 //
 //   job {"name": …}                          the submission, once Slurm has taken the job
-//   run NAMESPACE NAME RUN TIME JOBID        the batch script starts the ranks
-//   up NAMESPACE NAME RUN TIME               all of them have started
+//   run NAMESPACE NAME RUN TIME JOBID NODE   the batch script starts the ranks, from the first node
+//   up NAMESPACE NAME RUN TIME NODE          all of them have started, the first on that node
+//   first NAMESPACE NAME RUN TIME INSTANCE CODE
+//                                            the first of them to fail, for which the others are
+//                                            ended
 //   requeue NAMESPACE NAME RUN TIME          they have made room, and the job is queued anew
-//   end NAMESPACE NAME RUN TIME CODE         they have ended, srun with that code
+//   end NAMESPACE NAME RUN TIME CODE         they have ended, the job with that code
 //   start INSTANCE NODE PID TIME             a rank starts, in its run's folder
-//   exit INSTANCE TIME CODE                  it has ended
+//   exit INSTANCE TIME CODE [told]           it has ended; as Slurm had asked it to
 //
 // Times are nanoseconds since the epoch. Each task of an array leaves the same: of its task 7 NAME
 // is "7/NAME", and INSTANCE "7/worker-0".
@@ -18,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrain::slurm {
@@ -28,6 +32,8 @@ struct Run {
   bool is_up = false;      ///< All ranks have started.
   std::optional<int> code; ///< After its end.
   Time ended = 0;
+  std::string node;         ///< The first rank's.
+  std::string first_failed; ///< Instance; empty: none failed, or nobody saw which was the first.
 };
 
 struct RankRecord {
@@ -36,11 +42,15 @@ struct RankRecord {
   Time started = 0;
   Time ended = 0;
   std::optional<int> code; ///< As sh has it: 128 + signal.
+  bool was_told = false;   ///< To end, by Slurm: it is no failure of its own.
 };
 
 struct JobRecord {
-  std::string id;     ///< Slurm's; of an array's task "123_7".
-  std::string raw_id; ///< Of the last run, as srun takes it.
+  std::string id;            ///< Slurm's; of an array's task "123_7". Empty: none was written down.
+  std::string raw_id;        ///< Of the last run, as srun takes it.
+  Time submitted = 0;        ///< By the clock of where it was; 0: not known.
+  std::string cluster;       ///< That was given it; empty: not known.
+  bool is_elsewhere = false; ///< Another cluster has it than what is asked from here.
   int max_restarts = 0;
   bool may_requeue = false;
   int failures = 0; ///< Runs that ended with another code than 0.
@@ -59,12 +69,25 @@ struct JobRecord {
   /// last run.
   std::string files_of(std::string_view instance) const;
 
+  void set_id(const std::string& number);
+
+  /// Its last run ended well: Slurm has nothing to add.
+  bool has_succeeded() const { return run.code && *run.code == 0; }
+
   /// The batch script starts nothing more.
   bool has_ended() const { return run.code && (*run.code == 0 || failures > max_restarts); }
 };
 
-/// The line "job {…}" with its newline; of an empty id, submit.sh fills in Slurm's.
-std::string write_job_line(const JobSpec& job, const std::string& id, Time now);
+/// The line "job {…}" with its newline. It is written before Slurm has the job, without a number,
+/// and then in its place with the number: this is as long. `submitted`: as the cluster's own clocks
+/// have it; 0: they cannot be asked.
+std::string write_job_line(const JobSpec& job, const std::string& id, Time now,
+                           const std::string& cluster = "", Time submitted = 0);
+
+/// What comes before the value of the number there, which with the blanks that follow it has
+/// k_id_width bytes, and what comes after.
+std::pair<std::string, std::string> around_id(const std::string& line);
+inline constexpr int k_id_width = 22;
 
 /// Of any number of jobs, by "NAMESPACE/NAME". Lines of jobs without a "job" line, and those that
 /// cannot be read, are left out.

@@ -44,6 +44,7 @@ struct Step {
   int tasks = 0;
   int gpus = 0; ///< A task.
   bool ranked = true;
+  const char* kind = "decides"; ///< Of its end over the job's, to the script.
 };
 
 std::vector<Step> steps_of(const std::vector<Role>& roles) {
@@ -52,7 +53,13 @@ std::vector<Step> steps_of(const std::vector<Role>& roles) {
   for (const Role& role : roles) {
     if (steps.empty() || steps.back().gpus != role.gpus || steps.back().ranked != role.ranked ||
         !role.ranked) {
-      steps.push_back({.first = first, .tasks = 0, .gpus = role.gpus, .ranked = role.ranked});
+      steps.push_back({.first = first,
+                       .tasks = 0,
+                       .gpus = role.gpus,
+                       .ranked = role.ranked,
+                       .kind = role.ranked                ? "decides"
+                               : role.name == k_evaluator ? "evaluates"
+                                                          : "helps"});
     }
     steps.back().tasks += role.replicas;
     first += role.replicas;
@@ -146,6 +153,16 @@ bool sees_node(const JobSpec& job, const std::vector<Step>& steps) {
   return only && steps[0].ranked && steps[0].gpus == 1 && gpu_view(job) != GpuView::rank;
 }
 
+/// "--mem-per-cpu", in MiB: Slurm sets none apart for a task.
+std::string memory_a_cpu(const JobSpec& job) {
+  const std::string& text = job.worker_role.memory.empty() ? job.memory : job.worker_role.memory;
+  const auto bytes = quantity_of(text);
+  return bytes ? fmt::format(
+                     "{}M", static_cast<std::int64_t>(std::ceil(
+                                *bytes / slots_a_worker(job) / std::max(cpus_of(job), 1) / 0x1p20)))
+               : "";
+}
+
 json steps_data(const JobSpec& job, const std::vector<Step>& steps) {
   const int cpus = cpus_of(job);
   const std::string mpi = engine_value(job, "mpi");
@@ -163,22 +180,19 @@ json steps_data(const JobSpec& job, const std::vector<Step>& steps) {
       options.push_back(step.gpus > 0 ? fmt::format("--gpus-per-task={}", step.gpus)
                                       : "--gres=none");
     }
-    list.push_back({{"first", step.first},
+    if (steps.size() > 1 && memory_a_cpu(job).empty()) {
+      // Where Slurm shares out memory, too, the first would have all that the job was given.
+      options.emplace_back("--mem=0");
+    }
+    list.push_back({{"kind", step.kind},
+                    {"first", step.first},
                     {"tasks", step.tasks},
                     {"options", words(options)},
+                    // Else srun asks for all of the job's for each of them.
+                    {"several", section(steps.size() > 1 && step.gpus > 0, json::object())},
                     {"sees_node", section(sees_node(job, steps), json::object())}});
   }
   return list;
-}
-
-/// "--mem-per-cpu", in MiB: Slurm sets none apart for a task.
-std::string memory_a_cpu(const JobSpec& job) {
-  const std::string& text = job.worker_role.memory.empty() ? job.memory : job.worker_role.memory;
-  const auto bytes = quantity_of(text);
-  return bytes ? fmt::format(
-                     "{}M", static_cast<std::int64_t>(std::ceil(
-                                *bytes / slots_a_worker(job) / std::max(cpus_of(job), 1) / 0x1p20)))
-               : "";
 }
 
 /// "1-02:03:04", as Slurm takes a time limit; it counts in minutes, and rounds up.
@@ -413,6 +427,8 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
                {"working_dir", working_dir(job, own_folder, here)},
                {"data", data_places(job)},
                {"max_restarts", job.max_restarts},
+               {"chief_decides", job.success_policy == "ChiefWorker"},
+               {"keeps_helpers", job.clean_task_policy == "None"},
                {"torchrun", section(!job.nproc_per_node.empty(), json::object())},
                {"roles", roles_data(job, roles, own_folder)},
                {"launcher", section(launched, {{"slots", slots}})},

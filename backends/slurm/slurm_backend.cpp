@@ -3,12 +3,14 @@
 #include "backends/engine.h"
 #include "backends/slurm/code.h"
 #include "backends/slurm/find_here.h"
+#include "backends/slurm/followed.h"
+#include "backends/slurm/identity.h"
 #include "backends/slurm/logs.h"
 #include "backends/slurm/nodes.h"
-#include "backends/slurm/patience.h"
 #include "backends/slurm/refusal.h"
 #include "backends/slurm/script.h"
 #include "backends/slurm/split.h"
+#include "backends/slurm/usage.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/progress.h"
 #include "backends/support/user/env_file.h"
@@ -18,19 +20,25 @@
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 namespace dtrain::slurm {
 namespace {
 
-/// Slurm tells nobody of a change. What its controller is asked is one line of one job.
+/// Between two looks at what a job leaves in its folder.
 constexpr std::chrono::milliseconds k_first_wait{100};
+constexpr std::chrono::milliseconds k_longest_wait{2000};
 
 /// One of templates/slurm/commands.
 std::string script(std::string_view name) {
@@ -39,7 +47,9 @@ std::string script(std::string_view name) {
 
 /// What asks squeue. It has script("accounting") as its last argument, for jobs that squeue has
 /// forgotten: what it does not need, sh then need not parse.
-std::string asking_script(std::string_view name) { return script("queue") + script(name); }
+std::string asking_script(std::string_view name) {
+  return script("queue") + script("records") + script(name);
+}
 
 /// Its line "? sacct: …": why that is all there is.
 std::string unheard_in(std::string_view text) {
@@ -48,11 +58,22 @@ std::string unheard_in(std::string_view text) {
   return printable(line.substr(0, line.find('\n')));
 }
 
-/// The record before and after the number that Slurm gives the job.
-std::pair<std::string, std::string> around_id(const std::string& record) {
-  constexpr std::string_view k_id = R"("id":")";
-  const auto at = record.find(k_id) + k_id.size();
-  return {record.substr(0, at), record.substr(at)};
+/// Of find.sh's and list.sh's answer, or find_here()'s: the cluster that was asked.
+std::string cluster_of(std::string_view answer) {
+  constexpr std::string_view k_line = "\ncluster ";
+  const auto at = answer.find(k_line);
+  const auto rest = at == std::string_view::npos ? "" : answer.substr(at + k_line.size());
+  return std::string(rest.substr(0, rest.find('\n')));
+}
+
+/// Throws EngineError of a job that another cluster has.
+void require_here(const JobRecord& record) {
+  if (record.is_elsewhere) {
+    throw EngineError(
+        fmt::format("job {}/{} is on the cluster {}, which is not asked from here: do "
+                    "this where that cluster's commands are",
+                    record.status.namespace_name, record.status.name, printable(record.cluster)));
+  }
 }
 
 /// `pwd`
@@ -140,7 +161,9 @@ void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
   }
   job.has_code = !plan.job.sync_mode.empty();
   job.code = job.has_code ? packed_code(plan.job, tell) : "";
-  job.record = around_id(write_job_line(plan.job, "", time_now()));
+  const Time now = time_now();
+  job.record = login_.is_here() ? write_job_line(plan.job, "", now, cluster_here(), now)
+                                : write_job_line(plan.job, "", now);
   report(tell, {.step = SubmitStep::create});
   std::string id;
   try {
@@ -156,7 +179,7 @@ void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
   report(tell, {.step = SubmitStep::create, .done = true, .text = "as Slurm's job " + id});
 }
 
-SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
+Found SlurmBackend::find(const JobRef& job) const {
   const std::string name = fmt::format("{}/{}", job.namespace_name, job.name);
   const auto known =
       login_.is_here()
@@ -169,7 +192,7 @@ SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
   const std::string folder = answer.substr(0, answer.find('\n'));
   const auto text = std::string_view(answer).substr(std::min(folder.size(), answer.size()));
   const auto gap = text.find("\n\n");
-  const auto records = read_records(text.substr(0, gap));
+  auto records = read_records(text.substr(0, gap));
   if (const auto other = split(folder, ' '); records.empty() && other.size() == 2) {
     throw EngineError(fmt::format(
         "no job {} of yours; Slurm's job {} of that name is {}'s, who alone can read its files "
@@ -180,26 +203,23 @@ SlurmBackend::Found SlurmBackend::find(const JobRef& job) const {
     throw NotFound(fmt::format("no job {}: dtrain list shows those there are", name));
   }
   const auto said = text.substr(std::min(gap, text.size()));
-  return {folder, records.begin()->second, Queue(said), unheard_in(said)};
-}
-
-JobStatus SlurmBackend::Found::status() const {
-  JobStatus status = status_of(record, queue);
-  if (!unheard.empty() && status.cause && !status.cause->exit_code && !status.cause->signal) {
-    status.reason += fmt::format("; its accounting does not answer ({})", unheard);
-    status.cause->message = status.reason;
-  }
-  return status;
+  Found found{folder, std::move(records.begin()->second), Queue(said), unheard_in(said)};
+  find_number(found.record, found.queue);
+  mark_elsewhere(found.record, cluster_of(text));
+  return found;
 }
 
 std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
   const std::string text =
       login_.run(asking_script("list"), {k_queue_format, k_account_fields, script("accounting")});
   const auto gap = text.starts_with('\n') ? 0 : text.find("\n\n");
-  const auto records = read_records(std::string_view(text).substr(0, gap));
+  auto records = read_records(std::string_view(text).substr(0, gap));
   const Queue queue(std::string_view(text).substr(std::min(gap, text.size())));
+  const std::string cluster = cluster_of(text);
   std::vector<JobSummary> jobs;
-  for (const auto& [key, record] : records) {
+  for (auto& [key, record] : records) {
+    find_number(record, queue);
+    mark_elsewhere(record, cluster);
     if (query.namespace_name.empty() || record.status.namespace_name == query.namespace_name) {
       jobs.push_back(status_of(record, queue));
     }
@@ -210,6 +230,10 @@ std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
 JobStatus SlurmBackend::status(const JobRef& job) {
   const Found found = find(job);
   has_answered_ = true;
+  return whole_status(found);
+}
+
+JobStatus SlurmBackend::whole_status(const Found& found) const {
   JobStatus status = found.status();
   if (status.cause) {
     const std::string file =
@@ -223,18 +247,34 @@ JobStatus SlurmBackend::status(const JobRef& job) {
   return status;
 }
 
+Followed SlurmBackend::follow(const JobRef& job) const {
+  return {[this, job] { return find(job); },
+          [this](const Found& found) { return read_records_of(found); }, has_answered_};
+}
+
+std::string SlurmBackend::read_records_of(const Found& found) const {
+  if (login_.is_here() && found.record.tasks.empty()) {
+    return read_records_here(found.folder);
+  }
+  return login_.run(script("records") + R"sh(tasks=$2
+! cd "$1" 2>/dev/null || (records)
+exit 0)sh",
+                    {found.folder, found.record.tasks.empty() ? "" : "yes"});
+}
+
 void SlurmBackend::watch_all(const std::string& namespace_name,
                              const std::vector<std::string>& names, const NewsSink& sink) {
   auto wait = k_first_wait;
-  Patience patience(has_answered_);
   std::map<std::size_t, std::string> before; // Of those that are still watched.
+  std::vector<Followed> jobs;
   for (std::size_t i = 0; i < names.size(); ++i) {
     before[i];
+    jobs.push_back(follow({namespace_name, names[i]}));
   }
   const auto tell = [&](std::size_t which, std::string& last) {
     JobNews news{.which = which};
     try {
-      news.status = patience.ask([&] { return status({namespace_name, names[which]}); });
+      news.status = whole_status(jobs[which].look());
     } catch (const NotFound& error) {
       news.error = std::make_exception_ptr(
           last.empty()
@@ -274,15 +314,20 @@ void SlurmBackend::watch_all(const std::string& namespace_name,
 
 void SlurmBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
   const Found found = find(job);
+  has_answered_ = true;
   print_logs(login_, found.folder, found.record, query, sink,
-             [this, job, patience = Patience(true)]() mutable {
-               return patience.ask([&] { return status(job); });
-             });
+             [this, followed = follow(job)]() mutable { return whole_status(followed.look()); });
 }
 
 void SlurmBackend::remove(const JobRef& job) {
   const Found found = find(job);
-  login_.run(script("remove"), {found.folder, found.record.id});
+  const JobRecord& record = found.record;
+  if (!record.has_ended()) {
+    require_here(record);
+  }
+  login_.run(script("remove"),
+             {found.folder, record.is_elsewhere ? "elsewhere" : record.id, job.name,
+              comment_of(job), std::to_string(record.submitted / k_second)});
 }
 
 std::vector<CheckResult> SlurmBackend::check() {
@@ -323,6 +368,7 @@ bool SlurmBackend::hold(const JobRef& job, bool held) {
       (!held && found.record.tasks.empty() && status.phase == Phase::running)) {
     return false;
   }
+  require_here(found.record);
   login_.run(script(held ? "suspend" : "resume"),
              {found.record.id, found.record.may_requeue ? "requeue" : ""});
   return true;
@@ -345,6 +391,7 @@ int SlurmBackend::exec(const JobRef& job, const std::string& instance,
     throw EngineError(fmt::format("{} of job {}/{} does not run: nothing can be run beside it",
                                   instance, job.namespace_name, job.name));
   }
+  require_here(found.record);
   // A launcher's workers have no process, and so no variables of their own: those of the launcher.
   const std::string& first = status.instances.front().name;
   const std::string& whose = first == instance_name(k_launcher, 0) ? first : instance;
@@ -353,6 +400,37 @@ int SlurmBackend::exec(const JobRef& job, const std::string& instance,
       fmt::format("{}/{}.env", found.folder, found.record.files_of(whose))};
   args.insert(args.end(), command.begin(), command.end());
   return login_.run_in_foreground(script("exec"), args);
+}
+
+/// One step a job, as an array's task is, on all of its nodes.
+std::vector<InstanceUsage> SlurmBackend::usage(const JobRef& job) {
+  const Found found = find(job);
+  require_here(found.record);
+  const JobStatus status = found.status();
+  std::map<std::string, std::pair<std::set<std::string>, std::string>>
+      jobs; // Nodes and ranks by number.
+  for (const InstanceStatus& each : status.instances) {
+    if (each.phase == Phase::running && each.pid != 0) {
+      auto& [nodes, ranks] = jobs[found.record.part_of(each.name).raw_id];
+      nodes.insert(each.node);
+      ranks += fmt::format("{} {} {}\n", each.name, each.node, each.pid);
+    }
+  }
+  std::string text;
+  for (const auto& [id, job_of_id] : jobs) {
+    const auto& [nodes, ranks] = job_of_id;
+    text += login_.run(script("usage"), {id, fmt::format("{}", fmt::join(nodes, ",")),
+                                         std::to_string(nodes.size()), ranks});
+  }
+  return read_usage(text, status.instances);
+}
+
+std::vector<JobEvent> SlurmBackend::events(const JobRef& job) {
+  return read_events(login_.run(R"sh(cd "$1" || exit
+for file in sbatch.err slurm*.log; do
+  [ ! -s "$file" ] || { echo "$file $(stat --format=%Y "$file")" && tail -n 50 "$file" | sed '/^$/d' && echo; }
+done)sh",
+                                {find(job).folder}));
 }
 
 void SlurmBackend::scale(const JobRef& job, int workers) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/slurm/followed.h"
 #include "backends/slurm/login.h"
 #include "backends/slurm/record.h"
 #include "backends/slurm/submission.h"
@@ -43,19 +44,14 @@ class SlurmBackend : public Backend {
   int exec(const JobRef& job, const std::string& instance,
            const std::vector<std::string>& command) override;
   void scale(const JobRef& job, int workers) override;
+  std::vector<InstanceUsage> usage(const JobRef& job) override;
+  std::vector<JobEvent> events(const JobRef& job) override;
 
  private:
-  /// A job as its files and Slurm have it.
-  struct Found {
-    std::string folder; ///< The job's.
-    JobRecord record;
-    Queue queue;
-    std::string unheard; ///< Why its accounting did not answer; empty: it did, or was not asked.
-
-    JobStatus status() const;
-  };
-
   Found find(const JobRef& job) const;
+  JobStatus whole_status(const Found& found) const; ///< With what failed said last.
+  std::string read_records_of(const Found& found) const;
+  Followed follow(const JobRef& job) const;
   bool hold(const JobRef& job, bool held);
 
   Login login_;

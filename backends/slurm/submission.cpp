@@ -1,8 +1,10 @@
 #include "backends/slurm/submission.h"
 
+#include "backends/slurm/record.h"
 #include "backends/slurm/script.h"
 #include "backends/support/code/code.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/signal_fd.h"
 #include "submit/errors.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
@@ -13,21 +15,29 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <ctime>
 
 namespace dtrain::slurm {
 namespace {
 
 constexpr mode_t k_folder_mode = 0700;
 constexpr mode_t k_file_mode = 0600;
+constexpr std::chrono::minutes k_longest_sbatch{10};
 
 /// A job's folder while Slurm does not have the job: gone with it.
 class NewFolder {
  public:
-  /// False where there is one of that name.
+  /// False where there is one of that name. What a submission left that was ended before it wrote
+  /// down anything is no job.
   bool make(const std::string& path) {
     make_parents(path);
     if (mkdir(path.c_str(), k_folder_mode) != 0) {
+      if (errno == EEXIST && is_left_over(path) && remove_tree_at(AT_FDCWD, path)) {
+        return make(path);
+      }
       if (errno == EEXIST) {
         return false;
       }
@@ -54,9 +64,25 @@ class NewFolder {
     }
   }
 
+  /// Writes over what is there of the file, which stays as long as it is: a full disk has room for
+  /// it. Nothing is said of a failure.
+  void write_over(const std::string& name, std::string_view text) const {
+    const Fd file(openat(fd_.get(), name.c_str(), O_WRONLY | O_CLOEXEC));
+    [[maybe_unused]] const auto written = pwrite(file.get(), text.data(), text.size(), 0);
+  }
+
   void keep() { is_kept_ = true; }
 
  private:
+  static bool is_left_over(const std::string& path) {
+    constexpr std::time_t k_longest = 60;
+    struct stat info {};
+    const bool is_old = stat(path.c_str(), &info) == 0 && info.st_mtime + k_longest < time(nullptr);
+    const bool has_record = access((path + "/job").c_str(), F_OK) == 0;
+    errno = EEXIST;
+    return is_old && !has_record;
+  }
+
   bool is_kept_ = false;
   std::string path_;
   Fd fd_;
@@ -86,11 +112,14 @@ std::string state_folder_here() {
 }
 
 std::unique_ptr<Subprocess> waiting_sbatch(const std::string& folder, const std::string& log) {
-  return Login::start({.argv = {"sbatch", "--parsable",
-                                fmt::format("--output={}/{}/{}", state_folder_here(), folder, log),
-                                "--open-mode=append"},
-                       .without = {k_git_token_variable},
-                       .is_fed = true});
+  return Login::start(
+      {.argv = {"sbatch", "--parsable",
+                fmt::format("--output={}/{}/{}", state_folder_here(), folder, log),
+                "--open-mode=append"},
+       .without = {k_git_token_variable},
+       .is_fed = true,
+       // Whoever ends dtrain does not end it midway: Slurm may have the job by then.
+       .limit = k_longest_sbatch});
 }
 
 std::string submit_here(const Login& login, const Submission& job,
@@ -98,10 +127,14 @@ std::string submit_here(const Login& login, const Submission& job,
   if (sbatch == nullptr) {
     sbatch = waiting_sbatch(job.folder, job.log);
   }
+  // Until all is written down, signals wait.
+  const SignalFd signals({SIGINT, SIGTERM, SIGHUP});
   NewFolder folder;
   if (!folder.make(fmt::format("{}/{}", state_folder_here(), job.folder))) {
     return "";
   }
+  folder.write("job",
+               job.record); // First: it is found by its comment where no more can be written.
   for (const auto& [name, text] : job.files) {
     folder.write(name, text);
   }
@@ -120,10 +153,14 @@ std::string submit_here(const Login& login, const Submission& job,
     login.refuse(sbatch->result());
   }
   folder.keep();
-  folder.write("job", job.record.first + id + job.record.second); // At once: it is there whole.
+  const auto [before, after] = around_id(job.record);
+  folder.write_over("job", fmt::format("{}{:{}}{}", before, '"' + id + '"', k_id_width, after));
   sbatch->wait();
   if (!sbatch->errors().empty()) {
-    folder.write("sbatch.err", sbatch->errors());
+    try {
+      folder.write("sbatch.err", sbatch->errors());
+    } catch (const Error&) { // A full disk loses a warning, no job.
+    }
   }
   return id;
 }
@@ -134,8 +171,10 @@ std::string submit_by_script(const Login& login, const Submission& job) {
   for (const auto& [name, text] : job.files) {
     files += made(name, text);
   }
+  files += "whole=yes\n";
+  const auto [before, after] = around_id(job.record);
   const auto said = login.run(std::string(builtin_template("slurm/commands/submit.sh").text),
-                              {job.folder, job.log, job.record.first, job.record.second},
+                              {job.folder, job.log, before, after, std::to_string(k_id_width)},
                               fmt::format("{}\n{}{}", files.size(), files, job.code));
   std::string id = number_in(said);
   return id == "taken" ? "" : id;

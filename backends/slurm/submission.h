@@ -20,8 +20,8 @@ struct Submission {
   std::string script;
   std::vector<std::pair<std::string, std::string>> files; ///< Besides the script: name and text.
   bool has_code = false;
-  std::string code;                           ///< A compressed archive.
-  std::pair<std::string, std::string> record; ///< Before and after the number that Slurm gives it.
+  std::string code;   ///< A compressed archive.
+  std::string record; ///< Without the number that Slurm gives it.
 };
 
 /// Dtrain's own folder on this machine, as the scripts have it.

@@ -8,7 +8,8 @@
 tell_forgotten() {
   said=$(awk '
     $1 == "job" { # Once, until the job has begun.
-      match($0, /"id":"[0-9]+"/); id = substr($0, RSTART + 6, RLENGTH - 7)
+      if (!match($0, /"id":"[0-9]+"/)) next
+      id = substr($0, RSTART + 6, RLENGTH - 7)
       match($0, /"name":"[^"]*"/); name = substr($0, RSTART + 8, RLENGTH - 9)
       match($0, /"namespace":"[^"]*"/); job = substr($0, RSTART + 13, RLENGTH - 14) "/" name
       ids[job] = id

@@ -10,29 +10,16 @@ cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1" 2>/dev/null && [ -s job ] &
   exit 0
 }
 echo "$PWD"
-last_run() {
-  run=0
-  while [ -e "$1$((run + 1))" ]; do run=$((run + 1)); done
-}
 read -r id <job
 case $id in *'"array":"'[0-9]*) tasks=yes ;; *) tasks= ;; esac
 id=${id#*\"id\":\"}
 id=${id%%\"*}
-records() { # In a process of its own. What is not there yet is left out.
-  exec 2>/dev/null
-  if [ -z "$tasks" ]; then
-    last_run ''
-    exec cat job runs $run/*.start $run/*.exit
-  else
-    cat job runs.*
-    for runs in runs.*; do
-      last_run "${runs#runs.}/"
-      printf '%s\n' "${runs#runs.}/$run"/*.start "${runs#runs.}/$run"/*.exit
-    done | xargs cat
-  fi
-}
+# One that has no number, as its submission was cut off, is looked for by its name.
+if [ -n "$id" ]; then which=--jobs=$id; else which="--me --name=${4#*/}"; fi
+tell_cluster
 records & # Meanwhile:
-if ask_queue --jobs="$id" --format="$2"; then
+# shellcheck disable=SC2086 # words
+if ask_queue $which --format="$2"; then
   wait
   case $said in
     *'|PENDING|'* | *'|RUNNING|'*) ;;

@@ -15,6 +15,8 @@ ask_queue --me --format="$1" || {
   echo "$said" >&2
   exit "$code"
 }
-printf '%s\n\n%s\n' "$records" "$said"
+printf '%s\n' "$records"
+tell_cluster
+printf '\n%s\n' "$said"
 eval "$3"
 printf '%s\n%s\n' "$records" "$said" | tell_forgotten "$2"

@@ -1,30 +1,37 @@
 #!/bin/sh
-# submit.sh JOB LOG BEGIN END: makes the folder JOB, below dtrain's own, of what is on stdin, and gives its
+# submit.sh JOB LOG BEFORE AFTER WIDTH: makes the folder JOB, below dtrain's own, of what is on stdin, and gives its
 # script to Slurm, which writes to LOG in it: a line of how many bytes of sh set `script` and make the other
-# files, those bytes, and then its code as a compressed archive, where it has some. Its record is BEGIN, the
-# job's number and END. Prints the number; "taken" where there is such a folder.
+# files, those bytes, and then its code as a compressed archive, where it has some. Its record is BEFORE, the
+# job's number in WIDTH bytes and AFTER: it is there before Slurm has the job, and found by its comment where the
+# number cannot be written down. Prints the number; "taken" where there is such a folder.
 # Each program that it starts is a part of what a user waits for: sbatch is started at once, and waits for the
-# script.
+# script. Nothing is left half done by a signal: it waits.
+trap '' INT TERM HUP
 folder=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1
 unset DTRAIN_GIT_TOKEN
 fail() { exit 1; }
 make() {
   umask 077
   [ -d "${folder%/*}" ] || mkdir -p "${folder%/*}" || fail
+  # What a submission left that was ended before it wrote down anything is no job.
+  [ -e "$folder/job" ] || [ -z "$(find "$folder" -maxdepth 0 -mmin +1 2>/dev/null)" ] || rm -rf "$folder"
   mkdir "$folder" 2>/dev/null || {
     if [ -d "$folder" ]; then echo @taken >&3; else mkdir "$folder"; fi
     fail
   }
   echo @made >&3
   cd "$folder" || fail
+  printf "%s%-$4s%s" "$2" '""' "$3" >job || fail
   read -r size
   eval "$(head -c "$size")"
+  [ "$whole" = yes ] || fail # The rest did not come.
   [ -z "$has_code" ] || { mkdir code && tar -xzf - -C code; } || fail
   printf %s "$script" >script.sbatch || fail
   printf %s "$script"
 }
+whole=''
 # The job has the user's own mask. Without a script sbatch takes none.
-said=$({ make | sbatch --parsable --output="$folder/$2" --open-mode=append 2>&1; } 3>&1)
+said=$({ make "$1" "$3" "$4" "$5" | sbatch --parsable --output="$folder/$2" --open-mode=append 2>&1; } 3>&1)
 code=$?
 case $said in
   *@taken*)
@@ -39,10 +46,10 @@ esac
   case $said in *@made*) cd / && rm -rf "$folder" ;; esac
   exit "$code"
 }
-printf '%s\n' "$said" >sbatch.err
 # sbatch may warn, too: the number is the last that it says.
 id=${said##*
 }
 id=${id%%;*}
-printf %s%s%s "$3" "$id" "$4" >job # In one write: it is there whole.
+printf "%s%-$5s%s" "$3" "\"$id\"" "$4" 1<>job 2>/dev/null # Over what is there, which a full disk has room for.
+printf '%s\n' "$said" 2>/dev/null >sbatch.err
 echo "$id"

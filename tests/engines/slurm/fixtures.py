@@ -5,6 +5,7 @@ import fcntl
 import functools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -57,6 +58,7 @@ def cluster_up(**env):
     slot, lock = free_slot()
     cluster = Slurm(f"/tmp/dtrain-slurm-{slot}", 17000 + 100 * slot)
     cluster.run("down")  # of a session that was killed
+    shutil.rmtree(f"{cluster.folder}/state", ignore_errors=True)  # It may be a later version's.
     try:
         cluster.run("up", **env)
         yield cluster

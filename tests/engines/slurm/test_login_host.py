@@ -3,13 +3,14 @@ import os
 import pathlib
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 
 import pexpect
 import pytest
 
-from harness import EXIT_ENGINE, held_ports, until
+from harness import EXIT_ENGINE, command_of, held_ports, until
 
 
 @pytest.fixture
@@ -96,3 +97,28 @@ def test_a_login_host_that_lets_nobody_in_is_named(laptop):
     result = laptop.dtrain("list", expect=EXIT_ENGINE)
     assert "--login-host=login1" in result.err and "Permission denied" in result.err
     assert result.err.count("\n") == 1
+
+
+def connections(laptop):
+    return (laptop.folder / "login/log").read_text().count("Accepted publickey")
+
+
+def test_all_that_is_asked_goes_over_one_connection(laptop):
+    laptop.submit("far", "sh", "-c", "echo first; sleep 4; echo last")
+    before = connections(laptop)
+    assert laptop.lines("far", "-f") == ["first", "last"]
+    assert connections(laptop) <= before + 1
+    laptop.dtrain("delete", "far")
+
+
+def test_a_link_that_breaks_ends_logs_with_an_error(laptop):
+    laptop.submit("far", "sh", "-c", "echo first; exec sleep 600")
+    laptop.running("far")
+    with laptop.start([laptop.dtrain_path, "logs", "-f", "far"], text=True) as follows:
+        assert follows.stdout.readline() == "first\n"
+        for pid in laptop.processes():
+            if command_of(pid).startswith(("ssh ", "ssh:", "/usr/bin/ssh ")):
+                os.kill(pid, signal.SIGKILL)
+        assert follows.wait(60) == EXIT_ENGINE
+        assert follows.stderr.read().count("\n") == 1
+    laptop.dtrain("delete", "far")

@@ -37,7 +37,7 @@ def test_a_job_cancelled_while_its_ranks_are_being_started_leaves_nothing(slurm,
     stand_in(slurm, "awk", '[ -z "$SLURM_JOB_ID" ] || exec sleep 600\nexec /usr/bin/awk "$@"')
     slurm.submit("early", "echo", "started", flags=["--workers=2"])
     starts = slurm.state / "dtrain/slurm/default/early/0"
-    until(lambda: len(list(starts.glob("worker-*.address"))) == 2, "the ranks wait for each other")
+    until(lambda: len(list(starts.glob("worker-*.start"))) == 2, "the ranks wait for each other")
     slurm_cluster.call("scancel", slurm.get("early")["uuid"])
     result = slurm.dtrain("wait", "early", expect=EXIT_JOB_FAILED)
     assert "scancel" in result.err

@@ -2,6 +2,7 @@
 import getpass
 import json
 import re
+import time
 
 import pexpect
 import pytest
@@ -243,7 +244,7 @@ def test_what_slurm_has_forgotten_is_what_it_said_as_it_ended_the_job(slurm, slu
 def test_what_slurm_has_forgotten_is_asked_of_its_accounting(slurm, slurm_cluster):
     cancel_in_slurm(slurm, slurm_cluster, "old")
     without_last_words(slurm, slurm_cluster, "old")
-    job, text = forgotten(slurm, "old", "echo 'ID|TIMEOUT|TIMEOUT|10|20|$(($(date +%s) - 3600))"
+    job, text = forgotten(slurm, "old", "echo 'ID|TIMEOUT|TIMEOUT|$(date +%s)|20|$(($(date +%s) - 3600))"
                           "|node1|batch|'".replace("'", '"'))
     assert job["status"] == "FAILED" and "time limit" in text and "failed 60m ago" in text
     disabled = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
@@ -260,7 +261,7 @@ def test_a_job_that_has_ended_keeps_its_end_when_slurm_has_forgotten_it(slurm):
     slurm.dtrain("wait", "done", expect=EXIT_JOB_FAILED)
     job, text = forgotten(slurm, "done", "echo 'ID|COMPLETED|COMPLETED|1|2|3|node1|batch|'")
     assert job["cause"]["exitCode"] == 5
-    assert "worker-0 (rank 0) on node1 exited with code 5" in text
+    assert "worker-0 (rank 0) on node1 ended with exit code 5" in text
 
 
 def test_a_time_limit_is_slurms(slurm):
@@ -482,3 +483,30 @@ def test_a_clone_is_the_same_job(slurm):
     slurm.dtrain("clone", "first", "--name=second")
     slurm.wait_for_end("second", 0)
     assert slurm.lines("second", "-i", "worker-0") == ["hello"]
+
+
+def test_top_shows_what_each_instance_uses(slurm):
+    slurm.submit("busy", "sh", "-c", "[ $RANK = 1 ] && exec sleep 600; while :; do :; done",
+                 flags=["--workers=2", "--worker-cpu=8", "--gpus=1"])
+    slurm.running("busy")
+    used = slurm.dtrain("top", "job", "busy", "-o", "json").json()
+    assert [each["name"] for each in used] == ["worker-0", "worker-1"]
+    assert [each["node"] for each in used] == ["node1", "node2"]
+    assert used[0]["cpus"] > 0.1 > used[1]["cpus"] and all(each["memory"] > 100_000 for each in used)
+
+
+def test_what_slurm_itself_said_of_a_job_is_shown_with_its_events(slurm):
+    slurm.submit("bad", "sh", "-c", "exit 7", flags=["--workers=2"])
+    slurm.wait_for_end("bad")
+    events = slurm.dtrain("get", "bad", "--events", "-o", "json").json()["events"]
+    assert any(each["source"] == "slurm.log" and "Exited with exit code 7" in each["message"] for each in events)
+
+
+def test_nothing_of_ours_is_started_while_a_rank_is_silent(slurm):
+    slurm.submit("silent", "sleep", "600", flags=["--workers=2"])
+    slurm.running("silent")
+    def rests():
+        before = set(slurm.processes())
+        time.sleep(3)
+        return set(slurm.processes()) == before
+    until(rests, "its processes are the same ones")

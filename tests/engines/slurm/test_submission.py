@@ -103,7 +103,7 @@ def test_a_job_that_ends_while_slurm_is_asked_is_told_whole(slurm):
                                  f"'end default short 0 3 5' >{folder}/runs; mkdir -p {folder}/0\n"
                                  f"echo 'exit worker-0 3 5' >{folder}/0/worker-0.exit\n"
                                  f"echo 'start worker-0 node1 9 2' >{folder}/0/worker-0.start\n"
-                                 "echo '17|COMPLETING|None|1|2|3|node1|batch|x'")
+                                 "echo \"17|COMPLETING|None|$(date +%s)|2|3|node1|batch|dtrain default/short\"")
     job = slurm.get("short")
     assert (job["status"], job["cause"]["exitCode"]) == ("FAILED", 5)
 

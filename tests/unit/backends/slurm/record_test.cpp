@@ -109,6 +109,35 @@ TEST_CASE("The rank that failed first is the cause, and not those that srun ende
   CHECK(status.instances[2].phase == Phase::terminated);
 }
 
+TEST_CASE("The rank that the script saw fail first is the cause, whatever clocks and codes say") {
+  const JobStatus status =
+      status_of(record_of("run default mnist 0 5 12 node1\nend default mnist 0 6 1\n"
+                          "run default mnist 1 10 12 node1\nup default mnist 1 15 node2\n"
+                          "first default mnist 1 41 worker-1 137\nend default mnist 1 44 137\n"
+                          "start worker-0 node2 100 31\nstart worker-1 node1 100 31\n"
+                          "start worker-2 node1 101 31\nexit worker-0 40 1\nexit worker-1 41 137\n"
+                          "exit worker-2 39 3 told\n"),
+                nullptr);
+  REQUIRE(status.cause);
+  CHECK(status.cause->message == "worker-1 (rank 1) on node1 ended with signal 9 (SIGKILL)");
+  CHECK(status.reason == status.cause->message);
+  CHECK(status.instances[2].phase == Phase::terminated);
+  CHECK(status.node == "node2");
+}
+
+TEST_CASE("A list, which has no ranks' files, knows the node of the first rank") {
+  CHECK(status_of(record_of("run default mnist 0 10 12 node1\nend default mnist 0 20 0\n"), nullptr)
+            .node == "node1");
+}
+
+TEST_CASE("A job that waits says why, whether Slurm does or not") {
+  for (const char* state : {"PENDING", "REQUEUED", "CONFIGURING", "RUNNING"}) {
+    CAPTURE(state);
+    const QueuedJob waits = queued(state);
+    CHECK(!status_of(record_of(""), &waits).reason.empty());
+  }
+}
+
 TEST_CASE("A job whose run failed goes on while it may be restarted") {
   const QueuedJob runs = queued("RUNNING");
   const JobRecord record = record_of("run default mnist 0 10 12\nend default mnist 0 20 1\n");
