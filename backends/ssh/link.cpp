@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 
@@ -27,17 +26,6 @@ constexpr std::size_t k_longest_line = 4096;   ///< That a host may say.
 constexpr std::size_t k_most_facts = 1U << 18; ///< Ports, mostly.
 constexpr int k_hex = 16;
 constexpr int k_roomy = 1 << 20; ///< A pipe that takes a script at once.
-
-/// All that there is to read now.
-std::string drain(const Fd& pipe) {
-  std::string text;
-  std::array<char, 4096> block{};
-  ssize_t count = 0;
-  while (pipe && (count = read(pipe.get(), block.data(), block.size())) > 0) {
-    text.append(block.data(), static_cast<std::size_t>(count));
-  }
-  return text;
-}
 
 std::string last_line(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
@@ -176,8 +164,8 @@ void Link::take_line(const std::string& line) {
     greeted_ = line == "dtrain-host " + id_;
   } else if (line == "dtrain-ready " + id_) {
     ready_ = true;
-    drain(err_); // A banner, and what the login said.
-    drain(log_);
+    read_what_is_there(err_); // A banner, and what the login said.
+    read_what_is_there(log_);
   } else if (const auto what = rest("lacks ")) {
     facts_.lacks.push_back(*what);
   } else if (const auto digest = rest("wants "); digest && facts_.wants.size() < k_most_facts) {
@@ -220,9 +208,9 @@ bool Link::flush() {
 
 std::string Link::loss() {
   log_end_.reset();
-  auto said = drain(log_);
+  auto said = read_what_is_there(log_);
   if (said.empty() && !ready_) {
-    said = drain(err_);
+    said = read_what_is_there(err_);
   }
   return said.empty() ? "" : explain_loss(host_, said);
 }
