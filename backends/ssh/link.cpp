@@ -59,7 +59,8 @@ std::vector<std::string> ssh_command(const std::string& host, const std::string&
   std::vector<std::string> words{"ssh", "-T"};
   for (const char* option :
        {"BatchMode=yes", "ConnectTimeout=8", "ServerAliveInterval=1", "ServerAliveCountMax=6",
-        "LogLevel=INFO", "RemoteCommand=none", "ForwardX11=no"}) {
+        "LogLevel=INFO", "RemoteCommand=none", "ForwardX11=no", "ForwardAgent=no",
+        "ClearAllForwardings=yes", "ControlMaster=no", "ControlPath=none"}) {
     words.emplace_back("-o");
     words.emplace_back(option);
   }

@@ -51,7 +51,9 @@ struct HostQuestion {
 };
 
 /// `command` for a host's sh, with what ssh needs to fail instead of asking, and to notice a host
-/// that is gone. `log`: where ssh writes what it has to say; empty: its stderr.
+/// that is gone. A connection of its own, whatever the user's ssh_config shares or forwards: the
+/// end of one that is shared is not seen while others use it, and a port can be forwarded but once.
+/// `log`: where ssh writes what it has to say; empty: its stderr.
 std::vector<std::string> ssh_command(const std::string& host, const std::string& log,
                                      const std::string& command);
 

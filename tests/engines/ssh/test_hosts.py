@@ -1,5 +1,6 @@
 """Hosts that cannot be used, each told with its reason before anything starts, and what all of them
 have to give."""
+import contextlib
 import pathlib
 import signal
 import threading
@@ -8,7 +9,7 @@ import time
 import pexpect
 import pytest
 
-from harness import BRIEF_LOOKUPS, EXIT_ENGINE, until
+from harness import BRIEF_LOOKUPS, EXIT_ENGINE, held_ports, until
 
 REFUSED = ("--workers=3",)
 
@@ -105,6 +106,35 @@ def test_a_wrong_key_is_said_and_nobody_is_asked_for_a_password(ssh, ssh_home, s
     assert terminal.exitstatus == EXIT_ENGINE
     assert "3 of 3 hosts cannot be used" in shown and "it takes none of your keys" in shown
     assert "password:" not in shown
+
+
+def test_what_a_persons_ssh_config_shares_and_forwards_is_off(ssh, ssh_home, ssh_hosts):
+    """With each of these, hosts after the first could not be connected to, or their end not be seen."""
+    port, = held_ports(1)
+    masters = ssh_home.folder / "masters"
+    masters.mkdir()
+    config = ssh_home.folder / "config.ssh"
+    config.write_text("Host *\n  ControlMaster auto\n  ControlPersist 300\n"
+                      f"  ControlPath {masters}/%C\n  ForwardAgent yes\n"
+                      f"  LocalForward 127.0.0.1:{port} localhost:1\n  ExitOnForwardFailure yes\n"
+                      + pathlib.Path(ssh_hosts.folder, "ssh_config").read_text())
+    ssh_home.script("ssh", f'exec /usr/bin/ssh -F {config} "$@"')
+    socket = ssh_home.folder / "agent"
+    with contextlib.ExitStack() as undo:
+        agent = undo.enter_context(ssh_home.start(["ssh-agent", "-D", "-a", socket]))
+        undo.callback(agent.terminate)
+        until(socket.exists, "the key agent listens")
+        env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}", "SSH_AUTH_SOCK": str(socket)}
+        ssh.submit("own", "sh", "-c", "echo agent ${SSH_AUTH_SOCK:-none}; exec sleep 600",
+                   flags=["--workers=4", "--grace-period=1s"], env=env)
+        for worker in range(4):
+            until(lambda: ssh.lines("own", "-i", f"worker-{worker}") == ["agent none"],
+                  f"worker-{worker} has no key agent")
+        shown = ssh.dtrain("exec", "own", "--", "sh", "-c", "echo ${SSH_AUTH_SOCK:-none}", env=env)
+        assert shown.out == "none\n"
+        ssh.dtrain("check", env=env)
+        assert list(masters.iterdir()) == []
+        ssh.dtrain("delete", "own")
 
 
 def test_check_shows_the_free_slots_and_gpus_of_each_host_by_pdsh_and_without(ssh, ssh_home,
