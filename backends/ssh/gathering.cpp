@@ -31,6 +31,10 @@ std::string why(Link& link) {
   return loss.empty() ? "it answers, but runs no sh for us: does ssh HOST true work?" : loss;
 }
 
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 } // namespace
 
 Links Gathering::connect(const std::vector<Wanted>& wanted) {
@@ -87,6 +91,31 @@ void Gathering::open(const std::vector<Wanted>& wanted, Links& links) {
     if (const auto excuse = clock_excuse(link->facts().ahead); !excuse.empty()) {
       reasons_.emplace(link->host(), excuse);
     }
+  }
+  compare();
+}
+
+/// On another machine a loopback address is that one's own, and so is one that two have: of a
+/// bridge for containers, say. Who answers there is not this host, though somebody does.
+void Gathering::compare() {
+  for (const auto* link : in_order_) {
+    const auto& facts = link->facts();
+    const auto other = std::find_if(in_order_.begin(), in_order_.end(), [&](const Link* each) {
+      return each->is_ready() && each->facts().machine != facts.machine &&
+             (is_loopback(facts.address) || each->facts().address == facts.address);
+    });
+    if (!link->is_ready() || facts.address.empty() || other == in_order_.end()) {
+      continue;
+    }
+    reasons_.emplace(
+        link->host(),
+        is_loopback(facts.address)
+            ? fmt::format("has the address {}, at which {} reaches only itself: name it as other "
+                          "hosts know it, or a network that they share (--interface)",
+                          facts.address, (*other)->host())
+            : fmt::format("has the address {}, which {} has too: name a network that they share "
+                          "(--interface)",
+                          facts.address, (*other)->host()));
   }
 }
 

@@ -175,6 +175,8 @@ void Link::take_line(const std::string& line) {
     facts_.address = *address;
   } else if (const auto sshd = rest("sshd ")) {
     facts_.sshd = *sshd;
+  } else if (const auto machine = rest("machine ")) {
+    facts_.machine = *machine;
   } else if (const auto gpus = rest("gpus ")) {
     facts_.gpus = *gpus;
   } else if (const auto clock = rest("clock ")) {

@@ -27,6 +27,7 @@ struct HostFacts {
   std::vector<std::string> wants; ///< Of its cargo, what it is to be sent.
   std::string address;            ///< Its own, that ranks elsewhere reach it at.
   std::string sshd;               ///< The port that ssh came in at.
+  std::string machine;            ///< No other's that has a network of its own.
   std::string gpus;               ///< That it has set aside, as CUDA_VISIBLE_DEVICES has them.
   std::int64_t ahead = 0;         ///< Its clock, of ours, in seconds.
   std::set<int> ports;            ///< That somebody listens on.

@@ -145,6 +145,8 @@ for digest in $cargo; do
 done
 say_address
 say "sshd ${SSH_CONNECTION##* }"
+# Hosts that are one machine, with one network, say the same.
+say "machine $(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/net)"
 say "clock $(date +%s)"
 sed -n 's/^ *[0-9]*: [0-9A-F]*:\([0-9A-F]*\) [0-9A-F:]* 0A .*/port \1/p' \
   /proc/net/tcp /proc/net/tcp6 2>/dev/null

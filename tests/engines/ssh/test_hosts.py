@@ -47,6 +47,26 @@ def test_ways_between_hosts_are_tried_on_the_interface_that_is_named(ssh, ssh_ho
 
 
 @pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("first, second, why", [
+    ("127.9.9.1", "127.9.9.2", "has the address 127.9.9.1, at which host2 reaches only itself"),
+    ("10.98.0.1", "10.98.0.1", "has the address 10.98.0.1, which host2 has too")])
+def test_an_address_at_which_another_host_reaches_itself_is_said(ssh, ssh_hosts, first, second, why):
+    """As of a host's own name that Debian has at 127.0.1.1, or of a bridge for containers."""
+    with contextlib.ExitStack() as undo:
+        for host, address in ("host1", first), ("host2", second):
+            undo.enter_context(ssh_hosts.mounts(
+                host, "ip link add bridge9 type veth peer name other9 && ip link set bridge9 up &&"
+                      f" ip addr add {address}/32 dev bridge9 scope global", "ip link del bridge9"))
+        env = {"DTRAIN_SSH_HOSTS": "host1,host2", "DTRAIN_SSH_INTERFACE": "bridge9"}
+        refused = ssh.submit("apart", "true", flags=["--workers=2"], env=env, expect=EXIT_ENGINE)
+        assert f"host1  {why}" in refused.err and "2 of 2 hosts" in refused.err
+        ssh.submit("alone", "sh", "-c", "echo $MASTER_ADDR",
+                   env={**env, "DTRAIN_SSH_HOSTS": "host1"})
+        ssh.wait("alone")
+        assert ssh.lines("alone") == [first]
+
+
+@pytest.mark.usefixtures("apart")
 def test_a_disk_that_cannot_be_written_is_said(ssh, ssh_hosts):
     with ssh_hosts.mounts("host3", "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp",
                           "umount /tmp"):
