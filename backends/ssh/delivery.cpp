@@ -1,9 +1,9 @@
 #include "backends/ssh/delivery.h"
 
 #include "backends/ssh/link.h"
+#include "backends/ssh/login_line.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/spawn.h"
-#include "submit/template/quote.h"
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
@@ -35,8 +35,7 @@ Delivery::Delivery(std::string host, const Cargo& cargo, const std::vector<std::
                 .err = said.write_end.get(),
                 .leads_group = true});
   ssh_ = spawn({.argv = ssh_command(
-                    host_, "",
-                    "exec sh -c " + quote_sh(std::string(builtin_template("ssh/receive.sh").text))),
+                    host_, "", login_line(std::string(builtin_template("ssh/receive.sh").text))),
                 .in = archive.read_end.get(),
                 .out = said.write_end.get(),
                 .err = said.write_end.get(),

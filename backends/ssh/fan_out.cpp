@@ -1,12 +1,12 @@
 #include "backends/ssh/fan_out.h"
 
 #include "backends/ssh/link.h"
+#include "backends/ssh/login_line.h"
 #include "backends/supervised/programs.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/spawn.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
-#include "submit/template/quote.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -55,11 +55,7 @@ HostAnswer answer_of(const std::string& host, const std::string& said) {
 }
 
 std::string command_line(const std::string& script, const std::vector<std::string>& words) {
-  auto line = fmt::format("exec sh -c {} sh", quote_sh(script + fmt::format("echo {}\n", k_end)));
-  for (const auto& word : words) {
-    line += " " + quote_sh(word);
-  }
-  return line;
+  return login_line(script + fmt::format("echo {}\n", k_end), words);
 }
 
 /// pdsh puts the host's name in front of each line; it cuts off a domain that all of them have.

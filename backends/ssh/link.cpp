@@ -97,9 +97,9 @@ Link::Link(std::string host, const HostQuestion& question)
   auto log = make_pipe();
   const auto script = question_text(question, id_);
   // A dd that does not know fullblock says so before it reads; byte by byte takes ten times as
-  // long.
-  const auto load = fmt::format("script=$(dd bs={0} count=1 iflag=fullblock 2>/dev/null)\n"
-                                "[ -n \"$script\" ] || script=$(dd bs=1 count={0} 2>/dev/null)\n"
+  // long. Of words that every login shell leaves alone in quotes.
+  const auto load = fmt::format("script=$(dd bs={0} count=1 iflag=fullblock 2>/dev/null); "
+                                "[ -n \"$script\" ] || script=$(dd bs=1 count={0} 2>/dev/null); "
                                 "eval \"$script\"",
                                 script.size());
   pid_ = spawn(
