@@ -224,6 +224,24 @@ def test_ctrl_c_while_hosts_are_asked_starts_nothing(ssh, ssh_home, ssh_hosts):
     assert ssh.dtrain("list", "-o", "json").json() == [] and not ran.exists()
 
 
+def test_ctrl_c_at_any_moment_of_submit_leaves_nothing(ssh, ssh_home, ssh_hosts):
+    """Every 50 ms, until submit has ended before."""
+    for step in range(200):
+        with ssh_home.start([ssh_home.dtrain_path, "submit", *ssh.flags, f"--name=moment-{step}",
+                             "--workers=3", "--", "sleep", "600"]) as running:
+            time.sleep(0.05 * step)
+            running.send_signal(signal.SIGINT)
+            running.communicate(timeout=60)
+        if running.returncode == 0:
+            break
+        until(lambda: not ssh_home.processes(), f"all have ended that Ctrl-C after {step} steps met")
+        assert ssh.dtrain("list", "-o", "json").json() == []
+        for host in ssh_hosts.names:
+            until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of the job is left on {host}")
+    assert step > 1 and running.returncode == 0
+    ssh.dtrain("delete", f"moment-{step}")
+
+
 @pytest.mark.usefixtures("apart")
 def test_submissions_at_once_take_no_gpu_twice(ssh):
     """Six that want two each of four: as many as fit are there, and the others are refused."""
