@@ -34,12 +34,14 @@ Delivery::Delivery(std::string host, const Cargo& cargo, const std::vector<std::
                 .out = archive.write_end.get(),
                 .err = said.write_end.get(),
                 .leads_group = true});
-  ssh_ = spawn({.argv = ssh_command(
-                    host_, "", login_line(std::string(builtin_template("ssh/receive.sh").text))),
-                .in = archive.read_end.get(),
-                .out = said.write_end.get(),
-                .err = said.write_end.get(),
-                .leads_group = true});
+  ssh_ =
+      spawn({.argv = ssh_command(host_, "",
+                                 login_line(std::string(builtin_template("ssh/sums.sh").text) +
+                                            std::string(builtin_template("ssh/receive.sh").text))),
+             .in = archive.read_end.get(),
+             .out = said.write_end.get(),
+             .err = said.write_end.get(),
+             .leads_group = true});
   said_ = std::move(said.read_end);
   make_non_blocking(said_);
 }

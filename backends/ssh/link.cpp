@@ -46,7 +46,7 @@ std::string question_text(const HostQuestion& question, const std::string& id) {
         std::pair("cargo", &question.cargo), std::pair("data", &question.data)}) {
     text += fmt::format("{}={}\n", name, quote_sh(*value));
   }
-  for (const auto* part : {"ssh/facts.sh", "ssh/host.sh"}) {
+  for (const auto* part : {"ssh/facts.sh", "ssh/sums.sh", "ssh/host.sh"}) {
     text += builtin_template(part).text;
   }
   return text;

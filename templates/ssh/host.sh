@@ -1,10 +1,10 @@
-# The first thing that runs on a host of a job, over ssh, behind facts.sh: says what the host has, then
-# does as it is told. In front of them stand: id, a word of this connection's own; run, a folder that
-# it makes for the job, and number, the host's own in there; folder, path and program of what will
-# run; gpus, how many of them; interface, whose address is asked for; cargo, what the host has to be
-# sent where it lacks it, by digests: the folder of the program (parcel), and the parts of the code;
-# data, paths that it must have, a line each; slots, that the user gave it (0: not said), and wanted,
-# how many of them the job takes;
+# The first thing that runs on a host of a job, over ssh, behind facts.sh and sums.sh: says what the
+# host has, then does as it is told. In front of them stand: id, a word of this connection's own; run, a
+# folder that it makes for the job, and number, the host's own in there; folder, path and program of
+# what will run; gpus, how many of them; interface, whose address is asked for; cargo, what the host has
+# to be sent where it lacks it, by digests: the folder of the program (parcel), and the parts of the
+# code; data, paths that it must have, a line each; slots, that the user gave it (0: not said), and
+# wanted, how many of them the job takes;
 # later, 1 where what will run is not here before that.
 LC_ALL=C
 export LC_ALL
@@ -39,6 +39,15 @@ look() {
   elif ! runs >/dev/null 2>&1; then
     say "lacks the program $program: give its path there"
   fi
+}
+
+# False of what has to come, anew where it was damaged here.
+is_whole() {
+  [ -e "$store/$1" ] || return
+  sums=$(cd "$store" && sums_of "$1" 2>&1)
+  [ -z "$sums" ] || [ "$sums" != "$(cat "$store/$1.sums" 2>/dev/null)" ] || return 0
+  rm -rf "${store:?}/$1"
+  return 1
 }
 
 # Of the job's code, once a host.
@@ -118,7 +127,7 @@ enters() {
 
 say "dtrain-host $id"
 tools=
-[ -z "$cargo" ] || tools='tar gzip cat'
+[ -z "$cargo" ] || tools='tar gzip cat cksum find sort'
 [ "$gpus" = 0 ] || tools="$tools flock id tr head"
 # shellcheck disable=SC2086 # words
 lacks_tools $tools
@@ -140,8 +149,8 @@ if [ "$slots" -gt 0 ]; then
 fi
 [ "$gpus" = 0 ] || take_gpus
 for digest in $cargo; do
-  touch -c "$store/$digest"
-  [ -e "$store/$digest" ] || say "wants $digest"
+  touch -c "$store/$digest" "$store/$digest.sums"
+  is_whole "$digest" || say "wants $digest"
 done
 say_address
 say "sshd ${SSH_CONNECTION##* }"
