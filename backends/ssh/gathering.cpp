@@ -142,7 +142,11 @@ void Gathering::await(std::vector<Link*>& asked, std::chrono::seconds patience) 
           reasons_.emplace(link->host(), "lacks " + link->facts().lacks.front());
         }
       } else if (!goes_on) {
-        reasons_.emplace(link->host(), why(*link));
+        const auto reason = why(*link);
+        if (link->tries_again()) {
+          return false;
+        }
+        reasons_.emplace(link->host(), reason);
       } else if (Clock::now() >= link->asked() + patience) {
         reasons_.emplace(link->host(), fmt::format("did not answer within {} s", patience.count()));
       } else {

@@ -16,6 +16,8 @@
 
 #include <cerrno>
 #include <charconv>
+#include <random>
+#include <utility>
 
 namespace dtrain::ssh {
 
@@ -90,18 +92,22 @@ std::string explain_loss(const std::string& host, std::string_view said) {
 }
 
 Link::Link(std::string host, const HostQuestion& question)
-    : host_(std::move(host)), id_(random_hex(k_id_bytes)) {
+    : host_(std::move(host)), id_(random_hex(k_id_bytes)), script_(question_text(question, id_)) {
+  open();
+}
+
+void Link::open() {
+  asked_ = Clock::now();
   auto in = make_pipe();
   auto out = make_pipe();
   auto err = make_pipe();
   auto log = make_pipe();
-  const auto script = question_text(question, id_);
   // A dd that does not know fullblock says so before it reads; byte by byte takes ten times as
   // long. Of words that every login shell leaves alone in quotes.
   const auto load = fmt::format("script=$(dd bs={0} count=1 iflag=fullblock 2>/dev/null); "
                                 "[ -n \"$script\" ] || script=$(dd bs=1 count={0} 2>/dev/null); "
                                 "eval \"$script\"",
-                                script.size());
+                                script_.size());
   pid_ = spawn(
       {.argv = ssh_command(host_, fmt::format("/proc/{}/fd/{}", getpid(), log.write_end.get()),
                            "exec sh -c " + quote_sh(load)),
@@ -118,14 +124,45 @@ Link::Link(std::string host, const HostQuestion& question)
   for (const auto* fd : {&in_, &out_, &err_, &log_}) {
     make_non_blocking(*fd);
   }
-  send(script);
+  send(script_);
 }
 
-Link::~Link() {
+Link::~Link() { end_process(); }
+
+void Link::end_process() {
   if (pid_ != 0) {
     kill(-pid_, SIGKILL); // A ProxyCommand is of its group.
-    wait_for_child(pid_);
+    wait_for_child(std::exchange(pid_, 0));
   }
+}
+
+/// Later each time, and not all that were turned away at once.
+bool Link::tries_again() {
+  constexpr int k_most_tries = 6;
+  constexpr int k_pause_ms = 250;
+  if (!turned_away_ || tries_ == k_most_tries) {
+    return false;
+  }
+  static std::random_device device;
+  std::uniform_int_distribution<int> part(k_pause_ms, 2 * k_pause_ms);
+  ++tries_;
+  asked_ = Clock::now();
+  opens_ = asked_ + std::chrono::milliseconds(tries_ * part(device));
+  end_process();
+  for (auto* fd : {&in_, &out_, &err_, &log_}) {
+    fd->reset();
+  }
+  turned_away_ = greeted_ = false;
+  unsent_.clear();
+  line_.clear();
+  return true;
+}
+
+bool Link::is_paused() {
+  if (!in_ && Clock::now() >= opens_) {
+    open();
+  }
+  return !in_;
 }
 
 void Link::ask(std::string_view commands) {
@@ -135,6 +172,9 @@ void Link::ask(std::string_view commands) {
 }
 
 bool Link::read_answer() {
+  if (is_paused()) {
+    return true;
+  }
   char byte = 0;
   while (!ready_) {
     const auto count = read(out_.get(), &byte, 1); // What follows the answer is the rank's.
@@ -196,7 +236,7 @@ void Link::send(std::string_view text) {
 }
 
 bool Link::flush() {
-  while (!unsent_.empty()) {
+  while (in_ && !unsent_.empty()) {
     const auto count = write(in_.get(), unsent_.data(), unsent_.size());
     if (count < 0 && errno == EINTR) {
       continue;
@@ -215,6 +255,7 @@ std::string Link::loss() {
   if (said.empty() && !ready_) {
     said = read_what_is_there(err_);
   }
+  turned_away_ = !ready_ && said.find("exchange_identification: ") != said.npos;
   return said.empty() ? "" : explain_loss(host_, said);
 }
 

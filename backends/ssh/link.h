@@ -98,15 +98,26 @@ class Link {
   /// Why ssh has ended, or why the host was of no use; to be asked once.
   std::string loss();
 
+  /// As it was a loss: whether it is connected to once more, in a while. An sshd, a jump host's
+  /// above all, turns people away while many are on their way in (MaxStartups).
+  bool tries_again();
+
   void forget_process() { pid_ = 0; } ///< Somebody has waited for it.
 
   std::optional<Clock::time_point> killed; ///< When its rank was sent SIGKILL.
 
  private:
+  void open();
+  void end_process();
+  bool is_paused();
   void take_line(const std::string& line);
 
   std::string host_;
   std::string id_; ///< No other connection's, ever.
+  std::string script_;
+  int tries_ = 0;
+  bool turned_away_ = false;
+  Clock::time_point opens_; ///< Of one that pauses.
   Clock::time_point asked_ = Clock::now();
   pid_t pid_ = 0; ///< Of ssh; 0: it has ended and was waited for.
   Fd in_;

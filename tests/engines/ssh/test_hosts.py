@@ -208,6 +208,24 @@ def test_no_more_than_32_hosts_are_connected_to_at_a_time(ssh, ssh_home, words):
     assert len(list(came.iterdir())) == 64
 
 
+def test_a_host_that_turns_some_away_while_many_come_in_is_tried_again(ssh, ssh_home, ssh_hosts):
+    """As sshd does (MaxStartups): two of three here."""
+    came = ssh_home.folder / "came"
+    ssh_home.script("ssh", f"echo >>{came}\n"
+                           f"if [ $(wc -l <{came}) -gt 6 ]; then\n"
+                           f'  exec {ssh_hosts.folder}/bin/ssh "$@"\n'
+                           "fi\n"
+                           "echo 'kex_exchange_identification: Connection closed' >&2; exit 255")
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    ssh.submit("busy", "true", flags=["--workers=3"], env=env)
+    ssh.wait("busy")
+    assert len(came.read_text()) == 9
+    ssh_home.script("ssh", "echo 'ssh_exchange_identification: read: Connection reset by peer' >&2; "
+                           "exit 255")
+    refused = ssh.submit("closed", "true", env=env, expect=EXIT_ENGINE)
+    assert "host1  ssh_exchange_identification: read: Connection reset by peer" in refused.err
+
+
 def test_ctrl_c_while_hosts_are_asked_starts_nothing(ssh, ssh_home, ssh_hosts):
     came, gate, ran = (ssh_home.folder / name for name in ("came", "gate", "ran"))
     ssh_home.script("ssh", f"touch {came}; until [ -e {gate} ]; do sleep 0.1; done\n"
