@@ -32,12 +32,13 @@ bool read_number(std::string_view text, Number& number) {
 
 /// "out 3 4096"
 std::optional<FrameHeader> read_frame_header(std::string_view line) {
-  constexpr std::array<std::pair<std::string_view, AgentFrame::Kind>, 6> k_kinds{
+  constexpr std::array<std::pair<std::string_view, AgentFrame::Kind>, 7> k_kinds{
       {{"beat", AgentFrame::Kind::beat},
        {"out", AgentFrame::Kind::out},
        {"err", AgentFrame::Kind::err},
        {"ended", AgentFrame::Kind::ended},
        {"stuck", AgentFrame::Kind::stuck},
+       {"gpus", AgentFrame::Kind::gpus},
        {"lacks", AgentFrame::Kind::lacks}}};
   const auto first = line.find(' ');
   const auto last = line.rfind(' ');

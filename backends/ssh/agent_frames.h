@@ -19,7 +19,8 @@ struct AgentFrame {
     err,   ///< … to its stderr.
     ended, ///< Its exit code; it has said all.
     stuck, ///< The same, and which of its processes cannot be killed: "137 4711 4712".
-    lacks, ///< Why the host cannot be used.
+    gpus,  ///< What a rank has been given, as CUDA_VISIBLE_DEVICES has it.
+    lacks, ///< Why not; of no rank: why the host cannot be used.
   };
 
   Kind kind;

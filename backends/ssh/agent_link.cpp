@@ -27,6 +27,7 @@ std::string agent_script(const std::string& word, const AgentSetting& setting) {
   return fmt::format("agent={}\njob={}\nnumber={}\npatience={}\ngrace={}\n", word,
                      quote_sh(setting.job), setting.number, setting.patience.count(),
                      (setting.grace_ms + k_ms - 1) / k_ms) +
+         std::string(builtin_template("ssh/facts.sh").text) +
          std::string(builtin_template("ssh/agent.sh").text);
 }
 
@@ -88,6 +89,10 @@ bool AgentLink::receive(const FrameReader::Take& take) {
   frames_.read({block_.data(), static_cast<std::size_t>(count)}, take);
   return true;
 }
+
+void AgentLink::claim(RankId key, int gpus) { send(fmt::format("claim {} {}\n", key, gpus)); }
+
+void AgentLink::free(RankId key) { send(fmt::format("free {}\n", key)); }
 
 void AgentLink::signal(RankId key, int signal) {
   send(fmt::format("signal {} {}\n", key, sigabbrev_np(signal)));

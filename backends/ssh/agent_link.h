@@ -65,6 +65,10 @@ class AgentLink {
   void start(RankId key, std::string_view script) { request("start", key, script); }
   /// The same of what is asked beside the ranks.
   void run(RankId key, std::string_view script) { request("run", key, script); }
+  /// Has so many GPUs be the rank's, before it is started; the answer says which.
+  void claim(RankId key, int gpus);
+  /// They are anybody's, of a rank that has ended.
+  void free(RankId key);
   void signal(RankId key, int signal);
   void signal_all(int signal);
   /// What the job's host file is to say from now on.

@@ -1,5 +1,6 @@
 # Looks after the ranks of one job on one host, over one ssh: starts them, sends on what they print,
-# signals and ends them. Any sh runs it (dash, bash, busybox). In front of it stand: agent, a word of
+# signals and ends them, and holds their GPUs. Any sh runs it (dash, bash, busybox). In front of it stand
+# facts.sh, and: agent, a word of
 # this connection's own; job and number, the job's uid and the host's own number in it; patience, after
 # how many seconds without a word from the supervisor all ends; grace, the seconds between TERM and
 # KILL then.
@@ -10,13 +11,16 @@
 #   run KEY BYTES    the same of a request: what begin() becomes may be done beside the ranks
 #   signal KEY NAME  to the rank and all that it started; KEY all: to every one
 #   hosts 0 BYTES    a text, what the job's host file is to say
+#   claim KEY COUNT  so many GPUs for a rank, that nobody else is given until
+#   free KEY         the rank has ended, or after all will not be started
 # Their end is the ranks' end. It writes "dtrain-agent WORD" and a newline, then frames: a line
 # "KIND KEY BYTES", and so many bytes:
 #   beat 0           the answer
 #   out KEY, err KEY what the rank printed, as it came
 #   ended KEY        its exit code, as shells have it; all of its output came before
 #   stuck KEY        the same, and what it left and nobody can kill: "137 4711 4712"
-#   lacks 0          why this host cannot be used
+#   gpus KEY         those that it has now, as CUDA_VISIBLE_DEVICES has them
+#   lacks KEY        why it has none; KEY 0: why this host cannot be used
 locale=${LC_ALL-}
 has_locale=${LC_ALL+1}
 LC_ALL=C
@@ -198,6 +202,59 @@ rank() { # rank KEY, and its script in $script
   }
 }
 
+# All under one claim of the registry (facts.sh), the agent's: its ranks have the lock from it, so that
+# what an agent leaves that somebody killed keeps its GPUs as long as it lives.
+claim() { # claim KEY COUNT
+  if ! command -v flock || ! command -v head; then
+    frame lacks "$1" 'the command flock or head, by which GPUs are taken'
+    return
+  elif why=$(lacks_count); then
+    frame lacks "$1" "${why#lacks }"
+    return
+  fi
+  mkdir -m 700 "$claims"
+  if ! [ -O "$claims" ] || ! exec 8>>"$claims/lock"; then
+    frame lacks "$1" "GPUs: $claims is another's"
+    return
+  fi
+  if ! flock -w 5 8 || ! hold_claim; then
+    frame lacks "$1" 'GPUs: another takes some for ever'
+    return
+  fi
+  all=$(free_devices | wc -l)
+  if [ "$all" -lt "$2" ]; then
+    frame lacks "$1" "$2 free GPUs: $((all)) of its $(($(devices | wc -l))) are free"
+  else
+    own=
+    for device in $(free_devices | head -n "$2"); do
+      end_last_user "$device"
+      echo "$agent" >"$(claim_file "$device")"
+      own=$own${own:+,}$device
+    done
+    eval "gpus_$1=\$own"
+    frame gpus "$1" "$own"
+  fi
+  exec 8>&-
+}
+
+hold_claim() {
+  [ -z "$holds" ] || return 0
+  exec 9>>"$claims/$agent" && flock -n 9 && holds=1
+}
+
+free() { # free KEY
+  eval "own=\${gpus_$1-}"
+  unset "gpus_$1"
+  while [ -n "$own" ]; do
+    device=${own%%,*}
+    own=${own#"$device"}
+    own=${own#,}
+    holder=
+    read -r holder <"$(claim_file "$device")"
+    [ "$holder" != "$agent" ] || rm -f "$(claim_file "$device")"
+  done
+}
+
 # Some sh cannot read a block but byte by byte.
 take() { # take BYTES
   script=$(dd bs="$1" count=1 iflag=fullblock <&6)
@@ -230,6 +287,8 @@ serve() {
         [ "$key" != all ] || key=
         tell "$rest" "$agent.${key:+$key.}" &
         ;;
+      claim) claim "$key" "$rest" ;;
+      free) free "$key" ;;
       hosts)
         take "$rest"
         printf '%s\n' "$script" >"$run/hostfile.$agent" && mv "$run/hostfile.$agent" "$run/hostfile"
@@ -261,8 +320,10 @@ printf '\ndtrain-agent %s\n' "$agent" >&7
       exit 1
     fi
   done
+  holds=
   watch 4<&- 6<&- 7>&- &
   watch=$!
   serve
+  rm -f "$claims/$agent"
   kill "$watch"
 }

@@ -12,7 +12,7 @@ import pytest
 
 from harness import alive, until
 
-SCRIPT = pathlib.Path(__file__).parents[3] / "templates/ssh/agent.sh"
+TEMPLATES = pathlib.Path(__file__).parents[3] / "templates/ssh"
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"]}
 
 
@@ -20,7 +20,7 @@ class Agent:
     def __init__(self, home, shell, patience=60, grace=1):
         self.word = secrets.token_hex(8)
         text = (f"agent={self.word}\njob=ab12\nnumber=0\npatience={patience}\ngrace={grace}\n"
-                + SCRIPT.read_text())
+                + (TEMPLATES / "facts.sh").read_text() + (TEMPLATES / "agent.sh").read_text())
         self.process = subprocess.Popen([*shell, "-c", text], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, env=home.env, cwd=home.folder,
                                         start_new_session=True)
@@ -204,6 +204,36 @@ def test_a_connection_that_is_closed_ends_the_ranks_and_the_agent(start, home):
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [path.name for path in folder.iterdir()] == ["hostfile"]
     assert (folder / "hostfile").read_bytes() == text + b"\n"
+
+
+def test_gpus_are_given_to_one_rank_at_a_time(start, home):
+    home.env["DTRAIN_LOCAL_GPUS"] = "4"
+    agent, other = start(), start()
+
+    def claim(one, key, count):
+        """What it is given, or what the host lacks."""
+        seen = len(one.hear().frames)
+        one.say(f"claim {key} {count}")
+        until(lambda: len(one.hear().frames) > seen, "the agent answers")
+        return one.frames[seen][2].decode()
+
+    assert [claim(agent, key, count) for key, count in ((1, 2), (2, 1))] == ["0,1", "2"]
+    assert claim(other, 1, 2) == "2 free GPUs: 1 of its 4 are free"
+    assert claim(other, 2, 1) == "3"
+    agent.say("free 1")
+    assert claim(other, 3, 2) == "0,1"
+    agent.start(2, "echo $$; exec sleep 600")
+    rank, = agent.await_lines(2, 1)
+    os.killpg(agent.process.pid, signal.SIGKILL)  # Nobody is left to look after the rank.
+    agent.process.wait()
+    agent.process.stdin.close()
+    assert alive(rank) and claim(other, 4, 1) == "1 free GPUs: 0 of its 4 are free"
+    os.kill(int(rank), signal.SIGKILL)
+    until(lambda: not alive(rank), "the rank has ended")
+    assert claim(other, 5, 1) == "2"
+    assert other.end() == 0
+    last = start()
+    assert claim(last, 1, 4) == "0,1,2,3"
 
 
 def test_an_agent_that_nobody_asks_after_ends_its_ranks(start):

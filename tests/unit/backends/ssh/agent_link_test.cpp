@@ -25,7 +25,12 @@ struct NearAgent {
       "here",
       {.job = "ab12", .number = 3, .patience = std::chrono::seconds(60), .grace_ms = 1500},
       [this](const std::string&, const std::string&, const std::string& command) {
-        return std::vector<std::string>{"env", "XDG_STATE_HOME=" + state.path(), "sh", "-c",
+        return std::vector<std::string>{"env",
+                                        "XDG_STATE_HOME=" + state.path(),
+                                        "DTRAIN_LOCAL_GPUS=3",
+                                        "DTRAIN_GPU_CLAIMS=" + state.path() + "/gpus",
+                                        "sh",
+                                        "-c",
                                         command};
       }};
   std::map<RankId, std::string> printed;
@@ -78,6 +83,19 @@ TEST_CASE("a link starts ranks on its host, hears what they print, and how they 
   CHECK(agent.ended.at(2).signal == SIGTERM);
   CHECK_FALSE(agent.link.is_suspect(agent.link.heard() + std::chrono::seconds(7)));
   CHECK(agent.link.is_suspect(agent.link.heard() + std::chrono::seconds(8)));
+}
+
+TEST_CASE("a link's host gives each rank GPUs of its own") {
+  NearAgent agent;
+  agent.link.claim(1, 2);
+  agent.link.claim(2, 1);
+  agent.link.claim(3, 2);
+  agent.link.free(1);
+  agent.link.claim(4, 2);
+  CHECK(agent.hear_until([&] { return agent.printed.size() == 4; }));
+  CHECK(agent.printed ==
+        std::map<RankId, std::string>{
+            {1, "0,1"}, {2, "2"}, {3, "2 free GPUs: 0 of its 3 are free"}, {4, "0,1"}});
 }
 
 TEST_CASE("the end of a link is the end of its ranks and its agent") {
