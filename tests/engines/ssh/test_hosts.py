@@ -242,6 +242,26 @@ def test_ctrl_c_while_hosts_are_asked_starts_nothing(ssh, ssh_home, ssh_hosts):
     assert ssh.dtrain("list", "-o", "json").json() == [] and not ran.exists()
 
 
+def test_a_job_that_submit_did_not_live_to_hear_of_is_taken_back(ssh, ssh_home, ssh_hosts):
+    """It is stopped while hosts are asked, and interrupted once the job is there."""
+    came, gate, ran = (ssh_home.folder / name for name in ("came", "gate", "ran"))
+    ssh_home.script("ssh", f"touch {came}; until [ -e {gate} ]; do sleep 0.1; done\n"
+                           f'exec {ssh_hosts.folder}/bin/ssh "$@"')
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    with ssh_home.start([ssh_home.dtrain_path, "submit", *ssh.flags, "--name=unheard", "--",
+                         "touch", ran], env=env) as running:
+        until(came.exists, "a host is asked")
+        running.send_signal(signal.SIGSTOP)
+        gate.touch()
+        until(lambda: ssh.dtrain("list", "-o", "json").json(), "the job is there")
+        running.send_signal(signal.SIGINT)
+        running.send_signal(signal.SIGCONT)
+        running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGINT
+    until(lambda: not ssh_home.processes(), "all have ended")
+    assert ssh.dtrain("list", "-o", "json").json() == [] and not ran.exists()
+
+
 def test_ctrl_c_at_any_moment_of_submit_leaves_nothing(ssh, ssh_home, ssh_hosts):
     """Every 50 ms, until submit has ended before."""
     for step in range(200):
