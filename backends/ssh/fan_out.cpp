@@ -2,6 +2,7 @@
 
 #include "backends/ssh/link.h"
 #include "backends/ssh/login_line.h"
+#include "backends/ssh/turned_away.h"
 #include "backends/supervised/programs.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/spawn.h"
@@ -21,8 +22,10 @@
 #include <chrono>
 #include <list>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string_view>
+#include <thread>
 
 namespace dtrain::ssh {
 
@@ -165,10 +168,27 @@ std::vector<HostAnswer> ask_hosts(const std::vector<std::string>& hosts, const s
     return host.find('@') != std::string::npos;
   });
   const auto pdsh = is_plain ? find_program("pdsh") : "";
-  const auto said = pdsh.empty() ? ask_by_ssh(hosts, line) : ask_by_pdsh(pdsh, hosts, line);
-  std::vector<HostAnswer> answers;
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    answers.push_back(answer_of(hosts[i], said[i]));
+  const auto ask = [&](const std::vector<std::string>& some) {
+    return pdsh.empty() ? ask_by_ssh(some, line) : ask_by_pdsh(pdsh, some, line);
+  };
+  std::vector<HostAnswer> answers(hosts.size());
+  std::vector<std::size_t> open(hosts.size());
+  std::iota(open.begin(), open.end(), 0U);
+  for (int tries = 0; !open.empty(); ++tries) {
+    std::this_thread::sleep_for(pause_before(tries));
+    std::vector<std::string> asked;
+    for (const auto number : open) {
+      asked.push_back(hosts[number]);
+    }
+    const auto said = ask(asked);
+    std::vector<std::size_t> again;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      auto& answer = answers[open[i]] = answer_of(asked[i], said[i]);
+      if (!answer.failure.empty() && is_turned_away(said[i]) && tries < k_most_tries) {
+        again.push_back(open[i]);
+      }
+    }
+    open = again;
   }
   return answers;
 }

@@ -55,6 +55,7 @@ class Gathering {
   void compare();
   void await(std::vector<Link*>& asked, std::chrono::seconds patience);
   void deliver();
+  std::vector<Link*> deliver_to(const std::vector<Link*>& lacking, bool last);
   void ask_all(const std::vector<Link*>& links, const std::string& commands,
                std::chrono::seconds patience);
   void try_ways();

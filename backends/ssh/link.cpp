@@ -1,5 +1,6 @@
 #include "backends/ssh/link.h"
 
+#include "backends/ssh/turned_away.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/pipe.h"
@@ -16,7 +17,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <random>
 #include <utility>
 
 namespace dtrain::ssh {
@@ -136,18 +136,13 @@ void Link::end_process() {
   }
 }
 
-/// Later each time, and not all that were turned away at once.
 bool Link::tries_again() {
-  constexpr int k_most_tries = 6;
-  constexpr int k_pause_ms = 250;
   if (!turned_away_ || tries_ == k_most_tries) {
     return false;
   }
-  static std::random_device device;
-  std::uniform_int_distribution<int> part(k_pause_ms, 2 * k_pause_ms);
   ++tries_;
   asked_ = Clock::now();
-  opens_ = asked_ + std::chrono::milliseconds(tries_ * part(device));
+  opens_ = asked_ + pause_before(tries_);
   end_process();
   for (auto* fd : {&in_, &out_, &err_, &log_}) {
     fd->reset();
@@ -255,7 +250,7 @@ std::string Link::loss() {
   if (said.empty() && !ready_) {
     said = read_what_is_there(err_);
   }
-  turned_away_ = !ready_ && said.find("exchange_identification: ") != said.npos;
+  turned_away_ = !ready_ && is_turned_away(said);
   return said.empty() ? "" : explain_loss(host_, said);
 }
 

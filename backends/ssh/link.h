@@ -98,8 +98,7 @@ class Link {
   /// Why ssh has ended, or why the host was of no use; to be asked once.
   std::string loss();
 
-  /// As it was a loss: whether it is connected to once more, in a while. An sshd, a jump host's
-  /// above all, turns people away while many are on their way in (MaxStartups).
+  /// As it was a loss: whether it is connected to once more, in a while (turned_away.h).
   bool tries_again();
 
   void forget_process() { pid_ = 0; } ///< Somebody has waited for it.

@@ -1,6 +1,7 @@
 """Hosts that cannot be used, each told with its reason before anything starts, and what all of them
 have to give."""
 import contextlib
+import getpass
 import pathlib
 import signal
 import threading
@@ -210,16 +211,27 @@ def test_no_more_than_32_hosts_are_connected_to_at_a_time(ssh, ssh_home, words):
 
 def test_a_host_that_turns_some_away_while_many_come_in_is_tried_again(ssh, ssh_home, ssh_hosts):
     """As sshd does (MaxStartups): two of three here."""
+    code = ssh_home.folder / "code"
+    code.mkdir()
+    (code / "new").write_text(str(ssh_home.folder))
     came = ssh_home.folder / "came"
-    ssh_home.script("ssh", f"echo >>{came}\n"
-                           f"if [ $(wc -l <{came}) -gt 6 ]; then\n"
-                           f'  exec {ssh_hosts.folder}/bin/ssh "$@"\n'
-                           "fi\n"
-                           "echo 'kex_exchange_identification: Connection closed' >&2; exit 255")
-    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
-    ssh.submit("busy", "true", flags=["--workers=3"], env=env)
+    ssh_home.script("ssh", f"""echo >>{came}
+        if [ $(($(wc -l <{came}) % 3)) = 0 ]; then
+          exec {ssh_hosts.folder}/bin/ssh "$@"
+        fi
+        echo 'kex_exchange_identification: Connection closed by remote host' >&2
+        exit 255""")
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}", "DTRAIN_SSH_HOSTS": "host1"}
+    ssh.submit("busy", "cat", "new", env=env,
+               flags=["--sync-mode=local", f"--sync-source={code}"])
     ssh.wait("busy")
-    assert len(came.read_text()) == 9
+    assert ssh.lines("busy") == [str(ssh_home.folder)]
+    assert len(came.read_text()) == 6  # For the rank, and for its code.
+    user = getpass.getuser()
+    without_pdsh = {**env, "DTRAIN_SSH_HOSTS": f"{user}@host1"}  # It would read the @ itself.
+    for count, asking in enumerate((env, without_pdsh), 3):
+        assert "GPUs free" in ssh.dtrain("check", env=asking).out.splitlines()[-1]
+        assert len(came.read_text()) == 3 * count
     ssh_home.script("ssh", "echo 'ssh_exchange_identification: read: Connection reset by peer' >&2; "
                            "exit 255")
     refused = ssh.submit("closed", "true", env=env, expect=EXIT_ENGINE)
