@@ -17,13 +17,18 @@ SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"]}
 
 
 class Agent:
-    def __init__(self, home, shell, patience=60, grace=1):
+    def __init__(self, home, shell, patience=60, grace=1, over=()):
+        """`over`: what runs a line for sh elsewhere."""
         self.word = secrets.token_hex(8)
         text = (f"agent={self.word}\njob=ab12\nnumber=0\npatience={patience}\ngrace={grace}\n"
                 + (TEMPLATES / "facts.sh").read_text() + (TEMPLATES / "agent.sh").read_text())
-        self.process = subprocess.Popen([*shell, "-c", text], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, env=home.env, cwd=home.folder,
-                                        start_new_session=True)
+        load = (f"script=$(dd bs={len(text)} count=1 iflag=fullblock 2>/dev/null); "
+                'eval "$script"') if over else text
+        command = [*over, f"exec {' '.join(shell)} -c '{load}'"] if over else [*shell, "-c", load]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env=home.env, cwd=home.folder, start_new_session=True)
+        if over:
+            self.process.stdin.write(text.encode())
         self.unread = bytearray()
         self.greeted = False
         self.is_over = False
@@ -271,3 +276,31 @@ def test_a_state_folder_that_somebody_else_may_have_made_is_refused(start, home)
     assert agent.process.wait(60) == 1
     assert list((home.folder / "elsewhere").iterdir()) == []
     agent.process.stdin.close()
+
+
+@pytest.mark.usefixtures("apart")
+def test_over_ssh_ranks_outlive_a_link_that_is_cut_for_a_while_and_no_longer(home, ssh_hosts):
+    data = os.urandom(1 << 20)
+    (home.folder / "binary").write_bytes(data)
+    agent = Agent(home, ["sh"], patience=20, grace=1, over=[f"{ssh_hosts.folder}/bin/ssh", "host1"])
+    agent.start(1, f"cat {home.folder}/binary")
+    assert agent.await_code(1) == 0 and agent.printed(1) == data
+    agent.start(2, "while :; do date; sleep 0.2; done")
+
+    def lines():
+        agent.say("beat 0")
+        return agent.printed(2).count(b"\n")
+
+    until(lines, "the rank prints")
+    with ssh_hosts.cut("host1"):
+        for _ in range(6):
+            lines()
+            time.sleep(1)
+        assert ssh_hosts.inside("host1") > 0
+    before = lines()
+    until(lambda: lines() > before + 20, "the rank is heard again")
+    assert agent.code(2) is None
+    with ssh_hosts.cut("host1"):
+        until(lambda: ssh_hosts.inside("host1") == 0, "the rank ends by itself")
+    agent.end()
+    ssh_hosts.on("host1", "rm -rf ~/.local/state/dtrain")
