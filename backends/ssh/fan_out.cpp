@@ -20,6 +20,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <list>
 #include <map>
 #include <numeric>
@@ -177,9 +178,8 @@ std::vector<HostAnswer> ask_hosts(const std::vector<std::string>& hosts, const s
   for (int tries = 0; !open.empty(); ++tries) {
     std::this_thread::sleep_for(pause_before(tries));
     std::vector<std::string> asked;
-    for (const auto number : open) {
-      asked.push_back(hosts[number]);
-    }
+    std::transform(open.begin(), open.end(), std::back_inserter(asked),
+                   [&](std::size_t number) { return hosts[number]; });
     const auto said = ask(asked);
     std::vector<std::size_t> again;
     for (std::size_t i = 0; i < open.size(); ++i) {
