@@ -4,7 +4,8 @@
 //     DIGEST/dtrain-trainer   the program's folder, the parcel
 //     DIGEST                  a part of the code's archive (support/code/code_archive.h)
 //     parcel, parts           the digests, a line each; absent: none
-//   ~/.cache/dtrain/ssh/      on a host: what has come by digest, for all jobs of the user
+//   ~/.cache/dtrain/ssh/      on a host: what has come by digest, for all jobs of the user, and its
+//                             sums; what does not have them any more comes again
 //
 // So a trainer of the same build goes to a host once, and of the code what has changed.
 #pragma once

@@ -1,9 +1,9 @@
 #include "backends/ssh/delivery.h"
 
 #include "backends/ssh/link.h"
+#include "backends/ssh/login_line.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/spawn.h"
-#include "submit/template/quote.h"
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
@@ -34,13 +34,14 @@ Delivery::Delivery(std::string host, const Cargo& cargo, const std::vector<std::
                 .out = archive.write_end.get(),
                 .err = said.write_end.get(),
                 .leads_group = true});
-  ssh_ = spawn({.argv = ssh_command(
-                    host_, "",
-                    "exec sh -c " + quote_sh(std::string(builtin_template("ssh/receive.sh").text))),
-                .in = archive.read_end.get(),
-                .out = said.write_end.get(),
-                .err = said.write_end.get(),
-                .leads_group = true});
+  ssh_ =
+      spawn({.argv = ssh_command(host_, "",
+                                 login_line(std::string(builtin_template("ssh/sums.sh").text) +
+                                            std::string(builtin_template("ssh/receive.sh").text))),
+             .in = archive.read_end.get(),
+             .out = said.write_end.get(),
+             .err = said.write_end.get(),
+             .leads_group = true});
   said_ = std::move(said.read_end);
   make_non_blocking(said_);
 }

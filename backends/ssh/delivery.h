@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/ssh/cargo.h"
+#include "backends/ssh/turned_away.h"
 #include "backends/support/os/fd.h"
 
 #include <sys/types.h>
@@ -29,6 +30,9 @@ class Delivery {
 
   /// Why it failed; empty: it did not. Of one that has ended.
   std::string failure();
+
+  /// It failed, but may not once more (turned_away.h).
+  bool was_turned_away() const { return is_turned_away(text_); }
 
  private:
   std::string host_;

@@ -1,12 +1,13 @@
 #include "backends/ssh/fan_out.h"
 
 #include "backends/ssh/link.h"
+#include "backends/ssh/login_line.h"
+#include "backends/ssh/turned_away.h"
 #include "backends/supervised/programs.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/spawn.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
-#include "submit/template/quote.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,10 +20,13 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <list>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string_view>
+#include <thread>
 
 namespace dtrain::ssh {
 
@@ -55,11 +59,7 @@ HostAnswer answer_of(const std::string& host, const std::string& said) {
 }
 
 std::string command_line(const std::string& script, const std::vector<std::string>& words) {
-  auto line = fmt::format("exec sh -c {} sh", quote_sh(script + fmt::format("echo {}\n", k_end)));
-  for (const auto& word : words) {
-    line += " " + quote_sh(word);
-  }
-  return line;
+  return login_line(script + fmt::format("echo {}\n", k_end), words);
 }
 
 /// pdsh puts the host's name in front of each line; it cuts off a domain that all of them have.
@@ -169,10 +169,26 @@ std::vector<HostAnswer> ask_hosts(const std::vector<std::string>& hosts, const s
     return host.find('@') != std::string::npos;
   });
   const auto pdsh = is_plain ? find_program("pdsh") : "";
-  const auto said = pdsh.empty() ? ask_by_ssh(hosts, line) : ask_by_pdsh(pdsh, hosts, line);
-  std::vector<HostAnswer> answers;
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    answers.push_back(answer_of(hosts[i], said[i]));
+  const auto ask = [&](const std::vector<std::string>& some) {
+    return pdsh.empty() ? ask_by_ssh(some, line) : ask_by_pdsh(pdsh, some, line);
+  };
+  std::vector<HostAnswer> answers(hosts.size());
+  std::vector<std::size_t> open(hosts.size());
+  std::iota(open.begin(), open.end(), 0U);
+  for (int tries = 0; !open.empty(); ++tries) {
+    std::this_thread::sleep_for(pause_before(tries));
+    std::vector<std::string> asked;
+    std::transform(open.begin(), open.end(), std::back_inserter(asked),
+                   [&](std::size_t number) { return hosts[number]; });
+    const auto said = ask(asked);
+    std::vector<std::size_t> again;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      auto& answer = answers[open[i]] = answer_of(asked[i], said[i]);
+      if (!answer.failure.empty() && is_turned_away(said[i]) && tries < k_most_tries) {
+        again.push_back(open[i]);
+      }
+    }
+    open = again;
   }
   return answers;
 }

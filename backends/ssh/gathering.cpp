@@ -3,6 +3,7 @@
 #include "backends/ssh/delivery.h"
 #include "backends/ssh/fan_out.h"
 #include "backends/ssh/host_survey.h"
+#include "backends/ssh/turned_away.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <list>
+#include <thread>
+#include <tuple>
+#include <utility>
 
 namespace dtrain::ssh {
 
@@ -29,6 +33,10 @@ constexpr int k_round_ms = 1000;
 std::string why(Link& link) {
   const auto loss = link.loss();
   return loss.empty() ? "it answers, but runs no sh for us: does ssh HOST true work?" : loss;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
 }
 
 } // namespace
@@ -88,6 +96,31 @@ void Gathering::open(const std::vector<Wanted>& wanted, Links& links) {
       reasons_.emplace(link->host(), excuse);
     }
   }
+  compare();
+}
+
+/// On another machine a loopback address is that one's own, and so is one that two have: of a
+/// bridge for containers, say. Who answers there is not this host, though somebody does.
+void Gathering::compare() {
+  for (const auto* link : in_order_) {
+    const auto& facts = link->facts();
+    const auto other = std::find_if(in_order_.begin(), in_order_.end(), [&](const Link* each) {
+      return each->is_ready() && each->facts().machine != facts.machine &&
+             (is_loopback(facts.address) || each->facts().address == facts.address);
+    });
+    if (!link->is_ready() || facts.address.empty() || other == in_order_.end()) {
+      continue;
+    }
+    reasons_.emplace(
+        link->host(),
+        is_loopback(facts.address)
+            ? fmt::format("has the address {}, at which {} reaches only itself: name it as other "
+                          "hosts know it, or a network that they share (--interface)",
+                          facts.address, (*other)->host())
+            : fmt::format("has the address {}, which {} has too: name a network that they share "
+                          "(--interface)",
+                          facts.address, (*other)->host()));
+  }
 }
 
 /// Until one at least has answered, and is not among those that are asked any more.
@@ -113,7 +146,11 @@ void Gathering::await(std::vector<Link*>& asked, std::chrono::seconds patience) 
           reasons_.emplace(link->host(), "lacks " + link->facts().lacks.front());
         }
       } else if (!goes_on) {
-        reasons_.emplace(link->host(), why(*link));
+        const auto reason = why(*link);
+        if (link->tries_again()) {
+          return false;
+        }
+        reasons_.emplace(link->host(), reason);
       } else if (Clock::now() >= link->asked() + patience) {
         reasons_.emplace(link->host(), fmt::format("did not answer within {} s", patience.count()));
       } else {
@@ -125,31 +162,49 @@ void Gathering::await(std::vector<Link*>& asked, std::chrono::seconds patience) 
 }
 
 void Gathering::deliver() {
-  std::list<Delivery> under_way;
-  auto next = in_order_.begin();
-  while (next != in_order_.end() || !under_way.empty()) {
-    for (; next != in_order_.end() && under_way.size() < k_most_deliveries; ++next) {
-      if (!(*next)->facts().wants.empty()) {
-        under_way.emplace_back((*next)->host(), cargo_, (*next)->facts().wants);
-      }
+  auto lacking = in_order_;
+  std::erase_if(lacking, [](const Link* link) { return link->facts().wants.empty(); });
+  for (int tries = 0; !lacking.empty(); ++tries) {
+    if (tries > 0) {
+      std::this_thread::sleep_for(pause_before(tries));
+      meanwhile_();
+    }
+    lacking = deliver_to(lacking, tries == k_most_tries);
+  }
+}
+
+/// Those that are to be tried again.
+std::vector<Link*> Gathering::deliver_to(const std::vector<Link*>& lacking, bool last) {
+  std::list<std::pair<Link*, Delivery>> under_way;
+  std::vector<Link*> again;
+  auto next = lacking.begin();
+  while (next != lacking.end() || !under_way.empty()) {
+    for (; next != lacking.end() && under_way.size() < k_most_deliveries; ++next) {
+      under_way.emplace_back(
+          std::piecewise_construct, std::forward_as_tuple(*next),
+          std::forward_as_tuple((*next)->host(), cargo_, (*next)->facts().wants));
     }
     std::vector<pollfd> descriptors;
-    for (const auto& delivery : under_way) {
+    for (const auto& [link, delivery] : under_way) {
       descriptors.push_back({delivery.out(), POLLIN, 0});
     }
-    poll(descriptors.data(), descriptors.size(), under_way.empty() ? 0 : k_round_ms);
+    poll(descriptors.data(), descriptors.size(), k_round_ms);
     meanwhile_();
-    for (auto each = under_way.begin(); each != under_way.end();) {
-      if (!each->advance()) {
-        ++each;
-        continue;
+    under_way.remove_if([&](auto& entry) {
+      auto& [link, delivery] = entry;
+      if (!delivery.advance()) {
+        return false;
       }
-      if (const auto failure = each->failure(); !failure.empty()) {
-        reasons_.emplace(each->host(), failure);
+      const auto failure = delivery.failure();
+      if (!failure.empty() && delivery.was_turned_away() && !last) {
+        again.push_back(link);
+      } else if (!failure.empty()) {
+        reasons_.emplace(delivery.host(), failure);
       }
-      each = under_way.erase(each);
-    }
+      return true;
+    });
   }
+  return again;
 }
 
 void Gathering::ask_all(const std::vector<Link*>& links, const std::string& commands,

@@ -1,6 +1,7 @@
 // Connects to a job's hosts, many at once, and finds out whether they can run it.
 //
-//   1  each host says what it has; the GPUs that it sets aside are its rank's as long as it lives
+//   1  each host says what it has; the GPUs that it sets aside are its rank's as long as it lives;
+//      its address has to be one at which others reach it, and nobody else
 //   2  what a host lacks of the cargo goes to it (delivery.h)
 //   3  the first connection of each host unpacks the code there, and tries the way to other hosts;
 //      a launcher's host, by ssh
@@ -51,8 +52,10 @@ class Gathering {
 
  private:
   void open(const std::vector<Wanted>& wanted, Links& links);
+  void compare();
   void await(std::vector<Link*>& asked, std::chrono::seconds patience);
   void deliver();
+  std::vector<Link*> deliver_to(const std::vector<Link*>& lacking, bool last);
   void ask_all(const std::vector<Link*>& links, const std::string& commands,
                std::chrono::seconds patience);
   void try_ways();

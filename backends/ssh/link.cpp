@@ -1,5 +1,6 @@
 #include "backends/ssh/link.h"
 
+#include "backends/ssh/turned_away.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/pipe.h"
@@ -14,9 +15,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 namespace dtrain::ssh {
 
@@ -27,17 +28,6 @@ constexpr std::size_t k_longest_line = 4096;   ///< That a host may say.
 constexpr std::size_t k_most_facts = 1U << 18; ///< Ports, mostly.
 constexpr int k_hex = 16;
 constexpr int k_roomy = 1 << 20; ///< A pipe that takes a script at once.
-
-/// All that there is to read now.
-std::string drain(const Fd& pipe) {
-  std::string text;
-  std::array<char, 4096> block{};
-  ssize_t count = 0;
-  while (pipe && (count = read(pipe.get(), block.data(), block.size())) > 0) {
-    text.append(block.data(), static_cast<std::size_t>(count));
-  }
-  return text;
-}
 
 std::string last_line(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
@@ -58,7 +48,7 @@ std::string question_text(const HostQuestion& question, const std::string& id) {
         std::pair("cargo", &question.cargo), std::pair("data", &question.data)}) {
     text += fmt::format("{}={}\n", name, quote_sh(*value));
   }
-  for (const auto* part : {"ssh/facts.sh", "ssh/host.sh"}) {
+  for (const auto* part : {"ssh/facts.sh", "ssh/sums.sh", "ssh/host.sh"}) {
     text += builtin_template(part).text;
   }
   return text;
@@ -71,7 +61,8 @@ std::vector<std::string> ssh_command(const std::string& host, const std::string&
   std::vector<std::string> words{"ssh", "-T"};
   for (const char* option :
        {"BatchMode=yes", "ConnectTimeout=8", "ServerAliveInterval=1", "ServerAliveCountMax=6",
-        "LogLevel=INFO", "RemoteCommand=none", "ForwardX11=no"}) {
+        "LogLevel=INFO", "RemoteCommand=none", "ForwardX11=no", "ForwardAgent=no",
+        "ClearAllForwardings=yes", "ControlMaster=no", "ControlPath=none"}) {
     words.emplace_back("-o");
     words.emplace_back(option);
   }
@@ -101,18 +92,22 @@ std::string explain_loss(const std::string& host, std::string_view said) {
 }
 
 Link::Link(std::string host, const HostQuestion& question)
-    : host_(std::move(host)), id_(random_hex(k_id_bytes)) {
+    : host_(std::move(host)), id_(random_hex(k_id_bytes)), script_(question_text(question, id_)) {
+  open();
+}
+
+void Link::open() {
+  asked_ = Clock::now();
   auto in = make_pipe();
   auto out = make_pipe();
   auto err = make_pipe();
   auto log = make_pipe();
-  const auto script = question_text(question, id_);
   // A dd that does not know fullblock says so before it reads; byte by byte takes ten times as
-  // long.
-  const auto load = fmt::format("script=$(dd bs={0} count=1 iflag=fullblock 2>/dev/null)\n"
-                                "[ -n \"$script\" ] || script=$(dd bs=1 count={0} 2>/dev/null)\n"
+  // long. Of words that every login shell leaves alone in quotes.
+  const auto load = fmt::format("script=$(dd bs={0} count=1 iflag=fullblock 2>/dev/null); "
+                                "[ -n \"$script\" ] || script=$(dd bs=1 count={0} 2>/dev/null); "
                                 "eval \"$script\"",
-                                script.size());
+                                script_.size());
   pid_ = spawn(
       {.argv = ssh_command(host_, fmt::format("/proc/{}/fd/{}", getpid(), log.write_end.get()),
                            "exec sh -c " + quote_sh(load)),
@@ -129,14 +124,40 @@ Link::Link(std::string host, const HostQuestion& question)
   for (const auto* fd : {&in_, &out_, &err_, &log_}) {
     make_non_blocking(*fd);
   }
-  send(script);
+  send(script_);
 }
 
-Link::~Link() {
+Link::~Link() { end_process(); }
+
+void Link::end_process() {
   if (pid_ != 0) {
     kill(-pid_, SIGKILL); // A ProxyCommand is of its group.
-    wait_for_child(pid_);
+    wait_for_child(std::exchange(pid_, 0));
   }
+}
+
+bool Link::tries_again() {
+  if (!turned_away_ || tries_ == k_most_tries) {
+    return false;
+  }
+  ++tries_;
+  asked_ = Clock::now();
+  opens_ = asked_ + pause_before(tries_);
+  end_process();
+  for (auto* fd : {&in_, &out_, &err_, &log_}) {
+    fd->reset();
+  }
+  turned_away_ = greeted_ = false;
+  unsent_.clear();
+  line_.clear();
+  return true;
+}
+
+bool Link::is_paused() {
+  if (!in_ && Clock::now() >= opens_) {
+    open();
+  }
+  return !in_;
 }
 
 void Link::ask(std::string_view commands) {
@@ -146,6 +167,9 @@ void Link::ask(std::string_view commands) {
 }
 
 bool Link::read_answer() {
+  if (is_paused()) {
+    return true;
+  }
   char byte = 0;
   while (!ready_) {
     const auto count = read(out_.get(), &byte, 1); // What follows the answer is the rank's.
@@ -176,8 +200,8 @@ void Link::take_line(const std::string& line) {
     greeted_ = line == "dtrain-host " + id_;
   } else if (line == "dtrain-ready " + id_) {
     ready_ = true;
-    drain(err_); // A banner, and what the login said.
-    drain(log_);
+    read_what_is_there(err_); // A banner, and what the login said.
+    read_what_is_there(log_);
   } else if (const auto what = rest("lacks ")) {
     facts_.lacks.push_back(*what);
   } else if (const auto digest = rest("wants "); digest && facts_.wants.size() < k_most_facts) {
@@ -186,6 +210,8 @@ void Link::take_line(const std::string& line) {
     facts_.address = *address;
   } else if (const auto sshd = rest("sshd ")) {
     facts_.sshd = *sshd;
+  } else if (const auto machine = rest("machine ")) {
+    facts_.machine = *machine;
   } else if (const auto gpus = rest("gpus ")) {
     facts_.gpus = *gpus;
   } else if (const auto clock = rest("clock ")) {
@@ -205,7 +231,7 @@ void Link::send(std::string_view text) {
 }
 
 bool Link::flush() {
-  while (!unsent_.empty()) {
+  while (in_ && !unsent_.empty()) {
     const auto count = write(in_.get(), unsent_.data(), unsent_.size());
     if (count < 0 && errno == EINTR) {
       continue;
@@ -220,10 +246,11 @@ bool Link::flush() {
 
 std::string Link::loss() {
   log_end_.reset();
-  auto said = drain(log_);
+  auto said = read_what_is_there(log_);
   if (said.empty() && !ready_) {
-    said = drain(err_);
+    said = read_what_is_there(err_);
   }
+  turned_away_ = !ready_ && is_turned_away(said);
   return said.empty() ? "" : explain_loss(host_, said);
 }
 

@@ -27,6 +27,7 @@ struct HostFacts {
   std::vector<std::string> wants; ///< Of its cargo, what it is to be sent.
   std::string address;            ///< Its own, that ranks elsewhere reach it at.
   std::string sshd;               ///< The port that ssh came in at.
+  std::string machine;            ///< No other's that has a network of its own.
   std::string gpus;               ///< That it has set aside, as CUDA_VISIBLE_DEVICES has them.
   std::int64_t ahead = 0;         ///< Its clock, of ours, in seconds.
   std::set<int> ports;            ///< That somebody listens on.
@@ -51,7 +52,9 @@ struct HostQuestion {
 };
 
 /// `command` for a host's sh, with what ssh needs to fail instead of asking, and to notice a host
-/// that is gone. `log`: where ssh writes what it has to say; empty: its stderr.
+/// that is gone. A connection of its own, whatever the user's ssh_config shares or forwards: the
+/// end of one that is shared is not seen while others use it, and a port can be forwarded but once.
+/// `log`: where ssh writes what it has to say; empty: its stderr.
 std::vector<std::string> ssh_command(const std::string& host, const std::string& log,
                                      const std::string& command);
 
@@ -95,15 +98,25 @@ class Link {
   /// Why ssh has ended, or why the host was of no use; to be asked once.
   std::string loss();
 
+  /// As it was a loss: whether it is connected to once more, in a while (turned_away.h).
+  bool tries_again();
+
   void forget_process() { pid_ = 0; } ///< Somebody has waited for it.
 
   std::optional<Clock::time_point> killed; ///< When its rank was sent SIGKILL.
 
  private:
+  void open();
+  void end_process();
+  bool is_paused();
   void take_line(const std::string& line);
 
   std::string host_;
   std::string id_; ///< No other connection's, ever.
+  std::string script_;
+  int tries_ = 0;
+  bool turned_away_ = false;
+  Clock::time_point opens_; ///< Of one that pauses.
   Clock::time_point asked_ = Clock::now();
   pid_t pid_ = 0; ///< Of ssh; 0: it has ended and was waited for.
   Fd in_;

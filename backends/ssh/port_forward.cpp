@@ -24,7 +24,8 @@ int forward_port(const std::string& host, int port, const std::string& remote,
   // The host says when the way is there, and the end of our pipe ends its ssh.
   auto words = ssh_command(host, "", "echo open; exec cat");
   const auto way = fmt::format("127.0.0.1:{}:localhost:{}", here, remote);
-  words.insert(words.begin() + 1, {"-o", "ExitOnForwardFailure=yes", "-L", way});
+  words.insert(words.begin() + 1, // The first word on an option counts.
+               {"-o", "ExitOnForwardFailure=yes", "-o", "ClearAllForwardings=no", "-L", way});
   auto in = make_pipe();
   auto out = make_pipe();
   const auto pid = spawn({.argv = words,

@@ -4,6 +4,7 @@
 #include "backends/ssh/host_list.h"
 #include "backends/ssh/host_survey.h"
 #include "backends/ssh/link.h"
+#include "backends/ssh/login_line.h"
 #include "backends/ssh/port_forward.h"
 #include "backends/ssh/ssh_channel.h"
 #include "backends/supervised/gang/plan_text.h"
@@ -13,7 +14,6 @@
 #include "backends/support/os/foreground.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
-#include "submit/template/quote.h"
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
@@ -216,12 +216,9 @@ int SshBackend::exec(const JobRef& job, const std::string& instance,
   for (const auto* part : {"ssh/variables.sh", "ssh/exec.sh"}) {
     script += builtin_template(part).text;
   }
-  auto line = "exec sh -c " + quote_sh(script) + " sh " + quote_sh(status(job).uid) + " " +
-              quote_sh(instance);
-  for (const auto& word : command) {
-    line += " " + quote_sh(word);
-  }
-  auto words = ssh_command(host, "", line);
+  std::vector<std::string> arguments{status(job).uid, instance};
+  arguments.insert(arguments.end(), command.begin(), command.end());
+  auto words = ssh_command(host, "", login_line(script, arguments));
   if (isatty(STDIN_FILENO) != 0) {
     std::replace(words.begin(), words.end(), std::string("-T"), std::string("-t"));
   }

@@ -95,7 +95,9 @@ bool SupervisedBackend::resume(const JobRef& job) {
       require_startable(read_gang_plan(text), path.value_or(inherited_path()));
       folder.write(k_plan_file, text);
     }
-    answer = start_supervisor(job, folder.path());
+    const auto starting = start_supervisor(job, folder.path());
+    starting.confirm();
+    answer = starting.answer;
   }
   if (!answer.starts_with(k_taken) && answer != k_name_in_use) { // Somebody else has resumed it.
     throw EngineError(fmt::format("the job was not resumed: {}",

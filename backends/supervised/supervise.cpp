@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -95,7 +96,19 @@ bool take_over(const JobStore& store, const JobFolder& folder, const JobRef& job
 /// Who asked for the job has gone, by Ctrl-C say, before hearing that there is one.
 bool is_unheard(int answer) {
   pollfd end{answer, 0, 0};
-  return poll(&end, 1, 0) > 0 && (end.revents & POLLERR) != 0;
+  return poll(&end, 1, 0) > 0 && (end.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+/// Says that the job is there, and waits until who asked for it knows.
+bool is_heard(int answer, const std::string& text) {
+  char byte = 0;
+  ssize_t count = -1;
+  if (write_all(answer, text) && shutdown(answer, SHUT_WR) == 0) {
+    do {
+      count = read(answer, &byte, 1);
+    } while (count < 0 && errno == EINTR);
+  }
+  return count == 1;
 }
 
 /// Takes the job and runs it to its end. Throws where it cannot take it.
@@ -131,15 +144,20 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
       plan, [&] { return read_plan(folder, buckets); }, *channel, folder, record,
       std::move(guard_end));
   bool taken = false;
-  if (assignment.staged_path == assignment.job_path) {
-    taken = take_over(store, folder, plan.job, record);
-  } else {
+  const bool is_new = assignment.staged_path != assignment.job_path;
+  if (is_new) {
     folder.set_record(record);
     taken = store.publish(folder, plan.job);
+  } else {
+    taken = take_over(store, folder, plan.job, record);
   }
-  write_all(assignment.answer.get(),
-            taken ? fmt::format("{}{}", k_taken, channel->where()) : k_name_in_use);
   if (!taken) {
+    write_all(assignment.answer.get(), k_name_in_use);
+    return;
+  }
+  if (!is_heard(assignment.answer.get(), fmt::format("{}{}", k_taken, channel->where())) &&
+      is_new) {
+    store.remove(folder, plan.job);
     return;
   }
   assignment.answer.reset();

@@ -38,9 +38,10 @@ struct SupervisedJob {
 
 using MakeChannel = std::unique_ptr<Channel> (*)(const SupervisedJob&);
 
-/// `args`: the folder that the job is to have, the one that it has, and a pipe's
-/// descriptor on which one message says how it went: k_taken and where the ranks are,
-/// k_name_in_use, k_devices_taken or an error's text.
+/// `args`: the folder that the job is to have, the one that it has, and a socket's descriptor on
+/// which one message says how it went: k_taken and where the ranks are, k_name_in_use,
+/// k_devices_taken or an error's text. A new job that is taken starts when a byte comes back, and
+/// is gone where none does: whoever asked for it was interrupted before hearing of it.
 int supervise_main(const std::vector<std::string>& args, MakeChannel make_channel);
 
 inline constexpr std::string_view k_taken = "taken: ";

@@ -9,7 +9,6 @@
 #include "backends/support/code/code.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/os/files.h"
-#include "backends/support/os/pipe.h"
 #include "backends/support/os/process.h"
 #include "backends/support/progress.h"
 #include "backends/support/user/env_file.h"
@@ -19,6 +18,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,32 @@ std::string read_to_end(int fd) {
   }
   return text;
 }
+
+/// While it lives, what would end this process waits.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigemptyset(&held_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      sigaddset(&held_, signal);
+    }
+    sigprocmask(SIG_BLOCK, &held_, &before_);
+  }
+  ~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  bool one_came() const {
+    sigset_t pending;
+    sigpending(&pending);
+    sigandset(&pending, &pending, &held_);
+    return sigisemptyset(&pending) == 0;
+  }
+
+ private:
+  sigset_t held_{};
+  sigset_t before_{};
+};
 
 bool is_expired(const JobSummary& job) { return job.expires != 0 && job.expires <= time_now(); }
 
@@ -164,16 +191,22 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
       staged.write(k_secrets_file, secrets);
     }
     staged.write(k_spec_file, write_job_yaml(plan.job));
-    answer = start_supervisor(gang.job, staged.path());
+    auto starting = start_supervisor(gang.job, staged.path());
+    answer = starting.answer;
+    if (answer.starts_with(k_taken)) {
+      const HeldSignals interrupts;
+      starting.confirm();
+      report(tell, {.step = SubmitStep::create,
+                    .done = true,
+                    .text = "on " + answer.substr(k_taken.size())});
+      if (interrupts.one_came()) { // Before anybody was told of the job.
+        remove(gang.job);
+      }
+      return answer;
+    }
   } catch (...) {
     store_.discard(staged);
     throw;
-  }
-  if (answer.starts_with(k_taken)) {
-    report(
-        tell,
-        {.step = SubmitStep::create, .done = true, .text = "on " + answer.substr(k_taken.size())});
-    return answer;
   }
   store_.discard(staged);
   if (answer == k_devices_taken) {
@@ -186,10 +219,14 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
                                 answer.empty() ? "its supervisor ended at once" : answer));
 }
 
-/// Its answer: k_taken … of supervise.h, or an error's text.
-std::string SupervisedBackend::start_supervisor(const JobRef& job,
-                                                const std::string& folder) const {
-  Pipe pipe = make_pipe();
+SupervisedBackend::Starting SupervisedBackend::start_supervisor(const JobRef& job,
+                                                                const std::string& folder) const {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));
+  }
+  Starting starting{.answer = "", .line = Fd(ends[0])};
+  Fd its(ends[1]);
   const pid_t pid = fork();
   if (pid < 0) {
     throw EngineError(fmt::format("cannot start the job's supervisor: {}", errno_text()));
@@ -198,12 +235,18 @@ std::string SupervisedBackend::start_supervisor(const JobRef& job,
     setsid(); // Ctrl-C and the terminal's end are not for it.
     unsetenv(
         k_git_token_variable); // Before exec: a rank could read what a process was started with.
-    fcntl(pipe.write_end.get(), F_SETFD, 0);
-    supervise_({store_.job_path(job), folder, std::to_string(pipe.write_end.get())});
+    fcntl(its.get(), F_SETFD, 0);
+    supervise_({store_.job_path(job), folder, std::to_string(its.get())});
     _exit(EXIT_FAILURE);
   }
-  pipe.write_end.reset();
-  return read_to_end(pipe.read_end.get());
+  its.reset();
+  starting.answer = read_to_end(starting.line.get());
+  return starting;
+}
+
+/// One that has ended meanwhile says so in the job's record.
+void SupervisedBackend::Starting::confirm() const {
+  send(line.get(), "", 1, MSG_NOSIGNAL); // Its NUL.
 }
 
 /// Nobody looks after a job that has ended: who comes across one whose time is over deletes it.

@@ -84,12 +84,19 @@ class SupervisedBackend : public Backend {
   static CheckResult check_trainer();
 
  private:
+  /// A supervisor that has answered: k_taken … of supervise.h, or an error's text.
+  struct Starting {
+    std::string answer;
+    Fd line;
+    void confirm() const; ///< That the answer was heard: a job that is taken starts.
+  };
+
   JobFolder open(const JobRef& job) const;
   JobRecord record_of(const JobFolder& folder, const JobRef& job) const;
   JobRecord record_here(const JobFolder& folder, const JobRef& job) const;
   void forget_expired(const JobRef& job) const;
   std::string start(const Plan& plan, const SubmitSink& tell);
-  std::string start_supervisor(const JobRef& job, const std::string& folder) const;
+  Starting start_supervisor(const JobRef& job, const std::string& folder) const;
   Plan render_again(const JobFolder& folder, const JobSpec& job, bool keep_devices) const;
 
   std::string_view name_;

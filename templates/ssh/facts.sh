@@ -89,6 +89,23 @@ free_devices() {
   done
 }
 
+# What a job that was started there left on a device, whose supervisor was killed (gpu_claims.h).
+end_last_user() {
+  uid=
+  { read -r holder && read -r uid; } <"$(claim_file "$1")" 2>/dev/null
+  [ -n "$uid" ] && [ -e "$claims/$holder" ] || return 0
+  round=0
+  while [ "$round" -lt 100 ]; do
+    left=$(grep -lszxF "DTRAIN_JOB_UID=$uid" /proc/[0-9]*/environ | tr -dc '0-9\n')
+    [ -n "$left" ] || break
+    # shellcheck disable=SC2086 # numbers
+    kill -KILL $left 2>/dev/null
+    round=$((round + 1))
+    sleep 0.05 || sleep 1
+  done
+  rm -f "$claims/$holder"
+}
+
 # How many slots the user's ranks have here, but for those of the job in that folder.
 taken_slots() {
   taken=0

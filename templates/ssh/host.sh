@@ -1,10 +1,10 @@
-# The first thing that runs on a host of a job, over ssh, behind facts.sh: says what the host has, then
-# does as it is told. In front of them stand: id, a word of this connection's own; run, a folder that
-# it makes for the job, and number, the host's own in there; folder, path and program of what will
-# run; gpus, how many of them; interface, whose address is asked for; cargo, what the host has to be
-# sent where it lacks it, by digests: the folder of the program (parcel), and the parts of the code;
-# data, paths that it must have, a line each; slots, that the user gave it (0: not said), and wanted,
-# how many of them the job takes;
+# The first thing that runs on a host of a job, over ssh, behind facts.sh and sums.sh: says what the
+# host has, then does as it is told. In front of them stand: id, a word of this connection's own; run, a
+# folder that it makes for the job, and number, the host's own in there; folder, path and program of
+# what will run; gpus, how many of them; interface, whose address is asked for; cargo, what the host has
+# to be sent where it lacks it, by digests: the folder of the program (parcel), and the parts of the
+# code; data, paths that it must have, a line each; slots, that the user gave it (0: not said), and
+# wanted, how many of them the job takes;
 # later, 1 where what will run is not here before that.
 LC_ALL=C
 export LC_ALL
@@ -41,6 +41,15 @@ look() {
   fi
 }
 
+# False of what has to come, anew where it was damaged here.
+is_whole() {
+  [ -e "$store/$1" ] || return
+  sums=$(cd "$store" && sums_of "$1" 2>&1)
+  [ -z "$sums" ] || [ "$sums" != "$(cat "$store/$1.sums" 2>/dev/null)" ] || return 0
+  rm -rf "${store:?}/$1"
+  return 1
+}
+
 # Of the job's code, once a host.
 unpack() {
   [ -n "$parts" ] && ! [ -d "$place/code" ] || return 0
@@ -49,23 +58,6 @@ unpack() {
     tar -xzf - -C "$place/code.new" && mv "$place/code.new" "$place/code"; } 2>&1); then
     say "lacks the job's code: $(last_line "$why")"
   fi
-}
-
-# What a job that was started there left on a device, whose supervisor was killed (gpu_claims.h).
-end_last_user() {
-  uid=
-  { read -r holder && read -r uid; } <"$(claim_file "$1")" 2>/dev/null
-  [ -n "$uid" ] && [ -e "$claims/$holder" ] || return 0
-  round=0
-  while [ "$round" -lt 100 ]; do
-    left=$(grep -lszxF "DTRAIN_JOB_UID=$uid" /proc/[0-9]*/environ | tr -dc '0-9\n')
-    [ -n "$left" ] || break
-    # shellcheck disable=SC2086 # numbers
-    kill -KILL $left 2>/dev/null
-    round=$((round + 1))
-    sleep 0.05 || sleep 1
-  done
-  rm -f "$claims/$holder"
 }
 
 take_gpus() {
@@ -118,7 +110,7 @@ enters() {
 
 say "dtrain-host $id"
 tools=
-[ -z "$cargo" ] || tools='tar gzip cat'
+[ -z "$cargo" ] || tools='tar gzip cat cksum find sort'
 [ "$gpus" = 0 ] || tools="$tools flock id tr head"
 # shellcheck disable=SC2086 # words
 lacks_tools $tools
@@ -140,11 +132,13 @@ if [ "$slots" -gt 0 ]; then
 fi
 [ "$gpus" = 0 ] || take_gpus
 for digest in $cargo; do
-  touch -c "$store/$digest"
-  [ -e "$store/$digest" ] || say "wants $digest"
+  touch -c "$store/$digest" "$store/$digest.sums"
+  is_whole "$digest" || say "wants $digest"
 done
 say_address
 say "sshd ${SSH_CONNECTION##* }"
+# Hosts that are one machine, with one network, say the same.
+say "machine $(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/net)"
 say "clock $(date +%s)"
 sed -n 's/^ *[0-9]*: [0-9A-F]*:\([0-9A-F]*\) [0-9A-F:]* 0A .*/port \1/p' \
   /proc/net/tcp /proc/net/tcp6 2>/dev/null

@@ -21,4 +21,14 @@ Pipe make_pipe() {
 
 void make_non_blocking(const Fd& fd) { fcntl(fd.get(), F_SETFL, O_NONBLOCK); }
 
+std::string read_what_is_there(const Fd& pipe) {
+  std::string text;
+  std::array<char, 4096> block{};
+  ssize_t count = 0;
+  while (pipe && (count = read(pipe.get(), block.data(), block.size())) > 0) {
+    text.append(block.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
 } // namespace dtrain

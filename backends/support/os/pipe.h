@@ -3,6 +3,8 @@
 
 #include "backends/support/os/fd.h"
 
+#include <string>
+
 namespace dtrain {
 
 struct Pipe {
@@ -15,5 +17,8 @@ Pipe make_pipe();
 
 /// Reads and writes of it give up at once where they would wait.
 void make_non_blocking(const Fd& fd);
+
+/// All that there is to read now of one that does not wait.
+std::string read_what_is_there(const Fd& pipe);
 
 } // namespace dtrain

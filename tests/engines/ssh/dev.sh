@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # What ./dev has of ssh: three hosts on this machine, each with an sshd. Sourced by it.
-ssh_packages='openssh-client openssh-server iproute2 iptables procps pdsh openmpi-bin'
+ssh_packages='openssh-client openssh-server iproute2 iptables procps pdsh openmpi-bin busybox
+  fish tcsh'
 
 engine_help() {
   cat <<'TEXT'

@@ -10,7 +10,8 @@ def kept(hosts, host):
     """What the host keeps of what it was sent, by inode: nothing that comes again has the same."""
     number = host.removeprefix("host")
     folder = pathlib.Path(hosts.folder, f"cache{number}", "dtrain/ssh")
-    return {entry.name: entry.stat().st_ino for entry in folder.iterdir()} if folder.exists() else {}
+    return {entry.name: entry.stat().st_ino for entry in folder.iterdir()
+            if entry.suffix != ".sums"} if folder.exists() else {}
 
 
 def forget(hosts):
@@ -33,6 +34,39 @@ def test_the_trainer_goes_once_to_a_host_that_lacks_the_build(ssh, ssh_home, ssh
     host = ssh_hosts.names[1]
     run = ssh_hosts.on(host, '"$XDG_CACHE_HOME"/dtrain/ssh/*/dtrain-trainer --help')
     assert "--epochs" in run
+
+
+def test_what_is_damaged_on_a_host_is_sent_again(ssh, ssh_home, ssh_hosts):
+    forget(ssh_hosts)
+    data = idx_data.write(ssh_home.folder / "data")
+    code = ssh_home.folder / "code"
+    code.mkdir()
+    (code / "train.sh").write_text("echo whole\n")
+    env = {"DTRAIN_SSH_HOSTS": "host2"}
+
+    def run(name):
+        ssh.submit(f"{name}-trainer", f"--data={data}", "--steps=2", env=env)
+        ssh.submit(f"{name}-code", "sh", "train.sh", env=env,
+                   flags=["--sync-mode=local", f"--sync-source={code}"])
+        ssh.wait(f"{name}-trainer")
+        ssh.wait(f"{name}-code")
+        assert ssh.lines(f"{name}-code") == ["whole"]
+
+    run("first")
+    before = kept(ssh_hosts, "host2")
+    folder = pathlib.Path(ssh_hosts.folder, "cache2/dtrain/ssh")
+    for name in before:
+        for path in [folder / name, *folder.glob(f"{name}/*")]:
+            if path.is_file():
+                with path.open("r+b") as file:  # A bit of it, and no byte more or less.
+                    first = file.read(1)
+                    file.seek(0)
+                    file.write(bytes([first[0] ^ 1]))
+    run("second")
+    after = kept(ssh_hosts, "host2")
+    assert after.keys() == before.keys() and not after.items() & before.items()
+    run("third")
+    assert kept(ssh_hosts, "host2") == after
 
 
 def test_the_trainer_needs_no_library_but_libc(ssh_home):

@@ -1,5 +1,7 @@
 """Hosts that cannot be used, each told with its reason before anything starts, and what all of them
 have to give."""
+import contextlib
+import getpass
 import pathlib
 import signal
 import threading
@@ -8,7 +10,7 @@ import time
 import pexpect
 import pytest
 
-from harness import BRIEF_LOOKUPS, EXIT_ENGINE, until
+from harness import BRIEF_LOOKUPS, EXIT_ENGINE, held_ports, until
 
 REFUSED = ("--workers=3",)
 
@@ -43,6 +45,26 @@ def test_ways_between_hosts_are_tried_on_the_interface_that_is_named(ssh, ssh_ho
         for host in "host1", "host2":
             ssh_hosts.on(host, "ip link del priv0")
         ssh_hosts.on("host2", "ip route del blackhole 10.99.0.1/32")
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("first, second, why", [
+    ("127.9.9.1", "127.9.9.2", "has the address 127.9.9.1, at which host2 reaches only itself"),
+    ("10.98.0.1", "10.98.0.1", "has the address 10.98.0.1, which host2 has too")])
+def test_an_address_at_which_another_host_reaches_itself_is_said(ssh, ssh_hosts, first, second, why):
+    """As of a host's own name that Debian has at 127.0.1.1, or of a bridge for containers."""
+    with contextlib.ExitStack() as undo:
+        for host, address in ("host1", first), ("host2", second):
+            undo.enter_context(ssh_hosts.mounts(
+                host, "ip link add bridge9 type veth peer name other9 && ip link set bridge9 up &&"
+                      f" ip addr add {address}/32 dev bridge9 scope global", "ip link del bridge9"))
+        env = {"DTRAIN_SSH_HOSTS": "host1,host2", "DTRAIN_SSH_INTERFACE": "bridge9"}
+        refused = ssh.submit("apart", "true", flags=["--workers=2"], env=env, expect=EXIT_ENGINE)
+        assert f"host1  {why}" in refused.err and "2 of 2 hosts" in refused.err
+        ssh.submit("alone", "sh", "-c", "echo $MASTER_ADDR",
+                   env={**env, "DTRAIN_SSH_HOSTS": "host1"})
+        ssh.wait("alone")
+        assert ssh.lines("alone") == [first]
 
 
 @pytest.mark.usefixtures("apart")
@@ -107,6 +129,35 @@ def test_a_wrong_key_is_said_and_nobody_is_asked_for_a_password(ssh, ssh_home, s
     assert "password:" not in shown
 
 
+def test_what_a_persons_ssh_config_shares_and_forwards_is_off(ssh, ssh_home, ssh_hosts):
+    """With each of these, hosts after the first could not be connected to, or their end not be seen."""
+    port, = held_ports(1)
+    masters = ssh_home.folder / "masters"
+    masters.mkdir()
+    config = ssh_home.folder / "config.ssh"
+    config.write_text("Host *\n  ControlMaster auto\n  ControlPersist 300\n"
+                      f"  ControlPath {masters}/%C\n  ForwardAgent yes\n"
+                      f"  LocalForward 127.0.0.1:{port} localhost:1\n  ExitOnForwardFailure yes\n"
+                      + pathlib.Path(ssh_hosts.folder, "ssh_config").read_text())
+    ssh_home.script("ssh", f'exec /usr/bin/ssh -F {config} "$@"')
+    socket = ssh_home.folder / "agent"
+    with contextlib.ExitStack() as undo:
+        agent = undo.enter_context(ssh_home.start(["ssh-agent", "-D", "-a", socket]))
+        undo.callback(agent.terminate)
+        until(socket.exists, "the key agent listens")
+        env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}", "SSH_AUTH_SOCK": str(socket)}
+        ssh.submit("own", "sh", "-c", "echo agent ${SSH_AUTH_SOCK:-none}; exec sleep 600",
+                   flags=["--workers=4", "--grace-period=1s"], env=env)
+        for worker in range(4):
+            until(lambda: ssh.lines("own", "-i", f"worker-{worker}") == ["agent none"],
+                  f"worker-{worker} has no key agent")
+        shown = ssh.dtrain("exec", "own", "--", "sh", "-c", "echo ${SSH_AUTH_SOCK:-none}", env=env)
+        assert shown.out == "none\n"
+        ssh.dtrain("check", env=env)
+        assert list(masters.iterdir()) == []
+        ssh.dtrain("delete", "own")
+
+
 def test_check_shows_the_free_slots_and_gpus_of_each_host_by_pdsh_and_without(ssh, ssh_home,
                                                                              ssh_hosts):
     marker = ssh_home.folder / "by-pdsh"
@@ -158,6 +209,35 @@ def test_no_more_than_32_hosts_are_connected_to_at_a_time(ssh, ssh_home, words):
     assert len(list(came.iterdir())) == 64
 
 
+def test_a_host_that_turns_some_away_while_many_come_in_is_tried_again(ssh, ssh_home, ssh_hosts):
+    """As sshd does (MaxStartups): two of three here."""
+    code = ssh_home.folder / "code"
+    code.mkdir()
+    (code / "new").write_text(str(ssh_home.folder))
+    came = ssh_home.folder / "came"
+    ssh_home.script("ssh", f"""echo >>{came}
+        if [ $(($(wc -l <{came}) % 3)) = 0 ]; then
+          exec {ssh_hosts.folder}/bin/ssh "$@"
+        fi
+        echo 'kex_exchange_identification: Connection closed by remote host' >&2
+        exit 255""")
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}", "DTRAIN_SSH_HOSTS": "host1"}
+    ssh.submit("busy", "cat", "new", env=env,
+               flags=["--sync-mode=local", f"--sync-source={code}"])
+    ssh.wait("busy")
+    assert ssh.lines("busy") == [str(ssh_home.folder)]
+    assert len(came.read_text()) == 6  # For the rank, and for its code.
+    user = getpass.getuser()
+    without_pdsh = {**env, "DTRAIN_SSH_HOSTS": f"{user}@host1"}  # It would read the @ itself.
+    for count, asking in enumerate((env, without_pdsh), 3):
+        assert "GPUs free" in ssh.dtrain("check", env=asking).out.splitlines()[-1]
+        assert len(came.read_text()) == 3 * count
+    ssh_home.script("ssh", "echo 'ssh_exchange_identification: read: Connection reset by peer' >&2; "
+                           "exit 255")
+    refused = ssh.submit("closed", "true", env=env, expect=EXIT_ENGINE)
+    assert "host1  ssh_exchange_identification: read: Connection reset by peer" in refused.err
+
+
 def test_ctrl_c_while_hosts_are_asked_starts_nothing(ssh, ssh_home, ssh_hosts):
     came, gate, ran = (ssh_home.folder / name for name in ("came", "gate", "ran"))
     ssh_home.script("ssh", f"touch {came}; until [ -e {gate} ]; do sleep 0.1; done\n"
@@ -172,6 +252,44 @@ def test_ctrl_c_while_hosts_are_asked_starts_nothing(ssh, ssh_home, ssh_hosts):
     gate.touch()
     until(lambda: not ssh_home.processes(), "all have ended")
     assert ssh.dtrain("list", "-o", "json").json() == [] and not ran.exists()
+
+
+def test_a_job_that_submit_did_not_live_to_hear_of_is_taken_back(ssh, ssh_home, ssh_hosts):
+    """It is stopped while hosts are asked, and interrupted once the job is there."""
+    came, gate, ran = (ssh_home.folder / name for name in ("came", "gate", "ran"))
+    ssh_home.script("ssh", f"touch {came}; until [ -e {gate} ]; do sleep 0.1; done\n"
+                           f'exec {ssh_hosts.folder}/bin/ssh "$@"')
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    with ssh_home.start([ssh_home.dtrain_path, "submit", *ssh.flags, "--name=unheard", "--",
+                         "touch", ran], env=env) as running:
+        until(came.exists, "a host is asked")
+        running.send_signal(signal.SIGSTOP)
+        gate.touch()
+        until(lambda: ssh.dtrain("list", "-o", "json").json(), "the job is there")
+        running.send_signal(signal.SIGINT)
+        running.send_signal(signal.SIGCONT)
+        running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGINT
+    until(lambda: not ssh_home.processes(), "all have ended")
+    assert ssh.dtrain("list", "-o", "json").json() == [] and not ran.exists()
+
+
+def test_ctrl_c_at_any_moment_of_submit_leaves_nothing(ssh, ssh_home, ssh_hosts):
+    """Every 50 ms, until submit has ended before."""
+    for step in range(200):
+        with ssh_home.start([ssh_home.dtrain_path, "submit", *ssh.flags, f"--name=moment-{step}",
+                             "--workers=3", "--", "sleep", "600"]) as running:
+            time.sleep(0.05 * step)
+            running.send_signal(signal.SIGINT)
+            running.communicate(timeout=60)
+        if running.returncode == 0:
+            break
+        until(lambda: not ssh_home.processes(), f"all have ended that Ctrl-C after {step} steps met")
+        assert ssh.dtrain("list", "-o", "json").json() == []
+        for host in ssh_hosts.names:
+            until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of the job is left on {host}")
+    assert step > 1 and running.returncode == 0
+    ssh.dtrain("delete", f"moment-{step}")
 
 
 @pytest.mark.usefixtures("apart")

@@ -1,0 +1,59 @@
+// What the agent on a host writes (templates/ssh/agent.sh): "dtrain-agent WORD" on a line, behind
+// whatever the login had to say, then frames, "KIND KEY BYTES\n" and so many bytes, any.
+#pragma once
+
+#include "backends/supervised/gang/channel.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace dtrain::ssh {
+
+struct AgentFrame {
+  enum class Kind : std::uint8_t {
+    beat,  ///< The answer to one of ours.
+    out,   ///< Printed by a rank …
+    err,   ///< … to its stderr.
+    ended, ///< Its exit code; it has said all.
+    stuck, ///< The same, and which of its processes cannot be killed: "137 4711 4712".
+    gpus,  ///< What a rank has been given, as CUDA_VISIBLE_DEVICES has it.
+    lacks, ///< Why not; of no rank: why the host cannot be used.
+  };
+
+  Kind kind;
+  RankId key; ///< The rank's, as it was started; 0: of none.
+  std::string_view text;
+};
+
+class FrameReader {
+ public:
+  static constexpr std::size_t k_longest_text = std::size_t{1} << 20U;
+  static constexpr std::size_t k_longest_header = 64;
+
+  /// `word`: of the greeting; nobody else has it.
+  explicit FrameReader(const std::string& word) : greeting_("\ndtrain-agent " + word + "\n") {}
+
+  using Take = std::function<void(const AgentFrame&)>;
+
+  /// Hands on each frame that is whole by now, one whose text is valid for the call. Throws
+  /// EngineError where something else is there: somebody wrote into the connection.
+  void read(std::string_view bytes, const Take& take);
+
+  bool greeted() const { return greeted_; }
+
+ private:
+  bool find_greeting();
+
+  std::string greeting_;
+  std::string unread_;
+  bool greeted_ = false;
+};
+
+/// How the rank has ended, by the text of `ended` or `stuck`: a shell says 128 + N of one that
+/// signal N has ended. Throws EngineError where it is neither's.
+RankEnding ending_of(const AgentFrame& frame);
+
+} // namespace dtrain::ssh

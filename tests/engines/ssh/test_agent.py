@@ -1,0 +1,306 @@
+"""The agent that looks after a host's ranks (templates/ssh/agent.sh), without ssh: each shell that a
+host may have for sh runs it over pipes."""
+import os
+import pathlib
+import secrets
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import alive, until
+
+TEMPLATES = pathlib.Path(__file__).parents[3] / "templates/ssh"
+SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"]}
+
+
+class Agent:
+    def __init__(self, home, shell, patience=60, grace=1, over=()):
+        """`over`: what runs a line for sh elsewhere."""
+        self.word = secrets.token_hex(8)
+        text = (f"agent={self.word}\njob=ab12\nnumber=0\npatience={patience}\ngrace={grace}\n"
+                + (TEMPLATES / "facts.sh").read_text() + (TEMPLATES / "agent.sh").read_text())
+        load = (f"script=$(dd bs={len(text)} count=1 iflag=fullblock 2>/dev/null); "
+                'eval "$script"') if over else text
+        command = [*over, f"exec {' '.join(shell)} -c '{load}'"] if over else [*shell, "-c", load]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env=home.env, cwd=home.folder, start_new_session=True)
+        if over:
+            self.process.stdin.write(text.encode())
+        self.unread = bytearray()
+        self.greeted = False
+        self.is_over = False
+        self.frames = []  # (kind, key, bytes)
+
+    def say(self, line, more=b""):
+        self.process.stdin.write(line.encode() + b"\n" + more)
+        self.process.stdin.flush()
+
+    def start(self, key, script, word="start"):
+        """`script`: what sh runs as the rank."""
+        quoted = script.replace("'", "'\\''")
+        text = f"begin() {{ exec setsid sh -c '{quoted}'; }}".encode()
+        self.say(f"{word} {key} {len(text)}", text)
+
+    def hear(self):
+        """Reads what comes until there is a pause, or a lot."""
+        stdout = self.process.stdout.fileno()
+        for _ in range(1000):
+            if self.is_over or not select.select([stdout], [], [], 0.05)[0]:
+                break
+            block = os.read(stdout, 1 << 20)
+            self.unread += block
+            self.is_over = block == b""
+        if not self.greeted:
+            greeting = f"\ndtrain-agent {self.word}\n".encode()
+            self.greeted = greeting in self.unread
+            if self.greeted:
+                del self.unread[:self.unread.index(greeting) + len(greeting)]
+        at = 0
+        while self.greeted and (end := self.unread.find(b"\n", at)) >= 0:
+            kind, key, count = self.unread[at:end].split(b" ")
+            if len(self.unread) < end + 1 + int(count):
+                break
+            at = end + 1 + int(count)
+            self.frames.append((kind.decode(), int(key), bytes(self.unread[end + 1:at])))
+        del self.unread[:at]
+        return self
+
+    def printed(self, key, kind="out"):
+        return b"".join(text for what, whose, text in self.hear().frames
+                        if (what, whose) == (kind, key))
+
+    def code(self, key):
+        """Of one that has ended; None: it has not."""
+        for kind, whose, text in self.hear().frames:
+            if (kind, whose) == ("ended", key):
+                return int(text)
+        return None
+
+    def await_code(self, key):
+        return int(until(lambda: str(self.code(key) if self.code(key) is not None else ""),
+                         f"rank {key} has ended"))
+
+    def await_lines(self, key, count):
+        until(lambda: self.printed(key).count(b"\n") >= count, f"rank {key} prints {count} lines")
+        return self.printed(key).decode().split("\n")[:-1]
+
+    def end(self):
+        self.process.stdin.close()
+        until(lambda: self.hear().is_over, "the agent closes its connection")
+        return self.process.wait(60)
+
+
+@pytest.fixture(params=SHELLS)
+def start(request, home):
+    agents = []
+
+    def make(**settings):
+        agents.append(Agent(home, SHELLS[request.param], **settings))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        if not agent.process.stdin.closed:
+            agent.end()
+        agent.process.stdout.close()
+
+
+def test_what_a_rank_prints_and_its_exit_code_come_over_the_connection(start):
+    agent = start()
+    for key, code in (1, 0), (2, 165), (3, 255), (4, 3):
+        agent.start(key, f"echo out {key}; echo err {key} >&2; exit {code}")
+    agent.start(5, "kill -KILL $$")
+    for key, code in (1, 0), (2, 165), (3, 255), (4, 3):
+        assert agent.await_code(key) == code
+        assert agent.printed(key) == f"out {key}\n".encode()
+        assert agent.printed(key, "err") == f"err {key}\n".encode()
+    assert agent.await_code(5) == 128 + signal.SIGKILL
+    assert agent.printed(5, "err") == b""  # No shell's "Killed".
+    assert agent.end() == 0
+
+
+def test_binary_output_comes_byte_for_byte_before_the_end(start, home):
+    data = os.urandom(10 << 20)
+    (home.folder / "binary").write_bytes(data)
+    agent = start()
+    agent.start(1, "head -c 1048576 binary >&2 & cat binary; wait; printf 'no end of line'")
+    assert agent.await_code(1) == 0
+    assert agent.printed(1) == data + b"no end of line"
+    assert agent.printed(1, "err") == data[:1 << 20]
+    assert agent.frames[-1][0] == "ended"
+
+
+def test_a_signal_reaches_the_rank_and_all_that_it_started(start):
+    agent = start()
+    agent.start(1, "trap 'echo told; exit 7' TERM; setsid sleep 600 & echo $!; "
+                   "while :; do sleep 0.1; done")
+    agent.start(2, "echo $$; exec sleep 600")
+    daemon, = agent.await_lines(1, 1)
+    other, = agent.await_lines(2, 1)
+    agent.say("signal 1 TERM")
+    assert agent.await_code(1) == 7
+    assert agent.await_lines(1, 2)[1] == "told" and not alive(daemon)
+    assert alive(other) and agent.code(2) is None
+    agent.say("signal 2 INT")  # It isn't ignored, as by what a shell has in the background.
+    assert agent.await_code(2) == 128 + signal.SIGINT
+
+
+def test_a_signal_to_all_reaches_every_rank(start):
+    agent = start()
+    for key in range(1, 4):
+        agent.start(key, "echo here; exec sleep 600")
+        agent.await_lines(key, 1)
+    agent.say("signal all TERM")
+    assert [agent.await_code(key) for key in range(1, 4)] == [128 + signal.SIGTERM] * 3
+
+
+def test_a_process_whose_environment_is_cleared_does_not_outlive_its_rank(start, home):
+    agent = start()
+    agent.start(1, "env -i sleep 600 >/dev/null 2>&1 & echo $!; env -i setsid sleep 600 & echo $!; "
+                   "sleep 600 & echo $!; until [ -e go ]; do sleep 0.1; done; exit 4")
+    left = agent.await_lines(1, 3)
+    assert all(alive(pid) for pid in left)
+    (home.folder / "go").touch()
+    assert agent.await_code(1) == 4
+    assert not any(alive(pid) for pid in left)
+
+
+def test_eight_ranks_of_an_agent_are_kept_apart(start):
+    agent = start()
+    keys = range(11, 19)
+    for key in keys:
+        agent.start(key, f"i=0; while [ $i -lt 200 ]; do echo {key} $i; i=$((i + 1)); done; "
+                         f"exit {key}")
+    for key in keys:
+        assert agent.await_code(key) == key
+        assert agent.printed(key).decode().split("\n")[:-1] == [f"{key} {i}" for i in range(200)]
+
+
+def test_what_is_asked_beside_ranks_is_answered_while_they_run(start):
+    agent = start()
+    agent.start(1, "echo here; exec sleep 600")
+    agent.await_lines(1, 1)
+    agent.start(2, "until [ -e answered ]; do sleep 0.1; done; echo slow", word="run")
+    agent.start(3, "echo quick; touch answered", word="run")
+    agent.say("beat 0")
+    until(lambda: ("beat", 0, b"") in agent.hear().frames, "the agent answers")
+    assert agent.await_code(3) == 0 and agent.printed(3) == b"quick\n"
+    assert agent.await_code(2) == 0 and agent.printed(2) == b"slow\n"
+    assert agent.code(1) is None
+    agent.start(4, "exit 5")  # And one started anew.
+    assert agent.await_code(4) == 5 and agent.code(1) is None
+
+
+def test_a_connection_that_is_closed_ends_the_ranks_and_the_agent(start, home):
+    agent = start(grace=1)
+    agent.start(1, "trap 'echo asked; exit 3' TERM; echo here; while :; do sleep 0.1; done")
+    agent.start(2, "trap '' TERM; echo here; while :; do sleep 0.1; done")
+    for key in 1, 2:
+        agent.await_lines(key, 1)
+    text = b"h1 slots=1\nh2 slots=2"
+    agent.say(f"hosts 0 {len(text)}", text)
+    assert agent.end() == 0
+    assert (agent.code(1), agent.code(2)) == (3, 128 + signal.SIGKILL)
+    assert agent.printed(1) == b"here\nasked\n"
+    folder = home.state / "dtrain/hosts/ab12/0"  # It stays, for what the job wrote.
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in folder.iterdir()] == ["hostfile"]
+    assert (folder / "hostfile").read_bytes() == text + b"\n"
+
+
+def test_gpus_are_given_to_one_rank_at_a_time(start, home):
+    home.env["DTRAIN_LOCAL_GPUS"] = "4"
+    agent, other = start(), start()
+
+    def claim(one, key, count):
+        """What it is given, or what the host lacks."""
+        seen = len(one.hear().frames)
+        one.say(f"claim {key} {count}")
+        until(lambda: len(one.hear().frames) > seen, "the agent answers")
+        return one.frames[seen][2].decode()
+
+    assert [claim(agent, key, count) for key, count in ((1, 2), (2, 1))] == ["0,1", "2"]
+    assert claim(other, 1, 2) == "2 free GPUs: 1 of its 4 are free"
+    assert claim(other, 2, 1) == "3"
+    agent.say("free 1")
+    assert claim(other, 3, 2) == "0,1"
+    agent.start(2, "echo $$; exec sleep 600")
+    rank, = agent.await_lines(2, 1)
+    os.killpg(agent.process.pid, signal.SIGKILL)  # Nobody is left to look after the rank.
+    agent.process.wait()
+    agent.process.stdin.close()
+    assert alive(rank) and claim(other, 4, 1) == "1 free GPUs: 0 of its 4 are free"
+    os.kill(int(rank), signal.SIGKILL)
+    until(lambda: not alive(rank), "the rank has ended")
+    assert claim(other, 5, 1) == "2"
+    assert other.end() == 0
+    last = start()
+    assert claim(last, 1, 4) == "0,1,2,3"
+
+
+def test_an_agent_that_nobody_asks_after_ends_its_ranks(start):
+    agent = start(patience=4, grace=1)
+    agent.start(1, "echo $$; trap '' TERM; while :; do sleep 0.1; done")
+    rank, = agent.await_lines(1, 1)
+    for _ in range(12):  # Longer than it would wait.
+        agent.say("beat 0")
+        time.sleep(1)
+    assert alive(rank) and agent.process.poll() is None
+    until(lambda: not alive(rank), "the rank has ended")
+    until(lambda: agent.process.poll() is not None, "the agent has ended")
+    agent.process.stdin.close()
+
+
+def test_a_connection_that_takes_nothing_any_more_ends_the_ranks(start):
+    """As one is that was cut while a rank printed: what is written to it waits for ever."""
+    agent = start(patience=4, grace=1)
+    agent.start(1, "echo $$; yes")
+    until(lambda: agent.hear().printed(1), "the rank prints")
+    rank = agent.printed(1).split(b"\n")[0].decode()
+    until(lambda: not alive(rank), "the rank has ended")
+    until(lambda: agent.process.poll() is not None, "the agent has ended")
+    agent.process.stdin.close()
+
+
+def test_a_state_folder_that_somebody_else_may_have_made_is_refused(start, home):
+    home.state.mkdir()
+    (home.folder / "elsewhere").mkdir()
+    (home.state / "dtrain").symlink_to(home.folder / "elsewhere")
+    agent = start()
+    until(lambda: agent.hear().is_over, "the agent has ended")
+    (kind, _, text), = agent.frames
+    assert kind == "lacks" and str(home.state / "dtrain").encode() in text
+    assert agent.process.wait(60) == 1
+    assert list((home.folder / "elsewhere").iterdir()) == []
+    agent.process.stdin.close()
+
+
+@pytest.mark.usefixtures("apart")
+def test_over_ssh_ranks_outlive_a_link_that_is_cut_for_a_while_and_no_longer(home, ssh_hosts):
+    data = os.urandom(1 << 20)
+    (home.folder / "binary").write_bytes(data)
+    agent = Agent(home, ["sh"], patience=20, grace=1, over=[f"{ssh_hosts.folder}/bin/ssh", "host1"])
+    agent.start(1, f"cat {home.folder}/binary")
+    assert agent.await_code(1) == 0 and agent.printed(1) == data
+    agent.start(2, "while :; do date; sleep 0.2; done")
+
+    def lines():
+        agent.say("beat 0")
+        return agent.printed(2).count(b"\n")
+
+    until(lines, "the rank prints")
+    with ssh_hosts.cut("host1"):
+        for _ in range(6):
+            lines()
+            time.sleep(1)
+        assert ssh_hosts.inside("host1") > 0
+    before = lines()
+    until(lambda: lines() > before + 20, "the rank is heard again")
+    assert agent.code(2) is None
+    with ssh_hosts.cut("host1"):
+        until(lambda: ssh_hosts.inside("host1") == 0, "the rank ends by itself")
+    agent.end()
+    ssh_hosts.on("host1", "rm -rf ~/.local/state/dtrain")
