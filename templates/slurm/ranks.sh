@@ -66,7 +66,7 @@ set_tf_config() {
 
 # What the launcher starts by srun, one program a node, has all of the job's GPUs there.
 show_launcher_gpus() {
-  unset SLURM_GPUS_PER_TASK
+  unset SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_TRES_BIND
   case $SLURM_TASKS_PER_NODE in
     *,*) echo "dtrain: the nodes have different numbers of slots ($SLURM_TASKS_PER_NODE): a program that the launcher starts sees one GPU; ask for as many on each (--sbatch-arg=--ntasks-per-node=N)" >&2 ;;
     *) export SLURM_GPUS_PER_NODE="${SLURM_TASKS_PER_NODE%%(*}" ;;

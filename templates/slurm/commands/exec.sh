@@ -9,7 +9,10 @@ terminal=
 for name in $(env | sed -n 's/^\(SLURM_[A-Z_]*\)=.*/\1/p'); do
   case $name in SLURM_CONF | SLURM_TIME_FORMAT) ;; *) unset "$name" ;; esac
 done
-exec srun --jobid="$id" --overlap --nodes=1 --ntasks=1 --nodelist="$node" --quiet $terminal \
+# There steps can share processors, but no GPUs: without any it does not wait for those of the ranks.
+shares=
+case $(srun --version) in "slurm 20."*) shares=--gpus-per-task=0 ;; esac
+exec srun --jobid="$id" --overlap $shares --nodes=1 --ntasks=1 --nodelist="$node" --quiet $terminal \
   sh -c 'file=$1 tries=0
 shift
 until [ "$(tail -n 1 "$file" 2>/dev/null)" = "# all" ]; do
