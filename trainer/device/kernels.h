@@ -142,9 +142,12 @@ struct Kernels {
   void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
                float* v, float* u, float* parameter);
 
-  /// *norm = sqrt of the sum of squares, and *factor = clipping_factor() of it.
-  void (*clip_factor)(Stream&, std::size_t n, const float* gradient, float limit, float* norm,
-                      float* factor);
+  /// *to = the sum of squares, in float64.
+  void (*squares)(Stream&, std::size_t n, const float* gradient, double* to);
+  /// *to = from[0] + from[stride] + …, n of them, in this order.
+  void (*sum)(Stream&, std::size_t n, std::size_t stride, const double* from, double* to);
+  /// *norm = the root of *squares, and *factor = clipping_factor() of it.
+  void (*clip)(Stream&, const double* squares, float limit, float* norm, float* factor);
 
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);

@@ -19,6 +19,8 @@ namespace {
 
 /// Outcomes that a device may owe, while the host goes on putting steps on its stream.
 constexpr std::size_t k_steps_ahead = 2;
+/// Float64 from a rank's sum of squares to the next one's: each is its rank's chunk of them.
+constexpr std::size_t k_apart = 16;
 
 } // namespace
 
@@ -28,10 +30,9 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
       wire_(options.buckets.wire), rows_at_once_(options.rows_at_once),
       clip_norm_(static_cast<float>(options.clip_norm)), loss_scale_(options.loss_scale),
       shards_(gradients_.size(), options.buckets, communicator.rank(), communicator.world_size()),
-      norms_(0), norms_on_host_(0),
-      updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
-                       options.clip_norm == 0 && !is_mixed() &&
-                       !replica.optimizer.needs_whole_tensors()),
+      squares_memory_(0), updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
+                                           options.clip_norm == 0 && !is_mixed() &&
+                                           !replica.optimizer.needs_whole_tensors()),
       is_replayed_(communicator.world_size() == 1 && !replica.device.is_host()),
       outcomes_(replica.device), ballot_(replica.registered), split_(split), timeline_(timeline) {
   if (replica.sharding.stage == 3) {
@@ -39,11 +40,17 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
                       replica.is_in_file);
     gathered_->drop();
   }
-  if (options.clip_norm > 0 && (is_own_chunks_only() || replica.device.is_host())) {
-    const std::size_t chunks =
-        shards_.buckets().size() * static_cast<std::size_t>(shards_.ranks()) + 1;
-    norms_ = replica.device.allocate(2 * chunks, DType::f32);
-    norms_on_host_ = replica.device.allocate_pinned(2 * chunks, DType::f32);
+  if (options.clip_norm > 0) {
+    const std::size_t count =
+        k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
+    if (is_own_chunks_only()) {
+      constexpr std::size_t k_floats = sizeof(double) / sizeof(float);
+      squares_ =
+          reinterpret_cast<double*>(communicator.allocate_on_device(k_floats * count).data());
+    } else {
+      squares_memory_ = replica.device.allocate(count, DType::f64);
+      squares_ = static_cast<double*>(squares_memory_.memory());
+    }
   }
 }
 
@@ -281,51 +288,42 @@ void MultiWorker::wait_for_parameters() {
   }
 }
 
-/// What brings the gradients' norm down, in the device's memory. Squares are summed chunk by chunk
+/// What brings the gradients' norm down, in the device's memory, and no host waits for it: the sum
+/// of squares of each chunk, of each rank's chunks, of all ranks, and the factor. Chunk by chunk
 /// and rank by rank, so that it has the same bits whoever holds the chunks.
 const float* MultiWorker::clip() {
-  Device& device = replica_.device;
-  Stream& stream = device.stream();
+  Stream& stream = replica_.device.stream();
+  const Kernels& kernels = replica_.device.kernels();
   Outcome* const outcome = outcomes_.begin();
-  if (norms_.size() == 0) {
-    device.kernels().clip_factor(stream, gradients_.size(), gradients_.data(), clip_norm_,
-                                 &outcome->norm, &outcome->factor);
-    return &outcome->factor;
-  }
   const auto ranks = static_cast<std::size_t>(shards_.ranks());
   const std::size_t buckets = shards_.buckets().size();
-  const auto is_here = [&](std::size_t rank) {
-    return !is_own_chunks_only() || static_cast<int>(rank) == communicator_.rank();
-  };
-  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+  double* const total = squares_ + k_apart * ranks;
+  double* const of_bucket = total + 1;
+  if (!is_own_chunks_only() && !replica_.device.is_host()) { // One pass over all of them.
+    kernels.squares(stream, gradients_.size(), gradients_.data(), total);
+  } else {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const ArenaRange chunk = shards_.chunk(bucket, static_cast<int>(rank));
-      if (is_here(rank) && chunk.size() > 0) {
-        float* const norm = norms_.data() + 2 * (bucket * ranks + rank);
-        device.kernels().clip_factor(stream, chunk.size(), gradients_.data() + chunk.first,
-                                     clip_norm_, norm, norm + 1);
+      if (is_own_chunks_only() && static_cast<int>(rank) != communicator_.rank()) {
+        continue;
       }
+      for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+        const ArenaRange chunk = shards_.chunk(bucket, static_cast<int>(rank));
+        if (chunk.size() == 0) {
+          stream.clear(of_bucket + bucket, sizeof(double));
+        } else {
+          kernels.squares(stream, chunk.size(), gradients_.data() + chunk.first,
+                          of_bucket + bucket);
+        }
+      }
+      kernels.sum(stream, buckets, 1, of_bucket, squares_ + k_apart * rank);
     }
-  }
-  stream.copy(norms_.data(), norms_on_host_.data(), norms_.bytes());
-  stream.record()->wait();
-  std::vector<double> squares(ranks);
-  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const double norm{norms_on_host_.data()[2 * (bucket * ranks + rank)]};
-      squares[rank] += is_here(rank) ? norm * norm : 0;
+    if (is_own_chunks_only()) {
+      const Range all(squares_, k_apart * ranks, DType::f64);
+      communicator_.wait_in(stream, communicator_.start_all_gather(all, "squared norms"));
     }
+    kernels.sum(stream, ranks, k_apart, squares_, total);
   }
-  if (is_own_chunks_only()) {
-    squares = all_gather(communicator_, squares[static_cast<std::size_t>(communicator_.rank())],
-                         "squared norms");
-  }
-  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
-  float* const told = norms_on_host_.data() + norms_on_host_.size() - 2;
-  told[0] = static_cast<float>(norm);
-  told[1] = clipping_factor(norm, clip_norm_);
-  stream.copy(told, &outcome->norm, sizeof outcome->norm);
-  stream.copy(told + 1, &outcome->factor, sizeof outcome->factor);
+  kernels.clip(stream, total, clip_norm_, &outcome->norm, &outcome->factor);
   return &outcome->factor;
 }
 

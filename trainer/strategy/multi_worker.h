@@ -128,8 +128,8 @@ class MultiWorker {
   std::size_t started_ = 0;                   ///< Buckets,
   std::size_t given_back_ = 0;                ///< and those of which the others' part is gone.
   std::vector<Communicator::Ticket> gathers_; ///< Of what has been updated.
-  Buffer norms_;         ///< Of chunks, on the device: norm and factor of each.
-  Buffer norms_on_host_; ///< Pinned.
+  Buffer squares_memory_;                     ///< Of the device,
+  double* squares_ = nullptr;                 ///< or of the communicator there: see clip().
   bool updates_at_once_; ///< Each bucket as it comes; else all, when all have come.
   bool is_replayed_;     ///< Backward starts nothing on its way: a step's kernels are one graph.
   Outcomes outcomes_;

@@ -66,10 +66,16 @@ TEST_CASE("LAMB on a GPU takes a ratio of 1 for parameters that are all zero") {
 TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same factor") {
   for (const std::size_t n : {1, 255, 100'003}) {
     for (const float limit : {0.1F, 1e6F}) {
-      check_alike(
-          {numbers(n, 1), {0, 0}}, 1e-6, [&](Device& device, const std::vector<float*>& at) {
-            device.kernels().clip_factor(device.stream(), n, at[0], limit, at[1], at[1] + 1);
-          });
+      check_alike({numbers(n, 1), {0, 0}}, 1e-6,
+                  [&](Device& device, const std::vector<float*>& at) {
+                    const Buffer squares = device.allocate(3, DType::f64);
+                    auto* const parts = static_cast<double*>(squares.memory());
+                    const std::size_t half = n / 2;
+                    device.kernels().squares(device.stream(), half, at[0], parts);
+                    device.kernels().squares(device.stream(), n - half, at[0] + half, parts + 1);
+                    device.kernels().sum(device.stream(), 2, 1, parts, parts + 2);
+                    device.kernels().clip(device.stream(), parts + 2, limit, at[1], at[1] + 1);
+                  });
     }
   }
   CudaDevice gpu = make_gpu();
@@ -77,7 +83,10 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
   poisoned[777] = NAN;
   On<float> gradients(gpu, poisoned);
   On<float> norm(gpu, {0, 0});
-  gpu.kernels().clip_factor(gpu.stream(), 1000, gradients.data(), 1, norm.data(), norm.data() + 1);
+  const Buffer squares = gpu.allocate(1, DType::f64);
+  auto* const sum = static_cast<double*>(squares.memory());
+  gpu.kernels().squares(gpu.stream(), 1000, gradients.data(), sum);
+  gpu.kernels().clip(gpu.stream(), sum, 1, norm.data(), norm.data() + 1);
   CHECK(std::isnan(norm.read()[0]));
   // So no optimizer changes anything by it.
   const Values before = numbers(1000, 2);

@@ -67,9 +67,20 @@ void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* g
   }
 }
 
-void clip_factor(Stream& /*stream*/, std::size_t n, const float* gradient, float limit, float* norm,
-                 float* factor) {
-  const double found = __builtin_sqrt(sum_of_squares(n, gradient));
+void squares(Stream& /*stream*/, std::size_t n, const float* gradient, double* to) {
+  *to = sum_of_squares(n, gradient);
+}
+
+void sum(Stream& /*stream*/, std::size_t n, std::size_t stride, const double* from, double* to) {
+  double all = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    all += from[i * stride];
+  }
+  *to = all;
+}
+
+void clip(Stream& /*stream*/, const double* squares, float limit, float* norm, float* factor) {
+  const double found = __builtin_sqrt(*squares);
   *norm = static_cast<float>(found);
   *factor = clipping_factor(found, limit);
 }

@@ -146,17 +146,17 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 } // namespace
 
 const CpuKernels& portable_kernels() {
-  static constexpr CpuKernels kernels = {{"portable", "portable", flat::sgd, adam, flat::lamb,
-                                          flat::clip_factor, bytes_to_floats, plain_narrow,
-                                          plain_widen, &k_plain_layers, &k_plain_text},
-                                         gemm,
-                                         bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
-                                         gemm,
-                                         bias_relu,
-                                         relu_backward,
-                                         softmax_cross_entropy,
-                                         convolution_kernels<Lanes<Floats4, Bytes4>>(),
-                                         transformer_kernels<Lanes<Floats4, Bytes4>>()};
+  static constexpr CpuKernels kernels = {
+      {"portable", "portable", flat::sgd, adam, flat::lamb, flat::squares, flat::sum, flat::clip,
+       bytes_to_floats, plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
+      gemm,
+      bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
+      gemm,
+      bias_relu,
+      relu_backward,
+      softmax_cross_entropy,
+      convolution_kernels<Lanes<Floats4, Bytes4>>(),
+      transformer_kernels<Lanes<Floats4, Bytes4>>()};
   return kernels;
 }
 

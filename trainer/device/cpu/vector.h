@@ -214,7 +214,7 @@ void vector_bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* f
 
 template <typename V>
 constexpr CpuKernels vector_kernels(const char* name) {
-  return {{name, "fma", flat::sgd, vector_adam<V>, flat::lamb, flat::clip_factor,
+  return {{name, "fma", flat::sgd, vector_adam<V>, flat::lamb, flat::squares, flat::sum, flat::clip,
            vector_bytes_to_floats<V>, plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
           vector_gemm<V>,
           bf16_by_float32<V, vector_gemm<V>>,

@@ -94,7 +94,7 @@ __global__ void lamb_take(std::size_t n, float rate, const float* factor, unsign
 }
 
 // 4 bytes read.
-__global__ void squares(std::size_t n, const float* values, double* partial) {
+__global__ void squares_kernel(std::size_t n, const float* values, double* partial) {
   DYNAMIC_SHARED(double, room);
   double sum = 0;
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
@@ -106,10 +106,27 @@ __global__ void squares(std::size_t n, const float* values, double* partial) {
   }
 }
 
-__global__ void clip(unsigned blocks, const double* partial, float limit, float* norm,
-                     float* factor) {
-  const double found = sqrt(sum_of_partials(partial, blocks));
+__global__ void total(unsigned blocks, const double* partial, double* to) {
+  const double sum = sum_of_partials(partial, blocks);
   if (threadIdx.x == 0) {
+    *to = sum;
+  }
+}
+
+// A few values, by one thread, so that the order of the sum is the CPU's.
+__global__ void sum_kernel(std::size_t n, std::size_t stride, const double* from, double* to) {
+  if (threadIdx.x == 0) {
+    double all = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      all += from[i * stride];
+    }
+    *to = all;
+  }
+}
+
+__global__ void clip_kernel(const double* squares, float limit, float* norm, float* factor) {
+  if (threadIdx.x == 0) {
+    const double found = sqrt(*squares);
     *norm = static_cast<float>(found);
     *factor = clipping_factor(found, limit);
   }
@@ -160,14 +177,22 @@ int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* ru
                       rule->factor, blocks, stream->partial, u, parameter);
 }
 
-int put_clip_factor(const CudaStreamHandle* stream, std::size_t n, const float* gradient,
-                    float limit, float* norm, float* factor) {
+int put_squares(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to) {
   const unsigned blocks = blocks_for(n);
   const int error =
-      launch(squares, blocks, k_threads, k_room, stream, n, gradient, stream->partial);
+      launch(squares_kernel, blocks, k_threads, k_room, stream, n, gradient, stream->partial);
   return error != 0 ? error
-                    : launch(clip, 1, k_warp_lanes, 0, stream, blocks, stream->partial, limit, norm,
-                             factor);
+                    : launch(total, 1, k_warp_lanes, 0, stream, blocks, stream->partial, to);
+}
+
+int put_sum(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
+            double* to) {
+  return launch(sum_kernel, 1, k_warp_lanes, 0, stream, n, stride, from, to);
+}
+
+int put_clip(const CudaStreamHandle* stream, const double* squares, float limit, float* norm,
+             float* factor) {
+  return launch(clip_kernel, 1, k_warp_lanes, 0, stream, squares, limit, norm, factor);
 }
 
 int put_bytes_to_floats(const CudaStreamHandle* stream, std::size_t n, const std::uint8_t* from,
@@ -193,7 +218,9 @@ void set_flat_kernels(DtrainCuda& table) {
   table.sgd = put_sgd;
   table.adam = put_adam;
   table.lamb = put_lamb;
-  table.clip_factor = put_clip_factor;
+  table.squares = put_squares;
+  table.sum = put_sum;
+  table.clip = put_clip;
   table.bytes_to_floats = put_bytes_to_floats;
   table.narrow = put_narrow;
   table.widen = put_widen;

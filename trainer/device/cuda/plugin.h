@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-inline constexpr int k_dtrain_cuda_version = 4;
+inline constexpr int k_dtrain_cuda_version = 5;
 #define DTRAIN_CUDA_SYMBOL "dtrain_cuda"
 
 /// A stream of a GPU, as both sides see it.
@@ -132,8 +132,11 @@ struct DtrainCuda {
               const float* gradient, float* m, float* v, float* parameter);
   int (*lamb)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
               const float* gradient, float* m, float* v, float* u, float* parameter);
-  int (*clip_factor)(const CudaStreamHandle* stream, std::size_t n, const float* gradient,
-                     float limit, float* norm, float* factor);
+  int (*squares)(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to);
+  int (*sum)(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
+             double* to);
+  int (*clip)(const CudaStreamHandle* stream, const double* squares, float limit, float* norm,
+              float* factor);
   int (*bytes_to_floats)(const CudaStreamHandle* stream, std::size_t n, const std::uint8_t* from,
                          float* to);
   int (*narrow)(const CudaStreamHandle* stream, std::size_t n, DType type, const float* from,

@@ -164,7 +164,9 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
                  p[2].data());
   }
   p[3].resize(2);
-  kernels.clip_factor(*stream, n, gradient.data(), 1.0F, &p[3][0], &p[3][1]);
+  double squares = 0;
+  kernels.squares(*stream, n, gradient.data(), &squares);
+  kernels.clip(*stream, &squares, 1.0F, &p[3][0], &p[3][1]);
   return p;
 }
 
@@ -181,7 +183,9 @@ TEST_CASE("a gradient's norm that is no number, or infinite, reaches no paramete
       gradient[50] = wrong;
       float norm = 0;
       float factor = 0;
-      kernels->clip_factor(*stream, k_count, gradient.data(), 1.0F, &norm, &factor);
+      double squares = 0;
+      kernels->squares(*stream, k_count, gradient.data(), &squares);
+      kernels->clip(*stream, &squares, 1.0F, &norm, &factor);
       CHECK(!std::isfinite(norm));
       UpdateRule rule;
       rule.step_size = 0.1F;

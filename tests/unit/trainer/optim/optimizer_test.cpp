@@ -37,8 +37,10 @@ std::vector<float> trained(const TorchCase& torch, const CpuKernels& kernels, bo
     }
     const float* factor = nullptr;
     if (torch.clip_norm > 0) {
-      kernels.clip_factor(device.stream(), k_count, gradients.data(),
-                          static_cast<float>(torch.clip_norm), clip.data(), clip.data() + 1);
+      double squares = 0;
+      kernels.squares(device.stream(), k_count, gradients.data(), &squares);
+      kernels.clip(device.stream(), &squares, static_cast<float>(torch.clip_norm), clip.data(),
+                   clip.data() + 1);
       factor = clip.data() + 1;
     }
     optimizer.begin_step();
