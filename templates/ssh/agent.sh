@@ -1,9 +1,8 @@
 # Looks after the ranks of one job on one host, over one ssh: starts them, sends on what they print,
 # signals and ends them, and holds their GPUs. Any sh runs it (dash, bash, busybox). In front of it stand
-# facts.sh, and: agent, a word of
-# this connection's own; job and number, the job's uid and the host's own number in it; patience, after
-# how many seconds without a word from the supervisor all ends; grace, the seconds between TERM and
-# KILL then.
+# facts.sh, and: agent, a word of this connection's own; job and number, the job's uid and the host's own
+# number in it; patience, after how many seconds without a word from the supervisor all ends; grace, the
+# seconds between TERM and KILL then.
 #
 # It reads lines, "WORD KEY REST", and what some say is to follow; KEY is a rank's, the supervisor's word:
 #   beat 0           answered by the same; the supervisor is there
@@ -31,8 +30,8 @@ store=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain
 run=$store/hosts/$job/$number
 read -r _ _ _ _ group session _ </proc/self/stat
 
-# Pipes that are no files, so that a full disk stops nobody. Who has read the line that is in $turn
-# writes to the connection, and puts it back.
+# One writes to the connection at a time: who has read the only line in the pipe at 4, and puts it back
+# then. Pipes are the kernel's alone, by /proc/self/fd, so that a full disk stops nobody.
 frame() { # frame KIND KEY TEXT
   read -r _ <&4
   printf '%s %s %s\n%s' "$1" "$2" "${#3}" "$3" >&7
@@ -60,7 +59,8 @@ pump() { # pump KIND KEY
       [ "$heard" = 0 ] || exec cat # Nobody is there: what the rank has to say is not to stop it.
       if [ "$length" = "$most" ] && [ -z "$tried" ] && command -v timeout; then
         tried=1
-        ! timeout 2 dd if=/dev/zero bs=65536 count=1 >&5 || most=65536
+        echo >&5 # There is something to take out in any case.
+        ! timeout 2 dd if=/dev/zero bs=61440 count=1 >&5 || most=61440
         dd bs=65536 count=1 <&5
       fi
     done
@@ -213,12 +213,15 @@ claim() { # claim KEY COUNT
     return
   fi
   mkdir -m 700 "$claims"
-  if ! [ -O "$claims" ] || ! exec 8>>"$claims/lock"; then
-    frame lacks "$1" "GPUs: $claims is another's"
+  # In a process of its own: a shell ends where exec cannot open a file.
+  if ! [ -O "$claims" ] || ! (exec 8>>"$claims/lock" 9>>"$claims/$agent"); then
+    frame lacks "$1" "GPUs: $claims is full, read-only or another's"
     return
   fi
+  exec 8>>"$claims/lock"
   if ! flock -w 5 8 || ! hold_claim; then
     frame lacks "$1" 'GPUs: another takes some for ever'
+    exec 8>&-
     return
   fi
   all=$(free_devices | wc -l)
@@ -239,7 +242,8 @@ claim() { # claim KEY COUNT
 
 hold_claim() {
   [ -z "$holds" ] || return 0
-  exec 9>>"$claims/$agent" && flock -n 9 && holds=1
+  exec 9>>"$claims/$agent"
+  flock -n 9 && holds=1
 }
 
 free() { # free KEY

@@ -241,6 +241,18 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
     assert claim(last, 1, 4) == "0,1,2,3"
 
 
+def test_a_registry_that_cannot_be_written_is_said_and_stops_no_rank(start, home):
+    home.env["DTRAIN_LOCAL_GPUS"] = "4"
+    pathlib.Path(home.env["DTRAIN_GPU_CLAIMS"], "lock").mkdir(parents=True)
+    agent = start()
+    agent.start(1, "echo here; exec sleep 600")
+    agent.await_lines(1, 1)
+    agent.say("claim 2 1")
+    until(lambda: agent.hear().frames[-1][:2] == ("lacks", 2), "the agent answers")
+    agent.start(3, "exit 3")
+    assert agent.await_code(3) == 3 and agent.code(1) is None
+
+
 def test_an_agent_that_nobody_asks_after_ends_its_ranks(start):
     agent = start(patience=4, grace=1)
     agent.start(1, "echo $$; trap '' TERM; while :; do sleep 0.1; done")
