@@ -2,6 +2,7 @@
 #include "backends/support/os/process.h"
 #include "cli/program.h"
 #include "cli/settings/settings.h"
+#include "submit/options/this_program.h"
 
 #include <ctime>
 
@@ -19,6 +20,7 @@ dtrain::Time now() {
 
 int main(int argc, char** argv) {
   dtrain::reset_signals();
+  dtrain::name_process();
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   if (const auto* helper = words.empty() ? nullptr : dtrain::find_helper(words[0])) {
     return helper->run({words.begin() + 1, words.end()});

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "submit/errors.h"
+#include "submit/options/this_program.h"
 #include "trainer/benchmark.h"
 #include "trainer/checkpoint/inspect.h"
 #include "trainer/cluster/cluster.h"
@@ -122,6 +123,7 @@ int fail(int code, const char* message) {
 } // namespace
 
 int main(int argc, char** argv) {
+  dtrain::name_process();
   trainer::flush_denormals(); // Before any thread is started.
   trainer::ignore_requeue();
   try {

@@ -178,7 +178,7 @@ json steps_data(const JobSpec& job, const std::vector<Step>& steps) {
     if (steps.size() > 1) { // Else it has the whole allocation.
       options.emplace_back("--exact");
       options.push_back(step.gpus > 0 ? fmt::format("--gpus-per-task={}", step.gpus)
-                                      : "--gres=none");
+                                      : "--gpus=0"); // By --gres=none it waits on 20.11.
     }
     if (steps.size() > 1 && memory_a_cpu(job).empty()) {
       // Where Slurm shares out memory, too, the first would have all that the job was given.

@@ -1,5 +1,7 @@
 #include "submit/options/this_program.h"
 
+#include <sys/prctl.h>
+
 #include <cerrno>
 #include <system_error>
 
@@ -19,5 +21,7 @@ std::filesystem::path this_program() {
   // The launcher gave its own path as argv[0], also to the loader, which then is what the kernel knows.
   return folder.parent_path().parent_path() / "bin" / program_invocation_short_name;
 }
+
+void name_process() { prctl(PR_SET_NAME, program_invocation_short_name); }
 
 } // namespace dtrain

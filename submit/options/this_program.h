@@ -10,4 +10,7 @@ namespace dtrain {
 /// the kernel does not say.
 std::filesystem::path this_program();
 
+/// Has ps and pgrep name this process after its program, and not after the loader that started it.
+void name_process();
+
 } // namespace dtrain

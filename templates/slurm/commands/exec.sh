@@ -11,7 +11,7 @@ for name in $(env | sed -n 's/^\(SLURM_[A-Z_]*\)=.*/\1/p'); do
 done
 # There steps can share processors, but no GPUs: without any it does not wait for those of the ranks.
 shares=
-case $(srun --version) in "slurm 20."*) shares=--gpus-per-task=0 ;; esac
+case $(srun --version) in *" 20."*) shares=--gpus-per-task=0 ;; esac
 exec srun --jobid="$id" --overlap $shares --nodes=1 --ntasks=1 --nodelist="$node" --quiet $terminal \
   sh -c 'file=$1 tries=0
 shift

@@ -19,7 +19,14 @@ engine_build() {
 engine_test() { # engine_test [PYTEST-ARGUMENTS...]
   # shellcheck disable=SC2086,SC2154 # lists of words, of dev
   need $test_packages $ssh_packages
+  # The agent alone needs no hosts: its tests go side by side.
+  agent='test_agent.py and not over_ssh' rest='not test_agent.py or over_ssh'
+  [ $# -eq 0 ] || agent='' rest=''
   # shellcheck disable=SC2154
-  "$python" -m pytest -q --build=build/release tests/conformance --engine=ssh \
+  [ -z "$agent" ] || also "$python" -m pytest -q --build=build/release -n "$at_once" -k "$agent" tests/engines/ssh
+  # shellcheck disable=SC2154
+  also "$python" -m pytest -q --build=build/release ${rest:+-k "$rest"} tests/conformance --engine=ssh \
     tests/engines/ssh "$@"
+  # shellcheck disable=SC2154
+  return "$tests_failed"
 }
