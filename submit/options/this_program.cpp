@@ -18,7 +18,8 @@ std::filesystem::path this_program() {
   if (!folder.string().ends_with("/lib/dtrain") || !std::filesystem::exists(loader, error)) {
     return program;
   }
-  // The launcher gave its own path as argv[0], also to the loader, which then is what the kernel knows.
+  // The launcher gave its own path as argv[0], also to the loader, which then is what the kernel
+  // knows.
   return folder.parent_path().parent_path() / "bin" / program_invocation_short_name;
 }
 
