@@ -75,7 +75,7 @@ void find_number(JobRecord& record, const Queue& queue) {
 }
 
 std::string cluster_here() {
-  if (const std::string chosen = variable("SLURM_CLUSTERS"); !chosen.empty()) {
+  if (std::string chosen = variable("SLURM_CLUSTERS"); !chosen.empty()) {
     return chosen;
   }
   if (const std::string own = variable("SLURM_CONF"); !own.empty()) {

@@ -33,7 +33,7 @@ static int host_is_older(void) {
 
 static void append(char* text, size_t room, const char* more) {
   const size_t length = strlen(text);
-  snprintf(text + length, room - length, "%s", more);
+  snprintf(text + length, room - length, "%s", more); // NOLINT(clang-analyzer-security.*)
 }
 
 static int fail(const char* path) {
@@ -67,7 +67,7 @@ static int launch(int argc, char** argv, char** env) {
   if (libraries == NULL || words == NULL) {
     return fail(program);
   }
-  snprintf(libraries, room, more == NULL ? "%s" : "%s:%s", folder, more);
+  snprintf(libraries, room, more == NULL ? "%s" : "%s:%s", folder, more); // NOLINT(clang-analyzer-security.*)
   size_t count = 0;
   words[count++] = loader;
   words[count++] = "--argv0";

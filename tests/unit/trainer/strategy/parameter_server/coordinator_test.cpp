@@ -117,14 +117,14 @@ class Refusing final : FrameHandler {
 TEST_CASE("what a chief says in refusing a worker stays one line, whatever it holds") {
   Refusing chief(LinkPurpose::coordinator, "other\n\x1b[2Jjob");
   try {
-    CoordinatorLink({.address = "127.0.0.1:" + std::to_string(chief.port()),
-                     .token = k_token,
-                     .worker = 0,
-                     .workers = 1,
-                     .job = k_job,
-                     .samples = 100,
-                     .peer_timeout = 5,
-                     .rendezvous_timeout = 20});
+    const CoordinatorLink link({.address = "127.0.0.1:" + std::to_string(chief.port()),
+                                .token = k_token,
+                                .worker = 0,
+                                .workers = 1,
+                                .job = k_job,
+                                .samples = 100,
+                                .peer_timeout = 5,
+                                .rendezvous_timeout = 20});
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
