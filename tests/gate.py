@@ -68,8 +68,9 @@ RECORD, AGAIN = "DTRAIN_TEST_RECORD", "DTRAIN_TEST_AGAIN"
 
 SANITIZER = re.compile(r"\w+Sanitizer|sanitizer report:|:\d+:\d+: runtime error: |libFuzzer")
 # A program of ours that ended by itself of SIGILL, SIGABRT, SIGBUS, SIGFPE or SIGSEGV.
-CRASH = re.compile(r"bin/dtrain[\w-]*'.* exited with -(4|6|7|8|11)\b|by signal (4|6|7|8|11)\b|"
-                   r"terminate called")
+CRASH = re.compile(r"bin/dtrain[\w-]*'.* exited with -(4|6|7|8|11)\b|by signal (4|6|7|8|11)\b")
+# C++'s words of one that aborts: ours, where a test runs no program of a peer's that says them too.
+ABORT = "terminate called"
 CRASHES = ("SEGFAULT", "ILLEGAL", "NUMERICAL", "INTERRUPT")  # in ctest's words; an abort is none
 
 
@@ -383,7 +384,8 @@ def why_final(test):
     if "left behind:" in text and test["whens"] == ["teardown"]:
         return "left something behind"
     if test["by"] == "pytest":
-        return "a program of ours crashed" if CRASH.search(text) else ""
+        ours = CRASH.search(text) or (ABORT in text and not test.get("peer"))
+        return "a program of ours crashed" if ours else ""
     # A test's own thread that lets an exception out aborts the program, the usual culprit.
     test["aborted"] = test.get("ending") == "Subprocess aborted"
     return "its program crashed" if test.get("ending") in CRASHES else ""

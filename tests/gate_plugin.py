@@ -90,7 +90,7 @@ def tell(report):
     text = crash.message if crash else report.longreprtext
     text = "\n".join([text[:20000], *(words[-20000:] for _, words in report.sections)])
     gate.tell(FOLDER, by="pytest", test=report.nodeid, when=report.when, first=first_of(report),
-              text=text)
+              text=text, peer="peer" in getattr(report, "keywords", ()))
 
 
 def pytest_runtest_logreport(report):
