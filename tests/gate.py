@@ -487,6 +487,8 @@ def run(kinds, arguments, is_all=False):
     deadline = begin()
     stages = [Stage(kind, arguments, deadline) for kind in kinds]
     built = compile_all(stages)
+    if all(stage.code == CANNOT for stage in stages):
+        return CANNOT  # Each has said why.
     # Engines two at a time: they wait more than they compute.
     for engine, group in itertools.groupby(
             stages, key=lambda stage: (ROOT / "tests" / "engines" / stage.name).exists()):

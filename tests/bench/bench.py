@@ -109,6 +109,8 @@ def main():
 
     bench = measure.Bench(args.build, args.rounds)
     title = f"{machine()}; load {os.getloadavg()[0]:.1f} at the start"
+    if "gpu" in chosen:
+        title = f"{gpu.machine()}; {title}"
     print(title)
     before = measure.sgemm(bench)
     found = {}

@@ -9,9 +9,9 @@ SHAPE = ["--model=bert", "--layers=4", "--hidden=256", "--heads=4", "--ff=1024",
          "--batch-size=8", "--benchmark=3"]
 
 
-def trainer_speed(bench, workers, *more):
+def trainer_speed(bench, workers, *more, program=None):
     with own_home() as env:
-        command = [bench.bin / "dtrain-trainer", *SHAPE, *more]
+        command = [program or bench.bin / "dtrain-trainer", *SHAPE, *more]
         if workers > 1:
             command = [bench.bin / "dtrain", "submit", f"--workers={workers}", "--wait", "--",
                        *SHAPE]

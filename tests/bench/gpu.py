@@ -1,23 +1,41 @@
-"""Training speed of the MLP and of the CNN on a GPU, in samples/s, beside PyTorch's with CUDA graphs.
-The trainer is that of build/cuda, which ./dev builds for it."""
-import json
-import os
+"""Training speed of the MLP and of the CNN on a GPU, in samples/s, beside PyTorch's with CUDA graphs, and
+of a small BERT in tokens/s.
+The trainer is that of build/cuda, which ./dev builds for it, or of a bundle."""
 import re
+import shutil
+import subprocess
+import sys
 
-from measure import HERE, peer_program, run
+import bert
+from measure import HERE, Row, peer_program, run
 from mlp import compare
 
 FLAGS = ["--benchmark=1", "--device=cuda"]
 
 
+def torch_python():
+    """A Python whose PyTorch sees the GPU: that of ./dev peers torch, or the machine's own; or None."""
+    sees = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    found = (peer_program("torch", "python"), sys.executable, shutil.which("python3"))
+    return next((python for python in found if python and
+                 subprocess.run([python, "-c", sees], capture_output=True).returncode == 0), None)
+
+
+def machine():
+    """The first card and the versions beside it, for the heading of what is recorded."""
+    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    card = run(words).splitlines()[0] if shutil.which(words[0]) else "no nvidia-smi, "
+    name, driver = card.split(", ")
+    python = torch_python()
+    torch = python and run([python, "-c", "import torch; print(torch.__version__)"]).strip()
+    return f"{name}, driver {driver}" + (f", PyTorch {torch}" if torch else "")
+
+
 def rows(bench):
-    if not os.path.exists("/dev/nvidiactl"):
-        raise SystemExit("bench gpu: no NVIDIA GPU on this machine")
-    trainer = bench.bin.parents[1] / "cuda/bin/dtrain-trainer"
-    torch = bench.find("PyTorch (./dev peers torch)", peer_program("torch", "python"))
-    if torch and not json.loads(run([torch, "-c", "import torch, json; "
-                                     "print(json.dumps(torch.cuda.is_available()))"])):
-        torch = bench.find("PyTorch with CUDA", None)
+    trainer = bench.bin / "dtrain-trainer"
+    if not (bench.bin / "libdtrain_cuda.so").exists():
+        trainer = bench.bin.parents[1] / "cuda/bin/dtrain-trainer"
+    torch = bench.find("PyTorch with CUDA", torch_python())
 
     def ours(model, batch):
         words = [trainer, *FLAGS, f"--model={model}", f"--batch-size={batch}"]
@@ -30,4 +48,12 @@ def rows(bench):
         found += compare(bench, f"{model.upper()}, 1 GPU, batch {batch}",
                          lambda model=model, batch=batch: ours(model, batch),
                          {"PyTorch, CUDA graph, fused Adam": (peer, target)})
+    name = "PyTorch eager, fused Adam"
+    measured = {"dtrain": lambda: bert.trainer_speed(bench, 1, "--device=cuda", program=trainer)}
+    if torch:
+        measured[name] = lambda: bert.peer_speed([torch, bert.PEER, "--device=cuda"])
+    speeds = bench.interleaved(measured)
+    found.append(Row("BERT 4 × 256, 1 GPU", "tokens/s", max(speeds["dtrain"]), name,
+                     max(speeds.get(name, [0])) or None, more_is_better=True, target=1,
+                     peer_found=bool(torch)))
     return found

@@ -2,7 +2,8 @@
 """BERT's masked language model in PyTorch, the head on masked positions alone, as the trainer does
 it: tied decoder, GELU, dropout, Adam, random tokens. Prints one line of JSON.
 
-usage: bert_torch.py [--batch=8] [--seconds=3] [--bf16]; 2 ranks: torchrun --nproc-per-node=2 bert_torch.py
+usage: bert_torch.py [--batch=8] [--seconds=3] [--bf16] [--device=cpu|cuda]
+2 ranks: torchrun --nproc-per-node=2 bert_torch.py
 """
 import argparse
 import json
@@ -22,6 +23,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--seconds", type=float, default=3)
 parser.add_argument("--bf16", action="store_true")
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 options = parser.parse_args()
 torch.set_num_threads(1)
 torch.set_flush_denormal(True)
@@ -55,7 +57,7 @@ class Bert(nn.Module):
         return F.cross_entropy(F.linear(h, self.words.weight, self.bias), targets)
 
 
-model = Bert()
+model = Bert().to(options.device)
 for part in model.modules():
     if isinstance(part, (nn.Linear, nn.Embedding)):
         nn.init.normal_(part.weight, std=0.02)
@@ -65,16 +67,16 @@ optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
 
 
 def step():
-    ids = torch.randint(5, WORDS, (options.batch, LENGTH))
-    places = (torch.rand(ids.numel()) < MASKED).nonzero()[:, 0]
+    ids = torch.randint(5, WORDS, (options.batch, LENGTH), device=options.device)
+    places = (torch.rand(ids.numel(), device=options.device) < MASKED).nonzero()[:, 0]
     targets = ids.view(-1)[places]
     ids.view(-1)[places] = 4
     optimizer.zero_grad(set_to_none=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.bf16):
+    with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16):
         loss = model(ids, places, targets)
     loss.backward()
     optimizer.step()
-    return loss.item()
+    return loss.item() if options.device == "cpu" else loss  # A GPU is not waited for in each step.
 
 
 def run(steps):
@@ -83,6 +85,8 @@ def run(steps):
     begin, cpu = time.perf_counter(), time.process_time()
     for _ in range(steps):
         step()
+    if options.device == "cuda":
+        torch.cuda.synchronize()
     if world > 1:
         dist.barrier()
     tokens = steps * options.batch * LENGTH

@@ -15,11 +15,12 @@ import pytest
 import idx_data
 import text_data
 import trainer_process
-from harness import held_ports
+from harness import PYTHON, held_ports
 from trainer_process import end, held_out
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
+CANNOT = 77
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +235,25 @@ def test_a_wheel_whose_hash_differs_is_refused_and_nothing_left(tmp_path):
 def test_the_real_plug_in_loads_where_there_is_no_driver(build, data):
     _, err = end(start(build.bin / "dtrain-trainer", data, "--device=cuda"), EXIT_USAGE)
     assert "no NVIDIA driver on this machine" in err
+
+
+def test_a_bundle_for_a_machine_with_a_gpu_runs_wherever_it_is_copied(build, on_cpu, tmp_path):
+    made, there = tmp_path / "made", tmp_path / "there"
+    bundle = pathlib.Path(__file__).parents[1] / "gpu/bundle"
+    subprocess.run([bundle, build.folder, made, PYTHON], check=True, timeout=120)
+    made.rename(there)
+    run = {name: value for name, value in os.environ.items() if not name.startswith("DTRAIN_")}
+    if not os.path.exists("/dev/nvidiactl"):
+        for what in ("test", "bench"):
+            none = subprocess.run([there / "run", what], env=run, capture_output=True, text=True)
+            assert none.returncode == CANNOT
+            assert none.stderr == "no NVIDIA GPU on this machine; ./dev test cuda does without\n"
+    shutil.copy(on_cpu.parent / "libdtrain_cuda.so", there / "bin")
+    fake = run | {"DTRAIN_FAKE_GPUS": "1", "PYTHON": PYTHON, "HOME": str(tmp_path)}
+    tests = subprocess.run([there / "run", "test", "-k", "parameter or ring"], env=fake,
+                           cwd=tmp_path, capture_output=True, text=True)
+    assert "2 passed" in tests.stdout, tests.stdout + tests.stderr
+    shutil.rmtree(there / "bin")
+    broken = subprocess.run([there / "run", "test", "-k", "parameter"], env=fake, cwd=tmp_path,
+                            capture_output=True)
+    assert broken.returncode == 1  # Its programs are the folder's own, and no other.

@@ -1,11 +1,12 @@
-// cuBLASLt, loaded when a product is first asked for: libcublasLt.so.13, found as any library is, or
-// beside the plug-in. It computes by columns, of which a row-major matrix is the transpose: so it is
-// given Cᵀ (n, m) = Bᵀ · Aᵀ, of which the bias, one a row, is ours, one a column.
+// cuBLASLt, loaded when a product is first asked for: libcublasLt.so.13, found as any library is,
+// beside the plug-in, or in a Python wheel. It computes by columns, of which a row-major matrix is the
+// transpose: so it is given Cᵀ (n, m) = Bᵀ · Aᵀ, of which the bias, one a row, is ours, one a column.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
 #include "trainer/device/cuda/matmul.h"
+#include "trainer/device/cuda/open_library.h"
 
 namespace trainer {
 namespace {
@@ -141,7 +142,8 @@ int run(void* plan, const CudaStreamHandle* stream, const float* a, const float*
 
 /// Null: a function is missing.
 const Blas* load() {
-  void* library = dlopen(k_cublas_library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  std::string why; // Said by nobody: what multiplies instead is.
+  void* library = open_library(k_cublas_library, why);
   bool is_whole = library != nullptr;
   const auto find = [&](auto& function, const char* name) {
     if (is_whole) {

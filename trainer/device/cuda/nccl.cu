@@ -1,4 +1,5 @@
-// NCCL behind the plug-in's table: libnccl.so.2, found as any library is, or beside the plug-in.
+// NCCL behind the plug-in's table: libnccl.so.2, found as any library is, beside the plug-in, or
+// in a Python wheel.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -9,6 +10,7 @@
 #include <nccl.h>
 
 #include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/open_library.h"
 
 namespace trainer {
 namespace {
@@ -149,9 +151,10 @@ int destroy(void* comm) { return nccl.destroy(comm_of(comm)); }
 
 /// Empty, or why there is none.
 std::string load(DtrainNccl& table) {
-  void* library = dlopen(k_nccl_library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  std::string why;
+  void* library = open_library(k_nccl_library, why);
   if (library == nullptr) {
-    return dlerror();
+    return why;
   }
   bool is_whole = true;
   const auto find = [&](auto& function, const char* name) {

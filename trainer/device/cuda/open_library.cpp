@@ -1,0 +1,104 @@
+#include "trainer/device/cuda/open_library.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
+#include <dlfcn.h>
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a folder holds, sorted by name; nothing where it can't be read.
+std::vector<fs::path> entries(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    found.push_back(it->path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// Adds those of PREFIX/lib/python3*/{site,dist}-packages/nvidia/*/lib.
+void add_folders(const fs::path& prefix, std::vector<fs::path>& to) {
+  std::error_code error;
+  for (const fs::path& python : entries(prefix / "lib")) {
+    if (!python.filename().string().starts_with("python3")) {
+      continue;
+    }
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      for (const fs::path& package : entries(python / packages / "nvidia")) {
+        if (const fs::path folder = package / "lib"; fs::is_directory(folder, error)) {
+          to.push_back(folder);
+        }
+      }
+    }
+  }
+}
+
+/// The folder above bin/python3, by the name that a shell finds it under: a virtual environment's
+/// is a link to a Python elsewhere.
+fs::path prefix_of_python(std::string_view path) {
+  std::error_code error;
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find(':'), path.size());
+    if (const fs::path folder = path.substr(0, end);
+        folder.is_absolute() && fs::exists(folder / "python3", error)) {
+      return folder.parent_path();
+    }
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return {};
+}
+
+} // namespace
+
+std::vector<fs::path> wheel_folders(const char* virtual_env, const char* conda_prefix,
+                                    const char* path) {
+  std::vector<fs::path> prefixes;
+  for (const char* environment : {virtual_env, conda_prefix}) {
+    if (environment != nullptr && *environment != '\0') {
+      prefixes.emplace_back(environment);
+    }
+  }
+  if (const fs::path prefix = prefix_of_python(path == nullptr ? "" : path); !prefix.empty()) {
+    prefixes.push_back(prefix);
+  }
+  prefixes.emplace_back("/usr/local");
+  std::vector<fs::path> found;
+  for (const fs::path& prefix : prefixes) {
+    if (prefix.is_absolute()) {
+      add_folders(prefix, found);
+    }
+  }
+  return found;
+}
+
+void* open_library(const char* name, std::string& why) {
+  constexpr int k_how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+  void* library = dlopen(name, k_how);
+  if (library != nullptr) {
+    return library;
+  }
+  why = dlerror();
+  for (const fs::path& folder : wheel_folders(std::getenv("VIRTUAL_ENV"),
+                                              std::getenv("CONDA_PREFIX"), std::getenv("PATH"))) {
+    std::error_code error;
+    if (!fs::exists(folder / name, error)) {
+      continue;
+    }
+    library = dlopen((folder / name).c_str(), k_how);
+    if (library != nullptr) {
+      return library;
+    }
+    why = dlerror();
+  }
+  return nullptr;
+}
+
+} // namespace trainer
