@@ -1,4 +1,5 @@
-// Writes the pages of section 1 from the option tables: make_man FOLDER VERSION DATE.
+// Writes the pages of section 1 from the option tables, and of section 7 what has lists of them:
+// make_man FOLDER VERSION DATE ENVIRONMENT-PAGE.
 #include "backends/engine.h"
 #include "cli/commands.h"
 #include "submit/fields/arena.h"
@@ -16,7 +17,7 @@
 
 namespace {
 
-constexpr int k_words = 4; ///< The program's name and three arguments.
+constexpr int k_words = 5; ///< The program's name and four arguments.
 
 class Pages {
  public:
@@ -43,7 +44,26 @@ class Pages {
   dtrain::ManContext context_;
 };
 
-void write_cli_pages(const Pages& pages) {
+/// The page of the environment, written by hand, with its lists in the place of %NAME%.
+void write_environment_page(const Pages& pages, const char* by_hand,
+                            const std::vector<dtrain::CommandTable>& tables) {
+  std::ifstream file(by_hand, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const auto& [mark, list] :
+       {std::pair{"%variables_of_options%\n", dtrain::man_variables_of_options(tables)},
+        std::pair{"%variables_of_dtrain%\n", dtrain::man_variables(dtrain::variables_of_dtrain())},
+        std::pair{"%variables_of_trainer%\n",
+                  dtrain::man_variables(dtrain::variables_of_trainer())}}) {
+    const std::size_t at = text.find(mark);
+    if (at == std::string::npos) {
+      throw std::runtime_error(std::string(by_hand) + " has no " + mark);
+    }
+    text.replace(at, std::string(mark).size(), list);
+  }
+  pages.write("dtrain-environment", text, '7');
+}
+
+void write_cli_pages(const Pages& pages, const char* environment_page) {
   const auto context = pages.context_of("dtrain");
   std::vector<dtrain::Invocation> invocations; // The tables point into their options.
   std::vector<dtrain::CommandTable> tables;
@@ -58,6 +78,7 @@ void write_cli_pages(const Pages& pages) {
   const auto arena =
       dtrain::man_arena(context, dtrain::submit_command().table, dtrain::engines_that_take);
   pages.write("dtrain-arena", arena, '7');
+  write_environment_page(pages, environment_page, tables);
   pages.write(context.program,
               dtrain::man_overview(
                   context, "submit distributed training jobs, and train",
@@ -85,7 +106,7 @@ void write_trainer_page(const Pages& pages) {
 
 int main(int argc, char** argv) {
   if (argc != k_words) {
-    std::fputs("usage: make_man FOLDER VERSION DATE\n", stderr);
+    std::fputs("usage: make_man FOLDER VERSION DATE ENVIRONMENT-PAGE\n", stderr);
     return 2;
   }
   try {
@@ -94,7 +115,7 @@ int main(int argc, char** argv) {
                                 .date = argv[3],
                                 .see_also = {"dtrain 1", "dtrain-trainer 1", "dtrain-environment 7",
                                              "dtrain-exit-codes 7"}});
-    write_cli_pages(pages);
+    write_cli_pages(pages, argv[4]);
     write_trainer_page(pages);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "make_man: %s\n", error.what());

@@ -5,6 +5,7 @@
 #include "backends/support/os/machine.h"
 #include "backends/support/os/random.h"
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -29,10 +30,8 @@ constexpr std::size_t k_id_bytes = 16;
 constexpr const char* k_lock = "lock";
 
 std::string registry_path() {
-  const char* given = std::getenv("DTRAIN_GPU_CLAIMS");
-  return given != nullptr && *given != '\0'
-             ? given
-             : fmt::format("/tmp/dtrain-gpus-{}@{}", geteuid(), host_name());
+  const char* given = environment::k_gpu_claims.value();
+  return given != nullptr ? given : fmt::format("/tmp/dtrain-gpus-{}@{}", geteuid(), host_name());
 }
 
 /// A device's name, a path's separators replaced.

@@ -3,6 +3,7 @@
 #include "backends/supervised/gang/devices.h"
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -30,8 +31,8 @@ std::optional<int> parse_count(std::string_view text) {
 
 /// DTRAIN_LOCAL_GPUS.
 std::optional<std::size_t> said_count() {
-  const char* text = std::getenv("DTRAIN_LOCAL_GPUS");
-  if (text == nullptr || *text == '\0') {
+  const char* text = environment::k_local_gpus.value();
+  if (text == nullptr) {
     return std::nullopt;
   }
   const auto count = parse_count(text);

@@ -6,6 +6,7 @@
 #include "backends/support/os/files.h"
 #include "backends/support/os/signal_fd.h"
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
 
@@ -116,7 +117,7 @@ std::unique_ptr<Subprocess> waiting_sbatch(const std::string& folder, const std:
       {.argv = {"sbatch", "--parsable",
                 fmt::format("--output={}/{}/{}", state_folder_here(), folder, log),
                 "--open-mode=append"},
-       .without = {k_git_token_variable},
+       .without = {environment::k_git_token.name},
        .is_fed = true,
        // Whoever ends dtrain does not end it midway: Slurm may have the job by then.
        .limit = k_longest_sbatch});

@@ -1,6 +1,7 @@
 #include "backends/supervised/programs.h"
 
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 #include "submit/options/this_program.h"
 
 #include <fmt/format.h>
@@ -43,7 +44,7 @@ std::string find_program(const std::string& name) {
 }
 
 std::string find_trainer() {
-  if (const char* named = std::getenv("DTRAIN_TRAINER"); named != nullptr && *named != '\0') {
+  if (const char* named = environment::k_trainer.value(); named != nullptr) {
     if (!is_runnable(named)) {
       throw UsageError(fmt::format("DTRAIN_TRAINER={} is not executable: set it to the "
                                    "trainer's path, or unset it",

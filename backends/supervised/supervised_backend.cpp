@@ -14,6 +14,7 @@
 #include "backends/support/user/env_file.h"
 #include "submit/bucket.h"
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 #include "submit/options/this_program.h"
 
 #include <fcntl.h>
@@ -233,8 +234,8 @@ SupervisedBackend::Starting SupervisedBackend::start_supervisor(const JobRef& jo
   }
   if (pid == 0) {
     setsid(); // Ctrl-C and the terminal's end are not for it.
-    unsetenv(
-        k_git_token_variable); // Before exec: a rank could read what a process was started with.
+    unsetenv(environment::k_git_token
+                 .name); // Before exec: a rank could read what a process was started with.
     fcntl(its.get(), F_SETFD, 0);
     supervise_({store_.job_path(job), folder, std::to_string(its.get())});
     _exit(EXIT_FAILURE);

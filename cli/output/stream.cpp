@@ -1,6 +1,7 @@
 #include "cli/output/stream.h"
 
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 
 #include <fmt/format.h>
 
@@ -22,10 +23,10 @@ std::string_view env(const char* name) {
 }
 
 bool wants_colour(bool is_terminal) {
-  if (const auto forced = env("FORCE_COLOR"); !forced.empty()) {
+  if (const auto forced = env(environment::k_force_color.name); !forced.empty()) {
     return forced != "0" && forced != "false";
   }
-  if (!env("NO_COLOR").empty()) {
+  if (!env(environment::k_no_color.name).empty()) {
     return false;
   }
   if (const auto forced = env("CLICOLOR_FORCE"); !forced.empty() && forced != "0") {

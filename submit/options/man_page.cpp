@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <set>
 
 namespace dtrain {
 namespace {
@@ -243,6 +245,39 @@ std::string man_job_file() {
   }
   return out + ".El\n.Pp\n"
                "Bytes that are not UTF\\-8 are written as\n.Ic !!binary .\n";
+}
+
+std::string man_variables(const std::vector<EnvironmentVariable>& variables) {
+  std::string out = ".Bl -tag -width Ds\n";
+  for (const EnvironmentVariable& variable : variables) {
+    out +=
+        fmt::format(".It Ev {}\n{}", variable.name, sentences(fmt::format("{}.", variable.help)));
+  }
+  return out + ".El\n";
+}
+
+std::string man_variables_of_options(const std::vector<CommandTable>& commands) {
+  std::map<std::string, std::set<std::string>> flags;
+  for (const CommandTable& command : commands) {
+    for (const Option& option : command.options) {
+      if (!option.env.empty()) {
+        flags[option.env].insert(option.long_flag());
+      }
+    }
+  }
+  std::string out = ".Bl -tag -width Ds\n";
+  for (const auto& [variable, of] : flags) {
+    out += fmt::format(".It Ev {}\nThe default of\n", variable);
+    std::size_t left = of.size();
+    for (const std::string& flag : of) {
+      --left;
+      out += fmt::format(".Fl {}{}\n", man_text(flag.substr(1)),
+                         left == 0   ? " ."
+                         : left == 1 ? "\nand"
+                                     : " ,");
+    }
+  }
+  return out + ".El\n";
 }
 
 std::string man_overview(const ManContext& context, std::string_view summary,

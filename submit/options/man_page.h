@@ -1,6 +1,7 @@
 // Man pages from option tables, in mdoc(7), so that --help and the manual cannot disagree.
 #pragma once
 
+#include "submit/options/environment.h"
 #include "submit/options/option_table.h"
 
 #include <string>
@@ -24,6 +25,11 @@ std::string man_page(const ManContext& context, const CommandTable& command);
 
 /// The section on job files that dtrain-submit(1) has besides.
 std::string man_job_file();
+
+/// Lists of dtrain-environment(7): variables, each with what it is for; and those that give options
+/// of the commands their defaults, by name.
+std::string man_variables(const std::vector<EnvironmentVariable>& variables);
+std::string man_variables_of_options(const std::vector<CommandTable>& commands);
 
 /// The program's own page: what it is, and its commands.
 std::string man_overview(const ManContext& context, std::string_view summary,

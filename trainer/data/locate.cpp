@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 #include "trainer/data/download.h"
 #include "trainer/data/text_source.h"
 #include "trainer/data/token_shards.h"
@@ -91,12 +92,12 @@ DataPlaces data_places_from_env() {
     return std::string(value == nullptr ? "" : value);
   };
   DataPlaces places;
-  std::string cache = text("XDG_CACHE_HOME");
+  std::string cache = text(dtrain::environment::k_cache_home.name);
   if (!cache.starts_with('/')) {
     cache = text("HOME").starts_with('/') ? text("HOME") + "/.cache" : "";
   }
   places.cache = cache.empty() ? "" : cache + "/dtrain/datasets"; // A shared folder is no place.
-  places.url = text("DTRAIN_DATA_URL");
+  places.url = text(dtrain::environment::k_data_url.name);
   while (places.url.ends_with('/')) {
     places.url.pop_back();
   }

@@ -6,6 +6,7 @@
 #include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -83,7 +84,7 @@ std::string text_of(const JobRef& job) {
 
 std::string JobStore::default_root() {
   // The XDG specification has a relative path ignored.
-  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/') {
+  if (const char* state = environment::k_state_home.value(); state != nullptr && *state == '/') {
     return fmt::format("{}/dtrain", state);
   }
   if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {

@@ -3,6 +3,7 @@
 #include "backends/support/code/code_store.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -17,7 +18,7 @@ namespace dtrain {
 
 std::string git_token(const JobSpec& job) {
   if (job.sync_token_file.empty()) {
-    const char* token = std::getenv(k_git_token_variable);
+    const char* token = environment::k_git_token.value();
     return token == nullptr ? "" : token;
   }
   struct stat info {};
@@ -98,7 +99,7 @@ std::string run_git(const std::string& folder, std::vector<std::string> args,
                      .env = {{"GIT_TERMINAL_PROMPT", "0"},
                              {"LC_ALL", "C"},
                              {k_user, user.empty() ? "git" : user},
-                             {k_git_token_variable, token}},
+                             {environment::k_git_token.name, token}},
                      .folder = folder};
   for (const auto& [name, value] : k_git_defaults) {
     if (std::getenv(name) == nullptr) {

@@ -14,9 +14,6 @@ namespace dtrain {
 /// cannot be had, with git's own words. A token is never in an argument.
 std::string bring_code(const JobSpec& job, const std::string& folder, const SubmitSink& tell);
 
-/// Not for ranks to know.
-inline constexpr const char* k_git_token_variable = "DTRAIN_GIT_TOKEN";
-
 /// The token of --sync-token-file, or of DTRAIN_GIT_TOKEN; empty: none. Throws UsageError for a
 /// file that holds none.
 std::string git_token(const JobSpec& job);

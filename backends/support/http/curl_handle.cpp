@@ -1,4 +1,5 @@
 #include "backends/support/http/curl_handle.h"
+#include "submit/options/environment.h"
 
 #include <cstdlib>
 
@@ -65,7 +66,7 @@ void CurlHandle::aim(const HttpServer& server, const std::string& path) {
   } else if (!server.ca_pem.empty()) {
     curl_blob ca = blob(server.ca_pem);
     set(CURLOPT_CAINFO_BLOB, &ca);
-  } else if (const char* file = std::getenv("SSL_CERT_FILE"); file != nullptr && *file != '\0') {
+  } else if (const char* file = environment::k_certificates.value(); file != nullptr) {
     set(CURLOPT_CAINFO, file);
   }
   if (!server.client_cert_pem.empty()) {

@@ -4,6 +4,7 @@
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
+#include "submit/options/environment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -94,7 +95,7 @@ std::string own_folder(std::string_view controller) {
 } // namespace
 
 std::optional<Cgroup> Cgroup::make(const std::string& name) {
-  const char* const chosen = std::getenv("DTRAIN_CGROUPS");
+  const char* const chosen = environment::k_cgroups.value();
   const std::string_view tried = chosen == nullptr ? "" : chosen;
   for (const std::string_view controller : {"", "freezer", "pids", "name=systemd"}) {
     if (tried == "none" || (tried == "v2" && !controller.empty()) ||

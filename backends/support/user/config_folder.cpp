@@ -1,13 +1,15 @@
 #include "backends/support/user/config_folder.h"
 
+#include "submit/options/environment.h"
+
 #include <cstdlib>
 
 namespace dtrain {
 
 namespace {
 
-std::filesystem::path folder(const char* variable, const char* below_home) {
-  const char* chosen = std::getenv(variable);
+std::filesystem::path folder(const EnvironmentVariable& variable, const char* below_home) {
+  const char* chosen = variable.value();
   if (chosen != nullptr && chosen[0] == '/') {
     return std::filesystem::path(chosen) / "dtrain";
   }
@@ -17,8 +19,8 @@ std::filesystem::path folder(const char* variable, const char* below_home) {
 
 } // namespace
 
-std::filesystem::path config_folder() { return folder("XDG_CONFIG_HOME", ".config"); }
+std::filesystem::path config_folder() { return folder(environment::k_config_home, ".config"); }
 
-std::filesystem::path cache_folder() { return folder("XDG_CACHE_HOME", ".cache"); }
+std::filesystem::path cache_folder() { return folder(environment::k_cache_home, ".cache"); }
 
 } // namespace dtrain

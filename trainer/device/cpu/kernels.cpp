@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "submit/options/environment.h"
 #include "trainer/device/cpu/bf16_products.h"
 #include "trainer/errors.h"
 
@@ -30,7 +31,7 @@ const CpuKernels& best_kernels() {
   if (halves_long_vectors()) {
     std::swap(sets[0], sets[1]);
   }
-  const char* asked = std::getenv("DTRAIN_CPU_KERNELS");
+  const char* asked = dtrain::environment::k_cpu_kernels.value();
   const std::string name = asked == nullptr ? "" : asked;
   for (const CpuKernels* kernels : sets) {
     if (kernels != nullptr && (name.empty() || name == kernels->name)) {
@@ -44,7 +45,7 @@ const CpuKernels& best_kernels() {
 }
 
 CpuKernels with_bf16_instructions(CpuKernels kernels) {
-  const char* asked = std::getenv("DTRAIN_CPU_KERNELS");
+  const char* asked = dtrain::environment::k_cpu_kernels.value();
   const std::string name = asked == nullptr ? "avx512" : asked;
   if (avx512_bf16() != nullptr && name == "avx512" && kernels.arithmetic == std::string("fma")) {
     kernels.gemm_bf16 = gemm_by_bf16;
