@@ -55,8 +55,8 @@ void check_engine_options(const JobSpec& job, const Engine& engine) {
       }
     }
     throw UsageError(fmt::format(
-        "--{}: the {} backend has no such flag: leave it out{}", printable(name), engine.name,
-        others.empty() ? "" : fmt::format(", or choose --backend={}", fmt::join(others, " or "))));
+        "--{}: the {} backend has no such flag; drop it{}", printable(name), engine.name,
+        others.empty() ? "" : fmt::format(", or use --backend={}", fmt::join(others, " or "))));
   }
 }
 
@@ -114,7 +114,7 @@ std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
 FieldUse Engine::use_of(std::string_view key) const {
   const auto found = std::find_if(fields.begin(), fields.end(),
                                   [&](const FieldUse& field) { return field.key == key; });
-  return found == fields.end() ? FieldUse{FieldUse::Kind::refused, key, "has nothing like it"}
+  return found == fields.end() ? FieldUse{FieldUse::Kind::refused, key, "does not support it"}
                                : *found;
 }
 
@@ -211,9 +211,9 @@ std::vector<std::string> check_fields(const JobSpec& job) {
     } else if (use.kind == FieldUse::Kind::refused) {
       const auto others = takers(field.key);
       throw UsageError(fmt::format(
-          "{}: the {} backend {}: leave it out{}", flag_of(field), engine.name, use.why,
+          "{}: the {} backend {}; drop it{}", flag_of(field), engine.name, use.why,
           others.empty() ? ""
-                         : fmt::format(", or choose --backend={}", fmt::join(others, " or "))));
+                         : fmt::format(", or use --backend={}", fmt::join(others, " or "))));
     }
   }
   return notices;

@@ -87,7 +87,7 @@ int exec_beside(pid_t process, const std::vector<std::string>& command) {
       open(fmt::format("/proc/{}", process).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const std::string environment = folder ? environment_of(folder.get()) : "";
   if (environment.empty()) {
-    throw EngineError("it has ended: nothing can be run beside it any more");
+    throw EngineError("it has ended, so there is nothing to exec into");
   }
   const pid_t child = fork();
   if (child < 0) {

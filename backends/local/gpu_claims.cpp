@@ -93,8 +93,8 @@ Fd lock_registry(const Fd& folder) {
   Fd lock = open_in(folder, k_lock);
   for (int round = 0; flock(lock.get(), LOCK_EX | LOCK_NB) != 0; ++round) {
     if (round == k_rounds) {
-      throw EngineError(fmt::format("{}/{} is locked for ever: some process keeps it open (lsof "
-                                    "names it): end that",
+      throw EngineError(fmt::format("timed out waiting for the GPU lock {}/{}: end the process "
+                                    "that holds it (lsof names it)",
                                     registry_path(), k_lock));
     }
     std::this_thread::sleep_for(k_pause);

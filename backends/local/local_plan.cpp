@@ -43,7 +43,7 @@ std::string folder_of(const std::string& text, const std::string& source,
   }
   if (source.find("://") != std::string::npos) {
     throw UsageError(
-        fmt::format("--data={}: the local backend mounts no such volume: have the data "
+        fmt::format("--data={}: the local backend mounts no such volume: put the data "
                     "here, and name its folder: dtrain data add NAME --path=DIR",
                     printable(text)));
   }

@@ -36,9 +36,8 @@ std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
                              "hostIPC",
                              "hostNetwork",
                              "hostPID",
-                             "startingTimeout",
                              "logLimit"});
-  unused.push_back({"starts all instances at once", {"minAvailable"}});
+  unused.push_back({"starts all instances at once", {"minAvailable", "startingTimeout"}});
   for (const auto& excuse : std::vector<FieldExcuse>{
            {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
            {"reserves no CPUs", {"cpu"}},

@@ -29,7 +29,7 @@ CommandTable exec_options(ExecOptions& options, CommandTable table) {
                    {.flags = "-c,--container",
                     .target = &options.container,
                     .metavar = "NAME",
-                    .help = "As with Arena; it is the program's container in any case",
+                    .help = "For Arena's command lines: the program's container is always used",
                     .hidden = true},
                    {.flags = "-t,--tty",
                     .target = &options.tty,

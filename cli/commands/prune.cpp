@@ -24,9 +24,8 @@ CommandTable prune_table(PruneOptions& options) {
       .name = "prune",
       .summary = "Delete jobs that ended long ago",
       .description =
-          "Deletes the jobs that ended longer ago than --since. Jobs that run stay. This machine's "
-          "copies of buckets that no job has, or had for so long, go too, unless --selector chose "
-          "jobs.",
+          "Deletes the jobs that ended longer ago than --since. Jobs that run stay. Without --selector "
+          "it also deletes cached bucket copies that no job has used for that long.",
       .examples = {"dtrain prune --since=7d", "dtrain prune --since=1h -A --dry-run"},
       .options = {{.flags = "-s,--since",
                    .target = &options.since,

@@ -98,7 +98,7 @@ std::vector<JobField> placement_fields() {
        .flags = "",
        .member = member(&JobSpec::engine_options),
        .metavar = "KEY=VALUE",
-       .help = "What flags of the engine's own say",
+       .help = "Backend-specific flags",
        .group = k_placement_group},
   };
 }

@@ -15,5 +15,5 @@ for file in "/tmp/dtrain-job-$uid"/at.*; do
     exec "$@"
   fi
 done
-echo "dtrain: $instance has ended: nothing can be run beside it any more" >&2
+echo "dtrain: $instance has ended, so there is nothing to exec into" >&2
 exit 1

@@ -96,6 +96,12 @@ passed, 1 flaked
     assert debts.read(gate.tree / "tests/flakes.tsv") == {("one", "a"): [today, today, 1, "a.py:1: no"]}
 
 
+def test_an_abort_of_a_peers_program_is_no_crash_of_ours(gate):
+    text = "worker-1 ended with signal 6\n  terminate called without an active exception"
+    code, said = gate(one=told("a", text=text, peer=True) + looked("a", True, True, True))
+    assert code == 0, said
+
+
 @pytest.mark.parametrize("looks", [(True, True), (True, True, False), ()])
 def test_what_fails_again_is_a_failure(gate, looks):
     code, said = gate(one=told("a") + looked("a", *looks), two="")
@@ -108,6 +114,8 @@ def test_what_fails_again_is_a_failure(gate, looks):
     ({"text": "==1==ERROR: AddressSanitizer: heap-use-after-free"}, "a sanitizer's report"),
     ({"text": "left behind:\nprocess 1: x", "when": "teardown"}, "left something behind"),
     ({"text": "['/b/bin/dtrain', 'get'] exited with -11"}, "a program of ours crashed"),
+    ({"text": "['/b/bin/dtrain', 'get'] exited with -6", "peer": True}, "a program of ours crashed"),
+    ({"text": "terminate called without an active exception"}, "a program of ours crashed"),
     ({"when": "collect"}, "could not be collected"),
     ({"ending": "SEGFAULT", "by": "ctest"}, "its program crashed")])
 def test_some_failures_get_no_second_look(gate, more, why):

@@ -47,7 +47,7 @@ struct Curl {
     function = reinterpret_cast<Function>(library == nullptr ? nullptr : ::dlsym(library, name));
     if (function == nullptr) {
       throw Error(fmt::format("a download needs libcurl.so.4, which cannot be loaded ({}): install "
-                              "it (on Debian, the package libcurl4), or have the data here",
+                              "it (on Debian, the package libcurl4), or put the data on this machine",
                               dlerror()));
     }
   }

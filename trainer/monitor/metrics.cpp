@@ -82,7 +82,7 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
   line.median_seconds = paces[(paces.size() - 1) / 2];
   line.fastest_seconds = paces.front();
   if (!std::isfinite(line.loss)) {
-    throw Error(fmt::format("the loss is no number any more at step {}; try a smaller "
+    throw Error(fmt::format("the loss became NaN or infinite at step {}; try a smaller "
                             "--learning-rate",
                             step));
   }

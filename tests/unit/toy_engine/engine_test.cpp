@@ -68,10 +68,10 @@ TEST_CASE("an engine refuses what its table does not take, with its own reason")
     CHECK(program.status == 2);
     return program.err;
   };
-  CHECK(refusal("--ps=1") == "dtrain submit: --ps: the toy backend plays alone: leave it out, or "
-                             "choose --backend=local or kubernetes\n");
-  CHECK(has(refusal("--queue=q"), "--queue: the toy backend has nothing like it: leave it out, or "
-                                  "choose --backend=kubernetes"));
+  CHECK(refusal("--ps=1") == "dtrain submit: --ps: the toy backend plays alone; drop it, or "
+                             "use --backend=local or kubernetes\n");
+  CHECK(has(refusal("--queue=q"), "--queue: the toy backend does not support it; drop it, or "
+                                  "use --backend=kubernetes"));
   CHECK(program.run({"submit", "-b", "toy", "--workers=2", "--dry-run", "--", "true"}).err == "");
   program.run({"submit", "-b", "toy", "--image=x", "--dry-run", "--", "true"});
   CHECK(program.status == 0);
@@ -84,7 +84,7 @@ TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
   job.backend = "local";
   job.memory = "16Gi";
   CHECK_THROWS_WITH_AS(check_fields(job),
-                       "--memory: the local backend reserves no memory: leave it out, or choose "
+                       "--memory: the local backend reserves no memory; drop it, or use "
                        "--backend=kubernetes",
                        UsageError);
   job.backend = "kubernetes";
@@ -114,7 +114,9 @@ TEST_CASE("engines' tables name fields that there are, each once") {
 }
 
 TEST_CASE("the engines that ship say of every field what they do with it") {
-  for (const Engine* engine : {&find_engine("local"), &find_engine("kubernetes")}) {
+  for (const char* name : {"local", "ssh", "slurm", "kubernetes"}) {
+    CAPTURE(name);
+    const Engine* engine = &find_engine(name);
     std::set<std::string_view> said;
     for (const FieldUse& field : engine->fields) {
       said.insert(field.key);
@@ -132,7 +134,7 @@ TEST_CASE("a flag of an engine's own is that engine's alone") {
   CHECK(has(program.run({"__complete", "bash", "submit", "--toy-c"}).out, "--toy-color="));
   program.run({"submit", "-b", "local", "--toy-color=red", "--", "true"});
   CHECK(program.status == 2);
-  CHECK(has(program.err, "--toy-color: the local backend has no such flag: leave it out, or choose "
+  CHECK(has(program.err, "--toy-color: the local backend has no such flag; drop it, or use "
                          "--backend=toy"));
   JobSpec job;
   job.backend = "toy";
