@@ -86,8 +86,11 @@ std::string& EngineAccess::operator[](std::string_view name) {
 
 std::string EngineAccess::flags() const {
   std::string flags;
-  for (const auto& [name, value] : values_) {
-    flags += value.empty() ? "" : fmt::format(" --{}={}", name, quote_sh(value));
+  for (const AccessFlag& flag : access_flags()) {
+    const std::string value = get(flag.name);
+    flags += value.empty() || flag.picks_hosts
+                 ? ""
+                 : fmt::format(" --{}={}", flag.name, quote_sh(value));
   }
   return flags;
 }
@@ -212,8 +215,7 @@ std::vector<std::string> check_fields(const JobSpec& job) {
       const auto others = takers(field.key);
       throw UsageError(fmt::format(
           "{}: the {} backend {}; drop it{}", flag_of(field), engine.name, use.why,
-          others.empty() ? ""
-                         : fmt::format(", or use --backend={}", fmt::join(others, " or "))));
+          others.empty() ? "" : fmt::format(", or use --backend={}", fmt::join(others, " or "))));
     }
   }
   return notices;

@@ -28,7 +28,7 @@ class EngineAccess {
   std::string get(std::string_view name) const;
   std::string& operator[](std::string_view name);
 
-  /// " --context=x", as a shell reads it; of what was said.
+  /// " --context=x", as a shell reads it; of what was said and finds a job again.
   std::string flags() const;
 
  private:
@@ -43,7 +43,8 @@ struct AccessFlag {
   Complete complete = Complete::nothing;
   std::string_view env = "";
   std::string_view alias = "";
-  bool in_profile = false; ///< A profile may give it.
+  bool in_profile = false;  ///< A profile may give it.
+  bool picks_hosts = false; ///< Shown where jobs start or hosts are looked at: a job knows its own.
   /// With Complete::engine, what Tab offers.
   std::vector<std::string> (*values)(const EngineAccess&) = nullptr;
 };

@@ -59,7 +59,7 @@ Option profile_option(std::string& profile) {
           .env = "DTRAIN_PROFILE"};
 }
 
-std::vector<Option> access_options(EngineAccess& access) {
+std::vector<Option> access_options(EngineAccess& access, bool picks_hosts) {
   std::vector<Option> options;
   for (const AccessFlag& flag : access_flags()) {
     options.push_back({.flags = fmt::format("--{}", flag.name),
@@ -68,6 +68,7 @@ std::vector<Option> access_options(EngineAccess& access) {
                        .help = std::string(flag.help),
                        .group = "Where",
                        .complete = flag.complete,
+                       .hidden = flag.picks_hosts && !picks_hosts,
                        .env = std::string(flag.env)});
     if (!flag.alias.empty()) {
       options.back().aliases.emplace_back(flag.alias);
@@ -76,7 +77,7 @@ std::vector<Option> access_options(EngineAccess& access) {
   return options;
 }
 
-std::vector<Option> target_options(TargetOptions& target) {
+std::vector<Option> target_options(TargetOptions& target, bool picks_hosts) {
   std::vector<Option> options = {
       {.flags = "-n,--namespace",
        .target = &target.namespace_name,
@@ -95,14 +96,14 @@ std::vector<Option> target_options(TargetOptions& target) {
        .env = "DTRAIN_BACKEND"},
       profile_option(target.profile),
   };
-  for (auto& option : access_options(target.access)) {
+  for (auto& option : access_options(target.access, picks_hosts)) {
     options.push_back(std::move(option));
   }
   return options;
 }
 
-void add_target(CommandTable& table, TargetOptions& target) {
-  for (auto& option : target_options(target)) {
+void add_target(CommandTable& table, TargetOptions& target, bool picks_hosts) {
+  for (auto& option : target_options(target, picks_hosts)) {
     table.options.push_back(std::move(option));
   }
   for (auto& option : arena_global_options(target.arena)) {

@@ -29,10 +29,10 @@ struct TargetOptions {
 };
 
 /// -b, -n, --profile and access_options().
-std::vector<Option> target_options(TargetOptions& target);
+std::vector<Option> target_options(TargetOptions& target, bool picks_hosts = false);
 
 /// Gives the command those flags, and --type, which Arena says beside a name, where it has none.
-void add_target(CommandTable& table, TargetOptions& target);
+void add_target(CommandTable& table, TargetOptions& target, bool picks_hosts = false);
 
 /// NAME of "NAME" or "TYPE/NAME", as -o name prints it. Throws UsageError for anything else.
 std::string read_job_name(std::string_view what, const std::string& text);
@@ -44,8 +44,9 @@ Option job_argument(OptionTarget target, const char* help = "The job's name", bo
 /// --profile alone.
 Option profile_option(std::string& profile);
 
-/// The engines' own, with which one is chosen among several.
-std::vector<Option> access_options(EngineAccess& access);
+/// The engines' own, with which one is chosen among several. Those that pick hosts are taken by
+/// every command, as a script may give them to all, and shown where `picks_hosts`.
+std::vector<Option> access_options(EngineAccess& access, bool picks_hosts);
 
 /// With the profile's values; the namespace stays empty where it is the backend's to say.
 TargetOptions resolve_target(const Context& context, TargetOptions target);

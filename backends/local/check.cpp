@@ -1,3 +1,4 @@
+#include "backends/local/gpu_health.h"
 #include "backends/local/gpus.h"
 #include "backends/local/local_backend.h"
 #include "submit/errors.h"
@@ -29,6 +30,28 @@ CheckResult check_gpus() {
   }
 }
 
+/// Nothing where there are no GPUs.
+std::vector<CheckResult> check_gpu_health() {
+  constexpr const char* k_what = "GPU health";
+  try {
+    if (find_gpus().empty()) {
+      return {};
+    }
+    const GpuHealth health = ask_gpu_health();
+    std::vector<CheckResult> found;
+    for (const std::string& fault : health.faults) {
+      found.push_back({Level::warning, k_what,
+                       fmt::format("{}; or leave it out by CUDA_VISIBLE_DEVICES", fault)});
+    }
+    return found.empty() ? std::vector<CheckResult>{{Level::ok, k_what,
+                                                     fmt::format("driver {}, no errors of memory",
+                                                                 health.driver)}}
+                         : found;
+  } catch (const Error& error) {
+    return {{Level::warning, k_what, error.what()}};
+  }
+}
+
 CheckResult check_shared_memory() {
   struct statvfs memory {};
   if (statvfs("/dev/shm", &memory) != 0) {
@@ -51,12 +74,17 @@ CheckResult check_files() {
 } // namespace
 
 std::vector<CheckResult> LocalBackend::check() {
-  return {check_state(),
-          {Level::ok, "CPUs", fmt::format("{}", std::thread::hardware_concurrency())},
-          check_gpus(),
-          check_trainer(),
-          check_shared_memory(),
-          check_files()};
+  std::vector<CheckResult> results = {
+      check_state(),
+      {Level::ok, "CPUs", fmt::format("{}", std::thread::hardware_concurrency())},
+      check_gpus()};
+  for (const CheckResult& health : check_gpu_health()) {
+    results.push_back(health);
+  }
+  for (const CheckResult& other : {check_trainer(), check_shared_memory(), check_files()}) {
+    results.push_back(other);
+  }
+  return results;
 }
 
 } // namespace dtrain

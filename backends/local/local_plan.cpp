@@ -42,10 +42,9 @@ std::string folder_of(const std::string& text, const std::string& source,
                     printable(text), printable(share), printable(share)));
   }
   if (source.find("://") != std::string::npos) {
-    throw UsageError(
-        fmt::format("--data={}: the local backend mounts no such volume: put the data "
-                    "here, and name its folder: dtrain data add NAME --path=DIR",
-                    printable(text)));
+    throw UsageError(fmt::format("--data={}: the local backend mounts no such volume: put the data "
+                                 "here, and name its folder: dtrain data add NAME --path=DIR",
+                                 printable(text)));
   }
   if (source.starts_with('/')) {
     throw UsageError(fmt::format("--data={}: a folder of this machine is --data-dir={}",

@@ -23,7 +23,7 @@ CommandTable check_table(CheckOptions& options) {
                      "Exits with 4 where a job could not run.",
       .examples = {"dtrain check", "dtrain check -o json"},
       .options = {output_option(options.output, {"json", "yaml"})}};
-  add_target(table, options.target);
+  add_target(table, options.target, true);
   return table;
 }
 

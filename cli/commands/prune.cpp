@@ -23,9 +23,9 @@ CommandTable prune_table(PruneOptions& options) {
   CommandTable table = {
       .name = "prune",
       .summary = "Delete jobs that ended long ago",
-      .description =
-          "Deletes the jobs that ended longer ago than --since. Jobs that run stay. Without --selector "
-          "it also deletes cached bucket copies that no job has used for that long.",
+      .description = "Deletes the jobs that ended longer ago than --since. Jobs that run stay. "
+                     "Without --selector "
+                     "it also deletes cached bucket copies that no job has used for that long.",
       .examples = {"dtrain prune --since=7d", "dtrain prune --since=1h -A --dry-run"},
       .options = {{.flags = "-s,--since",
                    .target = &options.since,

@@ -128,14 +128,16 @@ void apply_words(SubmitOptions& options) {
 }
 
 /// What is still open once file, environment and flags have been read. Image and hosts are for
-/// engines that take them; others would refuse them, or say that they have no use.
+/// engines that take them; others would refuse them, or say that they have no use. Hosts are of the
+/// profile's own engine: those that ssh reaches are no nodes of a cluster.
 void apply_profile(const Settings& settings, const std::string& profile, JobSpec& job) {
   const Engine& engine = find_engine(job.backend);
   if (job.image.empty() && engine.takes("image")) {
     job.image = profile_value(settings, profile, "image").value_or("");
   }
   const std::string hosts = profile_value(settings, profile, "hosts").value_or("");
-  if (job.node_list.empty() && !hosts.empty() && engine.takes("nodeList")) {
+  const std::string of = profile_value(settings, profile, "backend").value_or(job.backend);
+  if (job.node_list.empty() && !hosts.empty() && of == job.backend && engine.takes("nodeList")) {
     job.node_list = {hosts};
   }
 }
@@ -215,7 +217,7 @@ CommandTable submit_table(SubmitOptions& options) {
        .group = "Output"},
       profile_option(options.profile),
   };
-  for (auto& option : access_options(options.access)) {
+  for (auto& option : access_options(options.access, true)) {
     own.push_back(std::move(option));
   }
   std::vector<Option> engines = engine_options(options.job);

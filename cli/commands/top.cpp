@@ -56,7 +56,7 @@ CommandTable top_node_table(TopOptions& options) {
                    .group = "Output",
                    .aliases = {"-w", "--watch"}},
                   output_option(options.output, {"json", "yaml"})}};
-  add_target(table, options.target);
+  add_target(table, options.target, true);
   return table;
 }
 

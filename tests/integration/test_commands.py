@@ -248,6 +248,29 @@ def test_check_names_what_it_looked_at(home):
     assert home.dtrain("check", "-o", "json", expect=None).json()
 
 
+def test_check_names_gpus_that_jobs_would_fail_by(home):
+    def health(script, code=0):
+        home.script("nvidia-smi", f"{script}\nexit {code}")
+        env = {"DTRAIN_LOCAL_GPUS": "3", "PATH": f"{home.folder}:{home.env['PATH']}"}
+        found = home.dtrain("check", "-o", "json", env=env, expect=None).json()
+        return [(each["level"], each["found"]) for each in found if each["what"] == "GPU health"]
+
+    good = "echo '0, NVIDIA H100, 580.159.04, 0, No, No, [N/A]'"
+    assert health(good) == [("ok", "driver 580.159.04, no errors of memory")]
+    (ecc, rows, dead) = health(f"""{good}
+        echo '1, NVIDIA H100, 580.159.04, 12, No, No, [N/A]'
+        echo '2, NVIDIA A100, 580.159.04, 0, No, Yes, [N/A]'
+        echo '3, NVIDIA A100, 580.159.04, 7, Yes, Yes, [N/A]'""")
+    assert ecc == ("warning", "GPU 1 (NVIDIA H100): 12 uncorrectable ECC errors since the driver was "
+                              "loaded; reset it: nvidia-smi --gpu-reset -i 1; or leave it out by "
+                              "CUDA_VISIBLE_DEVICES")
+    assert "GPU 2 (NVIDIA A100): broken memory" in rows[1] and "cannot be remapped" in dead[1]
+    lost = "Unable to determine the device handle for GPU 0000:05:00.0: GPU is lost.  Reboot the system"
+    assert health(f"echo '{lost}'", 15) == [("warning", f"nvidia-smi failed: {lost}")]
+    home.script("nvidia-smi", "exit 0")
+    assert home.dtrain("check", "-o", "json", env={"DTRAIN_LOCAL_GPUS": "0"}, expect=None).json()
+
+
 def test_templates_are_listed_and_shown(home):
     names = home.dtrain("template", "list").out
     assert "local/job.yaml" in names

@@ -72,6 +72,15 @@ def test_image_and_hosts_of_a_profile_are_not_for_this_machine(home, job):
     assert "image" not in local and "nodeList" not in local
 
 
+def test_hosts_of_a_profile_are_for_its_own_backend(home, job):
+    home.dtrain("config", "set", "--profile=lab", "backend", "ssh")
+    home.dtrain("config", "set", "--profile=lab", "hosts", "h1,h2")
+    home.dtrain("config", "set", "--profile=site", "backend", "slurm")
+    home.dtrain("config", "set", "--profile=site", "hosts", "n1,n2")
+    assert "nodeList" not in job("--profile=lab", "--backend=slurm")
+    assert job("--profile=site")["nodeList"] == ["n1", "n2"]
+
+
 def test_a_profiles_own_data_comes_before_what_all_have(home, job):
     home.dtrain("config", "set", "--profile=lab", "namespace", "lab")
     home.dtrain("config", "set", "--profile=home", "namespace", "home")
