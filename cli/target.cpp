@@ -68,8 +68,8 @@ std::vector<Option> access_options(EngineAccess& access, bool picks_hosts) {
                        .help = std::string(flag.help),
                        .group = "Where",
                        .complete = flag.complete,
-                       .hidden = flag.picks_hosts && !picks_hosts,
-                       .env = std::string(flag.env)});
+                       .env = std::string(flag.env),
+                       .hidden = flag.picks_hosts && !picks_hosts});
     if (!flag.alias.empty()) {
       options.back().aliases.emplace_back(flag.alias);
     }
