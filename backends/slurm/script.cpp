@@ -1,8 +1,11 @@
 #include "backends/slurm/script.h"
 
+#include "backends/batch/identity.h"
+#include "backends/batch/queued_job.h"
+#include "backends/batch/records_here.h"
 #include "backends/engine.h"
-#include "backends/slurm/queue.h"
 #include "backends/slurm/sbatch_template.h"
+#include "backends/slurm/system.h"
 #include "submit/errors.h"
 #include "submit/gpu_view.h"
 #include "submit/job_roles.h"
@@ -209,7 +212,7 @@ std::string either(const JobSpec& job, const char* name, const char* other,
   const std::string own = engine_value(job, name);
   if (!own.empty() && !value.empty() && own != value) {
     throw UsageError(
-        fmt::format("--{} and {}: say the same of Slurm, and differ: leave one out", name, other));
+        fmt::format("--{} and {} set the same option to different values; give one", name, other));
   }
   return own.empty() ? value : own;
 }
@@ -222,7 +225,7 @@ void require_time(const std::string& text) {
   static const std::regex form(R"(\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}|UNLIMITED|INFINITE)",
                                std::regex::icase);
   if (!std::regex_match(text, form)) {
-    throw UsageError(fmt::format("--time={}: no time limit: give minutes (90), "
+    throw UsageError(fmt::format("--time={}: invalid time limit: give minutes (90), "
                                  "HOURS:MINUTES:SECONDS (1:30:00), DAYS-HOURS (1-12) or UNLIMITED",
                                  printable(text)));
   }
@@ -252,6 +255,11 @@ std::string signal_of(const JobSpec& job) {
   const std::string own = engine_value(job, "signal");
   require_signal(own);
   return !own.empty() ? own : saves_checkpoints(job) ? "USR1@60" : "";
+}
+
+/// Slurm may start the job again: after a node failed, or after a job of higher priority.
+bool may_requeue(const JobSpec& job) {
+  return job.preemptible || job.max_restarts > 0 || !signal_of(job).empty();
 }
 
 /// Throws UsageError for one that the script says itself, or that would take its place.
@@ -292,7 +300,7 @@ std::string array_of(const JobSpec& job) {
     return text;
   }
   static const std::regex form(R"([0-9,:-]+(%[1-9]\d*)?)");
-  if (!std::regex_match(text, form) || read_indexes(text).empty()) {
+  if (!std::regex_match(text, form) || batch::read_indexes(text).empty()) {
     throw UsageError(fmt::format("--array={}: give indexes and ranges, and how many tasks may run "
                                  "at once: 0-99%5, 1,3,7 or 0-30:10",
                                  printable(text)));
@@ -378,25 +386,10 @@ const TemplateRules& template_rules() {
 
 } // namespace
 
-std::string job_folder(const JobRef& job) {
-  return fmt::format("slurm/{}/{}", job.namespace_name, job.name);
-}
-
-bool may_requeue(const JobSpec& job) {
-  return job.preemptible || job.max_restarts > 0 || !signal_of(job).empty();
-}
-
-std::vector<InstanceStatus> planned_instances(const JobSpec& job) {
-  std::vector<InstanceStatus> instances;
-  for (const Role& role : job_roles(job)) {
-    for (int i = 0; i < role.replicas; ++i) {
-      InstanceStatus& instance = instances.emplace_back();
-      instance.name = instance_name(role.name, i);
-      instance.gpus = role.gpus;
-      instance.is_chief = instances.size() == 1;
-    }
-  }
-  return instances;
+batch::QueueOptions queue_options(const JobSpec& job) {
+  std::string array = engine_value(job, "array");
+  std::string log(array.empty() ? queue_system().log : "slurm-%a.log");
+  return {.may_requeue = may_requeue(job), .array = std::move(array), .log = std::move(log)};
 }
 
 Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here) {
@@ -415,10 +408,11 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
   }
   const bool is_uniform = steps.size() == 1;
   const std::string own_folder =
-      fmt::format("{}/{}", here.state_folder, job_folder({job.namespace_name, job.name}));
+      fmt::format("{}/{}", here.state_folder,
+                  batch::job_folder(queue_system(), {job.namespace_name, job.name}));
   json data = {{"name", job.name},
                {"namespace", job.namespace_name},
-               {"comment", fmt::format("dtrain {}/{}", job.namespace_name, job.name)},
+               {"comment", batch::comment_of({job.namespace_name, job.name})},
                {"folder", own_folder},
                {"tasks", tasks},
                {"started", launched ? 1 : tasks},
@@ -443,8 +437,8 @@ Plan render_script(const JobSpec& job, const Templates& templates, const Surroun
   plan.job = job;
   plan.templates = templates;
   plan.secret_env = here.secret_env;
-  plan.documents.push_back(
-      {k_script, fill_template(templates, k_template, data, template_rules())});
+  plan.documents.push_back({std::string(queue_system().script),
+                            fill_template(templates, k_template, data, template_rules())});
   return plan;
 }
 

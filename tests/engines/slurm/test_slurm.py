@@ -251,9 +251,9 @@ def test_what_slurm_has_forgotten_is_asked_of_its_accounting(slurm, slurm_cluste
     job, text = forgotten(slurm, "old", disabled)
     assert job["reason"] == "cancelled in Slurm (scancel)" and job["endTimestamp"] > 0
     job, text = forgotten(slurm, "old", disabled, notes_ends=False)
-    assert job["status"] == "FAILED" and "no longer knows the job" in text
+    assert job["status"] == "FAILED" and "no record of this job" in text
     job, text = forgotten(slurm, "old", "echo 'ID|RUNNING|RUNNING|10|20|Unknown|node1|batch|'")
-    assert job["status"] == "FAILED" and "no longer knows the job" in text
+    assert job["status"] == "FAILED" and "no record of this job" in text
 
 
 def test_a_job_that_has_ended_keeps_its_end_when_slurm_has_forgotten_it(slurm):
