@@ -1,7 +1,6 @@
 # shellcheck shell=sh disable=SC1007,SC2015,SC2034,SC2089,SC2090,SC2154,SC2317 # A part of a batch script.
 # How a job of a queue runs, on its first node and as a rank. The script before it has what is the job's own:
-# start_steps, set_role, check_node, set_cluster, set_variables, run_command and prepare; and what is the
-# queue's own:
+# start_steps and what job.sh has; and what is the queue's own:
 #   $job_id $this_node $script_name     the queue's number of the job, the name of the node that this runs on, the
 #                                       script's in the job's folder
 #   $own_launcher                       what to do instead where ssh lets deepspeed in nowhere
@@ -11,6 +10,7 @@
 #   end_step ID                         TERM to the ranks of a step
 #   kill_wait                           seconds from TERM to KILL
 #   requeue_job                         has the job queued again
+#   show_launcher_gpus                  lets what the launcher starts by the queue have all of the job's GPUs there
 runs=$folder/runs own=$folder task=
 [ -z "$array" ] || { # Each of the array's tasks is all of this for itself.
   task=$array/
