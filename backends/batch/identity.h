@@ -18,7 +18,7 @@ std::string comment_of(const JobRef& job);
 bool is_ours(const JobRecord& record, const QueuedJob& job);
 
 /// Gives a record that has no number that of the job it is of: its submission was cut off after
-/// Slurm had the job.
+/// the queue had the job.
 void find_number(JobRecord& record, const Queue& queue);
 
 /// Marks the record of a job that another cluster than `here` has.

@@ -1,6 +1,6 @@
 // The machine that the queue's commands are run on: this one, or over ssh the one that --login-host
 // names. The code is the same: what is done there is one of our scripts, run by sh. On this machine
-// what a user waits for most often goes without sh (submission.h, slurm/find_here.h).
+// what a user waits for most often goes without sh (submission.h, records_here.h).
 #pragma once
 
 #include "backends/batch/queue_system.h"

@@ -1,4 +1,4 @@
-// What the folder of a queue (backends/slurm) tells this room of it: its name, its environment, how
+// What the folder of a queue tells this room of it: its name, its environment, how
 // its submit command is called, and what its errors mean.
 #pragma once
 
@@ -10,11 +10,11 @@
 namespace dtrain::batch {
 
 struct QueueSystem {
-  std::string_view name;       ///< "Slurm"
-  std::string_view engine;     ///< "slurm": its templates' folder, and that of its jobs' files.
+  std::string_view name;       ///< As people know it.
+  std::string_view engine;     ///< Also its templates' folder, and that of its jobs' files.
   std::string_view script;     ///< "script.sbatch", of a plan, and in the job's folder.
-  std::string_view log;        ///< "slurm.log": in a job's folder, what the queue itself writes.
-  std::string_view logs;       ///< "slurm*.log": the same of an array's tasks.
+  std::string_view log;        ///< In a job's folder, what the queue itself writes.
+  std::string_view logs;       ///< A pattern: also those of an array's tasks.
   std::string_view forgotten;  ///< "sacct -j", of a job that the queue has forgotten.
   std::string_view ping;       ///< "scontrol ping": says whether the controller answers.
   std::string_view no_contact; ///< A part of what its commands say where it does not.

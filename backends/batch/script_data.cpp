@@ -35,13 +35,13 @@ json words(const std::vector<std::string>& texts) {
 
 namespace {
 
-/// Variables that the script has from Slurm, not from the job.
+/// Variables that the script has from the queue, not from the job.
 const std::set<std::string, std::less<>> k_of_the_script = {
     "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "ROLE_RANK",
     "GROUP_WORLD_SIZE", "TF_CONFIG", "MASTER_ADDR", "MASTER_PORT", "PET_NODE_RANK",
     "PET_MASTER_ADDR", "PET_MASTER_PORT", "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN",
     "DTRAIN_RESTART_COUNT",
-    // Open MPI asks Slurm itself.
+    // Open MPI asks the queue itself.
     "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT"};
 

@@ -13,7 +13,7 @@
 
 namespace dtrain::batch {
 
-/// Roles that ask for the same, started by one srun.
+/// Roles that ask for the same, started as one step.
 struct Step {
   int first = 0; ///< Of the job's instances.
   int tasks = 0;

@@ -48,7 +48,7 @@ show_gpus() {
   fi
   alone=1
   [ "$seen" -lt $(($1 * local_size)) ] || CUDA_VISIBLE_DEVICES=$(echo "$CUDA_VISIBLE_DEVICES" |
-    cut -d , -f $(($1 * SLURM_LOCALID + 1))-$(($1 * SLURM_LOCALID + $1)))
+    cut -d , -f $(($1 * local_rank + 1))-$(($1 * local_rank + $1)))
   export CUDA_VISIBLE_DEVICES
 }
 
