@@ -169,7 +169,7 @@ def test_a_job_that_runs_gives_its_nodes_back_while_it_is_suspended(slurm, slurm
     slurm.submit("high", "true", flags=["--workers=4", "--worker-cpu=8"])
     slurm.wait_for_end("high", 0)
     slurm.dtrain("resume", "low")
-    assert slurm.running("low")["restarts"] == 1
+    assert slurm.running("low", seconds=150)["restarts"] == 1  # Slurm takes up to a minute to look at it again.
     until(lambda: slurm.lines("low", "-i", "worker-0") == ["run 1"], "its second run prints")
 
 
