@@ -32,8 +32,13 @@ class NewFolder {
   /// False where there is one of that name. What a submission left that was ended before it wrote
   /// down anything is no job.
   bool make(const std::string& path) {
-    make_parents(path);
-    if (mkdir(path.c_str(), k_folder_mode) != 0) {
+    const auto make_it = [&] { return mkdir(path.c_str(), k_folder_mode) == 0; };
+    bool is_made = make_it();
+    if (!is_made && errno == ENOENT) { // The first of its namespace.
+      make_parents(path);
+      is_made = make_it();
+    }
+    if (!is_made) {
       if (errno == EEXIST && is_left_over(path) && remove_tree_at(AT_FDCWD, path)) {
         return make(path);
       }
