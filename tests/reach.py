@@ -21,6 +21,7 @@ RULES = {
     "Dockerfile": ("package",), "completions/": ("package",), "man/": ("package",),
     "backends/kubernetes/": ("kubernetes",), "templates/kubernetes/": ("kubernetes",),
     "backends/local/": (), "templates/local/": (),
+    "backends/batch/": ("slurm",), "templates/batch/": ("slurm",),
     "backends/slurm/": ("slurm",), "templates/slurm/": ("slurm",),
     "backends/ssh/": ("ssh",), "templates/ssh/": ("ssh",), "backends/supervised/": ("ssh",),
     "cmake/Cuda.cmake": ("cuda",), "cmake/cuda-": ("cuda",),

@@ -1,6 +1,7 @@
 #include "backends/slurm/engine.h"
 
 #include "backends/slurm/slurm_backend.h"
+#include "backends/slurm/system.h"
 
 namespace dtrain::slurm {
 namespace {
@@ -38,9 +39,9 @@ std::vector<FieldUse> field_uses() {
 
 const Engine& engine() {
   static const Engine all = {
-      .name = k_slurm,
+      .name = queue_system().engine,
       .make = [](const EngineAccess& access) -> std::unique_ptr<Backend> {
-        return std::make_unique<SlurmBackend>(Login(access.get("login-host")));
+        return std::make_unique<SlurmBackend>(access.get("login-host"));
       },
       .fields = field_uses(),
       .notes = {{"dataDirs", "asks that every node has it, at its own path"}},
@@ -60,9 +61,9 @@ const Engine& engine() {
            {"exclude", "NODES", "Nodes that must not be used (node[3-5])"},
            {"reservation", "NAME", "Reservation that the job runs in"},
            {"signal", "SIGNAL[@SECONDS]",
-            "Signal that every rank gets so long before the job is ended for its time limit or a "
-            "job of higher priority; a rank that then ends with exit code 75 has the job queued "
-            "anew (default for the bundled trainer with --checkpoint-dir: USR1@60)"},
+            "Send SIGNAL to every rank SECONDS before the time limit or preemption; if a rank then "
+            "exits with code 75, the job is requeued (default for the bundled trainer with "
+            "--checkpoint-dir: USR1@60)"},
            {"array", "INDEXES[%MOST]",
             "Run the job once for each index (0-99), at most MOST of them at once: a sweep, of "
             "which each task has its own SLURM_ARRAY_TASK_ID"},

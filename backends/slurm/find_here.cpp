@@ -1,6 +1,7 @@
 #include "backends/slurm/find_here.h"
 
-#include "backends/slurm/identity.h"
+#include "backends/batch/records_here.h"
+#include "backends/slurm/cluster.h"
 #include "backends/slurm/queue.h"
 #include "backends/support/os/files.h"
 
@@ -21,38 +22,9 @@ std::string_view between(std::string_view text, std::string_view before, char en
   return rest.substr(0, rest.find(end));
 }
 
-/// find.sh's records(): what is not there yet is left out.
-std::string read_records_in(int folder) {
-  int run = 0;
-  while (faccessat(folder, std::to_string(run + 1).c_str(), F_OK, 0) == 0) {
-    ++run;
-  }
-  const auto add = [](int where, const std::string& name, std::string& text) {
-    text += read_file_at(where, name).value_or("");
-  };
-  std::string text;
-  add(folder, "job", text);
-  add(folder, "runs", text);
-  const Fd last(openat(folder, std::to_string(run).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (last) {
-    for_each_entry(last.get(), [&](const char* entry) {
-      const std::string_view name(entry);
-      if (!name.starts_with('.') && (name.ends_with(".start") || name.ends_with(".exit"))) {
-        add(last.get(), entry, text);
-      }
-    });
-  }
-  return text;
-}
-
 } // namespace
 
-std::string read_records_here(const std::string& folder) {
-  const Fd job(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return job ? read_records_in(job.get()) : "";
-}
-
-std::optional<std::string> find_here(const Login& login, const std::string& folder) {
+std::optional<std::string> find_here(const batch::Login& login, const std::string& folder) {
   const Fd job(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat info {};
   if (!job || fstatat(job.get(), "job", &info, 0) != 0 || info.st_uid != geteuid()) {
@@ -63,11 +35,11 @@ std::optional<std::string> find_here(const Login& login, const std::string& fold
   if (id.empty() || line.find(R"("array":")") != std::string::npos) {
     return std::nullopt;
   }
-  const auto squeue = Login::start(
+  const auto squeue = login.start(
       {.argv = {"squeue", "--local", "--noheader", "--states=all", fmt::format("--jobs={}", id),
                 fmt::format("--format={}", k_queue_format)},
-       .env = Login::plain_words()});
-  std::string records = read_records_in(job.get()); // Meanwhile.
+       .env = login.system().environment});
+  std::string records = batch::read_records_in(job.get()); // Meanwhile.
   const CommandResult said = squeue->result();
   if (!said.ending.good()) {
     if (said.errors.find("Invalid job id") == std::string::npos) {
@@ -80,7 +52,7 @@ std::optional<std::string> find_here(const Login& login, const std::string& fold
   }
   if (said.out.find("|PENDING|") == std::string::npos &&
       said.out.find("|RUNNING|") == std::string::npos) {
-    records = read_records_in(job.get()); // They may have said only now how it ended.
+    records = batch::read_records_in(job.get()); // They may have said only now how it ended.
   }
   return fmt::format("{}\ncluster {}\n{}\n\n{}", folder, cluster_here(), records, said.out);
 }

@@ -2,7 +2,7 @@
 // answer, without a shell, which takes as long as all of dtrain.
 #pragma once
 
-#include "backends/slurm/login.h"
+#include "backends/batch/login.h"
 
 #include <optional>
 #include <string>
@@ -12,9 +12,6 @@ namespace dtrain::slurm {
 /// As find.sh prints it of the job in `folder`, while squeue knows it. Nothing of what the script
 /// has to look at more closely: no job of ours, an array, a job that Slurm has forgotten, or one
 /// that another cluster of a federation has. Throws EngineError where squeue fails.
-std::optional<std::string> find_here(const Login& login, const std::string& folder);
-
-/// What find.sh's records() are of the job in `folder`, no array's; empty: it is gone.
-std::string read_records_here(const std::string& folder);
+std::optional<std::string> find_here(const batch::Login& login, const std::string& folder);
 
 } // namespace dtrain::slurm

@@ -1,6 +1,6 @@
 #include "backends/slurm/nodes.h"
 
-#include "backends/slurm/split.h"
+#include "backends/batch/split.h"
 
 #include <charconv>
 #include <set>
@@ -17,7 +17,7 @@ double amount_of(std::string_view text) {
 /// "gpu:a100:4(S:0-1),gpu:2" is 6.
 int gpus_of(std::string_view gres) {
   int sum = 0;
-  for (auto each : split(gres, ',')) {
+  for (auto each : batch::split(gres, ',')) {
     if (each.starts_with("gpu:")) {
       each = each.substr(0, each.find('('));
       sum += static_cast<int>(amount_of(each.substr(each.rfind(':') + 1)));
@@ -31,9 +31,9 @@ int gpus_of(std::string_view gres) {
 std::vector<NodeStatus> read_nodes(std::string_view text) {
   std::vector<NodeStatus> nodes;
   std::set<std::string_view> known;
-  for (const auto line : split(text, '\n')) {
+  for (const auto line : batch::split(text, '\n')) {
     std::vector<std::string_view> words;
-    for (const auto word : split(line, ' ')) {
+    for (const auto word : batch::split(line, ' ')) {
       if (!word.empty()) {
         words.push_back(word);
       }
@@ -46,7 +46,7 @@ std::vector<NodeStatus> read_nodes(std::string_view text) {
     node.name = words[0];
     node.status = words[1];
     node.address = words[2];
-    const auto cpus = split(words[3], '/'); // allocated/idle/other/total
+    const auto cpus = batch::split(words[3], '/'); // allocated/idle/other/total
     node.cpus = amount_of(cpus.back());
     node.cpus_used = amount_of(cpus.front());
     constexpr std::int64_t k_mebibyte = 1 << 20;

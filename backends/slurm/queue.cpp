@@ -1,6 +1,5 @@
 #include "backends/slurm/queue.h"
 
-#include "backends/slurm/split.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -8,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <set>
 
 namespace dtrain::slurm {
 namespace {
@@ -21,7 +19,7 @@ Time read_seconds(std::string_view text) {
 }
 
 /// "5:0" is the exit code 5, "0:9" signal 9. False of a reason.
-bool read_end(std::string_view text, QueuedJob& job) {
+bool read_end(std::string_view text, batch::QueuedJob& job) {
   int code = 0;
   int signal = 0;
   const char* last = text.data() + text.size();
@@ -87,8 +85,7 @@ constexpr std::array k_reasons = {
     Reason{"BeginTime", "waits for its begin time"},
     Reason{"JobHeldUser", "is held: dtrain resume lets it start"},
     Reason{"JobHeldAdmin", "is held by an administrator"},
-    Reason{"JobHoldMaxRequeue",
-           "was queued anew too often, and is held: dtrain resume lets it start"},
+    Reason{"JobHoldMaxRequeue", "was requeued too often and is held: dtrain resume lets it start"},
     Reason{"JobArrayTaskLimit", "waits for others of its array's tasks, of which so many may run"},
     Reason{"job requeued in held state", "is held: dtrain resume lets it start"},
     Reason{"launch failed requeued held", "could not be started on its node, and is held"},
@@ -102,7 +99,7 @@ constexpr std::array k_reasons = {
     Reason{"QOSNotAllowed", "its QOS may not use the partition"},
     Reason{"ReservationDeleted", "its reservation was deleted"},
     Reason{"Constraints", "no node that could take it now has what --constraint asks for"},
-    Reason{"Cleaning", "is cleaned up after its last run, before it is queued anew"},
+    Reason{"Cleaning", "is cleaned up after its last run, before it is requeued"},
     Reason{"FedJobLock", "waits for the clusters of the federation to agree on who runs it"},
     Reason{"BurstBufferResources", "waits for room in the burst buffer"},
     Reason{"BurstBufferStageIn", "its data is being staged in"},
@@ -117,11 +114,25 @@ constexpr std::array k_reasons = {
     Reason{"None", ""},
 };
 
+/// True of a pending job that somebody has to release: JobHeldUser, JobHoldMaxRequeue, "job
+/// requeued in held state".
+bool is_held(std::string_view reason) {
+  return reason.starts_with("JobH") || reason.ends_with("held") || reason.ends_with("held state");
+}
+
+/// Before 23.02 Slurm says of a script that it could not start, as its node lacks the job's folder,
+/// this exit by a signal of its own, or the reason that it has for any signal's end.
+bool is_unstarted(const batch::QueuedJob& job) {
+  constexpr int k_no_start = 53;
+  return job.state == "FAILED" && (job.signal == k_no_start || job.reason == "JobLaunchFailure" ||
+                                   job.reason.starts_with("RaisedSignal"));
+}
+
 } // namespace
 
-std::vector<QueuedJob> read_queue(std::string_view text) {
+std::vector<batch::QueuedJob> read_queue(std::string_view text) {
   constexpr std::size_t k_fields = 9;
-  std::vector<QueuedJob> jobs;
+  std::vector<batch::QueuedJob> jobs;
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
@@ -139,7 +150,7 @@ std::vector<QueuedJob> read_queue(std::string_view text) {
       continue;
     }
     fields[count] = line;
-    QueuedJob& job = jobs.emplace_back();
+    batch::QueuedJob& job = jobs.emplace_back();
     job.id = fields[0];
     job.state = fields[1].substr(0, fields[1].find(' '));
     job.reason = read_end(fields[2], job) || fields[2] == "None" ? "" : fields[2];
@@ -149,56 +160,14 @@ std::vector<QueuedJob> read_queue(std::string_view text) {
     job.nodes = fields[6] == "None assigned" || fields[6] == "(null)" ? "" : fields[6];
     job.partition = fields[7];
     job.comment = fields[8] == "(null)" ? "" : fields[8];
+    const State state = state_of(job.state);
+    job.phase = state.phase;
+    job.why = state.why;
+    job.reason_text = reason_text(job.reason);
+    job.is_held = is_held(job.reason);
+    job.is_unstarted = is_unstarted(job);
   }
   return jobs;
-}
-
-std::vector<int> read_indexes(std::string_view text) {
-  constexpr int k_most = 1'000'000;
-  std::set<int> indexes;
-  for (const auto each : split(text.substr(0, text.find('%')), ',')) {
-    int first = 0;
-    int step = 1;
-    const char* const end = each.data() + each.size();
-    auto at = std::from_chars(each.data(), end, first);
-    int last = first;
-    if (at.ec == std::errc() && at.ptr != end && *at.ptr == '-') {
-      at = std::from_chars(at.ptr + 1, end, last);
-      if (at.ec == std::errc() && at.ptr != end && *at.ptr == ':') {
-        at = std::from_chars(at.ptr + 1, end, step);
-      }
-    }
-    if (at.ec != std::errc() || at.ptr != end || first < 0 || last < first || last >= k_most ||
-        step < 1) {
-      return {};
-    }
-    for (int index = first; index <= last; index += std::min(step, k_most)) {
-      indexes.insert(index);
-    }
-  }
-  return {indexes.begin(), indexes.end()};
-}
-
-Queue::Queue(std::string_view text) {
-  for (QueuedJob& job : read_queue(text)) {
-    const auto open = job.id.find("_[");
-    if (open == std::string::npos) {
-      jobs_.emplace(job.id, std::move(job));
-      continue;
-    }
-    const auto list = std::string_view(job.id).substr(open + 2);
-    for (const int index : read_indexes(list.substr(0, list.find(']')))) {
-      jobs_.emplace(fmt::format("{}_{}", job.id.substr(0, open), index), job);
-    }
-  }
-}
-
-const QueuedJob* Queue::find(const std::string& id) const {
-  auto found = jobs_.find(id);
-  if (found == jobs_.end()) { // Tasks that never began may be told of as the array.
-    found = jobs_.find(id.substr(0, id.find('_')));
-  }
-  return found == jobs_.end() ? nullptr : &found->second;
 }
 
 State state_of(std::string_view name) {
@@ -207,24 +176,19 @@ State state_of(std::string_view name) {
   return found == k_states.end() ? State{name, Phase::running} : *found;
 }
 
-bool is_held(const QueuedJob& job) {
-  return job.reason.starts_with("JobH") || job.reason.ends_with("held") ||
-         job.reason.ends_with("held state");
-}
-
-std::string reason_text(const QueuedJob& job) {
-  if (job.reason.empty()) {
+std::string reason_text(std::string_view reason) {
+  if (reason.empty()) {
     return "";
   }
   // "ReqNodeNotAvail, UnavailableNodes:node3", "(launch failed requeued held)".
-  const auto name = std::string_view(job.reason).substr(0, job.reason.find_first_of(",("));
+  const auto name = reason.substr(0, reason.find_first_of(",("));
   const auto found = std::find_if(k_reasons.begin(), k_reasons.end(),
                                   [&](const Reason& r) { return r.name == name; });
   if (found != k_reasons.end()) {
-    return fmt::format("{} ({})", found->words, printable(job.reason));
+    return fmt::format("{} ({})", found->words, printable(reason));
   }
   if (name.starts_with("QOSMin")) { // QOSMinGRES
-    return fmt::format("asks for less than a job of its QOS must ({})", printable(job.reason));
+    return fmt::format("asks for less than a job of its QOS must ({})", printable(reason));
   }
   // A limit's name says what it bounds: QOSMaxGRESPerUser, AssocGrpCpuLimit.
   if (name.starts_with("QOS") || name.starts_with("Assoc") || name.starts_with("Max")) {
@@ -232,9 +196,9 @@ std::string reason_text(const QueuedJob& job) {
                        name.starts_with("QOS")     ? "QOS"
                        : name.ends_with("PerUser") ? "user"
                                                    : "account",
-                       printable(job.reason));
+                       printable(reason));
   }
-  return printable(job.reason);
+  return printable(reason);
 }
 
 } // namespace dtrain::slurm

@@ -1,19 +1,17 @@
 #include "backends/slurm/script.h"
 
+#include "backends/batch/queued_job.h"
+#include "backends/batch/script_data.h"
 #include "backends/engine.h"
-#include "backends/slurm/queue.h"
 #include "backends/slurm/sbatch_template.h"
+#include "backends/slurm/system.h"
 #include "submit/errors.h"
 #include "submit/gpu_view.h"
-#include "submit/job_roles.h"
-#include "submit/rank_env.h"
-#include "submit/start_command.h"
-#include "submit/template/render.h"
 #include "submit/template/sections.h"
 #include "submit/template/templates.h"
-#include "submit/text/quantity.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -24,122 +22,13 @@
 namespace dtrain::slurm {
 namespace {
 
+using batch::cpus_of;
+using batch::has_launcher;
+using batch::Step;
+using batch::words;
 using nlohmann::json;
 
 constexpr const char* k_template = "slurm/job.sbatch";
-
-/// Variables that the script has from Slurm, not from the job.
-const std::set<std::string, std::less<>> k_of_the_script = {
-    "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "ROLE_RANK",
-    "GROUP_WORLD_SIZE", "TF_CONFIG", "MASTER_ADDR", "MASTER_PORT", "PET_NODE_RANK",
-    "PET_MASTER_ADDR", "PET_MASTER_PORT", "DTRAIN_JOB_UID", "DTRAIN_JOB_TOKEN",
-    "DTRAIN_RESTART_COUNT",
-    // Open MPI asks Slurm itself.
-    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT"};
-
-/// Roles that ask for the same, started by one srun.
-struct Step {
-  int first = 0; ///< Of the job's instances.
-  int tasks = 0;
-  int gpus = 0; ///< A task.
-  bool ranked = true;
-  const char* kind = "decides"; ///< Of its end over the job's, to the script.
-};
-
-std::vector<Step> steps_of(const std::vector<Role>& roles) {
-  std::vector<Step> steps;
-  int first = 0;
-  for (const Role& role : roles) {
-    if (steps.empty() || steps.back().gpus != role.gpus || steps.back().ranked != role.ranked ||
-        !role.ranked) {
-      steps.push_back({.first = first,
-                       .tasks = 0,
-                       .gpus = role.gpus,
-                       .ranked = role.ranked,
-                       .kind = role.ranked                ? "decides"
-                               : role.name == k_evaluator ? "evaluates"
-                                                          : "helps"});
-    }
-    steps.back().tasks += role.replicas;
-    first += role.replicas;
-  }
-  return steps;
-}
-
-/// A launcher runs in the batch script; its workers are the allocation's slots, a task each, and
-/// run what it starts there.
-bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
-
-GangPlace gang_of(const JobSpec& job, const std::vector<Role>& roles, const std::string& folder) {
-  GangPlace gang;
-  if (has_launcher(job)) {
-    gang.launcher_slots = slots_per_worker(job);
-    gang.hostfile_path = folder + "/hostfile";
-  }
-  gang.job_name = job.name;
-  gang.namespace_name = job.namespace_name;
-  gang.max_restarts = job.max_restarts;
-  gang.torchrun_nproc = job.nproc_per_node;
-  for (const Role& role : roles) {
-    for (int i = 0; i < role.replicas; ++i) {
-      gang.ranks.push_back({.role = role.name, .index = i, .host = {}, .port = 0});
-    }
-  }
-  return gang;
-}
-
-json words(const std::vector<std::string>& texts) {
-  auto list = json::array();
-  for (const std::string& text : texts) {
-    list.push_back({{"word", text}});
-  }
-  return list;
-}
-
-/// For show_gpus() of the script. Where others of the job have GPUs, one without sees none of them;
-/// a launcher sees to its own.
-std::string_view view_of(const JobSpec& job, const Role& role) {
-  const bool sees_none = role.gpus == 0 && job.gpus + job.ps_gpus > 0 && !has_launcher(job);
-  return sees_none ? "none" : gpu_view_name(role.ranked ? gpu_view(job) : GpuView::rank);
-}
-
-json roles_data(const JobSpec& job, const std::vector<Role>& roles, const std::string& folder) {
-  const GangPlace gang = gang_of(job, roles, folder);
-  auto list = json::array();
-  int first = 0;
-  for (const Role& role : roles) {
-    if (!role.runs_command) {
-      continue;
-    }
-    auto environment = json::array();
-    for (const auto& [name, value] : rank_env(gang, first)) {
-      if (!k_of_the_script.contains(name)) {
-        environment.push_back({{"name", name}, {"value", value}});
-      }
-    }
-    list.push_back(
-        {{"role", role.name},
-         {"type", role.name == k_master ? k_chief : role.name},
-         {"first", first},
-         {"end", first + role.replicas},
-         {"environment", environment},
-         {"gpus", role.gpus},
-         {"view", view_of(job, role)},
-         {"ranked", section(role.ranked, json::object())},
-         {"torchrun", section(role.ranked && !job.nproc_per_node.empty(), json::object())}});
-    first += role.replicas;
-  }
-  return list;
-}
-
-int slots_a_worker(const JobSpec& job) { return has_launcher(job) ? slots_per_worker(job) : 1; }
-
-/// Whole CPUs of a task; 0: not said.
-int cpus_of(const JobSpec& job) {
-  const std::string& text = job.worker_role.cpu.empty() ? job.cpu : job.worker_role.cpu;
-  return static_cast<int>(std::ceil(quantity_of(text).value_or(0) / slots_a_worker(job)));
-}
 
 /// Tasks of a job's only step may see one another's GPUs. Several steps each say how many a task
 /// has, or Slurm would share them out by node, whatever tasks those have; and then it binds them.
@@ -155,11 +44,9 @@ bool sees_node(const JobSpec& job, const std::vector<Step>& steps) {
 
 /// "--mem-per-cpu", in MiB: Slurm sets none apart for a task.
 std::string memory_a_cpu(const JobSpec& job) {
-  const std::string& text = job.worker_role.memory.empty() ? job.memory : job.worker_role.memory;
-  const auto bytes = quantity_of(text);
-  return bytes ? fmt::format(
-                     "{}M", static_cast<std::int64_t>(std::ceil(
-                                *bytes / slots_a_worker(job) / std::max(cpus_of(job), 1) / 0x1p20)))
+  const auto bytes = batch::memory_of(job);
+  return bytes ? fmt::format("{}M", static_cast<std::int64_t>(
+                                        std::ceil(*bytes / std::max(cpus_of(job), 1) / 0x1p20)))
                : "";
 }
 
@@ -209,7 +96,7 @@ std::string either(const JobSpec& job, const char* name, const char* other,
   const std::string own = engine_value(job, name);
   if (!own.empty() && !value.empty() && own != value) {
     throw UsageError(
-        fmt::format("--{} and {}: say the same of Slurm, and differ: leave one out", name, other));
+        fmt::format("--{} and {} set the same option to different values; give one", name, other));
   }
   return own.empty() ? value : own;
 }
@@ -222,7 +109,7 @@ void require_time(const std::string& text) {
   static const std::regex form(R"(\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}|UNLIMITED|INFINITE)",
                                std::regex::icase);
   if (!std::regex_match(text, form)) {
-    throw UsageError(fmt::format("--time={}: no time limit: give minutes (90), "
+    throw UsageError(fmt::format("--time={}: invalid time limit: give minutes (90), "
                                  "HOURS:MINUTES:SECONDS (1:30:00), DAYS-HOURS (1-12) or UNLIMITED",
                                  printable(text)));
   }
@@ -252,6 +139,11 @@ std::string signal_of(const JobSpec& job) {
   const std::string own = engine_value(job, "signal");
   require_signal(own);
   return !own.empty() ? own : saves_checkpoints(job) ? "USR1@60" : "";
+}
+
+/// Slurm may start the job again: after a node failed, or after a job of higher priority.
+bool may_requeue(const JobSpec& job) {
+  return job.preemptible || job.max_restarts > 0 || !signal_of(job).empty();
 }
 
 /// Throws UsageError for one that the script says itself, or that would take its place.
@@ -292,7 +184,7 @@ std::string array_of(const JobSpec& job) {
     return text;
   }
   static const std::regex form(R"([0-9,:-]+(%[1-9]\d*)?)");
-  if (!std::regex_match(text, form) || read_indexes(text).empty()) {
+  if (!std::regex_match(text, form) || batch::read_indexes(text).empty()) {
     throw UsageError(fmt::format("--array={}: give indexes and ranges, and how many tasks may run "
                                  "at once: 0-99%5, 1,3,7 or 0-30:10",
                                  printable(text)));
@@ -330,47 +222,6 @@ json options_of(const JobSpec& job) {
   return options;
 }
 
-std::vector<std::string> command_of(const JobSpec& job, const Surroundings& here) {
-  std::vector<std::string> command = start_command(job);
-  if (job.runs_bundled_trainer()) {
-    if (here.trainer.empty()) {
-      throw UsageError("the bundled trainer (dtrain-trainer) is not in PATH where Slurm's commands "
-                       "are run: install it there, or give a command after --");
-    }
-    command.insert(command.begin(), here.trainer);
-  }
-  return command;
-}
-
-/// From where the command is started; what is no absolute path counts from the code, or from where
-/// `submit` was called.
-std::string working_dir(const JobSpec& job, const std::string& own_folder,
-                        const Surroundings& here) {
-  const std::string base = job.sync_mode.empty() ? here.working_dir : own_folder + "/code";
-  return job.working_dir.empty()            ? base
-         : job.working_dir.starts_with('/') ? job.working_dir
-                                            : base + "/" + job.working_dir;
-}
-
-/// What has to be there on every node. Ranks have no mounts: it is found where it lies, or not.
-json data_places(const JobSpec& job) {
-  std::vector<std::string> paths;
-  for (const auto& [flag, texts] :
-       {std::pair("--data-dir", &job.data_dirs), std::pair("--config-file", &job.config_files)}) {
-    for (const std::string& text : *texts) {
-      const MountText mount = parse_mount(flag, text);
-      if (mount.source != mount.target || mount.read_only) {
-        throw UsageError(fmt::format(
-            "{}={}: Slurm runs ranks in their nodes' own file system, where {} is at its own path "
-            "and can be written: say {}={}, and let the command read it there",
-            flag, printable(text), printable(mount.source), flag, printable(mount.source)));
-      }
-      paths.push_back(mount.source);
-    }
-  }
-  return words(paths);
-}
-
 const TemplateRules& template_rules() {
   static const TemplateRules rules = {.kinds = {k_sbatch_kind}};
   return rules;
@@ -378,73 +229,30 @@ const TemplateRules& template_rules() {
 
 } // namespace
 
-std::string job_folder(const JobRef& job) {
-  return fmt::format("slurm/{}/{}", job.namespace_name, job.name);
-}
-
-bool may_requeue(const JobSpec& job) {
-  return job.preemptible || job.max_restarts > 0 || !signal_of(job).empty();
-}
-
-std::vector<InstanceStatus> planned_instances(const JobSpec& job) {
-  std::vector<InstanceStatus> instances;
-  for (const Role& role : job_roles(job)) {
-    for (int i = 0; i < role.replicas; ++i) {
-      InstanceStatus& instance = instances.emplace_back();
-      instance.name = instance_name(role.name, i);
-      instance.gpus = role.gpus;
-      instance.is_chief = instances.size() == 1;
-    }
-  }
-  return instances;
+batch::QueueOptions queue_options(const JobSpec& job) {
+  std::string array = engine_value(job, "array");
+  std::string log(array.empty() ? queue_system().log : "slurm-%a.log");
+  return {.may_requeue = may_requeue(job), .array = std::move(array), .log = std::move(log)};
 }
 
 Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here) {
-  const auto roles = job_roles(job);
-  const bool launched = has_launcher(job);
-  const int slots = slots_a_worker(job);
-  const auto steps = launched ? std::vector<Step>{{.first = 0,
-                                                   .tasks = job.workers * slots,
-                                                   .gpus = std::min(job.gpus, 1)}}
-                              : steps_of(roles);
-  int tasks = 0;
+  const auto steps = batch::steps_of(job);
   int gpus = 0;
   for (const Step& step : steps) {
-    tasks += step.tasks;
     gpus += step.tasks * step.gpus;
   }
   const bool is_uniform = steps.size() == 1;
-  const std::string own_folder =
-      fmt::format("{}/{}", here.state_folder, job_folder({job.namespace_name, job.name}));
-  json data = {{"name", job.name},
-               {"namespace", job.namespace_name},
-               {"comment", fmt::format("dtrain {}/{}", job.namespace_name, job.name)},
-               {"folder", own_folder},
-               {"tasks", tasks},
-               {"started", launched ? 1 : tasks},
-               {"gpus_per_task", section(gpus > 0 && is_uniform, {{"count", steps[0].gpus}})},
-               {"gpus", section(gpus > 0 && !is_uniform, {{"count", gpus}})},
-               {"working_dir", working_dir(job, own_folder, here)},
-               {"data", data_places(job)},
-               {"max_restarts", job.max_restarts},
-               {"chief_decides", job.success_policy == "ChiefWorker"},
-               {"keeps_helpers", job.clean_task_policy == "None"},
-               {"torchrun", section(!job.nproc_per_node.empty(), json::object())},
-               {"roles", roles_data(job, roles, own_folder)},
-               {"launcher", section(launched, {{"slots", slots}})},
-               {"deepspeed", section(job.type == "deepspeedjob",
-                                     {{"tool", builtin_template("launchers/deepspeed.sh").text}})},
-               {"steps", steps_data(job, launched ? std::vector<Step>() : steps)},
-               {"user_environment", user_environment(job)},
-               {"command", words(command_of(job, here))}};
-  const json options = options_of(job);
-  data.update(options);
+  json data = batch::script_data(job, here, queue_system());
+  data["gpus_per_task"] = section(gpus > 0 && is_uniform, {{"count", steps[0].gpus}});
+  data["gpus"] = section(gpus > 0 && !is_uniform, {{"count", gpus}});
+  data["steps"] = steps_data(job, has_launcher(job) ? std::vector<Step>() : steps);
+  data.update(options_of(job));
   Plan plan;
   plan.job = job;
   plan.templates = templates;
   plan.secret_env = here.secret_env;
-  plan.documents.push_back(
-      {k_script, fill_template(templates, k_template, data, template_rules())});
+  plan.documents.push_back({std::string(queue_system().script),
+                            fill_template(templates, k_template, data, template_rules())});
   return plan;
 }
 

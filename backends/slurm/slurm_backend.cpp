@@ -1,340 +1,71 @@
 #include "backends/slurm/slurm_backend.h"
 
-#include "backends/engine.h"
-#include "backends/slurm/code.h"
+#include "backends/batch/records_here.h"
+#include "backends/slurm/cluster.h"
 #include "backends/slurm/find_here.h"
-#include "backends/slurm/followed.h"
-#include "backends/slurm/identity.h"
-#include "backends/slurm/logs.h"
 #include "backends/slurm/nodes.h"
-#include "backends/slurm/refusal.h"
+#include "backends/slurm/queue.h"
+#include "backends/slurm/refused_options.h"
 #include "backends/slurm/script.h"
-#include "backends/slurm/split.h"
-#include "backends/slurm/usage.h"
-#include "backends/support/logs/time_text.h"
-#include "backends/support/progress.h"
-#include "backends/support/user/env_file.h"
+#include "backends/slurm/system.h"
 #include "submit/errors.h"
-#include "submit/job_roles.h"
-#include "submit/template/quote.h"
-#include "submit/template/render.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <optional>
-#include <set>
-#include <thread>
 #include <utility>
 
 namespace dtrain::slurm {
-namespace {
 
-/// Between two looks at what a job leaves in its folder.
-constexpr std::chrono::milliseconds k_first_wait{100};
-constexpr std::chrono::milliseconds k_longest_wait{2000};
-
-/// One of templates/slurm/commands.
-std::string script(std::string_view name) {
-  return std::string(builtin_template(fmt::format("slurm/commands/{}.sh", name)).text);
-}
-
-/// What asks squeue. It has script("accounting") as its last argument, for jobs that squeue has
-/// forgotten: what it does not need, sh then need not parse.
-std::string asking_script(std::string_view name) {
-  return script("queue") + script("records") + script(name);
-}
-
-/// Its line "? sacct: …": why that is all there is.
-std::string unheard_in(std::string_view text) {
-  const auto begin = text.find("\n? ");
-  const auto line = begin == std::string_view::npos ? "" : text.substr(begin + 3);
-  return printable(line.substr(0, line.find('\n')));
-}
-
-/// Of find.sh's and list.sh's answer, or find_here()'s: the cluster that was asked.
-std::string cluster_of(std::string_view answer) {
-  constexpr std::string_view k_line = "\ncluster ";
-  const auto at = answer.find(k_line);
-  const auto rest = at == std::string_view::npos ? "" : answer.substr(at + k_line.size());
-  return std::string(rest.substr(0, rest.find('\n')));
-}
-
-/// Throws EngineError of a job that another cluster has.
-void require_here(const JobRecord& record) {
-  if (record.is_elsewhere) {
-    throw EngineError(
-        fmt::format("job {}/{} is on the cluster {}, which is not asked from here: do "
-                    "this where that cluster's commands are",
-                    record.status.namespace_name, record.status.name, printable(record.cluster)));
-  }
-}
-
-/// `pwd`
-std::string working_dir_here() {
-  const std::unique_ptr<char, decltype(&std::free)> here(get_current_dir_name(), &std::free);
-  return here ? here.get() : "/";
-}
-
-/// What Slurm itself writes to, in the job's folder.
-const char* log_of(const JobSpec& job) {
-  return engine_value(job, "array").empty() ? "slurm.log" : "slurm-%a.log";
-}
-
-/// KEY=VALUE each, as sh reads them.
-std::string as_script(const std::vector<std::string>& variables) {
-  std::string text;
-  for (const std::string& variable : variables) {
-    const auto equals = variable.find('=');
-    text += fmt::format("export {}={}\n", variable.substr(0, equals),
-                        quote_sh(variable.substr(equals + 1)));
-  }
-  return text;
-}
-
-/// What failed said last; of a job that no rank made fail, Slurm's own words are why.
-void add_last_lines(std::string text, JobStatus& status) {
-  FailureCause& cause = *status.cause;
-  constexpr std::size_t k_longest = 2048;
-  text.erase(text.find_last_not_of('\n') + 1);
-  for (const auto line : text.empty() ? std::vector<std::string_view>() : split(text, '\n')) {
-    cause.last_stderr.emplace_back(line.substr(0, k_longest));
-  }
-  if (cause.message.empty() && cause.instance.empty()) {
-    cause.message = !cause.last_stderr.empty() ? cause.last_stderr.back()
-                    : !status.reason.empty()   ? status.reason
-                                               : "srun ended it";
-  }
-}
-
-} // namespace
-
-Surroundings SlurmBackend::survey(const JobSpec& job) const {
-  Surroundings here;
-  if (login_.is_here() && !job.runs_bundled_trainer()) { // No program is asked.
-    here.state_folder = state_folder_here();
-    here.working_dir = working_dir_here();
-  } else {
-    const std::string text = login_.run(script("survey"));
-    const auto lines = split(text, '\n');
-    if (lines.size() < 3) {
-      throw EngineError(fmt::format("Slurm{}: no answer from its shell", login_.place()));
-    }
-    here.state_folder = lines[0];
-    here.working_dir = lines[1];
-    here.trainer = lines[2];
-  }
-  here.secret_env = read_secret_env(job);
-  return here;
-}
+SlurmBackend::SlurmBackend(std::string login_host)
+    : BatchBackend(batch::Login(queue_system(), std::move(login_host))) {}
 
 Plan SlurmBackend::render(const JobSpec& job, const Templates& templates,
                           const Surroundings& here) const {
   return render_script(job, templates, here);
 }
 
-void SlurmBackend::expect(const JobSpec& job) {
-  if (!login_.is_here() || !job.sync_mode.empty()) {
-    return;
-  }
-  try {
-    sbatch_ = waiting_sbatch(job_folder({job.namespace_name, job.name}), log_of(job));
-  } catch (const EngineError&) { // submit() says it, of a job that nothing else is wrong with.
-  }
+batch::QueueOptions SlurmBackend::queue_options(const JobSpec& job) const {
+  return slurm::queue_options(job);
 }
 
-void SlurmBackend::submit(const Plan& plan, const SubmitSink& tell) {
-  const JobRef ref{plan.job.namespace_name, plan.job.name};
-  Submission job;
-  job.folder = job_folder(ref);
-  job.log = log_of(plan.job);
-  job.script = plan.documents.front().text;
-  job.files = {{"job.yaml", write_job_yaml(plan.job)}};
-  if (!plan.secret_env.empty()) {
-    job.files.emplace_back("secrets", as_script(plan.secret_env));
-  }
-  job.has_code = !plan.job.sync_mode.empty();
-  job.code = job.has_code ? packed_code(plan.job, tell) : "";
-  const Time now = time_now();
-  job.record = login_.is_here() ? write_job_line(plan.job, "", now, cluster_here(), now)
-                                : write_job_line(plan.job, "", now);
-  report(tell, {.step = SubmitStep::create});
-  std::string id;
-  try {
-    id = login_.is_here() && !job.has_code ? submit_here(login_, job, std::move(sbatch_))
-                                           : submit_by_script(login_, job);
-  } catch (const EngineError& error) {
-    const std::string asked = asked_for(job.script, error.what());
-    throw EngineError(asked.empty() ? error.what() : fmt::format("{}: {}", error.what(), asked));
-  }
-  if (id.empty()) {
-    throw_name_in_use(ref);
-  }
-  report(tell, {.step = SubmitStep::create, .done = true, .text = "as Slurm's job " + id});
+std::string SlurmBackend::cluster_here() const { return slurm::cluster_here(); }
+
+std::string SlurmBackend::refused_options(const std::string& script, std::string_view error) const {
+  return slurm::refused_options(script, error);
 }
 
-Found SlurmBackend::find(const JobRef& job) const {
-  const std::string name = fmt::format("{}/{}", job.namespace_name, job.name);
-  const auto known =
-      login_.is_here()
-          ? find_here(login_, fmt::format("{}/{}", state_folder_here(), job_folder(job)))
-          : std::nullopt;
-  const std::string answer =
-      known ? *known
-            : login_.run(asking_script("find"), {job_folder(job), k_queue_format, k_account_fields,
-                                                 name, script("accounting")});
-  const std::string folder = answer.substr(0, answer.find('\n'));
-  const auto text = std::string_view(answer).substr(std::min(folder.size(), answer.size()));
-  const auto gap = text.find("\n\n");
-  auto records = read_records(text.substr(0, gap));
-  if (const auto other = split(folder, ' '); records.empty() && other.size() == 2) {
-    throw EngineError(fmt::format(
-        "no job {} of yours; Slurm's job {} of that name is {}'s, who alone can read its files "
-        "and end it",
-        name, printable(other[1]), printable(other[0])));
-  }
-  if (records.empty()) {
-    throw NotFound(fmt::format("no job {}: dtrain list shows those there are", name));
-  }
-  const auto said = text.substr(std::min(gap, text.size()));
-  Found found{folder, std::move(records.begin()->second), Queue(said), unheard_in(said)};
-  find_number(found.record, found.queue);
-  mark_elsewhere(found.record, cluster_of(text));
-  return found;
+/// What asks squeue. It has engine_script("accounting") as its last argument, for jobs that squeue
+/// has forgotten: what it does not need, sh then need not parse.
+std::string SlurmBackend::asking_script(std::string_view name) const {
+  return engine_script("queue") + batch_script("read_records") + engine_script(name);
 }
 
-std::vector<JobSummary> SlurmBackend::list(const ListQuery& query) {
-  const std::string text =
-      login_.run(asking_script("list"), {k_queue_format, k_account_fields, script("accounting")});
-  const auto gap = text.starts_with('\n') ? 0 : text.find("\n\n");
-  auto records = read_records(std::string_view(text).substr(0, gap));
-  const Queue queue(std::string_view(text).substr(std::min(gap, text.size())));
-  const std::string cluster = cluster_of(text);
-  std::vector<JobSummary> jobs;
-  for (auto& [key, record] : records) {
-    find_number(record, queue);
-    mark_elsewhere(record, cluster);
-    if (query.namespace_name.empty() || record.status.namespace_name == query.namespace_name) {
-      jobs.push_back(status_of(record, queue));
+std::string SlurmBackend::ask_job(const JobRef& job) const {
+  const std::string folder = batch::job_folder(queue_system(), job);
+  if (login().is_here()) {
+    if (auto known = find_here(login(), fmt::format("{}/{}", batch::state_folder_here(), folder))) {
+      return *known;
     }
   }
-  return jobs;
+  return login().run(asking_script("find"), {folder, k_queue_format, k_account_fields,
+                                             fmt::format("{}/{}", job.namespace_name, job.name),
+                                             engine_script("accounting")});
 }
 
-JobStatus SlurmBackend::status(const JobRef& job) {
-  const Found found = find(job);
-  has_answered_ = true;
-  return whole_status(found);
+std::string SlurmBackend::ask_all() const {
+  return login().run(asking_script("list"),
+                     {k_queue_format, k_account_fields, engine_script("accounting")});
 }
 
-JobStatus SlurmBackend::whole_status(const Found& found) const {
-  JobStatus status = found.status();
-  if (status.cause) {
-    const std::string file =
-        status.cause->instance.empty()
-            ? "slurm.log" // What srun said: the ranks may not have been started.
-            : found.record.files_of(status.cause->instance) + ".err";
-    add_last_lines(login_.run(R"(tail -n 20 "$1" 2>/dev/null | tail -c 40960)",
-                              {fmt::format("{}/{}", found.folder, file)}),
-                   status);
-  }
-  return status;
-}
-
-Followed SlurmBackend::follow(const JobRef& job) const {
-  return {[this, job] { return find(job); },
-          [this](const Found& found) { return read_records_of(found); }, has_answered_};
-}
-
-std::string SlurmBackend::read_records_of(const Found& found) const {
-  if (login_.is_here() && found.record.tasks.empty()) {
-    return read_records_here(found.folder);
-  }
-  return login_.run(script("records") + R"sh(tasks=$2
-! cd "$1" 2>/dev/null || (records)
-exit 0)sh",
-                    {found.folder, found.record.tasks.empty() ? "" : "yes"});
-}
-
-void SlurmBackend::watch_all(const std::string& namespace_name,
-                             const std::vector<std::string>& names, const NewsSink& sink) {
-  auto wait = k_first_wait;
-  std::map<std::size_t, std::string> before; // Of those that are still watched.
-  std::vector<Followed> jobs;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    before[i];
-    jobs.push_back(follow({namespace_name, names[i]}));
-  }
-  const auto tell = [&](std::size_t which, std::string& last) {
-    JobNews news{.which = which};
-    try {
-      news.status = whole_status(jobs[which].look());
-    } catch (const NotFound& error) {
-      news.error = std::make_exception_ptr(
-          last.empty()
-              ? error
-              : NotFound(fmt::format("job {}/{} was deleted", namespace_name, names[which])));
-      sink(news);
-      return false;
-    } catch (const Error&) {
-      news.error = std::current_exception();
-      sink(news);
-      return false;
-    }
-    const JobStatus& now = news.status;
-    std::string text =
-        fmt::format("{} {} {}", static_cast<int>(now.phase), now.restarts, now.reason);
-    for (const InstanceStatus& each : now.instances) {
-      text += fmt::format(" {}", static_cast<int>(each.phase));
-    }
-    if (text == last) {
-      return true;
-    }
-    wait = k_first_wait;
-    last = std::move(text);
-    return sink(news) && !is_final(now.phase);
-  };
-  while (true) {
-    for (auto it = before.begin(); it != before.end();) {
-      it = tell(it->first, it->second) ? std::next(it) : before.erase(it);
-    }
-    if (before.empty()) {
-      return;
-    }
-    std::this_thread::sleep_for(wait);
-    wait = std::min(wait * 3 / 2, k_longest_wait);
-  }
-}
-
-void SlurmBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
-  const Found found = find(job);
-  has_answered_ = true;
-  print_logs(login_, found.folder, found.record, query, sink,
-             [this, followed = follow(job)]() mutable { return whole_status(followed.look()); });
-}
-
-void SlurmBackend::remove(const JobRef& job) {
-  const Found found = find(job);
-  const JobRecord& record = found.record;
-  if (!record.has_ended()) {
-    require_here(record);
-  }
-  login_.run(script("remove"),
-             {found.folder, record.is_elsewhere ? "elsewhere" : record.id, job.name,
-              comment_of(job), std::to_string(record.submitted / k_second)});
+std::vector<batch::QueuedJob> SlurmBackend::read_jobs(std::string_view said) const {
+  return read_queue(said);
 }
 
 std::vector<CheckResult> SlurmBackend::check() {
   std::vector<CheckResult> results;
   const auto add = [&](std::string what, const std::string& script) {
     try {
-      std::string found = login_.run(script);
+      std::string found = login().run(script);
       results.push_back(
           {CheckResult::Level::ok, std::move(what), found.substr(0, found.find('\n'))});
     } catch (const EngineError& error) {
@@ -353,97 +84,12 @@ mkdir -p "$f" && echo "$f (the nodes must share it)")sh");
 
 /// sbatch's own opinion.
 std::vector<Plan::Document> SlurmBackend::try_plan(const Plan& plan) {
-  login_.run("sbatch --test-only", {}, plan.documents.front().text);
+  login().run("sbatch --test-only", {}, plan.documents.front().text);
   return plan.documents;
 }
 
-bool SlurmBackend::hold(const JobRef& job, bool held) {
-  const Found found = find(job);
-  const JobStatus status = found.status();
-  if (is_final(status.phase)) {
-    throw UsageError(fmt::format("job {}/{} has ended: submit it again, or clone it",
-                                 job.namespace_name, job.name));
-  }
-  if ((status.phase == Phase::suspended) == held ||
-      (!held && found.record.tasks.empty() && status.phase == Phase::running)) {
-    return false;
-  }
-  require_here(found.record);
-  login_.run(script(held ? "suspend" : "resume"),
-             {found.record.id, found.record.may_requeue ? "requeue" : ""});
-  return true;
-}
-
-bool SlurmBackend::suspend(const JobRef& job) { return hold(job, true); }
-bool SlurmBackend::resume(const JobRef& job) { return hold(job, false); }
-
 std::vector<NodeStatus> SlurmBackend::nodes() {
-  return read_nodes(login_.run(fmt::format("sinfo --noheader --Node --Format={}", k_node_format)));
-}
-
-int SlurmBackend::exec(const JobRef& job, const std::string& instance,
-                       const std::vector<std::string>& command) {
-  const Found found = find(job);
-  const JobStatus status = found.status();
-  const auto at = std::find_if(status.instances.begin(), status.instances.end(),
-                               [&](const InstanceStatus& each) { return each.name == instance; });
-  if (at == status.instances.end() || at->phase != Phase::running) {
-    throw EngineError(fmt::format("{} of job {}/{} does not run: nothing can be run beside it",
-                                  instance, job.namespace_name, job.name));
-  }
-  require_here(found.record);
-  // A launcher's workers have no process, and so no variables of their own: those of the launcher.
-  const std::string& first = status.instances.front().name;
-  const std::string& whose = first == instance_name(k_launcher, 0) ? first : instance;
-  std::vector<std::string> args = {
-      found.record.part_of(instance).raw_id, at->node,
-      fmt::format("{}/{}.env", found.folder, found.record.files_of(whose))};
-  args.insert(args.end(), command.begin(), command.end());
-  return login_.run_in_foreground(script("exec"), args);
-}
-
-/// One step a job, as an array's task is, on all of its nodes.
-std::vector<InstanceUsage> SlurmBackend::usage(const JobRef& job) {
-  const Found found = find(job);
-  require_here(found.record);
-  const JobStatus status = found.status();
-  std::map<std::string, std::pair<std::set<std::string>, std::string>>
-      jobs; // Nodes and ranks by number.
-  for (const InstanceStatus& each : status.instances) {
-    if (each.phase == Phase::running && each.pid != 0) {
-      auto& [nodes, ranks] = jobs[found.record.part_of(each.name).raw_id];
-      nodes.insert(each.node);
-      ranks += fmt::format("{} {} {}\n", each.name, each.node, each.pid);
-    }
-  }
-  std::string text;
-  for (const auto& [id, job_of_id] : jobs) {
-    const auto& [nodes, ranks] = job_of_id;
-    text += login_.run(script("usage"), {id, fmt::format("{}", fmt::join(nodes, ",")),
-                                         std::to_string(nodes.size()), ranks});
-  }
-  return read_usage(text, status.instances);
-}
-
-std::vector<JobEvent> SlurmBackend::events(const JobRef& job) {
-  return read_events(login_.run(R"sh(cd "$1" || exit
-for file in sbatch.err slurm*.log; do
-  [ ! -s "$file" ] || { echo "$file $(stat --format=%Y "$file")" && tail -n 50 "$file" | sed '/^$/d' && echo; }
-done)sh",
-                                {find(job).folder}));
-}
-
-void SlurmBackend::scale(const JobRef& job, int workers) {
-  find(job);
-  throw UsageError(
-      fmt::format("Slurm gives a job its nodes once, when it starts: submit it anew "
-                  "with dtrain clone -n {} {} --name=NAME --workers={}; a trainer that "
-                  "has --resume goes on from its last checkpoint",
-                  job.namespace_name, job.name, workers));
-}
-
-JobSpec SlurmBackend::spec(const JobRef& job) {
-  return read_job_yaml(login_.run(R"sh(cat "$1/job.yaml")sh", {find(job).folder}), "job.yaml");
+  return read_nodes(login().run(fmt::format("sinfo --noheader --Node --Format={}", k_node_format)));
 }
 
 } // namespace dtrain::slurm

@@ -37,7 +37,9 @@ CommandTable get_table(GetOptions& options) {
           "Shows a job's status, its instances and, if it failed, why: the first rank that "
           "failed, its exit code or signal and the last lines of its stderr. -o wide adds the "
           "command, the image and the environment; -o yaml and -o json hold the whole job as it "
-          "was submitted. Without a name, lists the jobs of the namespace.",
+          "was submitted. --events adds what the engine itself said of the job: a cluster's "
+          "events, or what a queue and its commands wrote to the job's log. Without a name, lists "
+          "the jobs of the namespace.",
       .examples = {"dtrain get mnist", "# Follow it until it ends", "dtrain get mnist -w",
                    "# What failed, for a script", "dtrain get mnist -o json | jq .cause",
                    "# Each of a team's jobs", "dtrain get -l team=vision"},
@@ -45,7 +47,7 @@ CommandTable get_table(GetOptions& options) {
                   selector_option(options.selectors),
                   {.flags = "-e,--events",
                    .target = &options.events,
-                   .help = "Show the cluster's events about the job",
+                   .help = "Show what the engine said of the job: events, or the queue's log",
                    .group = "Output"},
                   {.flags = "-g,--gpu",
                    .target = &options.gpus,

@@ -36,7 +36,7 @@ CommandTable logs_table(LogsOptions& options) {
           "Prints the output of all instances in order of time, each line with its instance's "
           "name, or of one with -i. With -f it waits for the job to start and ends when the job "
           "does; Ctrl-C stops only the printing. Of several jobs, each line has the job's name "
-          "too.",
+          "too. What the engine itself said of a job is shown by dtrain get --events.",
       .examples = {"dtrain logs mnist -f", "# The last ten lines of one worker",
                    "dtrain logs mnist -i worker-1 --tail=10", "# The run before the last restart",
                    "dtrain logs mnist --previous"},

@@ -73,7 +73,8 @@ class Builder {
  private:
   void add_partial(const std::string& name, const PartialTag& tag, const std::string& indent,
                    int depth, const std::string& where) {
-    const std::string folder = name.substr(0, name.find('/') + 1);
+    const bool is_elsewhere = tag.file.find('/') != std::string::npos;
+    const std::string folder = is_elsewhere ? "" : name.substr(0, name.find('/') + 1);
     std::vector<std::string> known;
     for (const BuiltinTemplate& each : builtin_templates()) {
       if (each.name.starts_with(folder)) {

@@ -1,4 +1,5 @@
-// Partials: `{{>FILE}}` on a line of its own stands for the template FILE of the same folder, each
+// Partials: `{{>FILE}}` on a line of its own stands for the template FILE of the same folder
+// (`{{>batch/ranks.sh}}`: of another), each
 // line of which is indented as the tag is. They are put in before anything else is done, so that
 // all rules hold for the whole; messages name the file and line that a line comes from.
 #pragma once

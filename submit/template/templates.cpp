@@ -190,7 +190,8 @@ void require_values_used(const Templates& templates) {
 }
 
 bool is_fillable(std::string_view name) {
-  return !name.starts_with("launchers/") && name.find("/commands/") == std::string_view::npos;
+  return !name.starts_with("launchers/") && !name.starts_with("batch/") &&
+         name.find("/commands/") == std::string_view::npos;
 }
 
 } // namespace dtrain

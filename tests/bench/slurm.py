@@ -1,5 +1,6 @@
 """dtrain beside Slurm's own commands, on the tests' cluster: what it adds to sbatch and squeue."""
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ from measure import HERE, Row, milliseconds, own_home, run
 
 CLUSTER = HERE.parent / "engines" / "slurm" / "cluster"
 MANY_JOBS = 5000
-RUNS = 20
+RUNS = 100
 
 
 @contextlib.contextmanager
@@ -27,27 +28,38 @@ def cluster():
             run([CLUSTER, "down", folder], env=env)
 
 
-def median_ms(action):
-    times = []
+def wall_ms(words, env):
+    """Of one call, without what a fork of this process takes."""
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    began = time.monotonic()
+    pid = os.posix_spawnp(words[0], [str(word) for word in words], env, file_actions=null)
+    _, status = os.waitpid(pid, 0)
+    took = (time.monotonic() - began) * 1000
+    if status != 0:
+        raise RuntimeError(f"{words} ended with status {status}")
+    return took
+
+
+def in_turn_ms(env, **commands):
+    """The lower quartile of each command's times, called in turn: what else the machine does slows both
+    sides, and single calls by tens of milliseconds."""
+    times = {name: [] for name in commands}
     for _ in range(RUNS):
-        began = time.monotonic()
-        action()
-        times.append((time.monotonic() - began) * 1000)
-    return statistics.median(times)
+        for name, command in commands.items():
+            times[name].append(wall_ms(command(), env))
+    return {name: statistics.quantiles(each, n=4)[0] for name, each in times.items()}
 
 
-def submit_beside_sbatch(bench, dtrain, env):
+def submit_beside_sbatch(dtrain, env):
     """Held, so that no job of before runs beside the next. Both give Slurm the same script."""
     words = [dtrain, "submit", "--workers=3", "--sbatch-arg=--hold"]
     command = ["--", "sleep", "600"]
     script = pathlib.Path(env["HOME"], "script.sbatch")
     script.write_text(run([*words, "--name=same", "--dry-run", *command], env=env))
-    numbers = iter(range(10 ** 6))
-    times = bench.interleaved({
-        "submit": lambda: median_ms(lambda: run([*words, f"--name=s{next(numbers)}", *command],
-                                                env=env)),
-        "sbatch": lambda: median_ms(lambda: run(["sbatch", "--parsable", script], env=env))})
-    return min(times["submit"]), min(times["sbatch"])
+    numbers = itertools.count()
+    times = in_turn_ms(env, submit=lambda: [*words, f"--name=s{next(numbers)}", *command],
+                       sbatch=lambda: ["sbatch", "--parsable", script])
+    return times["submit"], times["sbatch"]
 
 
 def make_many_jobs(state, env):
@@ -73,12 +85,10 @@ def rows(bench):
         env = dict(home, SLURM_CONF=conf, DTRAIN_BACKEND="slurm")
         run([dtrain, "submit", "--name=one", "--workers=3", "--", "sleep", "600"], env=env)
         number = json.loads(run([dtrain, "get", "one", "-o", "json"], env=env))["uuid"]
-        commands = {"get": [dtrain, "get", "one"], "squeue": ["squeue", f"--jobs={number}"]}
-        times = bench.interleaved({name: lambda command=command: milliseconds(command, RUNS, env)
-                                   for name, command in commands.items()})
-        result = [Row("get", "ms", min(times["get"]), "squeue", min(times["squeue"]),
-                      target=1 / 1.5)]
-        ours, theirs = submit_beside_sbatch(bench, dtrain, env)
+        times = in_turn_ms(env, get=lambda: [dtrain, "get", "one"],
+                           squeue=lambda: ["squeue", f"--jobs={number}"])
+        result = [Row("get", "ms", times["get"], "squeue", times["squeue"], target=1 / 1.5)]
+        ours, theirs = submit_beside_sbatch(dtrain, env)
         result.append(Row("submit --workers=3", "ms", ours, "sbatch of the same", theirs,
                           target=1 / 1.3))
         make_many_jobs(home["XDG_STATE_HOME"], env)

@@ -18,9 +18,9 @@ OTHERS = ['inline constexpr const char* k_sync_folder = "local";',
 
 def test_no_room_but_an_engines_own_names_an_engine():
     engines = {path.name for path in (ROOT / "backends").iterdir() if path.is_dir()}
-    assert engines - {"support", "supervised"} == set(NAMES)
+    assert engines - {"batch", "support", "supervised"} == set(NAMES)
     found = []
-    for room in ("cli", "submit", "backends/supervised", "backends/support"):
+    for room in ("cli", "submit", "backends/batch", "backends/supervised", "backends/support"):
         for path in sorted((ROOT / room).rglob("*.[ch]*")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if any(other in line for other in OTHERS):

@@ -1,13 +1,14 @@
 # shellcheck shell=sh
 # What ./dev has of Slurm's other versions: Slurm's tests in roots of Debian that have them, with the programs
 # of the tarball, since the oldest has a glibc older than what they are linked on. Sourced by it.
-slurm_suites='bullseye trixie forky'
+slurm_suites=${DTRAIN_TEST_SLURM_SUITES:-bullseye trixie forky}
 
 engine_help() {
   cat <<'TEXT'
                          slurm-versions
                                  the same on Slurm 20.11, 24.11 and 26.05, in roots of Debian 11, 13
-                                 and 14 (1 GB each; needs root)
+                                 and 14 (1 GB each; needs root);
+                                 DTRAIN_TEST_SLURM_SUITES=trixie: on 24.11 alone
 TEXT
 }
 

@@ -28,7 +28,7 @@ def slurm(slurm_home):
 def test_an_account_that_slurmdbd_does_not_know_is_refused_with_where_to_look(slurm):
     result = slurm.dtrain("submit", "--name=paid", "--account=nosuch", "--", "true",
                           expect=EXIT_ENGINE)
-    assert "--account=nosuch (sacctmgr show associations" in result.err
+    assert "--account=nosuch (see sacctmgr show associations" in result.err
     assert result.err.count("\n") == 1
     assert slurm.dtrain("list", "-o", "name").out == ""
     slurm.submit("paid", "echo", "ran", flags=["--account=team"])

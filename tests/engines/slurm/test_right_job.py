@@ -51,7 +51,7 @@ def cancelled(slurm):
 def test_another_job_of_the_same_number_is_neither_told_of_nor_cancelled(slurm, other):
     slurm.submit("mine", "true")
     has_queued(slurm, other)
-    assert "no longer knows the job" in slurm.get("mine")["reason"]
+    assert "no record of this job" in slurm.get("mine")["reason"]
     [listed] = slurm.dtrain("list", "-o", "json").json()
     assert listed["status"] == "FAILED"
     slurm.dtrain("delete", "mine")
@@ -66,12 +66,12 @@ def test_a_job_of_another_cluster_is_not_looked_for_in_this_one(slurm):
     has_queued(slurm, line())
     assert slurm.dtrain("get", "mine", "-o", "json", env=far).json()["status"] == "PENDING"
     job = slurm.dtrain("get", "mine", "-o", "json", env=near).json()
-    assert job["status"] == "PENDING" and "on the cluster far" in job["reason"]
+    assert job["status"] == "PENDING" and "on cluster far" in job["reason"]
     [listed] = slurm.dtrain("list", "-o", "json", env=near).json()
     assert listed["status"] == "PENDING"
     for verb in "delete", "suspend":
         refused = slurm.dtrain(verb, "mine", expect=EXIT_ENGINE, env=near)
-        assert "on the cluster far" in refused.err and refused.err.count("\n") == 1
+        assert "on cluster far" in refused.err and refused.err.count("\n") == 1
     assert not cancelled(slurm) and folder_of(slurm).exists()
 
 
@@ -145,7 +145,7 @@ def test_a_submission_that_is_killed_before_slurm_has_the_job_says_so(slurm):
 
 
 def test_a_warning_that_cannot_be_written_down_loses_no_job(slurm):
-    slurm.script("tools/sbatch", f"cat >/dev/null; mkdir {folder_of(slurm)}/sbatch.err; echo careful >&2; echo 17")
+    slurm.script("tools/sbatch", f"cat >/dev/null; mkdir {folder_of(slurm)}/submit.err; echo careful >&2; echo 17")
     slurm.submit("mine", "true")
     has_queued(slurm, line())
     assert slurm.get("mine")["uuid"] == "17"

@@ -44,7 +44,7 @@ def test_sbatch_is_given_the_plan_and_the_users_own_mask_and_variables(slurm):
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert '"id":"17"' in (folder / "job").read_text()
-    assert "a word of warning" in (folder / "sbatch.err").read_text()
+    assert "a word of warning" in (folder / "submit.err").read_text()
 
 
 def test_a_refused_job_leaves_no_folder(slurm):

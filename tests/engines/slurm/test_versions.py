@@ -9,13 +9,13 @@ RECORDED = pathlib.Path(__file__).parent / "recorded"
 FORGOTTEN = "slurm_load_jobs error: Invalid job id specified"
 
 # FATE: (status, words of its reason or cause) by squeue, and by what knows it later.
-LEFT_NO_WORD = ("FAILED", "left no word on node1")
+REPORTED_NOTHING = ("FAILED", "reported nothing on node1")
 LATER = {
     "timeout": ("FAILED", "ran into its time limit"),
-    "completed": ("SUCCEEDED", "left no word"),
+    "completed": ("SUCCEEDED", "reported nothing"),
     "failed": ("FAILED", "exit code 5"),
     "killed": ("FAILED", "ended by signal 9"),
-    "unstarted": LEFT_NO_WORD,
+    "unstarted": REPORTED_NOTHING,
     "cancelled": ("FAILED", "cancelled in Slurm"),
     "unborn": ("FAILED", "cancelled in Slurm"),
     "fallen": ("FAILED", "a node of it failed"),
@@ -23,7 +23,7 @@ LATER = {
 NOW = {
     **LATER,
     "failed": ("FAILED", "its script failed (NonZeroExitCode)"),  # squeue has no exit codes.
-    "killed": LEFT_NO_WORD,
+    "killed": REPORTED_NOTHING,
     "running": ("PENDING", "its ranks are being started"),
     "array": ("PENDING", "of its tasks 4 wait"),
     "held": ("SUSPENDED", "is held: dtrain resume"),

@@ -3,6 +3,7 @@
 #include "backends/kubernetes/render/template_data.h"
 #include "submit/errors.h"
 #include "submit/template/partials.h"
+#include "submit/template/render.h"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -105,6 +106,10 @@ TEST_CASE("a partial is put in as deep as its tag stands, a user's own in the bu
   CHECK(whole.source.where(4) == "/mine/secret.yaml:3");
   CHECK(whole.source.where(5) == "/mine/service.yaml:3");
   CHECK(put_together({}, "kubernetes/job.yaml").source.text.find("{{>") == std::string::npos);
+  // Of another folder, where it is named with that.
+  const std::string script = put_together({}, "slurm/job.sbatch").source.text;
+  CHECK(script.find("{{>") == std::string::npos);
+  CHECK(script.find(builtin_template("batch/ranks.sh").text) != std::string::npos);
   CHECK_FALSE(put_together({}, "kubernetes/job.yaml").has_own);
   templates.own.erase("kubernetes/service.yaml");
   CHECK_FALSE(put_together(templates, "kubernetes/service.yaml").has_own);

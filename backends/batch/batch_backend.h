@@ -1,0 +1,91 @@
+// Jobs of a queue: a batch script in a folder that the nodes share, and the queue's own commands.
+//
+// A queue keeps a job's state for a few minutes after its end; what it does not keep, every rank's
+// end and what it printed, the script leaves in the job's folder (record.h). No process of dtrain's
+// runs beside the job but the shell that starts each rank (templates/batch/ranks.sh).
+//
+// What an engine on top of it adds: its options and their script (render()), what it is called with
+// (queue_system.h), how it is asked and how its answers are read, and templates/ENGINE/commands:
+// end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/batch/followed.h"
+#include "backends/batch/job_line.h"
+#include "backends/batch/login.h"
+#include "backends/batch/queued_job.h"
+#include "backends/batch/record.h"
+#include "backends/batch/submission.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain::batch {
+
+class BatchBackend : public Backend {
+ public:
+  std::string_view name() const override { return login_.system().engine; }
+  Surroundings survey(const JobSpec& job) const override;
+  void expect(const JobSpec& job) override;
+  void submit(const Plan& plan, const SubmitSink& tell) override;
+  std::vector<JobSummary> list(const ListQuery& query) override;
+  JobStatus status(const JobRef& job) override;
+  void watch_all(const std::string& namespace_name, const std::vector<std::string>& names,
+                 const NewsSink& sink) override;
+  void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) override;
+  void remove(const JobRef& job) override;
+  bool suspend(const JobRef& job) override;
+  bool resume(const JobRef& job) override;
+  JobSpec spec(const JobRef& job) override;
+  int exec(const JobRef& job, const std::string& instance,
+           const std::vector<std::string>& command) override;
+  void scale(const JobRef& job, int workers) override;
+  std::vector<InstanceUsage> usage(const JobRef& job) override;
+  std::vector<JobEvent> events(const JobRef& job) override;
+
+ protected:
+  explicit BatchBackend(Login login) : login_(std::move(login)) {}
+
+  const Login& login() const { return login_; }
+
+  /// One of templates/ENGINE/commands, and of templates/batch/commands.
+  std::string engine_script(std::string_view name) const;
+  static std::string batch_script(std::string_view name);
+
+  /// The queue's own options of a job, as far as this room has to know them.
+  virtual QueueOptions queue_options(const JobSpec& job) const = 0;
+
+  /// The cluster that the queue's commands ask from here; empty: not known.
+  virtual std::string cluster_here() const = 0;
+
+  /// "--partition=nosuch (sinfo lists them)": which of a script's options an error of the queue's
+  /// is about; empty: not known.
+  virtual std::string refused_options(const std::string& script, std::string_view error) const = 0;
+
+  /// Asks for the records of a job, and the queue. The answer's lines: the job's folder; the
+  /// records, with "cluster NAME" of the one that was asked; an empty one; what the queue says, for
+  /// read_jobs(), and "? WHY" where its accounting did not answer. Without a folder of the user's
+  /// "USER ID" of another's job by that name, or nothing.
+  virtual std::string ask_job(const JobRef& job) const = 0;
+
+  /// The same of all jobs, without the folder.
+  virtual std::string ask_all() const = 0;
+
+  virtual std::vector<QueuedJob> read_jobs(std::string_view said) const = 0;
+
+ private:
+  Found find(const JobRef& job) const;
+  JobStatus whole_status(const Found& found) const; ///< With what failed said last.
+  std::string read_records_of(const Found& found) const;
+  Followed follow(const JobRef& job) const;
+  bool hold(const JobRef& job, bool held);
+  void require_here(const JobRecord& record) const;
+
+  Login login_;
+  bool has_answered_ = false;             ///< The queue has, since this was made.
+  std::unique_ptr<Subprocess> submitter_; ///< Of the job that is expected; null: none is.
+};
+
+} // namespace dtrain::batch

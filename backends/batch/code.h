@@ -1,0 +1,14 @@
+// A job's code on its way to the folder that the nodes share: as bytes, since that folder may be
+// reached by ssh alone.
+#pragma once
+
+#include "backends/backend.h"
+
+#include <string>
+
+namespace dtrain::batch {
+
+/// Of --sync-mode, a tar archive, gzip. Throws UsageError naming what cannot be had.
+std::string packed_code(const JobSpec& job, const SubmitSink& tell);
+
+} // namespace dtrain::batch

@@ -1,0 +1,20 @@
+// The ranks' output: a file each for stdout and stderr, byte for byte as they printed it, and one
+// that says how long both were at which time. However long they are, a piece of each is in memory.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/batch/login.h"
+#include "backends/batch/record.h"
+
+#include <functional>
+#include <string>
+
+namespace dtrain::batch {
+
+/// What is there of the job's last run, or, following, until the job has ended, from run to run.
+/// `folder`: the job's. `status`: how it stands now.
+void print_logs(const Login& login, const std::string& folder, const JobRecord& record,
+                const LogQuery& query, const LogSink& sink,
+                const std::function<JobStatus()>& status);
+
+} // namespace dtrain::batch

@@ -1,0 +1,50 @@
+// What a queue says of jobs, as its own folder has read it.
+#pragma once
+
+#include "backends/backend.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain::batch {
+
+struct QueuedJob {
+  std::string id;               ///< "123"; of an array's tasks "123_7", "123_[8-99%5]".
+  std::string state;            ///< In the queue's own words: "PENDING".
+  std::string reason;           ///< Likewise: "Resources"; empty: none.
+  Phase phase = Phase::running; ///< That the state comes to.
+  std::string why;           ///< Of the state, for people: "ran into its time limit"; may be empty.
+  std::string reason_text;   ///< Of the reason: "waits for nodes to become free (Resources)".
+  bool is_held = false;      ///< It waits until somebody releases it.
+  bool is_unstarted = false; ///< It ended as those do whose script could not be started.
+  Time submitted = 0;
+  Time starts = 0;   ///< Started, or is expected to; 0: not known.
+  Time ends = 0;     ///< Ended, or is to by its time limit.
+  std::string nodes; ///< "node[1-3]"
+  std::string partition;
+  std::string comment;
+  std::optional<int> exit_code; ///< The batch script's; accounting alone says it.
+  std::optional<int> signal;    ///< That ended the batch script, in place of its exit code.
+};
+
+/// "0-9:3,20" and "0-99%5" as numbers in order, each once; nothing where the text is no such list.
+std::vector<int> read_indexes(std::string_view text);
+
+/// Jobs by their ids. Those of an array that are told of in one line are found one by one.
+class Queue {
+ public:
+  explicit Queue(std::vector<QueuedJob> jobs);
+
+  /// Null: it does not know the job.
+  const QueuedJob* find(const std::string& id) const;
+
+  const std::map<std::string, QueuedJob, std::less<>>& jobs() const { return jobs_; }
+
+ private:
+  std::map<std::string, QueuedJob, std::less<>> jobs_;
+};
+
+} // namespace dtrain::batch

@@ -1,0 +1,43 @@
+// What a job's script is filled in with, whatever the queue: its steps, its ranks' environment and
+// command (templates/batch/job.sh, ranks.sh).
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/batch/queue_system.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain::batch {
+
+/// Roles that ask for the same, started as one step.
+struct Step {
+  int first = 0; ///< Of the job's instances.
+  int tasks = 0;
+  int gpus = 0; ///< A task.
+  bool ranked = true;
+  const char* kind = "decides"; ///< Of its end over the job's, to the script.
+};
+
+std::vector<Step> steps_of(const JobSpec& job);
+
+/// A launcher runs in the batch script; its workers are the allocation's slots, a task each, and
+/// run what it starts there: one step has all of them.
+bool has_launcher(const JobSpec& job);
+
+/// Whole CPUs of a task; 0: not said.
+int cpus_of(const JobSpec& job);
+
+/// Bytes of a task.
+std::optional<double> memory_of(const JobSpec& job);
+
+/// [{"word": …}], of a template's {{#words}} {{word}}{{/words}}.
+nlohmann::json words(const std::vector<std::string>& texts);
+
+/// Throws UsageError where the job asks for what no queue has a way to give.
+nlohmann::json script_data(const JobSpec& job, const Surroundings& here, const QueueSystem& system);
+
+} // namespace dtrain::batch
