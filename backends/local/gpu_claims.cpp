@@ -1,6 +1,7 @@
 #include "backends/local/gpu_claims.h"
 
 #include "backends/supervised/stop.h"
+#include "backends/supervised/store/job_store.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/random.h"
@@ -32,7 +33,7 @@ std::string registry_path() {
   const char* given = std::getenv("DTRAIN_GPU_CLAIMS");
   return given != nullptr && *given != '\0'
              ? given
-             : fmt::format("/tmp/dtrain-gpus-{}@{}", geteuid(), host_name());
+             : fmt::format("{}/gpus@{}", JobStore::default_root(), host_name());
 }
 
 /// A device's name, a path's separators replaced.

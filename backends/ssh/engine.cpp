@@ -49,6 +49,11 @@ const Engine& engine() {
                   .metavar = "NAME",
                   .help = "Network interface of the hosts that ranks are reached at",
                   .env = "DTRAIN_SSH_INTERFACE",
+                  .in_profile = true},
+                 {.name = "host-timeout",
+                  .metavar = "DURATION",
+                  .help = "Time without an answer after which a host is lost (default 60s)",
+                  .env = "DTRAIN_SSH_HOST_TIMEOUT",
                   .in_profile = true}},
       .helpers = {{k_supervise, supervise_hosts}},
   };
