@@ -72,12 +72,16 @@ void SshChannel::free_claim(const std::string& instance) {
 /// From here on its ranks are those to be started; what no rank of it has is given back.
 void SshChannel::take(const GangPlan& plan) {
   plan_ = plan;
+  for (auto& rank : plan_.ranks) {
+    const auto moved = moved_.find(rank.instance);
+    rank.host = moved == moved_.end() ? rank.host : moved->second;
+  }
   connections_.set_limits(plan.host_timeout_ms > 0 ? milliseconds(plan.host_timeout_ms)
                                                    : milliseconds(Connections::k_host_timeout),
                           plan.grace_period_ms);
   std::vector<std::string> over;
   for (const auto& [instance, claim] : known_.claims) {
-    if (std::none_of(plan.ranks.begin(), plan.ranks.end(),
+    if (std::none_of(plan_.ranks.begin(), plan_.ranks.end(),
                      [&, &name = instance, &held = claim](const GangRank& rank) {
                        return rank.instance == name && rank.host == held.host &&
                               rank.gpus == held.gpus;
@@ -143,6 +147,7 @@ void SshChannel::ask(const std::vector<const GangRank*>& ranks) {
 }
 
 bool SshChannel::claim_devices(GangPlan& plan) {
+  moved_.clear();
   take(plan);
   std::vector<const GangRank*> all;
   for (const auto& rank : plan_.ranks) {
@@ -272,6 +277,42 @@ void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
   auto planned = rank;
   planned.devices = devices_of(rank);
   place.gpus = own_gpus(planned);
+}
+
+/// To one that the user said has slots: others have as many ranks as they were given. Not the
+/// first, whose address all others have.
+std::optional<RankPlace> SshChannel::move(GangRank& rank) {
+  const auto own = std::find_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
+    return each.instance == rank.instance;
+  });
+  if (own == plan_.ranks.end() || own == plan_.ranks.begin()) {
+    return std::nullopt;
+  }
+  const auto before = rank.host;
+  const auto suspects = connections_.suspects();
+  std::vector<std::string> hosts; // Those that are connected first: the others may let us wait.
+  for (const auto& host : plan_.hosts) {
+    const auto taken =
+        std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
+          return each.host == host.name && each.role != k_launcher && each.role != k_tensorboard;
+        });
+    if (host.name != before && host.slots > taken && !suspects.contains(host.name) &&
+        connections_.loss(host.name) == nullptr) {
+      const bool is_near = connections_.find(host.name) != nullptr;
+      hosts.insert(is_near ? hosts.begin() : hosts.end(), host.name);
+    }
+  }
+  for (const auto& host : hosts) {
+    moved_[rank.instance] = own->host = rank.host = host;
+    try {
+      return place_one(rank);
+    } catch (const EngineError&) {
+      // The next, then.
+    }
+  }
+  moved_.erase(rank.instance);
+  own->host = rank.host = before;
+  return std::nullopt;
 }
 
 void SshChannel::free_devices(RankId /*ended*/, const std::string& instance) {

@@ -34,6 +34,7 @@ class SshChannel : public Channel {
   RankPlace place_one(const GangRank& rank) override;
   bool claim_devices(GangPlan& plan) override;
   void take_anew(const GangRank& rank, RankPlace& place) override;
+  std::optional<RankPlace> move(GangRank& rank) override;
   void free_devices(RankId ended, const std::string& instance) override;
   std::string where() const override;
   void hold_devices(const GangPlan& plan) override { take(plan); }
@@ -71,9 +72,10 @@ class SshChannel : public Channel {
   GangPlan plan_;
   Connections connections_;
   HostsKnown known_;
-  bool is_fresh_ = false;                 ///< All hosts were asked, and nothing has run since.
-  std::map<RankId, std::string> running_; ///< Their hosts.
-  std::vector<RankEnding> endings_;       ///< Not yet told.
+  std::map<std::string, std::string> moved_; ///< Hosts of instances whose own is lost in this run.
+  bool is_fresh_ = false;                    ///< All hosts were asked, and nothing has run since.
+  std::map<RankId, std::string> running_;    ///< Their hosts.
+  std::vector<RankEnding> endings_;          ///< Not yet told.
   OutputSink output_;
   std::map<std::string, std::set<int>> given_; ///< Ports, by address.
   std::map<RankId, Clock::time_point> killed_; ///< When each was last sent SIGKILL.

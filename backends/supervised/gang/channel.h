@@ -60,6 +60,10 @@ class Channel {
   /// in its place which. Throws EngineError where it cannot be.
   virtual void take_anew(const GangRank& /*rank*/, RankPlace& /*place*/) {}
 
+  /// For a worker whose host is lost: where another host has room for it, that is its host from now
+  /// on, with devices; nothing where none has.
+  virtual std::optional<RankPlace> move(GangRank& /*rank*/) { return std::nullopt; }
+
   /// Lets go of the devices of a rank that has ended and will not be started again in this run.
   virtual void free_devices(RankId /*ended*/, const std::string& /*instance*/) {}
 

@@ -102,6 +102,7 @@ class Gang {
   void rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself);
   void fail(FailureCause cause);
   bool goes_on_without(std::size_t rank, const std::string& ending, bool lost);
+  bool moves(std::size_t rank);
   bool starts_anew(std::size_t rank, const std::string& ending);
   bool start_again(std::size_t rank);
   bool has_succeeded_peer(std::size_t rank) const;

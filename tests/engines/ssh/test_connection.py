@@ -1,5 +1,7 @@
 """One connection a host: what comes over it, and what becomes of a job where it is cut."""
+import os
 import pathlib
+import signal
 import time
 
 import pytest
@@ -8,7 +10,7 @@ from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, un
 
 
 def connections(home):
-    """The hosts to which jobs of this home have an ssh, each as often as there are some."""
+    """The ssh that jobs of this home have: host and process."""
     found = []
     for pid in home.processes():
         try:
@@ -16,7 +18,7 @@ def connections(home):
         except OSError:
             continue
         if words[0].endswith(b"ssh") and b"--" in words:
-            found.append(words[words.index(b"--") + 1].decode())
+            found.append((words[words.index(b"--") + 1].decode(), pid))
     return sorted(found)
 
 
@@ -26,7 +28,7 @@ def test_all_ranks_of_a_host_share_its_connection(ssh, ssh_home):
     for rank in range(9):
         until(lambda: ssh.lines("shared", "-i", f"worker-{rank}") == [f"rank {rank}"],
               f"rank {rank} is heard")
-    assert connections(ssh_home) == ["host1", "host2", "host3"]
+    assert [host for host, _ in connections(ssh_home)] == ["host1", "host2", "host3"]
 
 
 @pytest.mark.parametrize("code", [165, 255])
@@ -91,6 +93,20 @@ def test_a_host_timeout_that_is_none_is_refused(ssh):
     for text in "soon", "1s":
         refused = ssh.submit("timeout", "true", flags=[f"--host-timeout={text}"], expect=EXIT_USAGE)
         assert f"--host-timeout={text}" in refused.err and refused.err.count("\n") == 1
+
+
+def test_a_worker_whose_host_is_lost_is_started_on_one_that_has_a_free_slot(ssh, ssh_home):
+    ssh.submit("moved", "sh", "-c", "echo $DTRAIN_RESTART_COUNT $CUDA_VISIBLE_DEVICES; exec sleep 600",
+               flags=["--workers=3", "--min-workers=2", "--max-restarts=1", "--gpus=1",
+                      "--grace-period=1s"], env={"DTRAIN_SSH_HOSTS": "host1:1,host2:1,host3:2"})
+    until(lambda: len(ssh.lines("moved", "-i", "worker-1")) == 1, "it runs")
+    os.kill(dict(connections(ssh_home))["host2"], signal.SIGKILL)
+    until(lambda: ssh.get("moved")["instances"][1]["node"] == "host3", "it is on another host")
+    until(lambda: "1 1" in ssh.lines("moved", "-i", "worker-1"), "it runs again, on a GPU of its own")
+    job = ssh.get("moved")
+    assert [each["node"] for each in job["instances"]] == ["host1", "host3", "host3"]
+    assert all(each["status"] == "Running" for each in job["instances"])
+    assert "worker-1 on host2 was lost" in job["reason"] and "started anew" in job["reason"]
 
 
 @pytest.mark.usefixtures("apart")

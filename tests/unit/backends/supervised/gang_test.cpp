@@ -33,6 +33,7 @@ class FakeChannel : public Channel {
   int starts_at_most = -1;                         ///< Processes; -1: any number.
   std::function<void(FakeChannel&)> at_ended = {}; ///< When it is asked who has.
   std::set<std::string> silent;
+  std::string spare; ///< A host that has room for one more.
   Lines calls;
   Lines freed; ///< The instances whose devices were.
 
@@ -73,12 +74,16 @@ class FakeChannel : public Channel {
   RankPlace place_one(const GangRank& rank) override {
     return {.role = rank.role, .index = rank.index, .host = node(rank), .port = 2};
   }
+  std::optional<RankPlace> move(GangRank& rank) override {
+    rank.host = std::exchange(spare, "");
+    return rank.host.empty() ? std::nullopt : std::optional(place_one(rank));
+  }
   bool claim_devices(GangPlan&) override { return true; }
   std::string where() const override { return "here"; }
   void hold_devices(const GangPlan&) override {}
   void free_devices(RankId, const std::string& instance) override { freed.push_back(instance); }
   std::string node(const GangRank& rank) const override {
-    return fmt::format("node{}", rank.index);
+    return rank.host.empty() ? fmt::format("node{}", rank.index) : rank.host;
   }
 
   void start(std::size_t count, const CommandOf& command, const Started& started) override {
@@ -267,6 +272,25 @@ TEST_CASE_FIXTURE(Fixture, "a host that does not answer is said, and is no failu
   };
   CHECK(run().phase == Phase::succeeded);
   CHECK(reasons == Lines{"", "node1 does not answer", ""});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a worker whose host is lost is started on another that has room") {
+  plan.min_workers = 2;
+  plan.max_restarts = 2;
+  channel.spare = "node7";
+  channel.script = [](FakeChannel& all, int rank, int times) {
+    if (rank == 2) {
+      all.end(1, {}, {});
+    } else if (times == 1) {
+      for (int each = 0; each < 3; ++each) {
+        all.end(each, 0);
+      }
+    }
+  };
+  const auto status = run();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(status.instances[1].node == "node7");
+  CHECK(channel.calls == Lines{"start 3", "leftovers of worker-1", "start 1"});
 }
 
 TEST_CASE_FIXTURE(Fixture, "a lost host costs a restart as a failure does") {
