@@ -58,6 +58,7 @@ struct Surroundings {
   std::map<std::string, std::string> data_folders;
   std::vector<HostSlots> hosts; ///< That were named for the job, where its engine has no nodes.
   std::string interface;        ///< Of theirs, that ranks are to be reached at; empty: any.
+  int host_timeout_ms = 0;      ///< After which a silent one is lost; 0: the engine's own.
 };
 
 /// What submit() is at: code is uploaded, data copied. What an engine has no need of is left out.

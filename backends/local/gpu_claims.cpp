@@ -1,6 +1,7 @@
 #include "backends/local/gpu_claims.h"
 
 #include "backends/supervised/stop.h"
+#include "backends/supervised/store/job_store.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/random.h"
@@ -31,7 +32,7 @@ constexpr const char* k_lock = "lock";
 
 std::string registry_path() {
   const char* given = environment::k_gpu_claims.value();
-  return given != nullptr ? given : fmt::format("/tmp/dtrain-gpus-{}@{}", geteuid(), host_name());
+  return given != nullptr ? given : fmt::format("{}/gpus@{}", JobStore::default_root(), host_name());
 }
 
 /// A device's name, a path's separators replaced.

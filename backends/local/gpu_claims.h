@@ -1,8 +1,8 @@
 // Which GPUs of this machine ranks of the user hold, of jobs that were started here and over ssh
 // alike, so that two are not given the same one while another is free.
 //
-// One registry: the private folder /tmp/dtrain-gpus-UID@HOST, or DTRAIN_GPU_CLAIMS. It is kept here
-// and by templates/ssh/facts.sh, to the same rules:
+// One registry: the private folder $XDG_STATE_HOME/dtrain/gpus@HOST, or DTRAIN_GPU_CLAIMS. It is
+// kept here and by templates/ssh/facts.sh, to the same rules:
 //
 //   gpu-DEVICE  its first line is the claim that has it; of a job of this machine's, the job's uid
 //               and control group follow

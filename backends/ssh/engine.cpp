@@ -52,6 +52,13 @@ const Engine& engine() {
                   .help = "Network interface of the hosts that ranks are reached at",
                   .env = "DTRAIN_SSH_INTERFACE",
                   .in_profile = true,
+                  .picks_hosts = true},
+                 {.name = "host-timeout",
+                  .metavar = "DURATION",
+                  .help = "Time without an answer after which a host is lost, and ends its ranks "
+                          "where it cannot reach this machine (default: 60s)",
+                  .env = "DTRAIN_SSH_HOST_TIMEOUT",
+                  .in_profile = true,
                   .picks_hosts = true}},
       .helpers = {{k_supervise, supervise_hosts}},
   };

@@ -1,7 +1,7 @@
 #include "backends/ssh/fan_out.h"
 
-#include "backends/ssh/link.h"
 #include "backends/ssh/login_line.h"
+#include "backends/ssh/ssh_command.h"
 #include "backends/ssh/turned_away.h"
 #include "backends/supervised/programs.h"
 #include "backends/support/os/pipe.h"
@@ -76,7 +76,7 @@ std::vector<std::string> ask_by_pdsh(const std::string& pdsh, const std::vector<
   for (const char c : line) {
     escaped += c == '%' ? "%%" : std::string(1, c);
   }
-  for (const auto& word : ssh_command("%h", "", escaped)) {
+  for (const auto& word : ssh_command("%h", escaped)) {
     argv.push_back(word);
   }
   const auto result = run_command({.argv = argv, .limit = k_patience});
@@ -101,7 +101,7 @@ class Asked {
   Asked(std::size_t number, const std::string& host, const std::string& line) : number_(number) {
     auto out = make_pipe();
     const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    pid_ = spawn({.argv = ssh_command(host, "", line),
+    pid_ = spawn({.argv = ssh_command(host, line),
                   .in = null.get(),
                   .out = out.write_end.get(),
                   .err = out.write_end.get(),

@@ -1,5 +1,5 @@
 // One script on many hosts at once, to hear what each has to say: for what starts nothing and holds
-// no secret. Ranks are started otherwise, each over a connection of its own (link.h).
+// no secret. Ranks are started otherwise, each by the host's agent (connection.h).
 //
 // Where pdsh is installed it does the fan-out, else we do, with the same ssh and the same result;
 // at most 32 connections are open at a time.

@@ -105,7 +105,10 @@ std::vector<InstanceUsage> survey_ranks(const std::string& job_uid,
     }
   }
   std::map<std::string, InstanceUsage> found;
-  const std::string script(builtin_template("ssh/ranks.sh").text);
+  std::string script;
+  for (const auto* part : {"ssh/facts.sh", "ssh/ranks.sh"}) {
+    script += builtin_template(part).text;
+  }
   for (const auto& answer : ask_hosts({hosts.begin(), hosts.end()}, script, {job_uid})) {
     for (const auto& line : answer.lines) {
       std::istringstream words(line);

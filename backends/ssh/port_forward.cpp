@@ -1,6 +1,6 @@
 #include "backends/ssh/port_forward.h"
 
-#include "backends/ssh/link.h"
+#include "backends/ssh/ssh_command.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/port.h"
 #include "backends/support/os/signal_fd.h"
@@ -22,7 +22,7 @@ int forward_port(const std::string& host, int port, const std::string& remote,
   const ReservedPort any;
   const int here = port != 0 ? port : any.number();
   // The host says when the way is there, and the end of our pipe ends its ssh.
-  auto words = ssh_command(host, "", "echo open; exec cat");
+  auto words = ssh_command(host, "echo open; exec cat");
   const auto way = fmt::format("127.0.0.1:{}:localhost:{}", here, remote);
   words.insert(words.begin() + 1, // The first word on an option counts.
                {"-o", "ExitOnForwardFailure=yes", "-o", "ClearAllForwardings=no", "-L", way});

@@ -1,6 +1,6 @@
 #include "backends/ssh/rank_script.h"
 
-#include "backends/ssh/cargo.h"
+#include "backends/ssh/payload.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
 
@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <string_view>
 
 namespace dtrain::ssh {
@@ -47,24 +46,16 @@ std::string launcher_tools() {
 
 } // namespace
 
-std::chrono::seconds guard_patience() {
-  constexpr int k_default = 20;
-  constexpr int k_least = 5;
-  constexpr int k_most = 86400;
-  const char* said = std::getenv("DTRAIN_SSH_PATIENCE");
-  const int seconds = said == nullptr ? 0 : std::atoi(said);
-  return std::chrono::seconds(seconds >= k_least && seconds <= k_most ? seconds : k_default);
-}
-
 std::string rank_script(const RankCommand& command, const RankSetting& setting) {
-  constexpr int k_ms = 1000;
-  // $store and $place are host.sh's.
+  // $run is agent.sh's: the job's folder there.
   const auto folder =
-      (command.working_dir.starts_with('/') ? "" : "\"$place\"/") + quote_sh(command.working_dir);
+      (command.working_dir.starts_with('/') ? "" : "\"$run\"/") + quote_sh(command.working_dir);
   std::string exports;
   std::string others; // For env, whose words can be seen until it becomes the program.
   for (const auto& [name, value] : command.env) {
-    if (is_exportable(name)) {
+    if (value == k_own_hostfile) {
+      exports += fmt::format("export {}=\"$run/hostfile\"\n", name);
+    } else if (is_exportable(name)) {
       exports += fmt::format("export {}={}\n", name, quote_sh(value));
     } else {
       others += ' ' + quote_sh(fmt::format("{}={}", name, value));
@@ -73,23 +64,26 @@ std::string rank_script(const RankCommand& command, const RankSetting& setting) 
   if (setting.launches) {
     exports += "launcher_variables\n";
   }
-  std::string words = setting.parcel.empty()
-                          ? " " + quote_sh(command.argv.front())
-                          : fmt::format(" \"$store\"/{}/{}", setting.parcel, k_trainer_file);
+  std::string words = " " + quote_sh(command.argv.front());
+  if (!setting.bundle.empty()) {
+    words = fmt::format(" \"$bundle\"/{}", k_trainer_file);
+  }
   for (std::size_t i = 1; i < command.argv.size(); ++i) {
     words += " " + quote_sh(command.argv[i]);
   }
-  return (setting.has_launcher ? launcher_tools() : "") +
-         fmt::format("mark={0}={1}\npatience={2}\ngrace={3}\nhostfile={4}\n"
-                     "setsid=$(command -v setsid)\nenv=$(command -v env)\n"
-                     "begin() {{\ncd {5} || exit 126\nset -- \"$setsid\" \"$env\"\n{6}"
-                     "export {0}={1}\n",
-                     k_process_variable, setting.id, guard_patience().count(),
-                     (setting.grace_ms + k_ms - 1) / k_ms, quote_sh(command.hostfile), folder,
-                     exports) +
-         (others.empty() ? fmt::format("exec \"$1\" --{}\n", words)
-                         : fmt::format("exec \"$2\"{} \"$1\" --{}\n", others, words)) +
-         "}\n" + text_of("ssh/guard.sh");
+  auto text = fmt::format("hostfile={}\n"
+                          "bundle=${{XDG_CACHE_HOME:-$HOME/.cache}}/dtrain/ssh/{}\n"
+                          "setsid=$(command -v setsid)\nenv=$(command -v env)\nbegin() {{\n",
+                          quote_sh(command.hostfile), setting.bundle);
+  text += "printf %s \"$hostfile\" >\"$run/hostfile.$id\" && "
+          "mv \"$run/hostfile.$id\" \"$run/hostfile\"\n";
+  if (setting.has_launcher) {
+    text += launcher_tools();
+  }
+  text += fmt::format("cd {} || exit 126\nset -- \"$setsid\" \"$env\"\n{}", folder, exports);
+  text += others.empty() ? fmt::format("exec \"$1\" --{}\n", words)
+                         : fmt::format("exec \"$2\"{} \"$1\" --{}\n", others, words);
+  return text + "}\n";
 }
 
 } // namespace dtrain::ssh

@@ -1,12 +1,13 @@
 #include "backends/ssh/ssh_backend.h"
 
-#include "backends/ssh/cargo.h"
+#include "backends/ssh/fan_out.h"
 #include "backends/ssh/host_list.h"
 #include "backends/ssh/host_survey.h"
-#include "backends/ssh/link.h"
 #include "backends/ssh/login_line.h"
+#include "backends/ssh/payload.h"
 #include "backends/ssh/port_forward.h"
 #include "backends/ssh/ssh_channel.h"
+#include "backends/ssh/ssh_command.h"
 #include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/programs.h"
 #include "backends/supervised/supervise.h"
@@ -14,6 +15,7 @@
 #include "backends/support/os/foreground.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
+#include "submit/options/duration.h"
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
@@ -24,13 +26,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 namespace dtrain::ssh {
 
 namespace {
 
 constexpr const char* k_template = "ssh/job.yaml";
-constexpr const char* k_code = "code"; ///< Of the job's folder on a host (host.sh).
+constexpr const char* k_code = "code"; ///< Of the job's folder on a host (preflight.sh).
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path);
@@ -41,11 +44,28 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// 0: not said.
+int host_timeout_ms(const std::string& text) {
+  using std::chrono::milliseconds;
+  if (text.empty()) {
+    return 0;
+  }
+  constexpr std::chrono::seconds k_least{5};
+  constexpr std::chrono::hours k_most{24};
+  const auto time = parse_duration(text);
+  if (!time || *time < k_least || *time > k_most) {
+    throw UsageError(fmt::format("--host-timeout={}: give a time from {} to {}, like 60s",
+                                 printable(text), format_duration(k_least),
+                                 format_duration(k_most)));
+  }
+  return static_cast<int>(time->count());
+}
+
 } // namespace
 
 int supervise_hosts(const std::vector<std::string>& args) {
   return supervise_main(args, [](const SupervisedJob& job) -> std::unique_ptr<Channel> {
-    return std::make_unique<SshChannel>(job.uid, job.folder);
+    return std::make_unique<SshChannel>(job.uid, job.folder, job.is_new);
   });
 }
 
@@ -86,6 +106,7 @@ Surroundings SshBackend::survey(const JobSpec& job) const {
   auto here = SupervisedBackend::survey(job);
   here.hosts = hosts();
   here.interface = access_.get("interface");
+  here.host_timeout_ms = host_timeout_ms(access_.get("host-timeout"));
   here.tensorboard = job.tensorboard ? "tensorboard" : ""; // The host's.
   if (here.hosts.empty()) {
     throw UsageError("no hosts are named: --hosts=h1,h2,h3, --hostfile=FILE or a profile");
@@ -209,6 +230,40 @@ int SshBackend::forward_tensorboard(const JobRef& job, int port,
                       opened);
 }
 
+/// On all hosts that its ranks were on, or may have been.
+void SshBackend::remove_far(const GangPlan& plan, const std::string& uid) const {
+  std::set<std::string> names;
+  for (const auto& rank : plan.ranks) {
+    names.insert(rank.host);
+  }
+  for (const auto& host : plan.hosts) {
+    if (plan.max_workers > 0 || plan.min_workers > 0) {
+      names.insert(host.name);
+    }
+  }
+  std::string script;
+  for (const auto* part : {"ssh/facts.sh", "ssh/clean.sh"}) {
+    script += builtin_template(part).text;
+  }
+  const std::vector<std::string> hosts(names.begin(), names.end());
+  const auto answers = ask_hosts(hosts, script, {uid});
+  std::string left;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const auto& answer = answers[i];
+    const auto why = !answer.failure.empty() ? answer.failure
+                     : answer.lines.empty()  ? ""
+                                             : answer.lines.front();
+    if (!why.empty()) {
+      left += fmt::format("\n  {}  {}", hosts[i], why);
+    }
+  }
+  if (!left.empty()) {
+    throw EngineError(fmt::format("the job is deleted, but what it left on hosts in "
+                                  "~/.local/state/dtrain/hosts/{} could not be removed:{}",
+                                  uid, left));
+  }
+}
+
 int SshBackend::exec(const JobRef& job, const std::string& instance,
                      const std::vector<std::string>& command) {
   const auto host = running_instance(job, instance).node;
@@ -218,7 +273,7 @@ int SshBackend::exec(const JobRef& job, const std::string& instance,
   }
   std::vector<std::string> arguments{status(job).uid, instance};
   arguments.insert(arguments.end(), command.begin(), command.end());
-  auto words = ssh_command(host, "", login_line(script, arguments));
+  auto words = ssh_command(host, login_line(script, arguments));
   if (isatty(STDIN_FILENO) != 0) {
     std::replace(words.begin(), words.end(), std::string("-T"), std::string("-t"));
   }

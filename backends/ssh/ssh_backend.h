@@ -40,6 +40,7 @@ class SshBackend : public SupervisedBackend, public TensorboardForwarder {
  private:
   std::string stock(const Plan& plan, const JobFolder& staged,
                     const SubmitSink& tell) const override;
+  void remove_far(const GangPlan& plan, const std::string& uid) const override;
   std::vector<HostSlots> hosts() const;
 
   EngineAccess access_;

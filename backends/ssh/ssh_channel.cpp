@@ -2,105 +2,131 @@
 
 #include "backends/ssh/rank_script.h"
 #include "backends/supervised/gang/devices.h"
-#include "backends/support/os/files.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
-#include <sys/timerfd.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdint>
-#include <numeric>
 #include <random>
+#include <utility>
 
 namespace dtrain::ssh {
 
 namespace {
 
-using Clock = Link::Clock;
+using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds k_send_patience{20};
-constexpr std::chrono::seconds k_kill_patience{3}; ///< For the guard, before its ssh is ended.
-constexpr int k_first_port = 20000;                ///< Below those that connections are given.
+constexpr std::chrono::seconds k_kill_interval{1};  ///< The gang asks again and again.
+constexpr std::chrono::seconds k_kill_patience{10}; ///< For an agent to have killed all.
+constexpr std::chrono::seconds k_claim_patience{20};
+constexpr std::chrono::seconds k_clean_patience{5};
+constexpr int k_first_port = 20000; ///< Below those that connections are given.
 constexpr int k_last_port = 32000;
-constexpr int k_lost = 255;        ///< ssh's own exit code …
-constexpr int k_exited_255 = 165;  ///< … for which the guard has this one.
-constexpr int k_signal_base = 128; ///< As shells have it.
-constexpr int k_most_signals = 64;
-
-Fd watch_children() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGCHLD);
-  return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
-Fd start_timer() {
-  Fd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  itimerspec every{};
-  constexpr int k_beats = 5;
-  every.it_interval.tv_sec = every.it_value.tv_sec = guard_patience().count() / k_beats;
-  timerfd_settime(timer.get(), 0, &every, nullptr);
-  return timer;
-}
 
 } // namespace
 
-std::string run_folder(const std::string& job_uid) { return "/tmp/dtrain-job-" + job_uid; }
+SshChannel::SshChannel(const std::string& job_uid, int job_folder, bool is_new)
+    : payload_(open_payload(job_folder)), leaves_nothing_(is_new),
+      connections_(
+          job_uid, [this](const AgentFrame& frame) { take_frame(frame); },
+          [this](const std::string& host, const std::string& why) { lose(host, why); }) {}
 
-SshChannel::SshChannel(const std::string& job_uid, int job_folder)
-    : cargo_(open_cargo(job_folder)), run_(run_folder(job_uid)), children_(watch_children()),
-      timer_(start_timer()), events_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (!children_ || !timer_ || !events_) {
-    throw EngineError(fmt::format("cannot watch processes: {}", errno_text()));
+/// Of a job that was refused, or taken back, its hosts keep nothing.
+SshChannel::~SshChannel() {
+  output_ = nullptr;
+  if (leaves_nothing_ && !payload_.parts.empty()) {
+    std::map<std::string, RankId> asked;
+    for (const auto& rank : plan_.ranks) {
+      if (!asked.contains(rank.host)) {
+        asked[rank.host] =
+            connections_.ask(rank.host, "begin() {\nrm -rf \"$run/code\" \"$run/code.new\"\n}\n");
+      }
+    }
+    const auto deadline = Clock::now() + k_clean_patience;
+    while (Clock::now() < deadline &&
+           std::any_of(asked.begin(), asked.end(),
+                       [&](const auto& each) { return !connections_.is_answered(each.second); })) {
+      constexpr milliseconds k_brief{100};
+      connections_.wait(k_brief);
+    }
   }
-  for (const auto* fd : {&children_, &timer_}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd->get(), &event);
+  connections_.close();
+}
+
+void SshChannel::close() { connections_.close(); }
+
+/// Those on a host that is lost are nobody's to give back.
+void SshChannel::free_claim(const std::string& instance) {
+  const auto found = known_.claims.find(instance);
+  if (found != known_.claims.end()) {
+    if (auto* connection = connections_.find(found->second.host)) {
+      connection->free(found->second.key);
+    }
+    known_.claims.erase(found);
   }
 }
 
-HostQuestion SshChannel::question(const GangRank& rank) const {
-  const auto& command = rank.command.empty() ? plan_.command : rank.command;
-  const bool is_sent = rank.command.empty() && !cargo_.parcel.empty();
-  const bool is_board = rank.role == k_tensorboard; // A job runs without it.
-  HostQuestion question{.folder = plan_.working_dir,
-                        .program = is_sent    ? k_trainer_file
-                                   : is_board ? "sh"
-                                              : command.front(),
-                        .path = "",
-                        .run = run_,
-                        .interface = plan_.interface,
-                        .number = numbers_.at(rank.host),
-                        .gpus = rank.gpus,
-                        .slots = 0,
-                        .wanted = 0,
-                        .parcel = is_sent ? cargo_.parcel : "",
-                        .parts = "",
-                        .cargo = "",
-                        .data = "",
-                        .later = !cargo_.empty()};
-  for (const auto& host : plan_.hosts) {
-    question.slots = host.name == rank.host ? host.slots : question.slots;
+/// From here on its ranks are those to be started; what no rank of it has is given back.
+void SshChannel::take(const GangPlan& plan) {
+  plan_ = plan;
+  for (auto& rank : plan_.ranks) {
+    const auto moved = moved_.find(rank.instance);
+    rank.host = moved == moved_.end() ? rank.host : moved->second;
   }
-  for (const auto& each : plan_.ranks) {
-    const bool takes_slot = each.role != k_launcher && each.role != k_tensorboard;
-    question.wanted += takes_slot && each.host == rank.host ? 1 : 0;
+  connections_.set_limits(plan.host_timeout_ms > 0 ? milliseconds(plan.host_timeout_ms)
+                                                   : milliseconds(Connections::k_host_timeout),
+                          plan.grace_period_ms);
+  std::vector<std::string> over;
+  for (const auto& [instance, claim] : known_.claims) {
+    if (std::none_of(plan_.ranks.begin(), plan_.ranks.end(),
+                     [&, &name = instance, &held = claim](const GangRank& rank) {
+                       return rank.instance == name && rank.host == held.host &&
+                              rank.gpus == held.gpus;
+                     })) {
+      over.push_back(instance);
+    }
+  }
+  for (const auto& instance : over) {
+    free_claim(instance);
+  }
+}
+
+HostQuestion SshChannel::question(const std::string& host,
+                                  const std::vector<const GangRank*>& ranks) const {
+  HostQuestion question;
+  question.host = host;
+  question.folder = plan_.working_dir;
+  question.interface = plan_.interface;
+  for (std::size_t i = 0; i < plan_.hosts.size(); ++i) { // Whoever of them is lost meanwhile.
+    if (plan_.hosts[i].name == host) {
+      question.number = i;
+      question.slots = plan_.hosts[i].slots;
+    }
+  }
+  std::set<std::string> programs;
+  for (const auto* rank : ranks) {
+    if (rank->host != host) {
+      continue;
+    }
+    if (rank->command.empty() && !payload_.bundle.empty()) {
+      question.runs_bundle = true;
+    } else if (rank->role != k_tensorboard) { // A job runs without it.
+      programs.insert(rank->command.empty() ? plan_.command.front() : rank->command.front());
+    }
+    if (rank->gpus > 0 && !known_.claims.contains(rank->instance)) {
+      question.gpus.emplace_back(rank->instance, rank->gpus);
+    }
+  }
+  question.programs.assign(programs.begin(), programs.end());
+  for (const auto& rank : plan_.ranks) {
+    const bool takes_slot = rank.role != k_launcher && rank.role != k_tensorboard;
+    question.wanted += takes_slot && rank.host == host ? 1 : 0;
   }
   for (const auto& mount : plan_.mounts) {
-    question.data += mount.source + "\n";
+    question.data.push_back(mount.source);
   }
   for (const auto& [name, value] : plan_.env) {
     question.path = name == "PATH" ? value : question.path;
@@ -108,61 +134,60 @@ HostQuestion SshChannel::question(const GangRank& rank) const {
   return question;
 }
 
-void SshChannel::connect(const std::vector<int>& ranks) {
-  std::vector<Wanted> wanted;
-  for (const auto rank : ranks) {
-    const auto& planned = plan_.ranks.at(static_cast<std::size_t>(rank));
-    wanted.push_back({rank, planned.host, question(planned)});
+/// The hosts of these ranks, in the ranks' order.
+void SshChannel::ask(const std::vector<const GangRank*>& ranks) {
+  std::vector<HostQuestion> questions;
+  std::set<std::string> hosts;
+  for (const auto* rank : ranks) {
+    if (hosts.insert(rank->host).second) {
+      questions.push_back(question(rank->host, ranks));
+    }
   }
-  const bool launches = plan_.launcher_slots > 0;
-  for (auto& [rank, link] : Gathering(cargo_, launches, [&] { beat(); }).connect(wanted)) {
-    waiting_[rank] = std::move(link);
-  }
+  Preflight(connections_, payload_, plan_.launcher_slots > 0, known_).run(questions);
 }
 
 bool SshChannel::claim_devices(GangPlan& plan) {
-  gather(plan);
-  for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
-    plan.ranks[i].devices = devices_of(static_cast<int>(i));
+  moved_.clear();
+  take(plan);
+  std::vector<const GangRank*> all;
+  for (const auto& rank : plan_.ranks) {
+    all.push_back(&rank);
   }
+  ask(all);
+  for (auto& rank : plan.ranks) {
+    rank.devices = devices_of(rank);
+  }
+  is_fresh_ = true;
   return true;
 }
 
-/// Of a rank that is connected. Where none of the job asks for any, they are the hosts' to say.
-std::optional<std::string> SshChannel::devices_of(int rank) const {
-  const auto& planned = plan_.ranks.at(static_cast<std::size_t>(rank));
-  const bool asks = std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
-                                [](const GangRank& each) { return each.gpus > 0; });
-  return !asks                        ? std::nullopt
-         : planned.role == k_launcher ? std::optional(devices_at(planned.host))
-                                      : std::optional(waiting_.at(rank)->facts().gpus);
+bool SshChannel::any_gpus() const {
+  return std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
+                     [](const GangRank& rank) { return rank.gpus > 0; });
+}
+
+/// Where none of the job asks for any, they are the hosts' to say.
+std::optional<std::string> SshChannel::devices_of(const GangRank& rank) const {
+  if (!any_gpus()) {
+    return std::nullopt;
+  }
+  if (rank.role == k_launcher) {
+    return devices_at(rank.host);
+  }
+  const auto claim = known_.claims.find(rank.instance);
+  return claim == known_.claims.end() ? "" : claim->second.devices;
 }
 
 /// All that the job's workers hold there, for what their launcher starts.
 std::string SshChannel::devices_at(const std::string& host) const {
   std::vector<std::string> devices;
-  for (const auto& [rank, link] : waiting_) {
-    if (link->host() == host && !link->facts().gpus.empty()) {
-      devices.push_back(link->facts().gpus);
+  for (const auto& rank : plan_.ranks) {
+    const auto claim = known_.claims.find(rank.instance);
+    if (rank.host == host && claim != known_.claims.end()) {
+      devices.push_back(claim->second.devices);
     }
   }
   return fmt::format("{}", fmt::join(devices, ","));
-}
-
-void SshChannel::take(const GangPlan& plan) {
-  plan_ = plan;
-  for (const auto& rank : plan.ranks) {
-    numbers_.emplace(rank.host, numbers_.size());
-  }
-}
-
-void SshChannel::gather(const GangPlan& plan) {
-  waiting_.clear();
-  numbers_.clear();
-  take(plan);
-  std::vector<int> all(plan.ranks.size());
-  std::iota(all.begin(), all.end(), 0);
-  connect(all);
 }
 
 /// "host1 (10.0.0.1), host2 (10.0.0.2)"
@@ -170,12 +195,12 @@ std::string SshChannel::where() const {
   constexpr std::size_t k_most_named = 4;
   std::vector<std::string> names;
   std::set<std::string> named;
-  for (const auto& [rank, link] : waiting_) {
-    if (named.insert(link->host()).second && names.size() < k_most_named) {
-      const auto& address = link->facts().address;
-      names.push_back(address.empty() || address == link->host()
-                          ? link->host()
-                          : fmt::format("{} ({})", link->host(), address));
+  for (const auto& rank : plan_.ranks) {
+    if (named.insert(rank.host).second && names.size() < k_most_named) {
+      const auto& address = known_.facts.at(rank.host).address;
+      names.push_back(address.empty() || address == rank.host
+                          ? rank.host
+                          : fmt::format("{} ({})", rank.host, address));
     }
   }
   return fmt::format(
@@ -199,46 +224,99 @@ int SshChannel::free_port(const HostFacts& facts) {
 }
 
 GangPlace SshChannel::place(const GangPlan& plan) {
-  if (waiting_.size() != plan.ranks.size()) { // A run after the first.
-    gather(plan);
+  if (!std::exchange(is_fresh_, false)) { // A run after the first.
+    auto again = plan;
+    claim_devices(again);
+    is_fresh_ = false;
   }
+  killing_.reset();
+  killed_.clear();
   given_.clear();
   GangPlace place;
-  place.hostfile_path = run_ + "/hostfile";
-  place.master_addr = waiting_.at(0)->facts().address;
-  place.master_port = free_port(waiting_.at(0)->facts());
-  for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
-    place.ranks.push_back(place_of(static_cast<int>(i)));
+  place.hostfile_path = k_own_hostfile;
+  const auto& first = known_.facts.at(plan_.ranks.front().host);
+  place.master_addr = first.address;
+  place.master_port = free_port(first);
+  for (const auto& rank : plan_.ranks) {
+    place.ranks.push_back(place_of(rank));
   }
   return place;
 }
 
 /// What a launcher starts has the launcher's variables, wherever it runs, and no rank's.
-RankPlace SshChannel::place_of(int rank) {
-  auto planned = plan_.ranks.at(static_cast<std::size_t>(rank));
-  const auto& facts = waiting_.at(rank)->facts();
+RankPlace SshChannel::place_of(const GangRank& rank) {
+  auto planned = rank;
   planned.devices = devices_of(rank);
-  return {.role = plan_.is_held(planned) ? k_launcher : planned.role,
-          .index = planned.index,
+  const auto& facts = known_.facts.at(rank.host);
+  return {.role = plan_.is_held(rank) ? k_launcher : rank.role,
+          .index = rank.index,
           .host = facts.address,
           .port = free_port(facts),
           .gpus = own_gpus(planned)};
 }
 
-int SshChannel::number_of(const GangRank& rank) const {
-  const auto found =
-      std::find_if(plan_.ranks.begin(), plan_.ranks.end(),
-                   [&](const GangRank& each) { return each.instance == rank.instance; });
-  return static_cast<int>(found - plan_.ranks.begin());
+/// On its host, whose GPUs it still has; nobody is waited for but one that has given them back.
+void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
+  if (connections_.find(rank.host) == nullptr) {
+    throw EngineError(fmt::format("{} is lost", rank.host));
+  }
+  if (rank.gpus > 0 && !known_.claims.contains(rank.instance)) {
+    const auto key = connections_.claim(rank.host, rank.gpus);
+    const auto deadline = Clock::now() + k_claim_patience;
+    while (!connections_.is_answered(key) && Clock::now() < deadline) {
+      constexpr milliseconds k_round{1000};
+      connections_.wait(k_round);
+    }
+    const auto answer = connections_.take_answer(key);
+    if (!answer.is_there || !answer.failure.empty()) {
+      throw EngineError(
+          fmt::format("{} {}", rank.host, answer.is_there ? answer.failure : "does not answer"));
+    }
+    known_.claims[rank.instance] = {rank.host, key, rank.gpus, answer.text};
+  }
+  auto planned = rank;
+  planned.devices = devices_of(rank);
+  place.gpus = own_gpus(planned);
 }
 
-/// Its host gives it what is free there by now, if other GPUs than before.
-void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
-  const int number = number_of(rank);
-  connect({number});
-  auto planned = rank;
-  planned.devices = devices_of(number);
-  place.gpus = own_gpus(planned);
+/// To one that the user said has slots: others have as many ranks as they were given. Not the
+/// first, whose address all others have.
+std::optional<RankPlace> SshChannel::move(GangRank& rank) {
+  const auto own = std::find_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
+    return each.instance == rank.instance;
+  });
+  if (own == plan_.ranks.end() || own == plan_.ranks.begin()) {
+    return std::nullopt;
+  }
+  const auto before = rank.host;
+  const auto suspects = connections_.suspects();
+  std::vector<std::string> hosts; // Those that are connected first: the others may let us wait.
+  for (const auto& host : plan_.hosts) {
+    const auto taken =
+        std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
+          return each.host == host.name && each.role != k_launcher && each.role != k_tensorboard;
+        });
+    if (host.name != before && host.slots > taken && !suspects.contains(host.name) &&
+        connections_.loss(host.name) == nullptr) {
+      const bool is_near = connections_.find(host.name) != nullptr;
+      hosts.insert(is_near ? hosts.begin() : hosts.end(), host.name);
+    }
+  }
+  for (const auto& host : hosts) {
+    moved_[rank.instance] = own->host = rank.host = host;
+    try {
+      return place_one(rank);
+    } catch (const EngineError&) {
+      // The next, then.
+    }
+  }
+  moved_.erase(rank.instance);
+  own->host = rank.host = before;
+  return std::nullopt;
+}
+
+void SshChannel::free_devices(RankId /*ended*/, const std::string& instance) {
+  free_claim(instance);
 }
 
 std::string SshChannel::leave_out_lost(GangPlan& plan) {
@@ -259,133 +337,118 @@ std::string SshChannel::leave_out_lost(GangPlan& plan) {
 }
 
 RankPlace SshChannel::place_one(const GangRank& rank) {
-  const int number = number_of(rank);
-  connect({number});
-  return place_of(number);
+  ask({&rank});
+  return place_of(rank);
 }
 
 void SshChannel::start(std::size_t count, const CommandOf& command, const Started& started) {
-  std::vector<RankCommand> commands;
+  leaves_nothing_ = false;
   for (std::size_t i = 0; i < count; ++i) {
-    commands.push_back(command(i));
-  }
-  std::vector<Link*> sending;
-  for (std::size_t i = 0; i < count; ++i) {
-    auto entry = waiting_.extract(commands[i].rank);
-    auto& link = running_[++started_] = std::move(entry.mapped());
-    const auto& planned = plan_.ranks.at(static_cast<std::size_t>(commands[i].rank));
-    const auto script =
-        rank_script(commands[i], {.id = link->id(),
-                                  .grace_ms = plan_.grace_period_ms,
-                                  .parcel = planned.command.empty() ? cargo_.parcel : "",
-                                  .has_launcher = plan_.launcher_slots > 0,
-                                  .launches = planned.role == k_launcher});
-    link->send(fmt::format("start {}\n", script.size()));
-    link->send(script);
-    sending.push_back(link.get());
-    started(i, {started_, 0, link->take_out(), link->take_err()});
-  }
-  // Long ones, of thousands of ranks, go as fast as their hosts take them.
-  const auto deadline = Clock::now() + k_send_patience;
-  while (std::erase_if(sending, [](Link* link) { return !link->flush() || !link->has_unsent(); }),
-         !sending.empty() && Clock::now() < deadline) {
-    std::vector<pollfd> descriptors;
-    descriptors.reserve(sending.size());
-    for (const auto* link : sending) {
-      descriptors.push_back({link->in(), POLLOUT, 0});
+    const auto wanted = command(i);
+    const auto& planned = plan_.ranks.at(static_cast<std::size_t>(wanted.rank));
+    const auto key = connections_.new_key();
+    running_[key] = planned.host;
+    started(i, {key, 0, Fd(), Fd()});
+    if (auto* connection = connections_.find(planned.host)) {
+      connection->start(
+          key, rank_script(wanted, {.bundle = planned.command.empty() ? payload_.bundle : "",
+                                    .has_launcher = plan_.launcher_slots > 0,
+                                    .launches = planned.role == k_launcher}));
+    } else {
+      const auto* loss = connections_.loss(planned.host);
+      running_.erase(key);
+      endings_.push_back({.id = key, .loss = loss == nullptr ? "" : loss->why});
     }
-    constexpr int k_round_ms = 1000;
-    poll(descriptors.data(), descriptors.size(), k_round_ms);
   }
+}
+
+void SshChannel::take_frame(const AgentFrame& frame) {
+  const auto rank = running_.find(frame.key);
+  if (rank == running_.end()) {
+    return;
+  }
+  switch (frame.kind) {
+  case AgentFrame::Kind::out:
+  case AgentFrame::Kind::err:
+    if (output_) {
+      output_(frame.key, frame.kind == AgentFrame::Kind::out ? Stream::out : Stream::err,
+              frame.text);
+    }
+    break;
+  case AgentFrame::Kind::stuck:
+  case AgentFrame::Kind::ended:
+    endings_.push_back(ending_of(frame));
+    running_.erase(rank);
+    killed_.erase(frame.key);
+    break;
+  default:
+    break;
+  }
+}
+
+void SshChannel::lose(const std::string& host, const std::string& why) {
+  for (auto rank = running_.begin(); rank != running_.end();) {
+    if (rank->second != host) {
+      ++rank;
+      continue;
+    }
+    endings_.push_back({.id = rank->first, .loss = why});
+    rank = running_.erase(rank);
+  }
+  std::erase_if(known_.claims, [&](const auto& claim) { return claim.second.host == host; });
 }
 
 std::vector<RankEnding> SshChannel::ended() {
-  signalfd_siginfo info{};
-  while (read(children_.get(), &info, sizeof(info)) == sizeof(info)) {
-  }
-  beat();
-  std::vector<RankEnding> endings;
-  while (true) {
-    int status = 0;
-    const auto pid = waitpid(-1, &status, WNOHANG);
-    if (pid <= 0) {
-      return endings;
-    }
-    const auto is_it = [&](const auto& entry) { return entry.second->pid() == pid; };
-    if (const auto early = std::find_if(waiting_.begin(), waiting_.end(), is_it);
-        early != waiting_.end()) {
-      early->second->forget_process();
-      continue;
-    }
-    const auto found = std::find_if(running_.begin(), running_.end(), is_it);
-    if (found == running_.end()) {
-      continue;
-    }
-    auto& link = *found->second;
-    link.forget_process();
-    RankEnding ending{.id = found->first};
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    if (WIFSIGNALED(status)) {
-      ending.loss = fmt::format("its ssh was ended by signal {} (SIG{})", WTERMSIG(status),
-                                sigabbrev_np(WTERMSIG(status)));
-    } else if (code == k_lost) {
-      ending.loss = link.loss();
-    } else if (code == k_exited_255) {
-      ending.exit_code = k_lost;
-    } else if (code > k_signal_base && code <= k_signal_base + k_most_signals) {
-      ending.signal = code - k_signal_base;
-    } else {
-      ending.exit_code = code;
-    }
-    endings.push_back(std::move(ending));
-    running_.erase(found);
-  }
+  connections_.advance();
+  return std::exchange(endings_, {});
 }
 
-/// Where it is time to. A connection that takes nothing is ssh's to give up.
-void SshChannel::beat() {
-  std::uint64_t times = 0;
-  if (read(timer_.get(), &times, sizeof(times)) != sizeof(times)) {
-    return;
-  }
-  for (const auto& [id, link] : running_) {
-    if (!link->has_unsent()) {
-      link->send("beat\n");
-    }
-  }
-}
-
-void SshChannel::tell(Link& link, int signal) {
-  const auto now = Clock::now();
-  if (signal == SIGKILL && link.killed) { // The gang asks again and again.
-    if (now > *link.killed + k_kill_patience && link.pid() != 0) {
-      kill(-link.pid(), SIGKILL);
-    }
-    return;
-  }
-  if (signal == SIGKILL) {
-    link.killed = now;
-  }
-  link.send(fmt::format("{}\n", sigabbrev_np(signal)));
-}
-
-/// A word that the guard takes, and the lines that it says are to follow.
 void SshChannel::show_hosts(const std::string& hostfile) {
-  for (const auto& [id, link] : running_) {
-    link->send(
-        fmt::format("hosts {}\n{}", std::count(hostfile.begin(), hostfile.end(), '\n'), hostfile));
+  for (const auto& [host, facts] : known_.facts) {
+    if (auto* connection = connections_.find(host)) {
+      connection->show_hosts(hostfile);
+    }
   }
 }
 
 void SshChannel::signal_all(int signal) {
-  for (const auto& [id, link] : running_) {
-    tell(*link, signal);
+  const auto now = Clock::now();
+  if (signal == SIGKILL) {
+    if (!killing_) {
+      killing_ = now;
+    } else if (now < killed_all_ + k_kill_interval) {
+      return;
+    }
+    killed_all_ = now;
+  }
+  std::set<std::string> hosts;
+  for (const auto& [key, host] : running_) {
+    hosts.insert(host);
+  }
+  for (const auto& host : hosts) {
+    if (signal == SIGKILL && now > *killing_ + k_kill_patience) {
+      connections_.drop(host, "its ranks do not end, even by SIGKILL");
+    } else if (auto* connection = connections_.find(host)) {
+      connection->signal_all(signal);
+    }
   }
 }
 
 void SshChannel::signal(RankId process, int signal) {
-  if (const auto found = running_.find(process); found != running_.end()) {
-    tell(*found->second, signal);
+  const auto found = running_.find(process);
+  if (found == running_.end()) {
+    return;
+  }
+  const auto now = Clock::now();
+  if (signal == SIGKILL) {
+    const auto [last, is_first] = killed_.emplace(process, now);
+    if (!is_first && now < last->second + k_kill_interval) {
+      return;
+    }
+    last->second = now;
+  }
+  if (auto* connection = connections_.find(found->second)) {
+    connection->signal(process, signal);
   }
 }
 

@@ -1,78 +1,86 @@
-// Starts ranks on other hosts, each over an ssh of its own (link.h).
+// Starts ranks on other hosts, over one connection to each (connection.h).
 //
 // All hosts are connected to and asked what they have before anything starts: claim_devices()
-// throws with all that is wrong on any of them. A rank lives as long as its connection: a host that
-// does not answer is lost after 7 s, and a guard on the host ends the rank of a connection that is
-// gone.
+// throws with all that is wrong on any of them. The connections stay open until the job's end, from
+// one run to the next too. A host that is lost (connections.h) takes its ranks with it, and an
+// agent that hears nothing from here any more ends its ranks.
 //
-// The process must have SIGCHLD blocked and no children but what the channel starts.
+// The process must have SIGCHLD blocked.
 #pragma once
 
-#include "backends/ssh/cargo.h"
-#include "backends/ssh/gathering.h"
+#include "backends/ssh/connections.h"
+#include "backends/ssh/payload.h"
+#include "backends/ssh/preflight.h"
 #include "backends/supervised/gang/channel.h"
 
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dtrain::ssh {
 
-/// The folder of a job's on its hosts, while it runs.
-std::string run_folder(const std::string& job_uid);
-
 class SshChannel : public Channel {
  public:
-  /// `job_folder`: where its cargo is.
-  SshChannel(const std::string& job_uid, int job_folder);
+  /// `job_folder`: where its payload is. `is_new`: the hosts have nothing of the job yet.
+  SshChannel(const std::string& job_uid, int job_folder, bool is_new);
+  ~SshChannel() override;
+  SshChannel(const SshChannel&) = delete;
+  SshChannel& operator=(const SshChannel&) = delete;
 
   GangPlace place(const GangPlan& plan) override;
   std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   bool claim_devices(GangPlan& plan) override;
   void take_anew(const GangRank& rank, RankPlace& place) override;
+  std::optional<RankPlace> move(GangRank& rank) override;
+  void free_devices(RankId ended, const std::string& instance) override;
   std::string where() const override;
-  /// The hosts do, as long as a rank runs. From here on its ranks are those to be started.
   void hold_devices(const GangPlan& plan) override { take(plan); }
   std::string node(const GangRank& rank) const override { return rank.host; }
+  void on_output(OutputSink sink) override { output_ = std::move(sink); }
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
-  int events() const override { return events_.get(); }
+  int events() const override { return connections_.events(); }
   std::vector<RankEnding> ended() override;
-  bool idle() const override { return running_.empty(); }
+  std::set<std::string> suspects() const override { return connections_.suspects(); }
+  bool idle() const override { return running_.empty() && endings_.empty(); }
   void show_hosts(const std::string& hostfile) override;
   void signal_all(int signal) override;
   void signal(RankId process, int signal) override;
-  /// The guard on the host has done it before it said that the rank has ended.
+  /// The agent has done it before it said that the rank has ended.
   void end_leftovers(RankId /*ended*/, const std::string& /*instance*/) override {}
+  void close() override;
 
  private:
-  void take(const GangPlan& plan);
-  void gather(const GangPlan& plan);
-  std::optional<std::string> devices_of(int rank) const;
-  std::string devices_at(const std::string& host) const;
-  RankPlace place_of(int rank);
-  int number_of(const GangRank& rank) const;
-  void connect(const std::vector<int>& ranks);
-  HostQuestion question(const GangRank& rank) const;
-  int free_port(const HostFacts& facts);
-  static void tell(Link& link, int signal);
-  void beat();
+  using Clock = Connections::Clock;
 
-  Cargo cargo_;
-  std::string run_;
+  void take(const GangPlan& plan);
+  void free_claim(const std::string& instance);
+  void ask(const std::vector<const GangRank*>& ranks);
+  HostQuestion question(const std::string& host, const std::vector<const GangRank*>& ranks) const;
+  void take_frame(const AgentFrame& frame);
+  void lose(const std::string& host, const std::string& why);
+  bool any_gpus() const;
+  std::optional<std::string> devices_of(const GangRank& rank) const;
+  std::string devices_at(const std::string& host) const;
+  RankPlace place_of(const GangRank& rank);
+  int free_port(const HostFacts& facts);
+
+  Payload payload_;
+  bool leaves_nothing_; ///< Nothing has run, and the hosts have nothing from before.
   GangPlan plan_;
-  std::map<std::string, std::size_t> numbers_; ///< Of the hosts.
-  Links waiting_;                              ///< Connected; their ranks are not started yet.
-  std::map<RankId, std::unique_ptr<Link>> running_;
+  Connections connections_;
+  HostsKnown known_;
+  std::map<std::string, std::string> moved_; ///< Hosts of instances whose own is lost in this run.
+  bool is_fresh_ = false;                    ///< All hosts were asked, and nothing has run since.
+  std::map<RankId, std::string> running_;    ///< Their hosts.
+  std::vector<RankEnding> endings_;          ///< Not yet told.
+  OutputSink output_;
   std::map<std::string, std::set<int>> given_; ///< Ports, by address.
-  RankId started_ = 0;
-  Fd children_; ///< SIGCHLD, as a descriptor.
-  Fd timer_;    ///< Of the hosts' guards, that somebody is there.
-  Fd events_;   ///< Either.
+  std::map<RankId, Clock::time_point> killed_; ///< When each was last sent SIGKILL.
+  std::optional<Clock::time_point> killing_;   ///< Since when all are.
+  Clock::time_point killed_all_;
 };
 
 } // namespace dtrain::ssh

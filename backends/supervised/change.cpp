@@ -54,6 +54,7 @@ Plan SupervisedBackend::render_again(const JobFolder& folder, const JobSpec& job
   here.data_folders = planned_folders(job, before);
   here.hosts = before.hosts;
   here.interface = before.interface;
+  here.host_timeout_ms = before.host_timeout_ms;
   for (const auto& rank : before.ranks) {
     if (rank.role == k_tensorboard) {
       here.tensorboard = rank.command.front();
@@ -155,7 +156,12 @@ void SupervisedBackend::remove(const JobRef& job) {
     if (!group.cgroup.empty() && whereabouts(group.machine) == Whereabouts::here) {
       Cgroup(group.cgroup).remove(); // The guard does so, unless it was killed.
     }
+    const auto plan = folder.read(k_plan_file);
+    const auto uid = folder.record().value_or(JobRecord()).status.uid;
     if (store_.remove(folder, job)) {
+      if (plan && !uid.empty()) {
+        remove_far(read_gang_plan(*plan), uid);
+      }
       return;
     }
   }

@@ -123,7 +123,7 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   const auto store = JobStore::of(assignment.job_path);
   const auto before = staged.record(); // Of one that is resumed.
   const auto uid = before ? before->status.uid : random_hex(k_uid_bytes);
-  const auto channel = assignment.make_channel({limit, uid, cgroup, staged.fd()});
+  const auto channel = assignment.make_channel({limit, uid, cgroup, staged.fd(), !before});
   if (!channel->claim_devices(plan)) {
     write_all(assignment.answer.get(), k_devices_taken);
     return;

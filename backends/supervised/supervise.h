@@ -34,6 +34,7 @@ struct SupervisedJob {
   std::string uid;
   std::string cgroup; ///< Or empty.
   int folder;         ///< The job's, while the channel is made.
+  bool is_new;        ///< Nothing of it has ever run.
 };
 
 using MakeChannel = std::unique_ptr<Channel> (*)(const SupervisedJob&);

@@ -254,8 +254,16 @@ void SupervisedBackend::Starting::confirm() const {
 void SupervisedBackend::forget_expired(const JobRef& job) const {
   const auto folder = store_.open(job);
   const auto record = folder ? folder->record() : std::nullopt;
-  if (record && is_expired(record->status)) {
-    store_.remove(*folder, job);
+  if (!record || !is_expired(record->status)) {
+    return;
+  }
+  const auto plan = folder->read(k_plan_file);
+  if (store_.remove(*folder, job) && plan) {
+    try {
+      remove_far(read_gang_plan(*plan), record->status.uid);
+    } catch (const Error&) {
+      // Nobody asked: a host that cannot be reached keeps it.
+    }
   }
 }
 

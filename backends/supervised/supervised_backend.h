@@ -70,6 +70,9 @@ class SupervisedBackend : public Backend {
     return {};
   }
 
+  /// Removes what a job that is deleted left elsewhere. Throws EngineError naming what stays.
+  virtual void remove_far(const GangPlan& /*plan*/, const std::string& /*uid*/) const {}
+
   const JobStore& store() const { return store_; }
 
   /// Where the job's code will be.

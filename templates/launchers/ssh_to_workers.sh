@@ -1,7 +1,9 @@
 #!/bin/sh
 # Stands before ssh in the PATH of a launcher whose workers are on other hosts: what it starts there
-# is started as if by the worker, and ends with it. Both have the folder that this script is in.
+# is started as if by the worker, and ends with it. The job has a folder with such tools on each.
 own=${0%/*}
+job=${own%/*/*}
+job=${job##*/}
 real=
 rest=$PATH:
 while [ -n "$rest" ]; do
@@ -49,4 +51,7 @@ while [ "$left" -gt 0 ]; do
 done
 [ -n "$line" ] || exec "$real" "$@" -- "$host"
 quoted=$(printf '%s\n' "$line" | sed "s/'/'\\\\''/g")
-exec "$real" -o BatchMode=yes "$@" -- "$host" "exec $own/enter '$quoted'"
+# On one line, without what some login shell would read in quotes.
+# shellcheck disable=SC2016 # for sh there
+find='case $XDG_STATE_HOME in /*) ;; *) XDG_STATE_HOME=$HOME/.local/state ;; esac; line=$1; set -- "$XDG_STATE_HOME/dtrain/hosts/$0"/*/bin/enter; [ -x "$1" ] && exec "$1" "$line"; echo "dtrain: no worker of the job runs there any more" >&2; exit 1'
+exec "$real" -o BatchMode=yes "$@" -- "$host" "exec sh -c '$find' $job '$quoted'"

@@ -10,6 +10,7 @@
 #   run KEY BYTES    the same of a request: what begin() becomes may be done beside the ranks
 #   signal KEY NAME  to the rank and all that it started; KEY all: to every one
 #   hosts 0 BYTES    a text, what the job's host file is to say
+#   put 0 BYTES      more of a file, $run/upload.$agent, for a request; answered as beat is
 #   claim KEY COUNT  so many GPUs for a rank, that nobody else is given until
 #   free KEY         the rank has ended, or after all will not be started
 # Their end is the ranks' end. It writes "dtrain-agent WORD" and a newline, then frames: a line
@@ -26,7 +27,6 @@ LC_ALL=C
 export LC_ALL
 trap '' PIPE USR1 # Of a connection that is gone: there is work to do yet.
 exec 6<&0 7>&1 </dev/null >/dev/null 2>/dev/null
-store=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain
 run=$store/hosts/$job/$number
 read -r _ _ _ _ group session _ </proc/self/stat
 
@@ -135,6 +135,13 @@ end_all() {
   kill_members "$agent."
 }
 
+# What a job left here stays; what is ours does not.
+tidy() {
+  rm -rf "${run:?}/bin"
+  rm -f "$run/hostfile" "$run/upload.$agent" "$claims/$agent"
+  rmdir "$run" "$store/hosts/$job"
+}
+
 doze() {
   sleep "$1" &
   nap=$!
@@ -152,6 +159,7 @@ watch() {
     missed=$((heard == 1 ? 0 : missed + 1))
   done
   end_all
+  tidy
   if [ "$group" = "$$" ]; then kill -KILL 0; else kill -KILL "$$"; fi
 }
 
@@ -265,6 +273,19 @@ take() { # take BYTES
   [ -n "$script" ] || script=$(dd bs=1 count="$1" <&6)
 }
 
+# Nothing of it may be left unread, though the disk be full.
+put() { # put BYTES
+  if [ -z "$block" ]; then
+    block=none
+    ! dd iflag=fullblock count=0 </dev/null || block=whole
+  fi
+  if [ "$block" = whole ]; then
+    dd bs="$1" count=1 iflag=fullblock <&6
+  else
+    dd bs=1 count="$1" <&6
+  fi | { cat >>"$run/upload.$agent" || cat >/dev/null; }
+}
+
 # A rank is started in front of what goes on: in the background, SIGINT would be ignored by all of it.
 serve() {
   while read -r word key rest <&6; do
@@ -290,6 +311,11 @@ serve() {
       signal)
         [ "$key" != all ] || key=
         tell "$rest" "$agent.${key:+$key.}" &
+        ;;
+      put)
+        put "$rest"
+        kill -USR1 "$watch"
+        frame beat 0 ''
         ;;
       claim) claim "$key" "$rest" ;;
       free) free "$key" ;;
@@ -325,9 +351,10 @@ printf '\ndtrain-agent %s\n' "$agent" >&7
     fi
   done
   holds=
+  block=
   watch 4<&- 6<&- 7>&- &
   watch=$!
   serve
-  rm -f "$claims/$agent"
+  tidy
   kill "$watch"
 }

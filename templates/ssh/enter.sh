@@ -1,11 +1,11 @@
 
 # Runs a line for sh that the job's launcher sent to a host of its workers: with the variables of one
 # of them, in its folder, on the GPUs of all that are there. It ends with that worker.
-run=${0%/*/*}
+job=${0%/*/*/*} # On a disk that hosts share, of all of them.
 worker=
 devices=
-for file in "$run"/at.*; do
-  { read -r pid <"$file"; } 2>/dev/null || continue
+for file in "$job"/*/at.*; do
+  { read -r pid _ <"$file"; } 2>/dev/null || continue
   its=/proc/$pid/environ
   grep -szqxF "DTRAIN_PROCESS=${file##*/at.}" "$its" || continue
   grep -szqx 'DTRAIN_INSTANCE=worker-[0-9]*' "$its" || continue

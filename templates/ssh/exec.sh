@@ -4,8 +4,9 @@
 uid=$1
 instance=$2
 shift 2
-for file in "/tmp/dtrain-job-$uid"/at.*; do
-  { read -r pid <"$file"; } 2>/dev/null || continue
+case ${XDG_STATE_HOME-} in /*) ;; *) XDG_STATE_HOME=$HOME/.local/state ;; esac
+for file in "$XDG_STATE_HOME/dtrain/hosts/$uid"/*/at.*; do
+  { read -r pid _ <"$file"; } 2>/dev/null || continue
   its=/proc/$pid/environ
   if grep -szqxF "DTRAIN_PROCESS=${file##*/at.}" "$its" &&
     grep -szqxF "DTRAIN_INSTANCE=$instance" "$its"; then

@@ -2,6 +2,13 @@
 # lock for as long as a process of it is left. Jobs that are started here keep to it too (gpu_claims.h).
 say() { printf '%s\n' "$*"; }
 
+# A private folder of the user's: of each job that has been here (hosts/UID/NUMBER), until it is deleted,
+# and of who has which GPU.
+case ${XDG_STATE_HOME-} in
+  /*) store=$XDG_STATE_HOME/dtrain ;;
+  *) store=$HOME/.local/state/dtrain ;;
+esac
+
 # What every rank needs, and the words' more.
 lacks_tools() {
   for tool in setsid grep sed dd mkdir mv rm sleep "$@"; do
@@ -21,7 +28,7 @@ say_address() {
   say "address $address"
 }
 
-claims=${DTRAIN_GPU_CLAIMS:-/tmp/dtrain-gpus-$(id -u)@$(uname -n)}
+claims=${DTRAIN_GPU_CLAIMS:-$store/gpus@$(uname -n)}
 
 # Those of a CUDA_VISIBLE_DEVICES, up to the first that is no device, as CUDA reads it.
 visible_devices() (
@@ -109,8 +116,8 @@ end_last_user() {
 # How many slots the user's ranks have here, but for those of the job in that folder.
 taken_slots() {
   taken=0
-  for each in /tmp/dtrain-job-*/at.*; do
-    [ "${each%/*}" != "$1" ] && { read -r pid <"$each"; } 2>/dev/null || continue
+  for each in "$store"/hosts/*/*/at.*; do
+    [ "${each%/*/*}" != "$1" ] && { read -r pid _ <"$each"; } 2>/dev/null || continue
     grep -szqxF "DTRAIN_PROCESS=${each##*/at.}" "/proc/$pid/environ" || continue
     # A launcher and TensorBoard have none.
     grep -szq '^DTRAIN_INSTANCE=\(launcher\|tensorboard\)-' "/proc/$pid/environ" ||

@@ -7,8 +7,10 @@ memory() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" /proc/meminfo; }
 before=$(($(busy)))
 lacks_tools
 lacks_count
-if ! room=$(mktemp -d /tmp/dtrain-room.XXXXXX 2>/dev/null) || ! echo room 2>/dev/null >"$room/room"; then
-  echo 'lacks room to write in /tmp: it is full or read-only'
+near=$store
+while [ -n "$near" ] && ! [ -d "$near" ]; do near=${near%/*}; done
+if ! room=$(mktemp -d "$near/dtrain-room.XXXXXX" 2>/dev/null) || ! echo room 2>/dev/null >"$room/room"; then
+  echo "lacks room to write in $store: it is full, read-only or another's"
 fi
 [ -z "$room" ] || rm -rf "$room"
 say_address

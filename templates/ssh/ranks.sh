@@ -1,4 +1,4 @@
-# What the instances of a job on a host use. Words: the job's uid.
+# What the instances of a job on a host use, behind facts.sh. Words: the job's uid.
 ticks() {
   total=0
   for pid in $(marked "$1"); do
@@ -9,8 +9,8 @@ ticks() {
 }
 marked() { grep -lszxF "DTRAIN_PROCESS=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3; }
 look() {
-  for file in "/tmp/dtrain-job-$uid"/at.*; do
-    { read -r pid <"$file"; } 2>/dev/null || continue
+  for file in "$store/hosts/$uid"/*/at.*; do
+    { read -r pid _ <"$file"; } 2>/dev/null || continue
     grep -szqxF "DTRAIN_PROCESS=${file##*/at.}" "/proc/$pid/environ" || continue
     instance=$(sed -z -n 's/^DTRAIN_INSTANCE=//p' "/proc/$pid/environ" | tr -d '\0')
     id=${file##*/at.}

@@ -2,12 +2,15 @@
 #pragma once
 
 #include "backends/supervised/gang/gang_plan.h"
+#include "backends/support/logs/log_file.h"
 #include "backends/support/os/fd.h"
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrain {
@@ -29,7 +32,7 @@ struct RankCommand {
 struct RankProcess {
   RankId id = 0;
   std::int64_t pid = 0; ///< On its node, for people; 0: not known.
-  Fd out;               ///< Non-blocking ends of its pipes.
+  Fd out;               ///< Non-blocking ends of its pipes; none: on_output() has what it prints.
   Fd err;
 };
 
@@ -57,6 +60,10 @@ class Channel {
   /// in its place which. Throws EngineError where it cannot be.
   virtual void take_anew(const GangRank& /*rank*/, RankPlace& /*place*/) {}
 
+  /// For a worker whose host is lost: where another host has room for it, that is its host from now
+  /// on, with devices; nothing where none has.
+  virtual std::optional<RankPlace> move(GangRank& /*rank*/) { return std::nullopt; }
+
   /// Lets go of the devices of a rank that has ended and will not be started again in this run.
   virtual void free_devices(RankId /*ended*/, const std::string& /*instance*/) {}
 
@@ -77,6 +84,10 @@ class Channel {
   /// The host's name as people know it, for NODE.
   virtual std::string node(const GangRank& rank) const = 0;
 
+  /// What ranks print whose processes have no pipes here, before their ends.
+  using OutputSink = std::function<void(RankId, Stream, std::string_view)>;
+  virtual void on_output(OutputSink /*sink*/) {}
+
   using CommandOf = std::function<RankCommand(std::size_t)>;
   using Started = std::function<void(std::size_t, RankProcess)>;
 
@@ -90,6 +101,9 @@ class Channel {
 
   /// The processes that have ended since the last call.
   virtual std::vector<RankEnding> ended() = 0;
+
+  /// The hosts that have not answered for a while, though they may yet.
+  virtual std::set<std::string> suspects() const { return {}; }
 
   /// True where nothing is left of the gang, nor of what its processes started, as of ended().
   virtual bool idle() const = 0;
@@ -105,6 +119,10 @@ class Channel {
 
   /// Kills what one that has ended left running: a GPU or a port is another's now.
   virtual void end_leftovers(RankId ended, const std::string& instance) = 0;
+
+  /// Nothing is started any more: lets go of whatever is held, before the job is said to have
+  /// ended.
+  virtual void close() {}
 };
 
 } // namespace dtrain

@@ -10,6 +10,7 @@
 #include "submit/options/duration.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -60,12 +61,26 @@ Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder&
   folder_.reserve_last_record(k_record_bytes + k_instance_bytes * plan_.ranks.size());
   loop_.add(signals_.get(), [this] { on_signal(); });
   loop_.add(channel_.events(), [this] { reap(); });
+  channel_.on_output([this](RankId process, Stream stream, std::string_view bytes) {
+    take_output(process, stream, bytes);
+  });
   if (guard_) {
     loop_.add(guard_.get(), [this] {
       loop_.remove(guard_.get());
       record_.status.cause = job_failure(record_.status.node, "the job's guard process was killed");
       stop(record_.status.cause->message);
     });
+  }
+}
+
+void Gang::take_output(RankId process, Stream stream, std::string_view bytes) {
+  for (auto* some : {&ranks_, &leavers_}) {
+    for (auto& rank : *some) {
+      if (rank.process == process && rank.output) {
+        rank.output->take(stream, bytes);
+        return;
+      }
+    }
   }
 }
 
@@ -87,6 +102,7 @@ void Gang::run() {
       break;
     }
   }
+  channel_.close();
   const bool may_go_on = !status.cause || status.restarts + anew_ < plan_.max_restarts;
   if (suspending_ && !stopping_ && !succeeded && may_go_on) {
     record_suspended();
@@ -190,6 +206,7 @@ void Gang::reap() {
       left(static_cast<std::size_t>(leaver - leavers_.begin()));
     }
   }
+  note_suspects();
   if (channel_.idle()) {
     state_ = State::ended;
   }
@@ -202,6 +219,44 @@ void Gang::reap() {
     wind_down();
   } else {
     winding_down_ = true;
+  }
+}
+
+/// A host that does not answer may do so again: its ranks are not lost yet, but people are told.
+void Gang::note_suspects() {
+  auto now = channel_.suspects();
+  if (now == suspects_) {
+    return;
+  }
+  for (const auto& host : now) {
+    if (!suspects_.contains(host)) {
+      tell_ranks_of(host, "does not answer: it is waited for");
+    }
+  }
+  for (const auto& host : suspects_) {
+    if (!now.contains(host)) {
+      tell_ranks_of(host, "answers again");
+    }
+  }
+  auto& reason = record_.status.reason;
+  if (reason != reason_of_suspects_ || suspects_.empty()) {
+    reason_ = reason; // Something else has happened.
+  }
+  suspects_ = std::move(now);
+  reason_of_suspects_ =
+      suspects_.empty() ? "" : fmt::format("{} does not answer", fmt::join(suspects_, ", "));
+  if (state_ == State::running) {
+    reason = suspects_.empty() ? reason_ : reason_of_suspects_;
+    write_record();
+  }
+}
+
+void Gang::tell_ranks_of(const std::string& host, const std::string& what) {
+  const auto text = fmt::format("dtrain: {} {}\n", host, what);
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].process != 0 && ranks_[i].output && record_.status.instances[i].node == host) {
+      ranks_[i].output->log().write(Stream::err, text, time_now());
+    }
   }
 }
 

@@ -37,7 +37,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrain {
@@ -93,10 +95,14 @@ class Gang {
   bool is_waited_for(std::size_t rank) const;
   bool helpers_run() const;
   void wind_down();
+  void take_output(RankId process, Stream stream, std::string_view bytes);
   void reap();
+  void note_suspects();
+  void tell_ranks_of(const std::string& host, const std::string& what);
   void rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself);
   void fail(FailureCause cause);
   bool goes_on_without(std::size_t rank, const std::string& ending, bool lost);
+  bool moves(std::size_t rank);
   bool starts_anew(std::size_t rank, const std::string& ending);
   bool start_again(std::size_t rank);
   bool has_succeeded_peer(std::size_t rank) const;
@@ -135,8 +141,11 @@ class Gang {
   GangPlace place_;           ///< Of the run that is on.
   int anew_ = 0;              ///< Workers that were started anew by themselves.
   Backoff backoff_;
-  bool host_lost_ = false; ///< In this run.
-  bool has_run_ = false;   ///< The last run got as far as to start ranks.
+  bool host_lost_ = false;         ///< In this run.
+  std::set<std::string> suspects_; ///< Hosts that do not answer.
+  std::string reason_;             ///< That the job had before they did not …
+  std::string reason_of_suspects_; ///< … and has for it.
+  bool has_run_ = false;           ///< The last run got as far as to start ranks.
   PollLoop::Clock::time_point run_began_;
   std::string token_;
   std::vector<char> block_;

@@ -51,9 +51,9 @@ bool Gang::goes_on_without(std::size_t rank, const std::string& ending, bool los
   if (has_succeeded_peer(rank)) {
     return true; // The job is done: it was only late.
   }
-  host_lost_ = host_lost_ || lost;
-  if (!host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts &&
-      starts_anew(rank, ending)) {
+  const bool may_start = !host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts;
+  host_lost_ = host_lost_ || (lost && !(may_start && moves(rank)));
+  if (!host_lost_ && may_start && starts_anew(rank, ending)) {
     return true;
   }
   const int running = wanted_workers();
@@ -94,6 +94,18 @@ int Gang::wanted_workers() const {
     count += is_ranked_role(plan_.ranks[i].role) && ranks_[i].is_wanted() ? 1 : 0;
   }
   return count;
+}
+
+/// Of one whose host is lost.
+bool Gang::moves(std::size_t rank) {
+  auto planned = plan_.ranks[rank];
+  const auto place = channel_.move(planned);
+  if (place) {
+    record_.status.instances[rank].node = channel_.node(planned);
+    place_.ranks[rank] = *place;
+    plan_.ranks[rank] = std::move(planned);
+  }
+  return place.has_value();
 }
 
 bool Gang::starts_anew(std::size_t rank, const std::string& ending) {

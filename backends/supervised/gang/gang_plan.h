@@ -50,7 +50,8 @@ struct GangPlan {
   std::vector<Mount> mounts;
   EnvVars env; ///< The user's; they win over all others.
   std::string working_dir;
-  std::string interface; ///< The hosts' network interface that ranks are reached at; empty: any.
+  std::string interface;   ///< The hosts' network interface that ranks are reached at; empty: any.
+  int host_timeout_ms = 0; ///< After which a silent host is lost; 0: the engine's own.
   int max_restarts = 0;
   int min_workers = 0; ///< That an elastic job needs; 0: it needs all.
   int max_workers = 0;

@@ -185,6 +185,7 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
                          {"clean_tasks", job.clean_task_policy != "None"},
                          {"working_dir", working_dir(job, here, parts.code_dir)},
                          {"interface", here.interface},
+                         {"host_timeout_ms", here.host_timeout_ms},
                          {"hosts", nlohmann::json::array()},
                          {"mounts", std::move(mounts)},
                          {"secrets", names_of(here.secret_env)},
@@ -246,6 +247,8 @@ GangPlan read_gang_plan(const std::string& text) {
     }
     plan.working_dir = read_string(get(root, "workingDir"));
     plan.interface = root["interface"] ? read_string(root["interface"]) : "";
+    plan.host_timeout_ms =
+        root["hostTimeoutMilliseconds"] ? root["hostTimeoutMilliseconds"].as<int>() : 0;
     for (const auto& word : get(root, "command")) {
       plan.command.push_back(read_string(word));
     }

@@ -15,6 +15,9 @@ RankOutput::RankOutput(PollLoop& loop, std::vector<char>& block, LogFile log,
 
 void RankOutput::attach(Fd out, Fd err) {
   close_pipes();
+  if (!out) {
+    return;
+  }
   pipes_ = {std::move(out), std::move(err)};
   for (const auto stream : {Stream::out, Stream::err}) {
     loop_.add(pipes_[static_cast<std::size_t>(stream)].get(),
@@ -34,7 +37,11 @@ void RankOutput::read_pipe(Stream stream) {
     pipe.reset();
     return;
   }
-  log_.write(stream, {block_.data(), static_cast<std::size_t>(count)}, time_now());
+  take(stream, {block_.data(), static_cast<std::size_t>(count)});
+}
+
+void RankOutput::take(Stream stream, std::string_view bytes) {
+  log_.write(stream, bytes, time_now());
   if (log_.has_partial()) {
     on_partial_();
   }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 namespace dtrain {
@@ -26,6 +27,9 @@ class RankOutput {
 
   /// Reads the pipes of a process from here on; those of an earlier one are closed.
   void attach(Fd out, Fd err);
+
+  /// Of a process that has no pipes here.
+  void take(Stream stream, std::string_view bytes);
 
   /// Reads what was in the pipes at this moment: a process that the rank left may go on printing.
   void drain();

@@ -37,9 +37,9 @@ class Hosts:
                               stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
 
     def of_jobs(self, host):
-        """The processes there that belong to ranks, and the folders of jobs."""
+        """The processes there that belong to ranks, agents, and the folders of jobs."""
         return self.on(host, "grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ;"
-                             " ls -d /tmp/dtrain-job-*; ps -eo args | grep '[d]train-host'; true")
+                             " ls -d ~/.local/state/dtrain/hosts/*; ps -eo args | grep '[s]cript=$(dd'; true")
 
     def count(self, host):
         """How many processes of ranks run there."""
@@ -124,7 +124,7 @@ def apart(ssh_hosts):
 def ssh_home(home, ssh_hosts):
     """A home whose ssh knows the hosts; its jobs are deleted at the end."""
     home.env.update(PATH=f"{ssh_hosts.folder}/bin:{home.env['PATH']}", DTRAIN_BACKEND="ssh",
-                    DTRAIN_SSH_HOSTS=",".join(ssh_hosts.names), DTRAIN_SSH_PATIENCE="5")
+                    DTRAIN_SSH_HOSTS=",".join(ssh_hosts.names), DTRAIN_SSH_HOST_TIMEOUT="10s")
     yield home
     for job in home.dtrain("list", "-A", "-o", "json").json():
         home.dtrain("delete", job["name"], "-n", job["namespace"])

@@ -194,6 +194,17 @@ def test_what_is_asked_beside_ranks_is_answered_while_they_run(start):
     assert agent.await_code(4) == 5 and agent.code(1) is None
 
 
+def test_a_file_is_taken_in_blocks_and_each_is_answered(start):
+    data = os.urandom(150_000)
+    agent = start()
+    for at in range(0, len(data), 65536):
+        block = data[at:at + 65536]
+        agent.say(f"put 0 {len(block)}", block)
+    until(lambda: agent.hear().frames.count(("beat", 0, b"")) == 3, "the agent answers")
+    agent.start(1, f"cat $XDG_STATE_HOME/dtrain/hosts/ab12/0/upload.{agent.word}", word="run")
+    assert agent.await_code(1) == 0 and agent.printed(1) == data
+
+
 def test_a_connection_that_is_closed_ends_the_ranks_and_the_agent(start, home):
     agent = start(grace=1)
     agent.start(1, "trap 'echo asked; exit 3' TERM; echo here; while :; do sleep 0.1; done")
@@ -202,13 +213,19 @@ def test_a_connection_that_is_closed_ends_the_ranks_and_the_agent(start, home):
         agent.await_lines(key, 1)
     text = b"h1 slots=1\nh2 slots=2"
     agent.say(f"hosts 0 {len(text)}", text)
+    agent.start(4, "cat $XDG_STATE_HOME/dtrain/hosts/*/*/hostfile; "
+                   "touch $XDG_STATE_HOME/dtrain/hosts/ab12/0/written", word="run")
+    assert agent.await_code(4) == 0
     assert agent.end() == 0
     assert (agent.code(1), agent.code(2)) == (3, 128 + signal.SIGKILL)
     assert agent.printed(1) == b"here\nasked\n"
-    folder = home.state / "dtrain/hosts/ab12/0"  # It stays, for what the job wrote.
+    assert agent.printed(4) == text + b"\n"
+    folder = home.state / "dtrain/hosts/ab12/0"  # Of which what the job wrote stays.
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert [path.name for path in folder.iterdir()] == ["hostfile"]
-    assert (folder / "hostfile").read_bytes() == text + b"\n"
+    assert [path.name for path in folder.iterdir()] == ["written"]
+    empty = start()
+    empty.end()
+    assert folder.exists()
 
 
 def test_gpus_are_given_to_one_rank_at_a_time(start, home):
@@ -226,6 +243,8 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
     assert claim(other, 1, 2) == "2 free GPUs: 1 of its 4 are free"
     assert claim(other, 2, 1) == "3"
     agent.say("free 1")
+    agent.say("beat 0")
+    until(lambda: ("beat", 0, b"") in agent.hear().frames, "the agent has heard it")
     assert claim(other, 3, 2) == "0,1"
     agent.start(2, "echo $$; exec sleep 600")
     rank, = agent.await_lines(2, 1)

@@ -1,7 +1,5 @@
 """GPUs of hosts: each rank has its own, and no two jobs the same. Each host says that it has four."""
 
-import os
-
 import pytest
 
 from harness import EXIT_ENGINE, until
@@ -36,8 +34,8 @@ def test_a_gpu_is_free_when_its_rank_was_killed(ssh, ssh_hosts):
     env = {"DTRAIN_SSH_HOSTS": "host2"}
     ssh.submit("killed", *SHOW, flags=["--gpus=4"], env=env)
     assert devices(ssh, "killed", 0) == ["0", "1", "2", "3"]
-    # The guard too: nobody is left to tidy up.
-    ssh_hosts.on("host2", "kill -KILL $(ps -eo pid,args | awk '/[d]train-host|[s]leep 600/ {print $1}')"
+    # The agent too: nobody is left to tidy up.
+    ssh_hosts.on("host2", "kill -KILL $(ps -eo pid,args | awk '/[s]cript=.[(]dd|[s]leep 600/ {print $1}')"
                  " $(grep -lsF DTRAIN_PROCESS= /proc/[0-9]*/environ | cut -d/ -f3); true")
     ssh.wait("killed", expect=None)
     ssh.submit("next", "sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES", flags=["--gpus=4"], env=env)
@@ -51,10 +49,10 @@ def test_a_rank_without_gpus_sees_none_and_the_users_word_wins(ssh):
     assert devices(ssh, "own", 0) == ["7"]
 
 
-def test_jobs_of_this_machine_and_over_ssh_are_given_no_gpu_twice(ssh, ssh_home):
+def test_jobs_of_this_machine_and_over_ssh_are_given_no_gpu_twice(ssh, ssh_home, ssh_hosts):
     """As if this machine were host1, to which others have an ssh: one registry of claims."""
     there = {"DTRAIN_SSH_HOSTS": "host1"}
-    here = {"DTRAIN_GPU_CLAIMS": f"/tmp/dtrain-gpus-{os.getuid()}@host1", "DTRAIN_LOCAL_GPUS": "4",
+    here = {"DTRAIN_GPU_CLAIMS": f"{ssh_hosts.folder}/home1/.local/state/dtrain/gpus@host1", "DTRAIN_LOCAL_GPUS": "4",
             "DTRAIN_BACKEND": "local"}
     ssh.submit("far", *SHOW, flags=["--gpus=1", "--grace-period=1s"], env=there)
     assert devices(ssh, "far", 0) == ["0"]

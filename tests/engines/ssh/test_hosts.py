@@ -69,21 +69,21 @@ def test_an_address_at_which_another_host_reaches_itself_is_said(ssh, ssh_hosts,
 
 @pytest.mark.usefixtures("apart")
 def test_a_disk_that_cannot_be_written_is_said(ssh, ssh_hosts):
-    with ssh_hosts.mounts("host3", "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp",
-                          "umount /tmp"):
-        assert "host3  lacks room to write in /tmp/dtrain-job-" in refusal(ssh)
-        assert "lacks room to write in /tmp" in ssh.dtrain("check", expect=EXIT_ENGINE).out
+    state = f"{ssh_hosts.folder}/home3/.local/state"
+    with ssh_hosts.mounts("host3", f"mkdir -p {state} && mount --bind {state} {state} && "
+                                   f"mount -o remount,bind,ro {state}", f"umount {state}"):
+        assert f"host3  lacks a folder of your own at {state}/dtrain" in refusal(ssh)
+        assert f"lacks room to write in {state}" in ssh.dtrain("check", expect=EXIT_ENGINE).out
 
 
 @pytest.mark.usefixtures("apart")
 def test_a_disk_that_is_full_is_said(ssh, ssh_hosts):
-    folder = ssh_hosts.folder
+    state = f"{ssh_hosts.folder}/home3/.local/state"
     with ssh_hosts.mounts(
-            "host3", f"mount --bind {folder} /mnt && mount -t tmpfs -o size=64k tmpfs /tmp && "
-            f"mkdir {folder} && mount --move /mnt {folder} && "
-            "{ dd if=/dev/zero of=/tmp/fill bs=4096 2>/dev/null; true; }",
-            f"umount {folder}; umount /tmp"):
-        assert "host3  lacks room to write in /tmp/dtrain-job-" in refusal(ssh, "--working-dir=/")
+            "host3", f"mkdir -p {state} && mount -t tmpfs -o size=64k tmpfs {state} && "
+            f"{{ dd if=/dev/zero of={state}/fill bs=4096 2>/dev/null; true; }}", f"umount {state}"):
+        err = refusal(ssh)
+        assert "host3  " in err and f" {state}/dtrain" in err and "full" in err
 
 
 @pytest.mark.usefixtures("apart")
@@ -226,10 +226,10 @@ def test_a_host_that_turns_some_away_while_many_come_in_is_tried_again(ssh, ssh_
                flags=["--sync-mode=local", f"--sync-source={code}"])
     ssh.wait("busy")
     assert ssh.lines("busy") == [str(ssh_home.folder)]
-    assert len(came.read_text()) == 6  # For the rank, and for its code.
+    assert len(came.read_text()) == 3  # Its code came the same way.
     user = getpass.getuser()
     without_pdsh = {**env, "DTRAIN_SSH_HOSTS": f"{user}@host1"}  # It would read the @ itself.
-    for count, asking in enumerate((env, without_pdsh), 3):
+    for count, asking in enumerate((env, without_pdsh), 2):
         assert "GPUs free" in ssh.dtrain("check", env=asking).out.splitlines()[-1]
         assert len(came.read_text()) == 3 * count
     ssh_home.script("ssh", "echo 'ssh_exchange_identification: read: Connection reset by peer' >&2; "

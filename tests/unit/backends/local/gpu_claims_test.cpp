@@ -68,7 +68,7 @@ TEST_CASE_FIXTURE(Fixture, "where devices are shared, the first to have one keep
   CHECK(unclaimed_gpus({"0", "1"}) == Names{"1"});
 }
 
-/// As templates/ssh/host.sh does it.
+/// As templates/ssh/agent.sh does it.
 TEST_CASE_FIXTURE(Fixture, "a claim of a rank over ssh counts as long as it is held") {
   std::filesystem::create_directory(path);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);

@@ -1,5 +1,5 @@
-#include "backends/ssh/link.h"
 #include "backends/ssh/rank_script.h"
+#include "backends/ssh/ssh_command.h"
 #include "backends/support/os/subprocess.h"
 #include "tests/unit/backends/temporary_folder.h"
 
@@ -19,21 +19,19 @@ TEST_CASE("a rank's script starts its program with every byte of its words and v
   const std::vector<Mount> mounts;
   const std::string dir = "/";
   const std::string hostfile = "h slots=1\n";
-  const RankCommand command{.rank = 0,
-                            .argv = {"printf", "%s|", hostile, "-n"},
-                            .env = {{"V", hostile}, {"odd.name", "x y"}, {"UID", "7"}},
-                            .working_dir = dir,
-                            .mounts = mounts,
-                            .workspace = "",
-                            .hostfile = hostfile};
-  // As host.sh would hand it over; the guard waits for its input's end.
-  const auto script = "leave() { :; }\nid=aa\nrun=" + folder.path() + "\n" +
-                      rank_script(command, {.id = "aa", .grace_ms = 1500, .parcel = ""});
-  CHECK(script.find("grace=2\n") != std::string::npos);
-  const auto result =
-      run_command({.argv = {"sh", "-c", "sleep 600 | { sh -c \"$0\"; kill 0; }", script},
-                   .limit = std::chrono::seconds(60)});
-  CHECK(result.out == hostile + "|-n|");
+  const RankCommand command{
+      .rank = 0,
+      .argv = {"sh", "-c", "printf '%s|' \"$@\" \"$V\"; cat \"$HOSTS\"", "sh", hostile, "-n"},
+      .env = {{"V", hostile}, {"odd.name", "x y"}, {"UID", "7"}, {"HOSTS", k_own_hostfile}},
+      .working_dir = dir,
+      .mounts = mounts,
+      .workspace = "",
+      .hostfile = hostfile};
+  const auto script = "id=aa\nrun=" + folder.path() + "\n" + rank_script(command, {}) + "begin\n";
+  // To its end: setsid goes on in another process where it leads a group.
+  const auto result = run_command(
+      {.argv = {"sh", "-c", "eval \"$0\" | cat", script}, .limit = std::chrono::seconds(60)});
+  CHECK(result.out == hostile + "|-n|" + hostile + "|" + hostfile);
 }
 
 TEST_CASE("what ssh says of a host comes with what to do") {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace dtrain {
@@ -28,8 +29,11 @@ class FakeChannel : public Channel {
   std::function<void(FakeChannel&, int rank, int times)> script;
   std::function<void(FakeChannel&)> after_leftovers = {};
   bool heeds_term = true;
-  bool leaves_daemon = false; ///< Which only KILL ends.
-  int starts_at_most = -1;    ///< Processes; -1: any number.
+  bool leaves_daemon = false;                      ///< Which only KILL ends.
+  int starts_at_most = -1;                         ///< Processes; -1: any number.
+  std::function<void(FakeChannel&)> at_ended = {}; ///< When it is asked who has.
+  std::set<std::string> silent;
+  std::string spare; ///< A host that has room for one more.
   Lines calls;
   Lines freed; ///< The instances whose devices were.
 
@@ -47,6 +51,17 @@ class FakeChannel : public Channel {
             static_cast<ssize_t>(text.size()));
   }
 
+  /// As of a process that has no pipes here.
+  void hand_over(int rank, std::string_view text) {
+    const auto found = std::find_if(running_.begin(), running_.end(),
+                                    [&](const auto& entry) { return entry.second == rank; });
+    REQUIRE(found != running_.end());
+    output_(found->first, Stream::err, text);
+  }
+  void poke() { REQUIRE(eventfd_write(events_.get(), 1) == 0); }
+
+  void on_output(OutputSink sink) override { output_ = std::move(sink); }
+  std::set<std::string> suspects() const override { return silent; }
   GangPlace place(const GangPlan& plan) override {
     GangPlace place;
     place.master_addr = "node0";
@@ -59,12 +74,16 @@ class FakeChannel : public Channel {
   RankPlace place_one(const GangRank& rank) override {
     return {.role = rank.role, .index = rank.index, .host = node(rank), .port = 2};
   }
+  std::optional<RankPlace> move(GangRank& rank) override {
+    rank.host = std::exchange(spare, "");
+    return rank.host.empty() ? std::nullopt : std::optional(place_one(rank));
+  }
   bool claim_devices(GangPlan&) override { return true; }
   std::string where() const override { return "here"; }
   void hold_devices(const GangPlan&) override {}
   void free_devices(RankId, const std::string& instance) override { freed.push_back(instance); }
   std::string node(const GangRank& rank) const override {
-    return fmt::format("node{}", rank.index);
+    return rank.host.empty() ? fmt::format("node{}", rank.index) : rank.host;
   }
 
   void start(std::size_t count, const CommandOf& command, const Started& started) override {
@@ -87,6 +106,9 @@ class FakeChannel : public Channel {
   std::vector<RankEnding> ended() override {
     eventfd_t value = 0;
     static_cast<void>(eventfd_read(events_.get(), &value));
+    if (const auto now = at_ended) { // Which may set another.
+      now(*this);
+    }
     return std::exchange(ended_, {});
   }
   bool idle() const override { return running_.empty() && ended_.empty() && !leaves_daemon; }
@@ -119,8 +141,7 @@ class FakeChannel : public Channel {
     ours[rank] = Fd(ends[1]);
     return Fd(ends[0]);
   }
-  void poke() { REQUIRE(eventfd_write(events_.get(), 1) == 0); }
-
+  OutputSink output_;
   Fd events_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   RankId last_ = 0;
   std::map<RankId, int> running_;
@@ -219,6 +240,57 @@ TEST_CASE_FIXTURE(Fixture, "a lost host is the cause, with neither exit code nor
   CHECK(!status.cause->exit_code);
   CHECK(!status.cause->signal);
   CHECK(status.instances[1].phase == Phase::failed);
+}
+
+TEST_CASE_FIXTURE(Fixture, "what a channel hands over of a rank is in that rank's log") {
+  channel.script = [](FakeChannel& all, int rank, int) {
+    if (rank == 2) {
+      all.at_ended = [](FakeChannel& now) {
+        now.hand_over(1, "no such layer\n");
+        now.end(1, 3);
+        now.at_ended = nullptr;
+      };
+    }
+  };
+  const auto status = run();
+  REQUIRE(status.cause);
+  CHECK(status.cause->last_stderr == Lines{"no such layer"});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a host that does not answer is said, and is no failure") {
+  Lines reasons;
+  channel.at_ended = [&](FakeChannel& all) {
+    reasons.push_back(record.status.reason);
+    all.silent = reasons.size() == 1 ? std::set<std::string>{"node1"} : std::set<std::string>();
+    if (reasons.size() == 3) {
+      for (int rank = 0; rank < 3; ++rank) {
+        all.end(rank, 0);
+      }
+      all.at_ended = nullptr;
+    }
+    all.poke();
+  };
+  CHECK(run().phase == Phase::succeeded);
+  CHECK(reasons == Lines{"", "node1 does not answer", ""});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a worker whose host is lost is started on another that has room") {
+  plan.min_workers = 2;
+  plan.max_restarts = 2;
+  channel.spare = "node7";
+  channel.script = [](FakeChannel& all, int rank, int times) {
+    if (rank == 2) {
+      all.end(1, {}, {});
+    } else if (times == 1) {
+      for (int each = 0; each < 3; ++each) {
+        all.end(each, 0);
+      }
+    }
+  };
+  const auto status = run();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(status.instances[1].node == "node7");
+  CHECK(channel.calls == Lines{"start 3", "leftovers of worker-1", "start 1"});
 }
 
 TEST_CASE_FIXTURE(Fixture, "a lost host costs a restart as a failure does") {

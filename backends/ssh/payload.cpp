@@ -1,4 +1,4 @@
-#include "backends/ssh/cargo.h"
+#include "backends/ssh/payload.h"
 
 #include "backends/support/code/code_archive.h"
 #include "backends/support/os/digest.h"
@@ -21,13 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* k_folder = "cargo";
-constexpr const char* k_parcel = "parcel";
+constexpr const char* k_folder = "payload";
+constexpr const char* k_bundle = "bundle";
 constexpr const char* k_parts = "parts";
 constexpr std::array k_beside{"dtrain-mpi.so"}; ///< That the trainer loads, where there is one.
 constexpr std::int64_t k_most_code = std::int64_t{1} << 30;
 
-Fd cargo_folder(const JobFolder& job, bool create) {
+Fd payload_folder(const JobFolder& job, bool create) {
   return open_private_folder_at(job.fd(), k_folder, job.path() + "/" + k_folder, create);
 }
 
@@ -76,9 +76,9 @@ void pack_trainer(const JobFolder& job, const std::string& trainer) {
     digest.add(name);
     digest_file(path, digest);
   }
-  const auto parcel = digest.hex();
-  const auto folder = cargo_folder(job, true);
-  const auto path = fs::path(job.path()) / k_folder / parcel;
+  const auto bundle = digest.hex();
+  const auto folder = payload_folder(job, true);
+  const auto path = fs::path(job.path()) / k_folder / bundle;
   try {
     fs::create_directory(path);
     for (const auto& [from, name] : files) {
@@ -87,12 +87,12 @@ void pack_trainer(const JobFolder& job, const std::string& trainer) {
   } catch (const fs::filesystem_error& error) {
     throw Error(fmt::format("cannot keep {}: {}", printable(trainer), error.code().message()));
   }
-  write_file_at(folder.get(), k_parcel, parcel + "\n");
+  write_file_at(folder.get(), k_bundle, bundle + "\n");
 }
 
 std::string pack_code(const JobFolder& job, const std::string& source, const SubmitSink& tell) {
   const auto code = pack_folder(source, k_most_code, as_step(SubmitStep::upload, tell));
-  const auto folder = cargo_folder(job, true);
+  const auto folder = payload_folder(job, true);
   std::string parts;
   for (const auto& part : code.parts) {
     write_file_at(folder.get(), part.digest, part.gzip);
@@ -102,16 +102,16 @@ std::string pack_code(const JobFolder& job, const std::string& source, const Sub
   return code.text();
 }
 
-Cargo open_cargo(int job_folder) {
-  Cargo cargo;
-  cargo.folder = Fd(openat(job_folder, k_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (cargo.folder) {
-    for (const auto& digest : lines_of(cargo.folder.get(), k_parcel)) {
-      cargo.parcel = digest;
+Payload open_payload(int job_folder) {
+  Payload payload;
+  payload.folder = Fd(openat(job_folder, k_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (payload.folder) {
+    for (const auto& digest : lines_of(payload.folder.get(), k_bundle)) {
+      payload.bundle = digest;
     }
-    cargo.parts = lines_of(cargo.folder.get(), k_parts);
+    payload.parts = lines_of(payload.folder.get(), k_parts);
   }
-  return cargo;
+  return payload;
 }
 
 } // namespace dtrain::ssh

@@ -1,4 +1,4 @@
-#include "backends/ssh/agent_link.h"
+#include "backends/ssh/connection.h"
 #include "backends/support/os/spawn.h"
 #include "tests/unit/backends/temporary_folder.h"
 
@@ -21,7 +21,7 @@ namespace {
 /// An agent on this machine, as a login's sh would start it.
 struct NearAgent {
   TemporaryFolder state;
-  AgentLink link{
+  Connection link{
       "here",
       {.job = "ab12", .number = 3, .patience = std::chrono::seconds(60), .grace_ms = 1500},
       [this](const std::string&, const std::string&, const std::string& command) {
@@ -51,8 +51,8 @@ struct NearAgent {
   /// Hears it until then, or its end.
   template <class Condition>
   bool hear_until(Condition is_so) {
-    const auto deadline = AgentLink::Clock::now() + std::chrono::seconds(60);
-    while (is_there && !is_so() && AgentLink::Clock::now() < deadline) {
+    const auto deadline = Connection::Clock::now() + std::chrono::seconds(60);
+    while (is_there && !is_so() && Connection::Clock::now() < deadline) {
       pollfd waits{link.out(), POLLIN, 0};
       constexpr int k_round_ms = 100;
       if (poll(&waits, 1, k_round_ms) > 0) {
@@ -110,7 +110,7 @@ TEST_CASE("the end of a link is the end of its ranks and its agent") {
   CHECK(agent.ended.at(1).exit_code == 3);
   CHECK(wait_for_child(agent.link.pid()) == 0);
   agent.link.forget_process();
-  CHECK(agent.link.loss().empty());
+  CHECK(agent.link.said().empty());
 }
 
 TEST_CASE("what a host has of a job lies in a folder of the user's alone") {
@@ -123,4 +123,19 @@ TEST_CASE("what a host has of a job lies in a folder of the user's alone") {
   const auto folder = fs::path(agent.state.path()) / "dtrain/hosts/ab12/3";
   CHECK(fs::status(folder).permissions() == fs::perms::owner_all);
   CHECK(fs::status(folder.parent_path()).permissions() == fs::perms::owner_all);
+}
+
+TEST_CASE("a host is sent bytes beside its ranks, block by block, and answers each") {
+  NearAgent agent;
+  std::string bytes;
+  for (int i = 0; i < 100'000; ++i) {
+    bytes += static_cast<char>(i % 251);
+  }
+  constexpr std::size_t k_block = 40'000;
+  for (std::size_t at = 0; at < bytes.size(); at += k_block) {
+    agent.link.put(std::string_view(bytes).substr(at, k_block));
+  }
+  agent.link.run(1, "begin() { exec cat \"$run/upload.$agent\"; }");
+  CHECK(agent.hear_until([&] { return agent.ended.contains(1) && agent.beats == 3; }));
+  CHECK(agent.printed[1] == bytes);
 }

@@ -99,6 +99,8 @@ def test_code_goes_where_it_changed(ssh, ssh_home, ssh_hosts):
     for old, host in zip(before, ssh_hosts.names):
         now = kept(ssh_hosts, host)
         assert old.items() < now.items() and len(now) - len(old) < len(old) + 1
+    for name in "one", "two":
+        ssh.dtrain("delete", name)
     for host in ssh_hosts.names:
         until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of a job is left on {host}")
 

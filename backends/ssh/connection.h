@@ -27,7 +27,7 @@ struct AgentSetting {
   int grace_ms = 0;              ///< Between TERM and KILL then.
 };
 
-class AgentLink {
+class Connection {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -38,11 +38,11 @@ class AgentLink {
   using Connect = std::function<std::vector<std::string>(
       const std::string& host, const std::string& log, const std::string& command)>;
 
-  AgentLink(std::string host, const AgentSetting& setting, const Connect& connect);
+  Connection(std::string host, const AgentSetting& setting, const Connect& connect);
   /// Closes it; the agent then ends its ranks.
-  ~AgentLink();
-  AgentLink(const AgentLink&) = delete;
-  AgentLink& operator=(const AgentLink&) = delete;
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   const std::string& host() const { return host_; }
   const std::string& word() const { return word_; } ///< Its own; the agent's ranks have it.
@@ -60,6 +60,8 @@ class AgentLink {
   /// Whatever came last of it: output is a sign of life too.
   Clock::time_point heard() const { return heard_; }
   bool is_suspect(Clock::time_point now) const { return now - heard_ >= k_suspect; }
+  /// Of a time in which nobody here listened.
+  void forgive(Clock::duration time) { heard_ += time; }
 
   /// `script`, for sh, defines begin(), which becomes the rank; `key` is no other's, and not 0.
   void start(RankId key, std::string_view script) { request("start", key, script); }
@@ -73,6 +75,8 @@ class AgentLink {
   void signal_all(int signal);
   /// What the job's host file is to say from now on.
   void show_hosts(std::string_view hostfile) { request("hosts", 0, hostfile); }
+  /// More of what a request will find in a file.
+  void put(std::string_view bytes) { request("put", 0, bytes); }
   /// That somebody is there; nothing where earlier words still wait to be sent.
   void beat();
   /// Nothing more is sent: the agent ends its ranks, and itself.
@@ -81,8 +85,8 @@ class AgentLink {
   bool flush(); ///< False where the connection is closed.
   bool has_unsent() const { return !unsent_.empty(); }
 
-  /// What ssh said of its end, and what to do; empty: nothing. To be asked once.
-  std::string loss();
+  /// What ssh said of its end; empty: nothing. To be asked once.
+  std::string said();
 
   void forget_process() { pid_ = 0; } ///< Somebody has waited for it.
 

@@ -1,9 +1,9 @@
 // What a job's hosts are sent where they do not have it: the bundled trainer and the job's code.
 //
-//   JOB/cargo/                on this machine, packed once, at submission
-//     DIGEST/dtrain-trainer   the program's folder, the parcel
+//   JOB/payload/                on this machine, packed once, at submission
+//     DIGEST/dtrain-trainer   the program's folder, the bundle
 //     DIGEST                  a part of the code's archive (support/code/code_archive.h)
-//     parcel, parts           the digests, a line each; absent: none
+//     bundle, parts           the digests, a line each; absent: none
 //   ~/.cache/dtrain/ssh/      on a host: what has come by digest, for all jobs of the user, and its
 //                             sums; what does not have them any more comes again
 //
@@ -19,15 +19,15 @@
 
 namespace dtrain::ssh {
 
-/// The trainer's name in its parcel.
+/// The trainer's name in its bundle.
 inline constexpr const char* k_trainer_file = "dtrain-trainer";
 
-struct Cargo {
-  Fd folder;                      ///< Of JOB/cargo; none: nothing is sent.
-  std::string parcel;             ///< Empty: the hosts have their own program.
+struct Payload {
+  Fd folder;                      ///< Of JOB/payload; none: nothing is sent.
+  std::string bundle;             ///< Empty: the hosts have their own program.
   std::vector<std::string> parts; ///< In the archive's order.
 
-  bool empty() const { return parcel.empty() && parts.empty(); }
+  bool empty() const { return bundle.empty() && parts.empty(); }
 };
 
 /// Throws Error naming what cannot be read.
@@ -37,6 +37,6 @@ void pack_trainer(const JobFolder& job, const std::string& trainer);
 std::string pack_code(const JobFolder& job, const std::string& source, const SubmitSink& tell);
 
 /// Of a job's folder.
-Cargo open_cargo(int job_folder);
+Payload open_payload(int job_folder);
 
 } // namespace dtrain::ssh

@@ -1,6 +1,5 @@
-#include "backends/ssh/agent_link.h"
+#include "backends/ssh/connection.h"
 
-#include "backends/ssh/link.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/random.h"
 #include "backends/support/os/spawn.h"
@@ -43,7 +42,7 @@ std::string loading(std::size_t bytes) {
 
 } // namespace
 
-AgentLink::AgentLink(std::string host, const AgentSetting& setting, const Connect& connect)
+Connection::Connection(std::string host, const AgentSetting& setting, const Connect& connect)
     : host_(std::move(host)), word_(random_hex(k_agent_word_bytes)), frames_(word_),
       block_(k_read_bytes) {
   auto in = make_pipe();
@@ -70,14 +69,14 @@ AgentLink::AgentLink(std::string host, const AgentSetting& setting, const Connec
   send(script);
 }
 
-AgentLink::~AgentLink() {
+Connection::~Connection() {
   if (pid_ != 0) {
     kill(-pid_, SIGKILL); // A ProxyCommand is of its group.
     wait_for_child(pid_);
   }
 }
 
-bool AgentLink::receive(const FrameReader::Take& take) {
+bool Connection::receive(const FrameReader::Take& take) {
   const auto count = read(out_.get(), block_.data(), block_.size());
   if (count < 0) {
     return errno == EAGAIN || errno == EINTR;
@@ -90,40 +89,40 @@ bool AgentLink::receive(const FrameReader::Take& take) {
   return true;
 }
 
-void AgentLink::claim(RankId key, int gpus) { send(fmt::format("claim {} {}\n", key, gpus)); }
+void Connection::claim(RankId key, int gpus) { send(fmt::format("claim {} {}\n", key, gpus)); }
 
-void AgentLink::free(RankId key) { send(fmt::format("free {}\n", key)); }
+void Connection::free(RankId key) { send(fmt::format("free {}\n", key)); }
 
-void AgentLink::signal(RankId key, int signal) {
+void Connection::signal(RankId key, int signal) {
   send(fmt::format("signal {} {}\n", key, sigabbrev_np(signal)));
 }
 
-void AgentLink::signal_all(int signal) {
+void Connection::signal_all(int signal) {
   send(fmt::format("signal all {}\n", sigabbrev_np(signal)));
 }
 
-void AgentLink::beat() {
+void Connection::beat() {
   if (unsent_.empty()) {
     send("beat 0\n");
   }
 }
 
-void AgentLink::end() {
+void Connection::end() {
   unsent_.clear();
   in_.reset();
 }
 
-void AgentLink::request(std::string_view word, RankId key, std::string_view script) {
+void Connection::request(std::string_view word, RankId key, std::string_view script) {
   send(fmt::format("{} {} {}\n", word, key, script.size()));
   send(script);
 }
 
-void AgentLink::send(std::string_view text) {
+void Connection::send(std::string_view text) {
   unsent_ += text;
   flush();
 }
 
-bool AgentLink::flush() {
+bool Connection::flush() {
   while (!unsent_.empty() && in_) {
     const auto count = write(in_.get(), unsent_.data(), unsent_.size());
     if (count < 0 && errno == EINTR) {
@@ -137,13 +136,13 @@ bool AgentLink::flush() {
   return true;
 }
 
-std::string AgentLink::loss() {
+std::string Connection::said() {
   log_end_.reset();
-  auto said = read_what_is_there(log_);
-  if (said.empty() && !is_open()) {
-    said = read_what_is_there(err_);
+  auto text = read_what_is_there(log_);
+  if (text.empty() && !is_open()) {
+    text = read_what_is_there(err_);
   }
-  return said.empty() ? "" : explain_loss(host_, said);
+  return text;
 }
 
 } // namespace dtrain::ssh

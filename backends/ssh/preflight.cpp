@@ -1,0 +1,330 @@
+#include "backends/ssh/preflight.h"
+
+#include "backends/ssh/fan_out.h"
+#include "backends/ssh/host_survey.h"
+#include "backends/ssh/turned_away.h"
+#include "backends/ssh/upload.h"
+#include "submit/template/quote.h"
+#include "submit/template/render.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <list>
+#include <tuple>
+#include <utility>
+
+namespace dtrain::ssh {
+
+namespace {
+
+using Clock = Connections::Clock;
+
+constexpr std::size_t k_most_uploads = 8;
+constexpr std::size_t k_most_ways = 8; ///< sshd turns some away beyond 10 (MaxStartups).
+constexpr std::chrono::seconds k_answer_patience{20};
+constexpr std::chrono::minutes k_work_patience{10}; ///< For what keeps its own time.
+constexpr std::chrono::milliseconds k_round{1000};
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+/// In front of each question: what preflight.sh reads, and itself.
+std::string preamble(const HostQuestion& question, const Payload& payload) {
+  std::string lines;
+  for (const auto& each : question.data) {
+    lines += each + "\n";
+  }
+  const auto data = lines;
+  const auto digests = payload.empty()
+                           ? std::string()
+                           : fmt::format("{} {}", fmt::join(payload.parts, " "), payload.bundle);
+  auto text = fmt::format("slots={}\nwanted={}\ngpus={}\n", question.slots, question.wanted,
+                          question.gpus.empty() ? 0 : 1);
+  for (const auto& [name, value] :
+       {std::pair("folder", &question.folder), std::pair("path", &question.path),
+        std::pair("interface", &question.interface), std::pair("payload", &digests),
+        std::pair("data", &data)}) {
+    text += fmt::format("{}={}\n", name, quote_sh(*value));
+  }
+  for (const auto* part : {"ssh/sums.sh", "ssh/preflight.sh"}) {
+    text += builtin_template(part).text;
+  }
+  return text;
+}
+
+std::string look_for(const HostQuestion& question, const Payload& payload) {
+  std::string line = "look";
+  for (const auto& program : question.programs) {
+    line += " " + quote_sh(program);
+  }
+  if (question.runs_bundle) {
+    line += fmt::format(" \"$cache\"/{}/{}", payload.bundle, k_trainer_file);
+  }
+  return line + "\n";
+}
+
+std::string script_of(const HostQuestion& question, const Payload& payload,
+                      const std::string& lines) {
+  return preamble(question, payload) + "begin() {\n" + lines + "}\n";
+}
+
+} // namespace
+
+void Preflight::run(const std::vector<HostQuestion>& questions) {
+  survey(questions);
+  compare(questions);
+  refuse_bad(questions.size());
+  upload(questions);
+  refuse_bad(questions.size());
+  std::vector<std::pair<std::string, std::string>> scripts;
+  if (!payload_.parts.empty()) {
+    for (const auto& question : questions) {
+      scripts.emplace_back(question.host,
+                           script_of(question, payload_,
+                                     fmt::format("unpack {}\n", fmt::join(payload_.parts, " "))));
+    }
+    ask_all(scripts, k_work_patience);
+  }
+  try_ways(questions);
+  refuse_bad(questions.size());
+  if (!payload_.empty()) {
+    scripts.clear();
+    for (const auto& question : questions) {
+      scripts.emplace_back(question.host,
+                           script_of(question, payload_, look_for(question, payload_)));
+    }
+    ask_all(scripts, k_work_patience);
+    refuse_bad(questions.size());
+  }
+}
+
+/// Some at a time. One that turns us away is tried again in a while.
+void Preflight::survey(const std::vector<HostQuestion>& questions) {
+  struct Asked {
+    const HostQuestion* question;
+    int tries = 0;
+    Clock::time_point opens = Clock::now();
+    bool is_asked = false;
+    bool is_new = false; ///< Its connection; of another, heartbeats say whether it is there.
+    RankId survey = 0;
+    std::vector<std::pair<std::string, RankId>> claims = {};
+  };
+  std::list<Asked> asked;
+  auto next = questions.begin();
+  while (next != questions.end() || !asked.empty()) {
+    for (; next != questions.end() && asked.size() < k_most_connecting; ++next) {
+      asked.push_back({.question = &*next});
+    }
+    for (auto& each : asked) {
+      const auto& question = *each.question;
+      if (each.is_asked || Clock::now() < each.opens) {
+        continue;
+      }
+      if (connections_.find(question.host) == nullptr) {
+        connections_.open(question.host, question.number);
+        each.is_new = true;
+      }
+      each.is_asked = true;
+      each.opens = Clock::now();
+      each.survey = connections_.ask(
+          question.host,
+          script_of(question, payload_,
+                    "survey\n" + (payload_.empty() ? look_for(question, payload_) : "")));
+      for (const auto& [instance, gpus] : question.gpus) {
+        each.claims.emplace_back(instance, connections_.claim(question.host, gpus));
+      }
+    }
+    constexpr std::chrono::milliseconds k_brief{100}; // Until one that pauses is tried again.
+    const bool pauses =
+        std::any_of(asked.begin(), asked.end(), [](const Asked& each) { return !each.is_asked; });
+    connections_.wait(pauses ? k_brief : k_round);
+    asked.remove_if([&](Asked& each) {
+      const auto& question = *each.question;
+      const auto late =
+          each.is_new && each.is_asked && Clock::now() >= each.opens + k_answer_patience;
+      const auto is_answered = [&](const auto& claim) {
+        return connections_.is_answered(claim.second);
+      };
+      if (!each.is_asked ||
+          (!late && !(connections_.is_answered(each.survey) &&
+                      std::all_of(each.claims.begin(), each.claims.end(), is_answered)))) {
+        return false;
+      }
+      auto answer = connections_.take_answer(each.survey);
+      auto found = read_host_facts(answer.text);
+      auto reason = answer.failure;
+      if (!answer.is_there) {
+        reason = fmt::format("did not answer within {} s", k_answer_patience.count());
+      } else if (reason.empty() && !found.lacks.empty()) {
+        reason = "lacks " + found.lacks.front();
+      } else if (reason.empty()) {
+        reason = clock_excuse(found.ahead);
+      }
+      for (const auto& [instance, key] : each.claims) {
+        const auto claim = connections_.take_answer(key);
+        if (claim.is_there && claim.failure.empty()) {
+          const auto gpus = std::find_if(
+              question.gpus.begin(), question.gpus.end(),
+              [&, &name = instance](const auto& wanted) { return wanted.first == name; });
+          known_.claims[instance] = {question.host, key, gpus->second, claim.text};
+        } else if (reason.empty()) {
+          reason = claim.failure;
+        }
+      }
+      const auto* loss = connections_.loss(question.host);
+      if (connections_.find(question.host) == nullptr && loss != nullptr &&
+          is_turned_away(loss->said) && each.tries < k_most_tries) {
+        ++each.tries;
+        each.is_asked = false;
+        each.opens = Clock::now() + pause_before(each.tries);
+        each.claims.clear();
+        return false;
+      }
+      if (!reason.empty()) {
+        reasons_.emplace(question.host, reason);
+      }
+      known_.facts[question.host] = std::move(found);
+      return true;
+    });
+  }
+}
+
+/// On another machine a loopback address is that one's own, and so is one that two have: of a
+/// bridge for containers, say. Who answers there is not this host, though somebody does.
+void Preflight::compare(const std::vector<HostQuestion>& questions) {
+  for (const auto& question : questions) {
+    const auto& own = known_.facts.at(question.host);
+    const auto other =
+        std::find_if(questions.begin(), questions.end(), [&](const HostQuestion& each) {
+          const auto& its = known_.facts.at(each.host);
+          return !its.machine.empty() && its.machine != own.machine &&
+                 (is_loopback(own.address) || its.address == own.address);
+        });
+    if (own.machine.empty() || own.address.empty() || other == questions.end()) {
+      continue;
+    }
+    reasons_.emplace(
+        question.host,
+        is_loopback(own.address)
+            ? fmt::format("has the address {}, at which {} reaches only itself: name it as other "
+                          "hosts know it, or a network that they share (--interface)",
+                          own.address, other->host)
+            : fmt::format("has the address {}, which {} has too: name a network that they share "
+                          "(--interface)",
+                          own.address, other->host));
+  }
+}
+
+void Preflight::upload(const std::vector<HostQuestion>& questions) {
+  std::list<Upload> under_way;
+  auto next = questions.begin();
+  while (true) {
+    for (; next != questions.end() && under_way.size() < k_most_uploads; ++next) {
+      if (const auto& wants = known_.facts.at(next->host).wants; !wants.empty()) {
+        under_way.emplace_back(connections_, next->host, payload_, wants);
+      }
+    }
+    if (under_way.empty()) {
+      break;
+    }
+    std::vector<pollfd> descriptors{{connections_.events(), POLLIN, 0}};
+    for (const auto& each : under_way) {
+      descriptors.push_back({each.out(), POLLIN, 0});
+    }
+    poll(descriptors.data(), descriptors.size(), static_cast<int>(k_round.count()));
+    connections_.advance();
+    under_way.remove_if([&](Upload& each) {
+      if (!each.advance()) {
+        return false;
+      }
+      if (!each.failure().empty()) {
+        reasons_.emplace(each.host(), each.failure());
+      }
+      return true;
+    });
+  }
+}
+
+/// All at once, and until each has answered.
+void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& scripts,
+                        std::chrono::seconds patience) {
+  std::list<std::pair<std::string, RankId>> asked;
+  for (const auto& [host, script] : scripts) {
+    asked.emplace_back(host, connections_.ask(host, script));
+  }
+  const auto deadline = Clock::now() + patience;
+  while (!asked.empty()) {
+    connections_.wait(k_round);
+    const bool late = Clock::now() >= deadline;
+    asked.remove_if([&](const auto& each) {
+      const auto& [host, key] = each;
+      if (!late && !connections_.is_answered(key)) {
+        return false;
+      }
+      const auto answer = connections_.take_answer(key);
+      const auto found = read_host_facts(answer.text);
+      if (!answer.is_there) {
+        reasons_.emplace(host, fmt::format("did not answer within {} s", patience.count()));
+      } else if (!answer.failure.empty()) {
+        reasons_.emplace(host, answer.failure);
+      } else if (!found.lacks.empty()) {
+        reasons_.emplace(host, "lacks " + found.lacks.front());
+      }
+      return true;
+    });
+  }
+}
+
+/// Each tries the way to the next, around the ring that they may form, and to the first. A few at a
+/// time: an sshd turns people away while many are connected that have not logged in.
+void Preflight::try_ways(const std::vector<HostQuestion>& questions) {
+  for (std::size_t first = 0; first < questions.size(); first += k_most_ways) {
+    std::vector<std::pair<std::string, std::string>> scripts;
+    for (auto i = first; i < std::min(first + k_most_ways, questions.size()); ++i) {
+      std::string lines;
+      std::set<std::size_t> others{0, (i + 1) % questions.size()};
+      others.erase(i);
+      for (const auto other : others) {
+        const auto& its = known_.facts.at(questions[other].host);
+        lines += fmt::format("reach {} {} {} &\n", quote_sh(its.address), quote_sh(its.sshd),
+                             quote_sh(questions[other].host));
+      }
+      for (std::size_t other = 1; launches_ && i == 0 && other < questions.size(); ++other) {
+        lines += fmt::format("enters {} {} &\n",
+                             quote_sh(known_.facts.at(questions[other].host).address),
+                             quote_sh(questions[other].host));
+      }
+      if (!lines.empty()) {
+        scripts.emplace_back(questions[i].host,
+                             script_of(questions[i], payload_, lines + "wait\n"));
+      }
+    }
+    ask_all(scripts, k_work_patience);
+  }
+}
+
+/// "2 of 3 hosts cannot be used:" and a line for each.
+void Preflight::refuse_bad(std::size_t hosts) const {
+  if (reasons_.empty()) {
+    return;
+  }
+  std::size_t width = 0;
+  for (const auto& [host, reason] : reasons_) {
+    width = std::max(width, host.size());
+  }
+  std::string table;
+  std::set<std::string> names;
+  for (const auto& [host, reason] : reasons_) {
+    table += fmt::format("\n  {:{}}  {}", host, width, reason);
+    names.insert(host);
+  }
+  throw UnusableHosts(
+      fmt::format("{} of {} hosts cannot be used:{}", reasons_.size(), hosts, table),
+      std::move(names));
+}
+
+} // namespace dtrain::ssh

@@ -1,0 +1,27 @@
+// How ssh is called, and what its complaints mean.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrain::ssh {
+
+/// `command` for a host's login shell, with what ssh needs to fail instead of asking. A connection
+/// of its own, whatever the user's ssh_config shares or forwards: the end of one that is shared is
+/// not seen while others use it, and a port can be forwarded but once. It ends where the host is
+/// silent for a minute.
+std::vector<std::string> ssh_command(const std::string& host, const std::string& command);
+
+/// The same for a connection that is kept (connection.h), whose heartbeats say whether the host is
+/// there. `log`: where ssh writes what it has to say.
+std::vector<std::string> ssh_connection_command(const std::string& host, const std::string& log,
+                                                const std::string& command);
+
+/// One line of what ssh said, and what to do about it.
+std::string explain_loss(const std::string& host, std::string_view said);
+
+/// The last line of what a program said, for people.
+std::string last_line(std::string_view text);
+
+} // namespace dtrain::ssh
