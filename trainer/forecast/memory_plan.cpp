@@ -248,7 +248,7 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     const BufferCount count;
     const Optimizer optimizer(options.optimizer, parameters.span(), {}, device, &tensors,
                               plan.stage == 0 ? std::vector<ArenaRange>{} : shards.own());
-    moments = count.bytes();
+    moments = count.bytes() - sizeof(StepState);
     plan.moments = options.offload.optimizer.empty() ? moments : 0; // But for a piece.
   }
   const std::size_t rounded = options.precision == Precision::fp32 ? 0 : whole;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -59,7 +58,23 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       tensors_(tensors), is_in_file_(!folder.empty()),
       direction_(device.allocate(
           options.rule == Rule::lamb && tensors != nullptr ? largest_tensor(*tensors) : 0,
-          DType::f32)) {
+          DType::f32)),
+      state_(device.allocate(sizeof(StepState), DType::u8)) {
+  rates_.fill(options.learning_rate);
+  const bool is_sgd = options.rule == Rule::sgd;
+  step_rule_ = {.size = is_sgd                       ? StepRule::Size::rate
+                        : options.rule == Rule::lamb ? StepRule::Size::correction
+                                                     : StepRule::Size::corrected_rate,
+                .beta1 = options.beta1,
+                .beta2 = options.beta2};
+  const bool is_l2 = is_sgd || options.rule == Rule::adam;
+  update_rule_ = {.beta1 = static_cast<float>(is_sgd ? options.momentum : options.beta1),
+                  .beta2 = static_cast<float>(options.beta2),
+                  .epsilon = static_cast<float>(options.epsilon),
+                  .l2 = static_cast<float>(is_l2 ? options.weight_decay : 0),
+                  .decay = static_cast<float>(options.weight_decay),
+                  .decoupled = options.rule == Rule::adamw ? options.weight_decay : 0};
+  set_state(0, 0, {});
   if (needs_whole_tensors() && tensors == nullptr) {
     throw UsageError("--optimizer=lamb: needs whole tensors, and parameter servers hold parts");
   }
@@ -83,26 +98,39 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
   }
 }
 
+void Optimizer::set_limits(const StepLimits& limits) {
+  step_rule_.clip_norm = static_cast<float>(limits.clip_norm);
+  step_rule_.is_in_16_bits = limits.is_in_16_bits ? 1 : 0;
+  step_rule_.loss_scale = limits.loss_scale;
+}
+
+void Optimizer::set_state(std::int64_t step, std::int64_t skipped, const LossScale& loss_scale) {
+  step_ = step;
+  is_announced_ = false;
+  seen_ = {.loss_scale = loss_scale, .step = step, .skipped = skipped};
+  device_->stream().copy(&seen_, state_.memory(), sizeof seen_);
+}
+
+void Optimizer::announce_step(std::size_t samples) {
+  StepInput input{
+      .step = step_ + 1, .samples = static_cast<std::int64_t>(samples), .skipped = seen_.skipped};
+  std::copy(rates_.begin(), rates_.end(), input.learning_rate);
+  device_->kernels().begin(device_->stream(), step_rule_, input,
+                           static_cast<StepState*>(state_.memory()));
+  is_announced_ = true;
+}
+
 void Optimizer::begin_step() {
+  if (!is_announced_) {
+    announce_step();
+  }
+  is_announced_ = false;
   ++step_;
-  const auto t = static_cast<double>(step_ - skipped_);
-  const double rate = options_.learning_rate;
-  const bool is_sgd = options_.rule == Rule::sgd;
-  const bool is_l2 = is_sgd || options_.rule == Rule::adam;
-  const double correction1 = 1 - std::pow(options_.beta1, t);
-  constants_.beta1 = static_cast<float>(is_sgd ? options_.momentum : options_.beta1);
-  constants_.beta2 = static_cast<float>(options_.beta2);
-  constants_.epsilon = static_cast<float>(options_.epsilon);
-  constants_.step_size = static_cast<float>(is_sgd                  ? rate
-                                            : needs_whole_tensors() ? 1 / correction1
-                                                                    : rate / correction1);
-  constants_.inverse_correction2 =
-      static_cast<float>(1 / std::sqrt(1 - std::pow(options_.beta2, t)));
-  constants_.l2 = static_cast<float>(is_l2 ? options_.weight_decay : 0);
-  constants_.shrink =
-      static_cast<float>(options_.rule == Rule::adamw ? 1 - rate * options_.weight_decay : 1);
-  constants_.decay = static_cast<float>(options_.weight_decay);
-  constants_.learning_rate = static_cast<float>(rate);
+}
+
+void Optimizer::prepare(const double* squares) {
+  device_->kernels().prepare(device_->stream(), step_rule_, squares,
+                             static_cast<StepState*>(state_.memory()));
 }
 
 void Optimizer::put_away() const {
@@ -113,13 +141,7 @@ void Optimizer::put_away() const {
   }
 }
 
-void Optimizer::skip_step() {
-  ++step_;
-  ++skipped_;
-}
-
-void Optimizer::update(std::size_t first, std::size_t last, const float* factor) {
-  constants_.factor = factor;
+void Optimizer::update(std::size_t first, std::size_t last) {
   Stream& stream = device_->stream();
   const Kernels& kernels = device_->kernels();
   const auto one = [&](std::size_t at, std::size_t count, std::size_t moment) {
@@ -133,11 +155,11 @@ void Optimizer::update(std::size_t first, std::size_t last, const float* factor)
     float* v = moments_.back().values.data() + moment;
     float* p = parameters_.data() + at;
     if (options_.rule == Rule::sgd) {
-      kernels.sgd(stream, count, constants_, g, m, p);
+      kernels.sgd(stream, count, update_rule_, state(), g, m, p);
     } else if (needs_whole_tensors()) {
-      kernels.lamb(stream, count, constants_, g, m, v, direction_.data(), p);
+      kernels.lamb(stream, count, update_rule_, state(), g, m, v, direction_.data(), p);
     } else {
-      kernels.adam(stream, count, constants_, g, m, v, p);
+      kernels.adam(stream, count, update_rule_, state(), g, m, v, p);
     }
     if (is_in_file_) {
       for (const Moment& each : moments_) {

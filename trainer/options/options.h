@@ -9,7 +9,7 @@
 #include "submit/options/option_table.h"
 #include "trainer/data/masking.h"
 #include "trainer/optim/learning_rate.h"
-#include "trainer/optim/loss_scale.h"
+#include "trainer/device/loss_scale.h"
 #include "trainer/options/elasticity.h"
 
 namespace trainer {
