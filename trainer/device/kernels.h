@@ -37,6 +37,13 @@ DTRAIN_ON_BOTH static inline float shrink_of(const UpdateRule& rule, const StepS
   return static_cast<float>(1 - state.learning_rate * rule.decoupled);
 }
 
+/// What normalise() multiplies by.
+DTRAIN_ON_BOTH static inline float inverse_norm(double squares) {
+  constexpr double k_least = 1e-7;
+  const double norm = sqrt(squares);
+  return static_cast<float>(1 / (norm < k_least ? k_least : norm));
+}
+
 /// What a batch scored.
 struct Score {
   double loss = 0; ///< Sum over samples.
@@ -49,6 +56,15 @@ struct Score {
     count += other.count;
     return *this;
   }
+};
+
+/// C (m, n) = A (m, k) · B (k, n), all row-major; what is turned is (k, m), or (n, k), in memory.
+struct ProductShape {
+  std::size_t m;
+  std::size_t n;
+  std::size_t k;
+  bool a_is_turned;
+  bool b_is_turned;
 };
 
 /// Of a fully connected layer. Letters: B rows, I inputs, O outputs.
@@ -129,6 +145,17 @@ struct Kernels {
   /// Of one tensor. `u` has room for n values.
   void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
                const float* gradient, float* m, float* v, float* u, float* parameter);
+
+  // Of Muon (optim/muon.h).
+  void (*muon_direction)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+                         const float* gradient, float* m, float* u);
+  void (*muon_take)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+                    float ratio, const float* u, float* parameter);
+  /// x /= the root of `*squares`, or 1e-7 where that is less.
+  void (*normalise)(Stream&, std::size_t n, const double* squares, float* x);
+  /// y = a·x + b·y
+  void (*blend)(Stream&, std::size_t n, float a, const float* x, float b, float* y);
+  void (*product)(Stream&, const ProductShape& shape, const float* a, const float* b, float* c);
 
   /// *to = the sum of squares, in float64.
   void (*squares)(Stream&, std::size_t n, const float* gradient, double* to);

@@ -18,10 +18,16 @@ struct Named {
   const char* name;
   const char* title;
 };
-constexpr std::array<Named, 4> k_rules = {{{Rule::sgd, "sgd", "SGD"},
+constexpr std::array<Named, 5> k_rules = {{{Rule::sgd, "sgd", "SGD"},
                                            {Rule::adam, "adam", "Adam"},
                                            {Rule::adamw, "adamw", "AdamW"},
-                                           {Rule::lamb, "lamb", "LAMB"}}};
+                                           {Rule::lamb, "lamb", "LAMB"},
+                                           {Rule::muon, "muon", "Muon"}}};
+
+const Named& named(Rule rule) {
+  return *std::find_if(k_rules.begin(), k_rules.end(),
+                       [&](const Named& one) { return one.rule == rule; });
+}
 
 /// Floats of a moment in a file that are in memory at a time. Whole pages, as these are released.
 constexpr std::size_t k_piece = std::size_t{1} << 18;
@@ -42,14 +48,10 @@ Rule parse_rule(const std::string& name) {
       return one.rule;
     }
   }
-  throw UsageError(fmt::format("--optimizer={}: must be sgd, adam, adamw or lamb", name));
+  throw UsageError(fmt::format("--optimizer={}: must be sgd, adam, adamw, lamb or muon", name));
 }
 
-std::string rule_title(Rule rule) {
-  return std::find_if(k_rules.begin(), k_rules.end(),
-                      [&](const Named& one) { return one.rule == rule; })
-      ->title;
-}
+std::string rule_title(Rule rule) { return named(rule).title; }
 
 Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameters,
                      std::span<const float> gradients, Device& device, const TensorTable* tensors,
@@ -68,16 +70,24 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
                 .beta1 = options.beta1,
                 .beta2 = options.beta2};
   const bool is_l2 = is_sgd || options.rule == Rule::adam;
-  update_rule_ = {.beta1 = static_cast<float>(is_sgd ? options.momentum : options.beta1),
-                  .beta2 = static_cast<float>(options.beta2),
-                  .epsilon = static_cast<float>(options.epsilon),
-                  .l2 = static_cast<float>(is_l2 ? options.weight_decay : 0),
-                  .decay = static_cast<float>(options.weight_decay),
-                  .decoupled = options.rule == Rule::adamw ? options.weight_decay : 0};
+  free_ = {.beta1 = static_cast<float>(is_sgd ? options.momentum : options.beta1),
+           .beta2 = static_cast<float>(options.beta2),
+           .epsilon = static_cast<float>(options.epsilon)};
+  decaying_ = free_;
+  decaying_.l2 = static_cast<float>(is_l2 ? options.weight_decay : 0);
+  decaying_.decay = static_cast<float>(options.weight_decay);
+  const bool is_decoupled = options.rule == Rule::adamw || options.rule == Rule::muon;
+  decaying_.decoupled = is_decoupled ? options.weight_decay : 0;
   set_state(0, 0, {});
   if (needs_whole_tensors() && tensors == nullptr) {
-    throw UsageError("--optimizer=lamb: needs whole tensors, and parameter servers hold parts");
+    throw UsageError(fmt::format("--optimizer={}: needs whole tensors, and parameter servers hold "
+                                 "parts",
+                                 named(options.rule).name));
   }
+  if (options.rule == Rule::muon) {
+    muon_.emplace(*tensors, device);
+  }
+  set_groups();
   std::size_t count = 0;
   for (const ArenaRange& range :
        own.empty() ? std::vector{ArenaRange{0, parameters.size()}} : own) {
@@ -88,6 +98,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
   const std::vector<std::string> names =
       options.rule == Rule::sgd    ? std::vector<std::string>{"sgd.momentum"}
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}
+      : options.rule == Rule::muon ? std::vector<std::string>{"muon.m", "muon.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
   for (const std::string& name : names) {
     moments_.push_back(
@@ -141,49 +152,79 @@ void Optimizer::put_away() const {
   }
 }
 
-void Optimizer::update(std::size_t first, std::size_t last) {
+const UpdateRule& Optimizer::rule_of(const Tensor& tensor) const {
+  return options_.decays_vectors || tensor.shape.size() > 1 ? decaying_ : free_;
+}
+
+void Optimizer::set_groups() {
+  if (tensors_ == nullptr || options_.weight_decay == 0) {
+    groups_ = {{parameters_.size(), true}};
+    return;
+  }
+  for (const Tensor& tensor : tensors_->tensors()) {
+    const bool decays = &rule_of(tensor) == &decaying_;
+    if (groups_.empty() || groups_.back().decays != decays) {
+      groups_.push_back({0, decays});
+    }
+    groups_.back().last = tensor.range().last;
+  }
+}
+
+void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
+                       const UpdateRule& rule, const Tensor* tensor) {
   Stream& stream = device_->stream();
   const Kernels& kernels = device_->kernels();
-  const auto one = [&](std::size_t at, std::size_t count, std::size_t moment) {
-    for (const Moment& each : moments_) {
-      if (is_in_file_) {
-        device_->fetch(each.values.span().subspan(moment, count));
-      }
-    }
-    const float* g = gradients_.data() + at;
-    float* m = moments_.front().values.data() + moment;
-    float* v = moments_.back().values.data() + moment;
-    float* p = parameters_.data() + at;
-    if (options_.rule == Rule::sgd) {
-      kernels.sgd(stream, count, update_rule_, state(), g, m, p);
-    } else if (needs_whole_tensors()) {
-      kernels.lamb(stream, count, update_rule_, state(), g, m, v, direction_.data(), p);
-    } else {
-      kernels.adam(stream, count, update_rule_, state(), g, m, v, p);
-    }
+  for (const Moment& each : moments_) {
     if (is_in_file_) {
-      for (const Moment& each : moments_) {
-        device_->release(each.values.span().subspan(moment, count));
-      }
+      device_->fetch(each.values.span().subspan(moment, count));
     }
-  };
+  }
+  const float* g = gradients_.data() + at;
+  float* m = moments_.front().values.data() + moment;
+  float* v = moments_.back().values.data() + moment;
+  float* p = parameters_.data() + at;
+  if (options_.rule == Rule::sgd) {
+    kernels.sgd(stream, count, rule, state(), g, m, p);
+  } else if (options_.rule == Rule::lamb) {
+    kernels.lamb(stream, count, rule, state(), g, m, v, direction_.data(), p);
+  } else if (muon_ && is_for_muon(*tensor)) {
+    UpdateRule own = rule;
+    own.beta1 = static_cast<float>(options_.momentum);
+    muon_->update(*tensor, own, state(), g, m, p);
+  } else {
+    kernels.adam(stream, count, rule, state(), g, m, v, p);
+  }
+  if (is_in_file_) {
+    for (const Moment& each : moments_) {
+      device_->release(each.values.span().subspan(moment, count));
+    }
+  }
+}
+
+void Optimizer::update(std::size_t first, std::size_t last) {
   if (needs_whole_tensors()) {
     for (const Tensor& tensor : tensors_->tensors()) {
       if (tensor.offset >= first && tensor.offset < last) {
-        one(tensor.offset, tensor.size, tensor.offset);
+        update(tensor.offset, tensor.size, tensor.offset, rule_of(tensor), &tensor);
       }
     }
     return;
   }
   const std::size_t piece = is_in_file_ ? k_piece : SIZE_MAX;
+  auto group = groups_.begin();
   const auto begin = std::partition_point(own_.begin(), own_.end(),
                                           [&](const Own& own) { return own.range.last <= first; });
   for (auto own = begin; own != own_.end() && own->range.first < last; ++own) {
     std::size_t moment = own->offset + std::max(first, own->range.first) - own->range.first;
     const std::size_t end = own->offset + std::min(last, own->range.last) - own->range.first;
     while (moment < end) {
-      const std::size_t next = std::min(end, (moment / piece + 1) * piece);
-      one(own->range.first + moment - own->offset, next - moment, moment);
+      const std::size_t at = own->range.first + moment - own->offset;
+      while (group->last <= at) {
+        ++group;
+      }
+      const std::size_t next =
+          std::min({end, (moment / piece + 1) * piece, moment + group->last - at});
+      update(at, next - moment, moment, group->decays ? decaying_ : free_, nullptr);
       moment = next;
     }
   }

@@ -5,39 +5,47 @@
 //   adamw   the same, weight decay decoupled: p *= 1 - lr · decay
 //   lamb    Adam's direction with decay · p added, scaled by |p| / |u| tensor by tensor (You et
 //           al., 2020)
+//   muon    matrices along their momentum made orthogonal (optim/muon.h), all else as adamw
 //
-// All but LAMB update every value in one pass and by itself, so an arena may be updated piece by
-// piece, as its buckets arrive, with the same bits as a result.
+// All but LAMB and Muon update every value in one pass and by itself, so an arena may be updated
+// piece by piece, as its buckets arrive, with the same bits as a result.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "trainer/device/device.h"
 #include "trainer/nn/tensor_table.h"
+#include "trainer/optim/muon.h"
 
 namespace trainer {
 
 struct OptimizerOptions {
-  enum class Rule { sgd, adam, adamw, lamb };
+  enum class Rule { sgd, adam, adamw, lamb, muon };
 
   Rule rule = Rule::adam;
   double learning_rate = 1e-3;
-  double momentum = 0.9; ///< SGD's.
+  double momentum = 0.9; ///< SGD's and Muon's.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0;
+  bool decays_vectors = true; ///< Biases and what norms are multiplied by.
 
   bool operator==(const OptimizerOptions&) const = default;
 };
 
-/// "sgd", "adam", "adamw" or "lamb"; throws UsageError naming --optimizer.
+/// "sgd", "adam", "adamw", "lamb" or "muon"; throws UsageError naming --optimizer.
 OptimizerOptions::Rule parse_rule(const std::string& name);
-std::string rule_title(OptimizerOptions::Rule rule); ///< "SGD", "Adam", "AdamW", "LAMB"
+std::string rule_title(OptimizerOptions::Rule rule); ///< "SGD", "Adam", "AdamW", "LAMB", "Muon"
+/// Then a tensor is updated all at once, and no rank can own a part of it.
+constexpr bool needs_whole_tensors(OptimizerOptions::Rule rule) {
+  return rule == OptimizerOptions::Rule::lamb || rule == OptimizerOptions::Rule::muon;
+}
 
 /// What may keep a step from being taken as it is.
 struct StepLimits {
@@ -57,9 +65,10 @@ class Optimizer {
     Buffer values;
   };
 
-  /// `tensors`: of the arena, for LAMB alone, which needs them. `own`: what of the arena it updates
-  /// and keeps moments of, in ascending order; all of it by itself. `folder`: where these lie in
-  /// files, and take memory only while they are used; empty: they do not.
+  /// `tensors`: of the arena; LAMB and Muon need them, and else all of it decays alike. `own`: what
+  /// of the arena it updates and keeps moments of, in ascending order; all of it by itself.
+  /// `folder`: where these lie in files, and take memory only while they are used; empty: they do
+  /// not.
   Optimizer(const OptimizerOptions& options, std::span<float> parameters,
             std::span<const float> gradients, Device& device, const TensorTable* tensors = nullptr,
             const std::vector<ArenaRange>& own = {}, const std::string& folder = "");
@@ -76,9 +85,9 @@ class Optimizer {
   /// nothing is updated where they are no numbers, and t is that of the steps that update.
   void prepare(const double* squares);
   /// Updates those of parameters [first, last) that are its own from the gradients there.
-  /// Multiples of 16; LAMB: whole tensors.
+  /// Multiples of 16; LAMB and Muon: whole tensors.
   void update(std::size_t first, std::size_t last);
-  bool needs_whole_tensors() const { return options_.rule == OptimizerOptions::Rule::lamb; }
+  bool needs_whole_tensors() const { return trainer::needs_whole_tensors(options_.rule); }
 
   /// Takes them from there from now on.
   void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
@@ -108,6 +117,17 @@ class Optimizer {
     std::size_t offset;
   };
 
+  /// Part of the arena that decays alike.
+  struct Group {
+    std::size_t last;
+    bool decays;
+  };
+  void set_groups();
+  const UpdateRule& rule_of(const Tensor& tensor) const;
+  /// Values at `at` of the arena, whose moments begin at `moment` of all its own.
+  void update(std::size_t at, std::size_t count, std::size_t moment, const UpdateRule& rule,
+              const Tensor* tensor);
+
   OptimizerOptions options_;
   Device* device_;
   std::span<float> parameters_;
@@ -118,7 +138,10 @@ class Optimizer {
   bool is_in_file_;
   Buffer direction_; ///< LAMB's, of its largest tensor.
   StepRule step_rule_;
-  UpdateRule update_rule_;
+  UpdateRule decaying_;
+  UpdateRule free_;           ///< Of weight decay.
+  std::vector<Group> groups_; ///< In the arena's order, which they fill.
+  std::optional<Muon> muon_;
   Rates rates_;
   Buffer state_; ///< A StepState.
   StepState seen_;

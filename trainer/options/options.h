@@ -42,6 +42,7 @@ struct TrainerOptions {
   std::string optimizer = "adam";
   double momentum = 0.9;
   double weight_decay = 0;
+  std::string decay_of = "all";
   double clip_norm = 0;
   std::int64_t zero_stage = 0;
   std::string offload_optimizer = "none"; ///< Or cpu, or a folder.

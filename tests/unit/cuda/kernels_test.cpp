@@ -1,10 +1,15 @@
 // Each kernel of the GPU's, its source run on the CPU, against the CPU's own.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/alike.h"
+#include "trainer/optim/muon.h"
 
 using namespace trainer;
 using namespace trainer::test;
@@ -57,6 +62,43 @@ TEST_CASE("LAMB on a GPU takes a ratio of 1 for parameters that are all zero") {
                 device.kernels().lamb(device.stream(), 50, {}, state.data(), at[0], at[1], at[2],
                                       at[4], at[3]);
               });
+}
+
+TEST_CASE("Muon on a GPU updates matrices as on a CPU, wide and tall") {
+  for (const auto& [rows, columns] :
+       {std::pair<std::size_t, std::size_t>{1, 1}, {5, 7}, {66, 33}, {20, 100}}) {
+    CAPTURE(rows);
+    TensorTable tensors;
+    tensors.add("weight", {rows, columns});
+    const std::size_t n = tensors.arena_size();
+    Values gradient = numbers(n, 1);
+    std::fill(gradient.begin() + static_cast<std::ptrdiff_t>(rows * columns), gradient.end(), 0.0F);
+    check_alike({gradient, Values(n), numbers(n, 2)}, 1e-4,
+                [&](Device& device, const std::vector<float*>& at) {
+                  On<StepState> state(device, {{.learning_rate = 0.1, .factor = 0.5F}});
+                  const Muon muon(tensors, device);
+                  const UpdateRule rule{.decoupled = 0.1};
+                  for (int step = 0; step < 2; ++step) {
+                    muon.update(tensors[0], rule, state.data(), at[0], at[1], at[2]);
+                  }
+                  device.stream().record()->wait(); // Before its room goes.
+                });
+  }
+}
+
+TEST_CASE("products of matrices on a GPU are the CPU's, whichever of them is turned") {
+  for (const bool a_is_turned : {false, true}) {
+    for (const bool b_is_turned : {false, true}) {
+      for (const auto& [m, n, k] :
+           {std::array<std::size_t, 3>{1, 1, 1}, {3, 17, 5}, {65, 32, 70}}) {
+        const ProductShape shape{m, n, k, a_is_turned, b_is_turned};
+        check_alike({numbers(m * k, 1), numbers(k * n, 2), Values(m * n, NAN)}, 1e-5,
+                    [&](Device& device, const std::vector<float*>& at) {
+                      device.kernels().product(device.stream(), shape, at[0], at[1], at[2]);
+                    });
+      }
+    }
+  }
 }
 
 TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and scaled steps") {

@@ -78,6 +78,44 @@ void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepStat
   }
 }
 
+void muon_direction(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+                    const float* gradient, float* m, float* u) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float factor = state->factor;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * factor;
+    m[i] = r.beta1 * m[i] + (1 - r.beta1) * g;
+    u[i] = (1 - r.beta1) * g + r.beta1 * m[i];
+  }
+}
+
+void muon_take(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+               float ratio, const float* u, float* parameter) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float shrink = shrink_of(r, *state);
+  const auto rate = static_cast<float>(state->learning_rate * double{ratio});
+  for (std::size_t i = 0; i < n; ++i) {
+    parameter[i] = shrink * parameter[i] - rate * u[i];
+  }
+}
+
+void normalise(Stream& /*stream*/, std::size_t n, const double* squares, float* x) {
+  const float by = inverse_norm(*squares);
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] *= by;
+  }
+}
+
+void blend(Stream& /*stream*/, std::size_t n, float a, const float* x, float b, float* y) {
+  for (std::size_t i = 0; i < n; ++i) {
+    y[i] = a * x[i] + b * y[i];
+  }
+}
+
 void squares(Stream& /*stream*/, std::size_t n, const float* gradient, double* to) {
   *to = sum_of_squares(n, gradient);
 }

@@ -10,6 +10,7 @@
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/plain_layers.h"
 #include "trainer/device/cpu/plain_text.h"
+#include "trainer/device/cpu/row_products.h"
 #include "trainer/device/cpu/transformer.h"
 
 namespace trainer {
@@ -149,18 +150,19 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 } // namespace
 
 const CpuKernels& portable_kernels() {
-  static constexpr CpuKernels kernels = {{"portable", "portable", flat::begin, flat::prepare,
-                                          flat::sgd, adam, flat::lamb, flat::squares, flat::sum,
-                                          bytes_to_floats, plain_narrow, plain_widen,
-                                          &k_plain_layers, &k_plain_text},
-                                         gemm,
-                                         bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
-                                         gemm,
-                                         bias_relu,
-                                         relu_backward,
-                                         softmax_cross_entropy,
-                                         convolution_kernels<Lanes<Floats4, Bytes4>>(),
-                                         transformer_kernels<Lanes<Floats4, Bytes4>>()};
+  static constexpr CpuKernels kernels = {
+      {"portable", "portable", flat::begin, flat::prepare, flat::sgd, adam, flat::lamb,
+       flat::muon_direction, flat::muon_take, flat::normalise, flat::blend, row_product<gemm>,
+       flat::squares, flat::sum, bytes_to_floats, plain_narrow, plain_widen, &k_plain_layers,
+       &k_plain_text},
+      gemm,
+      bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
+      gemm,
+      bias_relu,
+      relu_backward,
+      softmax_cross_entropy,
+      convolution_kernels<Lanes<Floats4, Bytes4>>(),
+      transformer_kernels<Lanes<Floats4, Bytes4>>()};
   return kernels;
 }
 

@@ -110,6 +110,48 @@ __global__ void lamb_take(std::size_t n, const StepState* state, unsigned blocks
   }
 }
 
+// Muon: 8 bytes read and 8 written a value, and 8 read and 4 written.
+__global__ void muon_direction_kernel(std::size_t n, UpdateRule r, const StepState* state,
+                                      const float* gradient, float* m, float* u) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float factor = state->factor;
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    const float g = gradient[i] * factor;
+    const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
+    m[i] = m_new;
+    u[i] = (1 - r.beta1) * g + r.beta1 * m_new;
+  }
+}
+
+__global__ void muon_take_kernel(std::size_t n, UpdateRule r, const StepState* state, float ratio,
+                                 const float* u, float* parameter) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float shrink = shrink_of(r, *state);
+  const auto rate = static_cast<float>(state->learning_rate * double{ratio});
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    parameter[i] = shrink * parameter[i] - rate * u[i];
+  }
+}
+
+// 4 bytes read, 4 written.
+__global__ void normalise_kernel(std::size_t n, const double* squares, float* x) {
+  const float by = inverse_norm(*squares);
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    x[i] *= by;
+  }
+}
+
+// 8 bytes read, 4 written.
+__global__ void blend_kernel(std::size_t n, float a, const float* x, float b, float* y) {
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    y[i] = a * x[i] + b * y[i];
+  }
+}
+
 // 4 bytes read.
 __global__ void squares_kernel(std::size_t n, const float* values, double* partial) {
   DYNAMIC_SHARED(double, room);
@@ -197,6 +239,27 @@ int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* ru
                              stream->partial, u, parameter);
 }
 
+int put_muon_direction(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                       const StepState* state, const float* gradient, float* m, float* u) {
+  return launch(muon_direction_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state,
+                gradient, m, u);
+}
+
+int put_muon_take(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                  const StepState* state, float ratio, const float* u, float* parameter) {
+  return launch(muon_take_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state, ratio, u,
+                parameter);
+}
+
+int put_normalise(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x) {
+  return launch(normalise_kernel, blocks_for(n), k_threads, 0, stream, n, squares, x);
+}
+
+int put_blend(const CudaStreamHandle* stream, std::size_t n, float a, const float* x, float b,
+              float* y) {
+  return launch(blend_kernel, blocks_for(n), k_threads, 0, stream, n, a, x, b, y);
+}
+
 int put_squares(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to) {
   const unsigned blocks = blocks_for(n);
   const int error =
@@ -235,6 +298,10 @@ void set_flat_kernels(DtrainCuda& table) {
   table.sgd = put_sgd;
   table.adam = put_adam;
   table.lamb = put_lamb;
+  table.muon_direction = put_muon_direction;
+  table.muon_take = put_muon_take;
+  table.normalise = put_normalise;
+  table.blend = put_blend;
   table.squares = put_squares;
   table.sum = put_sum;
   table.bytes_to_floats = put_bytes_to_floats;

@@ -85,6 +85,30 @@ int put_matmul(const CudaStreamHandle* stream, const MatmulShape& shape, const f
   return error == k_no_blas ? own() : error;
 }
 
+/// By kernels of our own, of whichever of A and B is turned.
+template <bool TurnedA, bool TurnedB>
+int put_own_product(const CudaStreamHandle* stream, const ProductShape& s, const float* a,
+                    const float* b, float* c) {
+  return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{a, TurnedA ? s.m : s.k},
+                     Strided<TurnedB>{b, TurnedB ? s.k : s.n}, Store{.c = c});
+}
+
+int put_row_product(const CudaStreamHandle* stream, const ProductShape* s, const float* a,
+                    const float* b, float* c) {
+  const MatmulShape shape{.m = s->m,
+                          .n = s->n,
+                          .k = s->k,
+                          .a_is_turned = s->a_is_turned,
+                          .b_is_turned = s->b_is_turned};
+  return put_matmul(stream, shape, a, b, nullptr, c, [&] {
+    const auto own = s->a_is_turned ? (s->b_is_turned ? put_own_product<true, true>
+                                                      : put_own_product<true, false>)
+                                    : (s->b_is_turned ? put_own_product<false, true>
+                                                      : put_own_product<false, false>);
+    return own(stream, *s, a, b, c);
+  });
+}
+
 int put_dense(const CudaStreamHandle* stream, const DenseShape* s, const float* x,
               const float* weight, const float* bias, int relu, float* y) {
   using Epilogue = MatmulShape::Epilogue;
@@ -162,6 +186,7 @@ int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t cl
 } // namespace
 
 void set_layer_kernels(DtrainCuda& table) {
+  table.product = put_row_product;
   table.dense = put_dense;
   table.dense_backward_weight = put_dense_backward_weight;
   table.dense_backward_input = put_dense_backward_input;

@@ -137,6 +137,15 @@ struct DtrainCuda {
   int (*lamb)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
               const StepState* state, const float* gradient, float* m, float* v, float* u,
               float* parameter);
+  int (*muon_direction)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                        const StepState* state, const float* gradient, float* m, float* u);
+  int (*muon_take)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                   const StepState* state, float ratio, const float* u, float* parameter);
+  int (*normalise)(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x);
+  int (*blend)(const CudaStreamHandle* stream, std::size_t n, float a, const float* x, float b,
+               float* y);
+  int (*product)(const CudaStreamHandle* stream, const ProductShape* shape, const float* a,
+                 const float* b, float* c);
   int (*squares)(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to);
   int (*sum)(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
              double* to);

@@ -15,42 +15,58 @@ using namespace trainer;
 
 namespace {
 
-constexpr std::size_t k_count = 48;
 constexpr int k_steps = 5;
 
 /// As vectors.py has PyTorch do it; with `pieces` in two calls where the rule lets it.
-std::vector<float> trained(const TorchCase& torch, const CpuKernels& kernels, bool pieces) {
+std::vector<float> trained(const TorchCase& torch, const CpuKernels& kernels, bool pieces,
+                           Layout layout = Layout::row_major) {
   CpuDevice device(kernels);
   TensorTable tensors;
   tensors.add("a", {16});
-  tensors.add("b", {32});
-  const Buffer parameters(k_count);
-  const Buffer gradients(k_count);
-  for (std::size_t i = 0; i < k_count; ++i) {
-    parameters.data()[i] = static_cast<float>(std::cos(0.3 * static_cast<double>(i)));
+  if (torch.rows == 0) {
+    tensors.add("b", {32});
+  } else {
+    tensors.add("b", {torch.rows, 32 / torch.rows}, layout);
   }
+  const std::size_t floats = tensors.arena_size(); // In panels, b is filled up with zeros.
+  const Buffer parameters(floats);
+  const Buffer gradients(floats);
+  const auto fill = [&](const Buffer& arena, const auto& value) {
+    std::vector<NamedTensor> named = tensors.export_arena(arena.span());
+    std::size_t i = 0;
+    for (NamedTensor& tensor : named) {
+      for (float& each : tensor.values) {
+        each = static_cast<float>(value(static_cast<double>(i++)));
+      }
+    }
+    tensors.import_arena(named, arena.span());
+  };
+  fill(parameters, [](double i) { return std::cos(0.3 * i); });
   Optimizer optimizer({.rule = parse_rule(torch.rule),
                        .learning_rate = 0.01,
                        .momentum = torch.momentum,
-                       .weight_decay = torch.weight_decay},
+                       .weight_decay = torch.weight_decay,
+                       .decays_vectors = torch.decays_vectors},
                       parameters.span(), gradients.span(), device, &tensors);
   optimizer.set_limits({.clip_norm = torch.clip_norm});
   for (int step = 1; step <= k_steps; ++step) {
-    for (std::size_t i = 0; i < k_count; ++i) {
-      gradients.data()[i] = static_cast<float>(std::sin(0.1 * static_cast<double>(i) + step));
-    }
+    fill(gradients, [&](double i) { return std::sin(0.1 * i + step); });
     optimizer.begin_step();
     if (torch.clip_norm > 0) {
       double squares = 0;
-      kernels.squares(device.stream(), k_count, gradients.data(), &squares);
+      kernels.squares(device.stream(), floats, gradients.data(), &squares);
       optimizer.prepare(&squares);
     }
-    optimizer.update(0, pieces ? 16 : k_count);
+    optimizer.update(0, pieces ? 16 : floats);
     if (pieces) {
-      optimizer.update(16, k_count);
+      optimizer.update(16, floats);
     }
   }
-  return {parameters.span().begin(), parameters.span().end()};
+  std::vector<float> all;
+  for (const NamedTensor& tensor : tensors.export_arena(parameters.span())) {
+    all.insert(all.end(), tensor.values.begin(), tensor.values.end());
+  }
+  return all;
 }
 
 } // namespace
@@ -66,6 +82,12 @@ TEST_CASE("optimizers take PyTorch's steps, whole or piece by piece, with either
         CHECK(std::abs(ours[i] - torch.parameters[i]) < 1e-6);
       }
       CHECK(trained(torch, *kernels, true) == ours);
+      if (torch.rows > 0) { // As the CPU's models have matrices.
+        const std::vector<float> in_panels = trained(torch, *kernels, false, Layout::panels);
+        for (std::size_t i = 0; i < ours.size(); ++i) {
+          CHECK(std::abs(in_panels[i] - torch.parameters[i]) < 1e-6);
+        }
+      }
     }
   }
 }
