@@ -65,14 +65,15 @@ TEST_CASE("LAMB on a GPU takes a ratio of 1 for parameters that are all zero") {
 }
 
 TEST_CASE("Muon on a GPU updates matrices as on a CPU, wide and tall") {
-  for (const auto& [rows, columns] :
-       {std::pair<std::size_t, std::size_t>{1, 1}, {5, 7}, {66, 33}, {20, 100}}) {
-    CAPTURE(rows);
+  using Sides = std::array<std::size_t, 2>;
+  for (const Sides& sides : {Sides{1, 1}, {5, 7}, {66, 33}, {20, 100}}) {
+    CAPTURE(sides[0]);
     TensorTable tensors;
-    tensors.add("weight", {rows, columns});
+    tensors.add("weight", {sides[0], sides[1]});
     const std::size_t n = tensors.arena_size();
     Values gradient = numbers(n, 1);
-    std::fill(gradient.begin() + static_cast<std::ptrdiff_t>(rows * columns), gradient.end(), 0.0F);
+    std::fill(gradient.begin() + static_cast<std::ptrdiff_t>(sides[0] * sides[1]), gradient.end(),
+              0.0F);
     check_alike({gradient, Values(n), numbers(n, 2)}, 1e-4,
                 [&](Device& device, const std::vector<float*>& at) {
                   On<StepState> state(device, {{.learning_rate = 0.1, .factor = 0.5F}});
