@@ -45,7 +45,7 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   replica.compute_in(options.precision);
   replica.attach(communicator);
   replica.initialize(seed);
-  replica.loss_scale = first_loss_scale(options.step.loss_scale);
+  replica.optimizer.set_state(0, 0, first_loss_scale(options.step.loss_scale));
   MultiWorker strategy(communicator, replica, options.step);
   Loader loader(data.train, device, {batch_size, rank, ranks, seed, 0, INT64_MAX});
   auto batch = loader.begin();

@@ -32,7 +32,7 @@ Score evaluate(Model& model, const Split& split, Device& device, std::size_t bat
   const std::size_t most_rows = (split.count + ranks - 1) / ranks;
   Feed feed(device, split.features, split.text.get());
   Outcomes outcomes(device);
-  Score* const score = &outcomes.begin()->score;
+  Score* const score = outcomes.begin();
   for (std::size_t done = 0; done < most_rows; done += batch_size) {
     const Hooks hooks = begin_pass ? begin_pass() : Hooks{};
     if (const std::size_t first = begin + done; first < last) {
@@ -45,7 +45,7 @@ Score evaluate(Model& model, const Split& split, Device& device, std::size_t bat
   }
   outcomes.send(0);
   outcomes.wait();
-  return sum_over_ranks(outcomes.take().outcome.score, communicator);
+  return sum_over_ranks(outcomes.take().score, communicator);
 }
 
 } // namespace trainer

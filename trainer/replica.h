@@ -10,7 +10,6 @@
 #include "trainer/data/synthetic_text.h"
 #include "trainer/errors.h"
 #include "trainer/models/model.h"
-#include "trainer/optim/loss_scale.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/precision.h"
 #include "trainer/strategy/shards.h"
@@ -83,8 +82,7 @@ struct Replica {
   std::span<float> registered; ///< Those that attach() was asked for besides; right behind the
                                ///< gradients where these are registered too.
   Precision precision = Precision::fp32;
-  Buffer rounded;       ///< What the model computes with, where it is not fp32.
-  LossScale loss_scale; ///< Where it is fp16.
+  Buffer rounded; ///< What the model computes with, where it is not fp32.
   Optimizer optimizer;
 
  private:

@@ -29,6 +29,7 @@ RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elas
   settings.rule = static_cast<std::int64_t>(options.optimizer.rule);
   settings.momentum = options.optimizer.momentum;
   settings.weight_decay = options.optimizer.weight_decay;
+  settings.decays_vectors = options.optimizer.decays_vectors ? 1 : 0;
   settings.beta1 = options.optimizer.beta1;
   settings.beta2 = options.optimizer.beta2;
   settings.epsilon = options.optimizer.epsilon;

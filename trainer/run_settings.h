@@ -18,6 +18,7 @@ struct RunSettings {
   std::int64_t rule;           ///< An OptimizerOptions::Rule.
   double momentum;
   double weight_decay;
+  std::int64_t decays_vectors; ///< 0 or 1.
   double beta1;
   double beta2;
   double epsilon;
@@ -52,7 +53,7 @@ struct RunSettings {
   bool operator==(const RunSettings&) const = default;
 };
 
-static_assert(sizeof(RunSettings) == sizeof(double) * 63,
+static_assert(sizeof(RunSettings) == sizeof(double) * 64,
               "it is broadcast, and has no unset bytes between");
 
 RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elastic,

@@ -151,8 +151,7 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
   communicator.broadcast(std::as_writable_bytes(std::span(&progress, 1)), source, "progress");
   is_shared() ? scatter_arenas(communicator, source) : broadcast_arenas(communicator, source);
   progress_ = progress;
-  replica_->optimizer.set_step(progress_.step, progress_.skipped);
-  replica_->loss_scale = progress_.loss_scale;
+  replica_->optimizer.set_state(progress_.step, progress_.skipped, progress_.loss_scale);
   has_state_ = true;
   communicator.set_step(progress_.step);
 }
@@ -272,24 +271,27 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   for (const Batch& batch : loader) {
     // As DeepSpeed's schedules, those that go by updates stand still in a step that is skipped.
     const LearningRate& rate = settings_.learning_rate;
-    const double behind =
-        goes_by_updates(rate.schedule) ? static_cast<double>(progress_.skipped) * rate.update : 0.0;
-    replica_->optimizer.set_learning_rate(
-        rate.at(static_cast<double>(progress_.position) - behind));
+    Optimizer::Rates rates;
+    for (std::size_t more = 0; more < rates.size(); ++more) { // Of which nobody knows here yet.
+      const auto skipped = replica_->optimizer.seen().skipped + static_cast<std::int64_t>(more);
+      const double behind =
+          goes_by_updates(rate.schedule) ? static_cast<double>(skipped) * rate.update : 0.0;
+      rates[more] = rate.at(static_cast<double>(progress_.position) - behind);
+    }
+    replica_->optimizer.set_learning_rates(rates);
     strategy.ask_for_pause(wants_pause() ||
                            (is_shared() && communicator.rank() == 0 && requeue_is_asked()));
     Score score = strategy.step(batch);
     progress_.step = replica_->optimizer.step();
     progress_.position = loader.position();
-    progress_.skipped = replica_->optimizer.skipped();
-    progress_.loss_scale = replica_->loss_scale;
-    if (!strategy.overflow().empty()) {
-      outputs.say(strategy.overflow());
-    }
     const bool is_saved =
         settings_.checkpoint_every > 0 && progress_.step % settings_.checkpoint_every == 0;
     if (is_saved || is_logged_step(steps)) {
       score += strategy.settle();
+    }
+    note_state();
+    if (!strategy.overflow().empty()) {
+      outputs.say(strategy.overflow());
     }
     metrics.add(score, batch.is_padding ? 0 : batch.rows);
     outputs.progress(progress_.step, steps);
@@ -301,7 +303,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
       const bool is_first = !last_line_;
       last_line_ = metrics.line(progress_.step, loader.epochs(), seconds_of(strategy));
       if (last_line_) {
-        last_line_->learning_rate = replica_->optimizer.learning_rate();
+        last_line_->learning_rate = replica_->optimizer.seen().learning_rate;
         if (options_.precision != Precision::fp32) {
           last_line_->loss_scale = progress_.loss_scale.scale;
         }
@@ -318,6 +320,8 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     const bool makes_room =
         is_shared() ? strategy.pauses() : communicator.rank() == 0 && requeue_is_asked();
     if (makes_room && progress_.step < steps) {
+      strategy.settle();
+      note_state();
       make_room(communicator);
     }
     if (strategy.pauses() && progress_.step < steps) {
@@ -325,6 +329,12 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     }
   }
   return true;
+}
+
+/// What the device has told of the steps so far.
+void TrainingRun::note_state() {
+  progress_.skipped = replica_->optimizer.seen().skipped;
+  progress_.loss_scale = replica_->optimizer.seen().loss_scale;
 }
 
 void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {

@@ -64,6 +64,7 @@ class TrainingRun {
   bool is_shared() const { return replica_->sharding.stage > 0; }
   bool is_logged_step(std::int64_t steps) const;
   void make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs);
+  void note_state();
   [[noreturn]] void make_room(Communicator& communicator);
   void save(Communicator& communicator);
   void export_weights(Communicator& communicator);

@@ -63,7 +63,8 @@ int main(int /*argc*/, char** argv) {
   std::vector<NamedTensor> all = {
       {"logits", {masked.size(), options.bert.vocabulary}, model->logits(batch)}};
   Score score;
-  model->forward_backward(batch, 1.0F / static_cast<float>(rows), false, {}, &score);
+  const float mean = 1.0F / static_cast<float>(rows);
+  model->forward_backward(batch, &mean, false, {}, &score);
   const auto loss = static_cast<float>(score.loss / static_cast<double>(score.count));
   all.push_back({"loss", {1}, {loss}});
   std::vector<NamedTensor> named = model->tensors().export_arena(gradients.span());

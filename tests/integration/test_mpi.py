@@ -73,6 +73,20 @@ def test_gradients_of_half_the_bytes_train_as_well_over_mpi(mpi, data, devices):
         assert losses[kind] == pytest.approx(losses["fp32"], rel=0.05)
 
 
+@pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:1"])
+def test_every_stage_of_zero_over_mpi_has_the_bits_of_stage_0(mpi, data, devices):
+    found = []
+    for stage in range(4):
+        folder = mpi.folder / f"stage-{stage}"
+        losses, said = trained(
+            mpi, data, f"losses-{stage}", [*MPIRUN, "-np", "3"], "--communication=mpi",
+            f"--devices={devices}", f"--zero-stage={stage}", "--batch-size=16", "--clip-norm=1",
+            f"--checkpoint-dir={folder}")
+        assert "MPI v" in said and (f"ZeRO stage {stage}" in said) == (stage > 0)
+        found.append((losses, tensors(folder)))
+    assert found[0][1] and all(one == found[0] for one in found)
+
+
 def test_ranks_hold_the_same_bits_of_a_sum_over_mpi(mpi):
     """For each type and length; of what travels as 16 bits the terms are rounded once, and the sum."""
     out = mpi.run([*MPIRUN, "-np", "4", mpi.build.bin / "mpi-sums"], env=ROOT).out

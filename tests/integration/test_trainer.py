@@ -273,13 +273,13 @@ def test_the_convolutional_network_learns_alike_on_one_rank_and_on_two_and_resum
     assert held_out_accuracy(train(*flags, f"--checkpoint-dir={folder}", "--resume")) > 90
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb", "muon"])
 def test_every_optimizer_learns_with_clipped_and_accumulated_gradients(train, optimizer):
-    rate = {"sgd": 0.05, "adamw": 0.003, "lamb": 0.02}[optimizer]
+    rate = {"sgd": 0.05, "adamw": 0.003, "lamb": 0.02, "muon": 0.003}[optimizer]
     out = train(f"--optimizer={optimizer}", f"--learning-rate={rate}", "--weight-decay=0.01",
                 "--clip-norm=5", "--batch-size=16", "--accumulation-steps=4", "--epochs=10")
     assert held_out_accuracy(out) > 90
-    title = {"sgd": "SGD", "adamw": "AdamW", "lamb": "LAMB"}[optimizer]
+    title = {"sgd": "SGD", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}[optimizer]
     assert f"steps of 1 × 64 samples, {title} {rate:g}" in out.out
 
 

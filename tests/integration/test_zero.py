@@ -92,6 +92,7 @@ def test_what_cannot_be_offloaded_is_refused_in_one_line(home, data, flags, name
 @pytest.mark.parametrize("flags, named", [
     (["--zero-stage=4"], "--zero-stage"),
     (["--zero-stage=1", "--optimizer=lamb"], "--optimizer=lamb"),
+    (["--zero-stage=1", "--optimizer=muon"], "--optimizer=muon"),
     (["--zero-stage=3", "--batch-split=speed"], "--batch-split=speed"),
     (["--zero-stage=2", "--plan=4"], "--plan"),
     (["--zero-stage=2", "--min-workers=1"], "--min-workers")])

@@ -292,8 +292,9 @@ Progress load_checkpoint(const std::string& path, Replica& replica, const Progre
     reader.read(i, {0, view.values().size()}, view.values());
     view.write_back();
   }
-  replica.optimizer.set_step(reader.progress().step, reader.progress().skipped);
-  return reader.progress();
+  const Progress& progress = reader.progress();
+  replica.optimizer.set_state(progress.step, progress.skipped, progress.loss_scale);
+  return progress;
 }
 
 } // namespace trainer

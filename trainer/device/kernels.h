@@ -5,9 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include "trainer/device/buffer.h"
+#include "trainer/device/step_state.h"
 #include "trainer/device/text_kernels.h"
 #include "trainer/on_both.h"
 
@@ -15,43 +15,33 @@ namespace trainer {
 
 class Stream;
 
-/// One step of an optimizer, as each value sees it. `g` is its gradient times `*factor`:
+/// What an optimizer does to a group of parameters, the same in every step; what is a step's own is
+/// in its state. As each value sees it, where `g` is its gradient times the state's factor:
 ///
 ///   sgd    g += l2·p;  m = β1·m + g;  p -= step_size·m
-///   adam   p *= shrink;  g += l2·p;  m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;
+///   adam   p *= 1 - rate·decoupled;  g += l2·p;  m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;
 ///          p -= step_size·m / (sqrt(v)·inverse_correction2 + ε)
 ///   lamb   m and v as adam's;  u = step_size·m / (sqrt(v)·inverse_correction2 + ε) + decay·p;
-///          p -= learning_rate·ratio·u,  ratio = |p| / |u| over the tensor, 1 where either is 0
+///          p -= rate·ratio·u,  ratio = |p| / |u| over the tensor, 1 where either is 0
 struct UpdateRule {
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
-  float step_size = 0;
-  float inverse_correction2 = 1; ///< 1 / sqrt(1 - β2^t)
   float l2 = 0;
-  float shrink = 1;
   float decay = 0;
-  float learning_rate = 0;
-  const float* factor = nullptr; ///< In the device's memory; null: 1; no number: nothing changes.
+  double decoupled = 0;
 };
 
-/// What brings a norm down to `limit`: at most 1, and no number where the norm is none, or
-/// infinite, so that no such gradient reaches a parameter. `static`, as sets of kernels are
-/// compiled for unlike machines.
-DTRAIN_ON_BOTH static inline float clipping_factor(double norm, float limit) {
-  constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
-  constexpr float k_none = std::numeric_limits<float>::quiet_NaN();
-  constexpr float k_largest = std::numeric_limits<float>::max();
-  if (!(static_cast<float>(norm) <= k_largest)) {
-    return k_none;
-  }
-  const double scale = double{limit} / (norm + k_epsilon);
-  return scale < 1 ? static_cast<float>(scale) : 1.0F;
+/// What adam multiplies parameters by.
+DTRAIN_ON_BOTH static inline float shrink_of(const UpdateRule& rule, const StepState& state) {
+  return static_cast<float>(1 - state.learning_rate * rule.decoupled);
 }
 
-/// Whether the gradients are none to update by.
-DTRAIN_ON_BOTH static inline bool is_skipped(const float* factor) {
-  return factor != nullptr && !(*factor <= 1.0F);
+/// What normalise() multiplies by.
+DTRAIN_ON_BOTH static inline float inverse_norm(double squares) {
+  constexpr double k_least = 1e-7;
+  const double norm = sqrt(squares);
+  return static_cast<float>(1 / (norm < k_least ? k_least : norm));
 }
 
 /// What a batch scored.
@@ -66,6 +56,15 @@ struct Score {
     count += other.count;
     return *this;
   }
+};
+
+/// C (m, n) = A (m, k) · B (k, n), all row-major; what is turned is (k, m), or (n, k), in memory.
+struct ProductShape {
+  std::size_t m;
+  std::size_t n;
+  std::size_t k;
+  bool a_is_turned;
+  bool b_is_turned;
 };
 
 /// Of a fully connected layer. Letters: B rows, I inputs, O outputs.
@@ -109,10 +108,10 @@ struct LayerKernels {
   /// dx (B, I) = dy (B, O) · weight (O, I) where x, what a relu has made, is above 0, else 0.
   void (*dense_backward_input)(Stream&, const DenseShape& shape, const float* dy,
                                const float* weight, const float* x, float* dx);
-  /// Of logits (B, C): change (B, C) = (softmax - onehot) · scale, which may be the logits' own
-  /// memory. Adds to `*score`.
+  /// Of logits (B, C): change (B, C) = (softmax - onehot) · `*scale`, which may be the logits'
+  /// own memory; null: 0. Adds to `*score`.
   void (*softmax_cross_entropy)(Stream&, std::size_t rows, std::size_t classes, const float* logits,
-                                const std::uint8_t* labels, float scale, float* change,
+                                const std::uint8_t* labels, const float* scale, float* change,
                                 Score* score);
 
   /// y (N, P, O) = the largest of each pool's four of x (N, H, W, C) * weight (O, 3, 3, C), plus
@@ -133,21 +132,35 @@ struct Kernels {
   const char* name;
   const char* arithmetic; ///< Kernels of the same one give the same bits.
 
+  /// Of one thread, of a step's state (step_state.h): what the host knows before a step, and what
+  /// its gradients' squares have summed up to.
+  void (*begin)(Stream&, const StepRule& rule, const StepInput& input, StepState* state);
+  void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state);
+
   /// In a single pass: of adam 16 bytes read and 12 written a value.
-  void (*sgd)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
-              float* parameter);
-  void (*adam)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
-               float* v, float* parameter);
+  void (*sgd)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+              const float* gradient, float* m, float* parameter);
+  void (*adam)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+               const float* gradient, float* m, float* v, float* parameter);
   /// Of one tensor. `u` has room for n values.
-  void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const float* gradient, float* m,
-               float* v, float* u, float* parameter);
+  void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+               const float* gradient, float* m, float* v, float* u, float* parameter);
+
+  // Of Muon (optim/muon.h).
+  void (*muon_direction)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+                         const float* gradient, float* m, float* u);
+  void (*muon_take)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+                    float ratio, const float* u, float* parameter);
+  /// x /= the root of `*squares`, or 1e-7 where that is less.
+  void (*normalise)(Stream&, std::size_t n, const double* squares, float* x);
+  /// y = a·x + b·y
+  void (*blend)(Stream&, std::size_t n, float a, const float* x, float b, float* y);
+  void (*product)(Stream&, const ProductShape& shape, const float* a, const float* b, float* c);
 
   /// *to = the sum of squares, in float64.
   void (*squares)(Stream&, std::size_t n, const float* gradient, double* to);
   /// *to = from[0] + from[stride] + …, n of them, in this order.
   void (*sum)(Stream&, std::size_t n, std::size_t stride, const double* from, double* to);
-  /// *norm = the root of *squares, and *factor = clipping_factor() of it.
-  void (*clip)(Stream&, const double* squares, float limit, float* norm, float* factor);
 
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);

@@ -135,11 +135,12 @@ struct TextKernels {
   /// The other way: writes those rows of to (N, H), and no others.
   void (*scatter_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
                          const float* from, float* to);
-  /// logits (M, V) become their gradient, (softmax - onehot) · weight, with a weight of `scale` /
-  /// how many are masked of the row; 0 where a slot has no token. Adds to `*score` a sample each
-  /// slot that has one, right where no word's logit is larger than that of `targets` (M).
+  /// logits (M, V) become their gradient, (softmax - onehot) · weight, with a weight of
+  /// `*scale` / how many are masked of the row, null: 0; 0 where a slot has no token. Adds to
+  /// `*score` a sample each slot that has one, right where no word's logit is larger than that of
+  /// `targets` (M).
   void (*masked_cross_entropy)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
-                               const std::int32_t* targets, float scale, float* logits,
+                               const std::int32_t* targets, const float* scale, float* logits,
                                Score* score);
 };
 

@@ -248,7 +248,7 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     const BufferCount count;
     const Optimizer optimizer(options.optimizer, parameters.span(), {}, device, &tensors,
                               plan.stage == 0 ? std::vector<ArenaRange>{} : shards.own());
-    moments = count.bytes();
+    moments = count.bytes() - sizeof(StepState);
     plan.moments = options.offload.optimizer.empty() ? moments : 0; // But for a piece.
   }
   const std::size_t rounded = options.precision == Precision::fp32 ? 0 : whole;
@@ -339,7 +339,7 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
   // Of the program that has connected: the code for it, and segments of what comes in.
   constexpr std::size_t k_connected = 3'000'000;
   const std::size_t program = resident_bytes() + (ranks > 1 ? k_connected : 0);
-  const bool is_whole = ranks == 1 || run.optimizer.rule == OptimizerOptions::Rule::lamb;
+  const bool is_whole = ranks == 1 || needs_whole_tensors(run.optimizer.rule);
   std::vector<MemoryPlan> plans;
   for (int stage = 0; stage <= (is_whole ? 0 : 3); ++stage) {
     plans.push_back(plan_memory(options, stage, *device));

@@ -65,12 +65,12 @@ class Bert final : public BertBase {
     return all;
   }
 
-  void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
                         Score* to) override {
     const TextPass pass = pass_of(batch, true, accumulate);
     *to += forward(pass, batch.tokens, hooks);
     const auto final = [&](std::size_t count) { tell(hooks.final, count); };
-    head_.backward(pass, batch.tokens, scale, change_);
+    head_.backward(pass, batch.tokens, *scale, change_);
     final(head_.last());
     tell(hooks.done, 0);
     for (std::size_t i = layers_.size(); i-- > 0;) {

@@ -34,10 +34,10 @@ class Layered : public Model {
 
   void evaluate(const Batch& batch, const Hooks& hooks, Score* to) final {
     need_all(hooks);
-    dense_.forward(batch.rows, features(batch), batch.labels.data(), 0, to);
+    dense_.forward(batch.rows, features(batch), batch.labels.data(), nullptr, to);
   }
 
-  void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
                         Score* to) final {
     need_all(hooks);
     const float* const x = features(batch);

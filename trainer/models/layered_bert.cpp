@@ -139,8 +139,8 @@ class LayeredHead {
     return logits_.data();
   }
 
-  /// Of the logits before, which become their gradient, times `scale`.
-  void score(const TextPass& pass, const Tokens& tokens, float scale, Score* to) const {
+  /// Of the logits before, which become their gradient, times `*scale`; null: 0.
+  void score(const TextPass& pass, const Tokens& tokens, const float* scale, Score* to) const {
     if (tokens.most_masked > 0) {
       context_->text.masked_cross_entropy(context_->stream, shape(pass, tokens, vocabulary_),
                                           tokens.masked.data(), tokens.targets.data(), scale,
@@ -234,7 +234,7 @@ class LayeredBert final : public BertBase {
   void evaluate(const Batch& batch, const Hooks& hooks, Score* to) override {
     const TextPass pass = pass_of(batch, false, false);
     forward(pass, batch.tokens, hooks);
-    head_.score(pass, batch.tokens, 1, to);
+    head_.score(pass, batch.tokens, nullptr, to);
   }
 
   std::vector<float> logits(const Batch& batch) override {
@@ -254,7 +254,7 @@ class LayeredBert final : public BertBase {
     return all;
   }
 
-  void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
                         Score* to) override {
     const TextPass pass = pass_of(batch, true, accumulate);
     forward(pass, batch.tokens, hooks);

@@ -66,9 +66,9 @@ class Model {
   /// done.
   virtual void evaluate(const Batch& batch, const Hooks& hooks, Score* to) = 0;
 
-  /// The same, and the gradient of `scale` times the summed loss, added to what the arena holds
-  /// with `accumulate`, else written over it.
-  virtual void forward_backward(const Batch& batch, float scale, bool accumulate,
+  /// The same, and the gradient of `*scale`, in the device's memory, times the summed loss, added
+  /// to what the arena holds with `accumulate`, else written over it.
+  virtual void forward_backward(const Batch& batch, const float* scale, bool accumulate,
                                 const Hooks& hooks, Score* to) = 0;
 
   /// For plans: makes all the room on the host that forward_backward() takes for a batch like this

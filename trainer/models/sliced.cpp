@@ -18,7 +18,7 @@ void SlicedModel::evaluate(const Batch& batch, const Hooks& hooks, Score* to) {
   }
 }
 
-void SlicedModel::forward_backward(const Batch& batch, float scale, bool accumulate,
+void SlicedModel::forward_backward(const Batch& batch, const float* scale, bool accumulate,
                                    const Hooks& hooks, Score* to) {
   need_all(hooks);
   if (!accumulate) {
@@ -28,7 +28,7 @@ void SlicedModel::forward_backward(const Batch& batch, float scale, bool accumul
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
-    *to += dense_.score_for_backward(slice.labels, scale);
+    *to += dense_.score_for_backward(slice.labels, *scale);
     backward(slice, accumulate || row > 0, row > 0, row + slice.rows == batch.rows ? hooks : none);
   }
 }

@@ -14,7 +14,7 @@ class SlicedModel : public Model {
   const TensorTable& tensors() const final { return tensors_; }
   const std::vector<Unit>& units() const final { return units_; }
   void evaluate(const Batch& batch, const Hooks& hooks, Score* to) final;
-  void forward_backward(const Batch& batch, float scale, bool accumulate, const Hooks& hooks,
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
                         Score* to) final;
   void make_room(const Batch& like) final;
   void rehearse(std::size_t rows, const Hooks& hooks,

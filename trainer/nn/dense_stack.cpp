@@ -82,8 +82,8 @@ void DenseStack::make_room(std::size_t rows) {
   rows_ = rows;
 }
 
-void DenseStack::forward(std::size_t rows, const float* x, const std::uint8_t* labels, float scale,
-                         Score* to) {
+void DenseStack::forward(std::size_t rows, const float* x, const std::uint8_t* labels,
+                         const float* scale, Score* to) {
   make_room(rows);
   const LayerKernels& kernels = *device_.kernels().layers;
   Stream& stream = device_.stream();

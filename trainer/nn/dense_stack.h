@@ -36,8 +36,8 @@ class DenseStack {
   void initialize(std::uint64_t seed, std::uint32_t layer, std::span<float> arena) const;
 
   /// From x (B, I) to each layer's outputs, `*to`, and the gradient of the last one's outputs,
-  /// times `scale`.
-  void forward(std::size_t rows, const float* x, const std::uint8_t* labels, float scale,
+  /// times `*scale`, which is in the device's memory; null: 0.
+  void forward(std::size_t rows, const float* x, const std::uint8_t* labels, const float* scale,
                Score* to);
   /// Of the forward() before. `dx` (B, I): of x, where it is above 0; null: nobody wants it.
   void backward(std::size_t rows, const float* x, bool accumulate, const Hooks& hooks, float* dx);

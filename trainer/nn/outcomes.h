@@ -9,16 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "trainer/device/device.h"
 
 namespace trainer {
 
 struct Outcome {
+  std::int64_t step = 0;
   Score score;
-  float norm = 0; ///< Of the gradients, where they are clipped, and what it multiplies them by.
-  float factor = 1;
+  std::optional<StepState> state;
 };
 
 class Outcomes {
@@ -29,25 +29,23 @@ class Outcomes {
 
   /// In the device's memory, zero, for the kernels that are put on its stream from now on. Fewer
   /// than k_most_under_way may be under way.
-  Outcome* begin();
-  /// What the stream's kernels have put there is on its way; of step `step`.
-  void send(std::int64_t step);
+  Score* begin();
+  /// What the stream's kernels have put there is on its way, and so is `*state`, of the device's
+  /// memory, where it is given; of step `step`.
+  void send(std::int64_t step, const StepState* state = nullptr);
 
   std::size_t under_way() const { return sent_ - taken_; }
   /// The oldest one under way. There is one.
   bool has_come() const;
   void wait() const;
 
-  struct Told {
-    std::int64_t step;
-    Outcome outcome;
-  };
   /// The oldest one, which has come.
-  Told take();
+  Outcome take();
 
  private:
   struct Slot {
     std::int64_t step = 0;
+    bool has_state = false;
     std::unique_ptr<Event> came;
   };
   const Slot& oldest() const { return slots_[taken_ % k_most_under_way]; }

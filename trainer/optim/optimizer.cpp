@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,10 +18,16 @@ struct Named {
   const char* name;
   const char* title;
 };
-constexpr std::array<Named, 4> k_rules = {{{Rule::sgd, "sgd", "SGD"},
+constexpr std::array<Named, 5> k_rules = {{{Rule::sgd, "sgd", "SGD"},
                                            {Rule::adam, "adam", "Adam"},
                                            {Rule::adamw, "adamw", "AdamW"},
-                                           {Rule::lamb, "lamb", "LAMB"}}};
+                                           {Rule::lamb, "lamb", "LAMB"},
+                                           {Rule::muon, "muon", "Muon"}}};
+
+const Named& named(Rule rule) {
+  return *std::find_if(k_rules.begin(), k_rules.end(),
+                       [&](const Named& one) { return one.rule == rule; });
+}
 
 /// Floats of a moment in a file that are in memory at a time. Whole pages, as these are released.
 constexpr std::size_t k_piece = std::size_t{1} << 18;
@@ -43,14 +48,10 @@ Rule parse_rule(const std::string& name) {
       return one.rule;
     }
   }
-  throw UsageError(fmt::format("--optimizer={}: must be sgd, adam, adamw or lamb", name));
+  throw UsageError(fmt::format("--optimizer={}: must be sgd, adam, adamw, lamb or muon", name));
 }
 
-std::string rule_title(Rule rule) {
-  return std::find_if(k_rules.begin(), k_rules.end(),
-                      [&](const Named& one) { return one.rule == rule; })
-      ->title;
-}
+std::string rule_title(Rule rule) { return named(rule).title; }
 
 Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameters,
                      std::span<const float> gradients, Device& device, const TensorTable* tensors,
@@ -59,10 +60,34 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       tensors_(tensors), is_in_file_(!folder.empty()),
       direction_(device.allocate(
           options.rule == Rule::lamb && tensors != nullptr ? largest_tensor(*tensors) : 0,
-          DType::f32)) {
+          DType::f32)),
+      state_(device.allocate(sizeof(StepState), DType::u8)) {
+  rates_.fill(options.learning_rate);
+  const bool is_sgd = options.rule == Rule::sgd;
+  step_rule_ = {.size = is_sgd                       ? StepRule::Size::rate
+                        : options.rule == Rule::lamb ? StepRule::Size::correction
+                                                     : StepRule::Size::corrected_rate,
+                .beta1 = options.beta1,
+                .beta2 = options.beta2};
+  const bool is_l2 = is_sgd || options.rule == Rule::adam;
+  free_ = {.beta1 = static_cast<float>(is_sgd ? options.momentum : options.beta1),
+           .beta2 = static_cast<float>(options.beta2),
+           .epsilon = static_cast<float>(options.epsilon)};
+  decaying_ = free_;
+  decaying_.l2 = static_cast<float>(is_l2 ? options.weight_decay : 0);
+  decaying_.decay = static_cast<float>(options.weight_decay);
+  const bool is_decoupled = options.rule == Rule::adamw || options.rule == Rule::muon;
+  decaying_.decoupled = is_decoupled ? options.weight_decay : 0;
+  set_state(0, 0, {});
   if (needs_whole_tensors() && tensors == nullptr) {
-    throw UsageError("--optimizer=lamb: needs whole tensors, and parameter servers hold parts");
+    throw UsageError(fmt::format("--optimizer={}: needs whole tensors, and parameter servers hold "
+                                 "parts",
+                                 named(options.rule).name));
   }
+  if (options.rule == Rule::muon) {
+    muon_.emplace(*tensors, device);
+  }
+  set_groups();
   std::size_t count = 0;
   for (const ArenaRange& range :
        own.empty() ? std::vector{ArenaRange{0, parameters.size()}} : own) {
@@ -73,6 +98,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
   const std::vector<std::string> names =
       options.rule == Rule::sgd    ? std::vector<std::string>{"sgd.momentum"}
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}
+      : options.rule == Rule::muon ? std::vector<std::string>{"muon.m", "muon.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
   for (const std::string& name : names) {
     moments_.push_back(
@@ -83,26 +109,39 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
   }
 }
 
+void Optimizer::set_limits(const StepLimits& limits) {
+  step_rule_.clip_norm = static_cast<float>(limits.clip_norm);
+  step_rule_.is_in_16_bits = limits.is_in_16_bits ? 1 : 0;
+  step_rule_.loss_scale = limits.loss_scale;
+}
+
+void Optimizer::set_state(std::int64_t step, std::int64_t skipped, const LossScale& loss_scale) {
+  step_ = step;
+  is_announced_ = false;
+  seen_ = {.loss_scale = loss_scale, .step = step, .skipped = skipped};
+  device_->stream().copy(&seen_, state_.memory(), sizeof seen_);
+}
+
+void Optimizer::announce_step(std::size_t samples) {
+  StepInput input{
+      .step = step_ + 1, .samples = static_cast<std::int64_t>(samples), .skipped = seen_.skipped};
+  std::copy(rates_.begin(), rates_.end(), input.learning_rate);
+  device_->kernels().begin(device_->stream(), step_rule_, input,
+                           static_cast<StepState*>(state_.memory()));
+  is_announced_ = true;
+}
+
 void Optimizer::begin_step() {
+  if (!is_announced_) {
+    announce_step();
+  }
+  is_announced_ = false;
   ++step_;
-  const auto t = static_cast<double>(step_ - skipped_);
-  const double rate = options_.learning_rate;
-  const bool is_sgd = options_.rule == Rule::sgd;
-  const bool is_l2 = is_sgd || options_.rule == Rule::adam;
-  const double correction1 = 1 - std::pow(options_.beta1, t);
-  constants_.beta1 = static_cast<float>(is_sgd ? options_.momentum : options_.beta1);
-  constants_.beta2 = static_cast<float>(options_.beta2);
-  constants_.epsilon = static_cast<float>(options_.epsilon);
-  constants_.step_size = static_cast<float>(is_sgd                  ? rate
-                                            : needs_whole_tensors() ? 1 / correction1
-                                                                    : rate / correction1);
-  constants_.inverse_correction2 =
-      static_cast<float>(1 / std::sqrt(1 - std::pow(options_.beta2, t)));
-  constants_.l2 = static_cast<float>(is_l2 ? options_.weight_decay : 0);
-  constants_.shrink =
-      static_cast<float>(options_.rule == Rule::adamw ? 1 - rate * options_.weight_decay : 1);
-  constants_.decay = static_cast<float>(options_.weight_decay);
-  constants_.learning_rate = static_cast<float>(rate);
+}
+
+void Optimizer::prepare(const double* squares) {
+  device_->kernels().prepare(device_->stream(), step_rule_, squares,
+                             static_cast<StepState*>(state_.memory()));
 }
 
 void Optimizer::put_away() const {
@@ -113,55 +152,79 @@ void Optimizer::put_away() const {
   }
 }
 
-void Optimizer::skip_step() {
-  ++step_;
-  ++skipped_;
+const UpdateRule& Optimizer::rule_of(const Tensor& tensor) const {
+  return options_.decays_vectors || tensor.shape.size() > 1 ? decaying_ : free_;
 }
 
-void Optimizer::update(std::size_t first, std::size_t last, const float* factor) {
-  constants_.factor = factor;
+void Optimizer::set_groups() {
+  if (tensors_ == nullptr || options_.weight_decay == 0) {
+    groups_ = {{parameters_.size(), true}};
+    return;
+  }
+  for (const Tensor& tensor : tensors_->tensors()) {
+    const bool decays = &rule_of(tensor) == &decaying_;
+    if (groups_.empty() || groups_.back().decays != decays) {
+      groups_.push_back({0, decays});
+    }
+    groups_.back().last = tensor.range().last;
+  }
+}
+
+void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
+                       const UpdateRule& rule, const Tensor* tensor) {
   Stream& stream = device_->stream();
   const Kernels& kernels = device_->kernels();
-  const auto one = [&](std::size_t at, std::size_t count, std::size_t moment) {
-    for (const Moment& each : moments_) {
-      if (is_in_file_) {
-        device_->fetch(each.values.span().subspan(moment, count));
-      }
-    }
-    const float* g = gradients_.data() + at;
-    float* m = moments_.front().values.data() + moment;
-    float* v = moments_.back().values.data() + moment;
-    float* p = parameters_.data() + at;
-    if (options_.rule == Rule::sgd) {
-      kernels.sgd(stream, count, constants_, g, m, p);
-    } else if (needs_whole_tensors()) {
-      kernels.lamb(stream, count, constants_, g, m, v, direction_.data(), p);
-    } else {
-      kernels.adam(stream, count, constants_, g, m, v, p);
-    }
+  for (const Moment& each : moments_) {
     if (is_in_file_) {
-      for (const Moment& each : moments_) {
-        device_->release(each.values.span().subspan(moment, count));
-      }
+      device_->fetch(each.values.span().subspan(moment, count));
     }
-  };
+  }
+  const float* g = gradients_.data() + at;
+  float* m = moments_.front().values.data() + moment;
+  float* v = moments_.back().values.data() + moment;
+  float* p = parameters_.data() + at;
+  if (options_.rule == Rule::sgd) {
+    kernels.sgd(stream, count, rule, state(), g, m, p);
+  } else if (options_.rule == Rule::lamb) {
+    kernels.lamb(stream, count, rule, state(), g, m, v, direction_.data(), p);
+  } else if (muon_ && is_for_muon(*tensor)) {
+    UpdateRule own = rule;
+    own.beta1 = static_cast<float>(options_.momentum);
+    muon_->update(*tensor, own, state(), g, m, p);
+  } else {
+    kernels.adam(stream, count, rule, state(), g, m, v, p);
+  }
+  if (is_in_file_) {
+    for (const Moment& each : moments_) {
+      device_->release(each.values.span().subspan(moment, count));
+    }
+  }
+}
+
+void Optimizer::update(std::size_t first, std::size_t last) {
   if (needs_whole_tensors()) {
     for (const Tensor& tensor : tensors_->tensors()) {
       if (tensor.offset >= first && tensor.offset < last) {
-        one(tensor.offset, tensor.size, tensor.offset);
+        update(tensor.offset, tensor.size, tensor.offset, rule_of(tensor), &tensor);
       }
     }
     return;
   }
   const std::size_t piece = is_in_file_ ? k_piece : SIZE_MAX;
+  auto group = groups_.begin();
   const auto begin = std::partition_point(own_.begin(), own_.end(),
                                           [&](const Own& own) { return own.range.last <= first; });
   for (auto own = begin; own != own_.end() && own->range.first < last; ++own) {
     std::size_t moment = own->offset + std::max(first, own->range.first) - own->range.first;
     const std::size_t end = own->offset + std::min(last, own->range.last) - own->range.first;
     while (moment < end) {
-      const std::size_t next = std::min(end, (moment / piece + 1) * piece);
-      one(own->range.first + moment - own->offset, next - moment, moment);
+      const std::size_t at = own->range.first + moment - own->offset;
+      while (group->last <= at) {
+        ++group;
+      }
+      const std::size_t next =
+          std::min({end, (moment / piece + 1) * piece, moment + group->last - at});
+      update(at, next - moment, moment, group->decays ? decaying_ : free_, nullptr);
       moment = next;
     }
   }

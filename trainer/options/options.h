@@ -9,7 +9,7 @@
 #include "submit/options/option_table.h"
 #include "trainer/data/masking.h"
 #include "trainer/optim/learning_rate.h"
-#include "trainer/optim/loss_scale.h"
+#include "trainer/device/loss_scale.h"
 #include "trainer/options/elasticity.h"
 
 namespace trainer {
@@ -42,6 +42,7 @@ struct TrainerOptions {
   std::string optimizer = "adam";
   double momentum = 0.9;
   double weight_decay = 0;
+  std::string decay_of = "all";
   double clip_norm = 0;
   std::int64_t zero_stage = 0;
   std::string offload_optimizer = "none"; ///< Or cpu, or a folder.

@@ -68,7 +68,8 @@ void refuse_what_shared_replicas_lack(const TrainerOptions& options) {
           fmt::format("--zero-stage={}: not with {}: {}", options.zero_stage, flag, why));
     }
   };
-  refuse(options.optimizer == "lamb", "--optimizer=lamb",
+  const std::string optimizer = "--optimizer=" + options.optimizer;
+  refuse(needs_whole_tensors(parse_rule(options.optimizer)), optimizer.c_str(),
          "it needs whole tensors, and ranks own parts of them");
   refuse(options.zero_stage == 3 && is_split_by_speed(options), "--batch-split=speed",
          "ranks bring parameters together in the same passes");
@@ -283,6 +284,7 @@ RunOptions run_options(const TrainerOptions& options) {
   run.optimizer.learning_rate = options.learning_rate;
   run.optimizer.momentum = options.momentum;
   run.optimizer.weight_decay = options.weight_decay;
+  run.optimizer.decays_vectors = options.decay_of == "all";
   run.optimizer.beta1 = options.beta1;
   run.optimizer.beta2 = options.beta2;
   run.optimizer.epsilon = options.epsilon;

@@ -1,7 +1,6 @@
 #include "trainer/strategy/multi_worker.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <thread>
@@ -27,20 +26,22 @@ constexpr std::size_t k_apart = 16;
 MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
                          BatchSplit* split, Timeline* timeline)
     : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
-      wire_(options.buckets.wire), rows_at_once_(options.rows_at_once),
-      clip_norm_(static_cast<float>(options.clip_norm)), loss_scale_(options.loss_scale),
+      wire_(options.buckets.wire),
+      rows_at_once_(options.rows_at_once), limits_{options.clip_norm, is_mixed(),
+                                                   options.loss_scale},
       shards_(gradients_.size(), options.buckets, communicator.rank(), communicator.world_size()),
-      squares_memory_(0), updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
-                                           options.clip_norm == 0 && !is_mixed() &&
-                                           !replica.optimizer.needs_whole_tensors()),
+      squares_memory_(0),
+      updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
+                       !limits_.need_norm() && !replica.optimizer.needs_whole_tensors()),
       is_replayed_(communicator.world_size() == 1 && !replica.device.is_host()),
       outcomes_(replica.device), ballot_(replica.registered), split_(split), timeline_(timeline) {
+  replica.optimizer.set_limits(limits_);
   if (replica.sharding.stage == 3) {
     gathered_.emplace(communicator, replica.device, *replica.model, shards_, replica.parameters,
                       replica.is_in_file);
     gathered_->drop();
   }
-  if (options.clip_norm > 0) {
+  if (limits_.need_norm()) {
     const std::size_t count =
         k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
     if (is_own_chunks_only()) {
@@ -97,14 +98,18 @@ void MultiWorker::look(std::size_t most_under_way) {
     if (!replica_.device.is_host()) {
       communicator_.check(); // What came of sums that were broken off says nothing.
     }
-    const auto [step, outcome] = outcomes_.take();
+    const Outcome outcome = outcomes_.take();
     if (!std::isfinite(outcome.score.loss)) {
-      give_up_on("the loss is", step);
-    }
-    if (!std::isfinite(outcome.norm)) {
-      give_up_on("the gradients' norm is", step);
+      give_up_on("the loss is", outcome.step);
     }
     told_ += outcome.score;
+    if (outcome.state) {
+      const LossScale before = replica_.optimizer.seen().loss_scale;
+      replica_.optimizer.see(*outcome.state);
+      if (outcome.state->is_skipped != 0) {
+        tell_of_skipped(*outcome.state, before.scale);
+      }
+    }
   }
 }
 
@@ -122,6 +127,8 @@ Score MultiWorker::step(const Batch& batch) {
     ballot_[k_wants_pause] = wants_pause_ ? 1.0F : 0.0F;
     ballot_[k_rows] = batch.is_padding ? 0.0F : static_cast<float>(batch.rows);
   }
+  overflow_.clear();
+  replica_.optimizer.announce_step(batch.is_padding ? 0 : batch.global_rows);
   if (updates_at_once_) {
     replica_.optimizer.begin_step();
   }
@@ -153,8 +160,7 @@ Hooks MultiWorker::hooks(bool is_last) {
 }
 
 void MultiWorker::compute(const Batch& batch) {
-  const auto loss_scale = static_cast<float>(is_mixed() ? replica_.loss_scale.scale : 1.0);
-  const float scale = batch.is_padding ? 0.0F : loss_scale / static_cast<float>(batch.global_rows);
+  const StepState* const state = replica_.optimizer.state();
   first_overflow_ = UINT64_MAX;
   if (!gathered_) {
     replica_.refresh();
@@ -169,29 +175,32 @@ void MultiWorker::compute(const Batch& batch) {
       gathered_->idle_pass();
     }
   }
-  Outcome* const outcome = outcomes_.begin();
+  Score* const score = outcomes_.begin();
   for (std::size_t row = 0; row < batch.rows;) {
     const Batch part = batch.slice(row, rows_at_once_);
     const bool accumulate = row > 0;
     row += part.rows;
     if (!is_replayed_ || part.tokens.length > 0) { // Of text other values are dropped each time.
-      replica_.model->forward_backward(part, scale, accumulate, hooks(row == batch.rows),
-                                       &outcome->score);
+      replica_.model->forward_backward(part, &state->loss_factor, accumulate,
+                                       hooks(row == batch.rows), score);
       continue;
     }
     const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
-    replica_.device.stream().replay(
-        {address(part.images.data()), address(part.labels.data()), part.rows,
-         std::bit_cast<std::uint32_t>(scale), accumulate ? 1U : 0U, address(outcome)},
-        [&] { replica_.model->forward_backward(part, scale, accumulate, {}, &outcome->score); });
+    replica_.device.stream().replay({address(part.images.data()), address(part.labels.data()),
+                                     part.rows, accumulate ? 1U : 0U, address(score)},
+                                    [&] {
+                                      replica_.model->forward_backward(part, &state->loss_factor,
+                                                                       accumulate, {}, score);
+                                    });
   }
   if (is_replayed_) {
     start(gradients_.size());
   }
   if (batch.is_padding) {
-    replica_.device.stream().clear(&outcome->score, sizeof(Score)); // Its row counts for nothing.
+    replica_.device.stream().clear(score, sizeof *score); // Its row counts for nothing.
   }
-  outcomes_.send(replica_.optimizer.step() + (updates_at_once_ ? 0 : 1));
+  outcomes_.send(replica_.optimizer.step() + (updates_at_once_ ? 0 : 1),
+                 limits_.need_norm() ? nullptr : state); // Which prepare() will write to.
   look(k_steps_ahead);
 }
 
@@ -250,7 +259,7 @@ void MultiWorker::synchronise() {
       give_back(sum.bucket + 1);
     }
     if (updates_at_once_ && sum.bucket != k_no_bucket) {
-      update(sum.bucket, nullptr);
+      update(sum.bucket);
       at = now();
       note(Timeline::What::update, done, at);
     }
@@ -260,9 +269,9 @@ void MultiWorker::synchronise() {
   }
 }
 
-void MultiWorker::update(std::size_t bucket, const float* factor) {
+void MultiWorker::update(std::size_t bucket) {
   const ArenaRange& range = shards_.buckets()[bucket];
-  replica_.optimizer.update(range.first, range.last, factor);
+  replica_.optimizer.update(range.first, range.last);
   if (gathered_) {
     gathered_->put_away(bucket);
   } else if (is_own_chunks_only()) {
@@ -288,13 +297,12 @@ void MultiWorker::wait_for_parameters() {
   }
 }
 
-/// What brings the gradients' norm down, in the device's memory, and no host waits for it: the sum
-/// of squares of each chunk, of each rank's chunks, of all ranks, and the factor. Chunk by chunk
-/// and rank by rank, so that it has the same bits whoever holds the chunks.
-const float* MultiWorker::clip() {
+/// Of the gradients that have come, in the device's memory, and no host waits for it: the sum of
+/// squares of each chunk, of each rank's chunks, and of all ranks. Chunk by chunk and rank by rank,
+/// so that it has the same bits whoever holds the chunks.
+const double* MultiWorker::sum_squares() {
   Stream& stream = replica_.device.stream();
   const Kernels& kernels = replica_.device.kernels();
-  Outcome* const outcome = outcomes_.begin();
   const auto ranks = static_cast<std::size_t>(shards_.ranks());
   const std::size_t buckets = shards_.buckets().size();
   double* const total = squares_ + k_apart * ranks;
@@ -323,8 +331,7 @@ const float* MultiWorker::clip() {
     }
     kernels.sum(stream, ranks, k_apart, squares_, total);
   }
-  kernels.clip(stream, total, clip_norm_, &outcome->norm, &outcome->factor);
-  return &outcome->factor;
+  return total;
 }
 
 void MultiWorker::round_gradients(const ArenaRange& range) {
@@ -336,71 +343,52 @@ void MultiWorker::round_gradients(const ArenaRange& range) {
   }
 }
 
-/// Of gradients that have come: false where a rank's overflowed, and the step is skipped.
-bool MultiWorker::unscale_or_skip() {
-  overflow_.clear();
-  const std::vector<std::uint64_t> all = all_gather(communicator_, first_overflow_, "overflow");
-  const auto first = std::min_element(all.begin(), all.end()); // The one that backward met first.
-  const LossScale before = replica_.loss_scale;
-  const bool overflows = *first != UINT64_MAX;
-  if (overflows) {
-    overflow_ = fmt::format(
-        "step {}: the gradient of {} is no finite {} on {}", replica_.optimizer.step() + 1,
-        replica_.model->tensors().holder(*first).name, precision_name(replica_.precision),
-        communicator_.name(static_cast<int>(first - all.begin())));
+/// Of a step that the device has skipped, as the gradients' norm was no number; in 16 bits that is
+/// an overflow. On the host all ranks look at it in the same step, and tell each other whose
+/// gradients it was.
+void MultiWorker::tell_of_skipped(const StepState& state, double scale_before) {
+  if (!is_mixed()) {
+    give_up_on("the gradients' norm is", state.step);
   }
-  const auto next = next_loss_scale(loss_scale_, before, overflows);
-  if (!next) {
+  std::string what = "the gradients' norm";
+  std::string where;
+  if (replica_.device.is_host()) {
+    const auto all = all_gather(communicator_, first_overflow_, "overflow");
+    const auto first = std::min_element(all.begin(), all.end()); // The one that backward met first.
+    if (*first != UINT64_MAX) {
+      what = "the gradient of " + replica_.model->tensors().holder(*first).name;
+      where = " on " + communicator_.name(static_cast<int>(first - all.begin()));
+    }
+  }
+  const std::string found = fmt::format("step {}: {} is no finite {}{}", state.step, what,
+                                        precision_name(replica_.precision), where);
+  if (state.is_at_least != 0) {
     throw Error(fmt::format("{}, at the least loss scale, {:g}; try --precision=bf16 or a smaller "
                             "--learning-rate",
-                            overflow_, before.scale));
+                            found, scale_before));
   }
-  replica_.loss_scale = *next;
-  if (overflows) {
-    overflow_ += fmt::format("; it is skipped{}", loss_scale_.is_dynamic()
-                                                      ? fmt::format(", loss scale {:g} → {:g}",
-                                                                    before.scale, next->scale)
-                                                      : "");
-    replica_.optimizer.skip_step();
-    return false;
-  }
-  if (before.scale == 1) {
-    return true;
-  }
-  const auto unscale = static_cast<float>(1 / before.scale);
-  const auto divide = [&](const ArenaRange& range) {
-    for (float& value : gradients_.subspan(range.first, range.size())) {
-      value *= unscale;
-    }
-  };
-  if (is_own_chunks_only()) {
-    const std::vector<ArenaRange> own = shards_.own();
-    std::for_each(own.begin(), own.end(), divide);
-  } else {
-    divide({0, gradients_.size()});
-  }
-  return true;
+  overflow_ += fmt::format(
+      "{}{}; it is skipped{}", overflow_.empty() ? "" : "\n", found,
+      limits_.loss_scale.is_dynamic()
+          ? fmt::format(", loss scale {:g} → {:g}", scale_before, state.loss_scale.scale)
+          : "");
 }
 
 void MultiWorker::update() {
   const double begin = now();
-  if (is_mixed() && !unscale_or_skip()) {
-    wait_for_parameters();
-    return;
-  }
-  const float* factor = nullptr;
-  if (clip_norm_ > 0) {
-    factor = clip();
-    outcomes_.send(replica_.optimizer.step() + 1);
+  if (limits_.need_norm()) {
+    replica_.optimizer.prepare(sum_squares());
+    outcomes_.begin(); // The score has been sent.
+    outcomes_.send(replica_.optimizer.step() + 1, replica_.optimizer.state());
     look(k_steps_ahead);
   }
   replica_.optimizer.begin_step();
   if (is_own_chunks_only()) {
     for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
-      update(bucket, factor);
+      update(bucket);
     }
   } else {
-    replica_.optimizer.update(0, gradients_.size(), factor);
+    replica_.optimizer.update(0, gradients_.size());
   }
   note(Timeline::What::update, begin, now());
   wait_for_parameters();

@@ -7,11 +7,12 @@
 //                finishes the gradient arena from its start, and as soon as a bucket is full its
 //                all-reduce starts and runs while backward goes on
 //   synchronise  bucket by bucket, wait
-//   update       clip, and let the optimizer update the parameters
+//   update       norm, and what follows from it for the step (device/step_state.h); then the
+//                optimizer updates the parameters
 //
 // Where the model computes in 16 bits (optim/precision.h), its gradients are rounded to them before
-// they are summed, and the loss is scaled (optim/loss_scale.h). The ranks then tell each other
-// which of their gradients is not finite, and where any is, all skip the update alike.
+// they are summed, and the loss is scaled (device/loss_scale.h). Where any of them is not finite,
+// neither is their norm, by which all skip the update alike.
 //
 // Where neither a norm nor a whole tensor is needed, each bucket is updated as it comes. Elastic
 // ranks wait for all buckets before they update any: whatever fails, each of them holds the whole
@@ -71,7 +72,8 @@ class MultiWorker {
   /// Waits for what all steps so far have come to: the score that step() has not given yet.
   Score settle();
 
-  /// Of the last step, where it was skipped: why, and what follows. The same on every rank.
+  /// Of steps that the last one has told of, where they were skipped: why, and what follows. The
+  /// same on every rank.
   const std::string& overflow() const { return overflow_; }
 
   /// Bytes of float32 in each bucket.
@@ -96,12 +98,12 @@ class MultiWorker {
   void give_back(std::size_t buckets);
   void synchronise();
   void update();
-  void update(std::size_t bucket, const float* factor);
+  void update(std::size_t bucket);
   void wait_for_parameters();
-  const float* clip();
+  const double* sum_squares();
   bool is_mixed() const { return replica_.precision != Precision::fp32; }
   void round_gradients(const ArenaRange& range);
-  bool unscale_or_skip();
+  void tell_of_skipped(const StepState& state, double scale_before);
   bool is_own_chunks_only() const { return replica_.sharding.stage > 0; }
   void check_ballot(const Batch& batch) const;
   [[noreturn]] void give_up_on(const char* what, std::int64_t step) const;
@@ -120,8 +122,7 @@ class MultiWorker {
   std::span<float> gradients_;
   WireType wire_;
   std::size_t rows_at_once_;
-  float clip_norm_;
-  LossScaleOptions loss_scale_;
+  StepLimits limits_;
   Shards shards_;
   std::optional<Gathered> gathered_;          ///< At stage 3.
   std::vector<UnderWay> under_way_;           ///< In this step.
@@ -129,7 +130,7 @@ class MultiWorker {
   std::size_t given_back_ = 0;                ///< and those of which the others' part is gone.
   std::vector<Communicator::Ticket> gathers_; ///< Of what has been updated.
   Buffer squares_memory_;                     ///< Of the device,
-  double* squares_ = nullptr;                 ///< or of the communicator there: see clip().
+  double* squares_ = nullptr;                 ///< or of the communicator there: see sum_squares().
   bool updates_at_once_; ///< Each bucket as it comes; else all, when all have come.
   bool is_replayed_;     ///< Backward starts nothing on its way: a step's kernels are one graph.
   Outcomes outcomes_;

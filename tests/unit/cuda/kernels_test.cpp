@@ -1,10 +1,15 @@
 // Each kernel of the GPU's, its source run on the CPU, against the CPU's own.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/alike.h"
+#include "trainer/optim/muon.h"
 
 using namespace trainer;
 using namespace trainer::test;
@@ -24,32 +29,27 @@ Values squares_of(Values values) {
 } // namespace
 
 TEST_CASE("optimizers on a GPU update as on a CPU, whatever the length") {
+  const UpdateRule rule{.epsilon = 1e-4F, .l2 = 0.1F, .decay = 0.05F, .decoupled = 0.5};
   for (const std::size_t n : {1, 31, 256, 1000, 100'003}) {
     CAPTURE(n);
     const Values second = squares_of(numbers(n, 3)); // A mean of squares.
-    for (const bool is_scaled : {false, true}) {
-      UpdateRule rule{.epsilon = 1e-4F,
-                      .step_size = 0.01F,
-                      .inverse_correction2 = 2,
-                      .l2 = 0.1F,
-                      .shrink = 0.99F,
-                      .decay = 0.05F,
-                      .learning_rate = 0.02F};
-      const std::vector<Values> arrays = {numbers(n, 1), numbers(n, 2), second,
-                                          numbers(n, 4), Values(n),     {0.5F}};
-      const auto scaled = [&](const std::vector<float*>& at) {
-        UpdateRule own = rule;
-        own.factor = is_scaled ? at[5] : nullptr;
-        return own;
-      };
+    const std::vector<Values> arrays = {numbers(n, 1), numbers(n, 2), second, numbers(n, 4),
+                                        Values(n)};
+    for (const float factor : {1.0F, 0.5F}) {
+      const std::vector<StepState> now = {
+          {.learning_rate = 0.02, .step_size = 0.01F, .inverse_correction2 = 2, .factor = factor}};
       check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
-        device.kernels().sgd(device.stream(), n, scaled(at), at[0], at[1], at[3]);
+        On<StepState> state(device, now);
+        device.kernels().sgd(device.stream(), n, rule, state.data(), at[0], at[1], at[3]);
       });
       check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
-        device.kernels().adam(device.stream(), n, scaled(at), at[0], at[1], at[2], at[3]);
+        On<StepState> state(device, now);
+        device.kernels().adam(device.stream(), n, rule, state.data(), at[0], at[1], at[2], at[3]);
       });
       check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
-        device.kernels().lamb(device.stream(), n, scaled(at), at[0], at[1], at[2], at[4], at[3]);
+        On<StepState> state(device, now);
+        device.kernels().lamb(device.stream(), n, rule, state.data(), at[0], at[1], at[2], at[4],
+                              at[3]);
       });
     }
   }
@@ -58,9 +58,98 @@ TEST_CASE("optimizers on a GPU update as on a CPU, whatever the length") {
 TEST_CASE("LAMB on a GPU takes a ratio of 1 for parameters that are all zero") {
   check_alike({numbers(50, 1), Values(50), Values(50), Values(50), Values(50)}, 2e-6,
               [&](Device& device, const std::vector<float*>& at) {
-                const UpdateRule rule{.step_size = 1, .learning_rate = 0.02F};
-                device.kernels().lamb(device.stream(), 50, rule, at[0], at[1], at[2], at[4], at[3]);
+                On<StepState> state(device, {{.learning_rate = 0.02, .step_size = 1}});
+                device.kernels().lamb(device.stream(), 50, {}, state.data(), at[0], at[1], at[2],
+                                      at[4], at[3]);
               });
+}
+
+TEST_CASE("Muon on a GPU updates matrices as on a CPU, wide and tall") {
+  using Sides = std::array<std::size_t, 2>;
+  for (const Sides& sides : {Sides{1, 1}, {5, 7}, {66, 33}, {20, 100}}) {
+    CAPTURE(sides[0]);
+    TensorTable tensors;
+    tensors.add("weight", {sides[0], sides[1]});
+    const std::size_t n = tensors.arena_size();
+    Values gradient = numbers(n, 1);
+    std::fill(gradient.begin() + static_cast<std::ptrdiff_t>(sides[0] * sides[1]), gradient.end(),
+              0.0F);
+    check_alike({gradient, Values(n), numbers(n, 2)}, 1e-4,
+                [&](Device& device, const std::vector<float*>& at) {
+                  On<StepState> state(device, {{.learning_rate = 0.1, .factor = 0.5F}});
+                  const Muon muon(tensors, device);
+                  const UpdateRule rule{.decoupled = 0.1};
+                  for (int step = 0; step < 2; ++step) {
+                    muon.update(tensors[0], rule, state.data(), at[0], at[1], at[2]);
+                  }
+                  device.stream().record()->wait(); // Before its room goes.
+                });
+  }
+}
+
+TEST_CASE("products of matrices on a GPU are the CPU's, whichever of them is turned") {
+  for (const bool a_is_turned : {false, true}) {
+    for (const bool b_is_turned : {false, true}) {
+      for (const auto& [m, n, k] :
+           {std::array<std::size_t, 3>{1, 1, 1}, {3, 17, 5}, {65, 32, 70}}) {
+        const ProductShape shape{m, n, k, a_is_turned, b_is_turned};
+        check_alike({numbers(m * k, 1), numbers(k * n, 2), Values(m * n, NAN)}, 1e-5,
+                    [&](Device& device, const std::vector<float*>& at) {
+                      device.kernels().product(device.stream(), shape, at[0], at[1], at[2]);
+                    });
+      }
+    }
+  }
+}
+
+TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and scaled steps") {
+  const auto run = [](Device& device, const StepRule& rule) {
+    On<StepState> state(device, {{.loss_scale = {.scale = 1024}}});
+    const Buffer squares = device.allocate(1, DType::f64);
+    std::vector<StepState> all;
+    std::int64_t step = 0;
+    for (const double found : {4.0, 1e12, double{INFINITY}, 0.0, double{NAN}, 9.0}) {
+      const StepInput input{
+          .step = ++step, .samples = 12, .learning_rate = {0.1, 0.09, 0.08, 0.07}};
+      device.kernels().begin(device.stream(), rule, input, state.data());
+      all.push_back(state.read()[0]);
+      device.stream().copy(&found, squares.memory(), sizeof found);
+      device.kernels().prepare(device.stream(), rule, static_cast<double*>(squares.memory()),
+                               state.data());
+      all.push_back(state.read()[0]);
+    }
+    return all;
+  };
+  CpuDevice cpu(portable_kernels());
+  CudaDevice gpu = make_gpu();
+  const LossScaleOptions dynamic{.fixed = 0, .window = 2, .hysteresis = 1, .least = 512};
+  for (const StepRule& rule :
+       {StepRule{.clip_norm = 1}, StepRule{.size = StepRule::Size::rate, .clip_norm = 1e6F},
+        StepRule{.size = StepRule::Size::correction, .is_in_16_bits = 1, .loss_scale = dynamic},
+        StepRule{.clip_norm = 1, .is_in_16_bits = 1, .loss_scale = dynamic}}) {
+    const std::vector<StepState> expected = run(cpu, rule);
+    const std::vector<StepState> found = run(gpu, rule);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CAPTURE(i);
+      const StepState& a = expected[i];
+      const StepState& b = found[i];
+      const auto near = [](float one, float other) {
+        return std::isnan(one) ? std::isnan(other) : one == doctest::Approx(other).epsilon(1e-6);
+      };
+      CHECK(b.loss_scale == a.loss_scale);
+      CHECK(b.step == a.step);
+      CHECK(b.skipped == a.skipped);
+      CHECK(b.learning_rate == a.learning_rate);
+      CHECK(b.is_skipped == a.is_skipped);
+      CHECK(b.is_at_least == a.is_at_least);
+      CHECK(b.loss_factor == a.loss_factor);
+      CHECK(near(b.step_size, a.step_size));
+      CHECK(near(b.inverse_correction2, a.inverse_correction2));
+      CHECK(near(b.factor, a.factor));
+      CHECK((std::isinf(a.norm) ? std::isinf(b.norm) : near(b.norm, a.norm)));
+    }
+    CHECK(expected.back().skipped == 2);
+  }
 }
 
 TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same factor") {
@@ -74,7 +163,11 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
                     device.kernels().squares(device.stream(), half, at[0], parts);
                     device.kernels().squares(device.stream(), n - half, at[0] + half, parts + 1);
                     device.kernels().sum(device.stream(), 2, 1, parts, parts + 2);
-                    device.kernels().clip(device.stream(), parts + 2, limit, at[1], at[1] + 1);
+                    On<StepState> state(device, {{}});
+                    device.kernels().prepare(device.stream(), {.clip_norm = limit}, parts + 2,
+                                             state.data());
+                    device.stream().copy(&state.data()->norm, at[1], sizeof(float));
+                    device.stream().copy(&state.data()->factor, at[1] + 1, sizeof(float));
                   });
     }
   }
@@ -82,25 +175,26 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
   Values poisoned = numbers(1000, 1);
   poisoned[777] = NAN;
   On<float> gradients(gpu, poisoned);
-  On<float> norm(gpu, {0, 0});
+  On<StepState> state(gpu, {{}});
   const Buffer squares = gpu.allocate(1, DType::f64);
   auto* const sum = static_cast<double*>(squares.memory());
+  const StepRule step{.clip_norm = 1};
+  gpu.kernels().begin(gpu.stream(), step, {.learning_rate = {0.1}}, state.data());
   gpu.kernels().squares(gpu.stream(), 1000, gradients.data(), sum);
-  gpu.kernels().clip(gpu.stream(), sum, 1, norm.data(), norm.data() + 1);
-  CHECK(std::isnan(norm.read()[0]));
+  gpu.kernels().prepare(gpu.stream(), step, sum, state.data());
+  CHECK(std::isnan(state.read()[0].norm));
   // So no optimizer changes anything by it.
   const Values before = numbers(1000, 2);
   for (const int rule_number : {0, 1, 2}) {
     On<float> parameters(gpu, before);
     On<float> moments(gpu, Values(3000));
-    UpdateRule rule{.step_size = 1, .learning_rate = 0.1F};
-    rule.factor = norm.data() + 1;
     float* const m = moments.data();
+    const float* const g = gradients.data();
     const Kernels& kernels = gpu.kernels();
-    rule_number == 0 ? kernels.sgd(gpu.stream(), 1000, rule, gradients.data(), m, parameters.data())
+    rule_number == 0 ? kernels.sgd(gpu.stream(), 1000, {}, state.data(), g, m, parameters.data())
     : rule_number == 1
-        ? kernels.adam(gpu.stream(), 1000, rule, gradients.data(), m, m + 1000, parameters.data())
-        : kernels.lamb(gpu.stream(), 1000, rule, gradients.data(), m, m + 1000, m + 2000,
+        ? kernels.adam(gpu.stream(), 1000, {}, state.data(), g, m, m + 1000, parameters.data())
+        : kernels.lamb(gpu.stream(), 1000, {}, state.data(), g, m, m + 1000, m + 2000,
                        parameters.data());
     CHECK(parameters.read() == before);
   }
@@ -296,8 +390,10 @@ TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up"
         On<float> z(device, logits);
         On<std::uint8_t> which(device, labels);
         On<Score> score(device, {Score{1, 2, 3}});
+        On<float> half(device, {0.5F});
         device.kernels().layers->softmax_cross_entropy(device.stream(), rows, classes, z.data(),
-                                                       which.data(), 0.5F, z.data(), score.data());
+                                                       which.data(), half.data(), z.data(),
+                                                       score.data());
         return std::pair(z.read(), score.read()[0]);
       };
       CpuDevice cpu(portable_kernels());

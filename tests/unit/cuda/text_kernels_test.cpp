@@ -218,8 +218,10 @@ TEST_CASE("what is masked is gathered on a GPU, put back, and scored as on the C
       On<std::int32_t> on_masked(device, masked);
       On<std::int32_t> on_targets(device, targets);
       On<Score> score(device, {Score{1, 2, 3}});
+      On<float> half(device, {0.5F});
       device.kernels().text->masked_cross_entropy(device.stream(), s, on_masked.data(),
-                                                  on_targets.data(), 0.5F, z.data(), score.data());
+                                                  on_targets.data(), half.data(), z.data(),
+                                                  score.data());
       return std::pair(z.read(), score.read()[0]);
     };
     CpuDevice cpu(portable_kernels());
@@ -248,7 +250,7 @@ TEST_CASE("more masked tokens than blocks are all scored, and a logit that is no
     On<std::int32_t> targets(device, ids_below(s.slots(), s.width));
     On<Score> score(device, {Score{}});
     device.kernels().text->masked_cross_entropy(device.stream(), s, on_masked.data(),
-                                                targets.data(), 1, z.data(), score.data());
+                                                targets.data(), nullptr, z.data(), score.data());
     return score.read()[0];
   };
   CpuDevice cpu(portable_kernels());

@@ -150,6 +150,7 @@ TEST_CASE("a GPU trains the CNN as the CPU does") {
     On<float> images(device, pixels);
     On<std::uint8_t> labels(device, {1, 0, 7, 3, 9});
     On<Score> score(device, {Score{}});
+    On<float> mean(device, {0.2F});
     const std::size_t floats = model->tensors().arena_size();
     model->bind({parameters.data(), floats}, {gradients.data(), floats});
     model->initialize(k_seed);
@@ -157,8 +158,8 @@ TEST_CASE("a GPU trains the CNN as the CPU does") {
                   {parameters.data(), floats}, {gradients.data(), floats}, device);
     const Batch batch{5, {images.data(), pixels.size()}, {labels.data(), 5}};
     for (int step = 0; step < 3; ++step) {
-      model->forward_backward(batch.slice(0, 2), 0.2F, false, {}, score.data());
-      model->forward_backward(batch.slice(2, 3), 0.2F, true, {}, score.data());
+      model->forward_backward(batch.slice(0, 2), mean.data(), false, {}, score.data());
+      model->forward_backward(batch.slice(2, 3), mean.data(), true, {}, score.data());
       sgd.begin_step();
       sgd.update(0, floats);
     }

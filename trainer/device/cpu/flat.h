@@ -12,15 +12,24 @@ namespace {
 
 inline std::size_t b_panel(const Gemm& g) { return g.b_panel == 0 ? g.k * k_panel : g.b_panel; }
 
-void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
-         float* parameter) {
-  if (is_skipped(r.factor)) {
+void begin(Stream& /*stream*/, const StepRule& rule, const StepInput& input, StepState* state) {
+  begin_step(rule, input, *state);
+}
+
+void prepare(Stream& /*stream*/, const StepRule& rule, const double* squares, StepState* state) {
+  prepare_step(rule, *squares, *state);
+}
+
+void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+         const float* gradient, float* m, float* parameter) {
+  if (is_skipped(*state)) {
     return;
   }
-  const float factor = r.factor == nullptr ? 1 : *r.factor;
+  const float factor = state->factor;
+  const float step_size = state->step_size;
   for (std::size_t i = 0; i < n; ++i) {
     m[i] = r.beta1 * m[i] + (gradient[i] * factor + r.l2 * parameter[i]);
-    parameter[i] -= r.step_size * m[i];
+    parameter[i] -= step_size * m[i];
   }
 }
 
@@ -45,25 +54,65 @@ double sum_of_squares(std::size_t n, const float* values) {
   return sum;
 }
 
-void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
-          float* v, float* u, float* parameter) {
-  if (is_skipped(r.factor)) {
+void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+          const float* gradient, float* m, float* v, float* u, float* parameter) {
+  if (is_skipped(*state)) {
     return;
   }
-  const float factor = r.factor == nullptr ? 1 : *r.factor;
+  const float factor = state->factor;
+  const float step_size = state->step_size;
+  const float correction2 = state->inverse_correction2;
   for (std::size_t i = 0; i < n; ++i) {
     const float g = gradient[i] * factor;
     m[i] = r.beta1 * m[i] + (1 - r.beta1) * g;
     v[i] = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
-    u[i] = r.step_size * m[i] / (__builtin_sqrtf(v[i]) * r.inverse_correction2 + r.epsilon) +
+    u[i] = step_size * m[i] / (__builtin_sqrtf(v[i]) * correction2 + r.epsilon) +
            r.decay * parameter[i];
   }
   const double of_parameters = __builtin_sqrt(sum_of_squares(n, parameter));
   const double of_direction = __builtin_sqrt(sum_of_squares(n, u));
   const double ratio = of_parameters > 0 && of_direction > 0 ? of_parameters / of_direction : 1.0;
-  const auto rate = static_cast<float>(double{r.learning_rate} * ratio);
+  const auto rate = static_cast<float>(state->learning_rate * ratio);
   for (std::size_t i = 0; i < n; ++i) {
     parameter[i] -= rate * u[i];
+  }
+}
+
+void muon_direction(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+                    const float* gradient, float* m, float* u) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float factor = state->factor;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * factor;
+    m[i] = r.beta1 * m[i] + (1 - r.beta1) * g;
+    u[i] = (1 - r.beta1) * g + r.beta1 * m[i];
+  }
+}
+
+void muon_take(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+               float ratio, const float* u, float* parameter) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float shrink = shrink_of(r, *state);
+  const auto rate = static_cast<float>(state->learning_rate * double{ratio});
+  for (std::size_t i = 0; i < n; ++i) {
+    parameter[i] = shrink * parameter[i] - rate * u[i];
+  }
+}
+
+void normalise(Stream& /*stream*/, std::size_t n, const double* squares, float* x) {
+  const float by = inverse_norm(*squares);
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] *= by;
+  }
+}
+
+void blend(Stream& /*stream*/, std::size_t n, float a, const float* x, float b, float* y) {
+  for (std::size_t i = 0; i < n; ++i) {
+    y[i] = a * x[i] + b * y[i];
   }
 }
 
@@ -77,12 +126,6 @@ void sum(Stream& /*stream*/, std::size_t n, std::size_t stride, const double* fr
     all += from[i * stride];
   }
   *to = all;
-}
-
-void clip(Stream& /*stream*/, const double* squares, float limit, float* norm, float* factor) {
-  const double found = __builtin_sqrt(*squares);
-  *norm = static_cast<float>(found);
-  *factor = clipping_factor(found, limit);
 }
 
 } // namespace

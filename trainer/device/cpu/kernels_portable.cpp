@@ -10,6 +10,7 @@
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/plain_layers.h"
 #include "trainer/device/cpu/plain_text.h"
+#include "trainer/device/cpu/row_products.h"
 #include "trainer/device/cpu/transformer.h"
 
 namespace trainer {
@@ -119,18 +120,21 @@ Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::ui
   return score;
 }
 
-void adam(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const float* gradient, float* m,
-          float* v, float* parameter) {
-  if (is_skipped(r.factor)) {
+void adam(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+          const float* gradient, float* m, float* v, float* parameter) {
+  if (is_skipped(*state)) {
     return;
   }
-  const float factor = r.factor == nullptr ? 1 : *r.factor;
+  const float factor = state->factor;
+  const float shrink = shrink_of(r, *state);
+  const float step_size = state->step_size;
+  const float correction2 = state->inverse_correction2;
   for (std::size_t i = 0; i < n; ++i) {
     const float g = gradient[i] * factor + r.l2 * parameter[i];
     m[i] = r.beta1 * m[i] + (1 - r.beta1) * g;
     v[i] = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
-    parameter[i] = r.shrink * parameter[i] -
-                   r.step_size * m[i] / (std::sqrt(v[i]) * r.inverse_correction2 + r.epsilon);
+    parameter[i] =
+        shrink * parameter[i] - step_size * m[i] / (std::sqrt(v[i]) * correction2 + r.epsilon);
   }
 }
 
@@ -147,8 +151,10 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kernels = {
-      {"portable", "portable", flat::sgd, adam, flat::lamb, flat::squares, flat::sum, flat::clip,
-       bytes_to_floats, plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
+      {"portable", "portable", flat::begin, flat::prepare, flat::sgd, adam, flat::lamb,
+       flat::muon_direction, flat::muon_take, flat::normalise, flat::blend, row_product<gemm>,
+       flat::squares, flat::sum, bytes_to_floats, plain_narrow, plain_widen, &k_plain_layers,
+       &k_plain_text},
       gemm,
       bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
       gemm,

@@ -52,7 +52,8 @@ void dense_backward_input(Stream& /*stream*/, const DenseShape& s, const float* 
 }
 
 void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, const float* logits,
-                   const std::uint8_t* labels, float scale, float* change, Score* score) {
+                   const std::uint8_t* labels, const float* scale, float* change, Score* score) {
+  const float weight = scale == nullptr ? 0 : *scale;
   for (std::size_t row = 0; row < rows; ++row) {
     const float* z = logits + row * classes;
     float* dz = change + row * classes;
@@ -67,7 +68,7 @@ void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, co
       sum += dz[c];
     }
     for (std::size_t c = 0; c < classes; ++c) {
-      dz[c] = (dz[c] / sum - (c == label ? 1.0F : 0.0F)) * scale;
+      dz[c] = (dz[c] / sum - (c == label ? 1.0F : 0.0F)) * weight;
     }
     score->loss += std::log(sum) - shifted;
   }

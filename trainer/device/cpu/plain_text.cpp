@@ -265,7 +265,8 @@ void text_scatter_masked(Stream& /*stream*/, const MaskedShape& s, const std::in
 }
 
 void text_cross_entropy(Stream& /*stream*/, const MaskedShape& s, const std::int32_t* masked,
-                        const std::int32_t* targets, float scale, float* logits, Score* score) {
+                        const std::int32_t* targets, const float* scale, float* logits,
+                        Score* score) {
   for (std::size_t slot = 0; slot < s.slots(); ++slot) {
     float* z = logits + slot * s.width;
     if (masked[slot] < 0) {
@@ -275,7 +276,7 @@ void text_cross_entropy(Stream& /*stream*/, const MaskedShape& s, const std::int
     const std::int32_t* of_row = masked + slot / s.most_masked * s.most_masked;
     const auto count =
         std::count_if(of_row, of_row + s.most_masked, [](std::int32_t at) { return at >= 0; });
-    const float weight = scale / static_cast<float>(count);
+    const float weight = (scale == nullptr ? 0 : *scale) / static_cast<float>(count);
     const auto target = static_cast<std::size_t>(targets[slot]);
     const float largest = *std::max_element(z, z + s.width);
     const float shifted = z[target] - largest;

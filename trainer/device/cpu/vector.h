@@ -17,6 +17,7 @@
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/plain_layers.h"
 #include "trainer/device/cpu/plain_text.h"
+#include "trainer/device/cpu/row_products.h"
 #include "trainer/device/cpu/transformer.h"
 
 namespace trainer {
@@ -172,20 +173,20 @@ inline Score plain_softmax(std::size_t rows, std::size_t classes, const std::uin
 inline std::size_t whole_panels(std::size_t n) { return n / k_panel * k_panel; }
 
 template <typename V>
-void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const float* gradient,
-                 float* m, float* v, float* parameter) {
-  if (is_skipped(a.factor)) {
+void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const StepState* state,
+                 const float* gradient, float* m, float* v, float* parameter) {
+  if (is_skipped(*state)) {
     return;
   }
-  const auto factor = V::all(a.factor == nullptr ? 1.0F : *a.factor);
+  const auto factor = V::all(state->factor);
   const auto l2 = V::all(a.l2);
-  const auto shrink = V::all(a.shrink);
+  const auto shrink = V::all(shrink_of(a, *state));
   const auto beta1 = V::all(a.beta1);
   const auto beta2 = V::all(a.beta2);
   const auto rest1 = V::all(1 - a.beta1);
   const auto rest2 = V::all(1 - a.beta2);
-  const auto step = V::all(a.step_size);
-  const auto correction = V::all(a.inverse_correction2);
+  const auto step = V::all(state->step_size);
+  const auto correction = V::all(state->inverse_correction2);
   const auto epsilon = V::all(a.epsilon);
   std::size_t i = 0;
   for (; i < whole_panels(n); i += V::k_lanes) {
@@ -199,7 +200,7 @@ void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const float
     V::store(v + i, v_new);
     V::store(parameter + i, shrink * p - change);
   }
-  portable_kernels().adam(stream, n - i, a, gradient + i, m + i, v + i, parameter + i);
+  portable_kernels().adam(stream, n - i, a, state, gradient + i, m + i, v + i, parameter + i);
 }
 
 template <typename V>
@@ -214,8 +215,10 @@ void vector_bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* f
 
 template <typename V>
 constexpr CpuKernels vector_kernels(const char* name) {
-  return {{name, "fma", flat::sgd, vector_adam<V>, flat::lamb, flat::squares, flat::sum, flat::clip,
-           vector_bytes_to_floats<V>, plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
+  return {{name, "fma", flat::begin, flat::prepare, flat::sgd, vector_adam<V>, flat::lamb,
+           flat::muon_direction, flat::muon_take, flat::normalise, flat::blend,
+           row_product<vector_gemm<V>>, flat::squares, flat::sum, vector_bytes_to_floats<V>,
+           plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
           vector_gemm<V>,
           bf16_by_float32<V, vector_gemm<V>>,
           vector_gemm<V>,

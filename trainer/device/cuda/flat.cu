@@ -8,28 +8,44 @@
 namespace trainer {
 namespace {
 
+__global__ void begin_kernel(StepRule rule, StepInput input, StepState* state) {
+  if (threadIdx.x == 0) {
+    begin_step(rule, input, *state);
+  }
+}
+
+__global__ void prepare_kernel(StepRule rule, const double* squares, StepState* state) {
+  if (threadIdx.x == 0) {
+    prepare_step(rule, *squares, *state);
+  }
+}
+
 // 12 bytes read, 8 written; 6 FLOP.
-__global__ void sgd_kernel(std::size_t n, UpdateRule r, const float* gradient, float* m,
-                           float* parameter) {
-  if (is_skipped(r.factor)) {
+__global__ void sgd_kernel(std::size_t n, UpdateRule r, const StepState* state,
+                           const float* gradient, float* m, float* parameter) {
+  if (is_skipped(*state)) {
     return;
   }
-  const float factor = r.factor == nullptr ? 1.0F : *r.factor;
+  const float factor = state->factor;
+  const float step_size = state->step_size;
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
     const float p = parameter[i];
     const float m_new = r.beta1 * m[i] + (gradient[i] * factor + r.l2 * p);
     m[i] = m_new;
-    parameter[i] = p - r.step_size * m_new;
+    parameter[i] = p - step_size * m_new;
   }
 }
 
 // 16 bytes read, 12 written; 16 FLOP.
-__global__ void adam_kernel(std::size_t n, UpdateRule r, const float* gradient, float* m, float* v,
-                            float* parameter) {
-  if (is_skipped(r.factor)) {
+__global__ void adam_kernel(std::size_t n, UpdateRule r, const StepState* state,
+                            const float* gradient, float* m, float* v, float* parameter) {
+  if (is_skipped(*state)) {
     return;
   }
-  const float factor = r.factor == nullptr ? 1.0F : *r.factor;
+  const float factor = state->factor;
+  const float shrink = shrink_of(r, *state);
+  const float step_size = state->step_size;
+  const float correction2 = state->inverse_correction2;
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
     const float p = parameter[i];
     const float g = gradient[i] * factor + r.l2 * p;
@@ -37,20 +53,22 @@ __global__ void adam_kernel(std::size_t n, UpdateRule r, const float* gradient, 
     const float v_new = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
     m[i] = m_new;
     v[i] = v_new;
-    parameter[i] =
-        r.shrink * p - r.step_size * m_new / (sqrtf(v_new) * r.inverse_correction2 + r.epsilon);
+    parameter[i] = shrink * p - step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon);
   }
 }
 
 // LAMB: a pass that makes the direction u and sums of squares, 16 bytes read and 12 written, one
 // that takes it, 8 read and 4 written.
-__global__ void lamb_direction(std::size_t n, UpdateRule r, const float* gradient, float* m,
-                               float* v, float* u, const float* parameter, double* partial) {
-  if (is_skipped(r.factor)) {
+__global__ void lamb_direction(std::size_t n, UpdateRule r, const StepState* state,
+                               const float* gradient, float* m, float* v, float* u,
+                               const float* parameter, double* partial) {
+  if (is_skipped(*state)) {
     return;
   }
   DYNAMIC_SHARED(double, room);
-  const float factor = r.factor == nullptr ? 1.0F : *r.factor;
+  const float factor = state->factor;
+  const float step_size = state->step_size;
+  const float correction2 = state->inverse_correction2;
   double of_parameters = 0;
   double of_direction = 0;
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
@@ -58,8 +76,7 @@ __global__ void lamb_direction(std::size_t n, UpdateRule r, const float* gradien
     const float g = gradient[i] * factor;
     const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
     const float v_new = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
-    const float u_new =
-        r.step_size * m_new / (sqrtf(v_new) * r.inverse_correction2 + r.epsilon) + r.decay * p;
+    const float u_new = step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon) + r.decay * p;
     m[i] = m_new;
     v[i] = v_new;
     u[i] = u_new;
@@ -74,9 +91,9 @@ __global__ void lamb_direction(std::size_t n, UpdateRule r, const float* gradien
   }
 }
 
-__global__ void lamb_take(std::size_t n, float rate, const float* factor, unsigned blocks,
+__global__ void lamb_take(std::size_t n, const StepState* state, unsigned blocks,
                           const double* partial, const float* u, float* parameter) {
-  if (is_skipped(factor)) {
+  if (is_skipped(*state)) {
     return;
   }
   DYNAMIC_SHARED(float, step);
@@ -84,12 +101,54 @@ __global__ void lamb_take(std::size_t n, float rate, const float* factor, unsign
     const double p = sqrt(sum_of_partials(partial, blocks));
     const double d = sqrt(sum_of_partials(partial + k_most_blocks, blocks));
     if (threadIdx.x == 0) {
-      *step = static_cast<float>(double{rate} * (p > 0 && d > 0 ? p / d : 1.0));
+      *step = static_cast<float>(state->learning_rate * (p > 0 && d > 0 ? p / d : 1.0));
     }
   }
   __syncthreads();
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
     parameter[i] -= *step * u[i];
+  }
+}
+
+// Muon: 8 bytes read and 8 written a value, and 8 read and 4 written.
+__global__ void muon_direction_kernel(std::size_t n, UpdateRule r, const StepState* state,
+                                      const float* gradient, float* m, float* u) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float factor = state->factor;
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    const float g = gradient[i] * factor;
+    const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
+    m[i] = m_new;
+    u[i] = (1 - r.beta1) * g + r.beta1 * m_new;
+  }
+}
+
+__global__ void muon_take_kernel(std::size_t n, UpdateRule r, const StepState* state, float ratio,
+                                 const float* u, float* parameter) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  const float shrink = shrink_of(r, *state);
+  const auto rate = static_cast<float>(state->learning_rate * double{ratio});
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    parameter[i] = shrink * parameter[i] - rate * u[i];
+  }
+}
+
+// 4 bytes read, 4 written.
+__global__ void normalise_kernel(std::size_t n, const double* squares, float* x) {
+  const float by = inverse_norm(*squares);
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    x[i] *= by;
+  }
+}
+
+// 8 bytes read, 4 written.
+__global__ void blend_kernel(std::size_t n, float a, const float* x, float b, float* y) {
+  for (std::size_t i = first_item(); i < n; i += all_threads()) {
+    y[i] = a * x[i] + b * y[i];
   }
 }
 
@@ -124,14 +183,6 @@ __global__ void sum_kernel(std::size_t n, std::size_t stride, const double* from
   }
 }
 
-__global__ void clip_kernel(const double* squares, float limit, float* norm, float* factor) {
-  if (threadIdx.x == 0) {
-    const double found = sqrt(*squares);
-    *norm = static_cast<float>(found);
-    *factor = clipping_factor(found, limit);
-  }
-}
-
 // 1 byte read, 4 written.
 __global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to) {
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
@@ -155,26 +206,58 @@ __global__ void widen_kernel(std::size_t n, const std::uint16_t* from, float* to
 
 constexpr std::size_t k_room = k_warps * sizeof(double);
 
+int put_begin(const CudaStreamHandle* stream, const StepRule* rule, const StepInput* input,
+              StepState* state) {
+  return launch(begin_kernel, 1, k_warp_lanes, 0, stream, *rule, *input, state);
+}
+
+int put_prepare(const CudaStreamHandle* stream, const StepRule* rule, const double* squares,
+                StepState* state) {
+  return launch(prepare_kernel, 1, k_warp_lanes, 0, stream, *rule, squares, state);
+}
+
 int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
-            const float* gradient, float* m, float* parameter) {
-  return launch(sgd_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, gradient, m, parameter);
+            const StepState* state, const float* gradient, float* m, float* parameter) {
+  return launch(sgd_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state, gradient, m,
+                parameter);
 }
 
 int put_adam(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
-             const float* gradient, float* m, float* v, float* parameter) {
-  return launch(adam_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, gradient, m, v,
+             const StepState* state, const float* gradient, float* m, float* v, float* parameter) {
+  return launch(adam_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state, gradient, m, v,
                 parameter);
 }
 
 int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
-             const float* gradient, float* m, float* v, float* u, float* parameter) {
+             const StepState* state, const float* gradient, float* m, float* v, float* u,
+             float* parameter) {
   const unsigned blocks = blocks_for(n);
-  const int error = launch(lamb_direction, blocks, k_threads, k_room, stream, n, *rule, gradient, m,
-                           v, u, parameter, stream->partial);
-  return error != 0
-             ? error
-             : launch(lamb_take, blocks, k_threads, sizeof(float), stream, n, rule->learning_rate,
-                      rule->factor, blocks, stream->partial, u, parameter);
+  const int error = launch(lamb_direction, blocks, k_threads, k_room, stream, n, *rule, state,
+                           gradient, m, v, u, parameter, stream->partial);
+  return error != 0 ? error
+                    : launch(lamb_take, blocks, k_threads, sizeof(float), stream, n, state, blocks,
+                             stream->partial, u, parameter);
+}
+
+int put_muon_direction(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                       const StepState* state, const float* gradient, float* m, float* u) {
+  return launch(muon_direction_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state,
+                gradient, m, u);
+}
+
+int put_muon_take(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                  const StepState* state, float ratio, const float* u, float* parameter) {
+  return launch(muon_take_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state, ratio, u,
+                parameter);
+}
+
+int put_normalise(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x) {
+  return launch(normalise_kernel, blocks_for(n), k_threads, 0, stream, n, squares, x);
+}
+
+int put_blend(const CudaStreamHandle* stream, std::size_t n, float a, const float* x, float b,
+              float* y) {
+  return launch(blend_kernel, blocks_for(n), k_threads, 0, stream, n, a, x, b, y);
 }
 
 int put_squares(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to) {
@@ -188,11 +271,6 @@ int put_squares(const CudaStreamHandle* stream, std::size_t n, const float* grad
 int put_sum(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
             double* to) {
   return launch(sum_kernel, 1, k_warp_lanes, 0, stream, n, stride, from, to);
-}
-
-int put_clip(const CudaStreamHandle* stream, const double* squares, float limit, float* norm,
-             float* factor) {
-  return launch(clip_kernel, 1, k_warp_lanes, 0, stream, squares, limit, norm, factor);
 }
 
 int put_bytes_to_floats(const CudaStreamHandle* stream, std::size_t n, const std::uint8_t* from,
@@ -215,12 +293,17 @@ int put_widen(const CudaStreamHandle* stream, std::size_t n, DType type, const v
 } // namespace
 
 void set_flat_kernels(DtrainCuda& table) {
+  table.begin = put_begin;
+  table.prepare = put_prepare;
   table.sgd = put_sgd;
   table.adam = put_adam;
   table.lamb = put_lamb;
+  table.muon_direction = put_muon_direction;
+  table.muon_take = put_muon_take;
+  table.normalise = put_normalise;
+  table.blend = put_blend;
   table.squares = put_squares;
   table.sum = put_sum;
-  table.clip = put_clip;
   table.bytes_to_floats = put_bytes_to_floats;
   table.narrow = put_narrow;
   table.widen = put_widen;

@@ -18,9 +18,10 @@ __global__ void mask_kernel(std::size_t n, const float* x, float* dx) {
 
 /// A warp a row: 4 bytes read and 4 written a logit, and an exponential of each.
 __global__ void softmax_kernel(std::size_t rows, std::size_t classes, const float* logits,
-                               const std::uint8_t* labels, float scale, float* change,
+                               const std::uint8_t* labels, const float* scale, float* change,
                                double* partial) {
   DYNAMIC_SHARED(double, room);
+  const float weight = scale == nullptr ? 0.0F : *scale;
   const unsigned lane = threadIdx.x % k_warp_lanes;
   const unsigned warp = threadIdx.x / k_warp_lanes;
   double loss = 0;
@@ -53,7 +54,7 @@ __global__ void softmax_kernel(std::size_t rows, std::size_t classes, const floa
     }
     sum = warp_sum(sum);
     for (std::size_t c = lane; c < classes; c += k_warp_lanes) {
-      dz[c] = (expf(z[c] - largest) / sum - (c == label ? 1.0F : 0.0F)) * scale;
+      dz[c] = (expf(z[c] - largest) / sum - (c == label ? 1.0F : 0.0F)) * weight;
     }
     loss += double{logf(sum)} - double{shifted};
     correct += which == label ? 1 : 0;
@@ -82,6 +83,30 @@ int put_matmul(const CudaStreamHandle* stream, const MatmulShape& shape, const f
                const float* b, const float* bias, float* c, const OwnKernel& own) {
   const int error = multiply(stream, shape, a, b, bias, c);
   return error == k_no_blas ? own() : error;
+}
+
+/// By kernels of our own, of whichever of A and B is turned.
+template <bool TurnedA, bool TurnedB>
+int put_own_product(const CudaStreamHandle* stream, const ProductShape& s, const float* a,
+                    const float* b, float* c) {
+  return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{a, TurnedA ? s.m : s.k},
+                     Strided<TurnedB>{b, TurnedB ? s.k : s.n}, Store{.c = c});
+}
+
+int put_row_product(const CudaStreamHandle* stream, const ProductShape* s, const float* a,
+                    const float* b, float* c) {
+  const MatmulShape shape{.m = s->m,
+                          .n = s->n,
+                          .k = s->k,
+                          .a_is_turned = s->a_is_turned,
+                          .b_is_turned = s->b_is_turned};
+  return put_matmul(stream, shape, a, b, nullptr, c, [&] {
+    const auto own = s->a_is_turned ? (s->b_is_turned ? put_own_product<true, true>
+                                                      : put_own_product<true, false>)
+                                    : (s->b_is_turned ? put_own_product<false, true>
+                                                      : put_own_product<false, false>);
+    return own(stream, *s, a, b, c);
+  });
 }
 
 int put_dense(const CudaStreamHandle* stream, const DenseShape* s, const float* x,
@@ -120,11 +145,8 @@ int put_dense_backward_weight(const CudaStreamHandle* stream, const DenseShape* 
 
 int put_dense_backward_input(const CudaStreamHandle* stream, const DenseShape* s, const float* dy,
                              const float* weight, const float* x, float* dx) {
-  const MatmulShape shape{.m = s->rows,
-                          .n = s->inputs,
-                          .k = s->outputs,
-                          .a_is_turned = false,
-                          .b_is_turned = false};
+  const MatmulShape shape{
+      .m = s->rows, .n = s->inputs, .k = s->outputs, .a_is_turned = false, .b_is_turned = false};
   const int error = multiply(stream, shape, dy, weight, nullptr, dx);
   if (error != k_no_blas) {
     const std::size_t n = s->rows * s->inputs;
@@ -151,7 +173,7 @@ int put_dense_backward(const CudaStreamHandle* stream, const DenseShape* s, cons
 }
 
 int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
-                const float* logits, const std::uint8_t* labels, float scale, float* change,
+                const float* logits, const std::uint8_t* labels, const float* scale, float* change,
                 Score* score) {
   const unsigned blocks = blocks_for(rows, k_warps);
   const int error = launch(softmax_kernel, blocks, k_threads, k_warps * sizeof(double), stream,
@@ -164,6 +186,7 @@ int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t cl
 } // namespace
 
 void set_layer_kernels(DtrainCuda& table) {
+  table.product = put_row_product;
   table.dense = put_dense;
   table.dense_backward_weight = put_dense_backward_weight;
   table.dense_backward_input = put_dense_backward_input;

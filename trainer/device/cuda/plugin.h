@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-inline constexpr int k_dtrain_cuda_version = 5;
+inline constexpr int k_dtrain_cuda_version = 6;
 #define DTRAIN_CUDA_SYMBOL "dtrain_cuda"
 
 /// A stream of a GPU, as both sides see it.
@@ -126,17 +126,29 @@ struct DtrainCuda {
   const DtrainNccl* (*nccl)(char* why, std::size_t size);
 
   // The kernels of device/kernels.h.
+  int (*begin)(const CudaStreamHandle* stream, const StepRule* rule, const StepInput* input,
+               StepState* state);
+  int (*prepare)(const CudaStreamHandle* stream, const StepRule* rule, const double* squares,
+                 StepState* state);
   int (*sgd)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
-             const float* gradient, float* m, float* parameter);
+             const StepState* state, const float* gradient, float* m, float* parameter);
   int (*adam)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
-              const float* gradient, float* m, float* v, float* parameter);
+              const StepState* state, const float* gradient, float* m, float* v, float* parameter);
   int (*lamb)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
-              const float* gradient, float* m, float* v, float* u, float* parameter);
+              const StepState* state, const float* gradient, float* m, float* v, float* u,
+              float* parameter);
+  int (*muon_direction)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                        const StepState* state, const float* gradient, float* m, float* u);
+  int (*muon_take)(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+                   const StepState* state, float ratio, const float* u, float* parameter);
+  int (*normalise)(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x);
+  int (*blend)(const CudaStreamHandle* stream, std::size_t n, float a, const float* x, float b,
+               float* y);
+  int (*product)(const CudaStreamHandle* stream, const ProductShape* shape, const float* a,
+                 const float* b, float* c);
   int (*squares)(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to);
   int (*sum)(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
              double* to);
-  int (*clip)(const CudaStreamHandle* stream, const double* squares, float limit, float* norm,
-              float* factor);
   int (*bytes_to_floats)(const CudaStreamHandle* stream, std::size_t n, const std::uint8_t* from,
                          float* to);
   int (*narrow)(const CudaStreamHandle* stream, std::size_t n, DType type, const float* from,
@@ -152,7 +164,7 @@ struct DtrainCuda {
                               const float* dy, const float* weight, const float* x, float* dx);
   int (*softmax_cross_entropy)(const CudaStreamHandle* stream, std::size_t rows,
                                std::size_t classes, const float* logits, const std::uint8_t* labels,
-                               float scale, float* change, Score* score);
+                               const float* scale, float* change, Score* score);
   int (*convolution)(const CudaStreamHandle* stream, const ConvolutionShape* shape, const float* x,
                      const float* weight, const float* bias, float* y, std::uint8_t* chosen);
   int (*convolution_backward_weight)(const CudaStreamHandle* stream, const ConvolutionShape* shape,
@@ -194,8 +206,8 @@ struct DtrainCuda {
   int (*scatter_masked)(const CudaStreamHandle* stream, const MaskedShape* shape,
                         const std::int32_t* masked, const float* from, float* to);
   int (*masked_cross_entropy)(const CudaStreamHandle* stream, const MaskedShape* shape,
-                              const std::int32_t* masked, const std::int32_t* targets, float scale,
-                              float* logits, Score* score);
+                              const std::int32_t* masked, const std::int32_t* targets,
+                              const float* scale, float* logits, Score* score);
 };
 
 /// The one symbol that the plug-in exports.

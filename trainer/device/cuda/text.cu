@@ -235,7 +235,7 @@ __device__ inline float block_largest(float value, double* room) {
 /// it has a block's V logits, and 4 written; two exponentials each.
 __global__ void __launch_bounds__(k_threads)
     masked_cross_entropy_kernel(MaskedShape s, const std::int32_t* masked,
-                                const std::int32_t* targets, float scale, float* logits,
+                                const std::int32_t* targets, const float* scale, float* logits,
                                 double* partial) {
   DYNAMIC_SHARED(double, room);
   double loss = 0;
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(k_threads)
     for (std::size_t i = 0; i < s.most_masked; ++i) {
       of_row_masked += of_row[i] >= 0 ? 1 : 0;
     }
-    const float weight = scale / static_cast<float>(of_row_masked);
+    const float weight = (scale == nullptr ? 0.0F : *scale) / static_cast<float>(of_row_masked);
     const auto target = static_cast<std::size_t>(targets[slot]);
     const float logit = z[target];
     float largest = -INFINITY;
@@ -369,8 +369,8 @@ int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape* s,
 }
 
 int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape* s,
-                             const std::int32_t* masked, const std::int32_t* targets, float scale,
-                             float* logits, Score* score) {
+                             const std::int32_t* masked, const std::int32_t* targets,
+                             const float* scale, float* logits, Score* score) {
   const auto blocks =
       static_cast<unsigned>(s->slots() < k_score_blocks ? s->slots() : k_score_blocks);
   const int error =

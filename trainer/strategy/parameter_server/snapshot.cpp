@@ -83,7 +83,7 @@ bool ShardStore::load(const std::string& folder, const std::string& job, std::in
       }
       std::copy(saved->values.begin(), saved->values.end(), part.values.begin());
     }
-    optimizer_.set_step(found.number, 0);
+    optimizer_.set_state(found.number, 0, {});
     return true;
   }
   return false;

@@ -56,7 +56,8 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
       client_(client_options(job, data, variables_of(model_->tensors()), device.is_host()),
               model_->tensors().arena_size(), say),
       parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
-      gradients_(device.allocate(parameters_.size(), DType::f32)) {
+      gradients_(device.allocate(parameters_.size(), DType::f32)),
+      scale_(device.allocate(1, DType::f32)) {
   if (device.is_host()) {
     model_->bind(client_.parameters(), client_.gradients());
   } else {
@@ -76,14 +77,17 @@ Model& PsWorker::model() {
 }
 
 Score PsWorker::compute(const Batch& batch, std::int64_t step) {
-  const float scale = 1.0F / static_cast<float>(batch.rows);
-  model().forward_backward(batch, scale, false, {}, &outcomes_.begin()->score);
+  if (const float scale = 1.0F / static_cast<float>(batch.rows); scale != scaled_by_) {
+    device_.stream().copy(&scale, scale_.memory(), sizeof scale);
+    scaled_by_ = scale;
+  }
+  model().forward_backward(batch, scale_.data(), false, {}, outcomes_.begin());
   outcomes_.send(step);
   if (!device_.is_host()) {
     device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
   }
   outcomes_.wait();
-  const Score score = outcomes_.take().outcome.score;
+  const Score score = outcomes_.take().score;
   if (!std::isfinite(score.loss)) {
     throw Error(
         fmt::format("worker {}: the loss of step {} is {}: the values that the servers hold "

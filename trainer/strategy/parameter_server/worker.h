@@ -74,6 +74,8 @@ class PsWorker {
   ParameterClient client_;
   Buffer parameters_; ///< The model's, where the device cannot compute on the client's.
   Buffer gradients_;
+  Buffer scale_; ///< Of a sample's loss.
+  float scaled_by_ = 0;
   double input_seconds_ = 0;
   double loaded_before_ = 0;
 };

@@ -22,9 +22,10 @@ TEST_CASE("a moment that decays ends at zero, in the thread that flushes and in 
         float parameter[24] = {};
         const float gradient[24] = {};
         std::fill_n(m, 24, 1e-6F);
+        StepState state;
+        state.step_size = 1e-3F;
         for (int step = 0; step < 1200; ++step) {
-          kernels->adam(CpuDevice().stream(), 24, {.step_size = 1e-3F, .inverse_correction2 = 1},
-                        gradient, m, v, parameter);
+          kernels->adam(CpuDevice().stream(), 24, {}, &state, gradient, m, v, parameter);
         }
         zeros += m[0] == 0 && m[23] == 0 ? 1 : 0;
       }

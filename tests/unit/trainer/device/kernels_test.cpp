@@ -151,22 +151,20 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
   const std::vector<float> gradient = numbers(n, 7);
   std::vector<std::vector<float>> p(4, numbers(n, 8));
   std::vector<std::vector<float>> m(6, std::vector<float>(n));
-  UpdateRule rule;
-  rule.l2 = 0.01F;
-  rule.decay = 0.01F;
-  rule.learning_rate = 0.1F;
+  const UpdateRule rule{.l2 = 0.01F, .decay = 0.01F, .decoupled = 0.01};
+  const StepRule step{.clip_norm = 1};
+  StepState state;
   for (int t = 1; t < 4; ++t) {
-    rule.step_size = 1e-3F / static_cast<float>(1 - std::pow(0.9, t));
-    rule.inverse_correction2 = static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, t)));
-    kernels.sgd(*stream, n, rule, gradient.data(), m[0].data(), p[0].data());
-    kernels.adam(*stream, n, rule, gradient.data(), m[1].data(), m[2].data(), p[1].data());
-    kernels.lamb(*stream, n, rule, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
+    kernels.begin(*stream, step, {.step = t, .learning_rate = {1e-3}}, &state);
+    kernels.sgd(*stream, n, rule, &state, gradient.data(), m[0].data(), p[0].data());
+    kernels.adam(*stream, n, rule, &state, gradient.data(), m[1].data(), m[2].data(), p[1].data());
+    kernels.lamb(*stream, n, rule, &state, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
                  p[2].data());
   }
-  p[3].resize(2);
   double squares = 0;
   kernels.squares(*stream, n, gradient.data(), &squares);
-  kernels.clip(*stream, &squares, 1.0F, &p[3][0], &p[3][1]);
+  kernels.prepare(*stream, step, &squares, &state);
+  p[3] = {state.norm, state.factor};
   return p;
 }
 
@@ -181,23 +179,23 @@ TEST_CASE("a gradient's norm that is no number, or infinite, reaches no paramete
     for (const CpuKernels* kernels : all) {
       std::vector<float> gradient = numbers(k_count, 7);
       gradient[50] = wrong;
-      float norm = 0;
-      float factor = 0;
+      const StepRule step{.clip_norm = 1};
+      StepState state;
       double squares = 0;
+      kernels->begin(*stream, step, {.learning_rate = {0.1}}, &state);
       kernels->squares(*stream, k_count, gradient.data(), &squares);
-      kernels->clip(*stream, &squares, 1.0F, &norm, &factor);
-      CHECK(!std::isfinite(norm));
-      UpdateRule rule;
-      rule.step_size = 0.1F;
-      rule.learning_rate = 0.1F;
-      rule.factor = &factor;
+      kernels->prepare(*stream, step, &squares, &state);
+      CHECK(!std::isfinite(state.norm));
+      CHECK(state.skipped == 1);
+      const UpdateRule rule;
       const std::vector<float> before = numbers(k_count, 8);
       std::vector<std::vector<float>> p(3, before);
       std::vector<std::vector<float>> m(6, std::vector<float>(k_count));
-      kernels->sgd(*stream, k_count, rule, gradient.data(), m[0].data(), p[0].data());
-      kernels->adam(*stream, k_count, rule, gradient.data(), m[1].data(), m[2].data(), p[1].data());
-      kernels->lamb(*stream, k_count, rule, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
-                    p[2].data());
+      kernels->sgd(*stream, k_count, rule, &state, gradient.data(), m[0].data(), p[0].data());
+      kernels->adam(*stream, k_count, rule, &state, gradient.data(), m[1].data(), m[2].data(),
+                    p[1].data());
+      kernels->lamb(*stream, k_count, rule, &state, gradient.data(), m[3].data(), m[4].data(),
+                    m[5].data(), p[2].data());
       for (const std::vector<float>& parameters : p) {
         CHECK(parameters == before);
       }

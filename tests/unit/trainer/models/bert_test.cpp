@@ -15,6 +15,8 @@ using trainer::test::RandomText;
 
 namespace {
 
+constexpr float k_one = 1;
+
 constexpr std::size_t k_words = 101;
 
 ModelOptions small_bert(double dropout = 0) {
@@ -48,7 +50,7 @@ struct Fixture {
   }
   Score pass(const Batch& batch, bool accumulate = false) {
     Score score;
-    model->forward_backward(batch, 1, accumulate, {}, &score);
+    model->forward_backward(batch, &k_one, accumulate, {}, &score);
     return score;
   }
 
@@ -109,7 +111,7 @@ TEST_CASE("BERT's gradients are reported final from the arena's start to its end
   std::vector<std::size_t> needed;
   std::vector<std::size_t> done;
   Score score;
-  f.model->forward_backward(text.batch(), 1, false,
+  f.model->forward_backward(text.batch(), &k_one, false,
                             {.need = [&](std::size_t unit) { needed.push_back(unit); },
                              .done = [&](std::size_t unit) { done.push_back(unit); },
                              .final = [&](std::size_t count) { reports.push_back(count); }},

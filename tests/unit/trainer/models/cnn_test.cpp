@@ -10,6 +10,8 @@ using namespace trainer::test;
 
 namespace {
 
+constexpr float k_28 = 28;
+
 ModelOptions cnn(std::size_t height, std::size_t width, std::size_t classes = 7) {
   return {"cnn", height, width, classes, {16}};
 }
@@ -142,11 +144,11 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
     images.insert(images.end(), f.images.span().begin(), f.images.span().end());
     labels.insert(labels.end(), f.labels.begin(), f.labels.end());
   }
-  f.model->forward_backward(f.batch(), 28, false, {}, &f.score);
+  f.model->forward_backward(f.batch(), &k_28, false, {}, &f.score);
   const std::vector<float> once(f.gradients.span().begin(), f.gradients.span().end());
   std::vector<std::size_t> reports;
   const Batch all{labels.size(), images, labels};
-  f.model->forward_backward(all, 1, false,
+  f.model->forward_backward(all, &k_one, false,
                             {.need = {},
                              .done = {},
                              .final = [&](std::size_t count) { reports.push_back(count); },
@@ -164,8 +166,8 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   for (const Unit& unit : f.model->units()) {
     CHECK(std::find(reports.begin(), reports.end(), unit.last) != reports.end());
   }
-  f.model->forward_backward(all.slice(0, 4), 1, false, {}, &f.score);
-  f.model->forward_backward(all.slice(4, 1000), 1, true, {}, &f.score);
+  f.model->forward_backward(all.slice(0, 4), &k_one, false, {}, &f.score);
+  f.model->forward_backward(all.slice(4, 1000), &k_one, true, {}, &f.score);
   check();
 }
 

@@ -15,6 +15,10 @@
 
 namespace trainer::test {
 
+// What models multiply a sample's loss by.
+inline constexpr float k_one = 1;
+inline constexpr float k_fifth = 0.2F;
+
 /// A model and its arenas, and five images with labels below 7.
 struct Fixture {
   Fixture(const CpuKernels& kernels, const ModelOptions& options)
@@ -36,7 +40,7 @@ struct Fixture {
   void train(int steps) {
     Optimizer adam({.learning_rate = 1e-2}, parameters.span(), gradients.span(), device);
     for (int i = 0; i < steps; ++i) {
-      model->forward_backward(batch(), 0.2F, false, {}, &score);
+      model->forward_backward(batch(), &k_fifth, false, {}, &score);
       adam.begin_step();
       adam.update(0, parameters.size());
     }
@@ -59,7 +63,7 @@ inline void check_gradients(const CpuKernels& kernels, const ModelOptions& optio
                             std::size_t stride = 1) {
   Fixture f(kernels, options);
   CAPTURE(f.model->describe());
-  f.model->forward_backward(f.batch(), 1, false, {}, &f.score);
+  f.model->forward_backward(f.batch(), &k_one, false, {}, &f.score);
   const TensorTable& tensors = f.model->tensors();
   int checked = 0;
   int bent = 0;
@@ -100,7 +104,7 @@ inline void check_gradients_in_bf16(const ModelOptions& options) {
   Fixture half(best_kernels(), options);
   half.device.multiply_in(DType::bf16);
   for (Fixture* each : {&whole, &half}) {
-    each->model->forward_backward(each->batch(), 1, false, {}, &each->score);
+    each->model->forward_backward(each->batch(), &k_one, false, {}, &each->score);
   }
   CHECK(half.score.loss == doctest::Approx(whole.score.loss).epsilon(0.01));
   CHECK(half.score.loss != whole.score.loss);

@@ -15,6 +15,8 @@ using trainer::test::RandomText;
 
 namespace {
 
+constexpr float k_half = 0.5F;
+
 constexpr std::size_t k_vocabulary = 101;
 
 ModelOptions layered_options(double dropout, const std::string& name = "bert") {
@@ -37,7 +39,7 @@ struct OverArenas {
   }
   Score pass(const Batch& batch, bool accumulate = false, const Hooks& hooks = {}) {
     Score score;
-    model->forward_backward(batch, 0.5F, accumulate, hooks, &score);
+    model->forward_backward(batch, &k_half, accumulate, hooks, &score);
     return score;
   }
   Score evaluate(const Batch& batch) const {

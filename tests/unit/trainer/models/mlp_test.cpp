@@ -32,7 +32,7 @@ TEST_CASE("gradients are reported final from the arena's start to its end") {
   std::vector<std::size_t> reports;
   std::vector<std::size_t> needed;
   std::vector<std::size_t> done;
-  f.model->forward_backward(f.batch(), 1, false,
+  f.model->forward_backward(f.batch(), &k_one, false,
                             {.need = [&](std::size_t unit) { needed.push_back(unit); },
                              .done = [&](std::size_t unit) { done.push_back(unit); },
                              .final = [&](std::size_t count) { reports.push_back(count); },
@@ -50,10 +50,10 @@ TEST_CASE("gradients are reported final from the arena's start to its end") {
 
 TEST_CASE("two halves of a batch add up to the gradients of the whole") {
   Fixture f(best_kernels(), mlp({24, 16}));
-  f.model->forward_backward(f.batch(), 1, false, {}, &f.score);
+  f.model->forward_backward(f.batch(), &k_one, false, {}, &f.score);
   const std::vector<float> whole(f.gradients.span().begin(), f.gradients.span().end());
-  f.model->forward_backward(f.batch().slice(0, 2), 1, false, {}, &f.score);
-  f.model->forward_backward(f.batch().slice(2, 9), 1, true, {}, &f.score);
+  f.model->forward_backward(f.batch().slice(0, 2), &k_one, false, {}, &f.score);
+  f.model->forward_backward(f.batch().slice(2, 9), &k_one, true, {}, &f.score);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     CHECK(f.gradients.data()[i] == doctest::Approx(whole[i]).epsilon(1e-4));
   }

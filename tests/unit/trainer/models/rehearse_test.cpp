@@ -36,7 +36,7 @@ void check_images(const ModelOptions& options) {
   CAPTURE(options.name);
   test::Fixture f(best_kernels(), options);
   Told told;
-  f.model->forward_backward(f.batch(), 1, false, note_in(told), &f.score);
+  f.model->forward_backward(f.batch(), &test::k_one, false, note_in(told), &f.score);
   const Rehearsed found = rehearse(*f.model, f.batch().rows);
   CHECK(found.told == told);
   CHECK(found.ahead.empty());
@@ -68,7 +68,7 @@ TEST_CASE("a rehearsal tells what a pass tells") {
     model->initialize(1);
     Told told;
     Score score;
-    model->forward_backward(text.batch(), 1, false, note_in(told), &score);
+    model->forward_backward(text.batch(), &test::k_one, false, note_in(told), &score);
     const Rehearsed found = rehearse(*model, 3);
     CHECK(found.told == told);
     CHECK(found.ahead == std::vector{model->units().size() - 1}); // The decoder's.
@@ -101,7 +101,7 @@ TEST_CASE("the room that a model is told to make is all that a pass takes") {
     }
     const BufferCount more;
     Score score;
-    model->forward_backward(batch, 1, false, {}, &score);
+    model->forward_backward(batch, &test::k_one, false, {}, &score);
     CHECK(more.bytes() == 0);
   }
 }

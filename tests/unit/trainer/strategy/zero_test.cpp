@@ -117,6 +117,7 @@ TEST_CASE("every stage of ZeRO has the bits of stage 0, with any optimizer that 
   for (const Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) {
     CAPTURE(rule_title(rule));
     check_stages({.optimizer = {.rule = rule, .weight_decay = 0.1}});
+    check_stages({.optimizer = {.rule = rule, .weight_decay = 0.1, .decays_vectors = false}});
   }
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/optim/loss_scale.h"
+#include "trainer/device/loss_scale.h"
 
 #include <doctest/doctest.h>
 
@@ -14,9 +14,7 @@ std::vector<double> scales(const LossScaleOptions& options, const std::string& s
   std::vector<double> all;
   LossScale now = first_loss_scale(options);
   for (const char step : steps) {
-    const std::optional<LossScale> next = next_loss_scale(options, now, step == 'x');
-    now = next.value_or(now);
-    all.push_back(next ? next->scale : -1);
+    all.push_back(next_loss_scale(options, now, step == 'x') ? now.scale : -1);
   }
   return all;
 }

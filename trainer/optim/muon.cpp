@@ -1,0 +1,104 @@
+#include "trainer/optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace trainer {
+namespace {
+
+constexpr int k_rounds = 5;
+// Of the polynomial, whose slope at 0 is as steep as keeps all values within 0.7 and 1.2.
+constexpr float k_a = 3.4445F;
+constexpr float k_b = -4.7750F;
+constexpr float k_c = 2.0315F;
+constexpr double k_like_adamw = 0.2;
+
+struct Sides {
+  std::size_t rows;
+  std::size_t columns;
+
+  std::size_t shorter() const { return std::min(rows, columns); }
+  std::size_t longer() const { return std::max(rows, columns); }
+};
+
+Sides sides_of(const Tensor& tensor) { return {tensor.shape[0], tensor.count() / tensor.shape[0]}; }
+
+template <typename Size>
+std::size_t most(const TensorTable& tensors, const Size& size) {
+  std::size_t found = 0;
+  for (const Tensor& tensor : tensors.tensors()) {
+    found = std::max(found, is_for_muon(tensor) ? size(tensor) : 0);
+  }
+  return found;
+}
+
+std::size_t square_of(const Tensor& tensor) {
+  return sides_of(tensor).shorter() * sides_of(tensor).shorter();
+}
+
+} // namespace
+
+bool is_for_muon(const Tensor& tensor) {
+  return tensor.shape.size() > 1 && tensor.name.find("embeddings") == std::string::npos;
+}
+
+Muon::Muon(const TensorTable& tensors, Device& device)
+    : device_(device), direction_(device.allocate(
+                           most(tensors, [](const Tensor& t) { return t.size; }), DType::f32)),
+      matrix_(device.allocate(direction_.size(), DType::f32)),
+      next_(device.allocate(direction_.size(), DType::f32)),
+      square_(device.allocate(most(tensors, square_of), DType::f32)),
+      square_of_it_(device.allocate(square_.size(), DType::f32)),
+      squares_(device.allocate(1, DType::f64)) {}
+
+void Muon::update(const Tensor& tensor, const UpdateRule& rule, const StepState* state,
+                  const float* gradient, float* m, float* parameter) const {
+  Stream& stream = device_.stream();
+  const Kernels& kernels = device_.kernels();
+  const Sides sides = sides_of(tensor);
+  kernels.muon_direction(stream, tensor.size, rule, state, gradient, m, direction_.data());
+  // Panels are the host's alone, and what fills them up is 0 and stays so.
+  const bool is_in_panels = tensor.layout == Layout::panels;
+  if (is_in_panels) {
+    tensor.read(direction_.span(), matrix_.span());
+  }
+  const float* const found =
+      orthogonal(sides.rows, sides.columns, is_in_panels ? matrix_.data() : direction_.data());
+  if (is_in_panels) {
+    tensor.write({found, tensor.count()}, direction_.span());
+  }
+  const double ratio = k_like_adamw * std::sqrt(static_cast<double>(sides.longer()));
+  kernels.muon_take(stream, tensor.size, rule, state, static_cast<float>(ratio),
+                    is_in_panels ? direction_.data() : found, parameter);
+}
+
+/// Of x (rows, columns), which it writes over; where it has been put.
+float* Muon::orthogonal(std::size_t rows, std::size_t columns, float* x) const {
+  Stream& stream = device_.stream();
+  const Kernels& kernels = device_.kernels();
+  const std::size_t n = rows * columns;
+  auto* const squares = static_cast<double*>(squares_.memory());
+  kernels.squares(stream, n, x, squares);
+  kernels.normalise(stream, n, squares, x);
+  const bool is_tall = rows > columns; // Then what is multiplied is X·A, of A = Xᵀ·X.
+  const std::size_t r = is_tall ? columns : rows;
+  float* a = square_.data();
+  float* b = square_of_it_.data();
+  float* y = next_.data();
+  for (int round = 0; round < k_rounds; ++round) {
+    kernels.product(stream, {r, r, n / r, is_tall, !is_tall}, x, x, a);
+    kernels.product(stream, {r, r, r, false, false}, a, a, b);
+    kernels.blend(stream, r * r, k_b, a, k_c, b);
+    if (is_tall) {
+      kernels.product(stream, {rows, r, r, false, false}, x, b, y);
+    } else {
+      kernels.product(stream, {r, columns, r, false, false}, b, x, y);
+    }
+    kernels.blend(stream, n, k_a, x, 1, y);
+    std::swap(x, y);
+  }
+  return x;
+}
+
+} // namespace trainer
