@@ -237,7 +237,7 @@ std::optional<Connections::Loss> Connections::loss_of(const std::string& host, K
   return loss;
 }
 
-void Connections::lose(std::string host, Loss loss) {
+void Connections::lose(const std::string& host, Loss loss) {
   kept_.erase(host);
   for (auto& [key, answer] : answers_) {
     if (answer.host == host && !answer.is_there) {

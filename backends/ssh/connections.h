@@ -97,7 +97,7 @@ class Connections {
   void take(const std::string& host, const AgentFrame& frame);
   void reap(Kept& kept);
   std::optional<Loss> loss_of(const std::string& host, Kept& kept) const;
-  void lose(std::string host, Loss loss);
+  void lose(const std::string& host, Loss loss);
   void beat();
 
   std::string job_uid_;
