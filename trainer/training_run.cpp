@@ -68,7 +68,7 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
     replica_->compute_in(options_.precision);
   }
   const bool votes = settings_.end != 0 || is_shared();
-  replica_->attach(communicator, votes ? std::size_t{k_ballot_floats} : 0);
+  replica_->attach(communicator, votes ? std::size_t{k_vote_floats} : 0);
   if (is_new && communicator.rank() == source) {
     start_or_resume(outputs, communicator.world_size());
   }

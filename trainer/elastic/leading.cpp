@@ -4,16 +4,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "trainer/elastic/membership_outcome.h"
+#include "trainer/elastic/membership_ending.h"
 #include "trainer/errors.h"
 #include "trainer/job/rendezvous.h"
 
 namespace trainer {
 namespace {
 
-constexpr double k_ask_seconds = 0.5;              ///< For a door to answer, and between asking.
-constexpr double k_agree_seconds = 3;              ///< For members to agree to a proposal.
-constexpr double k_leading_slice_seconds = 0.02;   ///< Between looks at who has come.
+constexpr double k_ask_seconds = 0.5;            ///< For a listener to answer, and between asking.
+constexpr double k_agree_seconds = 3;            ///< For members to agree to a proposal.
+constexpr double k_leading_slice_seconds = 0.02; ///< Between looks at who has come.
 constexpr double k_leading_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
 
 std::string rank_name(std::size_t rank, const Member& member) {
@@ -28,10 +28,11 @@ bool precedes(const Roster& roster, const Member& a, const Member& b) {
 
 } // namespace
 
-std::vector<const Roster*> Membership::rosters(const std::vector<Door::Visitor>& present) const {
+std::vector<const Roster*>
+Membership::rosters(const std::vector<MemberListener::Peer>& present) const {
   const Roster* formed = &standing_.formed;
-  for (const auto& visitor : present) {
-    const Roster& theirs = visitor.standing.formed;
+  for (const auto& peer : present) {
+    const Roster& theirs = peer.standing.formed;
     formed = theirs.number > formed->number ? &theirs : formed;
   }
   std::vector<const Roster*> all = {formed};
@@ -43,40 +44,40 @@ std::vector<const Roster*> Membership::rosters(const std::vector<Door::Visitor>&
     }
   };
   add(standing_.attempts);
-  for (const auto& visitor : present) {
-    add(visitor.standing.attempts);
+  for (const auto& peer : present) {
+    add(peer.standing.attempts);
   }
   return all;
 }
 
-MemberIds Membership::ids_of(const std::vector<Door::Visitor>& present) const {
+MemberIds Membership::ids_of(const std::vector<MemberListener::Peer>& present) const {
   MemberIds ids = {standing_.self.id};
-  for (const auto& visitor : present) {
-    ids.insert(visitor.standing.self.id);
+  for (const auto& peer : present) {
+    ids.insert(peer.standing.self.id);
   }
   return ids;
 }
 
-std::vector<Member> Membership::missing(const std::vector<Door::Visitor>& present) const {
+std::vector<Member> Membership::missing(const std::vector<MemberListener::Peer>& present) const {
   MemberIds known = ids_of(present);
   known.insert(ended_.begin(), ended_.end());
   return others_of(rosters(present), std::move(known));
 }
 
-bool Membership::speaks(const std::vector<Door::Visitor>& present) const {
+bool Membership::speaks(const std::vector<MemberListener::Peer>& present) const {
   const auto all = rosters(present);
   return std::all_of(all.begin(), all.end(), [&, here = ids_of(present)](const Roster* roster) {
     return speaks_for(*roster, here, witnessed_);
   });
 }
 
-bool Membership::may_go_on(const std::vector<Door::Visitor>& present) const {
+bool Membership::may_go_on(const std::vector<MemberListener::Peer>& present) const {
   return is_complete_ ||
          (static_cast<int>(present.size()) + 1 >= limits_.min_workers && speaks(present));
 }
 
 /// Nobody is left to wait for: of the first roster all have come, of later ones those that live.
-bool Membership::are_all_here(const std::vector<Door::Visitor>& present,
+bool Membership::are_all_here(const std::vector<MemberListener::Peer>& present,
                               const std::vector<Member>& absent) const {
   const auto all = rosters(present);
   const bool is_first =
@@ -84,41 +85,41 @@ bool Membership::are_all_here(const std::vector<Door::Visitor>& present,
   return is_first ? static_cast<int>(present.size()) + 1 >= cluster_.world_size : absent.empty();
 }
 
-Membership::Outcome Membership::lead() {
-  door_->gather(newest().number);
+Membership::Ending Membership::lead() {
+  listener_->gather(newest().number);
   const Deadline patient_until =
       after_seconds(newest().number == 0 ? options_.rendezvous_timeout : patience());
-  std::vector<Door::Visitor> present;
+  std::vector<MemberListener::Peer> present;
   Deadline next_reassurance = Clock::now();
   Deadline next_ask = Clock::now();
   std::size_t asked = 0;
   WaitNotice notice(options_);
   const auto send_away = [&](const Address& to) {
-    door_->follow(newest().number, to);
-    door_->be_busy(newest().number);
+    listener_->follow(newest().number, to);
+    listener_->be_busy(newest().number);
     const Lead lead{newest().number, standing_.self.id, to};
-    for (const auto& visitor : present) {
-      visitor.tell(DoorMessage::moved, bytes_of(lead));
+    for (const auto& peer : present) {
+      peer.tell(MessageKind::moved, bytes_of(lead));
     }
   };
   for (;;) {
-    for (auto& visitor : door_->take_visitors(k_leading_slice_seconds)) {
-      std::erase_if(present, [&](const Door::Visitor& other) {
-        return other.standing.self.id == visitor.standing.self.id;
+    for (auto& peer : listener_->take_peers(k_leading_slice_seconds)) {
+      std::erase_if(present, [&](const MemberListener::Peer& other) {
+        return other.standing.self.id == peer.standing.self.id;
       });
-      present.push_back(std::move(visitor));
+      present.push_back(std::move(peer));
     }
-    if (const auto invitation = door_->invitation(); invitation && newest().number == 0) {
+    if (const auto invitation = listener_->invitation(); invitation && newest().number == 0) {
       send_away(*invitation);
-      return {.kind = Outcome::Kind::moved, .to = *invitation};
+      return {.kind = Ending::Kind::moved, .to = *invitation};
     }
     if (Clock::now() >= next_reassurance) {
       next_reassurance = after_seconds(k_leading_reassure_seconds);
-      Door::reassure(present);
+      MemberListener::reassure(present);
     }
-    std::erase_if(present, [](const Door::Visitor& visitor) { return is_closed(visitor.link); });
-    for (const auto& visitor : present) {
-      seen_[visitor.standing.self.id] = Clock::now();
+    std::erase_if(present, [](const MemberListener::Peer& peer) { return is_closed(peer.link); });
+    for (const auto& peer : present) {
+      seen_[peer.standing.self.id] = Clock::now();
     }
 
     notice.look([&] {
@@ -128,31 +129,31 @@ Membership::Outcome Membership::lead() {
     const std::vector<Member> absent = missing(present);
     const bool is_complete = are_all_here(present, absent);
     if ((is_complete || Clock::now() >= patient_until) && may_go_on(present)) {
-      if (auto outcome = propose(present)) {
-        return std::move(*outcome);
+      if (auto ending = propose(present)) {
+        return std::move(*ending);
       }
       continue;
     }
     if (Clock::now() >= deadline_) {
       const std::string text = complaint(present);
-      for (const auto& visitor : present) {
-        visitor.tell(DoorMessage::failed, std::as_bytes(std::span(text)));
+      for (const auto& peer : present) {
+        peer.tell(MessageKind::failed, std::as_bytes(std::span(text)));
       }
       throw Error(text);
     }
     // The last of its rosters, which may not go on: what the others did is not known.
     if (newest().number != 0 && present.empty() && absent.empty() && !speaks(present)) {
-      return {.kind = Outcome::Kind::behind};
+      return {.kind = Ending::Kind::behind};
     }
     if (is_complete || absent.empty() || Clock::now() < next_ask) {
       continue;
     }
     // One of them, in turn.
-    if (auto outcome = ask(absent[asked++ % absent.size()])) {
-      if (outcome->kind == Outcome::Kind::moved) {
-        send_away(outcome->to);
+    if (auto ending = ask(absent[asked++ % absent.size()])) {
+      if (ending->kind == Ending::Kind::moved) {
+        send_away(ending->to);
       }
-      return std::move(*outcome);
+      return std::move(*ending);
     }
     if (asked % absent.size() == 0) {
       // Soon enough to see the end of one that had answered.
@@ -162,44 +163,44 @@ Membership::Outcome Membership::lead() {
 }
 
 /// How a missing member stands: it may have ended, or lead itself.
-std::optional<Membership::Outcome> Membership::ask(const Member& member) {
+std::optional<Membership::Ending> Membership::ask(const Member& member) {
   try {
     const Fd link = dial_authenticated(
-        member.door, cluster_.job_token,
+        member.address, cluster_.job_token,
         introduce_self(LinkPurpose::membership, cluster_.rank, cluster_.world_size),
         after_seconds(k_ask_seconds));
-    send_letter(link, DoorMessage::ask, {}, after_seconds(k_ask_seconds));
-    const Letter reply = receive_letter(link, after_seconds(k_ask_seconds));
-    if (reply.what == DoorMessage::over) {
-      return Outcome{.kind = Outcome::Kind::over};
+    send_message(link, MessageKind::ask, {}, after_seconds(k_ask_seconds));
+    const Message reply = receive_message(link, after_seconds(k_ask_seconds));
+    if (reply.what == MessageKind::over) {
+      return Ending{.kind = Ending::Kind::over};
     }
     const Lead lead = read_lead(reply);
     if (lead.id != member.id) {
       note_ended(member); // Its port is another's by now.
       return std::nullopt;
     }
-    if (reply.what != DoorMessage::leading && lead.number <= newest().number) {
+    if (reply.what != MessageKind::leading && lead.number <= newest().number) {
       seen_[member.id] = Clock::now(); // It has yet to begin to wait for this one.
     }
-    if (reply.what == DoorMessage::moved && lead.number > newest().number) {
-      return Outcome{.kind = Outcome::Kind::moved, .to = lead.leader};
+    if (reply.what == MessageKind::moved && lead.number > newest().number) {
+      return Ending{.kind = Ending::Kind::moved, .to = lead.leader};
     }
-    if (reply.what == DoorMessage::leading &&
+    if (reply.what == MessageKind::leading &&
         (lead.number > newest().number ||
          (lead.number == newest().number && precedes(newest(), member, standing_.self)))) {
-      return Outcome{.kind = Outcome::Kind::moved, .to = member.door};
+      return Ending{.kind = Ending::Kind::moved, .to = member.address};
     }
   } catch (const NobodyListensError& error) {
-    why_ = fmt::format("{}: {}", member.door.text(), error.what());
+    why_ = fmt::format("{}: {}", member.address.text(), error.what());
     note_refused(member);
   } catch (const Error& error) {
-    why_ = fmt::format("{}: {}", member.door.text(), error.what());
+    why_ = fmt::format("{}: {}", member.address.text(), error.what());
   }
   return std::nullopt;
 }
 
 /// None where not all agreed: those that did not are gone from `present`.
-std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor>& present) {
+std::optional<Membership::Ending> Membership::propose(std::vector<MemberListener::Peer>& present) {
   const auto all = rosters(present);
   const Roster base = *all.front();
   Proposal proposal;
@@ -207,11 +208,11 @@ std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor
     proposal.roster.number = std::max(proposal.roster.number, roster->number + 1);
   }
   // This member first, then those of the last roster in its order, then newcomers.
-  const auto place = [&](const Door::Visitor& visitor) {
+  const auto place = [&](const MemberListener::Peer& peer) {
     const auto in_base =
         std::find_if(base.members.begin(), base.members.end(),
-                     [&](const Member& member) { return member.id == visitor.standing.self.id; });
-    return std::pair(in_base, in_base == base.members.end() ? visitor.standing.place : 0);
+                     [&](const Member& member) { return member.id == peer.standing.self.id; });
+    return std::pair(in_base, in_base == base.members.end() ? peer.standing.place : 0);
   };
   std::stable_sort(present.begin(), present.end(),
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
@@ -242,7 +243,7 @@ std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor
   const Deadline deadline = after_seconds(k_agree_seconds);
   for (std::size_t i = 0; i < taken; ++i) {
     try {
-      send_letter(present[i].link, DoorMessage::propose, body, deadline);
+      send_message(present[i].link, MessageKind::propose, body, deadline);
       agrees[i] = true;
     } catch (const LinkError& error) {
       why_ = error.what();
@@ -250,7 +251,8 @@ std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor
   }
   for (std::size_t i = 0; i < taken; ++i) {
     try {
-      agrees[i] = agrees[i] && receive_letter(present[i].link, deadline).what == DoorMessage::agree;
+      agrees[i] =
+          agrees[i] && receive_message(present[i].link, deadline).what == MessageKind::agree;
     } catch (const LinkError& error) {
       why_ = error.what();
       agrees[i] = false;
@@ -266,30 +268,30 @@ std::optional<Membership::Outcome> Membership::propose(std::vector<Door::Visitor
   }
 
   contact_->heard.store(Clock::now());
-  Outcome outcome{.kind = Outcome::Kind::formed, .proposal = proposal};
-  outcome.links.emplace_back(); // Its own place.
+  Ending ending{.kind = Ending::Kind::formed, .proposal = proposal};
+  ending.links.emplace_back(); // Its own place.
   for (std::size_t i = 0; i < taken; ++i) {
-    present[i].tell(DoorMessage::formed, {},
+    present[i].tell(MessageKind::formed, {},
                     k_call_seconds); // If it has gone, connecting shows it.
-    outcome.links.push_back(std::move(present[i].link));
+    ending.links.push_back(std::move(present[i].link));
   }
   present.erase(present.begin(), present.begin() + static_cast<std::ptrdiff_t>(taken));
-  door_->give_back(std::move(present));
+  listener_->give_back(std::move(present));
   for (std::size_t i = 0; i < base.members.size(); ++i) {
     if (proposal.roster.find(base.members[i].id) == nullptr) {
-      outcome.lost.push_back(rank_name(i, base.members[i]));
+      ending.lost.push_back(rank_name(i, base.members[i]));
     }
   }
   for (std::size_t i = 0; i < proposal.roster.members.size(); ++i) {
     const Member& member = proposal.roster.members[i];
     if (base.number > 0 && base.find(member.id) == nullptr) {
-      outcome.joined.push_back(rank_name(i, member));
+      ending.joined.push_back(rank_name(i, member));
     }
   }
-  return outcome;
+  return ending;
 }
 
-std::string Membership::complaint(const std::vector<Door::Visitor>& present) {
+std::string Membership::complaint(const std::vector<MemberListener::Peer>& present) {
   const std::size_t here = present.size() + 1;
   std::string text =
       fmt::format("waited {:g} s at {}:{} with {} worker{}", options_.rendezvous_timeout,

@@ -10,7 +10,7 @@
 #include "submit/errors.h"
 #include "trainer/collectives/connect.h"
 #include "trainer/collectives/single_rank.h"
-#include "trainer/elastic/membership_outcome.h"
+#include "trainer/elastic/membership_ending.h"
 #include "trainer/entropy.h"
 #include "trainer/errors.h"
 #include "trainer/job/rendezvous.h"
@@ -62,12 +62,12 @@ Membership::Membership(const Cluster& cluster, const CommOptions& options,
   } catch (const LinkError& error) {
     throw ClusterError(fmt::format("cannot listen at {}: {}", own.text(), error.what()));
   }
-  standing_.self.door = local_address(listener);
+  standing_.self.address = local_address(listener);
   if (cluster.job_token.empty() && cluster.rank == 0 && options.notice) {
     options.notice(no_token_warning());
   }
-  door_ =
-      std::make_unique<Door>(std::move(listener), cluster.job_token, standing_.self.id, master_);
+  listener_ = std::make_unique<MemberListener>(std::move(listener), cluster.job_token,
+                                               standing_.self.id, master_);
 }
 
 Membership::~Membership() = default;
@@ -77,7 +77,7 @@ Epoch Membership::meet(const Holding& holding) {
   standing_.state_number = holding.number;
   standing_.step = holding.step;
   is_complete_ = holding.is_complete;
-  door_->be_busy(newest().number);
+  listener_->be_busy(newest().number);
   for (const int rank : contact_->take_closed()) {
     if (static_cast<std::size_t>(rank) < standing_.formed.members.size()) {
       closed_.insert(standing_.formed.members[static_cast<std::size_t>(rank)].id);
@@ -89,16 +89,16 @@ Epoch Membership::meet(const Holding& holding) {
       return fmt::format("the other workers at {}:{} ({})", cluster_.master_addr,
                          cluster_.master_port, why_);
     });
-    Outcome outcome = look_around();
-    if (outcome.kind == Outcome::Kind::moved) {
-      outcome = join(outcome.to);
+    Ending ending = look_around();
+    if (ending.kind == Ending::Kind::moved) {
+      ending = join(ending.to);
     }
-    if (outcome.kind == Outcome::Kind::formed) {
-      return enter(std::move(outcome));
+    if (ending.kind == Ending::Kind::formed) {
+      return enter(std::move(ending));
     }
-    if (outcome.kind == Outcome::Kind::over || outcome.kind == Outcome::Kind::behind) {
+    if (ending.kind == Ending::Kind::over || ending.kind == Ending::Kind::behind) {
       Epoch epoch;
-      epoch.is_left_behind = outcome.kind == Outcome::Kind::behind;
+      epoch.is_left_behind = ending.kind == Ending::Kind::behind;
       return epoch;
     }
     if (Clock::now() >= deadline_) {
@@ -110,7 +110,7 @@ Epoch Membership::meet(const Holding& holding) {
 
 bool Membership::has_newcomers() {
   const auto members = static_cast<int>(standing_.formed.members.size());
-  return (limits_.max_workers == 0 || members < limits_.max_workers) && door_->has_visitors();
+  return (limits_.max_workers == 0 || members < limits_.max_workers) && listener_->has_peers();
 }
 
 const Roster& Membership::newest() const {
@@ -122,12 +122,12 @@ const Roster& Membership::newest() const {
 }
 
 /// One round: whoever should lead is found, or this member leads.
-Membership::Outcome Membership::look_around() {
+Membership::Ending Membership::look_around() {
   const Roster roster = newest();
   if (roster.number == 0) {
     if (cluster_.rank == 0 && !at_master_) {
       try {
-        door_->add_listener(listen_for_ranks(cluster_, deadline_, k_retry_seconds));
+        listener_->add_listener(listen_for_ranks(cluster_, deadline_, k_retry_seconds));
         at_master_ = true;
       } catch (const ClusterError&) {
         // A member may have taken the place: it answers.
@@ -141,14 +141,14 @@ Membership::Outcome Membership::look_around() {
     if (cluster_.rank == 0 && at_master_) {
       return lead();
     }
-    Outcome outcome;
+    Ending ending;
     for (const Address& master : master_) {
-      outcome = join(master);
-      if (outcome.kind != Outcome::Kind::silent) {
+      ending = join(master);
+      if (ending.kind != Ending::Kind::silent) {
         break;
       }
     }
-    return outcome;
+    return ending;
   }
   for (const Member& member : roster.members) {
     if (member.id == standing_.self.id) {
@@ -157,23 +157,23 @@ Membership::Outcome Membership::look_around() {
     if (ended_.contains(member.id)) {
       continue;
     }
-    Outcome outcome = join(member.door);
-    if (outcome.kind != Outcome::Kind::silent) {
-      return outcome;
+    Ending ending = join(member.address);
+    if (ending.kind != Ending::Kind::silent) {
+      return ending;
     }
   }
   return {};
 }
 
-/// Its door's address answered that nobody listens there: its machine, or a firewall between. That
+/// Its address answered that nobody listens there: its machine, or a firewall between. That
 /// of this machine's own can only be the first, and so is that of one whose connection was closed.
 void Membership::note_refused(const Member& member) {
-  if (closed_.contains(member.id) || is_of_this_machine(member.door)) {
+  if (closed_.contains(member.id) || is_of_this_machine(member.address)) {
     note_ended(member);
   }
 }
 
-/// Nobody listens at its door any more.
+/// Nobody listens there any more.
 void Membership::note_ended(const Member& member) {
   ended_.insert(member.id);
   const auto seen = seen_.find(member.id);
@@ -184,10 +184,10 @@ void Membership::note_ended(const Member& member) {
   }
 }
 
-Membership::Outcome Membership::join(const Address& address) {
+Membership::Ending Membership::join(const Address& address) {
   const auto of_address = [&](const auto& action) {
     for (const Member& member : newest().members) {
-      if (member.door.text() == address.text()) {
+      if (member.address.text() == address.text()) {
         action(member);
       }
     }
@@ -197,23 +197,23 @@ Membership::Outcome Membership::join(const Address& address) {
         address, cluster_.job_token,
         introduce_self(LinkPurpose::membership, cluster_.rank, cluster_.world_size),
         after_seconds(k_call_seconds));
-    send_letter(link, DoorMessage::join, to_bytes(standing_), after_seconds(k_call_seconds));
-    const Letter reply = receive_letter(link, after_seconds(k_call_seconds));
+    send_message(link, MessageKind::join, to_bytes(standing_), after_seconds(k_call_seconds));
+    const Message reply = receive_message(link, after_seconds(k_call_seconds));
     switch (reply.what) {
-    case DoorMessage::accepted:
+    case MessageKind::accepted:
       return stay(std::move(link),
                   [&] { of_address([&](const Member& m) { seen_[m.id] = Clock::now(); }); });
-    case DoorMessage::moved: {
+    case MessageKind::moved: {
       const Lead lead = read_lead(reply);
       // One that leads no newer roster than is known here has yet to find out that it is over.
-      return {.kind = lead.number > standing_.formed.number ? Outcome::Kind::moved
-                                                            : Outcome::Kind::busy,
+      return {.kind =
+                  lead.number > standing_.formed.number ? Ending::Kind::moved : Ending::Kind::busy,
               .to = lead.leader};
     }
-    case DoorMessage::over:
-      return {.kind = Outcome::Kind::over};
+    case MessageKind::over:
+      return {.kind = Ending::Kind::over};
     default:
-      return {.kind = Outcome::Kind::busy};
+      return {.kind = Ending::Kind::busy};
     }
   } catch (const RefusedError& error) {
     throw ClusterError(fmt::format("rank {} was refused: {}; give all ranks of an elastic job the "
@@ -224,63 +224,63 @@ Membership::Outcome Membership::join(const Address& address) {
     if (dynamic_cast<const NobodyListensError*>(&error) != nullptr) {
       of_address([&](const Member& member) { note_refused(member); });
     }
-    return {.kind = Outcome::Kind::silent};
+    return {.kind = Ending::Kind::silent};
   }
 }
 
 /// With a leader that has let this member in, until it says what is.
-Membership::Outcome Membership::stay(Fd link, const std::function<void()>& on_letter) {
+Membership::Ending Membership::stay(Fd link, const std::function<void()>& on_message) {
   std::optional<Proposal> agreed;
   for (;;) {
-    const Letter letter = receive_letter(link, after_seconds(options_.peer_timeout));
-    on_letter();
-    switch (letter.what) {
-    case DoorMessage::waiting:
+    const Message message = receive_message(link, after_seconds(options_.peer_timeout));
+    on_message();
+    switch (message.what) {
+    case MessageKind::waiting:
       break;
-    case DoorMessage::propose: {
-      Proposal proposal = read_proposal(letter.body);
+    case MessageKind::propose: {
+      Proposal proposal = read_proposal(message.body);
       if (proposal.roster.number <= newest().number ||
           proposal.roster.find(standing_.self.id) == nullptr ||
           standing_.attempts.size() >= k_most_attempts) {
-        return {.kind = Outcome::Kind::busy};
+        return {.kind = Ending::Kind::busy};
       }
       // What is loopback to the leader is the leader's machine to others.
       const Address leader = remote_address(link);
       for (Member& member : proposal.roster.members) {
-        if (&member == &proposal.roster.members.front() || member.door.is_loopback()) {
-          member.door = with_port_of(leader, member.door);
+        if (&member == &proposal.roster.members.front() || member.address.is_loopback()) {
+          member.address = with_port_of(leader, member.address);
         }
       }
       standing_.attempts.push_back(proposal.roster);
       agreed = std::move(proposal);
       contact_->heard.store(Clock::now());
-      send_letter(link, DoorMessage::agree, {}, after_seconds(k_call_seconds));
+      send_message(link, MessageKind::agree, {}, after_seconds(k_call_seconds));
       break;
     }
-    case DoorMessage::formed: {
+    case MessageKind::formed: {
       if (!agreed) {
-        return {.kind = Outcome::Kind::busy};
+        return {.kind = Ending::Kind::busy};
       }
-      Outcome outcome{.kind = Outcome::Kind::formed, .proposal = std::move(*agreed)};
-      outcome.links.push_back(std::move(link));
-      return outcome;
+      Ending ending{.kind = Ending::Kind::formed, .proposal = std::move(*agreed)};
+      ending.links.push_back(std::move(link));
+      return ending;
     }
-    case DoorMessage::moved:
-      return {.kind = Outcome::Kind::moved, .to = read_lead(letter).leader};
-    case DoorMessage::over:
-      return {.kind = Outcome::Kind::over};
-    case DoorMessage::failed:
-      throw Error(dtrain::printable({reinterpret_cast<const char*>(letter.body.data()),
-                                     std::min<std::size_t>(letter.body.size(), 400)}));
+    case MessageKind::moved:
+      return {.kind = Ending::Kind::moved, .to = read_lead(message).leader};
+    case MessageKind::over:
+      return {.kind = Ending::Kind::over};
+    case MessageKind::failed:
+      throw Error(dtrain::printable({reinterpret_cast<const char*>(message.body.data()),
+                                     std::min<std::size_t>(message.body.size(), 400)}));
     default:
-      return {.kind = Outcome::Kind::busy};
+      return {.kind = Ending::Kind::busy};
     }
   }
 }
 
 /// The roster stands: connects its ranks.
-Epoch Membership::enter(Outcome outcome) {
-  standing_.formed = outcome.proposal.roster;
+Epoch Membership::enter(Ending ending) {
+  standing_.formed = ending.proposal.roster;
   standing_.attempts.clear();
   const auto& members = standing_.formed.members;
   std::vector<Introduction> who;
@@ -291,20 +291,20 @@ Epoch Membership::enter(Outcome outcome) {
     rank = members[i].id == standing_.self.id ? static_cast<int>(i) : rank;
   }
   if (rank == 0) {
-    door_->lead(standing_.formed.number);
+    listener_->lead(standing_.formed.number);
   } else {
-    door_->follow(standing_.formed.number, members.front().door);
+    listener_->follow(standing_.formed.number, members.front().address);
   }
   Epoch epoch;
   epoch.number = standing_.formed.number;
-  epoch.source = outcome.proposal.source;
-  epoch.step = outcome.proposal.step;
-  epoch.lost = std::move(outcome.lost);
-  epoch.joined = std::move(outcome.joined);
+  epoch.source = ending.proposal.source;
+  epoch.step = ending.proposal.step;
+  epoch.lost = std::move(ending.lost);
+  epoch.joined = std::move(ending.joined);
   if (members.size() == 1) {
     epoch.communicator = make_single_rank();
   } else {
-    epoch.communicator = connect_ranks(Star(rank, std::move(who), std::move(outcome.links),
+    epoch.communicator = connect_ranks(Star(rank, std::move(who), std::move(ending.links),
                                             options_.peer_timeout + k_set_up_seconds),
                                        cluster_.job_token, options_);
   }

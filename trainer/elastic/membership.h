@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "trainer/collectives/communicator.h"
-#include "trainer/elastic/door.h"
+#include "trainer/elastic/member_listener.h"
 #include "trainer/elastic/roster.h"
 
 namespace trainer {
@@ -59,7 +59,7 @@ struct Epoch {
 
 class Membership {
  public:
-  /// Opens the door. Throws ClusterError.
+  /// Begins to listen. Throws ClusterError.
   Membership(const Cluster& cluster, const CommOptions& options, const ElasticLimits& limits);
   ~Membership();
   Membership(const Membership&) = delete;
@@ -73,30 +73,30 @@ class Membership {
   bool has_newcomers();
 
   /// Tells all that come from now on that the job is over.
-  void be_over() { door_->be_over(); }
+  void be_over() { listener_->be_over(); }
 
  private:
-  struct Outcome;
+  struct Ending;
 
-  Outcome look_around();
-  Outcome lead();
-  Outcome join(const Address& address);
-  Outcome stay(Fd link, const std::function<void()>& on_letter);
-  std::optional<Outcome> ask(const Member& member);
-  std::optional<Outcome> propose(std::vector<Door::Visitor>& present);
-  std::vector<Member> missing(const std::vector<Door::Visitor>& present) const;
-  MemberIds ids_of(const std::vector<Door::Visitor>& present) const;
-  bool speaks(const std::vector<Door::Visitor>& present) const;
-  bool may_go_on(const std::vector<Door::Visitor>& present) const;
-  bool are_all_here(const std::vector<Door::Visitor>& present,
+  Ending look_around();
+  Ending lead();
+  Ending join(const Address& address);
+  Ending stay(Fd link, const std::function<void()>& on_message);
+  std::optional<Ending> ask(const Member& member);
+  std::optional<Ending> propose(std::vector<MemberListener::Peer>& present);
+  std::vector<Member> missing(const std::vector<MemberListener::Peer>& present) const;
+  MemberIds ids_of(const std::vector<MemberListener::Peer>& present) const;
+  bool speaks(const std::vector<MemberListener::Peer>& present) const;
+  bool may_go_on(const std::vector<MemberListener::Peer>& present) const;
+  bool are_all_here(const std::vector<MemberListener::Peer>& present,
                     const std::vector<Member>& absent) const;
   void note_refused(const Member& member);
   void note_ended(const Member& member);
   double patience() const { return options_.peer_timeout / 2; }
-  Epoch enter(Outcome outcome);
+  Epoch enter(Ending ending);
   const Roster& newest() const;
-  std::vector<const Roster*> rosters(const std::vector<Door::Visitor>& present) const;
-  std::string complaint(const std::vector<Door::Visitor>& present);
+  std::vector<const Roster*> rosters(const std::vector<MemberListener::Peer>& present) const;
+  std::string complaint(const std::vector<MemberListener::Peer>& present);
 
   Cluster cluster_;
   CommOptions options_;
@@ -112,7 +112,7 @@ class Membership {
   Deadline deadline_;
   bool is_complete_ = false;
   std::string why_; ///< The last call failed.
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<MemberListener> listener_;
 };
 
 } // namespace trainer

@@ -56,7 +56,7 @@ class RosterReader {
   }
   Member member() {
     auto member = get<Member>();
-    if (member.door.length > sizeof member.door.storage) {
+    if (member.address.length > sizeof member.address.storage) {
       throw LinkError("it sent no address");
     }
     member.host.back() = '\0';

@@ -44,7 +44,7 @@ struct Member {
   std::uint64_t id = 0; ///< Drawn at random by the process.
   std::int64_t pid = 0;
   std::array<char, 64> host{};
-  Address door; ///< Where it listens.
+  Address address; ///< Where it listens.
 
   std::string name() const; ///< "host-b, pid 123"
 };

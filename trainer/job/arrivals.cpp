@@ -18,8 +18,8 @@ Arrivals::Arrivals(Fd listener, std::string token, LinkPurpose purpose)
     throw Error("eventfd: " + error_text(errno));
   }
   thread_ =
-      std::thread([this, purpose, door = std::move(listener), secret = std::move(token)]() mutable {
-        run(std::move(door), std::move(secret), purpose);
+      std::thread([this, purpose, at = std::move(listener), secret = std::move(token)]() mutable {
+        run(std::move(at), std::move(secret), purpose);
       });
 }
 

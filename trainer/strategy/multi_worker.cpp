@@ -34,7 +34,7 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
       updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
                        !limits_.need_norm() && !replica.optimizer.needs_whole_tensors()),
       is_replayed_(communicator.world_size() == 1 && !replica.device.is_host()),
-      outcomes_(replica.device), ballot_(replica.registered), split_(split), timeline_(timeline) {
+      outcomes_(replica.device), votes_(replica.registered), split_(split), timeline_(timeline) {
   replica.optimizer.set_limits(limits_);
   if (replica.sharding.stage == 3) {
     gathered_.emplace(communicator, replica.device, *replica.model, shards_, replica.parameters,
@@ -55,8 +55,8 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
   }
 }
 
-void MultiWorker::check_ballot(const Batch& batch) const {
-  const auto rows = static_cast<std::size_t>(ballot_[k_rows]);
+void MultiWorker::check_votes(const Batch& batch) const {
+  const auto rows = static_cast<std::size_t>(votes_[k_rows]);
   if (rows != batch.global_rows) {
     throw Error(
         fmt::format("the ranks have taken {} samples of a step of {}", rows, batch.global_rows));
@@ -122,10 +122,10 @@ Score MultiWorker::step(const Batch& batch) {
   const double begin = now();
   seconds_input_ += batch.seconds;
   note(Timeline::What::input, begin - batch.seconds, begin);
-  std::fill(ballot_.begin(), ballot_.end(), 0.0F);
-  if (!ballot_.empty()) {
-    ballot_[k_wants_pause] = wants_pause_ ? 1.0F : 0.0F;
-    ballot_[k_rows] = batch.is_padding ? 0.0F : static_cast<float>(batch.rows);
+  std::fill(votes_.begin(), votes_.end(), 0.0F);
+  if (!votes_.empty()) {
+    votes_[k_wants_pause] = wants_pause_ ? 1.0F : 0.0F;
+    votes_[k_rows] = batch.is_padding ? 0.0F : static_cast<float>(batch.rows);
   }
   overflow_.clear();
   replica_.optimizer.announce_step(batch.is_padding ? 0 : batch.global_rows);
@@ -138,8 +138,8 @@ Score MultiWorker::step(const Batch& batch) {
   seconds_computing_ += computed - begin - (seconds_exposed_ - exposed);
   note(Timeline::What::compute, begin, computed);
   synchronise();
-  if (!ballot_.empty()) {
-    check_ballot(batch);
+  if (!votes_.empty()) {
+    check_votes(batch);
   }
   if (!updates_at_once_) {
     update();
@@ -209,9 +209,9 @@ void MultiWorker::start(std::size_t ready) {
   const auto& buckets = shards_.buckets();
   for (; started_ < buckets.size() && buckets[started_].last <= ready; ++started_) {
     const bool is_last = started_ + 1 == buckets.size();
-    // Where all of a sum is everyone's, the ballot is summed with it.
+    // Where all of a sum is everyone's, the votes are summed with it.
     const std::size_t more =
-        is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? ballot_.size() : 0;
+        is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? votes_.size() : 0;
     if (is_mixed()) {
       round_gradients(buckets[started_]);
     }
@@ -221,8 +221,8 @@ void MultiWorker::start(std::size_t ready) {
     const auto kind =
         is_own_chunks_only() ? Collective::Kind::reduce_scatter : Collective::Kind::all_reduce;
     under_way_.push_back({communicator_.start(kind, bucket, "gradients", wire_), started_, at});
-    if (is_last && more < ballot_.size()) { // Its numbers need more bits than the gradients.
-      under_way_.push_back({communicator_.start_all_reduce(ballot_, "ballot"), k_no_bucket, at});
+    if (is_last && more < votes_.size()) { // Its numbers need more bits than the gradients.
+      under_way_.push_back({communicator_.start_all_reduce(votes_, "votes"), k_no_bucket, at});
     }
     if (replica_.sharding.stage >= 2 && started_ + 1 >= k_sums_under_way) {
       give_back(started_ + 1 - k_sums_under_way);

@@ -49,19 +49,19 @@ struct StepOptions {
 inline constexpr std::size_t k_sums_under_way = 2;
 
 /// What elastic ranks, and those that share a replica, sum with the gradients.
-enum Ballot : std::size_t { k_wants_pause, k_rows, k_ballot_floats = 16 };
+enum Vote : std::size_t { k_wants_pause, k_rows, k_vote_floats = 16 };
 
 class MultiWorker {
  public:
   /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
-  /// outlive it. A replica with k_ballot_floats registered besides has its ranks vote in each step.
+  /// outlive it. A replica with k_vote_floats registered besides has its ranks vote in each step.
   MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
               BatchSplit* split = nullptr, Timeline* timeline = nullptr);
 
   /// This rank would have all of them pause after a step.
   void ask_for_pause(bool wants) { wants_pause_ = wants; }
   /// Whether one of them wanted it before the last step: the same on every rank.
-  bool pauses() const { return !ballot_.empty() && ballot_[k_wants_pause] > 0; }
+  bool pauses() const { return !votes_.empty() && votes_[k_wants_pause] > 0; }
 
   /// One step of training. Gives the score, this rank's own, of those steps since the last call
   /// that the device has told: this one too where it is the host, else those up to two steps ago.
@@ -105,14 +105,14 @@ class MultiWorker {
   void round_gradients(const ArenaRange& range);
   void tell_of_skipped(const StepState& state, double scale_before);
   bool is_own_chunks_only() const { return replica_.sharding.stage > 0; }
-  void check_ballot(const Batch& batch) const;
+  void check_votes(const Batch& batch) const;
   [[noreturn]] void give_up_on(const char* what, std::int64_t step) const;
   void note(Timeline::What what, double begin, double end);
 
   /// A bucket's gradients, or what the ranks vote.
   struct UnderWay {
     Communicator::Ticket ticket;
-    std::size_t bucket; ///< k_no_bucket: the ballot alone.
+    std::size_t bucket; ///< k_no_bucket: the votes alone.
     double started;
   };
   static constexpr std::size_t k_no_bucket = SIZE_MAX;
@@ -135,7 +135,7 @@ class MultiWorker {
   bool is_replayed_;     ///< Backward starts nothing on its way: a step's kernels are one graph.
   Outcomes outcomes_;
   Score told_; ///< What has come of them since the last step().
-  std::span<float> ballot_;
+  std::span<float> votes_;
   bool wants_pause_ = false;
   std::uint64_t first_overflow_ = UINT64_MAX; ///< In the arena, of this rank's gradients.
   std::string overflow_;

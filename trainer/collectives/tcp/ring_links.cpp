@@ -14,7 +14,7 @@ constexpr int k_unread_within_host = 256 * 1024;
 constexpr int k_streams_between_hosts = 4;
 
 /// Where a rank listens for the one before it in the ring.
-struct RingDoor {
+struct RingEndpoint {
   Address address;
   std::int32_t streams = 0; ///< That it would have; 0: it is no member.
 };
@@ -26,11 +26,11 @@ bool is_any(const Address& address) {
 }
 
 /// A rank on rank 0's host may know only loopback: from elsewhere it is where rank 0 is.
-Address reachable(const Star& star, const RingDoor& door) {
-  Address address = door.address;
+Address reachable(const Star& star, const RingEndpoint& endpoint) {
+  Address address = endpoint.address;
   if (is_any(address) || (address.is_loopback() && !star.hub_address().is_loopback())) {
     address = star.hub_address();
-    address.set_port(door.address.port());
+    address.set_port(endpoint.address.port());
   }
   return address;
 }
@@ -41,7 +41,7 @@ bool is_one_host(const Star& star) {
                      [&](const Introduction& one) { return one.host == who.front().host; });
 }
 
-Fd open_door(const Star& star) {
+Fd listen_for_ring(const Star& star) {
   Address address = star.own_address();
   if (address.is_loopback() && !is_one_host(star)) {
     address = any_address(address.storage.ss_family, 0);
@@ -51,9 +51,9 @@ Fd open_door(const Star& star) {
 }
 
 /// The connections from `expected`, the only rank let in, in the order in which it makes them.
-void answer_door(Fd door, const std::string& token, const Introduction& expected, Deadline deadline,
-                 std::vector<RingLinks>& streams) {
-  Acceptor acceptor(std::move(door), token, LinkPurpose::ring,
+void answer(Fd listener, const std::string& token, const Introduction& expected, Deadline deadline,
+            std::vector<RingLinks>& streams) {
+  Acceptor acceptor(std::move(listener), token, LinkPurpose::ring,
                     [&](const Introduction& who) -> std::optional<std::string> {
                       if (who.rank != expected.rank || who.world_size != expected.world_size) {
                         return fmt::format("rank {} is expected here", expected.rank);
@@ -75,21 +75,21 @@ std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
                                  const std::string& token, double peer_timeout, int streams) {
   const auto self = std::find(members.begin(), members.end(), star.rank());
   const bool takes_part = self != members.end() && members.size() > 1;
-  RingDoor mine;
+  RingEndpoint mine;
   Fd listener;
   if (takes_part) {
-    listener = open_door(star);
+    listener = listen_for_ring(star);
     const int port = local_address(listener).port();
     mine.address = star.own_address();
     mine.address.set_port(port);
     mine.streams = streams > 0 ? streams : is_one_host(star) ? 1 : k_streams_between_hosts;
   }
-  const std::vector<RingDoor> doors = star.exchange(mine);
+  const std::vector<RingEndpoint> endpoints = star.exchange(mine);
   if (!takes_part) {
     return std::vector<RingLinks>(1);
   }
-  for (const RingDoor& door : doors) {
-    mine.streams = door.streams > 0 ? std::min(mine.streams, door.streams) : mine.streams;
+  for (const RingEndpoint& endpoint : endpoints) {
+    mine.streams = endpoint.streams > 0 ? std::min(mine.streams, endpoint.streams) : mine.streams;
   }
   const std::size_t n = members.size();
   const auto at = static_cast<std::size_t>(self - members.begin());
@@ -101,12 +101,12 @@ std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
   std::exception_ptr failed;
   std::thread answering([&] {
     try {
-      answer_door(std::move(listener), token, previous, deadline, links);
+      answer(std::move(listener), token, previous, deadline, links);
     } catch (...) {
       failed = std::current_exception();
     }
   });
-  const Address to = reachable(star, doors[static_cast<std::size_t>(next.rank)]);
+  const Address to = reachable(star, endpoints[static_cast<std::size_t>(next.rank)]);
   std::string why;
   try {
     for (RingLinks& stream : links) { // Each is let in before the next one asks.

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "trainer/strategy/parameter_server/channel.h"
+#include "trainer/strategy/parameter_server/peers.h"
 #include "trainer/strategy/parameter_server/protocol.h"
-#include "trainer/strategy/parameter_server/visitors.h"
 #include "trainer/strategy/parameter_server/work_ledger.h"
 
 namespace trainer {
@@ -20,22 +20,22 @@ class Coordinator::Impl {
   Impl(CoordinatorOptions options, Notice notice, OnProgress on_progress)
       : options_(std::move(options)), notice_(std::move(notice)),
         on_progress_(std::move(on_progress)),
-        visitors_(options_.address, "the chief", options_.token, LinkPurpose::coordinator,
-                  options_.peer_timeout, options_.rendezvous_timeout,
-                  [this](Worker& worker, const std::string& why) { lose(worker, why); }) {}
+        peers_(options_.address, "the chief", options_.token, LinkPurpose::coordinator,
+               options_.peer_timeout, options_.rendezvous_timeout,
+               [this](Worker& worker, const std::string& why) { lose(worker, why); }) {}
 
-  int port() const { return visitors_.port(); }
+  int port() const { return peers_.port(); }
 
   void stop() noexcept {
     stopped_ = true;
-    visitors_.wake();
+    peers_.wake();
   }
 
   void run() {
     alone_until_ = after_seconds(options_.rendezvous_timeout);
     while (!stopped_ && !is_finished()) {
-      visitors_.serve();
-      visitors_.let_in(*this);
+      peers_.serve();
+      peers_.let_in(*this);
       keep_time();
       workers_.remove_if([](const Worker& worker) { return worker.over; });
     }
@@ -43,9 +43,9 @@ class Coordinator::Impl {
 
  private:
   /// One worker's connection.
-  struct Worker final : Visitor {
+  struct Worker final : Peer {
     Worker(Introduction introduction, Fd link, Impl& coordinator)
-        : Visitor(std::move(introduction), std::move(link)), owner(coordinator) {}
+        : Peer(std::move(introduction), std::move(link)), owner(coordinator) {}
 
     ReadParts payload_of(const FrameHeader& header) override;
     void handle(const FrameHeader& header) override;
@@ -74,8 +74,8 @@ class Coordinator::Impl {
   OnProgress on_progress_;
   std::atomic<bool> stopped_{false};
 
-  Visitors<Worker> visitors_;
-  std::list<Worker>& workers_ = visitors_.all();
+  Peers<Worker> peers_;
+  std::list<Worker>& workers_ = peers_.all();
   std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
   CoordinatorProgress progress_;
   std::set<int> seen_;
@@ -216,7 +216,7 @@ void Coordinator::Impl::keep_time() {
   const Deadline now = Clock::now();
   if (workers_.empty() && !is_finished() && now >= alone_until_) {
     if (!ledger_) {
-      const std::string refusals = visitors_.refusals();
+      const std::string refusals = peers_.refusals();
       throw PeerError(fmt::format("the chief waited {:g} s: workers {} did not come{}{}",
                                   options_.rendezvous_timeout, fmt::join(missing_workers(), ", "),
                                   refusals.empty() ? "" : "; ", refusals));
@@ -226,7 +226,7 @@ void Coordinator::Impl::keep_time() {
                                 options_.rendezvous_timeout, ledger_->done(), ledger_->batches(),
                                 last_lost_));
   }
-  visitors_.beat([](const Worker&) { return false; });
+  peers_.beat([](const Worker&) { return false; });
 }
 
 Coordinator::Coordinator(CoordinatorOptions options, Notice notice, OnProgress on_progress)

@@ -13,10 +13,9 @@ namespace trainer {
 ParameterServer::Impl::Impl(const ServerOptions& options, Device& device, Notice notice)
     : options_(options), device_(device), notice_(std::move(notice)),
       incarnation_(random_value<std::int64_t>()),
-      visitors_({options_.host, options_.port}, fmt::format("ps {}", options_.index),
-                options_.token, LinkPurpose::parameter_server, options_.peer_timeout,
-                options_.rendezvous_timeout,
-                [this](Session& session, const std::string& why) { lose(session, why); }) {}
+      peers_({options_.host, options_.port}, fmt::format("ps {}", options_.index), options_.token,
+             LinkPurpose::parameter_server, options_.peer_timeout, options_.rendezvous_timeout,
+             [this](Session& session, const std::string& why) { lose(session, why); }) {}
 
 void ParameterServer::Impl::run() {
   gather_until_ = after_seconds(options_.rendezvous_timeout);
@@ -25,7 +24,7 @@ void ParameterServer::Impl::run() {
     serve();
   } catch (const Error& error) {
     for (Session& session : sessions_) {
-      visitors_.guarded(session, [&] { refuse(session, error.what()); });
+      peers_.guarded(session, [&] { refuse(session, error.what()); });
     }
     throw;
   }
@@ -34,10 +33,10 @@ void ParameterServer::Impl::run() {
 
 void ParameterServer::Impl::serve() {
   while (!stopped_ && !is_finished()) {
-    if (visitors_.serve()) {
+    if (peers_.serve()) {
       update();
     }
-    visitors_.let_in(*this);
+    peers_.let_in(*this);
     keep_time();
     remove_gone();
   }
@@ -161,7 +160,7 @@ void ParameterServer::Impl::end_gathering() {
 void ParameterServer::Impl::keep_time() {
   const Deadline now = Clock::now();
   if (gathering_ && now >= gather_until_) {
-    const std::string refusals = visitors_.refusals();
+    const std::string refusals = peers_.refusals();
     const std::string who =
         settings_ ? fmt::format("workers {} of {}", fmt::join(missing_workers(), ", "),
                                 settings_->workers)
@@ -179,7 +178,7 @@ void ParameterServer::Impl::keep_time() {
     throw PeerError(fmt::format("ps {} waited {:g} s with no worker left; the last was {}",
                                 options_.index, options_.rendezvous_timeout, last_lost_));
   }
-  visitors_.beat([](const Session& session) { return session.worker() >= 0; });
+  peers_.beat([](const Session& session) { return session.worker() >= 0; });
   if (now >= next_report_) {
     next_report_ = after_seconds(options_.report_seconds);
     report();
@@ -228,7 +227,7 @@ void ParameterServer::Impl::say_goodbye() {
   say(fmt::format("ends at step {}: {:.2f} MB in, {:.2f} MB out, {:.2f} MB through shared memory",
                   version(), megabytes(all.in), megabytes(all.out), megabytes(all.shared)));
   for (Session& session : sessions_) {
-    visitors_.guarded(session, [&] { session.channel.flush(); });
+    peers_.guarded(session, [&] { session.channel.flush(); });
   }
 }
 

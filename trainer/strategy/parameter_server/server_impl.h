@@ -17,11 +17,11 @@ class ParameterServer::Impl final : public SessionOwner {
  public:
   Impl(const ServerOptions& options, Device& device, Notice notice);
 
-  int port() const { return visitors_.port(); }
+  int port() const { return peers_.port(); }
 
   void stop() noexcept {
     stopped_ = true;
-    visitors_.wake();
+    peers_.wake();
   }
 
   void run();
@@ -91,8 +91,8 @@ class ParameterServer::Impl final : public SessionOwner {
   std::atomic<bool> stopped_{false};
   std::int64_t incarnation_; ///< A random number a process.
 
-  Visitors<Session> visitors_;
-  std::list<Session>& sessions_ = visitors_.all();
+  Peers<Session> peers_;
+  std::list<Session>& sessions_ = peers_.all();
   std::optional<WorkerHello> settings_; ///< The first worker's; all others agree.
   std::optional<ShardStore> store_;
   bool has_values_ = false;

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "trainer/strategy/parameter_server/peers.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 #include "trainer/strategy/parameter_server/store.h"
-#include "trainer/strategy/parameter_server/visitors.h"
 
 namespace trainer {
 
@@ -26,10 +26,10 @@ class SessionOwner {
   virtual void goodbye(Session& session) = 0;
 };
 
-class Session final : public Visitor {
+class Session final : public Peer {
  public:
   Session(Introduction introduction, Fd link, SessionOwner& owner)
-      : Visitor(std::move(introduction), std::move(link)), owner_(owner) {}
+      : Peer(std::move(introduction), std::move(link)), owner_(owner) {}
 
   /// "worker 1 (host-b, pid 123)"
   std::string name() const;

@@ -130,7 +130,7 @@ void ParameterServer::Impl::answer(Session& session) {
     return;
   }
   session.waits_for.reset();
-  visitors_.guarded(session, [&] { session.send_parameters(values_header(), *store_); });
+  peers_.guarded(session, [&] { session.send_parameters(values_header(), *store_); });
 }
 
 void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
@@ -160,7 +160,7 @@ void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
       header.type = FrameType::rolled_back;
       header.step = version();
       header.extra = incarnation;
-      visitors_.guarded(one, [&] { one.channel.send(header); });
+      peers_.guarded(one, [&] { one.channel.send(header); });
     }
   }
 }

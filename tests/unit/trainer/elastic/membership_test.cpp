@@ -62,7 +62,7 @@ TEST_CASE("those that are left of an elastic job form anew, led by the lowest, w
           CHECK(epoch.communicator->rank() == rank);
           CHECK(sum_of_ones(epoch) == 3);
           if (rank == 0) {
-            return; // Its door closes: it has ended.
+            return; // Its listener closes: it has ended.
           }
           CHECK_THROWS_AS(
               {
@@ -100,7 +100,7 @@ TEST_CASE("a member that answered and ended before it came to the meeting is see
   const auto member = [&](int rank, double lives) {
     return [&, rank, lives] {
       Worker worker(rank, 3, port.number(), {.min_workers = 1}, 20, k_peer_timeout);
-      (void)worker.meet(); // Its communicator goes with a goodbye; its door is still open.
+      (void)worker.meet(); // Its communicator goes with a goodbye; its listener is still there.
       if (lives > 0) {
         unit::wait_until([&] { return has_met.load(); });
       }
@@ -141,12 +141,12 @@ TEST_CASE("a newcomer is let in when the members meet again, and a restarted ran
         }
         worker.holding = {epoch.number, 5, false};
         // Whoever leads sees the newcomer; the others are told by the sum.
-        const auto ballot = epoch.communicator->allocate(16);
+        const auto vote = epoch.communicator->allocate(16);
         do {
-          ballot[0] =
+          vote[0] =
               epoch.communicator->rank() == 0 && worker.membership.has_newcomers() ? 1.0F : 0.0F;
-          epoch.communicator->all_reduce(ballot, "ballot");
-        } while (ballot[0] == 0);
+          epoch.communicator->all_reduce(vote, "votes");
+        } while (vote[0] == 0);
       } catch (const PeerError&) {
         continue; // The first has gone.
       }

@@ -53,7 +53,7 @@ Learned train(int stage, const Run& run) {
     CpuDevice device;
     Replica replica(fitted(run.model, data), run.optimizer, device, communicator,
                     {stage, run.step.buckets}, run.offload);
-    replica.attach(communicator, k_ballot_floats);
+    replica.attach(communicator, k_vote_floats);
     replica.model->initialize(k_seed);
     MultiWorker strategy(communicator, replica, run.step);
     Loader loader(data.train, device,

@@ -20,8 +20,8 @@
 namespace trainer {
 
 /// A connection, from the handshake to where it is `over`.
-struct Visitor : FrameHandler {
-  Visitor(Introduction introduction, Fd link)
+struct Peer : FrameHandler {
+  Peer(Introduction introduction, Fd link)
       : who(std::move(introduction)), channel(std::move(link), *this) {}
 
   Introduction who;
@@ -31,13 +31,13 @@ struct Visitor : FrameHandler {
 };
 
 template <typename One>
-class Visitors {
+class Peers {
  public:
   using Lose = std::function<void(One&, const std::string& why)>;
 
   /// Listens. Throws ClusterError, naming `what`, where the address cannot be had.
-  Visitors(const TaskAddress& where, const std::string& what, const std::string& token,
-           LinkPurpose purpose, double peer_timeout, double patience, Lose lose)
+  Peers(const TaskAddress& where, const std::string& what, const std::string& token,
+        LinkPurpose purpose, double peer_timeout, double patience, Lose lose)
       : listener_(listen_as_task(where, what, patience)), port_(local_address(listener_).port()),
         arrivals_(std::move(listener_), token, purpose), peer_timeout_(peer_timeout),
         lose_(std::move(lose)) {}

@@ -1,4 +1,4 @@
-#include "trainer/elastic/door.h"
+#include "trainer/elastic/member_listener.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,9 +9,9 @@
 namespace trainer {
 namespace {
 
-constexpr std::uint64_t k_longest_letter = 64 << 20;
+constexpr std::uint64_t k_longest_message = 64 << 20;
 constexpr double k_slice_seconds = 0.05;
-constexpr double k_letter_seconds = 1;
+constexpr double k_message_seconds = 1;
 constexpr double k_reassure_seconds = 0.5;
 constexpr double k_master_seconds = 1;
 constexpr double k_master_answer_seconds = 0.3;
@@ -29,44 +29,46 @@ Address as_seen_over(const Fd& link, Address address) {
 
 } // namespace
 
-void send_letter(const Fd& link, DoorMessage what, std::span<const std::byte> body,
-                 Deadline deadline) {
+void send_message(const Fd& link, MessageKind what, std::span<const std::byte> body,
+                  Deadline deadline) {
   send_frame(link, static_cast<std::uint32_t>(what), body, deadline);
 }
 
-Letter receive_letter(const Fd& link, Deadline deadline) {
-  Frame frame = receive_frame(link, k_longest_letter, deadline);
-  return {static_cast<DoorMessage>(frame.what), std::move(frame.body)};
+Message receive_message(const Fd& link, Deadline deadline) {
+  Frame frame = receive_frame(link, k_longest_message, deadline);
+  return {static_cast<MessageKind>(frame.what), std::move(frame.body)};
 }
 
-Lead read_lead(const Letter& letter) {
+Lead read_lead(const Message& message) {
   Lead lead;
-  if (letter.body.size() != sizeof lead) {
+  if (message.body.size() != sizeof lead) {
     throw LinkError("it does not say how it stands");
   }
-  std::memcpy(&lead, letter.body.data(), sizeof lead);
+  std::memcpy(&lead, message.body.data(), sizeof lead);
   if (lead.leader.length > sizeof lead.leader.storage) {
     throw LinkError("it sent no address");
   }
   return lead;
 }
 
-bool Door::Visitor::tell(DoorMessage what, std::span<const std::byte> body, double seconds) const {
+bool MemberListener::Peer::tell(MessageKind what, std::span<const std::byte> body,
+                                double seconds) const {
   try {
-    send_letter(link, what, body, after_seconds(seconds));
+    send_message(link, what, body, after_seconds(seconds));
     return true;
   } catch (const LinkError&) {
     return false;
   }
 }
 
-void Door::reassure(std::vector<Visitor>& visitors) {
-  std::erase_if(visitors, [](const Visitor& visitor) {
-    return !visitor.tell(DoorMessage::waiting) || is_closed(visitor.link);
+void MemberListener::reassure(std::vector<Peer>& peers) {
+  std::erase_if(peers, [](const Peer& peer) {
+    return !peer.tell(MessageKind::waiting) || is_closed(peer.link);
   });
 }
 
-Door::Door(Fd listener, std::string token, std::uint64_t id, std::vector<Address> master)
+MemberListener::MemberListener(Fd listener, std::string token, std::uint64_t id,
+                               std::vector<Address> master)
     : token_(std::move(token)), id_(id), master_(std::move(master)), own_(local_address(listener)) {
   Acceptor acceptor(std::move(listener), token_, LinkPurpose::membership,
                     [](const Introduction&) { return std::nullopt; });
@@ -74,7 +76,7 @@ Door::Door(Fd listener, std::string token, std::uint64_t id, std::vector<Address
       std::thread([this, acceptor = std::move(acceptor)]() mutable { run(std::move(acceptor)); });
 }
 
-Door::~Door() {
+MemberListener::~MemberListener() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -82,78 +84,78 @@ Door::~Door() {
   thread_.join();
 }
 
-void Door::be_busy(std::uint64_t number) {
+void MemberListener::be_busy(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   state_ = State::busy;
   number_ = number;
 }
 
-void Door::gather(std::uint64_t number) {
+void MemberListener::gather(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   state_ = number == 0 ? State::forming : State::gathering;
   number_ = number;
   invitation_.reset();
 }
 
-void Door::lead(std::uint64_t number) {
+void MemberListener::lead(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   state_ = State::leading;
   number_ = number;
 }
 
-void Door::follow(std::uint64_t number, const Address& leader) {
+void MemberListener::follow(std::uint64_t number, const Address& leader) {
   change(State::following, number, leader);
 }
 
-void Door::be_over() { change(State::over, 0, {}); }
+void MemberListener::be_over() { change(State::over, 0, {}); }
 
-void Door::change(State state, std::uint64_t number, const Address& leader) {
-  std::vector<Visitor> turned_away;
+void MemberListener::change(State state, std::uint64_t number, const Address& leader) {
+  std::vector<Peer> turned_away;
   {
     const std::lock_guard lock(mutex_);
     state_ = state;
     number_ = number;
     leader_ = leader;
-    turned_away.swap(visitors_);
+    turned_away.swap(peers_);
   }
   const Lead lead{number, id_, leader};
-  for (const Visitor& visitor : turned_away) {
-    visitor.tell(state == State::over ? DoorMessage::over : DoorMessage::moved, bytes_of(lead),
-                 k_letter_seconds);
+  for (const Peer& peer : turned_away) {
+    peer.tell(state == State::over ? MessageKind::over : MessageKind::moved, bytes_of(lead),
+              k_message_seconds);
   }
 }
 
-void Door::add_listener(Fd listener) {
+void MemberListener::add_listener(Fd listener) {
   const std::lock_guard lock(mutex_);
   new_listeners_.push_back(std::move(listener));
   at_master_ = true;
 }
 
-std::vector<Door::Visitor> Door::take_visitors(double seconds) {
+std::vector<MemberListener::Peer> MemberListener::take_peers(double seconds) {
   std::unique_lock lock(mutex_);
-  has_visitor_.wait_for(lock, std::chrono::duration<double>(seconds),
-                        [this] { return !visitors_.empty() || invitation_; });
-  std::vector<Visitor> taken;
-  taken.swap(visitors_);
+  has_peer_.wait_for(lock, std::chrono::duration<double>(seconds),
+                     [this] { return !peers_.empty() || invitation_; });
+  std::vector<Peer> taken;
+  taken.swap(peers_);
   return taken;
 }
 
-bool Door::has_visitors() {
+bool MemberListener::has_peers() {
   const std::lock_guard lock(mutex_);
-  return !visitors_.empty();
+  return !peers_.empty();
 }
 
-void Door::give_back(std::vector<Visitor> visitors) {
+void MemberListener::give_back(std::vector<Peer> peers) {
   const std::lock_guard lock(mutex_);
-  std::move(visitors.begin(), visitors.end(), std::back_inserter(visitors_));
+  std::move(peers.begin(), peers.end(), std::back_inserter(peers_));
 }
 
-std::optional<Address> Door::invitation() {
+std::optional<Address> MemberListener::invitation() {
   const std::lock_guard lock(mutex_);
   return invitation_;
 }
 
-void Door::run(Acceptor acceptor) {
+void MemberListener::run(Acceptor acceptor) {
   Deadline next_look = Clock::now();
   Deadline next_reassurance = Clock::now();
   for (;;) {
@@ -177,7 +179,7 @@ void Door::run(Acceptor acceptor) {
     if (Clock::now() >= next_reassurance) {
       next_reassurance = after_seconds(k_reassure_seconds);
       const std::lock_guard lock(mutex_);
-      reassure(visitors_);
+      reassure(peers_);
     }
     if (Clock::now() >= next_look) {
       next_look = after_seconds(k_master_seconds);
@@ -186,59 +188,59 @@ void Door::run(Acceptor acceptor) {
   }
 }
 
-void Door::answer(Fd link) {
-  const Letter letter = receive_letter(link, after_seconds(k_letter_seconds));
-  const Deadline deadline = after_seconds(k_letter_seconds);
+void MemberListener::answer(Fd link) {
+  const Message message = receive_message(link, after_seconds(k_message_seconds));
+  const Deadline deadline = after_seconds(k_message_seconds);
   Standing standing;
-  if (letter.what == DoorMessage::join) {
-    standing = read_standing(letter.body);
+  if (message.what == MessageKind::join) {
+    standing = read_standing(message.body);
     Address from = remote_address(link); // What it is reached at, whatever it listens at.
-    from.set_port(standing.self.door.port());
-    standing.self.door = from;
+    from.set_port(standing.self.address.port());
+    standing.self.address = from;
   }
   const std::lock_guard lock(mutex_);
-  if (letter.what == DoorMessage::invite) {
+  if (message.what == MessageKind::invite) {
     if (state_ == State::forming) {
-      invitation_ = read_lead(letter).leader;
-      has_visitor_.notify_one();
+      invitation_ = read_lead(message).leader;
+      has_peer_.notify_one();
     }
     return;
   }
   Lead lead{number_, id_, {}};
-  auto what = DoorMessage::busy;
+  auto what = MessageKind::busy;
   switch (state_) {
   case State::busy:
     break;
   case State::forming:
-    what = DoorMessage::forming;
+    what = MessageKind::forming;
     break;
   case State::gathering:
-    what = DoorMessage::leading;
+    what = MessageKind::leading;
     break;
   case State::leading:
-    what = DoorMessage::moved;
+    what = MessageKind::moved;
     lead.leader = local_address(link);
     lead.leader.set_port(own_.port());
     break;
   case State::following:
-    what = DoorMessage::moved;
+    what = MessageKind::moved;
     lead.leader = as_seen_over(link, leader_);
     break;
   case State::over:
-    what = DoorMessage::over;
+    what = MessageKind::over;
     break;
   }
   const bool let_in =
-      letter.what == DoorMessage::join &&
+      message.what == MessageKind::join &&
       (state_ == State::forming || state_ == State::gathering || state_ == State::leading);
-  send_letter(link, let_in ? DoorMessage::accepted : what, bytes_of(lead), deadline);
+  send_message(link, let_in ? MessageKind::accepted : what, bytes_of(lead), deadline);
   if (let_in) {
-    visitors_.push_back({std::move(link), std::move(standing)});
-    has_visitor_.notify_one();
+    peers_.push_back({std::move(link), std::move(standing)});
+    has_peer_.notify_one();
   }
 }
 
-void Door::look_after_master(Acceptor& acceptor) {
+void MemberListener::look_after_master(Acceptor& acceptor) {
   const auto led = [this]() -> std::optional<std::uint64_t> {
     const std::lock_guard lock(mutex_);
     const bool is_led = state_ == State::gathering || state_ == State::leading;
@@ -263,14 +265,14 @@ void Door::look_after_master(Acceptor& acceptor) {
                                   after_seconds(k_master_answer_seconds));
       };
       const Fd link = call();
-      send_letter(link, DoorMessage::ask, {}, after_seconds(k_master_answer_seconds));
-      const Letter reply = receive_letter(link, after_seconds(k_master_answer_seconds));
-      if (reply.what == DoorMessage::forming) {
+      send_message(link, MessageKind::ask, {}, after_seconds(k_master_answer_seconds));
+      const Message reply = receive_message(link, after_seconds(k_master_answer_seconds));
+      if (reply.what == MessageKind::forming) {
         const Fd second = call();
         Lead lead{*number, id_, local_address(second)};
         lead.leader.set_port(own_.port());
-        send_letter(second, DoorMessage::invite, bytes_of(lead),
-                    after_seconds(k_master_answer_seconds));
+        send_message(second, MessageKind::invite, bytes_of(lead),
+                     after_seconds(k_master_answer_seconds));
       }
       return;
     } catch (const Error&) {

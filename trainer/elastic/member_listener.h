@@ -1,23 +1,23 @@
 // Where an elastic member can be reached, from its start to its end: a thread that listens at an
 // address of the member's own, and tells whoever comes, after the handshake, how things stand.
 //
-//   caller -> door   join STANDING       let me in
-//                    ask                 how do you stand?
-//                    invite ADDRESS      the job is led elsewhere: come there
-//   door -> caller   accepted            stay on this connection: a proposal follows
-//                    moved NUMBER ADDR   roster NUMBER is led there
-//                    busy NUMBER         alive, and not to be joined just now
-//                    forming             gathers the job's first roster
-//                    leading NUMBER      gathers members of roster NUMBER
-//                    over                the job is done
+//   caller -> listener   join STANDING       let me in
+//                        ask                 how do you stand?
+//                        invite ADDRESS      the job is led elsewhere: come there
+//   listener -> caller   accepted            stay on this connection: a proposal follows
+//                        moved NUMBER ADDR   roster NUMBER is led there
+//                        busy NUMBER         alive, and not to be joined just now
+//                        forming             gathers the job's first roster
+//                        leading NUMBER      gathers members of roster NUMBER
+//                        over                the job is done
 //
 // A leader's proposal, over the connection that it accepted:
 //   leader -> member   propose PROPOSAL; member -> leader  agree; leader -> member  formed
 //   leader -> member   waiting (it is alive) · moved · over · failed TEXT
 //
-// Connections that were accepted wait here until the leader takes them; the door tells them now and
-// then that it is alive. The master address leads newcomers to the job: the leader listens there
-// too where the address is its own and free; else it looks there once a second, and invites a
+// Connections that were accepted wait here until the leader takes them; the listener tells them now
+// and then that it is alive. The master address leads newcomers to the job: the leader listens
+// there too where the address is its own and free; else it looks there once a second, and invites a
 // rank 0 that was restarted and gathers a job of its own.
 #pragma once
 
@@ -36,7 +36,7 @@
 
 namespace trainer {
 
-enum class DoorMessage : std::uint32_t {
+enum class MessageKind : std::uint32_t {
   join = 1,
   ask,
   invite,
@@ -53,8 +53,8 @@ enum class DoorMessage : std::uint32_t {
   failed
 };
 
-struct Letter {
-  DoorMessage what = DoorMessage::busy;
+struct Message {
+  MessageKind what = MessageKind::busy;
   std::vector<std::byte> body;
 };
 
@@ -65,30 +65,30 @@ struct Lead {
   Address leader;           ///< Of moved and invite.
 };
 
-void send_letter(const Fd& link, DoorMessage what, std::span<const std::byte> body,
-                 Deadline deadline);
-/// Throws LinkError, also where what comes is longer than any letter.
-Letter receive_letter(const Fd& link, Deadline deadline);
+void send_message(const Fd& link, MessageKind what, std::span<const std::byte> body,
+                  Deadline deadline);
+/// Throws LinkError, also where what comes is longer than any message.
+Message receive_message(const Fd& link, Deadline deadline);
 /// Throws LinkError.
-Lead read_lead(const Letter& letter);
+Lead read_lead(const Message& message);
 
-class Door {
+class MemberListener {
  public:
-  struct Visitor {
+  struct Peer {
     Fd link;
     Standing standing;
 
     /// False where it has gone, or does not read for `seconds`.
-    bool tell(DoorMessage what, std::span<const std::byte> body = {}, double seconds = 0) const;
+    bool tell(MessageKind what, std::span<const std::byte> body = {}, double seconds = 0) const;
   };
   /// Tells them that they are waited with, and forgets those that have gone.
-  static void reassure(std::vector<Visitor>& visitors);
+  static void reassure(std::vector<Peer>& peers);
 
   /// `master`: where the job's first leader listens, all addresses of it.
-  Door(Fd listener, std::string token, std::uint64_t id, std::vector<Address> master);
-  ~Door();
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
+  MemberListener(Fd listener, std::string token, std::uint64_t id, std::vector<Address> master);
+  ~MemberListener();
+  MemberListener(const MemberListener&) = delete;
+  MemberListener& operator=(const MemberListener&) = delete;
 
   /// The ways it may stand. Whoever waits is told where that is no longer here.
   void be_busy(std::uint64_t number);
@@ -101,10 +101,10 @@ class Door {
   void add_listener(Fd listener);
 
   /// Who has come since, for at most so long. Only while this member leads or gathers.
-  std::vector<Visitor> take_visitors(double seconds);
-  bool has_visitors();
+  std::vector<Peer> take_peers(double seconds);
+  bool has_peers();
   /// They wait here again.
-  void give_back(std::vector<Visitor> visitors);
+  void give_back(std::vector<Peer> peers);
 
   /// Where an invitation asked this member to come.
   std::optional<Address> invitation();
@@ -123,11 +123,11 @@ class Door {
   Address own_;
 
   std::mutex mutex_; ///< Guards what follows.
-  std::condition_variable has_visitor_;
+  std::condition_variable has_peer_;
   State state_ = State::busy;
   std::uint64_t number_ = 0;
   Address leader_;
-  std::vector<Visitor> visitors_;
+  std::vector<Peer> peers_;
   std::vector<Fd> new_listeners_;
   std::optional<Address> invitation_;
   bool at_master_ = false;

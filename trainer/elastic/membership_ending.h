@@ -10,11 +10,11 @@
 
 namespace trainer {
 
-inline constexpr double k_call_seconds = 1;        ///< For a door to answer.
+inline constexpr double k_call_seconds = 1;        ///< For a listener to answer.
 inline constexpr std::size_t k_most_attempts = 64; ///< As the wire has room for.
 
-/// How a call at a door, or a turn at leading, has ended.
-struct Membership::Outcome {
+/// How a call to a listener, or a turn at leading, has ended.
+struct Membership::Ending {
   enum class Kind {
     formed, ///< `proposal` stands, and `links` lead to its members.
     moved,  ///< To `to`.
