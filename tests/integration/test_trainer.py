@@ -301,7 +301,7 @@ def test_a_loss_that_is_no_number_ends_the_run_naming_step_rank_and_tensor(home,
                          f"--checkpoint-dir={folder}", "--checkpoint-every=1", "--log-every=1000",
                          expect=100)
     text = all_text(result)
-    found = re.search(r"no number any more at step (\d+) on rank \d.*; look at (\S+), which holds",
+    found = re.search(r"became NaN or infinite at step (\d+) on rank \d.*; look at (\S+), which holds",
                       text)
     assert found and int(found.group(1)) < 20, text
     assert found.group(2) in ("hidden.weight", "output.weight", "hidden.bias", "output.bias")

@@ -68,7 +68,7 @@ class Metrics {
   void add(const Score& score, std::size_t samples);
 
   /// The line since the last one, the same on every rank: a collective. None where no rank has
-  /// trained since. Throws Error where the loss is no number any more.
+  /// trained since. Throws Error where the loss became NaN or infinite.
   std::optional<LogLine> line(std::int64_t step, double epoch, const RankSeconds& seconds);
 
  private:

@@ -79,7 +79,7 @@ void MultiWorker::note(Timeline::What what, double begin, double end) {
 
 void MultiWorker::give_up_on(const char* what, std::int64_t step) const {
   const HostView parameters(replica_.device, replica_.parameters);
-  throw Error(fmt::format("{} no number any more at step {} on {}; look at {}; try a smaller "
+  throw Error(fmt::format("{} became NaN or infinite at step {} on {}; look at {}; try a smaller "
                           "--learning-rate",
                           what, step, communicator_.name(communicator_.rank()),
                           replica_.model->tensors().suspect(parameters.values())));
@@ -100,7 +100,7 @@ void MultiWorker::look(std::size_t most_under_way) {
     }
     const Outcome outcome = outcomes_.take();
     if (!std::isfinite(outcome.score.loss)) {
-      give_up_on("the loss is", outcome.step);
+      give_up_on("the loss", outcome.step);
     }
     told_ += outcome.score;
     if (outcome.state) {
@@ -348,7 +348,7 @@ void MultiWorker::round_gradients(const ArenaRange& range) {
 /// gradients it was.
 void MultiWorker::tell_of_skipped(const StepState& state, double scale_before) {
   if (!is_mixed()) {
-    give_up_on("the gradients' norm is", state.step);
+    give_up_on("the gradients' norm", state.step);
   }
   std::string what = "the gradients' norm";
   std::string where;
