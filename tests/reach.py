@@ -16,8 +16,8 @@ OWN = (PASSED, "tests/flakes.tsv")  # what the runs themselves write
 # The kinds of tests, beside those that always run, that what lies at a path may break. The longest
 # path that fits counts; what fits none reaches every kind.
 RULES = {
-    "LICENSE": (), "README.md": (), ".clang-format": (), ".clang-tidy": (), ".editorconfig": (),
-    ".gitignore": (),
+    "LICENSE": (), "README.md": (), "CONTRIBUTING.md": (), ".clang-format": (), ".clang-tidy": (),
+    ".editorconfig": (), ".gitignore": (),
     "Dockerfile": ("package",), "completions/": ("package",), "man/": ("package",),
     "backends/kubernetes/": ("kubernetes",), "templates/kubernetes/": ("kubernetes",),
     "backends/local/": (), "templates/local/": (),
