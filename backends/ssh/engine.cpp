@@ -11,7 +11,8 @@ std::vector<FieldUse> field_uses() {
       {"gpus", "gpusVisible", "requireGpus", "psGpus", "maxWorkers", "syncMode", "syncSource",
        "syncUser", "syncTokenFile", "dataDirs", "tensorboard", "logdir"},
       {{"runs the hosts' own programs",
-        {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
+        {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}},
+       {"gives ranks their host's own devices", {"rdma"}}},
       {
           {"mounts nothing on its hosts: name a folder that they have (--data-dir=/DIR)", {"data"}},
           {"mounts nothing on its hosts: bring files with the code (--sync-mode)", {"configFiles"}},

@@ -396,7 +396,7 @@ def test_an_interrupt_keeps_what_is_whole_and_no_job_is_left(home, store):
     (["s3://bucket/none", "out"], EXIT_USAGE, "there is nothing in it"),
     (["s3://", "out"], EXIT_USAGE, "s3://BUCKET/PREFIX"),
     (["s3://bucket?endpoint=ftp%3A//x", "out"], EXIT_USAGE, "https://HOST"),
-    (["s3://bucket?password=x", "out"], EXIT_USAGE, "endpoint, region, credentials-file"),
+    (["s3://bucket?password=x", "out"], EXIT_USAGE, "use endpoint, region or credentials-file"),
     (["s3://bucket/set?endpoint=http%3A//127.0.0.1:1", "out"], EXIT_ENGINE, "cannot be reached"),
     (["oss://bucket/set", "out"], EXIT_USAGE, "OSS_REGION"),
     (["s3://bucket/set?credentials-file=none", "out"], EXIT_USAGE, "none"),

@@ -113,21 +113,6 @@ TEST_CASE("engines' tables name fields that there are, each once") {
   }
 }
 
-TEST_CASE("the engines that ship say of every field what they do with it") {
-  for (const char* name : {"local", "ssh", "slurm", "kubernetes"}) {
-    CAPTURE(name);
-    const Engine* engine = &find_engine(name);
-    std::set<std::string_view> said;
-    for (const FieldUse& field : engine->fields) {
-      said.insert(field.key);
-    }
-    for (const JobField& field : job_fields()) {
-      CAPTURE(field.key);
-      CHECK((said.contains(field.key) || field.key == "backend" || field.key == "engineOptions"));
-    }
-  }
-}
-
 TEST_CASE("a flag of an engine's own is that engine's alone") {
   Program program;
   CHECK(has(program.run({"submit", "--help=toy"}).out, "--toy-color=COLOR"));
