@@ -106,7 +106,8 @@ Bucket parse_bucket(const std::string& flag, const std::string& source) {
     } else if (key == "credentials-file") {
       bucket.credentials_file = value;
     } else {
-      refuse(fmt::format("unknown key '{}'; use endpoint, region or credentials-file", printable(key)));
+      refuse(fmt::format("unknown key '{}'; use endpoint, region or credentials-file",
+                         printable(key)));
     }
   }
   while (bucket.endpoint.ends_with('/')) {

@@ -32,7 +32,8 @@ constexpr const char* k_lock = "lock";
 
 std::string registry_path() {
   const char* given = environment::k_gpu_claims.value();
-  return given != nullptr ? given : fmt::format("{}/gpus@{}", JobStore::default_root(), host_name());
+  return given != nullptr ? given
+                          : fmt::format("{}/gpus@{}", JobStore::default_root(), host_name());
 }
 
 /// A device's name, a path's separators replaced.

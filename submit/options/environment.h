@@ -30,7 +30,8 @@ inline constexpr EnvironmentVariable k_gpu_claims = {
     "DTRAIN_GPU_CLAIMS",
     "Folder, of this machine and this user alone, in which jobs note which GPUs their ranks hold, "
     "those that are started here and those that come over ssh (default: "
-    "dtrain/gpus@HOST in XDG_STATE_HOME). All of them must have the same one; on a host that ssh reaches, "
+    "dtrain/gpus@HOST in XDG_STATE_HOME). All of them must have the same one; on a host that ssh "
+    "reaches, "
     "in the environment of a login there. A rank's GPUs are free again when it has ended, however "
     "it ended"};
 inline constexpr EnvironmentVariable k_git_token = {

@@ -46,9 +46,10 @@ struct Curl {
   static void find(void* library, const char* name, Function& function) {
     function = reinterpret_cast<Function>(library == nullptr ? nullptr : ::dlsym(library, name));
     if (function == nullptr) {
-      throw Error(fmt::format("a download needs libcurl.so.4, which cannot be loaded ({}): install "
-                              "it (on Debian, the package libcurl4), or put the data on this machine",
-                              dlerror()));
+      throw Error(
+          fmt::format("a download needs libcurl.so.4, which cannot be loaded ({}): install "
+                      "it (on Debian, the package libcurl4), or put the data on this machine",
+                      dlerror()));
     }
   }
 };

@@ -8,8 +8,8 @@
 
 #include "submit/options/option_table.h"
 #include "trainer/data/masking.h"
-#include "trainer/optim/learning_rate.h"
 #include "trainer/device/loss_scale.h"
+#include "trainer/optim/learning_rate.h"
 #include "trainer/options/elasticity.h"
 
 namespace trainer {
