@@ -39,7 +39,7 @@ class SshChannel : public Channel {
   std::string where() const override;
   void hold_devices(const GangPlan& plan) override { take(plan); }
   std::string node(const GangRank& rank) const override { return rank.host; }
-  void on_output(OutputSink sink) override { output_ = std::move(sink); }
+  void on_output(const OutputSink& sink) override { output_ = sink; }
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
   int events() const override { return connections_.events(); }
   std::vector<RankEnding> ended() override;

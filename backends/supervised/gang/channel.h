@@ -86,7 +86,7 @@ class Channel {
 
   /// What ranks print whose processes have no pipes here, before their ends.
   using OutputSink = std::function<void(RankId, Stream, std::string_view)>;
-  virtual void on_output(OutputSink /*sink*/) {}
+  virtual void on_output(const OutputSink& /*sink*/) {}
 
   using CommandOf = std::function<RankCommand(std::size_t)>;
   using Started = std::function<void(std::size_t, RankProcess)>;

@@ -60,7 +60,7 @@ class FakeChannel : public Channel {
   }
   void poke() { REQUIRE(eventfd_write(events_.get(), 1) == 0); }
 
-  void on_output(OutputSink sink) override { output_ = std::move(sink); }
+  void on_output(const OutputSink& sink) override { output_ = sink; }
   std::set<std::string> suspects() const override { return silent; }
   GangPlace place(const GangPlan& plan) override {
     GangPlace place;
