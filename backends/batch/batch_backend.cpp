@@ -9,6 +9,7 @@
 #include "backends/batch/usage.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/progress.h"
+#include "backends/support/user/config_folder.h"
 #include "backends/support/user/env_file.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -97,7 +98,7 @@ std::string BatchBackend::batch_script(std::string_view name) {
 Surroundings BatchBackend::survey(const JobSpec& job) const {
   Surroundings here;
   if (login_.is_here() && !job.runs_bundled_trainer()) { // No program is asked.
-    here.state_folder = state_folder_here();
+    here.state_folder = state_folder().string();
     here.working_dir = working_dir_here();
   } else {
     const std::string text = login_.run(batch_script("survey"));

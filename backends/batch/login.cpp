@@ -17,6 +17,14 @@ namespace {
 constexpr int k_not_found = 127; ///< Of sh: there is no such command.
 constexpr int k_no_link = 255;   ///< Of ssh.
 
+/// state_folder() of the machine that it runs on, less its last name.
+constexpr const char* k_state_home =
+    R"sh(case ${XDG_STATE_HOME-} in
+  /*) ;;
+  *) XDG_STATE_HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}/.local/state ;;
+esac
+)sh";
+
 /// What a person needs of "sbatch: error: Batch job submission failed: Invalid qos".
 std::string cause_of(const QueueSystem& system, const std::string& errors) {
   std::string_view text = errors;
@@ -60,7 +68,8 @@ std::string socket_folder() {
 
 Command Login::command(const std::string& script, const std::vector<std::string>& args,
                        std::string input) const {
-  std::string settings = "export";
+  std::string settings = k_state_home;
+  settings += "export";
   for (const auto& [name, value] : system_->environment) {
     settings += fmt::format(" {}={}", name, value);
   }

@@ -6,19 +6,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string_view>
 
 namespace dtrain::batch {
-
-std::string state_folder_here() {
-  const auto variable = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return std::string(text == nullptr ? "" : text);
-  };
-  const std::string state = variable("XDG_STATE_HOME");
-  return (state.empty() ? variable("HOME") + "/.local/state" : state) + "/dtrain";
-}
 
 std::string job_folder(const QueueSystem& system, const JobRef& job) {
   return fmt::format("{}/{}/{}", system.engine, job.namespace_name, job.name);

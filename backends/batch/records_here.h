@@ -9,10 +9,7 @@
 
 namespace dtrain::batch {
 
-/// Dtrain's own folder on this machine, as the scripts have it.
-std::string state_folder_here();
-
-/// "ENGINE/NAMESPACE/NAME", below dtrain's own folder, in which a job's files are.
+/// "ENGINE/NAMESPACE/NAME", below state_folder(), in which a job's files are.
 std::string job_folder(const QueueSystem& system, const JobRef& job);
 
 /// What read_records() reads of the job in that folder, no array's: its lines and those of its last

@@ -5,6 +5,7 @@
 #include "backends/support/code/code.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/signal_fd.h"
+#include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 #include "submit/options/environment.h"
 #include "submit/template/quote.h"
@@ -111,7 +112,7 @@ std::unique_ptr<Subprocess> start_submitter(const Login& login, const std::strin
                                             const std::string& log) {
   return login.start(
       {.argv =
-           login.system().submit_command(fmt::format("{}/{}/{}", state_folder_here(), folder, log)),
+           login.system().submit_command(state_folder() / folder / log),
        .without = {environment::k_git_token.name},
        .is_fed = true,
        // Whoever ends dtrain does not end it midway: the queue may have the job by then.
@@ -126,7 +127,7 @@ std::string submit_here(const Login& login, const Submission& job,
   // Until all is written down, signals wait.
   const SignalFd signals({SIGINT, SIGTERM, SIGHUP});
   NewFolder folder;
-  if (!folder.make(fmt::format("{}/{}", state_folder_here(), job.folder))) {
+  if (!folder.make(state_folder() / job.folder)) {
     return "";
   }
   folder.write("job",
@@ -140,7 +141,7 @@ std::string submit_here(const Login& login, const Submission& job,
   std::string said;
   for (auto some = submitter->read_some(); !some.empty(); some = submitter->read_some()) {
     said += some;
-    if (said.ends_with('\n')) { // All that is left to it is to end.
+    if (said.ends_with('\n')) { // All that is left to it is to end: its warnings came before.
       break;
     }
   }
@@ -151,7 +152,7 @@ std::string submit_here(const Login& login, const Submission& job,
   folder.keep();
   const auto [before, after] = around_id(job.record);
   folder.write_over("job", fmt::format("{}{:{}}{}", before, '"' + id + '"', k_id_width, after));
-  submitter->wait();
+  submitter->leave();
   if (!submitter->errors().empty()) {
     try {
       folder.write("submit.err", submitter->errors());

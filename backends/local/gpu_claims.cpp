@@ -1,10 +1,10 @@
 #include "backends/local/gpu_claims.h"
 
 #include "backends/supervised/stop.h"
-#include "backends/supervised/store/job_store.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/random.h"
+#include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 #include "submit/options/environment.h"
 
@@ -33,7 +33,7 @@ constexpr const char* k_lock = "lock";
 std::string registry_path() {
   const char* given = environment::k_gpu_claims.value();
   return given != nullptr ? given
-                          : fmt::format("{}/gpus@{}", JobStore::default_root(), host_name());
+                          : fmt::format("{}/gpus@{}", state_folder().string(), host_name());
 }
 
 /// A device's name, a path's separators replaced.

@@ -2,6 +2,7 @@
 
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
+#include "submit/text/trimmed.h"
 
 #include <fmt/format.h>
 
@@ -28,13 +29,6 @@ enum Field : std::size_t {
 };
 
 using Line = std::array<std::string_view, Field::count>;
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r");
-  return begin == std::string_view::npos
-             ? ""
-             : text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
-}
 
 Line fields_of(std::string_view line) {
   Line fields;

@@ -8,6 +8,7 @@
 #include "backends/slurm/refused_options.h"
 #include "backends/slurm/script.h"
 #include "backends/slurm/system.h"
+#include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -43,7 +44,7 @@ std::string SlurmBackend::asking_script(std::string_view name) const {
 std::string SlurmBackend::ask_job(const JobRef& job) const {
   const std::string folder = batch::job_folder(queue_system(), job);
   if (login().is_here()) {
-    if (auto known = find_here(login(), fmt::format("{}/{}", batch::state_folder_here(), folder))) {
+    if (auto known = find_here(login(), state_folder() / folder)) {
       return *known;
     }
   }
@@ -77,7 +78,7 @@ std::vector<CheckResult> SlurmBackend::check() {
   add("partitions",
       R"sh(all=$(sinfo --noheader --format=%P) && echo "$all" | sort -u | paste -sd' ' -)sh");
   add("job folder",
-      R"sh(f=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/slurm
+      R"sh(f=$XDG_STATE_HOME/dtrain/slurm
 mkdir -p "$f" && echo "$f (the nodes must share it)")sh");
   return results;
 }

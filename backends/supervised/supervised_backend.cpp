@@ -11,6 +11,7 @@
 #include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
 #include "backends/support/progress.h"
+#include "backends/support/user/config_folder.h"
 #include "backends/support/user/env_file.h"
 #include "submit/bucket.h"
 #include "submit/errors.h"
@@ -106,7 +107,7 @@ SupervisedBackend::Supervise run_helper(std::string_view command) {
 }
 
 SupervisedBackend::SupervisedBackend(std::string_view name, std::string root, Supervise supervise)
-    : name_(name), store_(root.empty() ? JobStore::default_root() : std::move(root), name),
+    : name_(name), store_(root.empty() ? state_folder().string() : std::move(root), name),
       viewer_(store_), supervise_(std::move(supervise)) {}
 
 std::string SupervisedBackend::code_dir(const JobRef& job) const {

@@ -43,7 +43,7 @@ class SupervisedBackend : public Backend {
 
  protected:
   /// `name`: the engine's; its jobs are kept under it. `root`: where jobs are kept; empty:
-  /// JobStore::default_root().
+  /// state_folder().
   SupervisedBackend(std::string_view name, std::string root, Supervise supervise);
 
   /// What the hosts show of the job's --data, as Surroundings::data_folders.

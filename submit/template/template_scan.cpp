@@ -1,6 +1,7 @@
 #include "submit/template/template_scan.h"
 
 #include "submit/errors.h"
+#include "submit/text/trimmed.h"
 
 #include <fmt/format.h>
 
@@ -14,12 +15,6 @@ constexpr std::size_t k_deepest_sections = 32;
 [[noreturn]] void fail_at(const TemplateSource& source, std::size_t line,
                           std::string_view message) {
   throw UsageError(fmt::format("{}: {}", source.where(line), message));
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
-  const std::size_t end = text.find_last_not_of(" \t\r\n");
-  return end == std::string_view::npos ? std::string_view() : text.substr(begin, end + 1 - begin);
 }
 
 bool is_tag_name(std::string_view text) {
@@ -143,12 +138,13 @@ class Walker {
       : text_(source.text), source_(source), tags_(tags) {}
   virtual ~Walker() = default;
 
+  /// To the last tag: what comes behind it decides nothing.
   void walk() {
     std::vector<Place> at_open(tags_.size());
     auto tag = tags_.begin();
-    for (std::size_t i = 0; i < text_.size();) {
-      if (tag == tags_.end() || i < tag->begin) {
-        i = step(i, tag == tags_.end() ? text_.size() : tag->begin);
+    for (std::size_t i = 0; tag != tags_.end();) {
+      if (i < tag->begin) {
+        i = step(i, tag->begin);
         continue;
       }
       const auto index = static_cast<std::size_t>(tag - tags_.begin());

@@ -87,17 +87,15 @@ std::string how_to_get(const KnownDataset& dataset) {
 } // namespace
 
 DataPlaces data_places_from_env() {
-  const auto text = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
+  const auto text = [](const char* value) { return std::string(value == nullptr ? "" : value); };
   DataPlaces places;
-  std::string cache = text(dtrain::environment::k_cache_home.name);
+  std::string cache = text(dtrain::environment::k_cache_home.value());
   if (!cache.starts_with('/')) {
-    cache = text("HOME").starts_with('/') ? text("HOME") + "/.cache" : "";
+    const std::string home = text(std::getenv("HOME"));
+    cache = home.starts_with('/') ? home + "/.cache" : "";
   }
   places.cache = cache.empty() ? "" : cache + "/dtrain/datasets"; // A shared folder is no place.
-  places.url = text(dtrain::environment::k_data_url.name);
+  places.url = text(dtrain::environment::k_data_url.value());
   while (places.url.ends_with('/')) {
     places.url.pop_back();
   }

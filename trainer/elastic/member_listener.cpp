@@ -84,11 +84,7 @@ MemberListener::~MemberListener() {
   thread_.join();
 }
 
-void MemberListener::be_busy(std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  state_ = State::busy;
-  number_ = number;
-}
+void MemberListener::be_busy(std::uint64_t number) { enter(State::busy, number); }
 
 void MemberListener::gather(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
@@ -97,17 +93,19 @@ void MemberListener::gather(std::uint64_t number) {
   invitation_.reset();
 }
 
-void MemberListener::lead(std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  state_ = State::leading;
-  number_ = number;
-}
+void MemberListener::lead(std::uint64_t number) { enter(State::leading, number); }
 
 void MemberListener::follow(std::uint64_t number, const Address& leader) {
   change(State::following, number, leader);
 }
 
 void MemberListener::be_over() { change(State::over, 0, {}); }
+
+void MemberListener::enter(State state, std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  state_ = state;
+  number_ = number;
+}
 
 void MemberListener::change(State state, std::uint64_t number, const Address& leader) {
   std::vector<Peer> turned_away;

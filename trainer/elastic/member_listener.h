@@ -114,6 +114,7 @@ class MemberListener {
 
   void run(Acceptor acceptor);
   void answer(Fd link);
+  void enter(State state, std::uint64_t number);
   void change(State state, std::uint64_t number, const Address& leader);
   void look_after_master(Acceptor& acceptor);
 

@@ -6,18 +6,15 @@
 #include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
-#include "submit/options/environment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pwd.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 
 namespace dtrain {
@@ -80,21 +77,6 @@ bool same_file(int folder, const std::string& name, int fd) {
 
 std::string text_of(const JobRef& job) {
   return fmt::format("{}/{}", printable(job.namespace_name), printable(job.name));
-}
-
-std::string JobStore::default_root() {
-  // The XDG specification has a relative path ignored.
-  if (const char* state = environment::k_state_home.value(); state != nullptr && *state == '/') {
-    return fmt::format("{}/dtrain", state);
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
-    return fmt::format("{}/.local/state/dtrain", home);
-  }
-  const passwd* user = getpwuid(geteuid());
-  if (user == nullptr || user->pw_dir == nullptr || *user->pw_dir != '/') {
-    throw Error("no home folder to keep jobs in: set XDG_STATE_HOME to a folder of your own");
-  }
-  return fmt::format("{}/.local/state/dtrain", user->pw_dir);
 }
 
 std::string JobStore::job_path(const JobRef& job) const {

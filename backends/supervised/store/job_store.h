@@ -36,9 +36,6 @@ std::string text_of(const JobRef& job);
 
 class JobStore {
  public:
-  /// $XDG_STATE_HOME/dtrain, ~/.local/state/dtrain without it.
-  static std::string default_root();
-
   JobStore(std::string root, std::string_view backend)
       : root_(std::move(root)), jobs_(fmt::format("jobs/{}", backend)) {}
 

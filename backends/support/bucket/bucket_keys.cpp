@@ -2,6 +2,7 @@
 
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
+#include "submit/text/trimmed.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -16,14 +17,6 @@ namespace {
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr const char* k_blanks = " \t\r";
-  const std::size_t begin = text.find_first_not_of(k_blanks);
-  return begin == std::string_view::npos
-             ? ""
-             : text.substr(begin, text.find_last_not_of(k_blanks) + 1 - begin);
 }
 
 /// Of one section. Without an id where the file is not there or has no such keys.

@@ -48,10 +48,10 @@ std::pair<Fd, Fd> feeding_ends() {
 }
 
 /// True where more may come.
-bool read_block(Fd& pipe, std::vector<char>& block, std::string_view& bytes) {
-  const auto count = read(pipe.get(), block.data(), block.size());
+bool read_block(const Fd& pipe, char* block, std::size_t size, std::string_view& bytes) {
+  const auto count = read(pipe.get(), block, size);
   if (count > 0) {
-    bytes = {block.data(), static_cast<std::size_t>(count)};
+    bytes = {block, static_cast<std::size_t>(count)};
   }
   return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
 }
@@ -83,7 +83,7 @@ merge_environment(const char* const* base,
 }
 
 Subprocess::Subprocess(const Command& command)
-    : leads_group_(command.limit.has_value()), block_(k_pipe_bytes) {
+    : leads_group_(command.limit.has_value()), block_(std::make_unique_for_overwrite<char[]>(k_pipe_bytes)) {
   auto out = make_pipe();
   auto err = command.shows_errors ? Pipe() : make_pipe();
   make_non_blocking(out.read_end);
@@ -170,20 +170,24 @@ void Subprocess::step() {
 }
 
 void Subprocess::read_output() {
-  if (!read_block(out_, block_, pending_)) {
+  if (!read_block(out_, block_.get(), k_pipe_bytes, pending_)) {
     loop_.remove(out_.get());
     out_.reset();
   }
 }
 
 void Subprocess::read_errors() {
-  std::vector<char> block(k_pipe_bytes);
-  std::string_view bytes;
-  if (!read_block(err_, block, bytes)) {
-    loop_.remove(err_.get());
-    err_.reset();
+  std::array<char, 4096> block; // NOLINT(*-member-init): read() fills it.
+  std::string_view bytes = " ";
+  for (std::size_t i = 0; i < k_pipe_bytes / block.size() && !bytes.empty(); ++i) {
+    bytes = {};
+    if (!read_block(err_, block.data(), block.size(), bytes)) {
+      loop_.remove(err_.get());
+      err_.reset();
+      break;
+    }
+    errors_ += bytes;
   }
-  errors_ += bytes;
   if (errors_.size() > k_errors_kept) {
     errors_.erase(0, errors_.size() - k_errors_kept);
   }
@@ -212,6 +216,13 @@ CommandResult Subprocess::result() {
   result.ending = wait();
   result.errors = errors();
   return result;
+}
+
+void Subprocess::leave() {
+  if (err_) {
+    read_errors();
+  }
+  pid_ = 0;
 }
 
 CommandResult run_command(const Command& command) { return Subprocess(command).result(); }

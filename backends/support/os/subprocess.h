@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -74,6 +75,10 @@ class Subprocess {
   /// Waits for its end: all that it says from now on.
   CommandResult result();
 
+  /// Leaves it to end by itself, of what it said on stderr so far the last words. It may not be used
+  /// any more.
+  void leave();
+
   /// The last k_errors_kept of its stderr, so far.
   const std::string& errors() const { return errors_; }
 
@@ -92,7 +97,7 @@ class Subprocess {
   Fd in_;         ///< Of one that is fed.
   Fd out_;
   Fd err_;
-  std::vector<char> block_;
+  std::unique_ptr<char[]> block_; // NOLINT(*-avoid-c-arrays): not filled with zeros first.
   std::string_view pending_; ///< In the block, not yet given away.
   std::string errors_;
   Ending ending_;

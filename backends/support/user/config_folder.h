@@ -1,4 +1,4 @@
-// Where a user's settings, secrets and templates are, and what is kept to save work.
+// Where a user's settings, secrets, templates and jobs are, and what is kept to save work.
 #pragma once
 
 #include <filesystem>
@@ -11,5 +11,9 @@ std::filesystem::path config_folder();
 
 /// $XDG_CACHE_HOME/dtrain, or ~/.cache/dtrain: what can be deleted at any time.
 std::filesystem::path cache_folder();
+
+/// $XDG_STATE_HOME/dtrain, or ~/.local/state/dtrain: jobs, and which GPUs they have. Throws Error
+/// where nobody says where home is.
+std::filesystem::path state_folder();
 
 } // namespace dtrain

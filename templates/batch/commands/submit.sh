@@ -8,7 +8,7 @@
 # Each program that it starts is a part of what a user waits for: COMMAND is started at once, and waits for the
 # script. Nothing is left half done by a signal: it waits.
 trap '' INT TERM HUP
-folder=${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1
+folder=$XDG_STATE_HOME/dtrain/$1
 job_script=$2 before=$3 after=$4 width=$5
 shift 5
 for word; do

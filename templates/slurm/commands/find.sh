@@ -4,7 +4,7 @@
 # name, if Slurm is quick to say so: squeue looks for a missing slurm.conf for a minute. Of one that Slurm has
 # forgotten and that left no end, its accounting is asked.
 # Under sudo, or in a home that is shared, the folder may be another's, whose files are not read.
-cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/$1" 2>/dev/null && [ -s job ] && [ -O job ] || {
+cd "$XDG_STATE_HOME/dtrain/$1" 2>/dev/null && [ -s job ] && [ -O job ] || {
   timeout 5 squeue --noheader --name="${4#*/}" --format='%u %i %k' 2>/dev/null |
     sed -n "/^$(id -un) /d; s|^\([^ ]* [^ ]*\) dtrain $4\$|\1|p"
   exit 0

@@ -1,7 +1,7 @@
 #!/bin/sh
 # list.sh FORMAT FIELDS ACCOUNTING: the records of all jobs and, after an empty line, what Slurm says of the user's
 # (squeue's FORMAT); of those that it has forgotten, and that left no end, what its accounting says.
-cd "${XDG_STATE_HOME:-$HOME/.local/state}/dtrain/slurm" 2>/dev/null || exit 0
+cd "$XDG_STATE_HOME/dtrain/slurm" 2>/dev/null || exit 0
 [ -O . ] || {
   echo "$PWD is $(stat --format=%U .)'s: list their jobs as them, or set HOME or XDG_STATE_HOME to your own" >&2
   exit 1

@@ -3,6 +3,7 @@
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
 
+#include "tests/unit/backends/temporary_folder.h"
 #include "tests/unit/waiting.h"
 
 #include <doctest/doctest.h>
@@ -52,6 +53,17 @@ TEST_CASE("more than a pipe holds on each side stalls nobody") {
   CHECK(result.out.size() == 1'000'000);
   CHECK(result.errors.size() == Subprocess::k_errors_kept);
   CHECK(shell("exec true", much).ending.good()); // Which reads none of it.
+}
+
+TEST_CASE("one that is left ends by itself, and what it had said is known") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder / "ended";
+  Subprocess program({.argv = {"sh", "-c", "echo warning >&2; echo 17; sleep 0.2; echo >\"$1\"", "sh", file},
+                      .limit = std::chrono::minutes(1)});
+  CHECK(program.read_some() == "17\n");
+  program.leave();
+  CHECK(program.errors() == "warning\n");
+  unit::wait_until([&] { return access(file.c_str(), F_OK) == 0; });
 }
 
 TEST_CASE("a daemon that holds the outputs is not waited for") {
