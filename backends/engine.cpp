@@ -27,9 +27,9 @@ std::vector<std::string_view> takers(std::string_view key) {
 }
 
 /// "--max-restarts"; of what has no flag its key.
-std::string flag_of(const JobField& field) {
+std::string_view flag_of(const JobField& field) {
   const std::size_t dashes = field.flags.find("--");
-  return dashes == std::string::npos ? field.key : field.flags.substr(dashes);
+  return dashes == std::string_view::npos ? field.key : field.flags.substr(dashes);
 }
 
 /// "--partition=batch" as "partition=batch".

@@ -52,7 +52,7 @@ void add_arena_variables(const std::string& command, JobSpec& job);
 const std::vector<std::string>& arena_flags();
 
 /// The names of the backends that take the field of this key: "a, b".
-using FieldBackends = std::function<std::string(const std::string& key)>;
+using FieldBackends = std::function<std::string(std::string_view key)>;
 
 /// dtrain-arena(7): each of those flags with what `table`, submit's, makes of it.
 std::string man_arena(const ManContext& context, const CommandTable& table,

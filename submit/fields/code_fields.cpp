@@ -7,10 +7,7 @@ constexpr const char* k_code = "Code, data and secrets";
 constexpr const char* k_board = "TensorBoard";
 constexpr const char* k_templates = "Templates";
 
-} // namespace
-
-std::vector<JobField> code_fields() {
-  return {
+constexpr JobField k_code_fields[] = {
       {.key = "syncMode",
        .flags = "--sync-mode",
        .member = member(&JobSpec::sync_mode),
@@ -101,7 +98,10 @@ std::vector<JobField> code_fields() {
        .metavar = "KEY=VALUE",
        .help = "Value of {{KEY}} in your templates; may be repeated",
        .group = k_templates},
-  };
-}
+};
+
+} // namespace
+
+std::span<const JobField> code_fields() { return k_code_fields; }
 
 } // namespace dtrain

@@ -6,7 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <initializer_list>
+#include <span>
 
 namespace dtrain {
 namespace {
@@ -17,8 +18,7 @@ constexpr int k_max_grace_ms = 3'600'000;
 
 constexpr const char* k_cluster_group = "Cluster";
 
-std::vector<JobField> first_fields() {
-  return {
+constexpr JobField k_first_fields[] = {
       {.key = "type",
        .flags = "",
        .member = member(&JobSpec::type),
@@ -125,11 +125,9 @@ std::vector<JobField> first_fields() {
        .metavar = "",
        .help = "The command that every rank runs, one word per item",
        .group = "Job"},
-  };
-}
+};
 
-std::vector<JobField> container_fields() {
-  return {
+constexpr JobField k_container_fields[] = {
       {.key = "image",
        .flags = "--image",
        .member = member(&JobSpec::image),
@@ -214,7 +212,10 @@ std::vector<JobField> container_fields() {
        .group = k_cluster_group,
        .minimum = 0,
        .maximum = INT32_MAX},
-  };
+};
+
+std::vector<std::string> strings(const FewWords& words) {
+  return {words.begin(), std::find(words.begin(), words.end(), "")};
 }
 
 } // namespace
@@ -222,11 +223,10 @@ std::vector<JobField> container_fields() {
 const std::vector<JobField>& job_fields() {
   static const std::vector<JobField> all = [] {
     std::vector<JobField> fields;
-    for (const auto group : {first_fields, role_fields, life_cycle_fields, code_fields,
-                             container_fields, placement_fields}) {
-      auto some = group();
-      fields.insert(fields.end(), std::make_move_iterator(some.begin()),
-                    std::make_move_iterator(some.end()));
+    for (const auto& some : std::initializer_list<std::span<const JobField>>{
+             k_first_fields, role_fields(), life_cycle_fields(), code_fields(), k_container_fields,
+             placement_fields()}) {
+      fields.insert(fields.end(), some.begin(), some.end());
     }
     return fields;
   }();
@@ -255,18 +255,18 @@ std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& ba
     }
     const OptionTarget target =
         std::visit([&](auto member) { return OptionTarget(&member(job)); }, field.member);
-    options.push_back({.flags = field.flags,
+    options.push_back({.flags = std::string(field.flags),
                        .target = target,
-                       .metavar = field.metavar,
-                       .help = field.help,
-                       .group = field.group,
+                       .metavar = std::string(field.metavar),
+                       .help = std::string(field.help),
+                       .group = std::string(field.group),
                        .complete = field.complete,
-                       .choices = field.choices,
+                       .choices = strings(field.choices),
                        .minimum = field.minimum,
                        .maximum = field.maximum,
-                       .env = field.env,
+                       .env = std::string(field.env),
                        .duration = field.duration,
-                       .aliases = field.aliases});
+                       .aliases = strings(field.aliases)});
     if (const auto note = notes.find(field.key); note != notes.end()) {
       options.back().help += note->second;
     }

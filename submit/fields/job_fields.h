@@ -16,8 +16,10 @@
 #include "submit/job_spec.h"
 #include "submit/options/option_table.h"
 
+#include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -43,28 +45,31 @@ using JobMember =
     std::variant<Member<std::string>, Member<int>, Member<bool>, Member<std::vector<std::string>>>;
 
 template <class Value>
-JobMember member(Value JobSpec::*of_job) {
+constexpr JobMember member(Value JobSpec::*of_job) {
   return Member<Value>{of_job};
 }
 template <class Value>
-JobMember member(RoleOptions JobSpec::*role, Value RoleOptions::*of_role) {
+constexpr JobMember member(RoleOptions JobSpec::*role, Value RoleOptions::*of_role) {
   return Member<Value>{nullptr, role, of_role};
 }
 
+/// Up to three; empty ones are none.
+using FewWords = std::array<std::string_view, 3>;
+
 struct JobField {
-  std::string key;   ///< In a job file: "maxRestarts".
-  std::string flags; ///< "--max-restarts"; "": the field has no flag (the command, after --).
+  std::string_view key;   ///< In a job file: "maxRestarts".
+  std::string_view flags; ///< "--max-restarts"; "": the field has no flag (the command, after --).
   JobMember member;
-  std::string metavar;
-  std::string help;
-  std::string group;
+  std::string_view metavar;
+  std::string_view help;
+  std::string_view group;
   std::int64_t minimum = INT64_MIN;
   std::int64_t maximum = INT64_MAX;
   bool duration = false;
   Complete complete = Complete::nothing;
-  const char* env = "";
-  std::vector<std::string> choices = {};
-  std::vector<std::string> aliases = {}; ///< What other programs call the flag.
+  std::string_view env = "";
+  FewWords choices = {};
+  FewWords aliases = {}; ///< What other programs call the flag.
 };
 
 /// In the order in which help and job files show them.

@@ -5,10 +5,7 @@ namespace {
 
 constexpr const char* k_life_cycle_group = "Life cycle";
 
-} // namespace
-
-std::vector<JobField> life_cycle_fields() {
-  return {
+constexpr JobField k_life_cycle_fields[] = {
       {.key = "runningTimeout",
        .flags = "--running-timeout",
        .member = member(&JobSpec::running_timeout_ms),
@@ -81,7 +78,10 @@ std::vector<JobField> life_cycle_fields() {
        .metavar = "KEY=VALUE",
        .help = "Annotation of the job's objects; may be repeated",
        .group = k_life_cycle_group},
-  };
-}
+};
+
+} // namespace
+
+std::span<const JobField> life_cycle_fields() { return k_life_cycle_fields; }
 
 } // namespace dtrain

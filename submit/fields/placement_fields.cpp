@@ -5,8 +5,8 @@ namespace {
 
 constexpr const char* k_placement_group = "Cluster";
 
-JobField sharing_field(const char* key, const char* flag, const char* alias, bool JobSpec::*flag_of,
-                       const char* help) {
+constexpr JobField sharing_field(const char* key, const char* flag, const char* alias, bool JobSpec::*flag_of,
+                                 const char* help) {
   return {.key = key,
           .flags = flag,
           .member = member(flag_of),
@@ -16,10 +16,7 @@ JobField sharing_field(const char* key, const char* flag, const char* alias, boo
           .aliases = {alias}};
 }
 
-} // namespace
-
-std::vector<JobField> placement_fields() {
-  return {
+constexpr JobField k_placement_fields[] = {
       {.key = "scheduler",
        .flags = "--scheduler",
        .member = member(&JobSpec::scheduler),
@@ -100,7 +97,10 @@ std::vector<JobField> placement_fields() {
        .metavar = "KEY=VALUE",
        .help = "Backend-specific flags",
        .group = k_placement_group},
-  };
-}
+};
+
+} // namespace
+
+std::span<const JobField> placement_fields() { return k_placement_fields; }
 
 } // namespace dtrain

@@ -1,7 +1,9 @@
 #include "submit/fields/job_field_groups.h"
 #include "submit/job_roles.h"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <cstddef>
 
 namespace dtrain {
 namespace {
@@ -10,77 +12,74 @@ constexpr const char* k_roles_group = "Roles";
 constexpr int k_most_gpus = 64;
 constexpr int k_last_port = 65535;
 
-struct RoleFlags {
-  const char* name; ///< "ps", of --ps-cpu.
-  const char* what; ///< "each parameter server"
-  RoleOptions JobSpec::*role;
-  bool resources = true;
-  bool image = false;
-  bool port = false;
-  bool selector = true;
-  bool annotation = false;
+/// A literal as a template's argument.
+template <std::size_t length>
+struct Literal {
+  // NOLINTNEXTLINE(google-explicit-constructor, *-avoid-c-arrays): Joined<"--", "ps"> says it.
+  consteval Literal(const char (&literal)[length]) {
+    std::copy_n(static_cast<const char*>(literal), length, text.begin());
+  }
+  std::array<char, length> text{};
 };
 
-JobField text_field(const RoleFlags& role, const char* key, const char* flag,
-                    std::string RoleOptions::*part, const char* metavar, std::string help) {
-  return {.key = fmt::format("{}{}", role.name, key),
-          .flags = fmt::format("--{}-{}", role.name, flag),
-          .member = member(role.role, part),
-          .metavar = metavar,
-          .help = std::move(help),
-          .group = k_roles_group};
-}
+/// One after the other, put together by the compiler.
+template <Literal... parts>
+struct Joined {
+  static constexpr auto text = [] {
+    std::array<char, (0 + ... + (parts.text.size() - 1))> all{};
+    auto end = all.begin();
+    ((end = std::copy_n(parts.text.begin(), parts.text.size() - 1, end)), ...);
+    return all;
+  }();
+};
+template <Literal... parts>
+constexpr std::string_view joined(Joined<parts...>::text.data(), Joined<parts...>::text.size());
 
-JobField list_field(const RoleFlags& role, const char* key, const char* flag,
-                    std::vector<std::string> RoleOptions::*part, std::string help) {
-  return {.key = fmt::format("{}{}", role.name, key),
-          .flags = fmt::format("--{}-{}", role.name, flag),
-          .member = member(role.role, part),
-          .metavar = "KEY=VALUE",
-          .help = std::move(help) + "; may be repeated",
-          .group = k_roles_group};
-}
+/// Flags of one role: `name` "ps" of --ps-cpu, `what` "each parameter server".
+template <Literal name, Literal what, RoleOptions JobSpec::*role>
+struct RoleFlags {
+  template <Literal key, Literal flag, Literal before, Literal after = "">
+  static constexpr JobField field(auto part, std::string_view metavar) {
+    return {.key = joined<name, key>,
+            .flags = joined<"--", name, "-", flag>,
+            .member = member(role, part),
+            .metavar = metavar,
+            .help = joined<before, what, after>,
+            .group = k_roles_group};
+  }
+  static constexpr JobField port() {
+    JobField port = field<"Port", "port", "Port of ", " in TF_CONFIG (default: a free one)">(
+        &RoleOptions::port, "PORT");
+    port.minimum = 0;
+    port.maximum = k_last_port;
+    return port;
+  }
+  static constexpr JobField image =
+      field<"Image", "image", "Container image of ">(&RoleOptions::image, "IMAGE");
+  static constexpr JobField cpu = field<"Cpu", "cpu", "CPUs of ">(&RoleOptions::cpu, "N");
+  static constexpr JobField cpu_limit =
+      field<"CpuLimit", "cpu-limit", "CPUs that ", " may use at most">(&RoleOptions::cpu_limit,
+                                                                       "N");
+  static constexpr JobField memory =
+      field<"Memory", "memory", "Memory of ">(&RoleOptions::memory, "SIZE");
+  static constexpr JobField memory_limit =
+      field<"MemoryLimit", "memory-limit", "Memory that ", " may use at most">(
+          &RoleOptions::memory_limit, "SIZE");
+  static constexpr JobField selector =
+      field<"Selectors", "selector", "Label that the node of ", " must have; may be repeated">(
+          &RoleOptions::selectors, "KEY=VALUE");
+  static constexpr JobField annotation =
+      field<"Annotations", "annotation", "Annotation of ", "; may be repeated">(
+          &RoleOptions::annotations, "KEY=VALUE");
+};
 
-void add_role(std::vector<JobField>& fields, const RoleFlags& role) {
-  if (role.image) {
-    fields.push_back(text_field(role, "Image", "image", &RoleOptions::image, "IMAGE",
-                                fmt::format("Container image of {}", role.what)));
-  }
-  if (role.resources) {
-    fields.push_back(text_field(role, "Cpu", "cpu", &RoleOptions::cpu, "N",
-                                fmt::format("CPUs of {}", role.what)));
-    fields.push_back(text_field(role, "CpuLimit", "cpu-limit", &RoleOptions::cpu_limit, "N",
-                                fmt::format("CPUs that {} may use at most", role.what)));
-    fields.push_back(text_field(role, "Memory", "memory", &RoleOptions::memory, "SIZE",
-                                fmt::format("Memory of {}", role.what)));
-    fields.push_back(text_field(role, "MemoryLimit", "memory-limit", &RoleOptions::memory_limit,
-                                "SIZE", fmt::format("Memory that {} may use at most", role.what)));
-  }
-  if (role.port) {
-    fields.push_back(
-        {.key = fmt::format("{}Port", role.name),
-         .flags = fmt::format("--{}-port", role.name),
-         .member = member(role.role, &RoleOptions::port),
-         .metavar = "PORT",
-         .help = fmt::format("Port of {} in TF_CONFIG (default: a free one)", role.what),
-         .group = k_roles_group,
-         .minimum = 0,
-         .maximum = k_last_port});
-  }
-  if (role.selector) {
-    fields.push_back(list_field(role, "Selectors", "selector", &RoleOptions::selectors,
-                                fmt::format("Label that the node of {} must have", role.what)));
-  }
-  if (role.annotation) {
-    fields.push_back(list_field(role, "Annotations", "annotation", &RoleOptions::annotations,
-                                fmt::format("Annotation of {}", role.what)));
-  }
-}
+using Chief = RoleFlags<"chief", "the chief", &JobSpec::chief_role>;
+using Ps = RoleFlags<"ps", "each parameter server", &JobSpec::ps_role>;
+using Worker = RoleFlags<"worker", "each worker", &JobSpec::worker_role>;
+using Evaluator = RoleFlags<"evaluator", "the evaluator", &JobSpec::evaluator_role>;
+using Launcher = RoleFlags<"launcher", "the launcher", &JobSpec::launcher_role>;
 
-} // namespace
-
-std::vector<JobField> role_fields() {
-  std::vector<JobField> fields = {
+constexpr JobField k_role_fields[] = {
       {.key = "ps",
        .flags = "--ps",
        .member = member(&JobSpec::ps),
@@ -131,8 +130,6 @@ std::vector<JobField> role_fields() {
                "else AllWorkers)",
        .group = k_roles_group,
        .choices = {"AllWorkers", "ChiefWorker"}},
-  };
-  const std::vector<JobField> tasks = {
       {.key = "taskImages",
        .flags = "--task-images",
        .member = member(&JobSpec::task_images),
@@ -164,29 +161,38 @@ std::vector<JobField> role_fields() {
        .group = k_roles_group,
        .minimum = 1,
        .maximum = k_max_workers},
-  };
-  fields.insert(fields.end(), tasks.begin(), tasks.end());
-  add_role(fields,
-           {.name = "chief", .what = "the chief", .role = &JobSpec::chief_role, .port = true});
-  add_role(fields, {.name = "ps",
-                    .what = "each parameter server",
-                    .role = &JobSpec::ps_role,
-                    .image = true,
-                    .port = true});
-  add_role(fields, {.name = "worker",
-                    .what = "each worker",
-                    .role = &JobSpec::worker_role,
-                    .image = true,
-                    .port = true,
-                    .annotation = true});
-  add_role(fields,
-           {.name = "evaluator", .what = "the evaluator", .role = &JobSpec::evaluator_role});
-  add_role(fields, {.name = "launcher",
-                    .what = "the launcher",
-                    .role = &JobSpec::launcher_role,
-                    .resources = false,
-                    .annotation = true});
-  return fields;
-}
+      Chief::cpu,
+      Chief::cpu_limit,
+      Chief::memory,
+      Chief::memory_limit,
+      Chief::port(),
+      Chief::selector,
+      Ps::image,
+      Ps::cpu,
+      Ps::cpu_limit,
+      Ps::memory,
+      Ps::memory_limit,
+      Ps::port(),
+      Ps::selector,
+      Worker::image,
+      Worker::cpu,
+      Worker::cpu_limit,
+      Worker::memory,
+      Worker::memory_limit,
+      Worker::port(),
+      Worker::selector,
+      Worker::annotation,
+      Evaluator::cpu,
+      Evaluator::cpu_limit,
+      Evaluator::memory,
+      Evaluator::memory_limit,
+      Evaluator::selector,
+      Launcher::selector,
+      Launcher::annotation,
+};
+
+} // namespace
+
+std::span<const JobField> role_fields() { return k_role_fields; }
 
 } // namespace dtrain

@@ -60,7 +60,7 @@ TEST_CASE("a command has those of Arena's variables that it speaks of") {
 
 TEST_CASE("the page on Arena says of each flag what becomes of it") {
   const auto submit = submit_command();
-  const auto backends = [](const std::string& key) { return key == "rdma" ? "a, b" : ""; };
+  const auto backends = [](std::string_view key) { return key == "rdma" ? "a, b" : ""; };
   const std::string page =
       man_arena({.program = "dtrain", .version = "1", .date = "today", .see_also = {}},
                 submit.table, backends);
