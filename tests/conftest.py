@@ -53,6 +53,13 @@ def home(build):
         shutil.rmtree(folder)
 
 
+@pytest.fixture(params=sorted(path for path in pathlib.Path(__file__).parent.glob("upgrade/*") if path.is_dir()),
+                ids=lambda path: path.name)
+def earlier_release(request):
+    """What a release's programs left of their jobs (tests/upgrade/make)."""
+    return request.param
+
+
 @pytest.fixture
 def fake_deepspeed(home):
     """A deepspeed that says how it was called, and starts a process a slot as the real one does."""

@@ -31,7 +31,7 @@ bool is_ours(const JobRecord& record, const QueuedJob& job) {
   if (job.comment.find("dtrain ") != std::string::npos) {
     return false;
   }
-  return !is_timed || std::abs(job.submitted - since) <= k_skew;
+  return is_timed && std::abs(job.submitted - since) <= k_skew; // Never by the number alone.
 }
 
 void find_number(JobRecord& record, const Queue& queue) {

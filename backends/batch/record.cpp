@@ -65,7 +65,8 @@ std::optional<JobRecord> read_job_line(std::string_view text) {
       instance.gpus = each.at(1).get<int>();
       instance.is_chief = status.instances.size() == 1;
     }
-    record.submitted = object.value("submitted", Time(0)) * k_second;
+    // Records of before September 2026 have none; they were written as the job was submitted.
+    record.submitted = object.value("submitted", status.created / k_second) * k_second;
     record.cluster = object.value("cluster", "");
     for (const int index : read_indexes(object.value("array", ""))) {
       JobRecord& task = record.tasks[index];

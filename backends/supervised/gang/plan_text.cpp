@@ -227,7 +227,9 @@ GangPlan read_gang_plan(const std::string& text) {
     plan.priority = read_string(get(root, "priority"));
     plan.max_restarts = get(root, "maxRestarts").as<int>();
     plan.grace_period_ms = get(root, "gracePeriodMilliseconds").as<int>();
-    plan.gpu_view = parse_gpu_view(read_string(get(root, "gpusVisible")));
+    if (const auto view = root["gpusVisible"]) { // Plans of before November 2026 have none.
+      plan.gpu_view = parse_gpu_view(read_string(view));
+    }
     plan.gpus_shared = get(root, "gpusShared").as<std::size_t>();
     plan.running_timeout_ms = get(root, "runningTimeoutMilliseconds").as<int>();
     plan.ttl_ms = get(root, "keptMilliseconds").as<int>();

@@ -10,6 +10,10 @@
 trap '' INT TERM HUP
 folder=$XDG_STATE_HOME/dtrain/$1
 job_script=$2 before=$3 after=$4 width=$5
+# When, by the clock that the queue has: that of who asks may be another.
+case $after in
+  *'"submitted":0'*) after=${after%%'"submitted":0'*}'"submitted":'$(date +%s)${after#*'"submitted":0'} ;;
+esac
 shift 5
 for word; do
   shift

@@ -1,6 +1,9 @@
 """Which of Slurm's jobs is a record's, and what is left of a submission or a deletion that is cut off: told by
 stand-ins of Slurm's commands."""
+import json
 import os
+import re
+import shutil
 import signal
 import time
 
@@ -56,6 +59,38 @@ def test_another_job_of_the_same_number_is_neither_told_of_nor_cancelled(slurm, 
     assert listed["status"] == "FAILED"
     slurm.dtrain("delete", "mine")
     assert not cancelled(slurm) and not folder_of(slurm).exists()
+
+
+def old_record(text):
+    """As releases of before September 2026 wrote it, a year ago."""
+    job = json.loads(text.partition(" ")[2])
+    del job["submitted"]
+    return "job " + json.dumps({**job, "created": job["created"] - 365 * 86400 * 10**9}) + "\n"
+
+
+@pytest.mark.parametrize("record", [lambda text: re.sub('"submitted":[0-9]+', '"submitted":0', text), old_record],
+                         ids=["unknown", "old"])
+def test_a_job_without_a_comment_is_not_cancelled_for_its_number_alone(slurm, record):
+    slurm.submit("mine", "true")
+    job = folder_of(slurm) / "job"
+    job.write_text(record(job.read_text()))
+    has_queued(slurm, line().replace("dtrain default/mine", "(null)"))
+    assert slurm.get("mine")["status"] == "FAILED"
+    slurm.dtrain("delete", "mine")
+    assert not cancelled(slurm) and not folder_of(slurm).exists()
+
+
+def test_jobs_of_an_earlier_release_are_looked_at_and_deleted(slurm, earlier_release):
+    shutil.copytree(earlier_release / "state/dtrain/slurm", slurm.state / "dtrain/slurm")
+    has_queued(slurm, line("another", number=17))
+    assert {job["name"]: job["status"] for job in slurm.dtrain("list", "-o", "json").json()} == {
+        "done": "SUCCEEDED", "failed": "FAILED"}
+    assert slurm.get("failed")["reason"] == "worker-1 (rank 1) on node1 ended with exit code 7"
+    assert sorted(slurm.lines("done")) == ["worker-0 | rank 0", "worker-1 | rank 1"]
+    has_queued(slurm, *(line(age=100_000).replace("17|", f"{number}|").replace("dtrain default/mine", "(null)")
+                        for number in (1, 2)))
+    slurm.dtrain("delete", "done", "failed")
+    assert not cancelled(slurm) and not folder_of(slurm, "done").exists()
 
 
 def test_a_job_of_another_cluster_is_not_looked_for_in_this_one(slurm):

@@ -248,7 +248,8 @@ TEST_CASE("An array's tasks have runs and ranks of their own") {
   CHECK(record.part_of("2/worker-0").raw_id == "14");
   const JobStatus status = status_of(
       record,
-      queue_of("12_0|RUNNING|None|1|2|3|node1|batch|\n12_[1]|PENDING|Resources|1|N/A|N/A||b|"));
+      queue_of("12_0|RUNNING|None|1|2|3|node1|batch|dtrain default/mnist\n"
+               "12_[1]|PENDING|Resources|1|N/A|N/A||b|dtrain default/mnist"));
   CHECK(status.phase == Phase::running);
   CHECK(status.uid == "12");
   CHECK(status.gpus_requested == 3 * 2 * 2);
@@ -269,8 +270,8 @@ TEST_CASE("An array has failed once all of its tasks have ended and one of them 
                            "run default 1/mnist 0 10 14\nend default 1/mnist 0 30 0\n"
                            "run default 2/mnist 0 11 15\nend default 2/mnist 0 12 7\n"
                            "run default 2/mnist 1 13 15\n";
-  CHECK(status_of(array_of(ends), queue_of("12_2|RUNNING|None|1|2|3|n|b|")).phase ==
-        Phase::pending);
+  CHECK(status_of(array_of(ends), queue_of("12_2|RUNNING|None|1|2|3|n|b|dtrain default/mnist"))
+            .phase == Phase::pending);
   const JobStatus status = status_of(
       array_of(ends +
                "end default 2/mnist 1 25 7\nstart 2/worker-1 n 1 14\nexit 2/worker-1 24 7\n"),
