@@ -68,21 +68,23 @@ void Connections::set_limits(std::chrono::milliseconds host_timeout, int grace_m
   grace_ms_ = grace_ms;
 }
 
-void Connections::open(const std::string& host, std::size_t number) {
-  losses_.erase(host);
-  lacks_.erase(host);
+void Connections::open(const HostSlots& host, std::size_t number) {
+  losses_.erase(host.name);
+  lacks_.erase(host.name);
   auto connection = std::make_unique<Connection>(
-      host,
+      host.name,
       AgentSetting{.job = job_uid_,
                    .number = number,
                    .patience = std::chrono::ceil<std::chrono::seconds>(host_timeout_),
-                   .grace_ms = grace_ms_},
+                   .grace_ms = grace_ms_,
+                   .gpus = host.gpus,
+                   .without_gpus = host.without_gpus},
       ssh_connection_command);
   watch(connection->out(), EPOLLIN);
   watch(connection->in(), EPOLLOUT | EPOLLET); // Once it takes something again.
   Kept kept;
   kept.connection = std::move(connection);
-  kept_[host] = std::move(kept);
+  kept_[host.name] = std::move(kept);
 }
 
 Connection* Connections::find(const std::string& host) {

@@ -40,7 +40,7 @@ class Connections {
   void set_limits(std::chrono::milliseconds host_timeout, int grace_ms);
 
   /// `number`: the host's own of the job's.
-  void open(const std::string& host, std::size_t number);
+  void open(const HostSlots& host, std::size_t number);
   /// Null where there is none (any more).
   Connection* find(const std::string& host);
   /// Why the last one to the host was lost, and what ssh said then.

@@ -76,7 +76,7 @@ std::string clock_excuse(std::int64_t ahead) {
 
 std::vector<SurveyedHost> survey_hosts(const std::vector<HostSlots>& hosts,
                                        const std::string& interface) {
-  auto script = fmt::format("interface={}\n", quote_sh(interface));
+  auto script = fmt::format("chosen= without= interface={}\n", quote_sh(interface));
   for (const auto* part : {"ssh/facts.sh", "ssh/probe.sh"}) {
     script += builtin_template(part).text;
   }

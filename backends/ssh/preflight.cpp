@@ -42,7 +42,7 @@ std::string preamble(const HostQuestion& question, const Payload& payload) {
   const auto digests = payload.empty()
                            ? std::string()
                            : fmt::format("{} {}", fmt::join(payload.parts, " "), payload.bundle);
-  auto text = fmt::format("slots={}\nwanted={}\ngpus={}\n", question.slots, question.wanted,
+  auto text = fmt::format("slots={}\nwanted={}\ngpus={}\n", question.host.slots, question.wanted,
                           question.gpus.empty() ? 0 : 1);
   for (const auto& [name, value] :
        {std::pair("folder", &question.folder), std::pair("path", &question.path),
@@ -83,7 +83,7 @@ void Preflight::run(const std::vector<HostQuestion>& questions) {
   std::vector<std::pair<std::string, std::string>> scripts;
   if (!payload_.parts.empty()) {
     for (const auto& question : questions) {
-      scripts.emplace_back(question.host,
+      scripts.emplace_back(question.host.name,
                            script_of(question, payload_,
                                      fmt::format("unpack {}\n", fmt::join(payload_.parts, " "))));
     }
@@ -94,7 +94,7 @@ void Preflight::run(const std::vector<HostQuestion>& questions) {
   if (!payload_.empty()) {
     scripts.clear();
     for (const auto& question : questions) {
-      scripts.emplace_back(question.host,
+      scripts.emplace_back(question.host.name,
                            script_of(question, payload_, look_for(question, payload_)));
     }
     ask_all(scripts, k_work_patience);
@@ -124,18 +124,18 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
       if (each.is_asked || Clock::now() < each.opens) {
         continue;
       }
-      if (connections_.find(question.host) == nullptr) {
+      if (connections_.find(question.host.name) == nullptr) {
         connections_.open(question.host, question.number);
         each.is_new = true;
       }
       each.is_asked = true;
       each.opens = Clock::now();
       each.survey = connections_.ask(
-          question.host,
+          question.host.name,
           script_of(question, payload_,
                     "survey\n" + (payload_.empty() ? look_for(question, payload_) : "")));
       for (const auto& [instance, gpus] : question.gpus) {
-        each.claims.emplace_back(instance, connections_.claim(question.host, gpus));
+        each.claims.emplace_back(instance, connections_.claim(question.host.name, gpus));
       }
     }
     constexpr std::chrono::milliseconds k_brief{100}; // Until one that pauses is tried again.
@@ -170,13 +170,13 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
           const auto gpus = std::find_if(
               question.gpus.begin(), question.gpus.end(),
               [&, &name = instance](const auto& wanted) { return wanted.first == name; });
-          known_.claims[instance] = {question.host, key, gpus->second, claim.text};
+          known_.claims[instance] = {question.host.name, key, gpus->second, claim.text};
         } else if (reason.empty()) {
           reason = claim.failure;
         }
       }
-      const auto* loss = connections_.loss(question.host);
-      if (connections_.find(question.host) == nullptr && loss != nullptr &&
+      const auto* loss = connections_.loss(question.host.name);
+      if (connections_.find(question.host.name) == nullptr && loss != nullptr &&
           is_turned_away(loss->said) && each.tries < k_most_tries) {
         ++each.tries;
         each.is_asked = false;
@@ -185,9 +185,9 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
         return false;
       }
       if (!reason.empty()) {
-        reasons_.emplace(question.host, reason);
+        reasons_.emplace(question.host.name, reason);
       }
-      known_.facts[question.host] = std::move(found);
+      known_.facts[question.host.name] = std::move(found);
       return true;
     });
   }
@@ -197,10 +197,10 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
 /// bridge for containers, say. Who answers there is not this host, though somebody does.
 void Preflight::compare(const std::vector<HostQuestion>& questions) {
   for (const auto& question : questions) {
-    const auto& own = known_.facts.at(question.host);
+    const auto& own = known_.facts.at(question.host.name);
     const auto other =
         std::find_if(questions.begin(), questions.end(), [&](const HostQuestion& each) {
-          const auto& its = known_.facts.at(each.host);
+          const auto& its = known_.facts.at(each.host.name);
           return !its.machine.empty() && its.machine != own.machine &&
                  (is_loopback(own.address) || its.address == own.address);
         });
@@ -208,14 +208,14 @@ void Preflight::compare(const std::vector<HostQuestion>& questions) {
       continue;
     }
     reasons_.emplace(
-        question.host,
+        question.host.name,
         is_loopback(own.address)
             ? fmt::format("has the address {}, at which {} reaches only itself: name it as other "
                           "hosts know it, or a network that they share (--interface)",
-                          own.address, other->host)
+                          own.address, other->host.name)
             : fmt::format("has the address {}, which {} has too: name a network that they share "
                           "(--interface)",
-                          own.address, other->host));
+                          own.address, other->host.name));
   }
 }
 
@@ -224,8 +224,8 @@ void Preflight::upload(const std::vector<HostQuestion>& questions) {
   auto next = questions.begin();
   while (true) {
     for (; next != questions.end() && under_way.size() < k_most_uploads; ++next) {
-      if (const auto& wants = known_.facts.at(next->host).wants; !wants.empty()) {
-        under_way.emplace_back(connections_, next->host, payload_, wants);
+      if (const auto& wants = known_.facts.at(next->host.name).wants; !wants.empty()) {
+        under_way.emplace_back(connections_, next->host.name, payload_, wants);
       }
     }
     if (under_way.empty()) {
@@ -289,17 +289,17 @@ void Preflight::try_ways(const std::vector<HostQuestion>& questions) {
       std::set<std::size_t> others{0, (i + 1) % questions.size()};
       others.erase(i);
       for (const auto other : others) {
-        const auto& its = known_.facts.at(questions[other].host);
+        const auto& its = known_.facts.at(questions[other].host.name);
         lines += fmt::format("reach {} {} {} &\n", quote_sh(its.address), quote_sh(its.sshd),
-                             quote_sh(questions[other].host));
+                             quote_sh(questions[other].host.name));
       }
       for (std::size_t other = 1; launches_ && i == 0 && other < questions.size(); ++other) {
         lines += fmt::format("enters {} {} &\n",
-                             quote_sh(known_.facts.at(questions[other].host).address),
-                             quote_sh(questions[other].host));
+                             quote_sh(known_.facts.at(questions[other].host.name).address),
+                             quote_sh(questions[other].host.name));
       }
       if (!lines.empty()) {
-        scripts.emplace_back(questions[i].host,
+        scripts.emplace_back(questions[i].host.name,
                              script_of(questions[i], payload_, lines + "wait\n"));
       }
     }

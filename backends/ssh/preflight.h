@@ -32,7 +32,7 @@ struct UnusableHosts : EngineError {
 
 /// What is asked of a host.
 struct HostQuestion {
-  std::string host;
+  HostSlots host;
   std::size_t number = 0;            ///< Its own of the job's.
   std::string folder;                ///< Where ranks start; of the job's there, where relative.
   std::vector<std::string> programs; ///< That they run, as the host finds them.
@@ -40,7 +40,6 @@ struct HostQuestion {
   std::string path;                  ///< Their PATH; empty: the host's.
   std::string interface;             ///< Whose address to give; empty: of the connection.
   std::vector<std::string> data;     ///< That it is to have.
-  int slots = 0;                     ///< That the user gave it; 0: not said.
   int wanted = 0;                    ///< Of them, by the job's ranks there.
   std::vector<std::pair<std::string, int>> gpus; ///< To set aside: instances, and how many.
 };

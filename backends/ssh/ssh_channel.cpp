@@ -97,13 +97,13 @@ void SshChannel::take(const GangPlan& plan) {
 HostQuestion SshChannel::question(const std::string& host,
                                   const std::vector<const GangRank*>& ranks) const {
   HostQuestion question;
-  question.host = host;
+  question.host.name = host;
   question.folder = plan_.working_dir;
   question.interface = plan_.interface;
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) { // Whoever of them is lost meanwhile.
     if (plan_.hosts[i].name == host) {
       question.number = i;
-      question.slots = plan_.hosts[i].slots;
+      question.host = plan_.hosts[i];
     }
   }
   std::set<std::string> programs;
@@ -166,10 +166,10 @@ bool SshChannel::any_gpus() const {
                      [](const GangRank& rank) { return rank.gpus > 0; });
 }
 
-/// Where none of the job asks for any, they are the hosts' to say.
+/// Where none of the job asks for any, they are the hosts' to say, or those that the user chose.
 std::optional<std::string> SshChannel::devices_of(const GangRank& rank) const {
   if (!any_gpus()) {
-    return std::nullopt;
+    return known_.facts.at(rank.host).gpus;
   }
   if (rank.role == k_launcher) {
     return devices_at(rank.host);

@@ -2,7 +2,8 @@
 # signals and ends them, and holds their GPUs. Any sh runs it (dash, bash, busybox). In front of it stand
 # facts.sh, and: agent, a word of this connection's own; job and number, the job's uid and the host's own
 # number in it; patience, after how many seconds without a word from the supervisor all ends; grace, the
-# seconds between TERM and KILL then.
+# seconds between TERM and KILL then; chosen and without, the GPUs that the job may have, and may not
+# (facts.sh).
 #
 # It reads lines, "WORD KEY REST", and what some say is to follow; KEY is a rank's, the supervisor's word:
 #   beat 0           answered by the same; the supervisor is there
@@ -234,7 +235,7 @@ claim() { # claim KEY COUNT
   fi
   all=$(free_devices | wc -l)
   if [ "$all" -lt "$2" ]; then
-    frame lacks "$1" "$2 free GPUs: $((all)) of its $(($(devices | wc -l))) are free"
+    frame lacks "$1" "$2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free"
   else
     own=
     for device in $(free_devices | head -n "$2"); do

@@ -92,6 +92,13 @@ survey() {
     [ $((taken + wanted)) -le "$slots" ] ||
       say "lacks $wanted free slots: other jobs of yours have $taken of its $slots"
   fi
+  if [ -n "$chosen$without" ]; then
+    for each in $chosen $without; do
+      # shellcheck disable=SC2046 # words
+      devices | grep -qxF "$each" || say "lacks GPU $each: it has $(devices | wc -l) ($(say $(devices)))"
+    done
+    say "gpus $(chosen_devices | tr '\n' ,)"
+  fi
   for digest in $payload; do
     touch -c "$cache/$digest" "$cache/$digest.sums"
     is_whole "$digest" || say "wants $digest"

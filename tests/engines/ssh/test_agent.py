@@ -20,7 +20,7 @@ class Agent:
     def __init__(self, home, shell, patience=60, grace=1, over=()):
         """`over`: what runs a line for sh elsewhere."""
         self.word = secrets.token_hex(8)
-        text = (f"agent={self.word}\njob=ab12\nnumber=0\npatience={patience}\ngrace={grace}\n"
+        text = (f"agent={self.word}\njob=ab12\nnumber=0\nchosen=\nwithout=\npatience={patience}\ngrace={grace}\n"
                 + (TEMPLATES / "facts.sh").read_text() + (TEMPLATES / "agent.sh").read_text())
         load = (f"script=$(dd bs={len(text)} count=1 iflag=fullblock 2>/dev/null); "
                 'eval "$script"') if over else text
