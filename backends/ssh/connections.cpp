@@ -133,6 +133,13 @@ Connections::Answer Connections::take_answer(RankId key) {
   return std::move(answers_.extract(key).mapped());
 }
 
+void Connections::forget(RankId key) {
+  const auto answer = take_answer(key);
+  if (auto* connection = find(answer.host)) {
+    connection->free(key); // Though they be claimed later than this is said.
+  }
+}
+
 void Connections::take(const std::string& host, const AgentFrame& frame) {
   using Kind = AgentFrame::Kind;
   if (frame.kind == Kind::beat) {

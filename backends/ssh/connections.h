@@ -69,6 +69,8 @@ class Connections {
   /// False where it is not there yet.
   bool is_answered(RankId key) const { return answers_.at(key).is_there; }
   Answer take_answer(RankId key);
+  /// Nobody waits for it any more. GPUs are given back.
+  void forget(RankId key);
 
   /// Can be read when advance() has something to do.
   int events() const { return events_.get(); }

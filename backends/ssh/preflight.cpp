@@ -74,6 +74,36 @@ std::string script_of(const HostQuestion& question, const Payload& payload,
 
 } // namespace
 
+/// What is not answered by now is of no use to anybody.
+Preflight::~Preflight() {
+  for (const auto key : asked_) {
+    connections_.forget(key);
+  }
+}
+
+RankId Preflight::expect(RankId key) {
+  asked_.insert(key);
+  return key;
+}
+
+Connections::Answer Preflight::take_answer(RankId key) {
+  asked_.erase(key);
+  return connections_.take_answer(key);
+}
+
+/// Until something comes from a host, or can be read of the others.
+void Preflight::wait(std::chrono::milliseconds most, const std::vector<int>& others) {
+  std::vector<pollfd> descriptors{{connections_.events(), POLLIN, 0}};
+  for (const int other : others) {
+    descriptors.push_back({other, POLLIN, 0});
+  }
+  poll(descriptors.data(), descriptors.size(), static_cast<int>(most.count()));
+  connections_.advance();
+  if (stops_()) {
+    throw WaitStopped();
+  }
+}
+
 void Preflight::run(const std::vector<HostQuestion>& questions) {
   survey(questions);
   compare(questions);
@@ -130,43 +160,44 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
       }
       each.is_asked = true;
       each.opens = Clock::now();
-      each.survey = connections_.ask(
+      each.survey = expect(connections_.ask(
           question.host.name,
           script_of(question, payload_,
-                    "survey\n" + (payload_.empty() ? look_for(question, payload_) : "")));
+                    "survey\n" + (payload_.empty() ? look_for(question, payload_) : ""))));
       for (const auto& [instance, gpus] : question.gpus) {
-        each.claims.emplace_back(instance, connections_.claim(question.host.name, gpus));
+        each.claims.emplace_back(instance, expect(connections_.claim(question.host.name, gpus)));
       }
     }
     constexpr std::chrono::milliseconds k_brief{100}; // Until one that pauses is tried again.
     const bool pauses =
         std::any_of(asked.begin(), asked.end(), [](const Asked& each) { return !each.is_asked; });
-    connections_.wait(pauses ? k_brief : k_round);
+    wait(pauses ? k_brief : k_round);
     asked.remove_if([&](Asked& each) {
       const auto& question = *each.question;
-      const auto late =
-          each.is_new && each.is_asked && Clock::now() >= each.opens + k_answer_patience;
-      const auto is_answered = [&](const auto& claim) {
-        return connections_.is_answered(claim.second);
-      };
-      if (!each.is_asked ||
-          (!late && !(connections_.is_answered(each.survey) &&
-                      std::all_of(each.claims.begin(), each.claims.end(), is_answered)))) {
+      const std::chrono::seconds patience = each.is_new ? k_answer_patience : k_work_patience;
+      const bool is_answered =
+          each.is_asked && this->is_answered(each.survey) &&
+          std::all_of(each.claims.begin(), each.claims.end(),
+                      [&](const auto& claim) { return this->is_answered(claim.second); });
+      if (!is_answered && (!each.is_asked || Clock::now() < each.opens + patience)) {
         return false;
       }
-      auto answer = connections_.take_answer(each.survey);
+      auto answer = take_answer(each.survey);
       auto found = read_host_facts(answer.text);
       auto reason = answer.failure;
-      if (!answer.is_there) {
-        reason = fmt::format("did not answer within {} s", k_answer_patience.count());
+      if (!is_answered) {
+        reason = fmt::format("did not answer within {} s", patience.count());
       } else if (reason.empty() && !found.lacks.empty()) {
         reason = "lacks " + found.lacks.front();
       } else if (reason.empty()) {
         reason = clock_excuse(found.ahead);
       }
       for (const auto& [instance, key] : each.claims) {
-        const auto claim = connections_.take_answer(key);
-        if (claim.is_there && claim.failure.empty()) {
+        if (!this->is_answered(key)) {
+          continue; // It is given back.
+        }
+        const auto claim = take_answer(key);
+        if (claim.failure.empty()) {
           const auto gpus = std::find_if(
               question.gpus.begin(), question.gpus.end(),
               [&, &name = instance](const auto& wanted) { return wanted.first == name; });
@@ -231,12 +262,11 @@ void Preflight::upload(const std::vector<HostQuestion>& questions) {
     if (under_way.empty()) {
       break;
     }
-    std::vector<pollfd> descriptors{{connections_.events(), POLLIN, 0}};
+    std::vector<int> archives;
     for (const auto& each : under_way) {
-      descriptors.push_back({each.out(), POLLIN, 0});
+      archives.push_back(each.out());
     }
-    poll(descriptors.data(), descriptors.size(), static_cast<int>(k_round.count()));
-    connections_.advance();
+    wait(k_round, archives);
     under_way.remove_if([&](Upload& each) {
       if (!each.advance()) {
         return false;
@@ -254,18 +284,18 @@ void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& 
                         std::chrono::seconds patience) {
   std::list<std::pair<std::string, RankId>> asked;
   for (const auto& [host, script] : scripts) {
-    asked.emplace_back(host, connections_.ask(host, script));
+    asked.emplace_back(host, expect(connections_.ask(host, script)));
   }
   const auto deadline = Clock::now() + patience;
   while (!asked.empty()) {
-    connections_.wait(k_round);
+    wait(k_round);
     const bool late = Clock::now() >= deadline;
     asked.remove_if([&](const auto& each) {
       const auto& [host, key] = each;
-      if (!late && !connections_.is_answered(key)) {
+      if (!late && !is_answered(key)) {
         return false;
       }
-      const auto answer = connections_.take_answer(key);
+      const auto answer = take_answer(key);
       const auto found = read_host_facts(answer.text);
       if (!answer.is_there) {
         reasons_.emplace(host, fmt::format("did not answer within {} s", patience.count()));

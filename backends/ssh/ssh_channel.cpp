@@ -42,7 +42,7 @@ SshChannel::~SshChannel() {
     for (const auto& rank : plan_.ranks) {
       if (!asked.contains(rank.host)) {
         asked[rank.host] =
-            connections_.ask(rank.host, "begin() {\nrm -rf \"$run/code\" \"$run/code.new\"\n}\n");
+            connections_.ask(rank.host, "begin() {\nrm -rf \"$run\"/code \"$run\"/code.*\n}\n");
       }
     }
     const auto deadline = Clock::now() + k_clean_patience;
@@ -143,7 +143,7 @@ void SshChannel::ask(const std::vector<const GangRank*>& ranks) {
       questions.push_back(question(rank->host, ranks));
     }
   }
-  Preflight(connections_, payload_, plan_.launcher_slots > 0, known_).run(questions);
+  Preflight(connections_, payload_, plan_.launcher_slots > 0, known_, stops_).run(questions);
 }
 
 bool SshChannel::claim_devices(GangPlan& plan) {
@@ -263,14 +263,17 @@ void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
   if (rank.gpus > 0 && !known_.claims.contains(rank.instance)) {
     const auto key = connections_.claim(rank.host, rank.gpus);
     const auto deadline = Clock::now() + k_claim_patience;
-    while (!connections_.is_answered(key) && Clock::now() < deadline) {
+    while (!connections_.is_answered(key) && Clock::now() < deadline && !stops_()) {
       constexpr milliseconds k_round{1000};
       connections_.wait(k_round);
     }
+    if (!connections_.is_answered(key)) {
+      connections_.forget(key);
+      throw EngineError(fmt::format("{} does not answer", rank.host));
+    }
     const auto answer = connections_.take_answer(key);
-    if (!answer.is_there || !answer.failure.empty()) {
-      throw EngineError(
-          fmt::format("{} {}", rank.host, answer.is_there ? answer.failure : "does not answer"));
+    if (!answer.failure.empty()) {
+      throw EngineError(fmt::format("{} {}", rank.host, answer.failure));
     }
     known_.claims[rank.instance] = {rank.host, key, rank.gpus, answer.text};
   }

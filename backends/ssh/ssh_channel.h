@@ -13,10 +13,12 @@
 #include "backends/ssh/preflight.h"
 #include "backends/supervised/gang/channel.h"
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrain::ssh {
@@ -29,6 +31,7 @@ class SshChannel : public Channel {
   SshChannel(const SshChannel&) = delete;
   SshChannel& operator=(const SshChannel&) = delete;
 
+  void on_wait(std::function<bool()> stops) override { stops_ = std::move(stops); }
   GangPlace place(const GangPlan& plan) override;
   std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
@@ -77,6 +80,7 @@ class SshChannel : public Channel {
   std::map<RankId, std::string> running_;    ///< Their hosts.
   std::vector<RankEnding> endings_;          ///< Not yet told.
   OutputSink output_;
+  std::function<bool()> stops_ = [] { return false; };
   std::map<std::string, std::set<int>> given_; ///< Ports, by address.
   std::map<RankId, Clock::time_point> killed_; ///< When each was last sent SIGKILL.
   std::optional<Clock::time_point> killing_;   ///< Since when all are.

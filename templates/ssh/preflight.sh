@@ -46,9 +46,10 @@ is_whole() {
 # Of the job's code, once a host: what it wrote there stays from run to run.
 unpack() { # unpack PART...
   ! [ -d "$run/code" ] || return 0
-  rm -rf "$run/code.new"
-  if ! why=$({ mkdir -p "$run/code.new" && cd "$cache" && cat "$@" |
-    tar -xzf - -C "$run/code.new" && mv "$run/code.new" "$run/code"; } 2>&1); then
+  new=$run/code.$id
+  if ! why=$({ mkdir -p "$new" && cd "$cache" && cat "$@" | tar -xzf - -C "$new" &&
+    { [ -d "$run/code" ] || mv "$new" "$run/code"; }; } 2>&1); then
+    rm -rf "$new"
     say "lacks the job's code: $(last_line "$why")"
   fi
 }

@@ -1,4 +1,5 @@
 """One connection a host: what comes over it, and what becomes of a job where it is cut."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -107,6 +108,45 @@ def test_a_worker_whose_host_is_lost_is_started_on_one_that_has_a_free_slot(ssh,
     assert [each["node"] for each in job["instances"]] == ["host1", "host3", "host3"]
     assert all(each["status"] == "Running" for each in job["instances"])
     assert "worker-1 on host2 was lost" in job["reason"] and "started anew" in job["reason"]
+
+
+def restarts_while_host3_hangs(ssh, ssh_home, ssh_hosts, stack, name):
+    """A job that ended by itself, whose host3 does not come to an end with what it is asked then."""
+    gate, code = ssh_home.folder / "gate", ssh_home.folder / "code"
+    asked = ssh_home.folder / "asked"
+    code.mkdir()
+    (code / "train.sh").write_text(f"until [ -e {gate} ]; do sleep 0.1; done; rm -f {gate}; exit 3\n")
+    ssh.submit(name, "sh", "train.sh", flags=[
+        "--workers=3", "--min-workers=1", "--max-workers=3", "--max-restarts=9", "--gpus=1",
+        "--grace-period=600s", "--sync-mode=local", f"--sync-source={code}"])
+    until(lambda: ssh.get(name)["status"] == "RUNNING", "it runs")
+    stack.enter_context(ssh_hosts.tool("host3", "cksum", f"touch {asked}; exec sleep 600\n"))
+    for _, pid in connections(ssh_home)[:2]:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: ssh_hosts.count("host1") + ssh_hosts.count("host2") == 0, "two hosts are lost")
+    gate.touch()
+    until(asked.exists, "host3 is asked again")
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_restart_that_waits_for_a_host_keeps_no_scale_waiting(ssh, ssh_home, ssh_hosts):
+    with contextlib.ExitStack() as stack:
+        restarts_while_host3_hangs(ssh, ssh_home, ssh_hosts, stack, "scaled")
+        ssh.dtrain("scale", "scaled", "--workers=2")
+        until(lambda: [each["node"] for each in ssh.get("scaled")["instances"]
+                       if each["status"] == "Running"] == ["host1", "host2"], "two run")
+        ssh.dtrain("delete", "scaled")
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_restart_that_waits_for_a_host_keeps_no_delete_waiting(ssh, ssh_home, ssh_hosts):
+    with contextlib.ExitStack() as stack:
+        restarts_while_host3_hangs(ssh, ssh_home, ssh_hosts, stack, "deleted")
+        ssh.dtrain("suspend", "deleted")
+        assert ssh.get("deleted")["status"] == "SUSPENDED"
+        ssh.dtrain("delete", "deleted")
+    for host in ssh_hosts.names:
+        until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of the job is left on {host}")
 
 
 @pytest.mark.usefixtures("apart")
