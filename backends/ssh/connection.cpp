@@ -104,9 +104,9 @@ void Connection::signal_all(int signal) {
   send(fmt::format("signal all {}\n", sigabbrev_np(signal)));
 }
 
-void Connection::beat() {
+void Connection::heartbeat() {
   if (unsent_.empty()) {
-    send("beat 0\n");
+    send("heartbeat 0\n");
   }
 }
 

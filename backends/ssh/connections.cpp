@@ -142,7 +142,7 @@ void Connections::forget(RankId key) {
 
 void Connections::take(const std::string& host, const AgentFrame& frame) {
   using Kind = AgentFrame::Kind;
-  if (frame.kind == Kind::beat) {
+  if (frame.kind == Kind::heartbeat) {
     return;
   }
   if (frame.kind == Kind::lacks && frame.key == 0) {
@@ -260,14 +260,14 @@ void Connections::lose(const std::string& host, Loss loss) {
 }
 
 /// Whoever is not asked says nothing.
-void Connections::beat() {
+void Connections::send_heartbeats() {
   std::uint64_t times = 0;
   if (read(timer_.get(), &times, sizeof(times)) != sizeof(times)) {
     return;
   }
   for (auto& [host, kept] : kept_) {
     if (!kept.at_end) {
-      kept.connection->beat();
+      kept.connection->heartbeat();
     }
   }
 }
@@ -284,7 +284,7 @@ void Connections::advance() {
       kept.connection->forgive(gap);
     }
   }
-  beat();
+  send_heartbeats();
   std::vector<std::pair<std::string, Loss>> lost;
   for (auto& [host, kept] : kept_) {
     kept.connection->flush(); // Where it is closed, so is its output.

@@ -100,7 +100,7 @@ class Connections {
   void reap(Kept& kept);
   std::optional<Loss> loss_of(const std::string& host, Kept& kept) const;
   void lose(const std::string& host, Loss loss);
-  void beat();
+  void send_heartbeats();
 
   std::string job_uid_;
   TakeFrame take_;

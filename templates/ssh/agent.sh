@@ -6,17 +6,17 @@
 # (facts.sh).
 #
 # It reads lines, "WORD KEY REST", and what some say is to follow; KEY is a rank's, the supervisor's word:
-#   beat 0           answered by the same; the supervisor is there
+#   heartbeat 0      answered by the same; the supervisor is there
 #   start KEY BYTES  a script of so many bytes, that defines begin(), which becomes the rank
 #   run KEY BYTES    the same of a request: what begin() becomes may be done beside the ranks
 #   signal KEY NAME  to the rank and all that it started; KEY all: to every one
 #   hosts 0 BYTES    a text, what the job's host file is to say
-#   put 0 BYTES      more of a file, $run/upload.$agent, for a request; answered as beat is
+#   put 0 BYTES      more of a file, $run/upload.$agent, for a request; answered as heartbeat is
 #   claim KEY COUNT  so many GPUs for a rank, that nobody else is given until
 #   free KEY         the rank has ended, or after all will not be started
 # Their end is the ranks' end. It writes "dtrain-agent WORD" and a newline, then frames: a line
 # "KIND KEY BYTES", and so many bytes:
-#   beat 0           the answer
+#   heartbeat 0      the answer
 #   out KEY, err KEY what the rank printed, as it came
 #   ended KEY        its exit code, as shells have it; all of its output came before
 #   stuck KEY        the same, and what it left and nobody can kill: "137 4711 4712"
@@ -143,20 +143,20 @@ tidy() {
   rmdir "$run" "$store/hosts/$job"
 }
 
-doze() {
+wait_seconds() {
   sleep "$1" &
-  nap=$!
-  while kill -0 "$nap"; do wait "$nap"; done
+  sleeper=$!
+  while kill -0 "$sleeper"; do wait "$sleeper"; done
 }
 
 # Ends all where the supervisor is silent, the agent too: what it writes may be taken by nobody.
 watch() {
   trap 'heard=1' USR1
-  trap 'kill "$nap"; exit' TERM
+  trap 'kill "$sleeper"; exit' TERM
   missed=0
   while [ "$missed" -lt 4 ]; do
     heard=0
-    doze "$(((patience + 3) / 4))"
+    wait_seconds "$(((patience + 3) / 4))"
     missed=$((heard == 1 ? 0 : missed + 1))
   done
   end_all
@@ -291,9 +291,9 @@ put() { # put BYTES
 serve() {
   while read -r word key rest <&6; do
     case $word in
-      beat)
+      heartbeat)
         kill -USR1 "$watch"
-        frame beat 0 ''
+        frame heartbeat 0 ''
         ;;
       start)
         take "$rest"
@@ -316,7 +316,7 @@ serve() {
       put)
         put "$rest"
         kill -USR1 "$watch"
-        frame beat 0 ''
+        frame heartbeat 0 ''
         ;;
       claim) claim "$key" "$rest" ;;
       free) free "$key" ;;
