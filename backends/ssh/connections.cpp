@@ -63,6 +63,8 @@ void Connections::watch(int fd, unsigned events) {
   epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
+void Connections::ignore(int fd) { epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
 void Connections::set_limits(std::chrono::milliseconds host_timeout, int grace_ms) {
   host_timeout_ = host_timeout;
   grace_ms_ = grace_ms;
@@ -193,7 +195,7 @@ bool Connections::read_some(Kept& kept) {
     kept.failure = error.what();
   }
   kept.at_end = true;
-  epoll_ctl(events_.get(), EPOLL_CTL_DEL, connection.out(), nullptr);
+  ignore(connection.out());
   if (!kept.status) {
     kept.ended = Clock::now();
   }

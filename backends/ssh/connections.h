@@ -74,6 +74,9 @@ class Connections {
 
   /// Can be read when advance() has something to do.
   int events() const { return events_.get(); }
+  /// Has events() tell of somebody else's descriptor, too; until it is closed, or ignored.
+  void watch(int fd, unsigned events);
+  void ignore(int fd);
   /// Reads and sends what it can without waiting.
   void advance();
   /// The same, once there is something or that time is over.
@@ -94,7 +97,6 @@ class Connections {
     std::string failure;       ///< Of what it said.
   };
 
-  void watch(int fd, unsigned events);
   bool read_some(Kept& kept);
   void take(const std::string& host, const AgentFrame& frame);
   void reap(Kept& kept);

@@ -223,7 +223,8 @@ std::vector<NodeStatus> SshBackend::nodes() {
 
 std::vector<InstanceUsage> SshBackend::usage(const JobRef& job) {
   const auto now = status(job);
-  return survey_ranks(now.uid, now.instances);
+  const auto folder = store().open(job);
+  return survey_ranks(folder ? folder->fd() : -1, now.uid, now.instances);
 }
 
 int SshBackend::forward_tensorboard(const JobRef& job, int port,

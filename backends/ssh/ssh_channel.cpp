@@ -32,7 +32,8 @@ SshChannel::SshChannel(const std::string& job_uid, int job_folder, bool is_new)
     : payload_(open_payload(job_folder)), leaves_nothing_(is_new),
       connections_(
           job_uid, [this](const AgentFrame& frame) { take_frame(frame); },
-          [this](const std::string& host, const std::string& why) { lose(host, why); }) {}
+          [this](const std::string& host, const std::string& why) { lose(host, why); }),
+      requests_(connections_, job_folder) {}
 
 /// Of a job that was refused, or taken back, its hosts keep nothing.
 SshChannel::~SshChannel() {
@@ -53,10 +54,13 @@ SshChannel::~SshChannel() {
       connections_.wait(k_brief);
     }
   }
-  connections_.close();
+  close();
 }
 
-void SshChannel::close() { connections_.close(); }
+void SshChannel::close() {
+  requests_.close();
+  connections_.close();
+}
 
 /// Those on a host that is lost are nobody's to give back.
 void SshChannel::free_claim(const std::string& instance) {
@@ -403,6 +407,7 @@ void SshChannel::lose(const std::string& host, const std::string& why) {
 
 std::vector<RankEnding> SshChannel::ended() {
   connections_.advance();
+  requests_.advance();
   return std::exchange(endings_, {});
 }
 

@@ -11,6 +11,7 @@
 #include "backends/ssh/connections.h"
 #include "backends/ssh/payload.h"
 #include "backends/ssh/preflight.h"
+#include "backends/ssh/requests.h"
 #include "backends/supervised/gang/channel.h"
 
 #include <functional>
@@ -74,6 +75,7 @@ class SshChannel : public Channel {
   bool leaves_nothing_; ///< Nothing has run, and the hosts have nothing from before.
   GangPlan plan_;
   Connections connections_;
+  RequestServer requests_;
   HostsKnown known_;
   std::map<std::string, std::string> moved_; ///< Hosts of instances whose own is lost in this run.
   bool is_fresh_ = false;                    ///< All hosts were asked, and nothing has run since.

@@ -32,6 +32,21 @@ def test_all_ranks_of_a_host_share_its_connection(ssh, ssh_home):
     assert [host for host, _ in connections(ssh_home)] == ["host1", "host2", "host3"]
 
 
+def test_a_jobs_use_is_asked_over_its_connections_and_what_it_left_over_one_a_host(ssh, ssh_home,
+                                                                                  ssh_hosts):
+    came = ssh_home.folder / "came"
+    came.touch()
+    ssh.submit("asked", "sleep", "600", flags=["--workers=8", "--grace-period=1s"],
+               env={"DTRAIN_SSH_HOSTS": "host[1-2]"})
+    ssh_home.script("ssh", f'echo >>{came}\nexec {ssh_hosts.folder}/bin/ssh "$@"')
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    shown = ssh_home.dtrain("top", "job", "asked", "-o", "json", env=env).json()
+    assert sorted(each["name"] for each in shown["instances"]) == [f"worker-{i}" for i in range(8)]
+    assert came.read_text() == ""
+    ssh.dtrain("delete", "asked", env=env)
+    assert len(came.read_text()) == 2
+
+
 @pytest.mark.parametrize("code", [165, 255])
 def test_a_rank_may_exit_with_any_code(ssh, code):
     ssh.submit("code", "sh", "-c", f"exit {code}")
