@@ -24,7 +24,7 @@ namespace {
 constexpr const char* k_socket = "requests";
 constexpr std::size_t k_longest_request = std::size_t{1} << 20U;
 constexpr std::size_t k_most_clients = 16;
-constexpr timeval k_patience{30, 0};
+constexpr timeval k_answer_limit{30, 0};
 
 /// Wherever the folder is, and however long its path: a socket's may have 107 bytes.
 sockaddr_un address_in(int folder) {
@@ -35,7 +35,7 @@ sockaddr_un address_in(int folder) {
   return address;
 }
 
-std::string text_of(const nlohmann::json& value) {
+std::string json_text_of(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -121,7 +121,7 @@ void RequestServer::answer(Client& client) {
       const auto answer = connections_.take_answer(key);
       answers.push_back({{"text", answer.text}, {"failure", answer.failure}});
     }
-    client.answer = text_of(answers);
+    client.answer = json_text_of(answers);
     client.state = Client::State::hears;
     connections_.watch(client.socket.get(), EPOLLOUT | EPOLLET); // For what it does not take now.
   }
@@ -137,17 +137,16 @@ void RequestServer::answer(Client& client) {
   client.state = Client::State::gone;
 }
 
-std::optional<std::vector<HostAnswer>> ask_supervisor(int job_folder,
-                                                      const std::vector<std::string>& hosts,
-                                                      const std::string& script) {
+std::optional<std::vector<HostAnswer>>
+ask_supervisor(int job_folder, const std::vector<std::string>& hosts, const std::string& script) {
   const auto address = address_in(job_folder);
   const Fd line(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!line ||
       connect(line.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return std::nullopt;
   }
-  setsockopt(line.get(), SOL_SOCKET, SO_RCVTIMEO, &k_patience, sizeof(k_patience));
-  const auto request = text_of({{"hosts", hosts}, {"script", script}});
+  setsockopt(line.get(), SOL_SOCKET, SO_RCVTIMEO, &k_answer_limit, sizeof(k_answer_limit));
+  const auto request = json_text_of({{"hosts", hosts}, {"script", script}});
   for (std::string_view left = request; !left.empty();) {
     const auto count = send(line.get(), left.data(), left.size(), MSG_NOSIGNAL);
     if (count < 0 && errno != EINTR) {

@@ -1,5 +1,5 @@
-// What other processes of the user's ask a job's hosts, like `top job`: over the connections that the
-// job's supervisor has open, so that no host has another one for it.
+// What other processes of the user's ask a job's hosts, like `top job`: over the connections that
+// the job's supervisor has open, so that no host has another one for it.
 //
 // It listens at a socket in the job's folder, which is the user's alone. A client sends one request
 // and its end, as JSON, and is sent the hosts' answers:
@@ -53,8 +53,7 @@ class RequestServer {
 
 /// The answers to `script`, which defines begin(), in the order of the hosts; nothing where the job
 /// has no supervisor on this machine.
-std::optional<std::vector<HostAnswer>> ask_supervisor(int job_folder,
-                                                      const std::vector<std::string>& hosts,
-                                                      const std::string& script);
+std::optional<std::vector<HostAnswer>>
+ask_supervisor(int job_folder, const std::vector<std::string>& hosts, const std::string& script);
 
 } // namespace dtrain::ssh
