@@ -48,9 +48,13 @@ pump() { # pump KIND KEY
     most=4096
     tried=
     while
-      said=$(dd bs="$most" count=1 2>&1 >&5)
-      said=${said##*out?}
-      length=${said%% *}
+      if [ -n "$dd_counts" ]; then
+        said=$(dd bs="$most" count=1 2>&1 >&5)
+        said=${said##*out?}
+        length=${said%% *}
+      else
+        length=$(($(dd bs="$most" count=1 | tee /proc/self/fd/5 | wc -c)))
+      fi
       [ "${length:-0}" -gt 0 ]
     do
       read -r _ <&4
@@ -353,6 +357,9 @@ printf '\ndtrain-agent %s\n' "$agent" >&7
   done
   holds=
   block=
+  # Some say how many blocks they copied, and not how many bytes.
+  dd_counts=
+  case $(echo | dd bs=1 count=1 2>&1 >/dev/null) in *'1 byte'*) dd_counts=1 ;; esac
   watch 4<&- 6<&- 7>&- &
   watch=$!
   serve
