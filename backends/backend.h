@@ -38,8 +38,10 @@ struct Plan {
 
 /// A machine that ranks may be started on.
 struct HostSlots {
-  std::string name; ///< As the engine reaches it: "h1", "me@h1".
-  int slots = 0;    ///< Ranks that it has room for; 0: not said.
+  std::string name;                           ///< As the engine reaches it: "h1", "me@h1".
+  int slots = 0;                              ///< Ranks that it has room for; 0: not said.
+  std::vector<std::string> gpus = {};         ///< Those of it that ranks may have; empty: all …
+  std::vector<std::string> without_gpus = {}; ///< … but these.
 
   bool operator==(const HostSlots&) const = default;
 };

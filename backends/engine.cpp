@@ -173,6 +173,13 @@ std::vector<Option> engine_options(JobSpec& job) {
     std::string group(engine->name);
     group.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(group.front())));
     for (const JobFlag& flag : engine->flags) {
+      const auto same = std::find_if(options.begin(), options.end(), [&](const Option& other) {
+        return other.flags.substr(2) == flag.name;
+      });
+      if (same != options.end()) {
+        same->help += fmt::format("; {}: {}", engine->name, flag.help);
+        continue;
+      }
       options.push_back({.flags = fmt::format("--{}", flag.name),
                          .target = &job.engine_options,
                          .metavar = std::string(flag.metavar),

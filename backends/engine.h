@@ -50,7 +50,7 @@ struct AccessFlag {
 };
 
 /// A flag of `submit` that this engine brings. What it says is in JobSpec::engine_options; may be
-/// repeated.
+/// repeated. Of a name that an engine before it has too, the help follows that one's.
 struct JobFlag {
   std::string_view name; ///< "partition", of --partition.
   std::string_view metavar;

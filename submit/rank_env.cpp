@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace dtrain {
@@ -46,7 +47,10 @@ std::string visible_devices(const GangPlace& gang, const RankPlace& self) {
   std::vector<std::string> devices;
   for (const RankPlace& place : gang.ranks) {
     if (is_ranked_role(place.role) && place.host == self.host && place.gpus) {
-      devices.insert(devices.end(), place.gpus->begin(), place.gpus->end());
+      std::copy_if(place.gpus->begin(), place.gpus->end(), std::back_inserter(devices),
+                   [&](const std::string& gpu) { // Of ranks that asked for none, all have the same.
+                     return std::find(devices.begin(), devices.end(), gpu) == devices.end();
+                   });
     }
   }
   return fmt::format("{}", fmt::join(devices, ","));

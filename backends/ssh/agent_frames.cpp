@@ -18,7 +18,7 @@ constexpr int k_shell_base = 128; ///< As shells have it …
 constexpr int k_last_signal = 31; ///< … of those that a program is ended by.
 
 struct FrameHeader {
-  AgentFrame::Kind kind = AgentFrame::Kind::beat;
+  AgentFrame::Kind kind = AgentFrame::Kind::heartbeat;
   RankId key = 0;
   std::size_t bytes = 0;
 };
@@ -33,7 +33,7 @@ bool read_number(std::string_view text, Number& number) {
 /// "out 3 4096"
 std::optional<FrameHeader> read_frame_header(std::string_view line) {
   constexpr std::array<std::pair<std::string_view, AgentFrame::Kind>, 7> k_kinds{
-      {{"beat", AgentFrame::Kind::beat},
+      {{"heartbeat", AgentFrame::Kind::heartbeat},
        {"out", AgentFrame::Kind::out},
        {"err", AgentFrame::Kind::err},
        {"ended", AgentFrame::Kind::ended},

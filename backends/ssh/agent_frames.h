@@ -14,13 +14,13 @@ namespace dtrain::ssh {
 
 struct AgentFrame {
   enum class Kind : std::uint8_t {
-    beat,  ///< The answer to one of ours.
-    out,   ///< Printed by a rank …
-    err,   ///< … to its stderr.
-    ended, ///< Its exit code; it has said all.
-    stuck, ///< The same, and which of its processes cannot be killed: "137 4711 4712".
-    gpus,  ///< What a rank has been given, as CUDA_VISIBLE_DEVICES has it.
-    lacks, ///< Why not; of no rank: why the host cannot be used.
+    heartbeat, ///< The answer to one of ours.
+    out,       ///< Printed by a rank …
+    err,       ///< … to its stderr.
+    ended,     ///< Its exit code; it has said all.
+    stuck,     ///< The same, and which of its processes cannot be killed: "137 4711 4712".
+    gpus,      ///< What a rank has been given, as CUDA_VISIBLE_DEVICES has it.
+    lacks,     ///< Why not; of no rank: why the host cannot be used.
   };
 
   Kind kind;

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,9 +24,11 @@ constexpr std::size_t k_read_bytes = 65536;
 
 std::string agent_script(const std::string& word, const AgentSetting& setting) {
   constexpr int k_ms = 1000;
-  return fmt::format("agent={}\njob={}\nnumber={}\npatience={}\ngrace={}\n", word,
-                     quote_sh(setting.job), setting.number, setting.patience.count(),
-                     (setting.grace_ms + k_ms - 1) / k_ms) +
+  return fmt::format("agent={}\njob={}\nnumber={}\npatience={}\ngrace={}\nchosen={}\nwithout={}\n",
+                     word, quote_sh(setting.job), setting.number, setting.patience.count(),
+                     (setting.grace_ms + k_ms - 1) / k_ms,
+                     quote_sh(fmt::format("{}", fmt::join(setting.gpus, " "))),
+                     quote_sh(fmt::format("{}", fmt::join(setting.without_gpus, " ")))) +
          std::string(builtin_template("ssh/facts.sh").text) +
          std::string(builtin_template("ssh/agent.sh").text);
 }
@@ -101,9 +104,9 @@ void Connection::signal_all(int signal) {
   send(fmt::format("signal all {}\n", sigabbrev_np(signal)));
 }
 
-void Connection::beat() {
+void Connection::heartbeat() {
   if (unsent_.empty()) {
-    send("beat 0\n");
+    send("heartbeat 0\n");
   }
 }
 

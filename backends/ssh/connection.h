@@ -21,10 +21,12 @@
 namespace dtrain::ssh {
 
 struct AgentSetting {
-  std::string job;               ///< The job's uid: its folder there is named by it, …
-  std::size_t number = 0;        ///< … and by this, the host's own of the job's.
-  std::chrono::seconds patience; ///< It ends all that long after the last beat.
-  int grace_ms = 0;              ///< Between TERM and KILL then.
+  std::string job;                    ///< The job's uid: its folder there is named by it, …
+  std::size_t number = 0;             ///< … and by this, the host's own of the job's.
+  std::chrono::seconds patience;      ///< It ends all that long after the last heartbeat.
+  int grace_ms = 0;                   ///< Between TERM and KILL then.
+  std::vector<std::string> gpus = {}; ///< That ranks may have; empty: all …
+  std::vector<std::string> without_gpus = {}; ///< … but these.
 };
 
 class Connection {
@@ -78,7 +80,7 @@ class Connection {
   /// More of what a request will find in a file.
   void put(std::string_view bytes) { request("put", 0, bytes); }
   /// That somebody is there; nothing where earlier words still wait to be sent.
-  void beat();
+  void heartbeat();
   /// Nothing more is sent: the agent ends its ranks, and itself.
   void end();
 

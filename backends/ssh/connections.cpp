@@ -63,26 +63,30 @@ void Connections::watch(int fd, unsigned events) {
   epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
+void Connections::ignore(int fd) { epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
 void Connections::set_limits(std::chrono::milliseconds host_timeout, int grace_ms) {
   host_timeout_ = host_timeout;
   grace_ms_ = grace_ms;
 }
 
-void Connections::open(const std::string& host, std::size_t number) {
-  losses_.erase(host);
-  lacks_.erase(host);
+void Connections::open(const HostSlots& host, std::size_t number) {
+  losses_.erase(host.name);
+  lacks_.erase(host.name);
   auto connection = std::make_unique<Connection>(
-      host,
+      host.name,
       AgentSetting{.job = job_uid_,
                    .number = number,
                    .patience = std::chrono::ceil<std::chrono::seconds>(host_timeout_),
-                   .grace_ms = grace_ms_},
+                   .grace_ms = grace_ms_,
+                   .gpus = host.gpus,
+                   .without_gpus = host.without_gpus},
       ssh_connection_command);
   watch(connection->out(), EPOLLIN);
   watch(connection->in(), EPOLLOUT | EPOLLET); // Once it takes something again.
   Kept kept;
   kept.connection = std::move(connection);
-  kept_[host] = std::move(kept);
+  kept_[host.name] = std::move(kept);
 }
 
 Connection* Connections::find(const std::string& host) {
@@ -131,9 +135,16 @@ Connections::Answer Connections::take_answer(RankId key) {
   return std::move(answers_.extract(key).mapped());
 }
 
+void Connections::forget(RankId key) {
+  const auto answer = take_answer(key);
+  if (auto* connection = find(answer.host)) {
+    connection->free(key); // Though they be claimed later than this is said.
+  }
+}
+
 void Connections::take(const std::string& host, const AgentFrame& frame) {
   using Kind = AgentFrame::Kind;
-  if (frame.kind == Kind::beat) {
+  if (frame.kind == Kind::heartbeat) {
     return;
   }
   if (frame.kind == Kind::lacks && frame.key == 0) {
@@ -184,7 +195,7 @@ bool Connections::read_some(Kept& kept) {
     kept.failure = error.what();
   }
   kept.at_end = true;
-  epoll_ctl(events_.get(), EPOLL_CTL_DEL, connection.out(), nullptr);
+  ignore(connection.out());
   if (!kept.status) {
     kept.ended = Clock::now();
   }
@@ -251,14 +262,14 @@ void Connections::lose(const std::string& host, Loss loss) {
 }
 
 /// Whoever is not asked says nothing.
-void Connections::beat() {
+void Connections::send_heartbeats() {
   std::uint64_t times = 0;
   if (read(timer_.get(), &times, sizeof(times)) != sizeof(times)) {
     return;
   }
   for (auto& [host, kept] : kept_) {
     if (!kept.at_end) {
-      kept.connection->beat();
+      kept.connection->heartbeat();
     }
   }
 }
@@ -275,7 +286,7 @@ void Connections::advance() {
       kept.connection->forgive(gap);
     }
   }
-  beat();
+  send_heartbeats();
   std::vector<std::pair<std::string, Loss>> lost;
   for (auto& [host, kept] : kept_) {
     kept.connection->flush(); // Where it is closed, so is its output.

@@ -40,7 +40,7 @@ class Connections {
   void set_limits(std::chrono::milliseconds host_timeout, int grace_ms);
 
   /// `number`: the host's own of the job's.
-  void open(const std::string& host, std::size_t number);
+  void open(const HostSlots& host, std::size_t number);
   /// Null where there is none (any more).
   Connection* find(const std::string& host);
   /// Why the last one to the host was lost, and what ssh said then.
@@ -69,9 +69,14 @@ class Connections {
   /// False where it is not there yet.
   bool is_answered(RankId key) const { return answers_.at(key).is_there; }
   Answer take_answer(RankId key);
+  /// Nobody waits for it any more. GPUs are given back.
+  void forget(RankId key);
 
   /// Can be read when advance() has something to do.
   int events() const { return events_.get(); }
+  /// Has events() tell of somebody else's descriptor, too; until it is closed, or ignored.
+  void watch(int fd, unsigned events);
+  void ignore(int fd);
   /// Reads and sends what it can without waiting.
   void advance();
   /// The same, once there is something or that time is over.
@@ -92,13 +97,12 @@ class Connections {
     std::string failure;       ///< Of what it said.
   };
 
-  void watch(int fd, unsigned events);
   bool read_some(Kept& kept);
   void take(const std::string& host, const AgentFrame& frame);
   void reap(Kept& kept);
   std::optional<Loss> loss_of(const std::string& host, Kept& kept) const;
   void lose(const std::string& host, Loss loss);
-  void beat();
+  void send_heartbeats();
 
   std::string job_uid_;
   TakeFrame take_;

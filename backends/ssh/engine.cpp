@@ -37,15 +37,23 @@ const Engine& engine() {
                  "once a host is lost, what fails restarts all on the hosts that are left"}},
       .access = {{.name = "hosts",
                   .metavar = "HOST[:SLOTS],…",
-                  .help = "Start ranks on these hosts, as ssh knows them: h1,h2:4,gpu[01-16]",
+                  .help = "Start ranks on these hosts, as ssh knows them: h1,h2:4,gpu[01-16]; or "
+                          "on those with an attribute, as nodeattr knows it: genders:gpu",
                   .env = "DTRAIN_SSH_HOSTS",
                   .in_profile = true,
                   .picks_hosts = true},
                  {.name = "hostfile",
                   .metavar = "FILE",
-                  .help = "The same from a file: a host a line, in DeepSpeed's or Open MPI's form",
+                  .help = "The same from a file: a host a line, in DeepSpeed's, Open MPI's or "
+                          "pdsh's form",
                   .complete = Complete::file,
                   .env = "DTRAIN_SSH_HOSTFILE",
+                  .in_profile = true,
+                  .picks_hosts = true},
+                 {.name = "exclude-hosts",
+                  .metavar = "HOSTS",
+                  .help = "Hosts that must not be used, whether or not they are listed (h[2-3],h9)",
+                  .env = "DTRAIN_SSH_EXCLUDE_HOSTS",
                   .in_profile = true,
                   .picks_hosts = true},
                  {.name = "interface",
@@ -61,6 +69,11 @@ const Engine& engine() {
                   .env = "DTRAIN_SSH_HOST_TIMEOUT",
                   .in_profile = true,
                   .picks_hosts = true}},
+      .flags = {{"include", "HOST[:GPU,…]@…",
+                 "Use only these of the hosts, and of them only these GPUs (h1:0,1@h2), as "
+                 "DeepSpeed has it"},
+                {"exclude", "HOST[:GPU,…]@…",
+                 "hosts, or GPUs of them, that must not be used (h1:2@h3), as DeepSpeed has it"}},
       .helpers = {{k_supervise, supervise_hosts}},
   };
   return all;

@@ -4,7 +4,6 @@
 #include "submit/errors.h"
 
 #include <charconv>
-#include <optional>
 #include <sstream>
 
 namespace dtrain::ssh {
@@ -38,6 +37,8 @@ HostFacts read_host_facts(std::string_view text) {
       facts.address = *address;
     } else if (const auto sshd = rest("sshd ")) {
       facts.sshd = *sshd;
+    } else if (const auto gpus = rest("gpus ")) {
+      facts.gpus = gpus->substr(0, gpus->find_last_not_of(',') + 1);
     } else if (const auto machine = rest("machine ")) {
       facts.machine = *machine;
     } else if (const auto clock = rest("clock ")) {

@@ -1,12 +1,18 @@
 #include "backends/ssh/host_list.h"
 
+#include "backends/ssh/ssh_command.h"
+#include "backends/supervised/programs.h"
+#include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <optional>
+#include <string>
+#include <utility>
 
 namespace dtrain::ssh {
 
@@ -38,19 +44,74 @@ std::optional<int> number(std::string_view text, int most) {
              : std::nullopt;
 }
 
-/// Where a text is from, for messages: "--hosts=h1,h2", "hosts.txt:3".
+/// The host that a comma ends, but for one in brackets.
+std::string_view take_host(std::string_view& text) {
+  std::size_t depth = 0;
+  std::size_t at = 0;
+  for (; at < text.size() && (depth > 0 || text[at] != ','); ++at) {
+    depth += text[at] == '[' ? 1 : 0;
+    depth -= text[at] == ']' && depth > 0 ? 1 : 0;
+  }
+  const auto host = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return host;
+}
+
+/// "h1" of "me@h1".
+std::string_view without_user(std::string_view name) { return name.substr(name.rfind('@') + 1); }
+
+/// Of genders, as a list of hosts.
+std::string hosts_with(const std::string& where, std::string_view attribute) {
+  constexpr std::chrono::seconds k_patience{10};
+  const auto nodeattr = find_program("nodeattr");
+  if (nodeattr.empty()) {
+    throw UsageError(fmt::format("{}: genders:{}: nodeattr is not installed here; install genders, "
+                                 "or name the hosts",
+                                 where, printable(attribute)));
+  }
+  const auto result =
+      run_command({.argv = {nodeattr, "-q", std::string(attribute)}, .limit = k_patience});
+  const auto list = std::string(trimmed(last_line(result.out)));
+  if (!result.ending.good() || list.empty()) {
+    throw UsageError(fmt::format("{}: genders:{}: {}", where, printable(attribute),
+                                 result.ending.good() ? "no host has this attribute; nodeattr -l "
+                                                        "lists those there are"
+                                                      : last_line(result.errors)));
+  }
+  return list;
+}
+
+/// Where a text is from, for messages: "--hosts", "--hostfile=hosts.txt:3".
 struct Reader {
   std::string where;
   std::vector<HostSlots> hosts = {};
 
-  [[noreturn]] void refuse(std::string_view word, std::string_view why) const {
-    throw UsageError(fmt::format("{}: '{}' {}", where, printable(word), why));
+  template <typename... Parts>
+  [[noreturn]] void refuse(fmt::format_string<Parts...> text, Parts&&... parts) const {
+    throw UsageError(where + ": " + fmt::format(text, std::forward<Parts>(parts)...));
+  }
+
+  /// "h1,h2:4,gpu[01-16]"; `slots`: of those that do not say theirs.
+  void add_list(std::string_view list, std::string_view slots) {
+    while (!list.empty()) {
+      auto own = trimmed(take_host(list));
+      const auto name = take(own, ":");
+      if (name == "genders") {
+        const auto attribute = take(own, ":");
+        const auto found = hosts_with(where, attribute);
+        for (std::string_view left = found; !left.empty();) {
+          add(take_host(left), own.empty() ? slots : own);
+        }
+      } else {
+        add(name, own.empty() ? slots : own);
+      }
+    }
   }
 
   void add(std::string_view name, std::string_view slots) {
     const auto count = slots.empty() ? 0 : number(slots, k_most_slots).value_or(-1);
     if (count < 0 || (count == 0 && !slots.empty())) {
-      refuse(slots, fmt::format("is no number of slots: give one from 1 to {}", k_most_slots));
+      refuse("bad slots '{}': write a number from 1 to {}", printable(slots), k_most_slots);
     }
     expand(name, name, count);
   }
@@ -63,12 +124,12 @@ struct Reader {
       return;
     }
     const auto close = name.find(']', open);
-    if (close == std::string_view::npos) {
-      refuse(whole, "has a [ without its ]: ranges are h[1-3]");
-    }
-    auto ranges = name.substr(open + 1, close - open - 1);
-    if (ranges.empty()) {
-      refuse(whole, "has no numbers in its []: ranges are h[1-3]");
+    auto ranges = name.substr(open + 1, std::min(close, name.size()) - open - 1);
+    const auto refuse_range = [&] {
+      refuse("'{}': bad range: write h[1-3] or h[1,4-6]", printable(whole));
+    };
+    if (close == std::string_view::npos || ranges.empty()) {
+      refuse_range();
     }
     while (!ranges.empty()) {
       auto range = take(ranges, ",");
@@ -78,7 +139,7 @@ struct Reader {
       const auto first = number(first_text, k_most);
       const auto last = number(last_text, k_most);
       if (!first || !last || *last < *first) {
-        refuse(whole, "has a range that is none: ranges are h[1-3] or h[1,4-6]");
+        refuse_range();
       }
       for (int i = *first; i <= *last; ++i) {
         const auto one = fmt::format("{}{:0{}}{}", name.substr(0, open), i, first_text.size(),
@@ -93,42 +154,72 @@ struct Reader {
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.@";
     if (name.empty() || name.size() > k_longest_name || name.front() == '-' ||
         name.find_first_not_of(k_allowed) != std::string_view::npos) {
-      refuse(whole, "is no host's name: letters, digits and - _ . @ make one; what else there is "
-                    "to say of a host, its port or a jump host, is for ~/.ssh/config");
+      refuse("invalid host '{}': use letters, digits, - _ . @; set port and jump host in "
+             "~/.ssh/config",
+             printable(whole));
     }
     if (std::any_of(hosts.begin(), hosts.end(),
                     [&](const HostSlots& host) { return host.name == name; })) {
-      refuse(name, "is listed twice: give it once, with its slots");
+      refuse("'{}' is listed twice: give it once, with its slots", printable(name));
     }
     if (hosts.size() == k_most_hosts) {
-      refuse(whole, fmt::format("is one host too many: {} are the most", k_most_hosts));
+      refuse("'{}': too many hosts: give at most {}", printable(whole), k_most_hosts);
     }
-    hosts.push_back({std::string(name), slots});
+    hosts.push_back({.name = std::string(name), .slots = slots});
+  }
+
+  /// DeepSpeed's "h1:0,1@h2": hosts, with GPUs where some are named.
+  void add_chosen(std::string_view text) {
+    while (!text.empty()) {
+      auto gpus = trimmed(take(text, "@"));
+      const auto name = take(gpus, ":");
+      const auto before = static_cast<std::ptrdiff_t>(hosts.size());
+      expand(name, name, 0);
+      for (auto host = hosts.begin() + before; host != hosts.end(); ++host) {
+        for (auto left = gpus; !left.empty();) {
+          const auto gpu = take(left, ",");
+          const auto index = number(gpu, k_most_slots);
+          if (!index) {
+            refuse("'{}:{}': bad GPU '{}': write h1:0,1@h2", printable(name), printable(gpus),
+                   printable(gpu));
+          }
+          host->gpus.push_back(std::to_string(*index));
+        }
+      }
+    }
   }
 };
 
-/// The comma or blank that ends a host: none in brackets.
-std::string_view take_host(std::string_view& text) {
-  std::size_t depth = 0;
-  std::size_t at = 0;
-  for (; at < text.size() && (depth > 0 || text[at] != ','); ++at) {
-    depth += text[at] == '[' ? 1 : 0;
-    depth -= text[at] == ']' && depth > 0 ? 1 : 0;
+std::vector<HostSlots>::iterator find_host(std::vector<HostSlots>& hosts, std::string_view name) {
+  return std::find_if(hosts.begin(), hosts.end(), [&](const HostSlots& host) {
+    return host.name == name || without_user(host.name) == name;
+  });
+}
+
+/// The hosts that the flag names, each of which is among `hosts`.
+std::vector<HostSlots> named_among(std::vector<HostSlots>& hosts, std::string_view flag,
+                                   std::string_view text) {
+  Reader reader{std::string(flag)};
+  reader.add_chosen(text);
+  for (const auto& each : reader.hosts) {
+    if (!hosts.empty() && find_host(hosts, each.name) == hosts.end()) {
+      reader.refuse("'{}' is not among the hosts that --hosts or --hostfile name", each.name);
+    }
   }
-  const auto host = text.substr(0, at);
-  text.remove_prefix(std::min(at + 1, text.size()));
-  return host;
+  return std::move(reader.hosts);
+}
+
+void require_some(const std::vector<HostSlots>& hosts, std::string_view flag) {
+  if (hosts.empty()) {
+    throw UsageError(fmt::format("{}: no host is left: exclude fewer", flag));
+  }
 }
 
 } // namespace
 
 std::vector<HostSlots> parse_hosts(std::string_view text) {
   Reader reader{"--hosts"};
-  while (!text.empty()) {
-    auto host = trimmed(take_host(text));
-    const auto name = take(host, ":");
-    reader.add(name, host);
-  }
+  reader.add_list(text, "");
   return std::move(reader.hosts);
 }
 
@@ -137,12 +228,9 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view fi
   for (int number = 1; !text.empty(); ++number) {
     auto line = take(text, "\n");
     line = trimmed(take(line, "#"));
-    reader.where = fmt::format("--hostfile={}:{}", printable(file), number);
-    if (line.empty()) {
-      continue;
-    }
-    auto slots = take(line, k_blanks);
-    const auto name = take(slots, ":");
+    reader.where = fmt::format("{}:{}", printable(file), number);
+    const auto list = take(line, k_blanks);
+    std::string_view slots;
     for (line = trimmed(line); !line.empty(); line = trimmed(line)) {
       auto value = take(line, k_blanks);
       const auto word = value;
@@ -150,17 +238,70 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view fi
       if (key == "slots" && slots.empty() && !value.empty()) {
         slots = value;
       } else if ((key != "max_slots" && key != "max-slots") || value.empty()) {
-        reader.refuse(word, "is not of a host file: a line is HOST, HOST slots=N or HOST:N");
+        reader.refuse("bad word '{}': a line is HOST, HOST:N or HOST slots=N", printable(word));
       }
     }
-    reader.add(name, slots);
+    reader.add_list(list, slots);
   }
   if (reader.hosts.empty()) {
-    throw UsageError(fmt::format("--hostfile={}: has no host: a line is HOST, HOST slots=N or "
-                                 "HOST:N",
-                                 printable(file)));
+    throw UsageError(
+        fmt::format("{}: names no host: a line is HOST, HOST:N or HOST slots=N", printable(file)));
   }
   return std::move(reader.hosts);
+}
+
+std::vector<HostSlots> choose_hosts(std::vector<HostSlots> hosts, const HostChoice& choice) {
+  if (!choice.include.empty() && !choice.exclude.empty()) {
+    throw UsageError("--include and --exclude: give one of them");
+  }
+  if (!choice.include.empty()) {
+    auto chosen = named_among(hosts, "--include", choice.include);
+    if (hosts.empty()) {
+      hosts = chosen;
+    }
+    std::erase_if(hosts, [&](HostSlots& host) {
+      auto its = find_host(chosen, host.name);
+      its = its == chosen.end() ? find_host(chosen, without_user(host.name)) : its;
+      if (its == chosen.end()) {
+        return true;
+      }
+      host.gpus = its->gpus;
+      if (host.slots > 0 && !host.gpus.empty()) {
+        host.slots = std::min(host.slots, static_cast<int>(host.gpus.size()));
+      }
+      return false;
+    });
+  }
+  const bool had_some = !hosts.empty();
+  for (const auto& each : named_among(hosts, "--exclude", choice.exclude)) {
+    const auto host = find_host(hosts, each.name);
+    if (host == hosts.end()) { // There are none.
+      break;
+    }
+    const auto of_slots =
+        std::count_if(each.gpus.begin(), each.gpus.end(), [&](const std::string& gpu) {
+          return number(gpu, k_most_slots) < host->slots;
+        });
+    if (each.gpus.empty() || (host->slots > 0 && of_slots == host->slots)) {
+      hosts.erase(host);
+      continue;
+    }
+    host->without_gpus = each.gpus;
+    host->slots -= static_cast<int>(of_slots);
+  }
+  if (had_some) {
+    require_some(hosts, "--exclude");
+  }
+  Reader without{"--exclude-hosts"};
+  without.add_list(choice.without, "");
+  std::erase_if(hosts, [&](const HostSlots& host) {
+    return find_host(without.hosts, host.name) != without.hosts.end() ||
+           find_host(without.hosts, without_user(host.name)) != without.hosts.end();
+  });
+  if (had_some) {
+    require_some(hosts, "--exclude-hosts");
+  }
+  return hosts;
 }
 
 std::vector<std::string> place_ranks(const std::vector<HostSlots>& hosts, int ranks) {

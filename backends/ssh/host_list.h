@@ -1,9 +1,14 @@
-// The hosts of a job, as --hosts and --hostfile name them.
+// The hosts of a job, as --hosts, --hostfile and WCOLL name them, and which of them it takes.
 //
-//   --hosts     h1,h2:4,gpu[01-16],me@h9        a name as ssh takes it; :N says how many ranks it
-//                                               has room for
-//   --hostfile  a host a line, in DeepSpeed's form ("h1 slots=4"), Open MPI's ("h1 slots=4
-//               max_slots=8", "h1:4"), or alone; # begins a comment
+//   --hosts     h1,h2:4,gpu[01-16],me@h9        a name as ssh takes it, or several, in pdsh's
+//   syntax;
+//                                               :N says how many ranks it has room for
+//               genders:ATTR, genders:ATTR:4    those that nodeattr says have the attribute (pdsh
+//               -g)
+//   --hostfile  the same a line, or in DeepSpeed's form ("h1 slots=4"), or Open MPI's ("h1 slots=4
+//               max_slots=8"); # begins a comment. A WCOLL file of pdsh's too
+//   --exclude-hosts    h[2-3],h9                pdsh -x
+//   --include, --exclude    h1:0,1@h2           DeepSpeed's: NAME, or some of its GPUs
 #pragma once
 
 #include "backends/backend.h"
@@ -18,8 +23,21 @@ namespace dtrain::ssh {
 /// are refused), one that is listed twice, slots that are no number.
 std::vector<HostSlots> parse_hosts(std::string_view text);
 
-/// The same of a host file's text; errors name `file` and the line.
+/// The same of a host file's text; errors name `file` ("--hostfile=hosts.txt") and the line.
 std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view file);
+
+/// What was said of which hosts a job takes; each empty where nothing was.
+struct HostChoice {
+  std::string without; ///< --exclude-hosts
+  std::string include;
+  std::string exclude;
+};
+
+/// Those that are left, in their order, with the GPUs that were chosen; slots that a host says it
+/// has are no more than those GPUs. Of no hosts, those that --include names. A name takes out
+/// "me@name" too. Throws UsageError where --include or --exclude name a host that is not among
+/// them, or none is left.
+std::vector<HostSlots> choose_hosts(std::vector<HostSlots> hosts, const HostChoice& choice);
 
 /// The host of each of `ranks` ranks, those of a host side by side. Hosts that say their slots are
 /// filled one after another (one that does not say has one); where none says, all get about the

@@ -1,6 +1,7 @@
 #include "backends/ssh/host_survey.h"
 
 #include "backends/ssh/fan_out.h"
+#include "backends/ssh/requests.h"
 #include "backends/support/logs/time_text.h"
 #include "submit/errors.h"
 #include "submit/template/quote.h"
@@ -76,7 +77,7 @@ std::string clock_excuse(std::int64_t ahead) {
 
 std::vector<SurveyedHost> survey_hosts(const std::vector<HostSlots>& hosts,
                                        const std::string& interface) {
-  auto script = fmt::format("interface={}\n", quote_sh(interface));
+  auto script = fmt::format("chosen= without= interface={}\n", quote_sh(interface));
   for (const auto* part : {"ssh/facts.sh", "ssh/probe.sh"}) {
     script += builtin_template(part).text;
   }
@@ -96,20 +97,24 @@ std::string host_text(const SurveyedHost& host) {
   return fmt::format("{}: {}, {} of {} GPUs free", host.address, slots, host.gpus_free, host.gpus);
 }
 
-std::vector<InstanceUsage> survey_ranks(const std::string& job_uid,
+std::vector<InstanceUsage> survey_ranks(int job_folder, const std::string& job_uid,
                                         const std::vector<InstanceStatus>& instances) {
-  std::set<std::string> hosts;
+  std::set<std::string> names;
   for (const auto& instance : instances) {
     if (instance.phase == Phase::running) {
-      hosts.insert(instance.node);
+      names.insert(instance.node);
     }
   }
   std::map<std::string, InstanceUsage> found;
-  std::string script;
-  for (const auto* part : {"ssh/facts.sh", "ssh/ranks.sh"}) {
-    script += builtin_template(part).text;
+  const std::vector<std::string> hosts(names.begin(), names.end());
+  const std::string script(builtin_template("ssh/ranks.sh").text);
+  auto answers = ask_supervisor(
+      job_folder, hosts, fmt::format("begin() {{\nset -- {}\n{}}}\n", quote_sh(job_uid), script));
+  if (!answers) {
+    answers =
+        ask_hosts(hosts, std::string(builtin_template("ssh/facts.sh").text) + script, {job_uid});
   }
-  for (const auto& answer : ask_hosts({hosts.begin(), hosts.end()}, script, {job_uid})) {
+  for (const auto& answer : *answers) {
     for (const auto& line : answer.lines) {
       std::istringstream words(line);
       std::string when;

@@ -30,8 +30,9 @@ std::vector<SurveyedHost> survey_hosts(const std::vector<HostSlots>& hosts,
 /// "10.0.0.2: 3 of 4 slots free, 2 of 4 GPUs free"
 std::string host_text(const SurveyedHost& host);
 
-/// Of the instances of a job that run.
-std::vector<InstanceUsage> survey_ranks(const std::string& job_uid,
+/// Of the instances of a job that run: over its supervisor's connections, and where it has none on
+/// this machine over one ssh a host.
+std::vector<InstanceUsage> survey_ranks(int job_folder, const std::string& job_uid,
                                         const std::vector<InstanceStatus>& instances);
 
 /// Why a host whose clock is so many seconds ahead of ours is of no use; empty: it is.

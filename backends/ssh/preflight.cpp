@@ -42,7 +42,7 @@ std::string preamble(const HostQuestion& question, const Payload& payload) {
   const auto digests = payload.empty()
                            ? std::string()
                            : fmt::format("{} {}", fmt::join(payload.parts, " "), payload.bundle);
-  auto text = fmt::format("slots={}\nwanted={}\ngpus={}\n", question.slots, question.wanted,
+  auto text = fmt::format("slots={}\nwanted={}\ngpus={}\n", question.host.slots, question.wanted,
                           question.gpus.empty() ? 0 : 1);
   for (const auto& [name, value] :
        {std::pair("folder", &question.folder), std::pair("path", &question.path),
@@ -74,6 +74,36 @@ std::string script_of(const HostQuestion& question, const Payload& payload,
 
 } // namespace
 
+/// What is not answered by now is of no use to anybody.
+Preflight::~Preflight() {
+  for (const auto key : asked_) {
+    connections_.forget(key);
+  }
+}
+
+RankId Preflight::expect(RankId key) {
+  asked_.insert(key);
+  return key;
+}
+
+Connections::Answer Preflight::take_answer(RankId key) {
+  asked_.erase(key);
+  return connections_.take_answer(key);
+}
+
+/// Until something comes from a host, or can be read of the others.
+void Preflight::wait(std::chrono::milliseconds most, const std::vector<int>& others) {
+  std::vector<pollfd> descriptors{{connections_.events(), POLLIN, 0}};
+  for (const int other : others) {
+    descriptors.push_back({other, POLLIN, 0});
+  }
+  poll(descriptors.data(), descriptors.size(), static_cast<int>(most.count()));
+  connections_.advance();
+  if (stops_()) {
+    throw WaitStopped();
+  }
+}
+
 void Preflight::run(const std::vector<HostQuestion>& questions) {
   survey(questions);
   compare(questions);
@@ -83,7 +113,7 @@ void Preflight::run(const std::vector<HostQuestion>& questions) {
   std::vector<std::pair<std::string, std::string>> scripts;
   if (!payload_.parts.empty()) {
     for (const auto& question : questions) {
-      scripts.emplace_back(question.host,
+      scripts.emplace_back(question.host.name,
                            script_of(question, payload_,
                                      fmt::format("unpack {}\n", fmt::join(payload_.parts, " "))));
     }
@@ -94,7 +124,7 @@ void Preflight::run(const std::vector<HostQuestion>& questions) {
   if (!payload_.empty()) {
     scripts.clear();
     for (const auto& question : questions) {
-      scripts.emplace_back(question.host,
+      scripts.emplace_back(question.host.name,
                            script_of(question, payload_, look_for(question, payload_)));
     }
     ask_all(scripts, k_work_patience);
@@ -124,59 +154,60 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
       if (each.is_asked || Clock::now() < each.opens) {
         continue;
       }
-      if (connections_.find(question.host) == nullptr) {
+      if (connections_.find(question.host.name) == nullptr) {
         connections_.open(question.host, question.number);
         each.is_new = true;
       }
       each.is_asked = true;
       each.opens = Clock::now();
-      each.survey = connections_.ask(
-          question.host,
+      each.survey = expect(connections_.ask(
+          question.host.name,
           script_of(question, payload_,
-                    "survey\n" + (payload_.empty() ? look_for(question, payload_) : "")));
+                    "survey\n" + (payload_.empty() ? look_for(question, payload_) : ""))));
       for (const auto& [instance, gpus] : question.gpus) {
-        each.claims.emplace_back(instance, connections_.claim(question.host, gpus));
+        each.claims.emplace_back(instance, expect(connections_.claim(question.host.name, gpus)));
       }
     }
     constexpr std::chrono::milliseconds k_brief{100}; // Until one that pauses is tried again.
     const bool pauses =
         std::any_of(asked.begin(), asked.end(), [](const Asked& each) { return !each.is_asked; });
-    connections_.wait(pauses ? k_brief : k_round);
+    wait(pauses ? k_brief : k_round);
     asked.remove_if([&](Asked& each) {
       const auto& question = *each.question;
-      const auto late =
-          each.is_new && each.is_asked && Clock::now() >= each.opens + k_answer_patience;
-      const auto is_answered = [&](const auto& claim) {
-        return connections_.is_answered(claim.second);
-      };
-      if (!each.is_asked ||
-          (!late && !(connections_.is_answered(each.survey) &&
-                      std::all_of(each.claims.begin(), each.claims.end(), is_answered)))) {
+      const std::chrono::seconds patience = each.is_new ? k_answer_patience : k_work_patience;
+      const bool is_answered =
+          each.is_asked && this->is_answered(each.survey) &&
+          std::all_of(each.claims.begin(), each.claims.end(),
+                      [&](const auto& claim) { return this->is_answered(claim.second); });
+      if (!is_answered && (!each.is_asked || Clock::now() < each.opens + patience)) {
         return false;
       }
-      auto answer = connections_.take_answer(each.survey);
+      auto answer = take_answer(each.survey);
       auto found = read_host_facts(answer.text);
       auto reason = answer.failure;
-      if (!answer.is_there) {
-        reason = fmt::format("did not answer within {} s", k_answer_patience.count());
+      if (!is_answered) {
+        reason = fmt::format("did not answer within {} s", patience.count());
       } else if (reason.empty() && !found.lacks.empty()) {
         reason = "lacks " + found.lacks.front();
       } else if (reason.empty()) {
         reason = clock_excuse(found.ahead);
       }
       for (const auto& [instance, key] : each.claims) {
-        const auto claim = connections_.take_answer(key);
-        if (claim.is_there && claim.failure.empty()) {
+        if (!this->is_answered(key)) {
+          continue; // It is given back.
+        }
+        const auto claim = take_answer(key);
+        if (claim.failure.empty()) {
           const auto gpus = std::find_if(
               question.gpus.begin(), question.gpus.end(),
               [&, &name = instance](const auto& wanted) { return wanted.first == name; });
-          known_.claims[instance] = {question.host, key, gpus->second, claim.text};
+          known_.claims[instance] = {question.host.name, key, gpus->second, claim.text};
         } else if (reason.empty()) {
           reason = claim.failure;
         }
       }
-      const auto* loss = connections_.loss(question.host);
-      if (connections_.find(question.host) == nullptr && loss != nullptr &&
+      const auto* loss = connections_.loss(question.host.name);
+      if (connections_.find(question.host.name) == nullptr && loss != nullptr &&
           is_turned_away(loss->said) && each.tries < k_most_tries) {
         ++each.tries;
         each.is_asked = false;
@@ -185,9 +216,9 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
         return false;
       }
       if (!reason.empty()) {
-        reasons_.emplace(question.host, reason);
+        reasons_.emplace(question.host.name, reason);
       }
-      known_.facts[question.host] = std::move(found);
+      known_.facts[question.host.name] = std::move(found);
       return true;
     });
   }
@@ -197,10 +228,10 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
 /// bridge for containers, say. Who answers there is not this host, though somebody does.
 void Preflight::compare(const std::vector<HostQuestion>& questions) {
   for (const auto& question : questions) {
-    const auto& own = known_.facts.at(question.host);
+    const auto& own = known_.facts.at(question.host.name);
     const auto other =
         std::find_if(questions.begin(), questions.end(), [&](const HostQuestion& each) {
-          const auto& its = known_.facts.at(each.host);
+          const auto& its = known_.facts.at(each.host.name);
           return !its.machine.empty() && its.machine != own.machine &&
                  (is_loopback(own.address) || its.address == own.address);
         });
@@ -208,14 +239,14 @@ void Preflight::compare(const std::vector<HostQuestion>& questions) {
       continue;
     }
     reasons_.emplace(
-        question.host,
+        question.host.name,
         is_loopback(own.address)
             ? fmt::format("has the address {}, at which {} reaches only itself: name it as other "
                           "hosts know it, or a network that they share (--interface)",
-                          own.address, other->host)
+                          own.address, other->host.name)
             : fmt::format("has the address {}, which {} has too: name a network that they share "
                           "(--interface)",
-                          own.address, other->host));
+                          own.address, other->host.name));
   }
 }
 
@@ -224,19 +255,18 @@ void Preflight::upload(const std::vector<HostQuestion>& questions) {
   auto next = questions.begin();
   while (true) {
     for (; next != questions.end() && under_way.size() < k_most_uploads; ++next) {
-      if (const auto& wants = known_.facts.at(next->host).wants; !wants.empty()) {
-        under_way.emplace_back(connections_, next->host, payload_, wants);
+      if (const auto& wants = known_.facts.at(next->host.name).wants; !wants.empty()) {
+        under_way.emplace_back(connections_, next->host.name, payload_, wants);
       }
     }
     if (under_way.empty()) {
       break;
     }
-    std::vector<pollfd> descriptors{{connections_.events(), POLLIN, 0}};
+    std::vector<int> archives;
     for (const auto& each : under_way) {
-      descriptors.push_back({each.out(), POLLIN, 0});
+      archives.push_back(each.out());
     }
-    poll(descriptors.data(), descriptors.size(), static_cast<int>(k_round.count()));
-    connections_.advance();
+    wait(k_round, archives);
     under_way.remove_if([&](Upload& each) {
       if (!each.advance()) {
         return false;
@@ -254,18 +284,18 @@ void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& 
                         std::chrono::seconds patience) {
   std::list<std::pair<std::string, RankId>> asked;
   for (const auto& [host, script] : scripts) {
-    asked.emplace_back(host, connections_.ask(host, script));
+    asked.emplace_back(host, expect(connections_.ask(host, script)));
   }
   const auto deadline = Clock::now() + patience;
   while (!asked.empty()) {
-    connections_.wait(k_round);
+    wait(k_round);
     const bool late = Clock::now() >= deadline;
     asked.remove_if([&](const auto& each) {
       const auto& [host, key] = each;
-      if (!late && !connections_.is_answered(key)) {
+      if (!late && !is_answered(key)) {
         return false;
       }
-      const auto answer = connections_.take_answer(key);
+      const auto answer = take_answer(key);
       const auto found = read_host_facts(answer.text);
       if (!answer.is_there) {
         reasons_.emplace(host, fmt::format("did not answer within {} s", patience.count()));
@@ -289,17 +319,17 @@ void Preflight::try_ways(const std::vector<HostQuestion>& questions) {
       std::set<std::size_t> others{0, (i + 1) % questions.size()};
       others.erase(i);
       for (const auto other : others) {
-        const auto& its = known_.facts.at(questions[other].host);
+        const auto& its = known_.facts.at(questions[other].host.name);
         lines += fmt::format("reach {} {} {} &\n", quote_sh(its.address), quote_sh(its.sshd),
-                             quote_sh(questions[other].host));
+                             quote_sh(questions[other].host.name));
       }
       for (std::size_t other = 1; launches_ && i == 0 && other < questions.size(); ++other) {
         lines += fmt::format("enters {} {} &\n",
-                             quote_sh(known_.facts.at(questions[other].host).address),
-                             quote_sh(questions[other].host));
+                             quote_sh(known_.facts.at(questions[other].host.name).address),
+                             quote_sh(questions[other].host.name));
       }
       if (!lines.empty()) {
-        scripts.emplace_back(questions[i].host,
+        scripts.emplace_back(questions[i].host.name,
                              script_of(questions[i], payload_, lines + "wait\n"));
       }
     }

@@ -16,6 +16,7 @@
 #include "submit/errors.h"
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -32,7 +33,7 @@ struct UnusableHosts : EngineError {
 
 /// What is asked of a host.
 struct HostQuestion {
-  std::string host;
+  HostSlots host;
   std::size_t number = 0;            ///< Its own of the job's.
   std::string folder;                ///< Where ranks start; of the job's there, where relative.
   std::vector<std::string> programs; ///< That they run, as the host finds them.
@@ -40,7 +41,6 @@ struct HostQuestion {
   std::string path;                  ///< Their PATH; empty: the host's.
   std::string interface;             ///< Whose address to give; empty: of the connection.
   std::vector<std::string> data;     ///< That it is to have.
-  int slots = 0;                     ///< That the user gave it; 0: not said.
   int wanted = 0;                    ///< Of them, by the job's ranks there.
   std::vector<std::pair<std::string, int>> gpus; ///< To set aside: instances, and how many.
 };
@@ -61,11 +61,17 @@ struct HostsKnown {
 
 class Preflight {
  public:
-  /// `launches`: the first host starts what runs on the others, by ssh.
-  Preflight(Connections& connections, const Payload& payload, bool launches, HostsKnown& known)
-      : connections_(connections), payload_(payload), launches_(launches), known_(known) {}
+  /// `launches`: the first host starts what runs on the others, by ssh. `stops`: as of
+  /// Channel::on_wait.
+  Preflight(Connections& connections, const Payload& payload, bool launches, HostsKnown& known,
+            const std::function<bool()>& stops)
+      : connections_(connections), payload_(payload), launches_(launches), known_(known),
+        stops_(stops) {}
+  ~Preflight();
+  Preflight(const Preflight&) = delete;
+  Preflight& operator=(const Preflight&) = delete;
 
-  /// Throws UnusableHosts with all that is wrong on any host.
+  /// Throws UnusableHosts with all that is wrong on any host; WaitStopped, too.
   void run(const std::vector<HostQuestion>& questions);
 
  private:
@@ -73,6 +79,10 @@ class Preflight {
   void compare(const std::vector<HostQuestion>& questions);
   void upload(const std::vector<HostQuestion>& questions);
   void try_ways(const std::vector<HostQuestion>& questions);
+  RankId expect(RankId key);
+  bool is_answered(RankId key) const { return connections_.is_answered(key); }
+  Connections::Answer take_answer(RankId key);
+  void wait(std::chrono::milliseconds most, const std::vector<int>& others = {});
   void ask_all(const std::vector<std::pair<std::string, std::string>>& scripts,
                std::chrono::seconds patience);
   void refuse_bad(std::size_t hosts) const;
@@ -81,6 +91,8 @@ class Preflight {
   const Payload& payload_;
   bool launches_;
   HostsKnown& known_;
+  const std::function<bool()>& stops_;
+  std::set<RankId> asked_;                     ///< And not answered yet.
   std::map<std::string, std::string> reasons_; ///< By host.
 };
 

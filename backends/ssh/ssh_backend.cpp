@@ -16,6 +16,7 @@
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/options/duration.h"
+#include "submit/options/environment.h"
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
@@ -35,13 +36,15 @@ namespace {
 constexpr const char* k_template = "ssh/job.yaml";
 constexpr const char* k_code = "code"; ///< Of the job's folder on a host (preflight.sh).
 
-std::string read_text(const std::string& path) {
+/// `from`: "--hostfile" or "WCOLL".
+std::vector<HostSlots> read_hostfile(std::string_view from, const std::string& path) {
+  const auto where = fmt::format("{}={}", from, path);
   std::ifstream file(path);
   if (!file || std::filesystem::is_directory(path)) {
-    throw UsageError(fmt::format("--hostfile={}: cannot be read: {}", printable(path),
+    throw UsageError(fmt::format("{}: cannot be read: {}", printable(where),
                                  errno_text(errno != 0 ? errno : EISDIR)));
   }
-  return {std::istreambuf_iterator<char>(file), {}};
+  return parse_hostfile(std::string(std::istreambuf_iterator<char>(file), {}), where);
 }
 
 /// 0: not said.
@@ -93,18 +96,23 @@ void place(const std::vector<HostSlots>& hosts, int more, std::vector<GangRank>&
 } // namespace
 
 /// Empty where none are named.
-std::vector<HostSlots> SshBackend::hosts() const {
+std::vector<HostSlots> SshBackend::hosts(const std::string& include,
+                                         const std::string& exclude) const {
   const auto list = access_.get("hosts");
   const auto file = access_.get("hostfile");
   if (!list.empty() && !file.empty()) {
     throw UsageError("--hosts and --hostfile: give one of them");
   }
-  return file.empty() ? parse_hosts(list) : parse_hostfile(read_text(file), file);
+  const auto* wcoll = environment::k_wcoll.value();
+  auto named = !file.empty()                      ? read_hostfile("--hostfile", file)
+               : list.empty() && wcoll != nullptr ? read_hostfile(environment::k_wcoll.name, wcoll)
+                                                  : parse_hosts(list);
+  return choose_hosts(std::move(named), {access_.get("exclude-hosts"), include, exclude});
 }
 
 Surroundings SshBackend::survey(const JobSpec& job) const {
   auto here = SupervisedBackend::survey(job);
-  here.hosts = hosts();
+  here.hosts = hosts(engine_value(job, "include"), engine_value(job, "exclude"));
   here.interface = access_.get("interface");
   here.host_timeout_ms = host_timeout_ms(access_.get("host-timeout"));
   here.tensorboard = job.tensorboard ? "tensorboard" : ""; // The host's.
@@ -215,7 +223,8 @@ std::vector<NodeStatus> SshBackend::nodes() {
 
 std::vector<InstanceUsage> SshBackend::usage(const JobRef& job) {
   const auto now = status(job);
-  return survey_ranks(now.uid, now.instances);
+  const auto folder = store().open(job);
+  return survey_ranks(folder ? folder->fd() : -1, now.uid, now.instances);
 }
 
 int SshBackend::forward_tensorboard(const JobRef& job, int port,

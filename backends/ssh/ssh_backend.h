@@ -41,7 +41,8 @@ class SshBackend : public SupervisedBackend, public TensorboardForwarder {
   std::string stock(const Plan& plan, const JobFolder& staged,
                     const SubmitSink& tell) const override;
   void remove_far(const GangPlan& plan, const std::string& uid) const override;
-  std::vector<HostSlots> hosts() const;
+  std::vector<HostSlots> hosts(const std::string& include = "",
+                               const std::string& exclude = "") const;
 
   EngineAccess access_;
 };

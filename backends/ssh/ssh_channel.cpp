@@ -32,7 +32,8 @@ SshChannel::SshChannel(const std::string& job_uid, int job_folder, bool is_new)
     : payload_(open_payload(job_folder)), leaves_nothing_(is_new),
       connections_(
           job_uid, [this](const AgentFrame& frame) { take_frame(frame); },
-          [this](const std::string& host, const std::string& why) { lose(host, why); }) {}
+          [this](const std::string& host, const std::string& why) { lose(host, why); }),
+      requests_(connections_, job_folder) {}
 
 /// Of a job that was refused, or taken back, its hosts keep nothing.
 SshChannel::~SshChannel() {
@@ -42,7 +43,7 @@ SshChannel::~SshChannel() {
     for (const auto& rank : plan_.ranks) {
       if (!asked.contains(rank.host)) {
         asked[rank.host] =
-            connections_.ask(rank.host, "begin() {\nrm -rf \"$run/code\" \"$run/code.new\"\n}\n");
+            connections_.ask(rank.host, "begin() {\nrm -rf \"$run\"/code \"$run\"/code.*\n}\n");
       }
     }
     const auto deadline = Clock::now() + k_clean_patience;
@@ -53,10 +54,13 @@ SshChannel::~SshChannel() {
       connections_.wait(k_brief);
     }
   }
-  connections_.close();
+  close();
 }
 
-void SshChannel::close() { connections_.close(); }
+void SshChannel::close() {
+  requests_.close();
+  connections_.close();
+}
 
 /// Those on a host that is lost are nobody's to give back.
 void SshChannel::free_claim(const std::string& instance) {
@@ -97,13 +101,13 @@ void SshChannel::take(const GangPlan& plan) {
 HostQuestion SshChannel::question(const std::string& host,
                                   const std::vector<const GangRank*>& ranks) const {
   HostQuestion question;
-  question.host = host;
+  question.host.name = host;
   question.folder = plan_.working_dir;
   question.interface = plan_.interface;
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) { // Whoever of them is lost meanwhile.
     if (plan_.hosts[i].name == host) {
       question.number = i;
-      question.slots = plan_.hosts[i].slots;
+      question.host = plan_.hosts[i];
     }
   }
   std::set<std::string> programs;
@@ -143,7 +147,7 @@ void SshChannel::ask(const std::vector<const GangRank*>& ranks) {
       questions.push_back(question(rank->host, ranks));
     }
   }
-  Preflight(connections_, payload_, plan_.launcher_slots > 0, known_).run(questions);
+  Preflight(connections_, payload_, plan_.launcher_slots > 0, known_, stops_).run(questions);
 }
 
 bool SshChannel::claim_devices(GangPlan& plan) {
@@ -166,10 +170,10 @@ bool SshChannel::any_gpus() const {
                      [](const GangRank& rank) { return rank.gpus > 0; });
 }
 
-/// Where none of the job asks for any, they are the hosts' to say.
+/// Where none of the job asks for any, they are the hosts' to say, or those that the user chose.
 std::optional<std::string> SshChannel::devices_of(const GangRank& rank) const {
   if (!any_gpus()) {
-    return std::nullopt;
+    return known_.facts.at(rank.host).gpus;
   }
   if (rank.role == k_launcher) {
     return devices_at(rank.host);
@@ -263,14 +267,17 @@ void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
   if (rank.gpus > 0 && !known_.claims.contains(rank.instance)) {
     const auto key = connections_.claim(rank.host, rank.gpus);
     const auto deadline = Clock::now() + k_claim_patience;
-    while (!connections_.is_answered(key) && Clock::now() < deadline) {
+    while (!connections_.is_answered(key) && Clock::now() < deadline && !stops_()) {
       constexpr milliseconds k_round{1000};
       connections_.wait(k_round);
     }
+    if (!connections_.is_answered(key)) {
+      connections_.forget(key);
+      throw EngineError(fmt::format("{} does not answer", rank.host));
+    }
     const auto answer = connections_.take_answer(key);
-    if (!answer.is_there || !answer.failure.empty()) {
-      throw EngineError(
-          fmt::format("{} {}", rank.host, answer.is_there ? answer.failure : "does not answer"));
+    if (!answer.failure.empty()) {
+      throw EngineError(fmt::format("{} {}", rank.host, answer.failure));
     }
     known_.claims[rank.instance] = {rank.host, key, rank.gpus, answer.text};
   }
@@ -400,6 +407,7 @@ void SshChannel::lose(const std::string& host, const std::string& why) {
 
 std::vector<RankEnding> SshChannel::ended() {
   connections_.advance();
+  requests_.advance();
   return std::exchange(endings_, {});
 }
 

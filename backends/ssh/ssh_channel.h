@@ -11,12 +11,15 @@
 #include "backends/ssh/connections.h"
 #include "backends/ssh/payload.h"
 #include "backends/ssh/preflight.h"
+#include "backends/ssh/requests.h"
 #include "backends/supervised/gang/channel.h"
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrain::ssh {
@@ -29,6 +32,7 @@ class SshChannel : public Channel {
   SshChannel(const SshChannel&) = delete;
   SshChannel& operator=(const SshChannel&) = delete;
 
+  void on_wait(std::function<bool()> stops) override { stops_ = std::move(stops); }
   GangPlace place(const GangPlan& plan) override;
   std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
@@ -71,12 +75,14 @@ class SshChannel : public Channel {
   bool leaves_nothing_; ///< Nothing has run, and the hosts have nothing from before.
   GangPlan plan_;
   Connections connections_;
+  RequestServer requests_;
   HostsKnown known_;
   std::map<std::string, std::string> moved_; ///< Hosts of instances whose own is lost in this run.
   bool is_fresh_ = false;                    ///< All hosts were asked, and nothing has run since.
   std::map<RankId, std::string> running_;    ///< Their hosts.
   std::vector<RankEnding> endings_;          ///< Not yet told.
   OutputSink output_;
+  std::function<bool()> stops_ = [] { return false; };
   std::map<std::string, std::set<int>> given_; ///< Ports, by address.
   std::map<RankId, Clock::time_point> killed_; ///< When each was last sent SIGKILL.
   std::optional<Clock::time_point> killing_;   ///< Since when all are.

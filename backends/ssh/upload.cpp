@@ -47,6 +47,9 @@ Upload::~Upload() {
     kill(-tar_, SIGKILL);
     wait_for_child(tar_);
   }
+  if (!has_ended_) {
+    connections_.drop(host_, "what it was sent was broken off");
+  }
 }
 
 int Upload::out() const {
@@ -73,7 +76,7 @@ bool Upload::finish_archive() {
   return false;
 }
 
-bool Upload::advance() {
+bool Upload::go_on() {
   if (asked_ != 0) {
     if (!connections_.is_answered(asked_)) {
       return false;

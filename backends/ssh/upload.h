@@ -18,6 +18,7 @@ class Upload {
  public:
   Upload(Connections& connections, std::string host, const Payload& payload,
          const std::vector<std::string>& digests);
+  /// Of one that has not ended, with its connection: half a file is there.
   ~Upload();
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
@@ -28,12 +29,13 @@ class Upload {
   int out() const;
 
   /// True once it has ended, well or not.
-  bool advance();
+  bool advance() { return has_ended_ = go_on(); }
 
   /// Why it failed; empty: it did not. Of one that has ended.
   const std::string& failure() const { return failure_; }
 
  private:
+  bool go_on();
   bool fail(const std::string& why);
   bool finish_archive();
 
@@ -44,6 +46,7 @@ class Upload {
   Fd said_; ///< By tar.
   std::size_t sent_ = 0;
   RankId asked_ = 0; ///< To keep it; 0: not yet.
+  bool has_ended_ = false;
   std::string failure_;
   std::vector<char> block_;
 };

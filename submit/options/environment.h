@@ -52,6 +52,9 @@ inline constexpr EnvironmentVariable k_config_home = {
 inline constexpr EnvironmentVariable k_cache_home = {
     "XDG_CACHE_HOME", "Where what can be fetched again is kept: copies of buckets, and the data "
                       "sets that the bundled trainer has downloaded (default: ~/.cache)"};
+inline constexpr EnvironmentVariable k_wcoll = {
+    "WCOLL", "File of the hosts of ssh jobs, in any form that --hostfile takes, where neither "
+             "--hosts nor --hostfile is given; pdsh reads it too"};
 inline constexpr EnvironmentVariable k_certificates = {
     "SSL_CERT_FILE", "Certificates of those that sign servers' (default: the system's)"};
 inline constexpr EnvironmentVariable k_no_color = {"NO_COLOR", "If set: never use colour"};

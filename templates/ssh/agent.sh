@@ -2,20 +2,21 @@
 # signals and ends them, and holds their GPUs. Any sh runs it (dash, bash, busybox). In front of it stand
 # facts.sh, and: agent, a word of this connection's own; job and number, the job's uid and the host's own
 # number in it; patience, after how many seconds without a word from the supervisor all ends; grace, the
-# seconds between TERM and KILL then.
+# seconds between TERM and KILL then; chosen and without, the GPUs that the job may have, and may not
+# (facts.sh).
 #
 # It reads lines, "WORD KEY REST", and what some say is to follow; KEY is a rank's, the supervisor's word:
-#   beat 0           answered by the same; the supervisor is there
+#   heartbeat 0      answered by the same; the supervisor is there
 #   start KEY BYTES  a script of so many bytes, that defines begin(), which becomes the rank
 #   run KEY BYTES    the same of a request: what begin() becomes may be done beside the ranks
 #   signal KEY NAME  to the rank and all that it started; KEY all: to every one
 #   hosts 0 BYTES    a text, what the job's host file is to say
-#   put 0 BYTES      more of a file, $run/upload.$agent, for a request; answered as beat is
+#   put 0 BYTES      more of a file, $run/upload.$agent, for a request; answered as heartbeat is
 #   claim KEY COUNT  so many GPUs for a rank, that nobody else is given until
 #   free KEY         the rank has ended, or after all will not be started
 # Their end is the ranks' end. It writes "dtrain-agent WORD" and a newline, then frames: a line
 # "KIND KEY BYTES", and so many bytes:
-#   beat 0           the answer
+#   heartbeat 0      the answer
 #   out KEY, err KEY what the rank printed, as it came
 #   ended KEY        its exit code, as shells have it; all of its output came before
 #   stuck KEY        the same, and what it left and nobody can kill: "137 4711 4712"
@@ -47,9 +48,13 @@ pump() { # pump KIND KEY
     most=4096
     tried=
     while
-      said=$(dd bs="$most" count=1 2>&1 >&5)
-      said=${said##*out?}
-      length=${said%% *}
+      if [ -n "$dd_counts" ]; then
+        said=$(dd bs="$most" count=1 2>&1 >&5)
+        said=${said##*out?}
+        length=${said%% *}
+      else
+        length=$(($(dd bs="$most" count=1 | tee /proc/self/fd/5 | wc -c)))
+      fi
       [ "${length:-0}" -gt 0 ]
     do
       read -r _ <&4
@@ -142,20 +147,20 @@ tidy() {
   rmdir "$run" "$store/hosts/$job"
 }
 
-doze() {
+wait_seconds() {
   sleep "$1" &
-  nap=$!
-  while kill -0 "$nap"; do wait "$nap"; done
+  sleeper=$!
+  while kill -0 "$sleeper"; do wait "$sleeper"; done
 }
 
 # Ends all where the supervisor is silent, the agent too: what it writes may be taken by nobody.
 watch() {
   trap 'heard=1' USR1
-  trap 'kill "$nap"; exit' TERM
+  trap 'kill "$sleeper"; exit' TERM
   missed=0
   while [ "$missed" -lt 4 ]; do
     heard=0
-    doze "$(((patience + 3) / 4))"
+    wait_seconds "$(((patience + 3) / 4))"
     missed=$((heard == 1 ? 0 : missed + 1))
   done
   end_all
@@ -234,7 +239,7 @@ claim() { # claim KEY COUNT
   fi
   all=$(free_devices | wc -l)
   if [ "$all" -lt "$2" ]; then
-    frame lacks "$1" "$2 free GPUs: $((all)) of its $(($(devices | wc -l))) are free"
+    frame lacks "$1" "$2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free"
   else
     own=
     for device in $(free_devices | head -n "$2"); do
@@ -290,9 +295,9 @@ put() { # put BYTES
 serve() {
   while read -r word key rest <&6; do
     case $word in
-      beat)
+      heartbeat)
         kill -USR1 "$watch"
-        frame beat 0 ''
+        frame heartbeat 0 ''
         ;;
       start)
         take "$rest"
@@ -315,7 +320,7 @@ serve() {
       put)
         put "$rest"
         kill -USR1 "$watch"
-        frame beat 0 ''
+        frame heartbeat 0 ''
         ;;
       claim) claim "$key" "$rest" ;;
       free) free "$key" ;;
@@ -352,6 +357,9 @@ printf '\ndtrain-agent %s\n' "$agent" >&7
   done
   holds=
   block=
+  # Some say how many blocks they copied, and not how many bytes.
+  dd_counts=
+  case $(echo | dd bs=1 count=1 2>&1 >/dev/null) in *'1 byte'*) dd_counts=1 ;; esac
   watch 4<&- 6<&- 7>&- &
   watch=$!
   serve

@@ -81,6 +81,14 @@ devices() {
   done
 }
 
+# Those of them that the job may have: the ones in $chosen, or all but the ones in $without.
+chosen_devices() {
+  for each in $(devices); do
+    case " $without " in *" $each "*) continue ;; esac
+    case " $chosen " in "  " | *" $each "*) echo "$each" ;; esac
+  done
+}
+
 claim_file() { printf '%s/gpu-%s' "$claims" "$(printf %s "$1" | tr / _)"; }
 
 is_free() {
@@ -91,7 +99,7 @@ is_free() {
 
 # Those that no rank has.
 free_devices() {
-  for each in $(devices); do
+  for each in $(chosen_devices); do
     ! is_free "$each" || echo "$each"
   done
 }

@@ -46,9 +46,10 @@ is_whole() {
 # Of the job's code, once a host: what it wrote there stays from run to run.
 unpack() { # unpack PART...
   ! [ -d "$run/code" ] || return 0
-  rm -rf "$run/code.new"
-  if ! why=$({ mkdir -p "$run/code.new" && cd "$cache" && cat "$@" |
-    tar -xzf - -C "$run/code.new" && mv "$run/code.new" "$run/code"; } 2>&1); then
+  new=$run/code.$id
+  if ! why=$({ mkdir -p "$new" && cd "$cache" && cat "$@" | tar -xzf - -C "$new" &&
+    { [ -d "$run/code" ] || mv "$new" "$run/code"; }; } 2>&1); then
+    rm -rf "$new"
     say "lacks the job's code: $(last_line "$why")"
   fi
 }
@@ -91,6 +92,13 @@ survey() {
     taken=$(taken_slots "$store/hosts/$job")
     [ $((taken + wanted)) -le "$slots" ] ||
       say "lacks $wanted free slots: other jobs of yours have $taken of its $slots"
+  fi
+  if [ -n "$chosen$without" ]; then
+    for each in $chosen $without; do
+      # shellcheck disable=SC2046 # words
+      devices | grep -qxF "$each" || say "lacks GPU $each: it has $(devices | wc -l) ($(say $(devices)))"
+    done
+    say "gpus $(chosen_devices | tr '\n' ,)"
   fi
   for digest in $payload; do
     touch -c "$cache/$digest" "$cache/$digest.sums"

@@ -1,4 +1,5 @@
-# What the instances of a job on a host use, behind facts.sh. Words: the job's uid.
+# What the instances of a job on a host use, behind facts.sh: over ssh, or as begin() of a request of
+# the agent's. Words: the job's uid.
 ticks() {
   total=0
   for pid in $(marked "$1"); do
@@ -13,6 +14,7 @@ look() {
     { read -r pid _ <"$file"; } 2>/dev/null || continue
     grep -szqxF "DTRAIN_PROCESS=${file##*/at.}" "/proc/$pid/environ" || continue
     instance=$(sed -z -n 's/^DTRAIN_INSTANCE=//p' "/proc/$pid/environ" | tr -d '\0')
+    [ -n "$instance" ] || continue # A request.
     id=${file##*/at.}
     pages=0
     [ "$1" = before ] || for each in $(marked "$id"); do

@@ -1,6 +1,9 @@
 """Jobs on hosts beside ssh, pdsh and Open MPI, on the tests' hosts: sshds of this machine's own."""
 import contextlib
+import json
 import os
+import pathlib
+import re
 import statistics
 import tempfile
 import time
@@ -11,6 +14,7 @@ from measure import HERE, Row, json_lines, on_path, own_home, run
 CLUSTER = HERE.parent / "engines" / "ssh" / "cluster"
 RUNS = 15
 MANY = 64
+RANKS = 1000
 MIB_16 = 16 << 20
 
 
@@ -84,6 +88,23 @@ def many_row(bench, env):
                times.get("pdsh"), target=1 / 5, peer_found="pdsh" in times)
 
 
+def memory_row(bench, env):
+    """Once all ranks have printed a line, which the supervisor has written."""
+    dtrain = bench.bin / "dtrain"
+    run([dtrain, "submit", "--name=thousand", f"--workers={RANKS}", "--grace-period=1s", "--", "sh", "-c",
+         "echo here; exec sleep 3600"], env=env)
+    try:
+        job = pathlib.Path(env["XDG_STATE_HOME"], "dtrain/jobs/ssh/default/thousand")
+        while sum(b"here" in log.read_bytes() for log in (job / "logs").iterdir()) < RANKS:
+            time.sleep(1)
+        supervisor = json.loads((job / "status.json").read_text())["supervisor_pid"]
+        status = pathlib.Path(f"/proc/{supervisor}/status").read_text()
+        resident = int(re.search(r"VmRSS:\s*(\d+) kB", status)[1]) / 1024
+    finally:
+        run([dtrain, "delete", "thousand"], env=env)
+    return Row(f"{RANKS:,} ranks on {MANY} hosts, supervisor's memory", "MiB", resident, target=50)
+
+
 def rows(bench):
     found = []
     with cluster() as folder, own_home() as home:
@@ -91,5 +112,6 @@ def rows(bench):
         if "MODE=netns" in open(f"{folder}/conf").read():
             found.append(all_reduce_row(bench, access(home, folder, 3)))
     with cluster(HOSTS=str(MANY), MODE="loop") as folder, own_home() as home:
-        found.append(many_row(bench, access(home, folder, MANY)))
+        env = access(home, folder, MANY)
+        found += [many_row(bench, env), memory_row(bench, env)]
     return found

@@ -4,6 +4,7 @@
 #include "backends/supervised/gang/gang_plan.h"
 #include "backends/support/logs/log_file.h"
 #include "backends/support/os/fd.h"
+#include "submit/errors.h"
 
 #include <cstdint>
 #include <functional>
@@ -44,9 +45,18 @@ struct RankEnding {
   std::string loss = {}; ///< Why it was lost, where the channel knows: "Connection refused".
 };
 
+/// By a channel that waits for a host, once somebody else does for the gang (Channel::on_wait).
+struct WaitStopped : EngineError {
+  WaitStopped() : EngineError("broken off") {}
+};
+
 class Channel {
  public:
   virtual ~Channel() = default;
+
+  /// `stops`: asked while a call waits for a host; once it is true the call throws WaitStopped, as
+  /// though it had not been made.
+  virtual void on_wait(std::function<bool()> /*stops*/) {}
 
   /// Reserves ports and says where each rank will run, and with which devices; what the last call
   /// reserved is given back.

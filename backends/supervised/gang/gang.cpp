@@ -61,6 +61,7 @@ Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder&
   folder_.reserve_last_record(k_record_bytes + k_instance_bytes * plan_.ranks.size());
   loop_.add(signals_.get(), [this] { on_signal(); });
   loop_.add(channel_.events(), [this] { reap(); });
+  channel_.on_wait([this] { return has_news(); });
   channel_.on_output([this](RankId process, Stream stream, std::string_view bytes) {
     take_output(process, stream, bytes);
   });
@@ -96,8 +97,10 @@ void Gang::run() {
     ++status.restarts;
     succeeded = run_once();
     if (!has_run_) { // A full disk: why the job failed, and its logs, are those of the run before.
-      before.cause->message += "; it was not restarted: " + status.cause->message;
-      before.reason = before.cause->message;
+      if (status.cause) {
+        before.cause->message += "; it was not restarted: " + status.cause->message;
+      }
+      before.reason = status.cause ? before.cause->message : status.reason;
       status = std::move(before);
       break;
     }
@@ -157,14 +160,19 @@ bool Gang::run_once() {
   unless_chief_.reset();
   status.cause.reset();
   status.reason.clear();
-  try {
-    apply_plan();
-    leave_out_lost();
-    start_ranks();
-  } catch (const Error& error) {
-    status.cause = job_failure(status.node, error.what());
-    status.reason = error.what();
-    end(State::terminating);
+  while (!has_run_ && state_ == State::running) {
+    try {
+      apply_plan();
+      leave_out_lost();
+      start_ranks();
+    } catch (const WaitStopped&) { // Then with another plan, or not at all.
+      advance();
+      on_signal();
+    } catch (const Error& error) {
+      status.cause = job_failure(status.node, error.what());
+      status.reason = error.what();
+      end(State::terminating);
+    }
   }
   write_record();
   reap(); // Nothing may have been started.
@@ -174,6 +182,16 @@ bool Gang::run_once() {
   }
   finish_output();
   return !status.cause && !stopping_ && !suspending_;
+}
+
+/// While a host is waited for: whether there is something that had better be done first. A plan
+/// that changes does not concern the workers that run.
+bool Gang::has_news() const {
+  sigset_t pending;
+  sigpending(&pending);
+  const auto came = [&](int signal) { return sigismember(&pending, signal) == 1; };
+  return came(SIGTERM) || came(SIGINT) || came(SIGTSTP) ||
+         (!has_run_ && (came(SIGHUP) || Clock::now() >= timeout_));
 }
 
 void Gang::on_signal() {
@@ -396,6 +414,7 @@ void Gang::record_suspended() {
   status.cause.reset();
   status.tensorboard.clear();
   status.gpus_allocated = 0;
+  status.instances.resize(plan_.ranks.size());
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
     status.instances[i] = pending_instance(plan_.ranks[i], i == 0, "");
     status.instances[i].phase = Phase::suspended;

@@ -118,6 +118,7 @@ class Gang {
   void on_signal();
   void suspend();
   void record_suspended();
+  bool has_news() const;
   void stop(const std::string& reason);
   void end(State state);
   void advance();

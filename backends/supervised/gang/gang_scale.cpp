@@ -47,7 +47,8 @@ void Gang::take_ranks() {
 
 /// In a run: workers come and go, and all else stays as it is.
 void Gang::follow_plan() {
-  if (!plan_changed_ || state_ != State::running || winding_down_ || !leavers_.empty()) {
+  if (!plan_changed_ || !has_run_ || state_ != State::running || winding_down_ ||
+      !leavers_.empty()) {
     return;
   }
   plan_changed_ = false;

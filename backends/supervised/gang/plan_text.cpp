@@ -193,7 +193,12 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
                          {"env", job.env},
                          {"ranks", std::move(ranks)}};
   for (const HostSlots& host : here.hosts) {
-    data["hosts"].push_back({{"name", host.name}, {"slots", host.slots}});
+    data["hosts"].push_back({{"name", host.name},
+                             {"slots", host.slots},
+                             {"has_gpus", !host.gpus.empty()},
+                             {"gpus", host.gpus},
+                             {"has_without", !host.without_gpus.empty()},
+                             {"without_gpus", host.without_gpus}});
   }
   for (const char* section : {"launcher", "torchrun", "ordered"}) {
     data[section] = nlohmann::json::array();
@@ -265,7 +270,15 @@ GangPlan read_gang_plan(const std::string& text) {
                              get(node, "readOnly").as<bool>()});
     }
     for (const auto& node : root["hosts"]) {
-      plan.hosts.push_back({read_string(get(node, "name")), get(node, "slots").as<int>()});
+      auto& host = plan.hosts.emplace_back();
+      host.name = read_string(get(node, "name"));
+      host.slots = get(node, "slots").as<int>();
+      for (const auto& [key, gpus] :
+           {std::pair("gpus", &host.gpus), std::pair("withoutGpus", &host.without_gpus)}) {
+        for (const auto& gpu : node[key]) {
+          gpus->push_back(read_string(gpu));
+        }
+      }
     }
     for (const auto& node : get(root, "ranks")) {
       GangRank rank;

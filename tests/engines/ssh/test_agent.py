@@ -20,7 +20,7 @@ class Agent:
     def __init__(self, home, shell, patience=60, grace=1, over=()):
         """`over`: what runs a line for sh elsewhere."""
         self.word = secrets.token_hex(8)
-        text = (f"agent={self.word}\njob=ab12\nnumber=0\npatience={patience}\ngrace={grace}\n"
+        text = (f"agent={self.word}\njob=ab12\nnumber=0\nchosen=\nwithout=\npatience={patience}\ngrace={grace}\n"
                 + (TEMPLATES / "facts.sh").read_text() + (TEMPLATES / "agent.sh").read_text())
         load = (f"script=$(dd bs={len(text)} count=1 iflag=fullblock 2>/dev/null); "
                 'eval "$script"') if over else text
@@ -185,8 +185,8 @@ def test_what_is_asked_beside_ranks_is_answered_while_they_run(start):
     agent.await_lines(1, 1)
     agent.start(2, "until [ -e answered ]; do sleep 0.1; done; echo slow", word="run")
     agent.start(3, "echo quick; touch answered", word="run")
-    agent.say("beat 0")
-    until(lambda: ("beat", 0, b"") in agent.hear().frames, "the agent answers")
+    agent.say("heartbeat 0")
+    until(lambda: ("heartbeat", 0, b"") in agent.hear().frames, "the agent answers")
     assert agent.await_code(3) == 0 and agent.printed(3) == b"quick\n"
     assert agent.await_code(2) == 0 and agent.printed(2) == b"slow\n"
     assert agent.code(1) is None
@@ -200,7 +200,7 @@ def test_a_file_is_taken_in_blocks_and_each_is_answered(start):
     for at in range(0, len(data), 65536):
         block = data[at:at + 65536]
         agent.say(f"put 0 {len(block)}", block)
-    until(lambda: agent.hear().frames.count(("beat", 0, b"")) == 3, "the agent answers")
+    until(lambda: agent.hear().frames.count(("heartbeat", 0, b"")) == 3, "the agent answers")
     agent.start(1, f"cat $XDG_STATE_HOME/dtrain/hosts/ab12/0/upload.{agent.word}", word="run")
     assert agent.await_code(1) == 0 and agent.printed(1) == data
 
@@ -243,8 +243,8 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
     assert claim(other, 1, 2) == "2 free GPUs: 1 of its 4 are free"
     assert claim(other, 2, 1) == "3"
     agent.say("free 1")
-    agent.say("beat 0")
-    until(lambda: ("beat", 0, b"") in agent.hear().frames, "the agent has heard it")
+    agent.say("heartbeat 0")
+    until(lambda: ("heartbeat", 0, b"") in agent.hear().frames, "the agent has heard it")
     assert claim(other, 3, 2) == "0,1"
     agent.start(2, "echo $$; exec sleep 600")
     rank, = agent.await_lines(2, 1)
@@ -277,7 +277,7 @@ def test_an_agent_that_nobody_asks_after_ends_its_ranks(start):
     agent.start(1, "echo $$; trap '' TERM; while :; do sleep 0.1; done")
     rank, = agent.await_lines(1, 1)
     for _ in range(12):  # Longer than it would wait.
-        agent.say("beat 0")
+        agent.say("heartbeat 0")
         time.sleep(1)
     assert alive(rank) and agent.process.poll() is None
     until(lambda: not alive(rank), "the rank has ended")
@@ -319,7 +319,7 @@ def test_over_ssh_ranks_outlive_a_link_that_is_cut_for_a_while_and_no_longer(hom
     agent.start(2, "while :; do date; sleep 0.2; done")
 
     def lines():
-        agent.say("beat 0")
+        agent.say("heartbeat 0")
         return agent.printed(2).count(b"\n")
 
     until(lines, "the rank prints")

@@ -1,4 +1,5 @@
 """One connection a host: what comes over it, and what becomes of a job where it is cut."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -29,6 +30,20 @@ def test_all_ranks_of_a_host_share_its_connection(ssh, ssh_home):
         until(lambda: ssh.lines("shared", "-i", f"worker-{rank}") == [f"rank {rank}"],
               f"rank {rank} is heard")
     assert [host for host, _ in connections(ssh_home)] == ["host1", "host2", "host3"]
+
+
+def test_a_jobs_use_is_asked_over_its_connections_and_what_it_left_over_one_a_host(ssh, ssh_home,
+                                                                                  ssh_hosts):
+    came = ssh_home.folder / "came"
+    came.touch()
+    ssh.submit("asked", "sleep", "600", flags=["--workers=8", "--grace-period=1s"],
+               env={"DTRAIN_SSH_HOSTS": "host[1-2]"})
+    ssh_home.script("ssh", f'echo >>{came}\nexec {ssh_hosts.folder}/bin/ssh "$@"')
+    env = {"PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    until(lambda: ssh_home.dtrain("top", "job", "asked", env=env).out.count("worker-") == 8, "all run")
+    assert came.read_text() == ""
+    ssh.dtrain("delete", "asked", env=env)
+    assert len(came.read_text()) == 2
 
 
 @pytest.mark.parametrize("code", [165, 255])
@@ -107,6 +122,45 @@ def test_a_worker_whose_host_is_lost_is_started_on_one_that_has_a_free_slot(ssh,
     assert [each["node"] for each in job["instances"]] == ["host1", "host3", "host3"]
     assert all(each["status"] == "Running" for each in job["instances"])
     assert "worker-1 on host2 was lost" in job["reason"] and "started anew" in job["reason"]
+
+
+def restarts_while_host3_hangs(ssh, ssh_home, ssh_hosts, stack, name):
+    """A job that ended by itself, whose host3 does not come to an end with what it is asked then."""
+    gate, code = ssh_home.folder / "gate", ssh_home.folder / "code"
+    asked = ssh_home.folder / "asked"
+    code.mkdir()
+    (code / "train.sh").write_text(f"until [ -e {gate} ]; do sleep 0.1; done; rm -f {gate}; exit 3\n")
+    ssh.submit(name, "sh", "train.sh", flags=[
+        "--workers=3", "--min-workers=1", "--max-workers=3", "--max-restarts=9", "--gpus=1",
+        "--grace-period=600s", "--sync-mode=local", f"--sync-source={code}"])
+    until(lambda: ssh.get(name)["status"] == "RUNNING", "it runs")
+    stack.enter_context(ssh_hosts.tool("host3", "cksum", f"touch {asked}; exec sleep 600\n"))
+    for _, pid in connections(ssh_home)[:2]:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: ssh_hosts.count("host1") + ssh_hosts.count("host2") == 0, "two hosts are lost")
+    gate.touch()
+    until(asked.exists, "host3 is asked again")
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_restart_that_waits_for_a_host_keeps_no_scale_waiting(ssh, ssh_home, ssh_hosts):
+    with contextlib.ExitStack() as stack:
+        restarts_while_host3_hangs(ssh, ssh_home, ssh_hosts, stack, "scaled")
+        ssh.dtrain("scale", "scaled", "--workers=2")
+        until(lambda: [each["node"] for each in ssh.get("scaled")["instances"]
+                       if each["status"] == "Running"] == ["host1", "host2"], "two run")
+        ssh.dtrain("delete", "scaled")
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_restart_that_waits_for_a_host_keeps_no_delete_waiting(ssh, ssh_home, ssh_hosts):
+    with contextlib.ExitStack() as stack:
+        restarts_while_host3_hangs(ssh, ssh_home, ssh_hosts, stack, "deleted")
+        ssh.dtrain("suspend", "deleted")
+        assert ssh.get("deleted")["status"] == "SUSPENDED"
+        ssh.dtrain("delete", "deleted")
+    for host in ssh_hosts.names:
+        until(lambda: ssh_hosts.of_jobs(host) == "", f"nothing of the job is left on {host}")
 
 
 @pytest.mark.usefixtures("apart")

@@ -83,7 +83,55 @@ def test_slots_of_a_host_file_are_filled(ssh, ssh_home):
     assert "3 slots" in many.err
     hosts.write_text("host2\nhost3 slot=1\n")
     junk = ssh.submit("junk", "true", env=env, expect=EXIT_USAGE)
-    assert f"{hosts}:2: 'slot=1'" in junk.err and junk.err.count("\n") == 1
+    assert f"{hosts}:2: bad word 'slot=1'" in junk.err and junk.err.count("\n") == 1
+
+
+def nodes_of(ssh, name, *command, flags, env):
+    """The host of each worker of a job that has ended."""
+    ssh.submit(name, *(command or ("true",)), flags=flags, env=env)
+    ssh.wait(name)
+    return [instance["node"] for instance in ssh.get(name)["instances"]]
+
+
+def test_hosts_are_those_of_wcoll_or_genders_without_those_that_are_excluded(ssh, ssh_home):
+    hosts = ssh_home.folder / "hosts"
+    hosts.write_text("host[2-3],host1  # all\n")
+    wcoll = {"DTRAIN_SSH_HOSTS": "", "WCOLL": str(hosts)}
+    assert nodes_of(ssh, "wcoll", flags=["--workers=3"], env=wcoll) == ["host2", "host3", "host1"]
+    assert nodes_of(ssh, "fewer", flags=["--workers=2", "--exclude-hosts=host[1-2],host9"],
+                    env=wcoll) == ["host3", "host3"]
+    named = {**wcoll, "DTRAIN_SSH_HOSTS": "host1"}
+    assert nodes_of(ssh, "named", flags=[], env=named) == ["host1"]
+    ssh_home.script("nodeattr", '[ "$*" = "-q gpu" ] && echo "host[1-2]"\n')
+    genders = {"DTRAIN_SSH_HOSTS": "genders:gpu:2,host3",
+               "PATH": f"{ssh_home.folder}:{ssh_home.env['PATH']}"}
+    assert nodes_of(ssh, "genders", flags=["--workers=4"], env=genders) == ["host1"] * 2 + ["host2"] * 2
+    listed = ssh.dtrain("check", "--exclude-hosts=host1", env=wcoll).out.splitlines()[-2:]
+    assert ["host2" in listed[0], "host3" in listed[1]] == [True, True]
+    none = ssh.submit("none", "true", flags=["--exclude-hosts=host[1-3]"], expect=EXIT_USAGE)
+    assert "--exclude-hosts: no host is left" in none.err
+
+
+def test_gpus_of_hosts_are_included_and_excluded_as_deepspeed_has_it(ssh):
+    env = {"DTRAIN_SSH_HOSTS": "host1:4,host2:4,host3:4"}
+    show = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+
+    def shown(name, count):
+        return [ssh.lines(name, "-i", f"worker-{rank}") for rank in range(count)]
+
+    flags = ["--workers=3", "--gpus=1", "--include=host1:1,3@host3:2"]
+    assert nodes_of(ssh, "some", *show, flags=flags, env=env) == ["host1", "host1", "host3"]
+    assert shown("some", 3) == [["1,3"], ["1,3"], ["2"]]
+    flags = ["--workers=2", "--exclude=host1:0,2@host2@host3:0,1,2"]
+    assert nodes_of(ssh, "others", *show, flags=flags, env=env) == ["host1", "host1"]
+    assert shown("others", 2) == [["1,3"], ["1,3"]]
+    few = ssh.submit("few", "true", flags=["--gpus=3", "--include=host1:1,3"], env=env,
+                     expect=EXIT_ENGINE)
+    assert "host1  lacks 3 free GPUs: 2 of its 2 are free" in few.err
+    absent = ssh.submit("absent", "true", flags=["--include=host2:0,7"], env=env, expect=EXIT_ENGINE)
+    assert "host2  lacks GPU 7: it has 4 (0 1 2 3)" in absent.err
+    unknown = ssh.submit("unknown", "true", flags=["--include=host9"], env=env, expect=EXIT_USAGE)
+    assert "--include: 'host9' is not among the hosts" in unknown.err
 
 
 def test_all_hosts_that_cannot_be_used_are_named_at_once(ssh, ssh_hosts, ssh_home):

@@ -162,6 +162,14 @@ TEST_CASE("a rank that sees its own GPUs alone is alone on its node, as a Pod is
   CHECK(told["LOCAL_RANK"] == "1");
 }
 
+TEST_CASE("GPUs that the ranks of a node share are shown once") {
+  const auto place = with_gpus({{"1", "3"}, {"1", "3"}, {"2"}}, GpuView::automatic);
+  auto env = vars(place, 1);
+  CHECK(env["CUDA_VISIBLE_DEVICES"] == "1,3");
+  CHECK(env["LOCAL_RANK"] == "1");
+  CHECK(vars(place, 2)["CUDA_VISIBLE_DEVICES"] == "2");
+}
+
 TEST_CASE("ranks without GPUs count through their node, and see what it shows them or none") {
   auto env = vars(gang(), 1);
   CHECK(env.count("CUDA_VISIBLE_DEVICES") == 0);

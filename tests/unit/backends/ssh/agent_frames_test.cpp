@@ -33,7 +33,7 @@ TEST_CASE("an agent's frames are found whatever they hold and however they come"
   const std::string binary("\0\n\xff out 1 3\n\r", 12);
   const auto text = "Welcome!\n$ dtrain-agent w0r\ndtrain-agent w0rd \n\ndtrain-agent w0rd\n"
                     "out 12 12\n" +
-                    binary + "err 3 0\nbeat 0 0\nended 12 3\n165";
+                    binary + "err 3 0\nheartbeat 0 0\nended 12 3\n165";
   const std::vector<std::string> expected{"1/12/" + binary, "2/3/", "0/0/", "3/12/165"};
   for (const std::size_t at_once : {1, 2, 7, 1000}) {
     CHECK(frames_of(text, at_once) == expected);

@@ -35,12 +35,12 @@ struct NearAgent {
       }};
   std::map<RankId, std::string> printed;
   std::map<RankId, RankEnding> ended;
-  int beats = 0;
+  int heartbeats = 0;
   bool is_there = true;
 
   void take(const AgentFrame& frame) {
-    if (frame.kind == AgentFrame::Kind::beat) {
-      ++beats;
+    if (frame.kind == AgentFrame::Kind::heartbeat) {
+      ++heartbeats;
     } else if (frame.kind == AgentFrame::Kind::ended) {
       ended[frame.key] = ending_of(frame);
     } else {
@@ -72,8 +72,8 @@ TEST_CASE("a link starts ranks on its host, hears what they print, and how they 
   agent.link.start(1, "begin() { exec setsid sh -c 'echo first; exit 165'; }");
   agent.link.start(2, "begin() { exec setsid sleep 600; }");
   agent.link.run(7, "begin() { exec echo asked; }");
-  agent.link.beat();
-  CHECK(agent.hear_until([&] { return agent.ended.size() == 2 && agent.beats == 1; }));
+  agent.link.heartbeat();
+  CHECK(agent.hear_until([&] { return agent.ended.size() == 2 && agent.heartbeats == 1; }));
   CHECK(agent.link.is_open());
   CHECK(agent.printed == std::map<RankId, std::string>{{1, "first\n"}, {7, "asked\n"}});
   CHECK(agent.ended.at(1).exit_code == 165);
@@ -136,6 +136,6 @@ TEST_CASE("a host is sent bytes beside its ranks, block by block, and answers ea
     agent.link.put(std::string_view(bytes).substr(at, k_block));
   }
   agent.link.run(1, "begin() { exec cat \"$run/upload.$agent\"; }");
-  CHECK(agent.hear_until([&] { return agent.ended.contains(1) && agent.beats == 3; }));
+  CHECK(agent.hear_until([&] { return agent.ended.contains(1) && agent.heartbeats == 3; }));
   CHECK(agent.printed[1] == bytes);
 }

@@ -32,6 +32,8 @@ class FakeChannel : public Channel {
   bool leaves_daemon = false;                      ///< Which only KILL ends.
   int starts_at_most = -1;                         ///< Processes; -1: any number.
   std::function<void(FakeChannel&)> at_ended = {}; ///< When it is asked who has.
+  /// Once it waits for a host, in a run after the first; it does so until it is stopped.
+  std::function<void(FakeChannel&)> at_wait = {};
   std::set<std::string> silent;
   std::string spare; ///< A host that has room for one more.
   Lines calls;
@@ -62,7 +64,14 @@ class FakeChannel : public Channel {
 
   void on_output(const OutputSink& sink) override { output_ = sink; }
   std::set<std::string> suspects() const override { return silent; }
+  void on_wait(std::function<bool()> stops) override { stops_ = std::move(stops); }
   GangPlace place(const GangPlan& plan) override {
+    if (at_wait && last_ > 0) {
+      std::exchange(at_wait, {})(*this);
+      calls.emplace_back("wait");
+      REQUIRE(stops_());
+      throw WaitStopped();
+    }
     GangPlace place;
     place.master_addr = "node0";
     place.master_port = 1;
@@ -142,6 +151,7 @@ class FakeChannel : public Channel {
     return Fd(ends[0]);
   }
   OutputSink output_;
+  std::function<bool()> stops_;
   Fd events_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   RankId last_ = 0;
   std::map<RankId, int> running_;
@@ -441,6 +451,58 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(status.phase == Phase::succeeded);
   CHECK(status.instances.size() == 2);
   CHECK(channel.calls == Lines{"start 3", "2 TERM", "leftovers of worker-2"});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a restart that waits for a host stops where the job is to end") {
+  plan.max_restarts = 1;
+  channel.script = [](FakeChannel& all, int rank, int) {
+    if (rank == 2) {
+      all.end(rank, 3);
+    }
+  };
+  channel.at_wait = [](FakeChannel&) { raise(SIGTERM); };
+  const auto status = run();
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.reason == "stopped on request");
+  CHECK(status.restarts == 0);
+  CHECK(status.instances[2].exit_code == 3);
+  CHECK(channel.calls == Lines{"start 3", "all TERM", "wait", "all TERM"});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a restart that waits for a host stops where the job is suspended") {
+  plan.max_restarts = 1;
+  channel.script = [](FakeChannel& all, int rank, int) {
+    if (rank == 2) {
+      all.end(rank, 3);
+    }
+  };
+  channel.at_wait = [](FakeChannel&) { raise(SIGTSTP); };
+  const auto status = run();
+  CHECK(status.phase == Phase::suspended);
+  CHECK(status.restarts == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a restart that waits for a host goes on with the plan of a scale") {
+  plan.max_restarts = 1;
+  plan.min_workers = 1;
+  plan.max_workers = 3;
+  channel.script = [](FakeChannel& all, int rank, int times) {
+    if (times > 0) {
+      all.end(rank, 0);
+    } else if (rank == 2) {
+      for (int each = 0; each < 3; ++each) {
+        all.end(each, {}, {}); // Hosts that are lost: one alone would be started anew.
+      }
+    }
+  };
+  channel.at_wait = [this](FakeChannel&) {
+    plan.ranks.pop_back();
+    raise(SIGHUP);
+  };
+  const auto status = run();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(status.instances.size() == 2);
+  CHECK(channel.calls == Lines{"start 3", "all TERM", "wait", "start 2"});
 }
 
 TEST_CASE_FIXTURE(Fixture, "workers that join are started as one batch") {

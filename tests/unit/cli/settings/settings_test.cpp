@@ -68,7 +68,7 @@ TEST_CASE("config set makes a profile, use changes to it, view says what gave a 
   Session session;
   CHECK(session.run({"config", "set", "namespace", "mine"}).status == 0);
   CHECK(session.run({"config", "get", "namespace"}).out == "mine\n");
-  CHECK(has(session.run({"config", "view"}).out, "namespace     mine     profile default"));
+  CHECK(has(session.run({"config", "view"}).out, "namespace      mine     profile default"));
   session.run({"config", "set", "context", "team"});
   session.run({"list"});
   CHECK(session.engine.access.get("context") == "team");
