@@ -25,6 +25,7 @@ std::vector<FieldUse> field_uses() {
           {"has its own time between TERM and KILL (KillWait)", {"gracePeriod"}},
       },
       {
+          {"leaves faulty GPUs out by its site's health check (HealthCheckProgram)", {"checkGpus"}},
           {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
           {"shows ranks their nodes' own folders: name one by --data-dir=/FOLDER, or dtrain data "
            "add "
