@@ -15,7 +15,8 @@ std::vector<FieldUse> field_uses() {
        "templates",     "templateValues", "cpu",         "memory",         "workerCpu",
        "workerMemory",  "queue",          "nodeList",    "runningTimeout", "gang",
        "preemptible",   "engineOptions",  "syncMode",    "syncSource",     "syncUser",
-       "syncTokenFile", "dataDirs",       "configFiles", "successPolicy",  "cleanTaskPolicy"},
+       "syncTokenFile", "dataDirs",       "configFiles", "successPolicy",  "cleanTaskPolicy",
+       "checkGpus"},
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
@@ -25,7 +26,6 @@ std::vector<FieldUse> field_uses() {
           {"has its own time between TERM and KILL (KillWait)", {"gracePeriod"}},
       },
       {
-          {"leaves faulty GPUs out by its site's health check (HealthCheckProgram)", {"checkGpus"}},
           {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
           {"shows ranks their nodes' own folders: name one by --data-dir=/FOLDER, or dtrain data "
            "add "
