@@ -26,6 +26,10 @@ enum Field : std::size_t {
   count
 };
 
+/// Of the second question's lines, "action 0, Reset".
+enum Action : std::size_t { of, wanted };
+constexpr std::string_view k_action = "action ";
+
 using Line = std::array<std::string_view, Field::count>;
 
 std::string_view trimmed(std::string_view text) {
@@ -78,6 +82,21 @@ std::string fault_in(const Line& gpu) {
                        : fmt::format("GPU {} ({}): {}", index, printable(gpu[Field::name]), fault);
 }
 
+/// What the driver wants after an error (an Xid, of which only the kernel's log tells more). Its
+/// counters may be zero then. Empty: nothing that a job would fail by.
+std::string fault_after_error(const Line& line, std::string_view name) {
+  const std::string index = printable(line[Action::of]);
+  const std::string_view action = line[Action::wanted];
+  const bool reboots = action == "Reboot";
+  if (!reboots && action != "Reset" && action != "Drain and Reset") {
+    return "";
+  }
+  return fmt::format("GPU {} ({}): it does no work after an error (an Xid, see dmesg) before {}",
+                     index, printable(name),
+                     reboots ? "the machine is restarted"
+                             : "a reset: nvidia-smi --gpu-reset -i " + index);
+}
+
 /// "  MIG 3g.20gb Device 0: (UUID: MIG-…)"
 std::string uuid_in(std::string_view line) {
   constexpr std::string_view k_before = "(UUID: ";
@@ -88,12 +107,14 @@ std::string uuid_in(std::string_view line) {
 
 } // namespace
 
-// MIG's names are nobody's but a CUDA_VISIBLE_DEVICES's.
+// Drivers before R570 do not know the second question. MIG's names are nobody's but a
+// CUDA_VISIBLE_DEVICES's.
 const char* const k_gpu_health_script =
     R"(command -v nvidia-smi >/dev/null || { echo none; exit; }
 nvidia-smi --query-gpu=index,name,driver_version,ecc.errors.uncorrected.volatile.total,)"
     R"(remapped_rows.failure,remapped_rows.pending,retired_pages.pending,uuid )"
     R"(--format=csv,noheader,nounits 2>&1 || echo "failed $?"
+nvidia-smi --query-gpu=index,gpu_recovery_action --format=csv,noheader 2>&1 | sed 's/^/action /'
 case ${CUDA_VISIBLE_DEVICES-} in *MIG-*) nvidia-smi -L 2>&1 || : ;; esac
 )";
 
@@ -127,8 +148,19 @@ GpuHealth read_gpu_health(std::string_view text) {
       health.is_known = false;
     } else if (!index.empty() && index.find_first_not_of("0123456789") == std::string_view::npos) {
       health.driver = printable(fields[Field::driver]);
-      health.gpus.push_back(
-          {std::string(index), std::string(fields[Field::uuid]), {}, fault_in(fields)});
+      health.gpus.push_back({std::string(index),
+                             std::string(fields[Field::name]),
+                             std::string(fields[Field::uuid]),
+                             {},
+                             fault_in(fields)});
+    } else if (line.starts_with(k_action)) {
+      const Line action = fields_of(line.substr(k_action.size()));
+      const auto its =
+          std::find_if(health.gpus.begin(), health.gpus.end(),
+                       [&](const GpuReport& gpu) { return gpu.index == action[Action::of]; });
+      if (its != health.gpus.end() && its->fault.empty()) {
+        its->fault = fault_after_error(action, its->name);
+      }
     } else if (line.starts_with("failed ")) {
       health.failure = "nvidia-smi failed: " + (said.empty() ? printable(line) : said);
     } else if (const auto whole = uuid_in(line); whole.starts_with("GPU-")) {

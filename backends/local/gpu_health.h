@@ -10,6 +10,7 @@ namespace dtrain {
 
 struct GpuReport {
   std::string index;              ///< The driver's.
+  std::string name;               ///< "NVIDIA H100"
   std::string uuid;               ///< "GPU-…"
   std::vector<std::string> parts; ///< "MIG-…"
   std::string fault;              ///< "GPU 2 (NVIDIA H100): …: what to do"; empty: none.

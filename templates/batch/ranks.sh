@@ -87,8 +87,10 @@ need_good_gpus() {
   [ -n "${CUDA_VISIBLE_DEVICES-}" ] && [ "${LOCAL_RANK:-0}" = 0 ] && command -v nvidia-smi >/dev/null || return 0
   faults=$(timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --format=csv,noheader,nounits \
     --query-gpu=index,name,ecc.errors.uncorrected.volatile.total,remapped_rows.failure,remapped_rows.pending,retired_pages.pending 2>&1 ||
-    echo "nvidia-smi failed: $?")
-  faults=$(echo "$faults" | grep -E '^[0-9]+, [^,]*, [1-9]|, Yes|GPU is lost|requires reset|[Ff]ailed|^Unable' | paste -sd';' -)
+    echo "nvidia-smi failed: $?"
+    timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=index,gpu_recovery_action --format=csv,noheader |
+      grep -E ', (Reset|Reboot|Drain and Reset)$' | sed 's/$/ is what the driver wants/')
+  faults=$(echo "$faults" | grep -E '^[0-9]+, [^,]*, [1-9]|, Yes|GPU is lost|requires reset|driver wants|[Ff]ailed|^Unable' | paste -sd';' -)
   [ -z "$faults" ] || {
     echo "dtrain: $this_node has a faulty GPU (its index, name, uncorrectable ECC errors, rows that cannot be and that are to be remapped): $faults; leave the node out, or start on any GPU (--check-gpus=off)" >&2
     leave 1

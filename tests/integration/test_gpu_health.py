@@ -15,8 +15,10 @@ def gpus(home):
     """Has three GPUs, of which those are ill from now on."""
     def become(*ill, run=""):
         lines = [(ILL if index in ill else WELL).format(index, index) for index in range(3)]
-        home.script("nvidia-smi", f"echo asked >>{home.folder}/asked; {run}\ncat <<'END'\n"
-                    + "\n".join(lines) + "\nEND")
+        home.script("nvidia-smi", f"""echo asked >>{home.folder}/asked; {run}
+            case $* in
+              *gpu_recovery_action*) echo 'Field "gpu_recovery_action" is not a valid field to query.'; exit 2 ;;
+            esac\ncat <<'END'\n""" + "\n".join(lines) + "\nEND")
     home.env.update(DTRAIN_LOCAL_GPUS="3", PATH=f"{home.folder}:{home.env['PATH']}")
     become()
     return become
@@ -43,6 +45,14 @@ def test_where_no_other_is_free_the_job_fails_and_says_which_and_what_to_do(home
     cause = home.get("ill")["cause"]["message"]
     assert cause == f"{FAULT.format(0)}; no other GPU is free here (--check-gpus=off starts ranks on any)"
     assert seen(home, "any", "--check-gpus=off") == {"GPU 0,1"}
+
+
+def test_a_gpu_that_its_driver_wants_reset_is_left_out_though_it_counts_no_errors(home, gpus):
+    home.script("nvidia-smi", f"""case $* in
+        *gpu_recovery_action*) printf '%s\\n' '0, Reset' '1, None' '2, None' ;;
+        *) printf '%s\\n' '{WELL.format(0, 0)}' '{WELL.format(1, 1)}' '{WELL.format(2, 2)}' ;;
+        esac""")
+    assert "GPU 2,1" in seen(home, "reset")
 
 
 def test_a_gpu_that_fails_in_a_run_is_left_out_of_the_next(home, gpus):
@@ -89,3 +99,11 @@ def test_a_driver_that_fails_is_named(home, gpus):
     home.dtrain("wait", "fails", expect=EXIT_JOB_FAILED)
     assert home.get("fails")["cause"]["message"].startswith(
         "nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch; no other GPU")
+
+
+def test_a_job_is_deleted_while_its_driver_hangs(home, gpus):
+    gpus(run="exec sleep 600")
+    home.submit("hangs", *SHOW, flags=["--gpus=1"])
+    until((home.folder / "asked").exists, "nvidia-smi is asked")
+    home.dtrain("delete", "hangs")
+    home.wait_for_no_processes()

@@ -55,6 +55,26 @@ TEST_CASE(
   CHECK(read_gpu_health("failed 9\n").fault_of("0") == "nvidia-smi failed: failed 9");
 }
 
+TEST_CASE("what the driver wants done after an error is a fault, though nothing is counted") {
+  const auto health = [](const char* action) {
+    return read_gpu_health(k_well + std::string("action 0, ") + action + "\n").fault_of("0");
+  };
+  CHECK(health("Reset") ==
+        "GPU 0 (NVIDIA H100): it does no work after an error (an Xid, see dmesg) "
+        "before a reset: nvidia-smi --gpu-reset -i 0");
+  CHECK(health("Drain and Reset") == health("Reset"));
+  CHECK(health("Reboot") ==
+        "GPU 0 (NVIDIA H100): it does no work after an error (an Xid, see dmesg) "
+        "before the machine is restarted");
+  for (const char* none : {"None", "Drain P2P", "[N/A]"}) {
+    CHECK(health(none).empty());
+  }
+  CHECK(read_gpu_health(std::string(k_well) + "action Field \"gpu_recovery_action\" is not a valid "
+                                              "field to query.\n")
+            .fault_of("0")
+            .empty());
+}
+
 TEST_CASE("what a GPU does not have is no fault") {
   CHECK(
       read_gpu_health("0, NVIDIA GeForce RTX 4090, 580, [N/A], [N/A], [N/A], [Not Supported], G\n")
