@@ -20,7 +20,7 @@ RULES = {
     ".editorconfig": (), ".gitignore": (),
     "Dockerfile": ("package",), "completions/": ("package",), "man/": ("package",),
     "backends/kubernetes/": ("kubernetes",), "templates/kubernetes/": ("kubernetes",),
-    "backends/local/": (), "templates/local/": (),
+    "backends/local/": (), "backends/local/gpu_health": ("ssh",), "templates/local/": (),
     "backends/batch/": ("slurm",), "templates/batch/": ("slurm",),
     "backends/slurm/": ("slurm",), "templates/slurm/": ("slurm",),
     "backends/ssh/": ("ssh",), "templates/ssh/": ("ssh",), "backends/supervised/": ("ssh",),
@@ -37,6 +37,7 @@ RULES = {
     "tests/engines/slurm-versions/": ("slurm-versions",),
     "tests/conformance/": ("kubernetes", "slurm", "ssh"),
     "tests/integration/": (), "tests/integration/test_peers.py": ("peers",),
+    "tests/integration/test_gpu_choice.py": ("peers",), "tests/integration/fake_cudart": ("peers",),
     "tests/integration/test_tokenizers.py": ("peers",), "tests/integration/test_bert.py": ("peers",),
     "tests/lint/": (), "tests/unit/": (),
 }

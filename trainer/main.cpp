@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/inspect.h"
 #include "trainer/cluster/cluster.h"
 #include "trainer/device/cpu/denormals.h"
+#include "trainer/device/cuda/cuda_device.h"
 #include "trainer/errors.h"
 #include "trainer/evaluator.h"
 #include "trainer/fill.h"
@@ -102,6 +103,9 @@ void run(const std::vector<std::string>& args) {
   trainer::TrainerOptions options = trainer::parse_trainer_options(args);
   if (!options.token_file.empty()) {
     setenv("DTRAIN_JOB_TOKEN", trainer::read_token_file(options.token_file).c_str(), 1);
+  }
+  if (options.cuda_launch_blocking) {
+    setenv(trainer::k_cuda_launch_blocking, "1", 1); // CUDA reads it too.
   }
   if (options.help) {
     fmt::print(

@@ -202,6 +202,8 @@ json script_data(const JobSpec& job, const Surroundings& here, const QueueSystem
           {"started", launched ? 1 : tasks},
           {"working_dir", working_dir(job, folder, here)},
           {"data", data_places(job, system)},
+          {"checks_gpus",
+           section(job.check_gpus != "off" && job.gpus + job.ps_gpus > 0, json::object())},
           {"max_restarts", job.max_restarts},
           {"chief_decides", job.success_policy == "ChiefWorker"},
           {"keeps_helpers", job.clean_task_policy == "None"},

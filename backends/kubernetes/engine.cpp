@@ -109,6 +109,7 @@ std::vector<FieldUse> field_uses() {
           {"has no such time (--running-timeout counts the wait for nodes too)",
            {"startingTimeout"}},
           {"shows a Pod its own GPUs alone, as --gpus-visible=rank does", {"gpusVisible"}},
+          {"leaves faulty GPUs out by its device plugin", {"checkGpus"}},
           {"leaves that to the cluster's nodes (the kubelet's containerLogMaxSize)", {"logLimit"}},
       });
 }

@@ -38,10 +38,18 @@ std::vector<CheckResult> check_gpu_health() {
       return {};
     }
     const GpuHealth health = ask_gpu_health();
+    if (!health.is_known) {
+      return {{Level::warning, k_what, "not known: nvidia-smi is not in PATH"}};
+    }
     std::vector<CheckResult> found;
-    for (const std::string& fault : health.faults) {
-      found.push_back({Level::warning, k_what,
-                       fmt::format("{}; or leave it out by CUDA_VISIBLE_DEVICES", fault)});
+    for (const GpuReport& gpu : health.gpus) {
+      if (!gpu.fault.empty()) {
+        found.push_back({Level::warning, k_what,
+                         fmt::format("{}; or leave it out by CUDA_VISIBLE_DEVICES", gpu.fault)});
+      }
+    }
+    if (!health.failure.empty()) {
+      found.push_back({Level::warning, k_what, health.failure});
     }
     return found.empty() ? std::vector<CheckResult>{{Level::ok, k_what,
                                                      fmt::format("driver {}, no errors of memory",

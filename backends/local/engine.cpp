@@ -8,9 +8,9 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {"gpus", "gpusVisible", "requireGpus", "psGpus", "maxWorkers", "syncMode", "syncSource",
-       "syncUser", "syncTokenFile", "configFiles", "tensorboard", "logdir", "data", "dataDirs",
-       "rdma"},
+      {"gpus", "gpusVisible", "requireGpus", "checkGpus", "psGpus", "maxWorkers", "syncMode",
+       "syncSource", "syncUser", "syncTokenFile", "configFiles", "tensorboard", "logdir", "data",
+       "dataDirs", "rdma"},
       {{"runs this machine's own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {

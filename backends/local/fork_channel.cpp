@@ -1,5 +1,7 @@
 #include "backends/local/fork_channel.h"
 
+#include "backends/local/gpu_health.h"
+#include "backends/local/gpus.h"
 #include "backends/local/mounts.h"
 #include "backends/supervised/gang/devices.h"
 #include "backends/supervised/store/job_view.h"
@@ -188,7 +190,7 @@ bool ForkChannel::claim_devices(GangPlan& plan) {
 void ForkChannel::hold_devices(const GangPlan& plan) {
   std::erase_if(claims_, [&](const auto& claim) {
     return std::none_of(plan.ranks.begin(), plan.ranks.end(), [&](const GangRank& rank) {
-      return rank.instance == claim.first && own_gpus(rank) == claim.second.devices();
+      return rank.instance == claim.first && gpus_of(rank) == claim.second.devices();
     });
   });
   for (const auto& rank : plan.ranks) {
@@ -196,16 +198,65 @@ void ForkChannel::hold_devices(const GangPlan& plan) {
   }
 }
 
+/// The rank's own, of which some may not be those of its plan any more.
+std::optional<std::vector<std::string>> ForkChannel::gpus_of(const GangRank& rank) const {
+  auto gpus = own_gpus(rank);
+  if (gpus) {
+    for (std::string& device : *gpus) {
+      const auto found = instead_.find(device);
+      device = found == instead_.end() ? device : found->second;
+    }
+  }
+  return gpus;
+}
+
 /// What another job has by now is its too.
 void ForkChannel::hold(const GangRank& rank) {
-  const auto devices = own_gpus(rank).value_or(std::vector<std::string>());
+  const auto devices = gpus_of(rank).value_or(std::vector<std::string>());
   if (!devices.empty() && !claims_.contains(rank.instance)) {
     auto claims = claim_gpus({devices}, devices.size(), user_);
     claims_.emplace(rank.instance, std::move(claims->front()));
   }
 }
 
-void ForkChannel::take_anew(const GangRank& rank, RankPlace& /*place*/) { hold(rank); }
+/// Of the ranks' devices, which they hold: one that nobody has takes the place of a faulty one.
+/// Throws EngineError where there is none.
+void ForkChannel::leave_out_faulty(const std::vector<GangRank>& ranks) {
+  const auto has_some = [&](const GangRank& rank) { return claims_.contains(rank.instance); };
+  if (!checks_gpus_ || std::none_of(ranks.begin(), ranks.end(), has_some)) {
+    return;
+  }
+  const GpuHealth health = ask_gpu_health();
+  for (const GangRank& rank : ranks) {
+    const auto planned = own_gpus(rank).value_or(std::vector<std::string>());
+    const auto has = gpus_of(rank).value_or(std::vector<std::string>());
+    for (std::size_t i = 0; i < has.size(); ++i) {
+      const std::string fault = health.fault_of(has[i]);
+      if (fault.empty()) {
+        continue;
+      }
+      const auto others = unclaimed_gpus(find_gpus());
+      const auto other = std::find_if(others.begin(), others.end(), [&](const auto& device) {
+        return health.fault_of(device).empty();
+      });
+      if (other == others.end()) {
+        throw EngineError(fault + "; no other GPU is free here (--check-gpus=off starts ranks on "
+                                  "any)");
+      }
+      left_out_ +=
+          fmt::format("{}{}; GPU {} takes its place", left_out_.empty() ? "" : "; ", fault, *other);
+      instead_[planned[i]] = *other;
+      claims_.erase(rank.instance);
+      hold(rank);
+    }
+  }
+}
+
+void ForkChannel::take_anew(const GangRank& rank, RankPlace& place) {
+  hold(rank);
+  leave_out_faulty({rank});
+  place.gpus = gpus_of(rank);
+}
 
 /// Daemons that the rank left may be at work there until the job ends.
 void ForkChannel::free_devices(RankId ended, const std::string& instance) {
@@ -215,7 +266,9 @@ void ForkChannel::free_devices(RankId ended, const std::string& instance) {
 }
 
 GangPlace ForkChannel::place(const GangPlan& plan) {
+  checks_gpus_ = plan.checks_gpus;
   hold_devices(plan); // Those that ended in an earlier run have let go of theirs.
+  leave_out_faulty(plan.ranks);
   ports_.clear();
   ports_ = std::vector<ReservedPort>(plan.ranks.size() + 1);
   GangPlace place;
@@ -226,18 +279,19 @@ GangPlace ForkChannel::place(const GangPlan& plan) {
                            .index = plan.ranks[i].index,
                            .host = k_local_host,
                            .port = ports_[i + 1].number(),
-                           .gpus = own_gpus(plan.ranks[i])});
+                           .gpus = gpus_of(plan.ranks[i])});
   }
   return place;
 }
 
 RankPlace ForkChannel::place_one(const GangRank& rank) {
+  leave_out_faulty({rank});
   ports_.emplace_back();
   return {.role = rank.role,
           .index = rank.index,
           .host = k_local_host,
           .port = ports_.back().number(),
-          .gpus = own_gpus(rank)};
+          .gpus = gpus_of(rank)};
 }
 
 std::string ForkChannel::node(const GangRank&) const { return host_; }

@@ -12,7 +12,9 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrain {
@@ -30,6 +32,7 @@ class ForkChannel : public Channel {
   void hold_devices(const GangPlan& plan) override;
   void take_anew(const GangRank& rank, RankPlace& place) override;
   void free_devices(RankId ended, const std::string& instance) override;
+  std::string left_out() override { return std::exchange(left_out_, ""); }
   std::string where() const override { return host_; }
   std::string node(const GangRank& rank) const override;
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
@@ -43,16 +46,21 @@ class ForkChannel : public Channel {
  private:
   RankProcess start_one(const RankCommand& command) const;
 
+  std::optional<std::vector<std::string>> gpus_of(const GangRank& rank) const;
   void hold(const GangRank& rank);
+  void leave_out_faulty(const std::vector<GangRank>& ranks);
 
   rlimit file_limit_;
   GpuUser user_;
   std::string host_;
   std::vector<ReservedPort> ports_;        ///< The master's, then one a rank.
   std::map<std::string, GpuClaim> claims_; ///< By instance; of those that have devices.
-  std::array<Fd, 2> slots_;                ///< Where a rank's output is while it is started.
-  Fd children_;                            ///< SIGCHLD, as a descriptor.
-  std::map<pid_t, RankId> running_;        ///< Not yet waited for: their pids are their own.
+  bool checks_gpus_ = false;
+  std::map<std::string, std::string> instead_; ///< Devices that took the place of faulty ones.
+  std::string left_out_;                       ///< Not yet told.
+  std::array<Fd, 2> slots_;                    ///< Where a rank's output is while it is started.
+  Fd children_;                                ///< SIGCHLD, as a descriptor.
+  std::map<pid_t, RankId> running_;            ///< Not yet waited for: their pids are their own.
   RankId started_ = 0;
   bool idle_ = true;
 };

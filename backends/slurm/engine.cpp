@@ -15,7 +15,8 @@ std::vector<FieldUse> field_uses() {
        "templates",     "templateValues", "cpu",         "memory",         "workerCpu",
        "workerMemory",  "queue",          "nodeList",    "runningTimeout", "gang",
        "preemptible",   "engineOptions",  "syncMode",    "syncSource",     "syncUser",
-       "syncTokenFile", "dataDirs",       "configFiles", "successPolicy",  "cleanTaskPolicy"},
+       "syncTokenFile", "dataDirs",       "configFiles", "successPolicy",  "cleanTaskPolicy",
+       "checkGpus"},
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},

@@ -92,7 +92,9 @@ bool Connection::receive(const FrameReader::Take& take) {
   return true;
 }
 
-void Connection::claim(RankId key, int gpus) { send(fmt::format("claim {} {}\n", key, gpus)); }
+void Connection::claim(RankId key, int gpus, std::string_view but) {
+  send(fmt::format("claim {} {} {}\n", key, gpus, but));
+}
 
 void Connection::free(RankId key) { send(fmt::format("free {}\n", key)); }
 

@@ -69,8 +69,9 @@ class Connection {
   void start(RankId key, std::string_view script) { request("start", key, script); }
   /// The same of what is asked beside the ranks.
   void run(RankId key, std::string_view script) { request("run", key, script); }
-  /// Has so many GPUs be the rank's, before it is started; the answer says which.
-  void claim(RankId key, int gpus);
+  /// Has so many GPUs be the rank's, before it is started; the answer says which. None of `but`,
+  /// devices separated by commas.
+  void claim(RankId key, int gpus, std::string_view but);
   /// They are anybody's, of a rank that has ended.
   void free(RankId key);
   void signal(RankId key, int signal);

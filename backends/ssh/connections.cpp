@@ -118,12 +118,12 @@ RankId Connections::ask(const std::string& host, std::string_view script) {
   return key;
 }
 
-RankId Connections::claim(const std::string& host, int gpus) {
+RankId Connections::claim(const std::string& host, int gpus, std::string_view but) {
   const auto key = new_key();
   auto& answer = answers_[key];
   answer.host = host;
   if (auto* connection = find(host)) {
-    connection->claim(key, gpus);
+    connection->claim(key, gpus, but);
   } else {
     answer.is_there = true;
     answer.failure = "is not connected";

@@ -65,7 +65,7 @@ class Connections {
   };
   /// `script` defines begin(), as a rank's.
   RankId ask(const std::string& host, std::string_view script);
-  RankId claim(const std::string& host, int gpus);
+  RankId claim(const std::string& host, int gpus, std::string_view but = {});
   /// False where it is not there yet.
   bool is_answered(RankId key) const { return answers_.at(key).is_there; }
   Answer take_answer(RankId key);

@@ -1,9 +1,11 @@
 #include "backends/ssh/preflight.h"
 
+#include "backends/local/gpu_health.h"
 #include "backends/ssh/fan_out.h"
 #include "backends/ssh/host_survey.h"
 #include "backends/ssh/turned_away.h"
 #include "backends/ssh/upload.h"
+#include "backends/supervised/gang/devices.h"
 #include "submit/template/quote.h"
 #include "submit/template/render.h"
 
@@ -106,6 +108,7 @@ void Preflight::wait(std::chrono::milliseconds most, const std::vector<int>& oth
 
 void Preflight::run(const std::vector<HostQuestion>& questions) {
   survey(questions);
+  leave_out_faulty(questions);
   compare(questions);
   refuse_bad(questions.size());
   upload(questions);
@@ -129,6 +132,111 @@ void Preflight::run(const std::vector<HostQuestion>& questions) {
     }
     ask_all(scripts, k_work_patience);
     refuse_bad(questions.size());
+  }
+}
+
+void Preflight::check_gpus(const HostQuestion& question) {
+  ask_health(question);
+  leave_out_faulty({question});
+  refuse_bad(1);
+}
+
+void Preflight::ask_health(const HostQuestion& question) {
+  if (!question.checked.empty()) {
+    health_[question.host.name] = expect(connections_.ask(
+        question.host.name, fmt::format("begin() {{\n{}}}\n", k_gpu_health_script)));
+  }
+}
+
+/// Until all are answered, or that time is over.
+void Preflight::await(const std::vector<RankId>& keys, std::chrono::seconds patience) {
+  const auto deadline = Clock::now() + patience;
+  const auto are_there = [&] {
+    return std::all_of(keys.begin(), keys.end(),
+                       [&](RankId key) { return is_answered(key); });
+  };
+  while (!are_there() && Clock::now() < deadline) {
+    wait(k_round);
+  }
+}
+
+/// Each host chose before it knew: faulty ones are given back, and others claimed.
+void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
+  std::vector<RankId> asked;
+  for (const auto& [host, key] : health_) {
+    asked.push_back(key);
+  }
+  await(asked, k_answer_patience);
+  struct Anew {
+    std::string host, instance, faults;
+    int gpus;
+    RankId key;
+  };
+  std::vector<Anew> anew;
+  for (const auto& [host, key] : std::exchange(health_, {})) {
+    const auto question =
+        std::find_if(questions.begin(), questions.end(),
+                     [&, &name = host](const HostQuestion& each) { return each.host.name == name; });
+    const auto answer = take_answer(key);
+    auto health = read_gpu_health(answer.text);
+    if (!answer.is_there) {
+      health.failure = silent_nvidia_smi(k_answer_patience.count());
+    }
+    std::string but;
+    for (const auto& gpu : health.gpus) {
+      but += gpu.fault.empty()
+                 ? ""
+                 : fmt::format("{},{},{},", gpu.index, gpu.uuid, fmt::join(gpu.parts, ","));
+    }
+    std::map<std::string, std::string> faults; // By instance.
+    bool is_silent = false;
+    for (const auto& instance : question->checked) {
+      const auto claim = known_.claims.find(instance);
+      for (const auto& device : claim == known_.claims.end()
+                                    ? std::vector<std::string>()
+                                    : visible_gpus(claim->second.devices)) {
+        if (const auto fault = health.fault_of(device); !fault.empty()) {
+          auto& all = faults[instance];
+          all += fmt::format("{}{}", all.empty() ? "" : "; ", fault);
+          is_silent = is_silent || fault == health.failure;
+          but += device + ",";
+        }
+      }
+    }
+    if (is_silent) {
+      reasons_.emplace(host, health.failure + " (--check-gpus=off starts ranks there)");
+      continue;
+    }
+    for (const auto& [instance, text] : faults) {
+      const auto claim = known_.claims.find(instance);
+      if (auto* connection = connections_.find(host)) {
+        connection->free(claim->second.key);
+      }
+      anew.push_back({host, instance, text, claim->second.gpus,
+                      expect(connections_.claim(host, claim->second.gpus, but))});
+      known_.claims.erase(claim);
+    }
+  }
+  asked.clear();
+  for (const auto& each : anew) {
+    asked.push_back(each.key);
+  }
+  await(asked, k_answer_patience);
+  for (const auto& each : anew) {
+    if (!is_answered(each.key)) { // It is given back.
+      reasons_.emplace(each.host, fmt::format("does not answer; {}", each.faults));
+      continue;
+    }
+    const auto answer = take_answer(each.key);
+    if (answer.failure.empty()) {
+      known_.claims[each.instance] = {each.host, each.key, each.gpus, answer.text};
+      known_.left_out +=
+          fmt::format("{}{}: {}; {} has GPU {} instead", known_.left_out.empty() ? "" : "; ",
+                      each.host, each.faults, each.instance, answer.text);
+    } else {
+      reasons_.emplace(each.host, fmt::format("{}; {} (--check-gpus=off starts ranks on any)",
+                                              answer.failure, each.faults));
+    }
   }
 }
 
@@ -164,6 +272,7 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
           question.host.name,
           script_of(question, payload_,
                     "survey\n" + (payload_.empty() ? look_for(question, payload_) : ""))));
+      ask_health(question);
       for (const auto& [instance, gpus] : question.gpus) {
         each.claims.emplace_back(instance, expect(connections_.claim(question.host.name, gpus)));
       }

@@ -1,8 +1,8 @@
 // Finds out whether a job's hosts can run it, many at once, over the connections that its ranks
 // will have; opens those that are not there.
 //
-//   1  each host says what it has, and sets GPUs aside for its ranks; its address has to be one at
-//      which others reach it, and nobody else
+//   1  each host says what it has, and sets GPUs aside for its ranks, none that is faulty; its
+//      address has to be one at which others reach it, and nobody else
 //   2  what a host lacks of the payload goes to it (upload.h)
 //   3  each unpacks the code, and tries the way to other hosts; a launcher's host, by ssh
 //   4  with code or trainer there by now, each looks for its programs
@@ -43,6 +43,7 @@ struct HostQuestion {
   std::vector<std::string> data;     ///< That it is to have.
   int wanted = 0;                    ///< Of them, by the job's ranks there.
   std::vector<std::pair<std::string, int>> gpus; ///< To set aside: instances, and how many.
+  std::vector<std::string> checked; ///< Instances that are to have no GPU that is faulty.
 };
 
 /// What a host has set aside for an instance.
@@ -57,6 +58,7 @@ struct DeviceClaim {
 struct HostsKnown {
   std::map<std::string, HostFacts> facts;    ///< By host.
   std::map<std::string, DeviceClaim> claims; ///< By instance.
+  std::string left_out;                      ///< Faulty GPUs, not yet told.
 };
 
 class Preflight {
@@ -74,7 +76,13 @@ class Preflight {
   /// Throws UnusableHosts with all that is wrong on any host; WaitStopped, too.
   void run(const std::vector<HostQuestion>& questions);
 
+  /// That alone of it: no GPU of an instance that is to be `checked` is faulty. Throws as run().
+  void check_gpus(const HostQuestion& question);
+
  private:
+  void ask_health(const HostQuestion& question);
+  void leave_out_faulty(const std::vector<HostQuestion>& questions);
+  void await(const std::vector<RankId>& keys, std::chrono::seconds patience);
   void survey(const std::vector<HostQuestion>& questions);
   void compare(const std::vector<HostQuestion>& questions);
   void upload(const std::vector<HostQuestion>& questions);
@@ -94,6 +102,7 @@ class Preflight {
   const std::function<bool()>& stops_;
   std::set<RankId> asked_;                     ///< And not answered yet.
   std::map<std::string, std::string> reasons_; ///< By host.
+  std::map<std::string, RankId> health_;       ///< By host; asked for.
 };
 
 } // namespace dtrain::ssh

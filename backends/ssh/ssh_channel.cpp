@@ -123,6 +123,9 @@ HostQuestion SshChannel::question(const std::string& host,
     if (rank->gpus > 0 && !known_.claims.contains(rank->instance)) {
       question.gpus.emplace_back(rank->instance, rank->gpus);
     }
+    if (rank->gpus > 0 && plan_.checks_gpus) {
+      question.checked.push_back(rank->instance);
+    }
   }
   question.programs.assign(programs.begin(), programs.end());
   for (const auto& rank : plan_.ranks) {
@@ -281,6 +284,7 @@ void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
     }
     known_.claims[rank.instance] = {rank.host, key, rank.gpus, answer.text};
   }
+  Preflight(connections_, payload_, false, known_, stops_).check_gpus(question(rank.host, {&rank}));
   auto planned = rank;
   planned.devices = devices_of(rank);
   place.gpus = own_gpus(planned);

@@ -40,6 +40,7 @@ class SshChannel : public Channel {
   void take_anew(const GangRank& rank, RankPlace& place) override;
   std::optional<RankPlace> move(GangRank& rank) override;
   void free_devices(RankId ended, const std::string& instance) override;
+  std::string left_out() override { return std::exchange(known_.left_out, ""); }
   std::string where() const override;
   void hold_devices(const GangPlan& plan) override { take(plan); }
   std::string node(const GangRank& rank) const override { return rank.host; }

@@ -57,6 +57,15 @@ constexpr JobField k_first_fields[] = {
        .metavar = "",
        .help = "Fail if there are fewer GPUs than --gpus asks for",
        .group = "Job"},
+      {.key = "checkGpus",
+       .flags = "--check-gpus",
+       .member = member(&JobSpec::check_gpus),
+       .metavar = "WHETHER",
+       .help = "Before ranks start, ask nvidia-smi, where it is, for GPUs with uncorrectable ECC "
+               "errors or rows to be remapped, or that are lost: another takes the place of one, "
+               "or the job fails and says which; off: start on any (default: on)",
+       .group = "Job",
+       .choices = {"on", "off"}},
       {.key = "gpusVisible",
        .flags = "--gpus-visible",
        .member = member(&JobSpec::gpus_visible),

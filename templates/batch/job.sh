@@ -21,6 +21,9 @@ check_node() {
 {{#data}}
   need_data {{word}}
 {{/data}}
+{{#checks_gpus}}
+  need_good_gpus
+{{/checks_gpus}}
 }
 
 # Once it is known where all ranks are.

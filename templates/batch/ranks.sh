@@ -81,6 +81,22 @@ need_data() {
   }
 }
 
+# The first rank of a node asks for all GPUs that it sees, where nvidia-smi is. What is a fault is as in
+# gpu_health.cpp.
+need_good_gpus() {
+  [ -n "${CUDA_VISIBLE_DEVICES-}" ] && [ "${LOCAL_RANK:-0}" = 0 ] && command -v nvidia-smi >/dev/null || return 0
+  faults=$(timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --format=csv,noheader,nounits \
+    --query-gpu=index,name,ecc.errors.uncorrected.volatile.total,remapped_rows.failure,remapped_rows.pending,retired_pages.pending 2>&1 ||
+    echo "nvidia-smi failed: $?"
+    timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=index,gpu_recovery_action --format=csv,noheader |
+      grep -E ', (Reset|Reboot|Drain and Reset)$' | sed 's/$/ is what the driver wants/')
+  faults=$(echo "$faults" | grep -E '^[0-9]+, [^,]*, [1-9]|, Yes|GPU is lost|requires reset|driver wants|[Ff]ailed|^Unable' | paste -sd';' -)
+  [ -z "$faults" ] || {
+    echo "dtrain: $this_node has a faulty GPU (its index, name, uncorrectable ECC errors, rows that cannot be and that are to be remapped): $faults; leave the node out, or start on any GPU (--check-gpus=off)" >&2
+    leave 1
+  }
+}
+
 # The rank's end, for `dtrain get` and for the script on the first node. It is no failure of its own
 # where the queue had asked it to end.
 leave() {

@@ -12,7 +12,7 @@
 #   signal KEY NAME  to the rank and all that it started; KEY all: to every one
 #   hosts 0 BYTES    a text, what the job's host file is to say
 #   put 0 BYTES      more of a file, $run/upload.$agent, for a request; answered as heartbeat is
-#   claim KEY COUNT  so many GPUs for a rank, that nobody else is given until
+#   claim KEY COUNT BUT,...  so many GPUs for a rank, none of those, that nobody else is given until
 #   free KEY         the rank has ended, or after all will not be started
 # Their end is the ranks' end. It writes "dtrain-agent WORD" and a newline, then frames: a line
 # "KIND KEY BYTES", and so many bytes:
@@ -217,7 +217,7 @@ rank() { # rank KEY, and its script in $script
 
 # All under one claim of the registry (facts.sh), the agent's: its ranks have the lock from it, so that
 # what an agent leaves that somebody killed keeps its GPUs as long as it lives.
-claim() { # claim KEY COUNT
+claim() { # claim KEY COUNT [BUT,...]
   if ! command -v flock || ! command -v head; then
     frame lacks "$1" 'the command flock or head, by which GPUs are taken'
     return
@@ -237,12 +237,12 @@ claim() { # claim KEY COUNT
     exec 8>&-
     return
   fi
-  all=$(free_devices | wc -l)
+  all=$(free_devices "${3-}" | wc -l)
   if [ "$all" -lt "$2" ]; then
     frame lacks "$1" "$2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free"
   else
     own=
-    for device in $(free_devices | head -n "$2"); do
+    for device in $(free_devices "${3-}" | head -n "$2"); do
       end_last_user "$device"
       echo "$agent" >"$(claim_file "$device")"
       own=$own${own:+,}$device
@@ -322,7 +322,10 @@ serve() {
         kill -USR1 "$watch"
         frame heartbeat 0 ''
         ;;
-      claim) claim "$key" "$rest" ;;
+      claim)
+        # shellcheck disable=SC2086 # words
+        claim "$key" $rest
+        ;;
       free) free "$key" ;;
       hosts)
         take "$rest"

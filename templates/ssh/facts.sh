@@ -98,8 +98,9 @@ is_free() {
 }
 
 # Those that no rank has.
-free_devices() {
+free_devices() { # free_devices [BUT,...]
   for each in $(chosen_devices); do
+    case ,${1-}, in *",$each,"*) continue ;; esac
     ! is_free "$each" || echo "$each"
   done
 }

@@ -47,6 +47,7 @@ constexpr std::size_t k_workspace = 4096;
 constexpr int k_out_of_memory = 2;
 constexpr int k_no_device = 100;
 constexpr int k_old_driver = 35;
+constexpr int k_illegal_address = 700;
 constexpr int k_version = 13000;
 
 int number(const char* variable, int otherwise) {
@@ -102,6 +103,8 @@ struct World {
   std::set<EventHandle*> events;
   std::set<Graph*> graphs;
   std::map<const std::byte*, std::size_t> pinned;
+  int kernels = 0; ///< Carried out.
+  int error = 0;   ///< Of all that is done from now on.
 };
 
 World& world() {
@@ -239,6 +242,18 @@ bool is_pinned(const void* at, std::size_t bytes) {
   return byte + bytes <= it->first + it->second;
 }
 
+/// A kernel; the one that fails does nothing.
+std::function<bool()> kernel_of(std::function<void()> work) {
+  return [work = std::move(work)] {
+    if (++world().kernels == number("DTRAIN_FAKE_FAULT", 0)) {
+      world().error = k_illegal_address;
+    } else {
+      work();
+    }
+    return true;
+  };
+}
+
 std::function<bool()> once(std::function<void()> work) {
   return [work = std::move(work)] {
     work();
@@ -251,7 +266,8 @@ void text(int error, char* to, std::size_t size) {
                      : error == k_no_device   ? "no CUDA-capable device is detected"
                      : error == k_old_driver
                          ? "CUDA driver version is insufficient for CUDA runtime version"
-                         : "invalid argument";
+                     : error == k_illegal_address ? "an illegal memory access was encountered"
+                                                  : "invalid argument";
   (void)std::snprintf(to, size, "%s", what);
 }
 
@@ -398,7 +414,7 @@ int has_passed(void* event, int* passed) {
       advance_all();
     }
   }
-  return 0;
+  return world().error;
 }
 
 int wait(void* event) {
@@ -408,7 +424,7 @@ int wait(void* event) {
   if (!state->has_passed) {
     fail("an event that no stream comes to");
   }
-  return 0;
+  return world().error;
 }
 
 int hold(const CudaStreamHandle* stream, void* event) {
@@ -432,7 +448,7 @@ int copy(const CudaStreamHandle* stream, const void* from, void* to, std::size_t
   }
   queue.work.push_back({once([=] { std::memcpy(to, from, bytes); }), nullptr, nullptr});
   run_until(lock, queue, [&] { return !waits; });
-  return 0;
+  return world().error;
 }
 
 int clear(const CudaStreamHandle* stream, void* memory, std::size_t bytes) {
@@ -492,9 +508,9 @@ void put(const CudaStreamHandle& stream, std::function<void()> work) {
   const std::lock_guard lock(world().mutex);
   Queue& queue = queue_of(stream, true);
   if (queue.is_noting) {
-    queue.noted.push_back(once(std::move(work)));
+    queue.noted.push_back(kernel_of(std::move(work)));
   } else {
-    queue.work.push_back({once(std::move(work)), nullptr, nullptr});
+    queue.work.push_back({kernel_of(std::move(work)), nullptr, nullptr});
   }
 }
 

@@ -7,7 +7,9 @@
 // an event twice destroyed) ends the program.
 //
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_DRIVER which driver (13000; 0: none),
-// DTRAIN_FAKE_COMPUTE which compute capability (9), DTRAIN_FAKE_UUID whose GPUs these are.
+// DTRAIN_FAKE_COMPUTE which compute capability (9), DTRAIN_FAKE_UUID whose GPUs these are, and
+// DTRAIN_FAKE_FAULT=N that the Nth kernel that is carried out reads memory that is not there, after
+// which nothing succeeds any more.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from harness import EXIT_USAGE, PYTHON
+from harness import EXIT_ENGINE, EXIT_USAGE, PYTHON
 
 WRITE_ENVIRONMENT = ("import json, os; "
                      "print(json.dumps(dict(os.environ)))")
@@ -92,6 +92,38 @@ def test_local_rank_indexes_the_devices_of_the_inherited_ones(home, mask, flags,
     alone = expected[1][0] == "0"
     assert {env["LOCAL_WORLD_SIZE"] for env in ranks} == {"1" if alone else "2"}
     assert [env["NODE_RANK"] for env in ranks] == (["0", "1"] if alone else ["0", "0"])
+
+
+@pytest.mark.parametrize("said, devices", [
+    ({"DTRAIN_LOCAL_GPUS": "2"}, "0,1"),
+    # Of those that are shown, the first so many, and never more.
+    ({"DTRAIN_LOCAL_GPUS": "2", "CUDA_VISIBLE_DEVICES": "7,GPU-a,5"}, "7,GPU-a"),
+    ({"DTRAIN_LOCAL_GPUS": "9", "CUDA_VISIBLE_DEVICES": "7, 5"}, "7,5"),
+    ({"CUDA_VISIBLE_DEVICES": "7,5,none,4"}, "7,5"),
+])
+def test_the_devices_that_are_shown_are_those_given_out(home, said, devices):
+    ranks = environments(home, "shown", "--gpus=1", workers=2, env=said)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in ranks] == [devices] * 2
+
+
+@pytest.mark.parametrize("shown", ["", "-1", "NoDevFiles"])
+def test_where_devices_are_hidden_there_are_none(home, shown):
+    result = home.submit("hidden", "true", flags=["--gpus=1", "--require-gpus"], expect=EXIT_ENGINE,
+                         env={"CUDA_VISIBLE_DEVICES": shown, "DTRAIN_LOCAL_GPUS": "4"})
+    assert "1 GPU asked for (1 per worker), 0 here" in result.err and result.err.count("\n") == 1
+
+
+def test_a_count_of_gpus_that_is_no_number_is_named(home):
+    result = home.submit("two", "true", flags=["--gpus=1"], env={"DTRAIN_LOCAL_GPUS": "two"},
+                         expect=EXIT_USAGE)
+    assert "DTRAIN_LOCAL_GPUS=two is not a number of GPUs" in result.err
+
+
+def test_a_launcher_sees_the_gpus_of_all_its_workers(home):
+    home.dtrain("submit", "mpijob", "--name=all", "--workers=2", "--gpus=2", "--",
+                "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"', env={"CUDA_VISIBLE_DEVICES": "1,2,5,GPU-a,7"})
+    home.dtrain("wait", "all")
+    assert home.lines("all", "-i", "launcher-0") == ["[1,2,5,GPU-a]"]
 
 
 def test_a_server_without_gpus_sees_none_and_tensorflow_s_tasks_see_their_own(home):

@@ -98,6 +98,12 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
        .help = "Refuse options that make runs differ: --batch-split=speed, --update=async and "
                "--backup-workers; without these, runs are bit-identical anyway",
        .group = group},
+      {.flags = "--cuda-launch-blocking",
+       .target = &o.cuda_launch_blocking,
+       .metavar = "",
+       .help = "Wait for every kernel on a GPU, so that an error in one is reported under its own "
+               "name; slow, and without CUDA graphs [CUDA_LAUNCH_BLOCKING=1]",
+       .group = group},
       {.flags = "--batch-split",
        .target = &o.batch_split,
        .metavar = "HOW",

@@ -101,6 +101,7 @@ struct TrainerOptions {
   bool plan_memory = false;
   bool print_routes = false;
   bool deterministic = false;
+  bool cuda_launch_blocking = false;
   bool help = false;
   bool version = false;
 };

@@ -59,7 +59,7 @@ class Channel {
   virtual void on_wait(std::function<bool()> /*stops*/) {}
 
   /// Reserves ports and says where each rank will run, and with which devices; what the last call
-  /// reserved is given back.
+  /// reserved is given back. Throws EngineError where a rank would have a faulty device.
   virtual GangPlace place(const GangPlan& plan) = 0;
 
   /// Before an elastic gang is started once more: takes hosts that cannot be used any more out of
@@ -87,6 +87,9 @@ class Channel {
   /// Sees to it that no other job is given the ranks' devices, and lets go of those that it held
   /// and no rank has.
   virtual void hold_devices(const GangPlan& plan) = 0;
+
+  /// The faulty devices whose place others have taken since the last call, for people; empty: none.
+  virtual std::string left_out() { return ""; }
 
   /// Where the ranks will run, for people; once their devices are claimed.
   virtual std::string where() const = 0;

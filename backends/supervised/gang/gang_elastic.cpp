@@ -144,8 +144,10 @@ bool Gang::start_again(std::size_t rank) {
     if (plan_.launcher_slots > 0) {
       show_hosts();
     }
-  } catch (const Error&) {
+  } catch (const Error& error) {
     instance = failed;
+    ranks_[rank].output->log().write(
+        Stream::err, fmt::format("dtrain: cannot start it anew: {}\n", error.what()), time_now());
     return false;
   }
   return true;

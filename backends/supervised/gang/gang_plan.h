@@ -58,6 +58,7 @@ struct GangPlan {
   int grace_period_ms = 0;
   GpuView gpu_view = GpuView::automatic;
   std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
+  bool checks_gpus = true;     ///< Ranks are not started on those that are faulty.
   int running_timeout_ms = 0;  ///< 0: none.
   std::int64_t log_limit = 0;  ///< Of each instance's log, in bytes; 0: none.
   int ttl_ms = -1;             ///< For which the record is kept; -1: for ever.

@@ -113,6 +113,11 @@ RankCommand Gang::command_of(std::size_t rank, const GangPlace& place,
 }
 
 void Gang::start_some(const std::vector<std::size_t>& ranks, const GangPlace& place) {
+  if (const auto left_out = channel_.left_out(); !left_out.empty()) {
+    record_.status.reason = left_out;
+    ranks_[ranks.front()].output->log().write(Stream::err, fmt::format("dtrain: {}\n", left_out),
+                                              time_now());
+  }
   const auto hostfile = hostfile_text(place);
   channel_.start(
       ranks.size(), [&](std::size_t i) { return command_of(ranks[i], place, hostfile); },

@@ -178,6 +178,7 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
                          {"grace_period_ms", job.grace_period_ms},
                          {"gpus_visible", gpu_view_name(gpu_view(job))},
                          {"gpus_shared", parts.gpus_shared},
+                         {"check_gpus", job.check_gpus != "off"},
                          {"running_timeout_ms", job.running_timeout_ms},
                          {"ttl_ms", job.ttl_after_finished_ms},
                          {"log_limit", log_limit_bytes(job)},
@@ -236,6 +237,7 @@ GangPlan read_gang_plan(const std::string& text) {
       plan.gpu_view = parse_gpu_view(read_string(view));
     }
     plan.gpus_shared = get(root, "gpusShared").as<std::size_t>();
+    plan.checks_gpus = !root["checkGpus"] || root["checkGpus"].as<bool>();
     plan.running_timeout_ms = get(root, "runningTimeoutMilliseconds").as<int>();
     plan.ttl_ms = get(root, "keptMilliseconds").as<int>();
     plan.log_limit = get(root, "logLimitBytes").as<std::int64_t>();

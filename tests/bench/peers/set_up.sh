@@ -1,6 +1,7 @@
 #!/bin/sh
 # Brings the peers that `./dev bench` measures beside dtrain into virtual environments of their own.
-# usage: set_up.sh [torch|tensorflow|torchx|deepspeed|tokenizers|transformers]...  (default: all)
+# usage: set_up.sh [torch|tensorflow|torchx|deepspeed|tokenizers|transformers|accelerate|lightning]...
+# (default: all)
 #
 # They go to $DTRAIN_PEERS, by default $XDG_CACHE_HOME/dtrain/peers, one folder each; one that is
 # complete carries the stamp of its recipe and is left alone. Nothing else on the machine changes.
@@ -33,10 +34,8 @@ recipe_torchx() {
   pip_into torchx 'torchx[kubernetes]==0.7.0'
 }
 
-recipe_deepspeed() { # on top of torch's
-  set_up torch
-  echo "$peers/torch/lib/python3.11/site-packages" \
-    >"$peers/deepspeed/lib/python3.11/site-packages/torch.pth"
+recipe_deepspeed() {
+  on_torch deepspeed
   pip_into deepspeed 'setuptools>=77' wheel py-cpuinfo hjson msgpack ninja psutil einops pydantic \
     tqdm packaging numpy
   DS_BUILD_OPS=0 DS_ACCELERATOR=cpu pip_into deepspeed --no-deps --no-build-isolation \
@@ -51,10 +50,26 @@ recipe_tokenizers() {
   pip_into tokenizers --no-deps tokenizers==0.23.3
 }
 
-recipe_transformers() { # on top of torch's
+on_torch() { # on_torch VENV: shows it torch's packages.
   set_up torch
-  echo "$peers/torch/lib/python3.11/site-packages" \
-    >"$peers/transformers/lib/python3.11/site-packages/torch.pth"
+  echo "$peers/torch/lib/python3.11/site-packages" >"$peers/$1/lib/python3.11/site-packages/torch.pth"
+}
+
+recipe_accelerate() {
+  on_torch accelerate
+  pip_into accelerate numpy packaging psutil pyyaml huggingface_hub safetensors
+  pip_into accelerate --no-deps accelerate==1.15.0
+}
+
+recipe_lightning() {
+  on_torch lightning
+  pip_into lightning pyyaml tqdm packaging 'fsspec[http]' typing-extensions
+  pip_into lightning --no-deps lightning==2.6.6 pytorch-lightning==2.6.6 \
+    torchmetrics==1.9.0 lightning-utilities==0.15.3
+}
+
+recipe_transformers() {
+  on_torch transformers
   pip_into transformers transformers==4.57.6 safetensors
 }
 
@@ -68,13 +83,13 @@ set_up() { # set_up PEER
   touch "$peers/$1/.complete"
 }
 
-[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed tokenizers transformers
+[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed tokenizers transformers accelerate lightning
 for peer; do
   case $peer in
-    torch | tensorflow | torchx | deepspeed | tokenizers | transformers) set_up "$peer" ;;
+    torch | tensorflow | torchx | deepspeed | tokenizers | transformers | accelerate | lightning) set_up "$peer" ;;
     *)
-      echo "set_up.sh: no peer '$peer': torch, tensorflow, torchx, deepspeed, tokenizers or" \
-        "transformers" >&2
+      echo "set_up.sh: no peer '$peer': torch, tensorflow, torchx, deepspeed, tokenizers," \
+        "transformers, accelerate or lightning" >&2
       exit 2
       ;;
   esac

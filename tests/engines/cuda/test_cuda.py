@@ -202,6 +202,18 @@ def test_what_a_gpu_cannot_do_is_one_line(on_cpu, data, flags, variables, said):
     assert said in err and err.count("\n") == 1
 
 
+def test_a_fault_in_a_kernel_is_reported_under_its_name_where_each_is_waited_for(on_cpu, data):
+    """Else by whoever waits next for the GPU, kernels later."""
+    def fault(*flags, **variables):
+        _, err = end(start(on_cpu, data, "--device=cuda", *flags, DTRAIN_FAKE_FAULT="40", **variables), EXIT_ERROR)
+        return err.splitlines()[-1]
+    named = r"CUDA: (begin|dense|dense_backward_\w+|softmax_cross_entropy|adam|squares|sum|prepare|bytes_to_floats): an illegal memory access"
+    assert re.search(named, fault("--cuda-launch-blocking"))
+    assert re.search(named, fault(CUDA_LAUNCH_BLOCKING="1"))
+    unnamed = fault()
+    assert "illegal memory access" in unnamed and "--cuda-launch-blocking" in unnamed
+
+
 def test_without_its_plug_in_the_trainer_starts_and_says_what_it_lacks(on_cpu, data, tmp_path):
     alone = shutil.copy(on_cpu, tmp_path / "dtrain-trainer")
     end(start(alone, data, "--steps=1"))

@@ -103,6 +103,24 @@ def test_a_rank_with_one_gpu_sees_its_node_s_and_picks_its_own_by_local_rank(slu
     assert refused.err.count("\n") == 1 and "leave it out" in refused.err
 
 
+def test_a_node_whose_gpu_is_faulty_is_named_before_the_command_starts(slurm):
+    tools = slurm.folder / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text('#!/bin/sh\nfor gpu in $(echo "$2" | tr , " "); do\n'
+                                      'echo "$gpu, NVIDIA H100, $((gpu == 1 ? 3 : 0)), No, No, [N/A]"; done\n')
+    (tools / "nvidia-smi").chmod(0o755)
+    slurm.env["PATH"] = f"{tools}:{slurm.env['PATH']}"
+    flags = ["--workers=2", "--gpus=1"]
+    slurm.submit("ill", "echo", "ran", flags=flags)
+    cause = slurm.wait_for_end("ill", EXIT_JOB_FAILED)["cause"]
+    assert "has a faulty GPU" in cause["lastStderr"][-1] and ": 1, NVIDIA H100, 3, No, No, [N/A]; " in cause["lastStderr"][-1]
+    assert "ran" not in slurm.lines("ill")
+    slurm.submit("any", "echo", "ran", flags=[*flags, "--check-gpus=off"])
+    slurm.wait_for_end("any", 0)
+    slurm.submit("none", "echo", "ran", flags=["--workers=2"])
+    slurm.wait_for_end("none", 0)
+
+
 def test_roles_with_and_without_gpus_see_their_own(slurm):
     slurm.submit("mixed", "sh", "-c", "echo ${LOCAL_RANK-none} [$CUDA_VISIBLE_DEVICES]",
                  flags=["tfjob", "--workers=2", "--gpus=1", "--ps=1"])

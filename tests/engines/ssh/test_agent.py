@@ -240,6 +240,7 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
         return one.frames[seen][2].decode()
 
     assert [claim(agent, key, count) for key, count in ((1, 2), (2, 1))] == ["0,1", "2"]
+    assert claim(other, 6, "1 3,GPU-b") == "1 free GPUs: 0 of its 4 are free"
     assert claim(other, 1, 2) == "2 free GPUs: 1 of its 4 are free"
     assert claim(other, 2, 1) == "3"
     agent.say("free 1")
@@ -258,6 +259,22 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
     assert other.end() == 0
     last = start()
     assert claim(last, 1, 4) == "0,1,2,3"
+
+
+@pytest.mark.parametrize("said, devices", [
+    ({"CUDA_VISIBLE_DEVICES": "5, GPU-8a9b,3,none,4"}, "5,GPU-8a9b,3"),
+    ({"CUDA_VISIBLE_DEVICES": "MIG-a,MIG-GPU-b/1/0"}, "MIG-a,MIG-GPU-b/1/0"),
+    ({"CUDA_VISIBLE_DEVICES": "7,5,3", "DTRAIN_LOCAL_GPUS": "2"}, "7,5"),
+    ({"CUDA_VISIBLE_DEVICES": "-1"}, ""),
+])
+def test_a_host_gives_out_the_gpus_that_a_login_is_shown(start, home, said, devices):
+    home.env.update(said)
+    agent = start()
+    count = len(devices.split(",")) if devices else 1
+    agent.say(f"claim 1 {count}")
+    until(lambda: agent.hear().frames, "the agent answers")
+    assert agent.frames[0] == (("gpus", 1, devices.encode()) if devices else
+                               ("lacks", 1, b"1 free GPUs: 0 of its 0 are free"))
 
 
 def test_a_registry_that_cannot_be_written_is_said_and_stops_no_rank(start, home):

@@ -82,3 +82,37 @@ def test_a_worker_that_is_started_anew_sees_the_gpus_that_it_has_by_then(ssh):
     first, others = lines[0][0], {"GPU 0", "GPU 1"} - {lines[0][0]}
     assert lines[0] == [first, "0 of 1"] and len(others) == 1  # Either: both ask at once.
     assert [line for line in lines[1] if not line.startswith("dtrain")] == [*others, "0 of 1"] * 2
+
+
+def report(*ill):
+    """An nvidia-smi of four GPUs."""
+    return "cat <<'END'\n" + "".join(f"{index}, H100, 580, {3 if index in ill else 0}, No, No, [N/A], GPU-{index}\n"
+                                     for index in range(4)) + "END\n"
+
+
+def test_a_faulty_gpu_is_left_out_or_its_host_refused(ssh, ssh_hosts):
+    env = {"DTRAIN_SSH_HOSTS": "host1"}
+    fault = "GPU 0 (H100): 3 uncorrectable ECC errors"
+    with ssh_hosts.tool("host1", "nvidia-smi", report(0)):
+        ssh.submit("others", *SHOW, flags=["--gpus=2", "--grace-period=1s"], env=env)
+        until(lambda: any(line.startswith("GPU") for line in ssh.lines("others")), "it says its GPUs")
+        told, seen = sorted(ssh.lines("others"), reverse=True)
+        assert seen == "GPU 1,2" and told.startswith(f"dtrain: host1: {fault}")
+        ssh.dtrain("delete", "others")
+        refused = ssh.submit("all", "true", flags=["--gpus=4"], env=env, expect=EXIT_ENGINE)
+        assert "host1  lacks 4 free GPUs: 3 of its 4 are free; " + fault in refused.err
+        ssh.submit("any", *SHOW, flags=["--gpus=4", "--check-gpus=off"], env=env)
+        assert devices(ssh, "any", 0) == ["0", "1", "2", "3"]
+        ssh.dtrain("delete", "any")
+    with ssh_hosts.tool("host1", "nvidia-smi", "echo 'Failed to initialize NVML: mismatch'; exit 18"):
+        refused = ssh.submit("none", "true", flags=["--gpus=1"], env=env, expect=EXIT_ENGINE)
+        assert "host1  nvidia-smi failed: Failed to initialize NVML: mismatch" in refused.err
+
+
+def test_a_gpu_that_fails_in_a_run_is_left_out_of_the_next(ssh, ssh_hosts):
+    with ssh_hosts.tool("host1", "nvidia-smi", report()) as path:
+        ssh.submit("again", "sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES; [ $DTRAIN_RESTART_COUNT = 0 ] || exit 0; "
+                   f"sed -i '/^0,/s/ 0, No/ 3, No/' {path}; exit 1",
+                   flags=["--gpus=1", "--max-restarts=1"], env={"DTRAIN_SSH_HOSTS": "host1"})
+        ssh.wait("again")
+    assert ssh.lines("again")[-1] == "GPU 1" and ssh.lines("again", "--prev") == ["GPU 0"]

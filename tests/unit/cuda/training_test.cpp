@@ -262,6 +262,8 @@ TEST_CASE("what a GPU cannot be is said in one line") {
   unsetenv("DTRAIN_FAKE_DRIVER");
   CudaDevice gpu = make_gpu();
   CHECK_THROWS_WITH_AS(gpu.allocate(std::size_t{1} << 30, DType::f32),
-                       doctest::Contains("gpu:0: no 4.00 GiB more, of 0.25 GiB "), Error);
+                       doctest::Contains("gpu:0: no 4.00 GiB more, beside the 0.00 GiB that this "
+                                         "process has there: of 0.25 GiB "),
+                       Error);
 }
 #endif

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <map>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -34,6 +35,13 @@ std::string cuda_version(int number) {
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
+bool is_launch_blocking() {
+  const char* value = std::getenv(k_cuda_launch_blocking);
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+constexpr const char* k_some_work = "work on a GPU (--cuda-launch-blocking names the kernel)";
+
 /// Of an error's text.
 struct KernelName {
   template <std::size_t N>
@@ -54,10 +62,12 @@ class CudaDevice::CudaEvent final : public Event {
 
   bool has_passed() const override {
     int passed = 0;
-    check_cuda(table_, table_.has_passed(event_, &passed), "what a stream was given");
+    check_cuda(table_, table_.has_passed(event_, &passed), k_some_work);
     return passed != 0;
   }
-  void wait() const override { check_cuda(table_, table_.wait(event_), "what a stream was given"); }
+  void wait() const override { wait_for(k_some_work); }
+  /// An error is reported as one in `what`.
+  void wait_for(const char* what) const { check_cuda(table_, table_.wait(event_), what); }
   void* get() const { return event_; }
 
  private:
@@ -97,6 +107,10 @@ class CudaDevice::CudaStream final : public Stream {
 
   /// The first time as it is, so that all memory is there; the second time noted as a graph.
   void replay(const std::vector<std::uint64_t>& key, const std::function<void()>& put) override {
+    if (is_blocking_) {
+      put();
+      return;
+    }
     if (seen_allocations_ != allocations_) {
       forget();
       seen_allocations_ = allocations_;
@@ -114,6 +128,16 @@ class CudaDevice::CudaStream final : public Stream {
       it->second = note(put);
     }
     check_cuda(table_, table_.put_graph(&handle_, it->second), "a graph");
+  }
+
+  /// Of a kernel that was put here.
+  void check(int error, const char* kernel) {
+    check_cuda(table_, error, kernel);
+    if (is_blocking_) {
+      void* event = nullptr;
+      check_cuda(table_, table_.record(&handle_, &event), kernel);
+      CudaEvent(table_, event).wait_for(kernel);
+    }
   }
 
   const DtrainCuda& table() const { return table_; }
@@ -149,6 +173,7 @@ class CudaDevice::CudaStream final : public Stream {
 
   const DtrainCuda& table_;
   CudaStreamHandle handle_;
+  bool is_blocking_ = is_launch_blocking();
   const std::atomic<std::uint64_t>& allocations_;
   std::uint64_t seen_allocations_ = 0;
   std::map<std::vector<std::uint64_t>, void*> graphs_; ///< Null: put here once so far.
@@ -170,8 +195,8 @@ struct CudaKernels {
 
   template <auto Function, typename... Arguments>
   static void put(Stream& stream, const char* name, const Arguments&... arguments) {
-    const auto& on = static_cast<CudaDevice::CudaStream&>(stream);
-    check_cuda(on.table(), (on.table().*Function)(on.handle(), plain(arguments)...), name);
+    auto& on = static_cast<CudaDevice::CudaStream&>(stream);
+    on.check((on.table().*Function)(on.handle(), plain(arguments)...), name);
   }
 
   template <typename... Parameters>
@@ -248,11 +273,12 @@ Buffer CudaDevice::allocate(std::size_t count, DType dtype) {
     if (const int error = table_.allocate(index_, bytes, &memory); error != 0) {
       CudaGpu now{};
       table_.about(index_, &now);
-      throw Error(fmt::format(
-          "gpu:{}: no {:.2f} GiB more, of {:.2f} GiB {:.2f} are free ({}); lower "
-          "--batch-size or --hidden",
-          index_, static_cast<double>(bytes) / k_gib, static_cast<double>(about_.memory) / k_gib,
-          static_cast<double>(now.free) / k_gib, cuda_text(table_, error)));
+      const auto gib = [](std::size_t some) { return static_cast<double>(some) / k_gib; };
+      throw Error(fmt::format("gpu:{}: no {:.2f} GiB more, beside the {:.2f} GiB that this process "
+                              "has there: of {:.2f} GiB {:.2f} are free ({}); lower --batch-size "
+                              "or --hidden, or end other programs on it (nvidia-smi lists them)",
+                              index_, gib(bytes), gib(allocated_), gib(about_.memory),
+                              gib(now.free), cuda_text(table_, error)));
     }
   }
   const std::size_t all = allocated_ += bytes;

@@ -10,6 +10,9 @@
 
 namespace trainer {
 
+/// A variable of CUDA's own: 1 has every kernel waited for.
+inline constexpr const char* k_cuda_launch_blocking = "CUDA_LAUNCH_BLOCKING";
+
 class CudaDevice final : public Device {
  public:
   /// Number `index` of those that CUDA shows this process. Throws UsageError where there is none,

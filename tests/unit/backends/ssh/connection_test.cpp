@@ -87,11 +87,11 @@ TEST_CASE("a link starts ranks on its host, hears what they print, and how they 
 
 TEST_CASE("a link's host gives each rank GPUs of its own") {
   NearAgent agent;
-  agent.link.claim(1, 2);
-  agent.link.claim(2, 1);
-  agent.link.claim(3, 2);
+  agent.link.claim(1, 2, "");
+  agent.link.claim(2, 1, "");
+  agent.link.claim(3, 2, "");
   agent.link.free(1);
-  agent.link.claim(4, 2);
+  agent.link.claim(4, 2, "");
   CHECK(agent.hear_until([&] { return agent.printed.size() == 4; }));
   CHECK(agent.printed ==
         std::map<RankId, std::string>{

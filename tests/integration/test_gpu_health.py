@@ -1,0 +1,109 @@
+"""A job's GPUs are asked for errors before its ranks start, by a fake nvidia-smi."""
+import pytest
+
+from harness import EXIT_JOB_FAILED, until
+
+SHOW = ("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES")
+WELL = "{}, NVIDIA H100, 580.159.04, 0, No, No, [N/A], GPU-{}"
+ILL = "{}, NVIDIA H100, 580.159.04, 3, No, No, [N/A], GPU-{}"
+FAULT = ("GPU {0} (NVIDIA H100): 3 uncorrectable ECC errors since the driver was loaded; reset it: "
+         "nvidia-smi --gpu-reset -i {0}")
+
+
+@pytest.fixture
+def gpus(home):
+    """Has three GPUs, of which those are ill from now on."""
+    def become(*ill, run=""):
+        lines = [(ILL if index in ill else WELL).format(index, index) for index in range(3)]
+        home.script("nvidia-smi", f"""echo asked >>{home.folder}/asked; {run}
+            case $* in
+              *gpu_recovery_action*) echo 'Field "gpu_recovery_action" is not a valid field to query.'; exit 2 ;;
+            esac\ncat <<'END'\n""" + "\n".join(lines) + "\nEND")
+    home.env.update(DTRAIN_LOCAL_GPUS="3", PATH=f"{home.folder}:{home.env['PATH']}")
+    become()
+    return become
+
+
+def seen(home, name, *flags, workers=2):
+    home.submit(name, *SHOW, flags=[f"--workers={workers}", "--gpus=1", *flags])
+    home.dtrain("wait", name)
+    return {line for worker in range(workers) for line in home.lines(name, "-i", f"worker-{worker}")}
+
+
+def test_another_takes_the_place_of_a_faulty_gpu(home, gpus):
+    assert seen(home, "well") == {"GPU 0,1"}
+    gpus(0)
+    lines = seen(home, "ill")
+    assert lines == {"GPU 2,1", f"dtrain: {FAULT.format(0)}; GPU 2 takes its place"}
+    assert seen(home, "alone", "--gpus-visible=rank") >= {"GPU 1", "GPU 2"}
+
+
+def test_where_no_other_is_free_the_job_fails_and_says_which_and_what_to_do(home, gpus):
+    gpus(0, 2)
+    home.submit("ill", *SHOW, flags=["--workers=2", "--gpus=1"])
+    assert home.dtrain("wait", "ill", expect=EXIT_JOB_FAILED)
+    cause = home.get("ill")["cause"]["message"]
+    assert cause == f"{FAULT.format(0)}; no other GPU is free here (--check-gpus=off starts ranks on any)"
+    assert seen(home, "any", "--check-gpus=off") == {"GPU 0,1"}
+
+
+def test_a_gpu_that_its_driver_wants_reset_is_left_out_though_it_counts_no_errors(home, gpus):
+    home.script("nvidia-smi", f"""case $* in
+        *gpu_recovery_action*) printf '%s\\n' '0, Reset' '1, None' '2, None' ;;
+        *) printf '%s\\n' '{WELL.format(0, 0)}' '{WELL.format(1, 1)}' '{WELL.format(2, 2)}' ;;
+        esac""")
+    assert "GPU 2,1" in seen(home, "reset")
+
+
+def test_a_gpu_that_fails_in_a_run_is_left_out_of_the_next(home, gpus):
+    gpus()
+    script = home.script("fail", f"""echo GPU $CUDA_VISIBLE_DEVICES
+        [ $DTRAIN_RESTART_COUNT = 0 ] || exit 0
+        sed -i '/^0,/s/ 0, No/ 3, No/' {home.folder}/nvidia-smi
+        exit 1""")
+    home.submit("again", script, flags=["--gpus=1", "--max-restarts=1"])
+    home.dtrain("wait", "again")
+    assert home.lines("again", "-i", "worker-0")[-1] == "GPU 1"
+    assert home.lines("again", "-i", "worker-0", "--prev")[0] == "GPU 0"
+
+
+def test_a_worker_of_an_elastic_job_comes_back_on_another_gpu(home, gpus):
+    script = home.script("fail", f"""echo GPU $CUDA_VISIBLE_DEVICES
+        [ $RANK = 0 ] && [ $DTRAIN_RESTART_COUNT = 0 ] && exec sleep 3
+        [ $DTRAIN_RESTART_COUNT = 0 ] || exit 0
+        sed -i '/^1,/s/ 0, No/ 3, No/' {home.folder}/nvidia-smi
+        exit 1""")
+    home.submit("elastic", script, flags=["--workers=2", "--gpus=1", "--min-workers=1", "--max-restarts=1"])
+    home.dtrain("wait", "elastic")
+    assert [line for line in home.lines("elastic", "-i", "worker-1") if line.startswith("GPU")] == [
+        "GPU 1", "GPU 2"]
+
+
+def test_nobody_asks_where_no_gpu_is_asked_for_and_submit_does_not_wait(home, gpus):
+    home.submit("none", "true")
+    home.dtrain("wait", "none")
+    assert not (home.folder / "asked").exists()
+    gpus(run=f"while [ -e {home.folder}/hold ]; do sleep 0.05; done")
+    (home.folder / "hold").touch()
+    home.submit("held", *SHOW, flags=["--gpus=1"])  # Returns while nvidia-smi has not answered.
+    until((home.folder / "asked").exists, "nvidia-smi is asked")
+    assert home.status("held") == "PENDING"
+    (home.folder / "hold").unlink()
+    home.dtrain("wait", "held")
+    assert home.lines("held", "-i", "worker-0") == ["GPU 0"]
+
+
+def test_a_driver_that_fails_is_named(home, gpus):
+    home.script("nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+    home.submit("fails", *SHOW, flags=["--gpus=1"])
+    home.dtrain("wait", "fails", expect=EXIT_JOB_FAILED)
+    assert home.get("fails")["cause"]["message"].startswith(
+        "nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch; no other GPU")
+
+
+def test_a_job_is_deleted_while_its_driver_hangs(home, gpus):
+    gpus(run="exec sleep 600")
+    home.submit("hangs", *SHOW, flags=["--gpus=1"])
+    until((home.folder / "asked").exists, "nvidia-smi is asked")
+    home.dtrain("delete", "hangs")
+    home.wait_for_no_processes()
