@@ -23,8 +23,8 @@ Batch batch_of(const Split& split, std::size_t first, std::size_t rows, Feed& fe
 
 } // namespace
 
-Score evaluate(Model& model, const Split& split, Device& device, std::size_t batch_size,
-               Communicator& communicator, const std::function<Hooks()>& begin_pass) {
+Score evaluate(Model& model, ParameterOwner& owner, const Split& split, Device& device,
+               std::size_t batch_size, Communicator& communicator) {
   const auto rank = static_cast<std::size_t>(communicator.rank());
   const auto ranks = static_cast<std::size_t>(communicator.world_size());
   const std::size_t begin = split.count * rank / ranks;
@@ -34,13 +34,13 @@ Score evaluate(Model& model, const Split& split, Device& device, std::size_t bat
   Outcomes outcomes(device);
   Score* const score = outcomes.begin();
   for (std::size_t done = 0; done < most_rows; done += batch_size) {
-    const Hooks hooks = begin_pass ? begin_pass() : Hooks{};
+    owner.begin_pass();
     if (const std::size_t first = begin + done; first < last) {
-      model.evaluate(batch_of(split, first, std::min(batch_size, last - first), feed), hooks,
+      model.evaluate(batch_of(split, first, std::min(batch_size, last - first), feed), owner,
                      score);
-    } else if (begin_pass) { // For the others' sake.
+    } else if (owner.is_shared()) { // For the others' sake.
       Score unused;
-      model.evaluate(batch_of(split, 0, 1, feed), hooks, &unused);
+      model.evaluate(batch_of(split, 0, 1, feed), owner, &unused);
     }
   }
   outcomes.send(0);

@@ -75,7 +75,7 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
   const std::unique_ptr<Device> device = make_device(device_choice, own_local_rank());
   const Dataset data = find_dataset({.data = data_name, .shard = AutoShard::data});
   const auto alone = make_single_rank(device.get());
-  Replica replica(fitted(options.model, data), options.optimizer, *device, *alone);
+  Replica replica(fitted(options.model, data), options.optimizer, *device);
   Console console(false, false);
   const std::unique_ptr<TensorBoard> board =
       logdir.empty()
@@ -109,8 +109,9 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
     }
     done = *newest;
     looked_at = finished;
+    const auto owner = replica.make_owner(*alone);
     const Score score =
-        evaluate(*replica.model, data.test, *device, options.step.rows_at_once, *alone);
+        evaluate(*replica.model, *owner, data.test, *device, options.step.rows_at_once, *alone);
     const auto count = static_cast<double>(score.count);
     const double accuracy = static_cast<double>(score.correct) / count;
     console.say(fmt::format("step {}  held-out accuracy {:.2f} %  loss {:.4f}  ({} {})",

@@ -12,6 +12,7 @@
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
 #include "trainer/models/bert.h"
+#include "trainer/strategy/replicated.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/text/unicode.h"
 
@@ -93,8 +94,7 @@ void fill(const FillOptions& options) {
   const auto model = make_bert(shape, device);
   const std::vector<TokenId> ids = tokens_of(options, *tokenizer, shape.bert.max_length);
   const Buffer parameters(model->tensors().arena_size());
-  const Buffer gradients(parameters.size()); // Bound with them, and never written.
-  model->bind(parameters.span(), gradients.span());
+  Replicated owner(model->units(), {parameters.span()});
   const auto say = [](const std::string& text) {
     fmt::print(stderr, "dtrain-trainer: {}\n", text);
   };
@@ -111,7 +111,8 @@ void fill(const FillOptions& options) {
   const std::vector<float> logits = model->logits(
       {.rows = 1,
        .global_rows = 1,
-       .tokens = {ids.size(), blanks.size(), ids, std::span(&length, 1), blanks, targets}});
+       .tokens = {ids.size(), blanks.size(), ids, std::span(&length, 1), blanks, targets}},
+      owner);
 
   std::size_t width = 4;
   struct Guess {

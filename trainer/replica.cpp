@@ -1,8 +1,9 @@
 #include "trainer/replica.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include "trainer/device/host_view.h"
+#include "trainer/strategy/gathered.h"
 
 namespace trainer {
 namespace {
@@ -75,21 +76,21 @@ void Replica::compute_in(Precision precision_) {
                                 : device.allocate(parameters.size(), DType::f32);
 }
 
-void Replica::refresh(const ArenaRange& range) const {
-  if (rounded.size() > 0) {
-    round_to(precision, parameters.subspan(range.first, range.size()),
-             rounded.span().subspan(range.first, range.size()));
-  }
+void Replica::initialize(std::uint64_t seed) const {
+  const HostView view(device, parameters);
+  model->initialize(seed, view.values());
+  view.write_back();
 }
 
-void Replica::initialize(std::uint64_t seed) const {
-  model->initialize(seed);
-  if (rounded.size() > 0) { // It has written what it computes with.
-    std::copy_n(rounded.data(), rounded.size(), parameters.data());
-    if (sharding.stage == 3) { // Each unit is rounded anew before it is used.
-      device.discard(rounded.span());
-    }
+std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
+  const Arenas arenas{parameters, gradients, precision, rounded.span()};
+  if (sharding.stage < 3) {
+    return std::make_unique<Replicated>(model->units(), arenas);
   }
+  auto owner = std::make_unique<Gathered>(communicator, device, model->units(),
+                                          shards(communicator), arenas, is_in_file);
+  owner->change(); // To have no more than its own chunks.
+  return owner;
 }
 
 void Replica::attach(Communicator& communicator, std::size_t more) {
@@ -101,7 +102,6 @@ void Replica::attach(Communicator& communicator, std::size_t more) {
     gradients = both.first(parameters.size());
     registered = both.subspan(parameters.size());
   }
-  model->bind(rounded.size() > 0 ? rounded.span() : parameters, gradients);
   optimizer.set_gradients(gradients);
 }
 

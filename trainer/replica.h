@@ -12,6 +12,7 @@
 #include "trainer/models/model.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/precision.h"
+#include "trainer/strategy/replicated.h"
 #include "trainer/strategy/shards.h"
 
 namespace trainer {
@@ -59,12 +60,12 @@ struct Replica {
 
   /// From the next attach() on the model computes with parameters of this precision.
   void compute_in(Precision precision_);
-  /// Brings what the model computes with up to date; nothing where that is the parameters
-  /// themselves.
-  void refresh() const { refresh({0, parameters.size()}); }
-  void refresh(const ArenaRange& range) const;
   /// Weights of the seed.
   void initialize(std::uint64_t seed) const;
+
+  /// Of its parameters as they are, for passes of the model, in which the communicator's ranks take
+  /// part where they share them. It and what attach() was given outlive it.
+  std::unique_ptr<Replicated> make_owner(Communicator& communicator) const;
 
   /// Of a replica that ranks share: how.
   Shards shards(const Communicator& communicator) const {
@@ -82,7 +83,7 @@ struct Replica {
   std::span<float> registered; ///< Those that attach() was asked for besides; right behind the
                                ///< gradients where these are registered too.
   Precision precision = Precision::fp32;
-  Buffer rounded; ///< What the model computes with, where it is not fp32.
+  Buffer rounded; ///< As Arenas has it.
   Optimizer optimizer;
 
  private:

@@ -367,19 +367,9 @@ void TrainingRun::export_weights(Communicator& communicator) {
 }
 
 Score TrainingRun::score_held_out(Communicator& communicator) {
-  const auto score = [&](const std::function<Hooks()>& begin_pass) {
-    return evaluate(*replica_->model, data_.test, device_, options_.step.rows_at_once, communicator,
-                    begin_pass);
-  };
-  if (settings_.zero_stage < 3 || !is_shared()) {
-    replica_->refresh();
-    return score({});
-  }
-  const Shards shards = replica_->shards(communicator);
-  Gathered gathered(communicator, device_, *replica_->model, shards, replica_->parameters,
-                    replica_->is_in_file);
-  gathered.drop();
-  return score([&] { return begin_pass(gathered, *replica_); });
+  const auto owner = replica_->make_owner(communicator);
+  return evaluate(*replica_->model, *owner, data_.test, device_, options_.step.rows_at_once,
+                  communicator);
 }
 
 /// The other ranks need not be at the same step: what rank 0 has is one whole step's. Those that

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +28,6 @@ void draw_bert_weights(std::uint64_t seed, const TensorTable& tensors, std::span
 class BertBase : public MaskedLanguageModel {
  public:
   const TensorTable& tensors() const final { return tensors_; }
-  const std::vector<Unit>& units() const final { return units_; }
   std::string describe() const final;
 
  protected:
@@ -42,18 +40,10 @@ class BertBase : public MaskedLanguageModel {
   /// Of a batch, for which there is room then. Throws UsageError where its rows are too long.
   TextPass pass_of(const Batch& batch, bool is_training, bool accumulate);
 
-  std::size_t unit_of(std::size_t layer) const { return options_.layers - layer; }
-  static void tell(const std::function<void(std::size_t)>& hook, std::size_t number) {
-    if (hook) {
-      hook(number);
-    }
-  }
-
   std::string name_;
   BertOptions options_;
   EncoderShape shape_;
   TensorTable tensors_;
-  std::vector<Unit> units_;
 
  private:
   std::size_t rows_ = 0;

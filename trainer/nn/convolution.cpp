@@ -15,24 +15,20 @@ constexpr std::size_t k_matrices = 16; // Of Winograd's form.
 
 Convolution::Convolution(const std::string& name, std::size_t channels, std::size_t rows,
                          const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels)
-    : channels_(channels), pooling_(pooling), kernels_(kernels), first_(tensors.arena_size()),
+    : channels_(channels), pooling_(pooling), kernels_(kernels), unit_(tensors.begin_unit()),
+      first_(tensors.arena_size()),
       input_((rows * grid().image() + 2 * grid().margin()) * channels),
       chosen_(rows * grid().pools() * pooling.channels) {
   tensors.add(name + ".bias", {pooling.channels});
   tensors.add(name + ".weight", {pooling.channels, 3, 3, channels}, Layout::panels);
-  last_ = tensors.arena_size();
 }
 
-void Convolution::bind(std::span<float> parameters, std::span<float> gradients) {
-  parameters_ = parameters.data() + first_;
-  gradients_ = gradients.data() + first_;
-}
-
-void Convolution::initialize(std::uint64_t seed, std::uint32_t layer) {
+void Convolution::initialize(std::uint64_t seed, std::uint32_t layer,
+                             std::span<float> arena) const {
   const std::size_t outputs = pooling_.channels;
   const std::size_t inputs = k_taps * channels_;
   const float limit = std::sqrt(6.0F / static_cast<float>(inputs + k_taps * outputs));
-  float* weight = parameters_ + outputs; // (O / 16, 9·C, 16)
+  float* weight = arena.data() + first_ + outputs; // (O / 16, 9·C, 16)
   for (std::size_t input = 0; input < inputs; ++input) {
     for (std::size_t output = 0; output < outputs; ++output) {
       const auto bits = random_at(seed, RandomStream::weights, layer, input * outputs + output);
@@ -42,15 +38,19 @@ void Convolution::initialize(std::uint64_t seed, std::uint32_t layer) {
   }
 }
 
-void Convolution::clear_bias_gradient() { std::fill_n(gradients_, pooling_.channels, 0.0F); }
-
-void FirstConvolution::forward(std::size_t row, float* to) {
-  kernels_.convolution.one_channel(pooling_, input(row), weight(), bias(), to, chosen(row));
+void Convolution::clear_bias_gradient(const UnitMemory& memory) const {
+  std::fill_n(memory.gradients, pooling_.channels, 0.0F);
 }
 
-void FirstConvolution::backward(std::size_t row, const float* change, bool accumulate) {
+void FirstConvolution::forward(const UnitMemory& memory, std::size_t row, float* to) {
+  kernels_.convolution.one_channel(pooling_, input(row), weight(memory), memory.weights, to,
+                                   chosen(row));
+}
+
+void FirstConvolution::backward(const UnitMemory& memory, std::size_t row, const float* change,
+                                bool accumulate) {
   kernels_.convolution.one_channel_backward(pooling_, input(row), chosen(row), change, accumulate,
-                                            weight_gradient(), bias_gradient());
+                                            weight_gradient(memory), memory.gradients);
 }
 
 WinogradConvolution::WinogradConvolution(const std::string& name, std::size_t channels,
@@ -64,13 +64,14 @@ WinogradConvolution::WinogradConvolution(const std::string& name, std::size_t ch
       outputs_(k_matrices * output_plane_), image_change_(k_matrices * image_plane_),
       input_change_((grid().image() + 2 * grid().margin()) * channels) {}
 
-void WinogradConvolution::take_parameters() {
-  kernels_.convolution.kernel(outputs() / k_panel, channels_, weight(), kernel_.data());
+void WinogradConvolution::take_parameters(const UnitMemory& memory) {
+  const float* const weight = this->weight(memory);
+  kernels_.convolution.kernel(outputs() / k_panel, channels_, weight, kernel_.data());
   for (std::size_t c = 0; c < channels_; ++c) {
     for (std::size_t tap = 0; tap < k_taps; ++tap) {
       for (std::size_t o = 0; o < outputs(); ++o) {
         turned_.data()[((c / k_panel * k_taps + tap) * outputs() + o) * k_panel + c % k_panel] =
-            weight()[((o / k_panel * k_taps + tap) * channels_ + c) * k_panel + o % k_panel];
+            weight[((o / k_panel * k_taps + tap) * channels_ + c) * k_panel + o % k_panel];
       }
     }
   }
@@ -78,7 +79,7 @@ void WinogradConvolution::take_parameters() {
                               turned_kernel_.data());
 }
 
-void WinogradConvolution::forward(std::size_t row, float* to) {
+void WinogradConvolution::forward(const UnitMemory& memory, std::size_t row, float* to) {
   kernels_.convolution.image(grid(), channels_, input(row), image_.data());
   for (std::size_t i = 0; i < k_matrices; ++i) {
     kernels_.gemm({.m = grid().pools(),
@@ -91,14 +92,14 @@ void WinogradConvolution::forward(std::size_t row, float* to) {
                    .c_row = outputs(),
                    .c_panel = k_panel}); // (T, O)
   }
-  kernels_.convolution.pool(pooling_, outputs_.data(), bias(), to, chosen(row));
+  kernels_.convolution.pool(pooling_, outputs_.data(), memory.weights, to, chosen(row));
 }
 
-const float* WinogradConvolution::backward(std::size_t row, const Pooling& change_lies,
-                                           const float* change) {
+const float* WinogradConvolution::backward(const UnitMemory& memory, std::size_t row,
+                                           const Pooling& change_lies, const float* change) {
   kernels_.convolution.image(grid(), channels_, input(row), image_.data());
   kernels_.convolution.pool_backward(change_lies, chosen(row), change, outputs_.data(),
-                                     bias_gradient());
+                                     memory.gradients);
   for (std::size_t i = 0; i < k_matrices; ++i) {
     const float* const outputs_change = outputs_.data() + i * output_plane_;
     kernels_.gemm({.m = channels_,
@@ -131,9 +132,9 @@ const float* WinogradConvolution::backward(std::size_t row, const Pooling& chang
   return first;
 }
 
-void WinogradConvolution::finish_backward(bool accumulate) {
+void WinogradConvolution::finish_backward(const UnitMemory& memory, bool accumulate) {
   kernels_.convolution.kernel_backward(outputs() / k_panel, channels_, kernel_change_.data(),
-                                       accumulate, weight_gradient());
+                                       accumulate, weight_gradient(memory));
   added_ = 0;
 }
 

@@ -13,6 +13,7 @@
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
 
 namespace trainer {
@@ -20,18 +21,17 @@ namespace trainer {
 /// Its parameters, its images, and which pixels its pools chose.
 class Convolution {
  public:
-  /// Adds NAME.bias [O] and NAME.weight [O, 3, 3, C] to `tensors`. For `rows` images at most.
-  /// `pooling` says where the values of an image's pools go.
+  /// Adds NAME.bias [O] and NAME.weight [O, 3, 3, C] to `tensors`, a unit, whose memory is what is
+  /// read and written. For `rows` images at most. `pooling` says where the values of an image's
+  /// pools go.
   Convolution(const std::string& name, std::size_t channels, std::size_t rows,
               const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels);
 
-  std::size_t first() const { return first_; } ///< Of its parameters, in the arenas.
-  std::size_t last() const { return last_; }
+  std::size_t unit() const { return unit_; }
 
-  void bind(std::span<float> parameters, std::span<float> gradients);
   /// Glorot uniform, as Keras' Conv2D; bias 0.
-  void initialize(std::uint64_t seed, std::uint32_t layer);
-  void clear_bias_gradient();
+  void initialize(std::uint64_t seed, std::uint32_t layer, std::span<float> arena) const;
+  void clear_bias_gradient(const UnitMemory& memory) const;
 
   /// Where image `row` is to be put: (grid, C), what is between its rows left alone.
   float* input(std::size_t row) {
@@ -40,10 +40,12 @@ class Convolution {
 
  protected:
   const PixelGrid& grid() const { return pooling_.grid; }
-  const float* bias() const { return parameters_; }
-  float* bias_gradient() const { return gradients_; }
-  const float* weight() const { return parameters_ + pooling_.channels; } ///< (O / 16, 9, C, 16)
-  float* weight_gradient() const { return gradients_ + pooling_.channels; }
+  const float* weight(const UnitMemory& memory) const { ///< (O / 16, 9, C, 16), behind the bias.
+    return memory.weights + pooling_.channels;
+  }
+  float* weight_gradient(const UnitMemory& memory) const {
+    return memory.gradients + pooling_.channels;
+  }
   std::uint8_t* chosen(std::size_t row) {
     return chosen_.data() + row * grid().pools() * pooling_.channels;
   }
@@ -53,11 +55,9 @@ class Convolution {
   const CpuKernels& kernels_;
 
  private:
-  std::size_t first_;
-  std::size_t last_;
-  float* parameters_ = nullptr;
-  float* gradients_ = nullptr;
-  Buffer input_; ///< (margin + grid + margin, C)
+  std::size_t unit_;
+  std::size_t first_; ///< Of its parameters, in the arenas.
+  Buffer input_;      ///< (margin + grid + margin, C)
   std::vector<std::uint8_t> chosen_;
 };
 
@@ -68,9 +68,9 @@ class FirstConvolution : public Convolution {
                    TensorTable& tensors, const CpuKernels& kernels)
       : Convolution(name, 1, rows, pooling, tensors, kernels) {}
 
-  void forward(std::size_t row, float* to);
+  void forward(const UnitMemory& memory, std::size_t row, float* to);
   /// From the gradient of what forward() put into `to`, in the same layout.
-  void backward(std::size_t row, const float* change, bool accumulate);
+  void backward(const UnitMemory& memory, std::size_t row, const float* change, bool accumulate);
 };
 
 /// In Winograd's form.
@@ -80,13 +80,14 @@ class WinogradConvolution : public Convolution {
                       const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels);
 
   /// Before the first forward() with other parameters.
-  void take_parameters();
-  void forward(std::size_t row, float* to);
+  void take_parameters(const UnitMemory& memory);
+  void forward(const UnitMemory& memory, std::size_t row, float* to);
   /// From the gradient of what forward() put into `to`, laid out as `change_lies` says, to that of
   /// input(row), likewise laid out, until the next call. That of the weight is added to what
   /// finish_backward() takes.
-  const float* backward(std::size_t row, const Pooling& change_lies, const float* change);
-  void finish_backward(bool accumulate);
+  const float* backward(const UnitMemory& memory, std::size_t row, const Pooling& change_lies,
+                        const float* change);
+  void finish_backward(const UnitMemory& memory, bool accumulate);
 
  private:
   std::size_t outputs() const { return pooling_.channels; }

@@ -9,22 +9,18 @@ namespace trainer {
 
 Dense::Dense(const std::string& name, std::size_t inputs, std::size_t outputs, TensorTable& tensors,
              const CpuKernels& kernels)
-    : inputs_(inputs), outputs_(outputs), first_(tensors.arena_size()), kernels_(&kernels) {
+    : inputs_(inputs), outputs_(outputs), unit_(tensors.begin_unit()), first_(tensors.arena_size()),
+      kernels_(&kernels) {
   tensors.add(name + ".bias", {outputs});
   tensors.add(name + ".weight", {outputs, inputs}, Layout::panels);
 }
 
-void Dense::bind(std::span<float> parameters, std::span<float> gradients) {
-  parameters_ = parameters.data() + first_;
-  gradients_ = gradients.data() + first_;
-}
-
-void Dense::initialize(std::uint64_t seed, std::uint32_t layer) {
+void Dense::initialize(std::uint64_t seed, std::uint32_t layer, std::span<float> arena) const {
   const float limit = std::sqrt(6.0F / static_cast<float>(inputs_ + outputs_));
   for (std::size_t input = 0; input < inputs_; ++input) {
     for (std::size_t output = 0; output < outputs_; ++output) {
       const auto bits = random_at(seed, RandomStream::weights, layer, input * outputs_ + output);
-      parameters_[offset(input, output)] = limit * (2 * uniform(bits[0]) - 1);
+      arena[first_ + offset(input, output)] = limit * (2 * uniform(bits[0]) - 1);
     }
   }
 }
@@ -35,14 +31,14 @@ void Dense::make_room() {
   }
 }
 
-void Dense::forward(std::size_t rows, const float* x, std::size_t x_row, float* y,
-                    bool in_panels) const {
+void Dense::forward(const UnitMemory& memory, std::size_t rows, const float* x, std::size_t x_row,
+                    float* y, bool in_panels) const {
   kernels_->product({.m = rows,
                      .k = inputs_,
                      .panels = panels(),
                      .a = x,
                      .a_row = x_row,
-                     .b = parameters_ + width(),
+                     .b = memory.weights + width(),
                      .c = y,
                      .c_row = in_panels ? k_panel : width(),
                      .c_panel = in_panels ? rows * k_panel : k_panel,
@@ -50,7 +46,8 @@ void Dense::forward(std::size_t rows, const float* x, std::size_t x_row, float* 
 }
 
 // A panel of dy holds 16 outputs, its rows 16 apart: dx is the sum of a product a panel.
-void Dense::backward_input(std::size_t rows, const float* dy, float* dx, bool is_same) {
+void Dense::backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, float* dx,
+                           bool is_same) {
   const std::size_t width_in = padded(inputs_);
   for (std::size_t first = 0; first < outputs_; first += k_panel) {
     const std::size_t k = std::min(k_panel, outputs_ - first);
@@ -58,7 +55,7 @@ void Dense::backward_input(std::size_t rows, const float* dy, float* dx, bool is
     for (std::size_t input = 0; !is_same && input < inputs_; ++input) {
       float* column = block + input / k_panel * k * k_panel + input % k_panel;
       for (std::size_t output = 0; output < k; ++output) {
-        column[output * k_panel] = parameters_[offset(input, first + output)];
+        column[output * k_panel] = memory.weights[offset(input, first + output)];
       }
     }
     kernels_->product({.m = rows,
@@ -74,8 +71,9 @@ void Dense::backward_input(std::size_t rows, const float* dy, float* dx, bool is
   }
 }
 
-void Dense::backward_weight(std::size_t rows, const float* x, std::size_t x_row, const float* dy,
-                            std::size_t first, std::size_t count, bool accumulate) const {
+void Dense::backward_weight(const UnitMemory& memory, std::size_t rows, const float* x,
+                            std::size_t x_row, const float* dy, std::size_t first,
+                            std::size_t count, bool accumulate) const {
   kernels_->product({.m = inputs_,
                      .k = rows,
                      .panels = count,
@@ -83,7 +81,7 @@ void Dense::backward_weight(std::size_t rows, const float* x, std::size_t x_row,
                      .a_row = 1,
                      .a_column = x_row,
                      .b = dy + first * rows * k_panel,
-                     .c = gradients_ + width() + first * inputs_ * k_panel,
+                     .c = memory.gradients + width() + first * inputs_ * k_panel,
                      .c_row = k_panel,
                      .c_panel = inputs_ * k_panel,
                      .accumulate = accumulate});

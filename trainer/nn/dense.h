@@ -14,13 +14,14 @@
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
 
 namespace trainer {
 
 class Dense {
  public:
-  /// Adds its tensors to `tensors`.
+  /// Adds its tensors to `tensors`, a unit. What is read and written is that unit's memory.
   Dense(const std::string& name, std::size_t inputs, std::size_t outputs, TensorTable& tensors,
         const CpuKernels& kernels);
 
@@ -29,46 +30,46 @@ class Dense {
   std::size_t width() const { return padded(outputs_); } ///< O
   std::size_t panels() const { return width() / k_panel; }
 
-  /// Where its parameters begin in the arenas, where the weight does, and where they end.
-  std::size_t first() const { return first_; }
+  std::size_t unit() const { return unit_; }
+  /// Where in the arenas its weight begins, and where its parameters end.
   std::size_t weight_first() const { return first_ + width(); }
   std::size_t last() const { return first_ + width() * (inputs_ + 1); }
 
-  void bind(std::span<float> parameters, std::span<float> gradients);
-
   /// Glorot uniform, as Keras' Dense: ±sqrt(6 / (inputs + outputs)), bias 0. Number (i, o) depends
   /// on seed and layer only.
-  void initialize(std::uint64_t seed, std::uint32_t layer);
+  void initialize(std::uint64_t seed, std::uint32_t layer, std::span<float> arena) const;
 
-  const float* bias() const { return parameters_; }
-  float* bias_gradient() const { return gradients_; }
+  static const float* bias(const UnitMemory& memory) { return memory.weights; }
+  static float* bias_gradient(const UnitMemory& memory) { return memory.gradients; }
 
   /// For backward_input(); once.
   void make_room();
 
   /// y = x·W, x (B, I) with rows `x_row` apart, y (B, O) row-major or, with `in_panels`,
   /// (O / 16, B, 16).
-  void forward(std::size_t rows, const float* x, std::size_t x_row, float* y, bool in_panels) const;
+  void forward(const UnitMemory& memory, std::size_t rows, const float* x, std::size_t x_row,
+               float* y, bool in_panels) const;
 
   /// dx = dy·Wᵀ in panels (I / 16, B, 16), I filled up; dy likewise (O / 16, B, 16). `is_same`: the
   /// parameters are those of the last call.
-  void backward_input(std::size_t rows, const float* dy, float* dx, bool is_same);
+  void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, float* dx,
+                      bool is_same);
 
   /// dW = xᵀ·dy, or dW += xᵀ·dy, for `count` panels from `first` on. dy is in panels (O / 16, B,
   /// 16).
-  void backward_weight(std::size_t rows, const float* x, std::size_t x_row, const float* dy,
-                       std::size_t first, std::size_t count, bool accumulate) const;
+  void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x,
+                       std::size_t x_row, const float* dy, std::size_t first, std::size_t count,
+                       bool accumulate) const;
 
  private:
   std::size_t inputs_;
   std::size_t outputs_;
+  std::size_t unit_;
   std::size_t first_;
   const CpuKernels* kernels_;
-  float* parameters_ = nullptr;
-  float* gradients_ = nullptr;
   Buffer transposed_{0}; ///< Wᵀ, for backward_input(): (O / 16, I / 16, ≤ 16 outputs, 16 inputs).
 
-  /// Of weight (input, output) within the layer's run.
+  /// Of weight (input, output) in the unit.
   std::size_t offset(std::size_t input, std::size_t output) const {
     return width() + (output / k_panel * inputs_ + input) * k_panel + output % k_panel;
   }

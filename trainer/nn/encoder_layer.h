@@ -8,7 +8,6 @@
 // attention's.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -51,32 +50,32 @@ struct EncoderRoom {
 
 class EncoderLayer {
  public:
-  /// Called with where gradients end that are final.
-  using Final = std::function<void(std::size_t count)>;
-
-  /// Adds its tensors, in the order in which backward finishes them. `site`: of the first of its
-  /// three dropouts.
+  /// Adds its tensors, in the order in which backward finishes them, a unit, whose memory is what
+  /// is read and written. `site`: of the first of its three dropouts.
   EncoderLayer(const std::string& name, const EncoderShape& shape, const DropoutRule& rule,
                std::uint32_t site, TensorTable& tensors, const CpuKernels& kernels);
 
-  std::size_t first() const { return first_; } ///< Of it in the arenas.
-  std::size_t last() const { return query_.last(); }
-  void bind(std::span<float> parameters, std::span<float> gradients);
+  std::size_t unit() const { return unit_; }
   /// The norms' gains; the weights are the model's to draw.
-  void initialize() const;
+  void initialize(std::span<float> arena) const;
   void make_room(std::size_t rows, std::size_t length, std::shared_ptr<EncoderRoom> room);
 
   /// Of x (N, H), which stays where it is until backward.
-  const Matrix& forward(const TextPass& pass, const Matrix& x);
-  /// `change`: the gradient of what forward() gave; becomes that of x.
-  void backward(const TextPass& pass, const Matrix& x, const Matrix& change,
-                const EncoderScratch& scratch, const Final& final);
+  const Matrix& forward(const UnitMemory& memory, const TextPass& pass, const Matrix& x);
+  /// `change`: the gradient of what forward() gave; becomes that of x. Tells `owner` what is final.
+  void backward(const UnitMemory& memory, const TextPass& pass, const Matrix& x,
+                const Matrix& change, const EncoderScratch& scratch, ParameterOwner& owner);
   /// Tells what backward() does.
-  void rehearse(const Final& final) const;
+  void rehearse(ParameterOwner& owner) const;
 
  private:
+  void finish(const Linear& layer, ParameterOwner& owner) const {
+    owner.final(first_ + layer.last());
+  }
+
   EncoderShape shape_;
-  std::size_t first_;
+  std::size_t unit_;
+  std::size_t first_; ///< Of it in the arenas.
   const CpuKernels* kernels_;
   LayerNorm norm2_; ///< In the order of the arenas.
   Linear out_;

@@ -35,31 +35,27 @@ void multiply_in_cuts(const CpuKernels& kernels, const Gemm& gemm) {
 Linear::Linear(const std::string& name, std::size_t inputs, std::size_t outputs,
                TensorTable& tensors, const CpuKernels& kernels)
     : inputs_(inputs), outputs_(outputs),
-      bias_(tensors[tensors.add(name + ".bias", {outputs})].offset),
-      weight_(tensors[tensors.add(name + ".weight", {outputs, inputs}, Layout::panels)].offset),
+      bias_(tensors[tensors.add(name + ".bias", {outputs})].in_unit),
+      weight_(tensors[tensors.add(name + ".weight", {outputs, inputs}, Layout::panels)].in_unit),
       kernels_(&kernels) {}
 
-void Linear::bind(std::span<float> parameters, std::span<float> gradients) {
-  parameters_ = parameters.data();
-  gradients_ = gradients.data();
-}
-
-void Linear::forward(std::size_t rows, const float* x, std::size_t x_stride, float* y,
-                     std::size_t y_stride) const {
+void Linear::forward(const UnitMemory& memory, std::size_t rows, const float* x,
+                     std::size_t x_stride, float* y, std::size_t y_stride) const {
   multiply_in_cuts(*kernels_, {.m = rows,
                                .k = inputs_,
                                .panels = outputs_ / k_panel,
                                .a = x,
                                .a_row = x_stride,
-                               .b = parameters_ + weight_,
+                               .b = memory.weights + weight_,
                                .c = y,
                                .c_row = y_stride,
                                .c_panel = k_panel});
 }
 
-void Linear::backward_input(std::size_t rows, const float* dy, std::size_t dy_stride, float* dx,
-                            std::size_t dx_stride, bool accumulate, float* room) const {
-  kernels_->transformer.transpose_panels(outputs_, inputs_, parameters_ + weight_, room);
+void Linear::backward_input(const UnitMemory& memory, std::size_t rows, const float* dy,
+                            std::size_t dy_stride, float* dx, std::size_t dx_stride,
+                            bool accumulate, float* room) const {
+  kernels_->transformer.transpose_panels(outputs_, inputs_, memory.weights + weight_, room);
   multiply_in_cuts(*kernels_, {.m = rows,
                                .k = outputs_,
                                .panels = inputs_ / k_panel,
@@ -72,8 +68,9 @@ void Linear::backward_input(std::size_t rows, const float* dy, std::size_t dy_st
                                .accumulate = accumulate});
 }
 
-void Linear::backward_weight(std::size_t rows, const float* x, std::size_t x_stride,
-                             const float* dy, std::size_t dy_stride, bool accumulate) const {
+void Linear::backward_weight(const UnitMemory& memory, std::size_t rows, const float* x,
+                             std::size_t x_stride, const float* dy, std::size_t dy_stride,
+                             bool accumulate) const {
   const std::size_t panels = outputs_ / k_panel;
   const std::size_t step = std::max<std::size_t>(k_cut_result / (inputs_ * k_panel), 2);
   for (std::size_t panel = 0; panel < panels; panel += step) {
@@ -84,7 +81,7 @@ void Linear::backward_weight(std::size_t rows, const float* x, std::size_t x_str
                        .a_row = 1,
                        .a_column = x_stride,
                        .b = dy + panel * k_panel,
-                       .c = gradients_ + weight_ + panel * inputs_ * k_panel,
+                       .c = memory.gradients + weight_ + panel * inputs_ * k_panel,
                        .c_row = k_panel,
                        .c_panel = inputs_ * k_panel,
                        .accumulate = accumulate,

@@ -18,18 +18,10 @@ constexpr std::size_t k_words = 144; ///< In a block: whole tiles of 6 and 12 ro
 
 MaskedHead::MaskedHead(const HeadNames& names, std::size_t width, std::size_t vocabulary,
                        float epsilon, TensorTable& tensors, const CpuKernels& kernels)
-    : width_(width), vocabulary_(vocabulary), kernels_(&kernels),
-      bias_(tensors[tensors.add(names.bias, {vocabulary})].offset),
+    : width_(width), vocabulary_(vocabulary), kernels_(&kernels), unit_(tensors.begin_unit()),
+      bias_(tensors[tensors.add(names.bias, {vocabulary})].in_unit),
       norm_(names.norm, width, epsilon, tensors, kernels),
       dense_(names.dense, width, width, tensors, kernels) {}
-
-void MaskedHead::bind(std::span<float> parameters, std::span<float> gradients, std::size_t words) {
-  parameters_ = parameters.data();
-  gradients_ = gradients.data();
-  words_ = words;
-  norm_.bind(parameters, gradients);
-  dense_.bind(parameters, gradients);
-}
 
 void MaskedHead::make_room(std::size_t most_masked) {
   const std::size_t most = padded(std::max<std::size_t>(most_masked, 1));
@@ -44,7 +36,8 @@ void MaskedHead::make_room(std::size_t most_masked) {
 
 std::size_t MaskedHead::filled() const { return padded(std::max<std::size_t>(places_.size(), 1)); }
 
-Score MaskedHead::forward(const TextPass& pass, const Tokens& tokens, const Matrix& x) {
+Score MaskedHead::forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                          const Tokens& tokens, const Matrix& x) {
   places_.clear();
   targets_.clear();
   for (std::size_t i = 0; i < pass.rows * tokens.most_masked; ++i) {
@@ -65,9 +58,9 @@ Score MaskedHead::forward(const TextPass& pass, const Tokens& tokens, const Matr
   for (std::size_t i = 0; i < m; ++i) {
     std::copy_n(x.row(places_[i]), width_, picked_.row(i));
   }
-  dense_.forward(m, picked_.data(), picked_.stride(), u_.data(), u_.stride());
-  kernels_->transformer.gelu(u_.shape(m), dense_.bias(), u_.data(), g_.data());
-  norm_.forward(g_.shape(m), g_.data(), h_.data());
+  dense_.forward(memory, m, picked_.data(), picked_.stride(), u_.data(), u_.stride());
+  kernels_->transformer.gelu(u_.shape(m), dense_.bias(memory), u_.data(), g_.data());
+  norm_.forward(memory, g_.shape(m), g_.data(), h_.data());
   std::fill(h_.row(m), h_.row(filled), 0.0F);
   kernels_->transformer.pack_transposed(h_.shape(filled), h_.data(), packed_.data());
 
@@ -78,13 +71,13 @@ Score MaskedHead::forward(const TextPass& pass, const Tokens& tokens, const Matr
     kernels_->product({.m = count, // logits (count, M) = words (count, H)·hᵀ
                        .k = width_,
                        .panels = filled / k_panel,
-                       .a = parameters_ + words_ + word * width_,
+                       .a = words.weights + word * width_,
                        .a_row = width_,
                        .b = packed_.data(),
                        .c = logits_.row(word),
                        .c_row = logits_.stride(),
                        .c_panel = k_panel});
-    kernels_->transformer.log_sum({count, filled, logits_.stride()}, parameters_ + bias_ + word,
+    kernels_->transformer.log_sum({count, filled, logits_.stride()}, memory.weights + bias_ + word,
                                   logits_.row(word), largest_.data(), log_sum_.data());
   }
   Score score{.count = static_cast<std::int64_t>(m)};
@@ -99,8 +92,8 @@ Score MaskedHead::forward(const TextPass& pass, const Tokens& tokens, const Matr
   return score;
 }
 
-void MaskedHead::backward(const TextPass& pass, const Tokens& tokens, float scale,
-                          const Matrix& change) {
+void MaskedHead::backward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                          const Tokens& tokens, float scale, const Matrix& change) {
   const bool more = pass.accumulate;
   const std::size_t m = std::max<std::size_t>(places_.size(), 1); // Of none, a gradient of 0.
   const std::size_t filled = this->filled();
@@ -118,7 +111,7 @@ void MaskedHead::backward(const TextPass& pass, const Tokens& tokens, float scal
   std::stable_sort(by_word_.begin(), by_word_.end(),
                    [&](std::size_t a, std::size_t b) { return targets_[a] < targets_[b]; });
   auto next = by_word_.begin();
-  float* dbias = gradients_ + bias_;
+  float* dbias = memory.gradients + bias_;
   if (!more) {
     std::fill_n(dbias, vocabulary_, 0.0F);
   }
@@ -137,7 +130,7 @@ void MaskedHead::backward(const TextPass& pass, const Tokens& tokens, float scal
                        .a = block,
                        .a_row = logits_.stride(),
                        .b = h_.data(),
-                       .c = gradients_ + words_ + word * width_,
+                       .c = words.gradients + word * width_,
                        .c_row = width_,
                        .c_panel = k_panel,
                        .accumulate = more,
@@ -149,7 +142,7 @@ void MaskedHead::backward(const TextPass& pass, const Tokens& tokens, float scal
                        .a = block,
                        .a_row = 1,
                        .a_column = logits_.stride(),
-                       .b = parameters_ + words_ + word * width_,
+                       .b = words.weights + word * width_,
                        .c = change_.data(),
                        .c_row = change_.stride(),
                        .c_panel = k_panel,
@@ -157,16 +150,16 @@ void MaskedHead::backward(const TextPass& pass, const Tokens& tokens, float scal
                        .b_row = width_,
                        .b_panel = k_panel});
   }
-  norm_.backward(g_.shape(m), g_.data(), change_.data(), more);
+  norm_.backward(memory, g_.shape(m), g_.data(), change_.data(), more);
   if (!more) {
-    std::fill_n(dense_.bias_gradient(), width_, 0.0F);
+    std::fill_n(dense_.bias_gradient(memory), width_, 0.0F);
   }
   kernels_->transformer.gelu_backward(u_.shape(m), u_.data(), change_.data(),
-                                      dense_.bias_gradient());
-  dense_.backward_weight(m, picked_.data(), picked_.stride(), change_.data(), change_.stride(),
-                         more);
-  dense_.backward_input(m, change_.data(), change_.stride(), picked_.data(), picked_.stride(),
-                        false, weight_room_.data());
+                                      dense_.bias_gradient(memory));
+  dense_.backward_weight(memory, m, picked_.data(), picked_.stride(), change_.data(),
+                         change_.stride(), more);
+  dense_.backward_input(memory, m, change_.data(), change_.stride(), picked_.data(),
+                        picked_.stride(), false, weight_room_.data());
   for (std::size_t token = 0; token < pass.tokens(); ++token) {
     std::fill_n(change.row(token), width_, 0.0F);
   }

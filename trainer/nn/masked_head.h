@@ -9,7 +9,6 @@
 // Cost: 6·M·V·H FLOP, and the embedding read three times and its gradient written once.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,21 +30,22 @@ struct HeadNames {
 
 class MaskedHead {
  public:
-  /// Adds its tensors, in the order in which backward finishes them.
+  /// Adds its tensors, in the order in which backward finishes them, a unit.
   MaskedHead(const HeadNames& names, std::size_t width, std::size_t vocabulary, float epsilon,
              TensorTable& tensors, const CpuKernels& kernels);
 
-  std::size_t last() const { return dense_.last(); } ///< Of it in the arenas.
-  /// `words`: where the words' rows (V, H) lie in the arenas.
-  void bind(std::span<float> parameters, std::span<float> gradients, std::size_t words);
-  void initialize() const { norm_.initialize(); }
+  std::size_t unit() const { return unit_; }
+  void initialize(std::span<float> arena) const { norm_.initialize(arena); }
   void make_room(std::size_t most_masked);
 
   /// Of x (N, H): the logits of what is masked, and their score, a sample each masked token.
-  Score forward(const TextPass& pass, const Tokens& tokens, const Matrix& x);
+  /// `memory`: of its unit; `words`: of the words' rows (V, H).
+  Score forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                const Tokens& tokens, const Matrix& x);
   /// Of the pass before. `change` (N, H) becomes x's gradient of `scale` times the rows' losses;
   /// the words' gradient is written over, or with pass.accumulate added to.
-  void backward(const TextPass& pass, const Tokens& tokens, float scale, const Matrix& change);
+  void backward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                const Tokens& tokens, float scale, const Matrix& change);
 
   /// After forward(): those (V) of masked token number `masked` of the pass.
   void logits(std::size_t masked, std::span<float> to) const;
@@ -56,12 +56,10 @@ class MaskedHead {
   std::size_t width_;
   std::size_t vocabulary_;
   const CpuKernels* kernels_;
-  std::size_t bias_; ///< Where it lies in the arenas.
+  std::size_t unit_;
+  std::size_t bias_; ///< Where it lies in the unit.
   LayerNorm norm_;
   Linear dense_;
-  std::size_t words_ = 0;
-  float* parameters_ = nullptr;
-  float* gradients_ = nullptr;
   std::vector<std::size_t> places_;  ///< (M): the tokens, of N.
   std::vector<std::size_t> targets_; ///< (M)
   std::vector<std::size_t> by_word_; ///< (M): their numbers, by target.

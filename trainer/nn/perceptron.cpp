@@ -15,7 +15,7 @@ constexpr std::size_t k_most_classes = 256; // Labels are bytes.
 
 Perceptron::Perceptron(std::size_t inputs, const std::vector<std::size_t>& hidden,
                        std::size_t classes, std::size_t most_rows, const CpuKernels& kernels,
-                       TensorTable& tensors, std::vector<Unit>& units)
+                       TensorTable& tensors)
     : kernels_(kernels) {
   if (classes > k_most_classes || std::count(hidden.begin(), hidden.end(), 0) > 0) {
     throw UsageError(fmt::format("a model of {} classes: at most {}, and no hidden layer of 0",
@@ -30,7 +30,6 @@ Perceptron::Perceptron(std::size_t inputs, const std::vector<std::size_t>& hidde
                              : hidden.size() == 1 ? "hidden"
                                                   : fmt::format("hidden{}", i + 1);
     layers_.emplace_back(name, widths[i], widths[i + 1], tensors, kernels);
-    units.push_back({name, layers_.back().first(), layers_.back().last()});
   }
   std::reverse(layers_.begin(), layers_.end());
   for (const Dense& layer : layers_) {
@@ -48,21 +47,15 @@ std::string Perceptron::describe() const {
   return text;
 }
 
-void Perceptron::bind(std::span<float> parameters, std::span<float> gradients) {
-  for (Dense& layer : layers_) {
-    layer.bind(parameters, gradients);
-  }
-}
-
-void Perceptron::initialize(std::uint64_t seed, std::uint32_t first) {
-  for (Dense& layer : layers_) {
-    layer.initialize(seed, first++);
+void Perceptron::initialize(std::uint64_t seed, std::uint32_t first, std::span<float> arena) const {
+  for (const Dense& layer : layers_) {
+    layer.initialize(seed, first++, arena);
   }
 }
 
 void Perceptron::clear_bias_gradients() {
   for (const Dense& layer : layers_) {
-    std::fill_n(layer.bias_gradient(), layer.width(), 0.0F);
+    std::fill_n(Dense::bias_gradient(memory(layer)), layer.width(), 0.0F);
   }
 }
 
@@ -72,9 +65,9 @@ void Perceptron::forward(std::size_t rows, const float* x) {
     const Dense& layer = layers_[i];
     float* y = activations_[i].data();
     const bool is_last = i + 1 == layers_.size();
-    layer.forward(rows, x, x_row, y, is_last); // (B, O), the logits (O / 16, B, 16)
+    layer.forward(memory(layer), rows, x, x_row, y, is_last); // (B, O), logits (O / 16, B, 16)
     if (!is_last) {
-      kernels_.bias_relu(rows, layer.width(), layer.bias(), y);
+      kernels_.bias_relu(rows, layer.width(), Dense::bias(memory(layer)), y);
     }
     x = y;
     x_row = layer.width();
@@ -83,9 +76,9 @@ void Perceptron::forward(std::size_t rows, const float* x) {
 
 Score Perceptron::score_for_backward(std::span<const std::uint8_t> labels, float scale) {
   const Dense& output = layers_.back();
-  return kernels_.softmax_cross_entropy(labels.size(), output.outputs(), labels.data(),
-                                        output.bias(), scale, activations_.back().data(),
-                                        output.bias_gradient());
+  return kernels_.softmax_cross_entropy(
+      labels.size(), output.outputs(), labels.data(), Dense::bias(memory(output)), scale,
+      activations_.back().data(), Dense::bias_gradient(memory(output)));
 }
 
 void Perceptron::make_room(std::size_t rows, bool wants_input) {
@@ -101,13 +94,14 @@ void Perceptron::make_room(std::size_t rows, bool wants_input) {
 Score Perceptron::score(std::span<const std::uint8_t> labels) {
   const Dense& output = layers_.back();
   return kernels_.softmax_cross_entropy(labels.size(), output.outputs(), labels.data(),
-                                        output.bias(), 0, activations_.back().data(),
+                                        Dense::bias(memory(output)), 0, activations_.back().data(),
                                         unused_.data());
 }
 
 const float* Perceptron::backward(std::size_t rows, const float* x, bool accumulate, bool is_same,
-                                  bool wants_input, const Hooks& hooks) {
+                                  bool wants_input, ParameterOwner* owner) {
   make_room(rows, wants_input);
+  const std::size_t granularity = owner == nullptr ? SIZE_MAX : owner->granularity();
   const float* dy = activations_.back().data(); // (O / 16, B, 16)
   for (std::size_t i = layers_.size(); i-- > 0;) {
     Dense& layer = layers_[i];
@@ -115,25 +109,27 @@ const float* Perceptron::backward(std::size_t rows, const float* x, bool accumul
     const std::size_t input_row = i == 0 ? layer.inputs() : layers_[i - 1].width();
     const std::size_t panel_size = layer.inputs() * k_panel;
     const std::size_t step =
-        std::clamp((hooks.granularity - 1) / panel_size + 1, std::size_t{1}, layer.panels());
+        std::clamp((granularity - 1) / panel_size + 1, std::size_t{1}, layer.panels());
     for (std::size_t panel = 0; panel < layer.panels(); panel += step) {
       const std::size_t count = std::min(step, layer.panels() - panel);
-      layer.backward_weight(rows, input, input_row, dy, panel, count, accumulate); // (I, 16·count)
-      if (hooks.final) {
-        hooks.final(layer.weight_first() + (panel + count) * panel_size);
+      layer.backward_weight(memory(layer), rows, input, input_row, dy, panel, count,
+                            accumulate); // (I, 16·count)
+      if (owner != nullptr) {
+        owner->final(layer.weight_first() + (panel + count) * panel_size);
       }
     }
     if (i > 0 || wants_input) {
       const Buffer& change = changes_[i];
-      layer.backward_input(rows, dy, change.data(), is_same); // (I / 16, B, 16)
+      layer.backward_input(memory(layer), rows, dy, change.data(), is_same); // (I / 16, B, 16)
       if (i > 0) {
         const Dense& below = layers_[i - 1];
-        kernels_.relu_backward(rows, below.width(), input, change.data(), below.bias_gradient());
+        kernels_.relu_backward(rows, below.width(), input, change.data(),
+                               Dense::bias_gradient(memory(below)));
       }
       dy = change.data();
     }
-    if (hooks.done) {
-      hooks.done(layers_.size() - 1 - i);
+    if (owner != nullptr) {
+      owner->done(layer.unit());
     }
   }
   return wants_input ? dy : nullptr;

@@ -16,18 +16,17 @@ namespace trainer {
 
 class Perceptron {
  public:
-  /// Adds its tensors and units, the last layer's first: backward finishes them in this order.
-  /// Throws UsageError where there are too many classes, or a layer is empty.
+  /// Adds its tensors, a unit a layer, the last layer's first: backward finishes them in this
+  /// order. Throws UsageError where there are too many classes, or a layer is empty.
   Perceptron(std::size_t inputs, const std::vector<std::size_t>& hidden, std::size_t classes,
-             std::size_t most_rows, const CpuKernels& kernels, TensorTable& tensors,
-             std::vector<Unit>& units);
+             std::size_t most_rows, const CpuKernels& kernels, TensorTable& tensors);
 
   std::string describe() const; ///< "784-128-10"
-  std::size_t layers() const { return layers_.size(); }
 
-  void bind(std::span<float> parameters, std::span<float> gradients);
   /// `first`: the model's layers before its own.
-  void initialize(std::uint64_t seed, std::uint32_t first);
+  void initialize(std::uint64_t seed, std::uint32_t first, std::span<float> arena) const;
+  /// The memory of the model's units, from here to the next call.
+  void use(std::span<const UnitMemory> memory) { memory_ = memory; }
   void clear_bias_gradients();
   /// That backward() of so many rows takes, which makes it itself where it is missing.
   void make_room(std::size_t rows, bool wants_input);
@@ -39,15 +38,18 @@ class Perceptron {
   Score score_for_backward(std::span<const std::uint8_t> labels, float scale);
   Score score(std::span<const std::uint8_t> labels);
 
-  /// Gradients of the parameters, added to what the arena holds with `accumulate`, and told to
-  /// `hooks` as they are final, and that of x in panels (I / 16, B, 16), I filled up, where
-  /// `wants_input`; else null. `is_same`: the parameters are those of the call before.
+  /// Gradients of the parameters, added to what is there with `accumulate`, and that of x in panels
+  /// (I / 16, B, 16), I filled up, where `wants_input`; else null. `is_same`: the parameters are
+  /// those of the call before. `owner`, where given, is told what is final and done with.
   const float* backward(std::size_t rows, const float* x, bool accumulate, bool is_same,
-                        bool wants_input, const Hooks& hooks);
+                        bool wants_input, ParameterOwner* owner);
 
  private:
+  const UnitMemory& memory(const Dense& layer) const { return memory_[layer.unit()]; }
+
   const CpuKernels& kernels_;
-  std::vector<Dense> layers_;       ///< From the input on.
+  std::vector<Dense> layers_; ///< From the input on.
+  std::span<const UnitMemory> memory_;
   std::vector<Buffer> activations_; ///< Of each layer; the last one's: logits, then their gradient.
   std::vector<Buffer> changes_;     ///< Gradients of each layer's inputs, in panels.
   Buffer unused_{0};                ///< Bias gradient of score().

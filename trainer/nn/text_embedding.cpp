@@ -20,23 +20,17 @@ void add(std::size_t count, const float* from, float* to) {
 TextEmbedding::TextEmbedding(const std::string& name, const EmbeddingShape& shape,
                              const DropoutRule& rule, std::uint32_t site, TensorTable& tensors,
                              const CpuKernels& kernels)
-    : shape_(shape), first_(tensors.arena_size()), kernels_(&kernels.transformer),
+    : shape_(shape), unit_(tensors.begin_unit()), kernels_(&kernels.transformer),
       norm_(name + ".LayerNorm", shape.width, shape.epsilon, tensors, kernels),
       types_(
           tensors[tensors.add(name + ".token_type_embeddings.weight", {shape.types, shape.width})]
-              .offset),
+              .in_unit),
       positions_(
           tensors[tensors.add(name + ".position_embeddings.weight", {shape.positions, shape.width})]
-              .offset),
+              .in_unit),
       words_(tensors[tensors.add(name + ".word_embeddings.weight", {shape.vocabulary, shape.width})]
-                 .offset),
+                 .in_unit),
       dropout_(rule, site, kernels) {}
-
-void TextEmbedding::bind(std::span<float> parameters, std::span<float> gradients) {
-  parameters_ = parameters.data();
-  gradients_ = gradients.data();
-  norm_.bind(parameters, gradients);
-}
 
 void TextEmbedding::make_room(std::size_t rows, std::size_t length) {
   sum_ = Matrix(rows * length, shape_.width);
@@ -44,10 +38,11 @@ void TextEmbedding::make_room(std::size_t rows, std::size_t length) {
   norm_.make_room(rows * length);
 }
 
-const Matrix& TextEmbedding::forward(const TextPass& pass, std::span<const std::int32_t> ids) {
+const Matrix& TextEmbedding::forward(const UnitMemory& memory, const TextPass& pass,
+                                     std::span<const std::int32_t> ids) {
   const std::size_t width = shape_.width;
   const std::size_t n = pass.tokens();
-  const float* type = parameters_ + types_;
+  const float* type = memory.weights + types_;
   for (std::size_t token = 0; token < n; ++token) {
     const auto id = static_cast<std::size_t>(ids[token]); // A negative one is too large.
     if (id >= shape_.vocabulary) {
@@ -56,15 +51,15 @@ const Matrix& TextEmbedding::forward(const TextPass& pass, std::span<const std::
                                   ids[token], shape_.vocabulary));
     }
     const std::size_t at = token % pass.length + shape_.first_position;
-    const float* word = parameters_ + words_ + id * width;
-    const float* position = parameters_ + positions_ + at * width;
+    const float* word = memory.weights + words_ + id * width;
+    const float* position = memory.weights + positions_ + at * width;
     float* to = sum_.row(token);
     for (std::size_t i = 0; i < width; ++i) {
       to[i] = word[i] + type[i] + position[i];
     }
   }
   const RowShape wide = sum_.shape(n);
-  norm_.forward(wide, sum_.data(), x_.data());
+  norm_.forward(memory, wide, sum_.data(), x_.data());
   dropout_.draw(pass, pass.length * width / k_panel);
   if (dropout_.at().keep != nullptr) {
     kernels_->drop(wide, dropout_.at(), x_.data(), x_.data());
@@ -72,24 +67,24 @@ const Matrix& TextEmbedding::forward(const TextPass& pass, std::span<const std::
   return x_;
 }
 
-void TextEmbedding::backward(const TextPass& pass, std::span<const std::int32_t> ids,
-                             const Matrix& change) {
+void TextEmbedding::backward(const UnitMemory& memory, const TextPass& pass,
+                             std::span<const std::int32_t> ids, const Matrix& change) {
   const std::size_t width = shape_.width;
   const std::size_t n = pass.tokens();
   if (dropout_.at().keep != nullptr) {
     kernels_->drop(change.shape(n), dropout_.at(), change.data(), change.data());
   }
-  norm_.backward(change.shape(n), sum_.data(), change.data(), pass.accumulate);
+  norm_.backward(memory, change.shape(n), sum_.data(), change.data(), pass.accumulate);
   if (!pass.accumulate) {
-    std::fill_n(gradients_ + types_, shape_.types * width, 0.0F);
-    std::fill_n(gradients_ + positions_, shape_.positions * width, 0.0F);
+    std::fill_n(memory.gradients + types_, shape_.types * width, 0.0F);
+    std::fill_n(memory.gradients + positions_, shape_.positions * width, 0.0F);
   }
   for (std::size_t token = 0; token < n; ++token) {
     const float* from = change.row(token);
     const std::size_t at = token % pass.length + shape_.first_position;
-    add(width, from, gradients_ + types_);
-    add(width, from, gradients_ + positions_ + at * width);
-    add(width, from, gradients_ + words_ + static_cast<std::size_t>(ids[token]) * width);
+    add(width, from, memory.gradients + types_);
+    add(width, from, memory.gradients + positions_ + at * width);
+    add(width, from, memory.gradients + words_ + static_cast<std::size_t>(ids[token]) * width);
   }
 }
 

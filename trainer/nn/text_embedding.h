@@ -2,7 +2,6 @@
 // (the first one, of all tokens), normalised and dropped.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 
@@ -24,31 +23,31 @@ struct EmbeddingShape {
 
 class TextEmbedding {
  public:
-  /// Adds its tensors, the words' last.
+  /// Adds its tensors, the words' last, a unit, whose memory is what is read and written.
   TextEmbedding(const std::string& name, const EmbeddingShape& shape, const DropoutRule& rule,
                 std::uint32_t site, TensorTable& tensors, const CpuKernels& kernels);
 
-  std::size_t first() const { return first_; } ///< Of it in the arenas.
-  std::size_t words() const { return words_; } ///< Likewise the words' rows, (vocabulary, width).
-  void bind(std::span<float> parameters, std::span<float> gradients);
-  void initialize() const { norm_.initialize(); }
+  std::size_t unit() const { return unit_; }
+  /// Of the words' rows, (vocabulary, width).
+  UnitMemory words(const UnitMemory& memory) const { return memory.from(words_); }
+  void initialize(std::span<float> arena) const { norm_.initialize(arena); }
   void make_room(std::size_t rows, std::size_t length);
 
   /// Throws DataError where an id is not in the vocabulary.
-  const Matrix& forward(const TextPass& pass, std::span<const std::int32_t> ids);
+  const Matrix& forward(const UnitMemory& memory, const TextPass& pass,
+                        std::span<const std::int32_t> ids);
   /// `change` is used up. What the words' gradient holds is added to.
-  void backward(const TextPass& pass, std::span<const std::int32_t> ids, const Matrix& change);
+  void backward(const UnitMemory& memory, const TextPass& pass, std::span<const std::int32_t> ids,
+                const Matrix& change);
 
  private:
   EmbeddingShape shape_;
-  std::size_t first_;
+  std::size_t unit_;
   const TransformerKernels* kernels_;
   LayerNorm norm_;
-  std::size_t types_; ///< Where they lie in the arenas.
+  std::size_t types_; ///< Where they lie in the unit.
   std::size_t positions_;
   std::size_t words_;
-  float* parameters_ = nullptr;
-  float* gradients_ = nullptr;
   Dropout dropout_;
   Matrix sum_; ///< (N, H): before the norm,
   Matrix x_;   ///< and behind it.

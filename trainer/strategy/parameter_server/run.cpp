@@ -160,7 +160,8 @@ void train(const PsJob& job) {
     const auto alone = connect(Cluster{}, {});
     std::optional<Outputs> instead; // Of those before this one, which were lost.
     (first ? outputs : instead.emplace(output, true))
-        .held_out(evaluate(worker.model(), data.test, *device, job.run.step.rows_at_once, *alone),
+        .held_out(evaluate(worker.model(), worker.owner(), data.test, *device,
+                           job.run.step.rows_at_once, *alone),
                   last, scored_things(data));
   }
 }

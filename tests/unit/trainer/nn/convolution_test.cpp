@@ -110,7 +110,6 @@ struct Fixture {
           Arguments... arguments)
       : s(shape), layer("layer", arguments..., k_rows, pooling, tensors, kernels),
         parameters(tensors.arena_size()), gradients(tensors.arena_size()) {
-    layer.bind(parameters.span(), gradients.span());
     for (std::size_t t = 0; t < 2; ++t) {
       std::vector<float>& values = t == 0 ? bias : weight;
       for (std::size_t i = 0; i < tensors[t].count(); ++i) {
@@ -147,6 +146,7 @@ struct Fixture {
   Layer layer;
   Buffer parameters;
   Buffer gradients;
+  UnitMemory memory{parameters.data(), gradients.data()};
   std::vector<float> bias;
   std::vector<float> weight;
   std::vector<float> images;
@@ -178,23 +178,24 @@ TEST_CASE("a convolution in Winograd's form gives what plain loops do, and its g
       CAPTURE(s.height);
       const Pooling pooling = plain(s);
       Fixture<WinogradConvolution> f(s, pooling, *kernels, s.channels);
-      f.layer.take_parameters();
+      f.layer.take_parameters(f.memory);
       const std::size_t count = s.pools() * s.outputs;
       std::vector<float> values(k_rows * count);
       for (std::size_t row = 0; row < k_rows; ++row) {
-        f.layer.forward(row, values.data() + row * count);
+        f.layer.forward(f.memory, row, values.data() + row * count);
       }
       check_close(values, f.expected.values);
       for (const double times : {1, 2}) {
         std::vector<float> image_gradient;
         for (std::size_t row = 0; row < k_rows; ++row) {
-          const float* image = f.layer.backward(row, pooling, change_of(row, count).data());
+          const float* image =
+              f.layer.backward(f.memory, row, pooling, change_of(row, count).data());
           const std::size_t row_size = s.width * s.channels;
           for (std::size_t y = 0; y < s.height; ++y, image += row_size + s.channels) {
             image_gradient.insert(image_gradient.end(), image, image + row_size);
           }
         }
-        f.layer.finish_backward(times > 1);
+        f.layer.finish_backward(f.memory, times > 1);
         check_close(image_gradient, f.expected.image_gradient);
         f.check_gradients(times);
       }
@@ -211,12 +212,12 @@ TEST_CASE("a convolution of one channel gives what plain loops do, and its gradi
       const std::size_t count = s.pools() * s.outputs;
       std::vector<float> values(k_rows * count);
       for (std::size_t row = 0; row < k_rows; ++row) {
-        f.layer.forward(row, values.data() + row * count);
+        f.layer.forward(f.memory, row, values.data() + row * count);
       }
       check_close(values, f.expected.values);
       for (const double times : {1, 2}) {
         for (std::size_t row = 0; row < k_rows; ++row) {
-          f.layer.backward(row, change_of(row, count).data(), times > 1 || row > 0);
+          f.layer.backward(f.memory, row, change_of(row, count).data(), times > 1 || row > 0);
         }
         f.check_gradients(times);
       }
