@@ -103,7 +103,7 @@ void MultiWorker::look(std::size_t most_under_way) {
     if (outcome.state) {
       const LossScale before = replica_.optimizer.seen().loss_scale;
       replica_.optimizer.see(*outcome.state);
-      if (outcome.state->is_skipped != 0) {
+      if (is_skipped(*outcome.state)) {
         tell_of_skipped(*outcome.state, before.scale);
       }
     }
