@@ -11,7 +11,7 @@
 
 #include "trainer/clock.h"
 #include "trainer/device/cpu/kernels.h"
-#include "trainer/nn/convolution.h"
+#include "trainer/nn/cpu/convolution.h"
 
 namespace {
 

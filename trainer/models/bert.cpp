@@ -8,9 +8,9 @@
 #include "trainer/errors.h"
 #include "trainer/models/bert_parts.h"
 #include "trainer/models/models.h"
-#include "trainer/nn/encoder_layer.h"
-#include "trainer/nn/masked_head.h"
-#include "trainer/nn/text_embedding.h"
+#include "trainer/nn/cpu/encoder_layer.h"
+#include "trainer/nn/cpu/masked_head.h"
+#include "trainer/nn/cpu/text_embedding.h"
 
 namespace trainer {
 namespace {

@@ -9,9 +9,8 @@
 
 #include "trainer/models/bert.h"
 #include "trainer/nn/dropout.h"
-#include "trainer/nn/encoder_layer.h"
-#include "trainer/nn/masked_head.h"
-#include "trainer/nn/text_embedding.h"
+#include "trainer/nn/tensor_table.h"
+#include "trainer/nn/text_shapes.h"
 
 namespace trainer {
 

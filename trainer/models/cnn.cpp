@@ -11,7 +11,7 @@
 #include "trainer/errors.h"
 #include "trainer/models/models.h"
 #include "trainer/models/sliced.h"
-#include "trainer/nn/convolution.h"
+#include "trainer/nn/cpu/convolution.h"
 
 namespace trainer {
 namespace {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "trainer/models/model.h"
-#include "trainer/nn/perceptron.h"
+#include "trainer/nn/cpu/perceptron.h"
 
 namespace trainer {
 

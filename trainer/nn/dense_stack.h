@@ -1,7 +1,7 @@
 // Fully connected layers, ReLU between them and softmax cross-entropy behind, over the kernels that
-// every device has: what a GPU computes (the CPU's own are nn/perceptron.h, with the same tensors,
-// names and first parameters, so that one's checkpoint is the other's). Weights are row-major,
-// (outputs, inputs), as they are published.
+// every device has: what a GPU computes (the CPU's own are nn/cpu/perceptron.h, with the same
+// tensors, names and first parameters, so that one's checkpoint is the other's). Weights are
+// row-major, (outputs, inputs), as they are published.
 //
 // Letters: B rows, I inputs of a layer, O its outputs. Cost of a step: as Perceptron's.
 #pragma once

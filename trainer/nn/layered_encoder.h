@@ -1,5 +1,5 @@
-// EncoderLayer (nn/encoder_layer.h) over the kernels that every device has: the same arithmetic and
-// the same tensors in the same places of the arenas, in which all is row-major.
+// EncoderLayer (nn/cpu/encoder_layer.h) over the kernels that every device has: the same arithmetic
+// and the same tensors in the same places of the arenas, in which all is row-major.
 //
 // Letters: N tokens of a pass, B rows of T, H wide in A heads, F within. A pass keeps N·(10·H +
 // 2·F)
@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "trainer/nn/encoder_layer.h"
 #include "trainer/nn/layered_parts.h"
+#include "trainer/nn/text_shapes.h"
 
 namespace trainer {
 

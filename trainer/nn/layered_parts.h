@@ -1,6 +1,6 @@
 // What a transformer is made of, over the kernels that every device has: what a GPU computes. The
-// CPU's own are nn/linear.h, nn/layer_norm.h and nn/dropout.h, with the same tensors in the same
-// places, so that one's checkpoint is the other's; here all is row-major, also within the arenas.
+// CPU's own are in nn/cpu/, with the same tensors in the same places, so that one's checkpoint is
+// the other's; here all is row-major, also within the arenas.
 #pragma once
 
 #include <algorithm>

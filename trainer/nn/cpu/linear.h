@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "trainer/nn/matrix.h"
+#include "trainer/nn/cpu/matrix.h"
 #include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
 

@@ -14,19 +14,13 @@
 #include <vector>
 
 #include "trainer/nn/batch.h"
+#include "trainer/nn/cpu/layer_norm.h"
+#include "trainer/nn/cpu/linear.h"
+#include "trainer/nn/cpu/matrix.h"
 #include "trainer/nn/dropout.h"
-#include "trainer/nn/layer_norm.h"
-#include "trainer/nn/linear.h"
-#include "trainer/nn/matrix.h"
+#include "trainer/nn/text_shapes.h"
 
 namespace trainer {
-
-/// The tensors' names, which BERT and RoBERTa have each their own of.
-struct HeadNames {
-  std::string dense;
-  std::string norm;
-  std::string bias;
-};
 
 class MaskedHead {
  public:

@@ -11,18 +11,12 @@
 #include <memory>
 #include <string>
 
-#include "trainer/nn/attention.h"
-#include "trainer/nn/layer_norm.h"
-#include "trainer/nn/linear.h"
+#include "trainer/nn/cpu/attention.h"
+#include "trainer/nn/cpu/layer_norm.h"
+#include "trainer/nn/cpu/linear.h"
+#include "trainer/nn/text_shapes.h"
 
 namespace trainer {
-
-struct EncoderShape {
-  std::size_t width = 0; ///< H
-  std::size_t heads = 0;
-  std::size_t inner = 0; ///< F
-  float epsilon = 0;     ///< The norms'.
-};
 
 /// What layers share, each while its turn lasts: gradients on their way.
 struct EncoderScratch {

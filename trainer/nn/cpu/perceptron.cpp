@@ -1,4 +1,4 @@
-#include "trainer/nn/perceptron.h"
+#include "trainer/nn/cpu/perceptron.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "trainer/nn/attention.h"
+#include "trainer/nn/cpu/attention.h"
 
 #include <algorithm>
 #include <cmath>

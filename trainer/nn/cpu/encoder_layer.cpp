@@ -1,4 +1,4 @@
-#include "trainer/nn/encoder_layer.h"
+#include "trainer/nn/cpu/encoder_layer.h"
 
 #include <algorithm>
 #include <array>

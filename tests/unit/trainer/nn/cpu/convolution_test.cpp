@@ -1,4 +1,4 @@
-#include "trainer/nn/convolution.h"
+#include "trainer/nn/cpu/convolution.h"
 
 #include <doctest/doctest.h>
 

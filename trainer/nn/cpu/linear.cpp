@@ -1,4 +1,4 @@
-#include "trainer/nn/linear.h"
+#include "trainer/nn/cpu/linear.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "trainer/nn/text_embedding.h"
+#include "trainer/nn/cpu/text_embedding.h"
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trainer/models/model.h"
-#include "trainer/nn/dense.h"
+#include "trainer/nn/cpu/dense.h"
 
 namespace trainer {
 

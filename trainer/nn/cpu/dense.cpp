@@ -1,4 +1,4 @@
-#include "trainer/nn/dense.h"
+#include "trainer/nn/cpu/dense.h"
 
 #include <algorithm>
 #include <cmath>

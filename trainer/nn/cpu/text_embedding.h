@@ -6,20 +6,12 @@
 #include <string>
 
 #include "trainer/nn/batch.h"
-#include "trainer/nn/dropout.h"
-#include "trainer/nn/layer_norm.h"
-#include "trainer/nn/matrix.h"
+#include "trainer/nn/cpu/dropout.h"
+#include "trainer/nn/cpu/layer_norm.h"
+#include "trainer/nn/cpu/matrix.h"
+#include "trainer/nn/text_shapes.h"
 
 namespace trainer {
-
-struct EmbeddingShape {
-  std::size_t vocabulary = 0;
-  std::size_t positions = 0;
-  std::size_t first_position = 0; ///< The row of a text's first token: RoBERTa's begin at 2.
-  std::size_t types = 0;
-  std::size_t width = 0;
-  float epsilon = 0;
-};
 
 class TextEmbedding {
  public:

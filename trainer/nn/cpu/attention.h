@@ -4,8 +4,8 @@
 // probabilities for backward. Cost: 4·B·T²·H FLOP forward, 8·B·T²·H backward.
 #pragma once
 
-#include "trainer/nn/dropout.h"
-#include "trainer/nn/matrix.h"
+#include "trainer/nn/cpu/dropout.h"
+#include "trainer/nn/cpu/matrix.h"
 
 namespace trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/nn/masked_head.h"
+#include "trainer/nn/cpu/masked_head.h"
 
 #include <algorithm>
 #include <cmath>
