@@ -13,7 +13,7 @@
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
 #include "trainer/monitor/console.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/gathered.h"
 
 namespace trainer {

@@ -12,7 +12,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/job/socket.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {

@@ -6,7 +6,7 @@
 
 #include "trainer/data/loader.h"
 #include "trainer/monitor/console.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 
 namespace trainer {
 namespace {

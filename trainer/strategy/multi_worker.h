@@ -30,7 +30,7 @@
 #include "trainer/collectives/communicator.h"
 #include "trainer/monitor/timeline.h"
 #include "trainer/nn/outcomes.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/gathered.h"
 

@@ -14,8 +14,8 @@
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/host_view.h"
 #include "trainer/errors.h"
-#include "trainer/evaluate.h"
 #include "trainer/models/model.h"
+#include "trainer/run/evaluate.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
 

@@ -7,7 +7,7 @@
 
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 
 namespace trainer {
 

@@ -11,7 +11,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
 using namespace trainer;

@@ -19,7 +19,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {

@@ -7,7 +7,7 @@
 #include "trainer/collectives/communicator.h"
 #include "trainer/data/loader.h"
 #include "trainer/optim/learning_rate.h"
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 
 namespace trainer {
 

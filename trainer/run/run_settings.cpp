@@ -1,4 +1,4 @@
-#include "trainer/run_settings.h"
+#include "trainer/run/run_settings.h"
 
 #include <fmt/format.h>
 

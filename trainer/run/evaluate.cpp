@@ -1,4 +1,4 @@
-#include "trainer/evaluate.h"
+#include "trainer/run/evaluate.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "trainer/cluster/cluster.h"
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 
 namespace trainer {
 

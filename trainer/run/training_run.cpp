@@ -1,4 +1,4 @@
-#include "trainer/training_run.h"
+#include "trainer/run/training_run.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/host_view.h"
 #include "trainer/errors.h"
-#include "trainer/evaluate.h"
 #include "trainer/monitor/figures.h"
-#include "trainer/requeue.h"
+#include "trainer/run/evaluate.h"
+#include "trainer/run/requeue.h"
 #include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/gathered.h"
 #include "trainer/strategy/multi_worker.h"

@@ -1,4 +1,4 @@
-#include "trainer/evaluator.h"
+#include "trainer/run/evaluator.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -15,9 +15,9 @@
 #include "trainer/data/locate.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
-#include "trainer/evaluate.h"
 #include "trainer/monitor/console.h"
 #include "trainer/monitor/tensorboard.h"
+#include "trainer/run/evaluate.h"
 
 namespace trainer {
 namespace {

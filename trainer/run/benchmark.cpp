@@ -1,4 +1,4 @@
-#include "trainer/benchmark.h"
+#include "trainer/run/benchmark.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/device.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/multi_worker.h"
 #include "trainer/version.h"
 

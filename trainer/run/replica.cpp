@@ -1,4 +1,4 @@
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/fill.h"
+#include "trainer/run/fill.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "trainer/train.h"
+#include "trainer/run/train.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,8 +10,8 @@
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
-#include "trainer/requeue.h"
-#include "trainer/training_run.h"
+#include "trainer/run/requeue.h"
+#include "trainer/run/training_run.h"
 
 namespace trainer {
 namespace {

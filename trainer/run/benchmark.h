@@ -1,7 +1,7 @@
 // How fast this machine trains: the same model, data shape and loop as the peers' scripts.
 #pragma once
 
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 #include "trainer/strategy/ranks.h"
 
 namespace trainer {

@@ -6,7 +6,7 @@
 #include "trainer/data/locate.h"
 #include "trainer/elastic/membership.h"
 #include "trainer/monitor/outputs.h"
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 #include "trainer/strategy/ranks.h"
 
 namespace trainer {

@@ -21,8 +21,8 @@
 #include "trainer/device/device.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/monitor/timeline.h"
-#include "trainer/run_options.h"
-#include "trainer/run_settings.h"
+#include "trainer/run/run_options.h"
+#include "trainer/run/run_settings.h"
 
 namespace trainer {
 

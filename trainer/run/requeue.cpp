@@ -1,4 +1,4 @@
-#include "trainer/requeue.h"
+#include "trainer/run/requeue.h"
 
 #include <atomic>
 #include <csignal>
