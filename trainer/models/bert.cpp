@@ -77,25 +77,11 @@ class Bert final : public BertBase {
     take_room(like.rows, like.tokens.length, like.tokens.most_masked);
   }
 
-  void rehearse(std::size_t /*rows*/, ParameterOwner& owner,
-                const std::function<void(std::size_t unit)>& ahead) const override {
-    owner.need(embedding_->unit());
-    for (const EncoderLayer& layer : layers_) {
-      owner.need(layer.unit());
-      owner.done(layer.unit());
-    }
-    owner.need(head_.unit());
-    ahead(embedding_->unit()); // The words' rows are the head's decoder.
-    finish(owner, head_.unit());
-    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-      owner.need(layer->unit());
-      layer->rehearse(owner);
-      owner.done(layer->unit());
-    }
-    finish(owner, embedding_->unit());
+ private:
+  void rehearse_layer(std::size_t number, ParameterOwner& owner) const override {
+    layers_[number].rehearse(owner);
   }
 
- private:
   void make_rooms(std::size_t rows, std::size_t length, std::size_t most_masked) override {
     embedding_->make_room(rows, length);
     head_.make_room(rows * most_masked);

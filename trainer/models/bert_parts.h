@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class BertBase : public MaskedLanguageModel {
  public:
   const TensorTable& tensors() const final { return tensors_; }
   std::string describe() const final;
+  void rehearse(std::size_t rows, ParameterOwner& owner,
+                const std::function<void(std::size_t unit)>& ahead) const final;
 
  protected:
   explicit BertBase(const ModelOptions& options)
@@ -35,6 +38,8 @@ class BertBase : public MaskedLanguageModel {
 
   /// For passes of so many rows, instead of what there was.
   virtual void make_rooms(std::size_t rows, std::size_t length, std::size_t most_masked) = 0;
+  /// Tells what the backward of layer `number`, from the input on, tells.
+  virtual void rehearse_layer(std::size_t number, ParameterOwner& owner) const = 0;
   void take_room(std::size_t rows, std::size_t length, std::size_t most_masked);
   /// Of a batch, for which there is room then. Throws UsageError where its rows are too long.
   TextPass pass_of(const Batch& batch, bool is_training, bool accumulate);

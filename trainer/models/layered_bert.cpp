@@ -261,6 +261,10 @@ class LayeredBert final : public BertBase {
   }
 
  private:
+  void rehearse_layer(std::size_t number, ParameterOwner& owner) const override {
+    layers_[number].rehearse(owner);
+  }
+
   void make_rooms(std::size_t rows, std::size_t length, std::size_t most_masked) override {
     scratch_ = {};
     embedding_->make_room(rows, length);

@@ -54,6 +54,12 @@ void LayeredEncoder::initialize(std::span<float> arena) const {
   norm2_.initialize(arena);
 }
 
+void LayeredEncoder::rehearse(ParameterOwner& owner) const {
+  for (const LayeredLinear* layer : {&out_, &in_, &mix_, &value_, &key_, &query_}) {
+    finish(*layer, owner);
+  }
+}
+
 AttentionShape LayeredEncoder::attention(const TextPass& pass) const {
   return {pass.rows, pass.length, shape_.heads, shape_.width / shape_.heads};
 }

@@ -66,6 +66,8 @@ class LayeredEncoder {
   /// final.
   void backward(const UnitMemory& memory, const TextPass& pass, const float* x, float* change,
                 const LayeredScratch& scratch, ParameterOwner& owner);
+  /// Tells what backward() does.
+  void rehearse(ParameterOwner& owner) const;
 
  private:
   AttentionShape attention(const TextPass& pass) const;

@@ -65,7 +65,7 @@ void Gathered::fetch(std::size_t unit) {
   }
 }
 
-void Gathered::bring(std::size_t unit) {
+UnitMemory Gathered::need(std::size_t unit) {
   if (at_ == order_.size()) {
     order_.push_back({unit, true});
   }
@@ -80,9 +80,14 @@ void Gathered::bring(std::size_t unit) {
   for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
     wait(buckets_[bucket]);
   }
+  return Replicated::need(unit);
 }
 
-void Gathered::take_back(std::size_t unit) {
+void Gathered::done(std::size_t unit) {
+  if (!arenas_.rounded.empty()) {
+    device_.discard(rounded(unit));
+    is_rounded_[unit] = false;
+  }
   if (at_ == order_.size()) {
     order_.push_back({unit, false});
   }
@@ -96,27 +101,6 @@ void Gathered::take_back(std::size_t unit) {
     if (--buckets_[bucket].users == 0) {
       give_back(bucket);
     }
-  }
-}
-
-void Gathered::idle_pass() {
-  begin_pass();
-  while (at_ < order_.size()) {
-    const Use use = order_[at_];
-    use.needs ? bring(use.unit) : take_back(use.unit);
-  }
-}
-
-UnitMemory Gathered::need(std::size_t unit) {
-  bring(unit);
-  return Replicated::need(unit);
-}
-
-void Gathered::done(std::size_t unit) {
-  take_back(unit);
-  if (!arenas_.rounded.empty()) {
-    device_.discard(rounded(unit));
-    is_rounded_[unit] = false;
   }
 }
 

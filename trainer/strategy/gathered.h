@@ -30,8 +30,6 @@ class Gathered final : public Replicated {
   UnitMemory need(std::size_t unit) override;
   void done(std::size_t unit) override;
   bool is_shared() const override { return true; }
-  /// Takes part in a pass of the others' in which this rank has nothing to compute.
-  void idle_pass();
 
   /// Its own chunk of a bucket has been used.
   void put_away(std::size_t bucket);
@@ -46,8 +44,6 @@ class Gathered final : public Replicated {
     Communicator::Ticket ticket = 0;
     bool is_coming = false;
   };
-  void bring(std::size_t unit);
-  void take_back(std::size_t unit);
   void fetch(std::size_t unit);
   void wait(Bucket& bucket);
   void start(std::size_t bucket);

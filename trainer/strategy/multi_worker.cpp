@@ -166,7 +166,8 @@ void MultiWorker::compute(const Batch& batch) {
     const std::size_t most_rows = (batch.global_rows + ranks - 1) / ranks;
     const auto passes = [&](std::size_t rows) { return (rows - 1) / rows_at_once_; };
     for (std::size_t pass = passes(batch.rows); pass < passes(most_rows); ++pass) {
-      gathered_->idle_pass();
+      owner_->begin_pass();
+      replica_.model->rehearse(rows_at_once_, *owner_, [](std::size_t /*unit*/) {});
     }
   }
   Score* const score = outcomes_.begin();

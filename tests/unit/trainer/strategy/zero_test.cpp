@@ -138,6 +138,9 @@ TEST_CASE("ranks that share parameters come together although their passes are n
   Run padded = run;
   padded.samples = 5 * 48 + 1;
   check_stages(padded);
+  Run first = run;
+  first.samples = 33; // Of the only step: nobody has made a pass before.
+  check_stages(first);
 }
 
 TEST_CASE("every stage of ZeRO has the bits of stage 0, with what it has in files") {
