@@ -5,8 +5,8 @@
 #include "submit/fields/arena.h"
 #include "submit/options/man_page.h"
 #include "trainer/checkpoint/inspect.h"
-#include "trainer/fill.h"
 #include "trainer/options/options.h"
+#include "trainer/run/fill.h"
 #include "trainer/text/tokenize.h"
 
 #include <cstdio>

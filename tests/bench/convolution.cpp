@@ -11,7 +11,7 @@
 
 #include "trainer/clock.h"
 #include "trainer/device/cpu/kernels.h"
-#include "trainer/nn/convolution.h"
+#include "trainer/nn/cpu/convolution.h"
 
 namespace {
 
@@ -100,20 +100,20 @@ void print_own() {
   WinogradConvolution layer("layer", k_in, images, pooling, tensors, best_kernels());
   const Buffer parameters(tensors.arena_size());
   const Buffer gradients(tensors.arena_size());
-  layer.bind(parameters.span(), gradients.span());
-  layer.initialize(1, 0);
+  const UnitMemory memory{parameters.data(), gradients.data()};
+  layer.initialize(1, 0, parameters.span());
   const Buffer to(pooling.grid.pools() * k_out);
   print(best_kernels().name, "forward", microseconds_an_image([&] {
-          layer.take_parameters();
+          layer.take_parameters(memory);
           for (std::size_t row = 0; row < images; ++row) {
-            layer.forward(row, to.data());
+            layer.forward(memory, row, to.data());
           }
         }));
   print(best_kernels().name, "for weights and images", microseconds_an_image([&] {
           for (std::size_t row = 0; row < images; ++row) {
-            layer.backward(row, pooling, to.data());
+            layer.backward(memory, row, pooling, to.data());
           }
-          layer.finish_backward(true);
+          layer.finish_backward(memory, true);
         }));
 }
 

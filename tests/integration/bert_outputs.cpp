@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/models/bert.h"
+#include "trainer/strategy/replicated.h"
 
 using namespace trainer;
 
@@ -53,7 +54,7 @@ int main(int /*argc*/, char** argv) {
   const auto model = make_bert(options, device);
   const Buffer parameters(model->tensors().arena_size());
   const Buffer gradients(parameters.size());
-  model->bind(parameters.span(), gradients.span());
+  Replicated owner(model->units(), {parameters.span(), gradients.span()});
   model->tensors().import_arena(weights.tensors, parameters.span());
   const std::size_t rows = lengths.size();
   const Batch batch{
@@ -61,10 +62,10 @@ int main(int /*argc*/, char** argv) {
       .global_rows = rows,
       .tokens = {ids.size() / rows, masked.size() / rows, ids, lengths, masked, targets}};
   std::vector<NamedTensor> all = {
-      {"logits", {masked.size(), options.bert.vocabulary}, model->logits(batch)}};
+      {"logits", {masked.size(), options.bert.vocabulary}, model->logits(batch, owner)}};
   Score score;
   const float mean = 1.0F / static_cast<float>(rows);
-  model->forward_backward(batch, &mean, false, {}, &score);
+  model->forward_backward(batch, &mean, false, owner, &score);
   const auto loss = static_cast<float>(score.loss / static_cast<double>(score.count));
   all.push_back({"loss", {1}, {loss}});
   std::vector<NamedTensor> named = model->tensors().export_arena(gradients.span());

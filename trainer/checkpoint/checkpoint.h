@@ -16,7 +16,7 @@
 
 #include "trainer/checkpoint/numbered_files.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 
 namespace trainer {
 

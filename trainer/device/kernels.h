@@ -19,7 +19,7 @@ class Stream;
 /// in its state. As each value sees it, where `g` is its gradient times the state's factor:
 ///
 ///   sgd    g += l2·p;  m = β1·m + g;  p -= step_size·m
-///   adam   p *= 1 - rate·decoupled;  g += l2·p;  m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;
+///   adam   p *= 1 - rate·decay;  g += l2·p;  m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;
 ///          p -= step_size·m / (sqrt(v)·inverse_correction2 + ε)
 ///   lamb   m and v as adam's;  u = step_size·m / (sqrt(v)·inverse_correction2 + ε) + decay·p;
 ///          p -= rate·ratio·u,  ratio = |p| / |u| over the tensor, 1 where either is 0
@@ -28,13 +28,12 @@ struct UpdateRule {
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
   float l2 = 0;
-  float decay = 0;
-  double decoupled = 0;
+  double decay = 0; ///< Beside the gradient.
 };
 
-/// What adam multiplies parameters by.
+/// What adam multiplies parameters by, and Muon.
 DTRAIN_ON_BOTH static inline float shrink_of(const UpdateRule& rule, const StepState& state) {
-  return static_cast<float>(1 - state.learning_rate * rule.decoupled);
+  return static_cast<float>(1 - state.learning_rate * rule.decay);
 }
 
 /// What normalise() multiplies by.

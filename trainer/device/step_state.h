@@ -53,8 +53,7 @@ struct StepState {
   float inverse_correction2 = 1; ///< 1 / sqrt(1 - β2^t)
   float factor = 1;              ///< What gradients are multiplied by; no number: nothing changes.
   float norm = 0;                ///< Of the gradients, where it was asked for.
-  std::int32_t is_skipped = 0;   ///< This step,
-  std::int32_t is_at_least = 0;  ///< and the loss scale could not be less.
+  std::int32_t is_at_least = 0;  ///< It overflowed, and the loss scale could not be less.
 };
 
 inline constexpr float k_no_number = std::numeric_limits<float>::quiet_NaN();
@@ -92,8 +91,12 @@ DTRAIN_ON_BOTH static inline void begin_step(const StepRule& rule, const StepInp
   state.inverse_correction2 = static_cast<float>(1 / sqrt(1 - pow(rule.beta2, t)));
   state.factor = static_cast<float>(1 / scale);
   state.norm = 0;
-  state.is_skipped = 0;
   state.is_at_least = 0;
+}
+
+/// Whether the gradients are none to update by.
+DTRAIN_ON_BOTH static inline bool is_skipped(const StepState& state) {
+  return !(state.factor <= k_largest_float);
 }
 
 DTRAIN_ON_BOTH static inline void prepare_step(const StepRule& rule, double squares,
@@ -104,17 +107,11 @@ DTRAIN_ON_BOTH static inline void prepare_step(const StepRule& rule, double squa
       clipping_factor(norm, rule.clip_norm > 0 ? rule.clip_norm : k_largest_float);
   state.norm = static_cast<float>(norm);
   state.factor *= clipping;
-  state.is_skipped = clipping <= 1 ? 0 : 1;
-  state.skipped += state.is_skipped;
+  state.skipped += is_skipped(state) ? 1 : 0;
   if (rule.is_in_16_bits != 0 &&
-      !next_loss_scale(rule.loss_scale, state.loss_scale, state.is_skipped != 0)) {
+      !next_loss_scale(rule.loss_scale, state.loss_scale, is_skipped(state))) {
     state.is_at_least = 1;
   }
-}
-
-/// Whether the gradients are none to update by.
-DTRAIN_ON_BOTH static inline bool is_skipped(const StepState& state) {
-  return !(state.factor <= k_largest_float);
 }
 
 } // namespace trainer

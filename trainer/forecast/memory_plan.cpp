@@ -13,7 +13,7 @@
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
 #include "trainer/monitor/console.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/gathered.h"
 
 namespace trainer {
@@ -89,7 +89,7 @@ class NotingCommunicator final : public ForwardingCommunicator {
 };
 
 /// A step of training at a stage at which ranks share gradients, and perhaps parameters.
-class Rehearsal {
+class Rehearsal final : private ParameterOwner {
  public:
   Rehearsal(const MemoryPlanOptions& options, const Model& model, const Shards& shards,
             MemoryPlan& plan)
@@ -103,22 +103,18 @@ class Rehearsal {
     const auto alone = make_single_rank();
     NotingDevice device(arena.span(), parameters_);
     NotingCommunicator communicator(*alone, arena.span(), parameters_);
-    Gathered gathered(communicator, device, model_, shards_, arena.span(),
+    Gathered gathered(communicator, device, model_.units(), shards_, {arena.span()},
                       !options_.offload.parameters.empty());
     parameters_.write(all);
-    if (is_gathered()) {
-      gathered.drop();
+    if (plan_.stage == 3) {
+      gathered_ = &gathered;
+      gathered.change();
     } else if (is_mixed()) {
       rounded_.write(all);
     }
     for (const ArenaRange& own : shards_.own()) {
       gradients_.write(own);
     }
-    Hooks hooks;
-    hooks.need = [&](std::size_t unit) { need(gathered, unit); };
-    hooks.done = [&](std::size_t unit) { done(gathered, unit); };
-    hooks.final = [&](std::size_t count) { finish(count); };
-    hooks.granularity = shards_.buckets().front().size();
     constexpr int k_steps = 2; // The first one learns in which order units are needed.
     for (int step = 0; step < k_steps; ++step) {
       if (options_.accumulates) {
@@ -126,45 +122,48 @@ class Rehearsal {
       }
       started_ = given_back_ = final_ = 0;
       gathered.begin_pass();
-      model_.rehearse(options_.like.rows, hooks, [&](std::size_t unit) {
-        gradients_.write({model_.units()[unit].first, model_.units()[unit].last});
+      model_.rehearse(options_.like.rows, *this, [&](std::size_t unit) {
+        gradients_.write(model_.units()[unit]);
         look();
       });
       give_back(shards_.buckets().size());
-      if (is_gathered()) {
-        gathered.drop();
+      if (gathered_ != nullptr) {
+        gathered_->change();
       }
     }
+    gathered_ = nullptr;
     at_rest_ = parameters_.bytes() + gradients_.bytes() + rounded_.bytes();
   }
 
   std::size_t at_rest() const { return at_rest_; } ///< Between two steps.
 
  private:
-  bool is_gathered() const { return plan_.stage == 3; }
   bool is_mixed() const { return options_.precision != Precision::fp32; }
 
-  void need(Gathered& gathered, std::size_t unit) {
-    if (is_gathered()) {
-      gathered.need(unit);
+  UnitMemory need(std::size_t unit) override {
+    if (gathered_ != nullptr) {
+      gathered_->need(unit);
       if (is_mixed()) {
-        rounded_.write({model_.units()[unit].first, model_.units()[unit].last});
+        rounded_.write(model_.units()[unit]);
       }
       look();
     }
+    return {};
   }
 
-  void done(Gathered& gathered, std::size_t unit) {
-    if (is_gathered()) {
-      gathered.done(unit);
+  void done(std::size_t unit) override {
+    if (gathered_ != nullptr) {
+      gathered_->done(unit);
       if (is_mixed()) {
-        rounded_.discard({model_.units()[unit].first, model_.units()[unit].last});
+        rounded_.discard(model_.units()[unit]);
       }
     }
   }
 
+  std::size_t granularity() const override { return shards_.buckets().front().size(); }
+
   /// As MultiWorker::start().
-  void finish(std::size_t count) {
+  void final(std::size_t count) override {
     gradients_.write({final_, count});
     final_ = count;
     look();
@@ -200,9 +199,10 @@ class Rehearsal {
   Pages parameters_;
   Pages gradients_;
   Pages rounded_;
-  std::size_t started_ = 0;    ///< Buckets,
-  std::size_t given_back_ = 0; ///< and those of which the others' part is gone.
-  std::size_t final_ = 0;      ///< Gradients.
+  Gathered* gathered_ = nullptr; ///< At stage 3.
+  std::size_t started_ = 0;      ///< Buckets,
+  std::size_t given_back_ = 0;   ///< and those of which the others' part is gone.
+  std::size_t final_ = 0;        ///< Gradients.
   std::size_t at_rest_ = 0;
 };
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "trainer/data/locate.h"
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 #include "trainer/strategy/ranks.h"
 
 namespace trainer {

@@ -12,7 +12,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/device.h"
 #include "trainer/job/socket.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
@@ -82,7 +82,7 @@ double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, D
   const Dataset data = synthetic_for(model, k_planned_samples, 0);
   const auto alone = make_single_rank(&device);
   Replica replica(model, {}, device, *alone);
-  replica.model->initialize(0);
+  replica.initialize(0);
   MultiWorker strategy(*alone, replica, {.buckets = 1});
   double best = std::numeric_limits<double>::max();
   for (int run = 0; run < k_runs; ++run) {

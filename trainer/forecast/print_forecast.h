@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/forecast/forecast.h"
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 #include "trainer/strategy/ranks.h"
 
 namespace trainer {

@@ -6,7 +6,7 @@
 
 #include "trainer/data/loader.h"
 #include "trainer/monitor/console.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 
 namespace trainer {
 namespace {
@@ -67,7 +67,7 @@ void rank_routes(const RunOptions& options, const Rank& rank) {
   const WireType wire = options.step.buckets.wire;
   const Dataset data = synthetic_for(options.model, batch_size, 0);
   Replica replica(fitted(options.model, data), options.optimizer, rank.device, communicator);
-  replica.model->initialize(0);
+  replica.initialize(0);
   MultiWorker strategy(communicator, replica, options.step);
   Loader loader(data.train, rank.device,
                 {batch_size, communicator.rank(), communicator.world_size(), 0, 0, 1});

@@ -1,7 +1,7 @@
 // dtrain-trainer --print-plan: what this job's ranks would send, and how.
 #pragma once
 
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 #include "trainer/strategy/ranks.h"
 
 namespace trainer {

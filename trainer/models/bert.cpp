@@ -8,9 +8,9 @@
 #include "trainer/errors.h"
 #include "trainer/models/bert_parts.h"
 #include "trainer/models/models.h"
-#include "trainer/nn/encoder_layer.h"
-#include "trainer/nn/masked_head.h"
-#include "trainer/nn/text_embedding.h"
+#include "trainer/nn/cpu/encoder_layer.h"
+#include "trainer/nn/cpu/masked_head.h"
+#include "trainer/nn/cpu/text_embedding.h"
 
 namespace trainer {
 namespace {
@@ -21,43 +21,31 @@ class Bert final : public BertBase {
       : BertBase(options), head_(bert_head_names(options), shape_.width, options.bert.vocabulary,
                                  shape_.epsilon, tensors_, kernels) {
     const DropoutRule rule = bert_dropout(options);
-    units_.push_back({"head", 0, tensors_.arena_size()});
     layers_.reserve(options_.layers);
     for (std::size_t i = options_.layers; i-- > 0;) {
       layers_.emplace_back(fmt::format("{}.encoder.layer.{}", name_, i), shape_, rule, bert_site(i),
                            tensors_, kernels);
-      units_.push_back({fmt::format("layer {}", i), layers_.back().first(), layers_.back().last()});
     }
     std::reverse(layers_.begin(), layers_.end());
     embedding_ = std::make_unique<TextEmbedding>(
         name_ + ".embeddings", bert_embedding_shape(options), rule, 0, tensors_, kernels);
-    units_.push_back({"embeddings", embedding_->first(), tensors_.arena_size()});
   }
 
-  void bind(std::span<float> parameters, std::span<float> gradients) override {
-    parameters_ = parameters;
-    embedding_->bind(parameters, gradients);
-    head_.bind(parameters, gradients, embedding_->words());
-    for (EncoderLayer& layer : layers_) {
-      layer.bind(parameters, gradients);
-    }
-  }
-
-  void initialize(std::uint64_t seed) override {
-    draw_bert_weights(seed, tensors_, parameters_);
-    embedding_->initialize();
-    head_.initialize();
+  void initialize(std::uint64_t seed, std::span<float> arena) const override {
+    draw_bert_weights(seed, tensors_, arena);
+    embedding_->initialize(arena);
+    head_.initialize(arena);
     for (const EncoderLayer& layer : layers_) {
-      layer.initialize();
+      layer.initialize(arena);
     }
   }
 
-  void evaluate(const Batch& batch, const Hooks& hooks, Score* to) override {
-    *to += forward(pass_of(batch, false, false), batch.tokens, hooks);
+  void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) override {
+    *to += forward(pass_of(batch, false, false), batch.tokens, owner);
   }
 
-  std::vector<float> logits(const Batch& batch) override {
-    const Score score = forward(pass_of(batch, false, false), batch.tokens, {});
+  std::vector<float> logits(const Batch& batch, ParameterOwner& owner) override {
+    const Score score = forward(pass_of(batch, false, false), batch.tokens, owner);
     std::vector<float> all(static_cast<std::size_t>(score.count) * options_.vocabulary);
     for (std::size_t i = 0; i < static_cast<std::size_t>(score.count); ++i) {
       head_.logits(i, std::span(all).subspan(i * options_.vocabulary, options_.vocabulary));
@@ -65,54 +53,35 @@ class Bert final : public BertBase {
     return all;
   }
 
-  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
-                        Score* to) override {
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
+                        ParameterOwner& owner, Score* to) override {
     const TextPass pass = pass_of(batch, true, accumulate);
-    *to += forward(pass, batch.tokens, hooks);
-    const auto final = [&](std::size_t count) { tell(hooks.final, count); };
-    head_.backward(pass, batch.tokens, *scale, change_);
-    final(head_.last());
-    tell(hooks.done, 0);
+    *to += forward(pass, batch.tokens, owner);
+    head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch.tokens, *scale, change_);
+    finish(owner, head_.unit());
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      tell(hooks.need, unit_of(i));
+      EncoderLayer& layer = layers_[i];
+      const UnitMemory memory = owner.need(layer.unit());
       const Matrix& x = i == 0 ? *embedded_ : *outputs_[i - 1];
       if (options_.recompute && i + 1 < layers_.size()) { // The last one's are still there.
-        layers_[i].forward(pass, x);
+        layer.forward(memory, pass, x);
       }
-      layers_[i].backward(pass, x, change_, scratch_, final);
-      tell(hooks.done, unit_of(i));
+      layer.backward(memory, pass, x, change_, scratch_, owner);
+      owner.done(layer.unit());
     }
-    embedding_->backward(pass, batch.tokens.ids, change_);
-    final(tensors_.arena_size());
-    tell(hooks.done, units_.size() - 1);
+    embedding_->backward(of_embedding_, pass, batch.tokens.ids, change_);
+    finish(owner, embedding_->unit());
   }
 
   void make_room(const Batch& like) override {
     take_room(like.rows, like.tokens.length, like.tokens.most_masked);
   }
 
-  void rehearse(std::size_t /*rows*/, const Hooks& hooks,
-                const std::function<void(std::size_t unit)>& ahead) const override {
-    tell(hooks.need, units_.size() - 1);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      tell(hooks.need, unit_of(i));
-      tell(hooks.done, unit_of(i));
-    }
-    tell(hooks.need, 0);
-    ahead(units_.size() - 1); // The words' rows are the head's decoder.
-    tell(hooks.final, head_.last());
-    tell(hooks.done, 0);
-    const auto final = [&](std::size_t count) { tell(hooks.final, count); };
-    for (std::size_t i = layers_.size(); i-- > 0;) {
-      tell(hooks.need, unit_of(i));
-      layers_[i].rehearse(final);
-      tell(hooks.done, unit_of(i));
-    }
-    tell(hooks.final, tensors_.arena_size());
-    tell(hooks.done, units_.size() - 1);
+ private:
+  void rehearse_layer(std::size_t number, ParameterOwner& owner) const override {
+    layers_[number].rehearse(owner);
   }
 
- private:
   void make_rooms(std::size_t rows, std::size_t length, std::size_t most_masked) override {
     embedding_->make_room(rows, length);
     head_.make_room(rows * most_masked);
@@ -130,25 +99,25 @@ class Bert final : public BertBase {
   }
 
   /// The embedding is needed to the end: its words are the head's decoder.
-  Score forward(const TextPass& pass, const Tokens& tokens, const Hooks& hooks) {
-    tell(hooks.need, units_.size() - 1);
-    embedded_ = &embedding_->forward(pass, tokens.ids);
+  Score forward(const TextPass& pass, const Tokens& tokens, ParameterOwner& owner) {
+    of_embedding_ = owner.need(embedding_->unit());
+    embedded_ = &embedding_->forward(of_embedding_, pass, tokens.ids);
     const Matrix* x = embedded_;
     outputs_.clear();
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      tell(hooks.need, unit_of(i));
-      x = &layers_[i].forward(pass, *x);
+    for (EncoderLayer& layer : layers_) {
+      x = &layer.forward(owner.need(layer.unit()), pass, *x);
       outputs_.push_back(x);
-      tell(hooks.done, unit_of(i));
+      owner.done(layer.unit());
     }
-    tell(hooks.need, 0);
-    return head_.forward(pass, tokens, *x);
+    of_head_ = owner.need(head_.unit());
+    return head_.forward(of_head_, embedding_->words(of_embedding_), pass, tokens, *x);
   }
 
   MaskedHead head_;                  ///< In the order of the arenas.
   std::vector<EncoderLayer> layers_; ///< From the input on.
   std::unique_ptr<TextEmbedding> embedding_;
-  std::span<float> parameters_;
+  UnitMemory of_head_; ///< While a pass lasts.
+  UnitMemory of_embedding_;
   const Matrix* embedded_ = nullptr;
   std::vector<const Matrix*> outputs_; ///< Of the layers.
   Matrix change_;                      ///< (N, H): the gradient on its way down.

@@ -13,7 +13,7 @@ namespace trainer {
 class MaskedLanguageModel : public Model {
  public:
   /// Of each masked token of a batch, row by row, a logit a word: (masked, vocabulary).
-  virtual std::vector<float> logits(const Batch& batch) = 0;
+  virtual std::vector<float> logits(const Batch& batch, ParameterOwner& owner) = 0;
 };
 
 /// `options.name`: bert or roberta. Throws UsageError for a shape that no BERT has.

@@ -94,6 +94,25 @@ std::string BertBase::describe() const {
                      options_.vocabulary);
 }
 
+void BertBase::rehearse(std::size_t /*rows*/, ParameterOwner& owner,
+                        const std::function<void(std::size_t unit)>& ahead) const {
+  const std::size_t embeddings = units().size() - 1; // Behind the head and the layers.
+  owner.need(embeddings);
+  for (std::size_t unit = embeddings; --unit > 0;) {
+    owner.need(unit);
+    owner.done(unit);
+  }
+  owner.need(0);
+  ahead(embeddings); // The words' rows are the head's decoder.
+  finish(owner, 0);
+  for (std::size_t unit = 1; unit < embeddings; ++unit) {
+    owner.need(unit);
+    rehearse_layer(options_.layers - unit, owner);
+    owner.done(unit);
+  }
+  finish(owner, embeddings);
+}
+
 void BertBase::take_room(std::size_t rows, std::size_t length, std::size_t most_masked) {
   rows_ = rows;
   length_ = length;

@@ -10,9 +10,8 @@
 
 #include "trainer/models/bert.h"
 #include "trainer/nn/dropout.h"
-#include "trainer/nn/encoder_layer.h"
-#include "trainer/nn/masked_head.h"
-#include "trainer/nn/text_embedding.h"
+#include "trainer/nn/tensor_table.h"
+#include "trainer/nn/text_shapes.h"
 
 namespace trainer {
 
@@ -29,8 +28,9 @@ void draw_bert_weights(std::uint64_t seed, const TensorTable& tensors, std::span
 class BertBase : public MaskedLanguageModel {
  public:
   const TensorTable& tensors() const final { return tensors_; }
-  const std::vector<Unit>& units() const final { return units_; }
   std::string describe() const final;
+  void rehearse(std::size_t rows, ParameterOwner& owner,
+                const std::function<void(std::size_t unit)>& ahead) const final;
 
  protected:
   explicit BertBase(const ModelOptions& options)
@@ -38,22 +38,16 @@ class BertBase : public MaskedLanguageModel {
 
   /// For passes of so many rows, instead of what there was.
   virtual void make_rooms(std::size_t rows, std::size_t length, std::size_t most_masked) = 0;
+  /// Tells what the backward of layer `number`, from the input on, tells.
+  virtual void rehearse_layer(std::size_t number, ParameterOwner& owner) const = 0;
   void take_room(std::size_t rows, std::size_t length, std::size_t most_masked);
   /// Of a batch, for which there is room then. Throws UsageError where its rows are too long.
   TextPass pass_of(const Batch& batch, bool is_training, bool accumulate);
-
-  std::size_t unit_of(std::size_t layer) const { return options_.layers - layer; }
-  static void tell(const std::function<void(std::size_t)>& hook, std::size_t number) {
-    if (hook) {
-      hook(number);
-    }
-  }
 
   std::string name_;
   BertOptions options_;
   EncoderShape shape_;
   TensorTable tensors_;
-  std::vector<Unit> units_;
 
  private:
   std::size_t rows_ = 0;

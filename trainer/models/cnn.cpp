@@ -11,7 +11,7 @@
 #include "trainer/errors.h"
 #include "trainer/models/models.h"
 #include "trainer/models/sliced.h"
-#include "trainer/nn/convolution.h"
+#include "trainer/nn/cpu/convolution.h"
 
 namespace trainer {
 namespace {
@@ -29,26 +29,17 @@ class Cnn final : public SlicedModel {
                                                                             options.width / 2},
         conv2_("conv2", k_channels1, k_cnn_slice, into_dense(), tensors_, kernels),
         conv1_("conv1", k_cnn_slice, into_second(), tensors_, kernels),
-        features_(k_cnn_slice * flat_) {
-    units_.push_back({"conv2", conv2_.first(), conv2_.last()});
-    units_.push_back({"conv1", conv1_.first(), conv1_.last()});
-  }
+        features_(k_cnn_slice * flat_) {}
 
   std::string describe() const override {
     return fmt::format("cnn {}x{}-{}-{}-{}", grid1_.height, grid1_.width, k_channels1, k_channels2,
                        dense_.describe());
   }
 
-  void bind(std::span<float> parameters, std::span<float> gradients) override {
-    dense_.bind(parameters, gradients);
-    conv2_.bind(parameters, gradients);
-    conv1_.bind(parameters, gradients);
-  }
-
-  void initialize(std::uint64_t seed) override {
-    conv1_.initialize(seed, 0);
-    conv2_.initialize(seed, 1);
-    dense_.initialize(seed, 2);
+  void initialize(std::uint64_t seed, std::span<float> arena) const override {
+    conv1_.initialize(seed, 0, arena);
+    conv2_.initialize(seed, 1, arena);
+    dense_.initialize(seed, 2, arena);
   }
 
  private:
@@ -61,13 +52,13 @@ class Cnn final : public SlicedModel {
 
   void clear_bias_gradients() override {
     SlicedModel::clear_bias_gradients();
-    conv2_.clear_bias_gradient();
-    conv1_.clear_bias_gradient();
+    conv2_.clear_bias_gradient(memory(conv2_));
+    conv1_.clear_bias_gradient(memory(conv1_));
   }
 
   void forward(const Batch& slice, bool is_same) override {
     if (!is_same) {
-      conv2_.take_parameters();
+      conv2_.take_parameters(memory(conv2_));
     }
     const float* from = slice.images.data(); // (B, H, W)
     for (std::size_t row = 0; row < slice.rows; ++row) {
@@ -75,32 +66,27 @@ class Cnn final : public SlicedModel {
       for (std::size_t y = 0; y < grid1_.height; ++y, from += grid1_.width) {
         std::copy_n(from, grid1_.width, image + y * grid1_.pitch());
       }
-      conv1_.forward(row, conv2_.input(row));
-      conv2_.forward(row, features_.data() + row * flat_); // (H/4, W/4, 64)
+      conv1_.forward(memory(conv1_), row, conv2_.input(row));
+      conv2_.forward(memory(conv2_), row, features_.data() + row * flat_); // (H/4, W/4, 64)
     }
     dense_.forward(slice.rows, features_.data());
   }
 
-  void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) override {
+  void backward(const Batch& slice, bool accumulate, bool is_same, ParameterOwner* owner) override {
     const std::size_t rows = slice.rows;
-    const float* change = dense_.backward(rows, features_.data(), accumulate, is_same, true, hooks);
+    const float* change = dense_.backward(rows, features_.data(), accumulate, is_same, true, owner);
     for (std::size_t row = 0; row < rows; ++row) {
-      const float* of_image = conv2_.backward(row, from_dense(rows), change + row * k_panel);
-      conv1_.backward(row, of_image, accumulate || row > 0);
+      const float* of_image =
+          conv2_.backward(memory(conv2_), row, from_dense(rows), change + row * k_panel);
+      conv1_.backward(memory(conv1_), row, of_image, accumulate || row > 0);
     }
-    conv2_.finish_backward(accumulate);
-    tell(hooks, conv2_.last(), dense_.layers());
-    tell(hooks, conv1_.last(), dense_.layers() + 1);
+    conv2_.finish_backward(memory(conv2_), accumulate);
+    for (std::size_t unit = conv2_.unit(); owner != nullptr && unit < units().size(); ++unit) {
+      finish(*owner, unit);
+    }
   }
 
-  static void tell(const Hooks& hooks, std::size_t final, std::size_t unit) {
-    if (hooks.final) {
-      hooks.final(final);
-    }
-    if (hooks.done) {
-      hooks.done(unit);
-    }
-  }
+  const UnitMemory& memory(const Convolution& layer) const { return memory_[layer.unit()]; }
 
   /// The images of the second convolution.
   Pooling into_second() const {

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "trainer/device/host_view.h"
 #include "trainer/models/models.h"
 #include "trainer/nn/dense_stack.h"
 #include "trainer/random.h"
@@ -18,52 +17,42 @@ namespace {
 class Layered : public Model {
  public:
   const TensorTable& tensors() const final { return tensors_; }
-  const std::vector<Unit>& units() const final { return units_; }
 
-  void bind(std::span<float> parameters, std::span<float> gradients) final {
-    parameters_ = parameters;
-    gradients_ = gradients;
-    dense_.bind(parameters, gradients);
-  }
-
-  void initialize(std::uint64_t seed) final {
-    const HostView view(device_, parameters_);
-    initialize(seed, view.values());
-    view.write_back();
-  }
-
-  void evaluate(const Batch& batch, const Hooks& hooks, Score* to) final {
-    need_all(hooks);
+  void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) final {
+    need_all(owner);
     dense_.forward(batch.rows, features(batch), batch.labels.data(), nullptr, to);
   }
 
-  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
-                        Score* to) final {
-    need_all(hooks);
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
+                        ParameterOwner& owner, Score* to) final {
+    need_all(owner);
     const float* const x = features(batch);
     dense_.forward(batch.rows, x, batch.labels.data(), scale, to);
-    dense_.backward(batch.rows, x, accumulate, hooks, feature_gradients());
-    backward(batch, accumulate, hooks);
+    dense_.backward(batch.rows, x, accumulate, owner, feature_gradients());
+    backward(batch, accumulate, owner);
   }
 
  protected:
   Layered(Device& device, std::size_t inputs, const ModelOptions& options)
-      : device_(device), dense_(device, inputs, options, tensors_, units_) {}
+      : device_(device), dense_(device, inputs, options, tensors_) {}
 
-  virtual void initialize(std::uint64_t seed, std::span<float> arena) = 0;
   /// What the fully connected layers read: (B, inputs).
   virtual const float* features(const Batch& batch) = 0;
   /// Where its gradient goes; null: nobody wants it.
   virtual float* feature_gradients() { return nullptr; }
   /// From there on.
-  virtual void backward(const Batch& /*batch*/, bool /*accumulate*/, const Hooks& /*hooks*/) {}
+  virtual void backward(const Batch& /*batch*/, bool /*accumulate*/, ParameterOwner& /*owner*/) {}
 
   Device& device_;
   TensorTable tensors_;
-  std::vector<Unit> units_;
   DenseStack dense_;
-  std::span<float> parameters_;
-  std::span<float> gradients_;
+  std::vector<UnitMemory> memory_; ///< Of the units, while a pass lasts.
+
+ private:
+  void need_all(ParameterOwner& owner) {
+    memory_ = Model::need_all(owner);
+    dense_.use(memory_);
+  }
 };
 
 class LayeredMlp final : public Layered {
@@ -72,11 +61,11 @@ class LayeredMlp final : public Layered {
       : Layered(device, options.height * options.width, options) {}
   std::string describe() const override { return "mlp " + dense_.describe(); }
   double flops() const override { return dense_.flops(); }
-
- private:
-  void initialize(std::uint64_t seed, std::span<float> arena) override {
+  void initialize(std::uint64_t seed, std::span<float> arena) const override {
     dense_.initialize(seed, 0, arena);
   }
+
+ private:
   const float* features(const Batch& batch) override { return batch.images.data(); }
 };
 
@@ -93,13 +82,12 @@ class LayeredCnn final : public Layered {
     for (std::size_t i = layers_.size(); i-- > 0;) {
       const std::string name = fmt::format("conv{}", i + 1);
       const ConvolutionShape& shape = layers_[i].shape;
-      const std::size_t first = tensors_.arena_size();
+      layers_[i].unit = tensors_.begin_unit();
       const std::size_t bias = tensors_.add(name + ".bias", {shape.outputs});
       const std::size_t weight =
           tensors_.add(name + ".weight", {shape.outputs, 3, 3, shape.channels});
-      layers_[i].bias = tensors_[bias].offset;
-      layers_[i].weight = tensors_[weight].offset;
-      units_.push_back({name, first, tensors_.arena_size()});
+      layers_[i].bias = tensors_[bias].in_unit;
+      layers_[i].weight = tensors_[weight].in_unit;
     }
   }
 
@@ -119,34 +107,36 @@ class LayeredCnn final : public Layered {
     return sum;
   }
 
- private:
-  struct Layer {
-    ConvolutionShape shape{};
-    std::size_t bias = 0; ///< Where it lies in the arenas.
-    std::size_t weight = 0;
-    Buffer y{0};      ///< (N, P, O)
-    Buffer dy{0};     ///< Its gradient.
-    Buffer chosen{0}; ///< (N, P, O)
-    Buffer room{0};   ///< For its weight's gradient.
-  };
-
   /// As Convolution::initialize().
-  void initialize(std::uint64_t seed, std::span<float> arena) override {
+  void initialize(std::uint64_t seed, std::span<float> arena) const override {
     std::uint32_t number = 0;
     for (const Layer& layer : layers_) {
       const std::size_t outputs = layer.shape.outputs;
       const std::size_t inputs = 9 * layer.shape.channels;
       const float limit = std::sqrt(6.0F / static_cast<float>(inputs + 9 * outputs));
+      float* const weight = arena.data() + units()[layer.unit].first + layer.weight;
       for (std::size_t i = 0; i < inputs; ++i) {
         for (std::size_t o = 0; o < outputs; ++o) {
           const auto bits = random_at(seed, RandomStream::weights, number, i * outputs + o);
-          arena[layer.weight + o * inputs + i] = limit * (2 * uniform(bits[0]) - 1);
+          weight[o * inputs + i] = limit * (2 * uniform(bits[0]) - 1);
         }
       }
       ++number;
     }
     dense_.initialize(seed, number, arena);
   }
+
+ private:
+  struct Layer {
+    ConvolutionShape shape{};
+    std::size_t unit = 0;
+    std::size_t bias = 0; ///< Where it lies in the unit.
+    std::size_t weight = 0;
+    Buffer y{0};      ///< (N, P, O)
+    Buffer dy{0};     ///< Its gradient.
+    Buffer chosen{0}; ///< (N, P, O)
+    Buffer room{0};   ///< For its weight's gradient.
+  };
 
   const float* features(const Batch& batch) override {
     const float* x = batch.images.data();
@@ -160,9 +150,9 @@ class LayeredCnn final : public Layered {
         layer.chosen = device_.allocate(values, DType::u8);
         layer.room = device_.allocate(shape.room(), DType::f32);
       }
-      device_.kernels().layers->convolution(
-          device_.stream(), shape, x, parameters_.data() + layer.weight,
-          parameters_.data() + layer.bias, layer.y.data(), chosen(layer));
+      const float* const weights = memory_[layer.unit].weights;
+      device_.kernels().layers->convolution(device_.stream(), shape, x, weights + layer.weight,
+                                            weights + layer.bias, layer.y.data(), chosen(layer));
       x = layer.y.data();
     }
     return x;
@@ -170,22 +160,21 @@ class LayeredCnn final : public Layered {
 
   float* feature_gradients() override { return layers_.back().dy.data(); }
 
-  void backward(const Batch& batch, bool accumulate, const Hooks& hooks) override {
+  void backward(const Batch& batch, bool accumulate, ParameterOwner& owner) override {
     const LayerKernels& kernels = *device_.kernels().layers;
     Stream& stream = device_.stream();
     for (std::size_t i = layers_.size(); i-- > 0;) {
       Layer& layer = layers_[i];
       const float* const x = i == 0 ? batch.images.data() : layers_[i - 1].y.data();
+      const UnitMemory& memory = memory_[layer.unit];
       kernels.convolution_backward_weight(
           stream, layer.shape, x, layer.dy.data(), chosen(layer), accumulate, layer.room.data(),
-          gradients_.data() + layer.weight, gradients_.data() + layer.bias);
+          memory.gradients + layer.weight, memory.gradients + layer.bias);
       if (i > 0) {
         kernels.convolution_backward_input(stream, layer.shape, layer.dy.data(), chosen(layer),
-                                           parameters_.data() + layer.weight,
-                                           layers_[i - 1].dy.data());
+                                           memory.weights + layer.weight, layers_[i - 1].dy.data());
       }
-      const std::size_t unit = units_.size() - 1 - i;
-      tell(hooks, units_[unit].last, unit);
+      finish(owner, layer.unit);
     }
   }
 

@@ -6,17 +6,14 @@
 //
 // Letters: N tokens of a pass, B rows of T, H wide, V words, M = B·K slots.
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <optional>
 
 #include <fmt/format.h>
 
-#include "trainer/device/host_view.h"
 #include "trainer/models/bert.h"
 #include "trainer/models/bert_parts.h"
 #include "trainer/models/models.h"
-#include "trainer/nn/dense_stack.h"
 #include "trainer/nn/layered_encoder.h"
 
 namespace trainer {
@@ -27,15 +24,15 @@ class LayeredEmbedding {
  public:
   LayeredEmbedding(const LayeredContext& context, const std::string& name,
                    const ModelOptions& options, TensorTable& tensors)
-      : context_(&context), shape_(bert_embedding_shape(options)), first_(tensors.arena_size()),
+      : context_(&context), shape_(bert_embedding_shape(options)), unit_(tensors.begin_unit()),
         norm_(context, name + ".LayerNorm", shape_.width, shape_.epsilon, tensors),
         types_(add(tensors, name + ".token_type_embeddings.weight", shape_.types)),
         positions_(add(tensors, name + ".position_embeddings.weight", shape_.positions)),
         words_(add(tensors, name + ".word_embeddings.weight", shape_.vocabulary)),
         dropout_(context, bert_dropout(options), 0) {}
 
-  std::size_t first() const { return first_; } ///< Of it in the arenas.
-  std::size_t words() const { return words_; }
+  std::size_t unit() const { return unit_; }
+  UnitMemory words(const UnitMemory& memory) const { return memory.from(words_); }
   void initialize(std::span<float> arena) const { norm_.initialize(arena); }
 
   void make_room(std::size_t rows, std::size_t length) {
@@ -47,22 +44,23 @@ class LayeredEmbedding {
   }
 
   /// (N, H)
-  const float* forward(const TextPass& pass, const std::int32_t* ids) {
-    const float* const parameters = context_->parameters;
+  const float* forward(const UnitMemory& memory, const TextPass& pass, const std::int32_t* ids) {
+    const float* const parameters = memory.weights;
     context_->text.embed(context_->stream, {pass.rows, pass.length, shape_.width}, ids,
                          parameters + words_, parameters + types_, parameters + first_position(),
                          sum_.data());
-    norm_.forward(pass.tokens(), sum_.data(), x_.data(), moments_.data());
+    norm_.forward(memory, pass.tokens(), sum_.data(), x_.data(), moments_.data());
     dropout_.draw(pass, pass.length * shape_.width / k_keep_bits);
     drop(pass, x_.data());
     return x_.data();
   }
 
   /// `change` is used up. What the words' gradient holds is added to.
-  void backward(const TextPass& pass, const std::int32_t* ids, float* change) {
-    float* const gradients = context_->gradients;
+  void backward(const UnitMemory& memory, const TextPass& pass, const std::int32_t* ids,
+                float* change) {
+    float* const gradients = memory.gradients;
     drop(pass, change);
-    norm_.backward(pass.tokens(), sum_.data(), moments_.data(), pass.accumulate, change);
+    norm_.backward(memory, pass.tokens(), sum_.data(), moments_.data(), pass.accumulate, change);
     if (!pass.accumulate) {
       context_->stream.clear(gradients + types_, shape_.types * shape_.width * sizeof(float));
       context_->stream.clear(gradients + positions_,
@@ -75,9 +73,9 @@ class LayeredEmbedding {
 
  private:
   std::size_t add(TensorTable& tensors, const std::string& name, std::size_t rows) const {
-    return tensors[tensors.add(name, {rows, shape_.width})].offset;
+    return tensors[tensors.add(name, {rows, shape_.width})].in_unit;
   }
-  /// Of a text's first token, in the arenas.
+  /// Of a text's first token, in the unit.
   std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }
   void drop(const TextPass& pass, float* values) const {
     if (dropout_.drawn().keep != nullptr) {
@@ -88,7 +86,7 @@ class LayeredEmbedding {
 
   const LayeredContext* context_;
   EmbeddingShape shape_;
-  std::size_t first_;
+  std::size_t unit_;
   LayeredNorm norm_; ///< In the order of the arenas.
   std::size_t types_;
   std::size_t positions_;
@@ -104,14 +102,13 @@ class LayeredHead {
  public:
   LayeredHead(const LayeredContext& context, const ModelOptions& options, TensorTable& tensors)
       : context_(&context), width_(options.bert.hidden), vocabulary_(options.bert.vocabulary),
-        bias_(tensors[tensors.add(bert_head_names(options).bias, {vocabulary_})].offset),
+        unit_(tensors.begin_unit()),
+        bias_(tensors[tensors.add(bert_head_names(options).bias, {vocabulary_})].in_unit),
         norm_(context, bert_head_names(options).norm, width_, bert_layer_shape(options).epsilon,
               tensors),
         dense_(context, bert_head_names(options).dense, width_, width_, tensors) {}
 
-  std::size_t last() const { return dense_.last(); } ///< Of it in the arenas.
-  /// `words`: where the words' rows (V, H) lie in the arenas.
-  void set_words(std::size_t words) { words_ = words; }
+  std::size_t unit() const { return unit_; }
   void initialize(std::span<float> arena) const { norm_.initialize(arena); }
 
   void make_room(std::size_t slots) {
@@ -122,20 +119,20 @@ class LayeredHead {
     logits_ = context_->device.allocate(slots * vocabulary_, DType::f32);
   }
 
-  /// Of x (N, H): the logits (M, V).
-  const float* forward(const TextPass& pass, const Tokens& tokens, const float* x) {
+  /// Of x (N, H): the logits (M, V). `memory`: of its unit; `words`: of the words' rows (V, H).
+  const float* forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                       const Tokens& tokens, const float* x) {
     const std::size_t slots = pass.rows * tokens.most_masked;
     if (slots == 0) {
       return nullptr;
     }
     context_->text.gather_masked(context_->stream, shape(pass, tokens, width_),
                                  tokens.masked.data(), x, picked_.data());
-    dense_.forward(slots, picked_.data(), u_.data());
+    dense_.forward(memory, slots, picked_.data(), u_.data());
     context_->text.gelu(context_->stream, slots * width_, u_.data(), g_.data());
-    norm_.forward(slots, g_.data(), h_.data(), moments_.data());
-    context_->layers.dense(context_->stream, {slots, width_, vocabulary_}, h_.data(),
-                           context_->parameters + words_, context_->parameters + bias_, false,
-                           logits_.data());
+    norm_.forward(memory, slots, g_.data(), h_.data(), moments_.data());
+    context_->layers.dense(context_->stream, {slots, width_, vocabulary_}, h_.data(), words.weights,
+                           memory.weights + bias_, false, logits_.data());
     return logits_.data();
   }
 
@@ -150,28 +147,28 @@ class LayeredHead {
 
   /// Behind score(): `change` (N, H) becomes x's gradient; the words' is written over, or with
   /// pass.accumulate added to.
-  void backward(const TextPass& pass, const Tokens& tokens, float* change) const {
+  void backward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                const Tokens& tokens, float* change) const {
     const bool more = pass.accumulate;
     Stream& stream = context_->stream;
     const std::size_t slots = pass.rows * tokens.most_masked;
     stream.clear(change, pass.tokens() * width_ * sizeof(float));
     if (slots == 0) {
       if (!more) {
-        stream.clear(context_->gradients + bias_, (last() - bias_) * sizeof(float));
-        stream.clear(context_->gradients + words_, vocabulary_ * width_ * sizeof(float));
+        stream.clear(memory.gradients, dense_.last() * sizeof(float));
+        stream.clear(words.gradients, vocabulary_ * width_ * sizeof(float));
       }
       return;
     }
     const DenseShape decoder{slots, width_, vocabulary_};
     context_->layers.dense_backward_weight(stream, decoder, h_.data(), logits_.data(), more,
-                                           context_->gradients + words_,
-                                           context_->gradients + bias_);
-    context_->text.dense_backward(stream, decoder, logits_.data(), context_->parameters + words_,
-                                  false, change_.data());
-    norm_.backward(slots, g_.data(), moments_.data(), more, change_.data());
+                                           words.gradients, memory.gradients + bias_);
+    context_->text.dense_backward(stream, decoder, logits_.data(), words.weights, false,
+                                  change_.data());
+    norm_.backward(memory, slots, g_.data(), moments_.data(), more, change_.data());
     context_->text.gelu_backward(stream, slots * width_, u_.data(), change_.data());
-    dense_.backward_weight(slots, picked_.data(), change_.data(), more);
-    dense_.backward_input(slots, change_.data(), false, picked_.data());
+    dense_.backward_weight(memory, slots, picked_.data(), change_.data(), more);
+    dense_.backward_input(memory, slots, change_.data(), false, picked_.data());
     context_->text.scatter_masked(stream, shape(pass, tokens, width_), tokens.masked.data(),
                                   picked_.data(), change);
   }
@@ -184,10 +181,10 @@ class LayeredHead {
   const LayeredContext* context_;
   std::size_t width_;
   std::size_t vocabulary_;
-  std::size_t bias_; ///< Where it lies in the arenas.
+  std::size_t unit_;
+  std::size_t bias_; ///< Where it lies in the unit.
   LayeredNorm norm_;
   LayeredLinear dense_;
-  std::size_t words_ = 0;
   Buffer picked_{0};  ///< (M, H)
   Buffer u_{0};       ///< (M, H): before GELU,
   Buffer g_{0};       ///< and behind it,
@@ -201,45 +198,33 @@ class LayeredBert final : public BertBase {
  public:
   LayeredBert(const ModelOptions& options, Device& device)
       : BertBase(options), context_(device), head_(context_, options, tensors_) {
-    units_.push_back({"head", 0, tensors_.arena_size()});
     layers_.reserve(options_.layers);
     for (std::size_t i = options_.layers; i-- > 0;) {
       layers_.emplace_back(context_, fmt::format("{}.encoder.layer.{}", name_, i), shape_,
                            bert_dropout(options), bert_site(i), tensors_);
-      units_.push_back({fmt::format("layer {}", i), layers_.back().first(), layers_.back().last()});
     }
     std::reverse(layers_.begin(), layers_.end());
     embedding_.emplace(context_, name_ + ".embeddings", options, tensors_);
-    head_.set_words(embedding_->words());
-    units_.push_back({"embeddings", embedding_->first(), tensors_.arena_size()});
   }
 
-  void bind(std::span<float> parameters, std::span<float> gradients) override {
-    parameters_ = parameters;
-    context_.parameters = parameters.data();
-    context_.gradients = gradients.data();
-  }
-
-  void initialize(std::uint64_t seed) override {
-    const HostView view(context_.device, parameters_);
-    draw_bert_weights(seed, tensors_, view.values());
-    embedding_->initialize(view.values());
-    head_.initialize(view.values());
+  void initialize(std::uint64_t seed, std::span<float> arena) const override {
+    draw_bert_weights(seed, tensors_, arena);
+    embedding_->initialize(arena);
+    head_.initialize(arena);
     for (const LayeredEncoder& layer : layers_) {
-      layer.initialize(view.values());
+      layer.initialize(arena);
     }
-    view.write_back();
   }
 
-  void evaluate(const Batch& batch, const Hooks& hooks, Score* to) override {
+  void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) override {
     const TextPass pass = pass_of(batch, false, false);
-    forward(pass, batch.tokens, hooks);
+    forward(pass, batch.tokens, owner);
     head_.score(pass, batch.tokens, nullptr, to);
   }
 
-  std::vector<float> logits(const Batch& batch) override {
+  std::vector<float> logits(const Batch& batch, ParameterOwner& owner) override {
     const std::span<const std::int32_t> masked = batch.tokens.masked;
-    const float* const found = forward(pass_of(batch, false, false), batch.tokens, {});
+    const float* const found = forward(pass_of(batch, false, false), batch.tokens, owner);
     std::vector<std::int32_t> places(masked.size());
     context_.stream.copy(masked.data(), places.data(), masked.size_bytes());
     std::vector<float> all;
@@ -254,28 +239,32 @@ class LayeredBert final : public BertBase {
     return all;
   }
 
-  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
-                        Score* to) override {
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
+                        ParameterOwner& owner, Score* to) override {
     const TextPass pass = pass_of(batch, true, accumulate);
-    forward(pass, batch.tokens, hooks);
+    forward(pass, batch.tokens, owner);
     head_.score(pass, batch.tokens, scale, to);
-    head_.backward(pass, batch.tokens, change_.data());
-    trainer::tell(hooks, head_.last(), 0);
-    const auto final = [&](std::size_t count) { tell(hooks.final, count); };
+    head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch.tokens, change_.data());
+    finish(owner, head_.unit());
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      tell(hooks.need, unit_of(i));
+      LayeredEncoder& layer = layers_[i];
+      const UnitMemory memory = owner.need(layer.unit());
       const float* const x = inputs_[i];
       if (options_.recompute && i + 1 < layers_.size()) { // The last one's are still there.
-        layers_[i].forward(pass, x);
+        layer.forward(memory, pass, x);
       }
-      layers_[i].backward(pass, x, change_.data(), scratch_, final);
-      tell(hooks.done, unit_of(i));
+      layer.backward(memory, pass, x, change_.data(), scratch_, owner);
+      owner.done(layer.unit());
     }
-    embedding_->backward(pass, batch.tokens.ids.data(), change_.data());
-    trainer::tell(hooks, tensors_.arena_size(), units_.size() - 1);
+    embedding_->backward(of_embedding_, pass, batch.tokens.ids.data(), change_.data());
+    finish(owner, embedding_->unit());
   }
 
  private:
+  void rehearse_layer(std::size_t number, ParameterOwner& owner) const override {
+    layers_[number].rehearse(owner);
+  }
+
   void make_rooms(std::size_t rows, std::size_t length, std::size_t most_masked) override {
     scratch_ = {};
     embedding_->make_room(rows, length);
@@ -292,25 +281,25 @@ class LayeredBert final : public BertBase {
   }
 
   /// The logits. The embedding is needed to the end: its words are the head's decoder.
-  const float* forward(const TextPass& pass, const Tokens& tokens, const Hooks& hooks) {
-    tell(hooks.need, units_.size() - 1);
-    const float* x = embedding_->forward(pass, tokens.ids.data());
+  const float* forward(const TextPass& pass, const Tokens& tokens, ParameterOwner& owner) {
+    of_embedding_ = owner.need(embedding_->unit());
+    const float* x = embedding_->forward(of_embedding_, pass, tokens.ids.data());
     inputs_.clear();
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      tell(hooks.need, unit_of(i));
+    for (LayeredEncoder& layer : layers_) {
       inputs_.push_back(x);
-      x = layers_[i].forward(pass, x);
-      tell(hooks.done, unit_of(i));
+      x = layer.forward(owner.need(layer.unit()), pass, x);
+      owner.done(layer.unit());
     }
-    tell(hooks.need, 0);
-    return head_.forward(pass, tokens, x);
+    of_head_ = owner.need(head_.unit());
+    return head_.forward(of_head_, embedding_->words(of_embedding_), pass, tokens, x);
   }
 
   LayeredContext context_;
   LayeredHead head_;                   ///< In the order of the arenas.
   std::vector<LayeredEncoder> layers_; ///< From the input on.
   std::optional<LayeredEmbedding> embedding_;
-  std::span<float> parameters_;
+  UnitMemory of_head_; ///< While a pass lasts.
+  UnitMemory of_embedding_;
   std::vector<const float*> inputs_; ///< Of the layers, (N, H) each.
   Buffer change_{0};                 ///< (N, H): the gradient on its way down.
   LayeredScratch scratch_;

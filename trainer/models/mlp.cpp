@@ -16,17 +16,16 @@ class Mlp final : public SlicedModel {
       : SlicedModel(k_mlp_slice, options.height * options.width, options, kernels) {}
 
   std::string describe() const override { return "mlp " + dense_.describe(); }
-  void bind(std::span<float> parameters, std::span<float> gradients) override {
-    dense_.bind(parameters, gradients);
+  void initialize(std::uint64_t seed, std::span<float> arena) const override {
+    dense_.initialize(seed, 0, arena);
   }
-  void initialize(std::uint64_t seed) override { dense_.initialize(seed, 0); }
 
  private:
   void forward(const Batch& slice, bool /*is_same*/) override {
     dense_.forward(slice.rows, slice.images.data());
   }
-  void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) override {
-    dense_.backward(slice.rows, slice.images.data(), accumulate, is_same, false, hooks);
+  void backward(const Batch& slice, bool accumulate, bool is_same, ParameterOwner* owner) override {
+    dense_.backward(slice.rows, slice.images.data(), accumulate, is_same, false, owner);
   }
 };
 

@@ -9,26 +9,28 @@
 
 namespace trainer {
 
-void Model::need_all(const Hooks& hooks) const {
-  for (std::size_t unit = units().size(); hooks.need && unit-- > 0;) {
-    hooks.need(unit);
+std::vector<UnitMemory> Model::need_all(ParameterOwner& owner) const {
+  std::vector<UnitMemory> memory(units().size());
+  for (std::size_t unit = memory.size(); unit-- > 0;) {
+    memory[unit] = owner.need(unit);
   }
+  return memory;
 }
 
-void Model::rehearse(std::size_t /*rows*/, const Hooks& hooks,
+void Model::finish(ParameterOwner& owner, std::size_t unit) const {
+  owner.final(units()[unit].last);
+  owner.done(unit);
+}
+
+void Model::rehearse(std::size_t /*rows*/, ParameterOwner& owner,
                      const std::function<void(std::size_t unit)>& /*ahead*/) const {
-  need_all(hooks);
+  need_all(owner);
   for (std::size_t unit = 0; unit < units().size(); ++unit) {
-    const auto& [name, first, last] = units()[unit];
-    for (std::size_t count = first; hooks.final && last - count > hooks.granularity;) {
-      hooks.final(count += hooks.granularity);
+    const auto& [first, last] = units()[unit];
+    for (std::size_t count = first; last - count > owner.granularity();) {
+      owner.final(count += owner.granularity());
     }
-    if (hooks.final) {
-      hooks.final(last);
-    }
-    if (hooks.done) {
-      hooks.done(unit);
-    }
+    finish(owner, unit);
   }
 }
 

@@ -5,19 +5,18 @@
 #pragma once
 
 #include "trainer/models/model.h"
-#include "trainer/nn/perceptron.h"
+#include "trainer/nn/cpu/perceptron.h"
 
 namespace trainer {
 
 class SlicedModel : public Model {
  public:
   const TensorTable& tensors() const final { return tensors_; }
-  const std::vector<Unit>& units() const final { return units_; }
-  void evaluate(const Batch& batch, const Hooks& hooks, Score* to) final;
-  void forward_backward(const Batch& batch, const float* scale, bool accumulate, const Hooks& hooks,
-                        Score* to) final;
+  void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) final;
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
+                        ParameterOwner& owner, Score* to) final;
   void make_room(const Batch& like) final;
-  void rehearse(std::size_t rows, const Hooks& hooks,
+  void rehearse(std::size_t rows, ParameterOwner& owner,
                 const std::function<void(std::size_t unit)>& ahead) const final;
 
  protected:
@@ -27,8 +26,9 @@ class SlicedModel : public Model {
 
   /// Up to the logits. `is_same`: the parameters are those of the slice before.
   virtual void forward(const Batch& slice, bool is_same) = 0;
-  /// Tells `hooks` as Model says.
-  virtual void backward(const Batch& slice, bool accumulate, bool is_same, const Hooks& hooks) = 0;
+  /// `owner`: of the last slice, to be told what is final and done with; else null.
+  virtual void backward(const Batch& slice, bool accumulate, bool is_same,
+                        ParameterOwner* owner) = 0;
   /// To zero: those gradients that backward() only ever adds to.
   virtual void clear_bias_gradients() { dense_.clear_bias_gradients(); }
   /// Whether backward() makes the gradient of what the fully connected layers read.
@@ -36,8 +36,11 @@ class SlicedModel : public Model {
 
   const std::size_t slice_rows_;
   TensorTable tensors_;
-  std::vector<Unit> units_;
+  std::vector<UnitMemory> memory_; ///< Of the units, while a pass lasts.
   Perceptron dense_;
+
+ private:
+  void need_all(ParameterOwner& owner);
 };
 
 } // namespace trainer

@@ -10,7 +10,7 @@
 namespace trainer {
 
 DenseStack::DenseStack(Device& device, std::size_t inputs, const ModelOptions& options,
-                       TensorTable& tensors, std::vector<Unit>& units)
+                       TensorTable& tensors)
     : device_(device) {
   constexpr std::size_t k_most = 256; // Labels are bytes.
   if (options.classes > k_most) {
@@ -25,12 +25,12 @@ DenseStack::DenseStack(Device& device, std::size_t inputs, const ModelOptions& o
     const std::string name = i + 1 == count               ? "output"
                              : options.hidden.size() == 1 ? "hidden"
                                                           : fmt::format("hidden{}", i + 1);
-    const std::size_t first = tensors.arena_size();
+    const std::size_t unit = tensors.begin_unit();
     const std::size_t bias = tensors.add(name + ".bias", {widths[i + 1]});
     const std::size_t weight = tensors.add(name + ".weight", {widths[i + 1], widths[i]});
-    sizes_[i] = {widths[i], widths[i + 1], tensors[bias].offset, tensors[weight].offset,
-                 tensors.arena_size()};
-    units.push_back({name, first, tensors.arena_size()});
+    const auto& [first, last] = tensors.units()[unit];
+    sizes_[i] = {widths[i], widths[i + 1], unit, tensors[bias].in_unit, tensors[weight].in_unit,
+                 first,     last};
   }
 }
 
@@ -50,18 +50,13 @@ double DenseStack::flops() const {
   return sum;
 }
 
-void DenseStack::bind(std::span<float> parameters, std::span<float> gradients) {
-  parameters_ = parameters;
-  gradients_ = gradients;
-}
-
 void DenseStack::initialize(std::uint64_t seed, std::uint32_t layer, std::span<float> arena) const {
   for (const Size& size : sizes_) {
     const float limit = std::sqrt(6.0F / static_cast<float>(size.inputs + size.outputs));
     for (std::size_t i = 0; i < size.inputs; ++i) {
       for (std::size_t o = 0; o < size.outputs; ++o) {
         const auto bits = random_at(seed, RandomStream::weights, layer, i * size.outputs + o);
-        arena[size.weight + o * size.inputs + i] = limit * (2 * uniform(bits[0]) - 1);
+        arena[size.first + size.weight + o * size.inputs + i] = limit * (2 * uniform(bits[0]) - 1);
       }
     }
     ++layer;
@@ -89,15 +84,16 @@ void DenseStack::forward(std::size_t rows, const float* x, const std::uint8_t* l
   Stream& stream = device_.stream();
   for (std::size_t i = 0; i < sizes_.size(); ++i) {
     const Size& size = sizes_[i];
-    kernels.dense(stream, {rows, size.inputs, size.outputs}, x, parameters_.data() + size.weight,
-                  parameters_.data() + size.bias, i + 1 < sizes_.size(), outputs_[i].data());
+    const float* const weights = memory_[size.unit].weights;
+    kernels.dense(stream, {rows, size.inputs, size.outputs}, x, weights + size.weight,
+                  weights + size.bias, i + 1 < sizes_.size(), outputs_[i].data());
     x = outputs_[i].data();
   }
   kernels.softmax_cross_entropy(stream, rows, sizes_.back().outputs, x, labels, scale,
                                 changes_.back().data(), to);
 }
 
-void DenseStack::backward(std::size_t rows, const float* x, bool accumulate, const Hooks& hooks,
+void DenseStack::backward(std::size_t rows, const float* x, bool accumulate, ParameterOwner& owner,
                           float* dx) {
   const LayerKernels& kernels = *device_.kernels().layers;
   Stream& stream = device_.stream();
@@ -106,13 +102,15 @@ void DenseStack::backward(std::size_t rows, const float* x, bool accumulate, con
     const DenseShape shape{rows, size.inputs, size.outputs};
     const float* const from = i == 0 ? x : outputs_[i - 1].data();
     const float* const dy = changes_[i].data(); // (B, O)
+    const UnitMemory& memory = memory_[size.unit];
     kernels.dense_backward_weight(stream, shape, from, dy, accumulate,
-                                  gradients_.data() + size.weight, gradients_.data() + size.bias);
+                                  memory.gradients + size.weight, memory.gradients + size.bias);
     float* const to = i == 0 ? dx : changes_[i - 1].data(); // (B, I)
     if (to != nullptr) {
-      kernels.dense_backward_input(stream, shape, dy, parameters_.data() + size.weight, from, to);
+      kernels.dense_backward_input(stream, shape, dy, memory.weights + size.weight, from, to);
     }
-    tell(hooks, size.last, sizes_.size() - 1 - i);
+    owner.final(size.last);
+    owner.done(size.unit);
   }
 }
 

@@ -19,16 +19,4 @@ KeepBits DropoutRule::bits(std::uint32_t site, const TextPass& pass, std::size_t
   return {seed, site, pass.position * 2 * words, threshold()};
 }
 
-Dropout::Dropout(const DropoutRule& rule, std::uint32_t site, const CpuKernels& kernels)
-    : rule_(rule), site_(site), scale_(rule.scale()), kernels_(&kernels) {}
-
-void Dropout::draw(const TextPass& pass, std::size_t words) {
-  if (!pass.is_training || rule_.threshold() == 0) {
-    bits_.clear();
-    return;
-  }
-  bits_.resize(pass.rows * words);
-  kernels_->transformer.keep_bits(rule_.bits(site_, pass, words), bits_.size(), bits_.data());
-}
-
 } // namespace trainer

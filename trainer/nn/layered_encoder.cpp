@@ -37,7 +37,7 @@ LayeredRoom::LayeredRoom(Device& device, const EncoderShape& shape, std::size_t 
 LayeredEncoder::LayeredEncoder(const LayeredContext& context, const std::string& name,
                                const EncoderShape& shape, const DropoutRule& rule,
                                std::uint32_t site, TensorTable& tensors)
-    : context_(&context), shape_(shape), first_(tensors.arena_size()),
+    : context_(&context), shape_(shape), unit_(tensors.begin_unit()), first_(tensors.arena_size()),
       norm2_(context, name + ".output.LayerNorm", shape.width, shape.epsilon, tensors),
       out_(context, name + ".output.dense", shape.inner, shape.width, tensors),
       in_(context, name + ".intermediate.dense", shape.width, shape.inner, tensors),
@@ -52,6 +52,12 @@ LayeredEncoder::LayeredEncoder(const LayeredContext& context, const std::string&
 void LayeredEncoder::initialize(std::span<float> arena) const {
   norm1_.initialize(arena);
   norm2_.initialize(arena);
+}
+
+void LayeredEncoder::rehearse(ParameterOwner& owner) const {
+  for (const LayeredLinear* layer : {&out_, &in_, &mix_, &value_, &key_, &query_}) {
+    finish(*layer, owner);
+  }
 }
 
 AttentionShape LayeredEncoder::attention(const TextPass& pass) const {
@@ -69,7 +75,8 @@ void LayeredEncoder::make_room(std::size_t rows, std::size_t length,
   y_ = floats(context_->device, rows * length * shape_.width);
 }
 
-const float* LayeredEncoder::forward(const TextPass& pass, const float* x) {
+const float* LayeredEncoder::forward(const UnitMemory& memory, const TextPass& pass,
+                                     const float* x) {
   const TextKernels& text = context_->text;
   Stream& stream = context_->stream;
   const LayeredRoom& room = *room_;
@@ -81,20 +88,20 @@ const float* LayeredEncoder::forward(const TextPass& pass, const float* x) {
   drop1_.draw(pass, words);
   drop2_.draw(pass, words);
 
-  query_.forward(n, x, room.query.data());
-  key_.forward(n, x, room.key.data());
-  value_.forward(n, x, room.value.data());
+  query_.forward(memory, n, x, room.query.data());
+  key_.forward(memory, n, x, room.key.data());
+  value_.forward(memory, n, x, room.value.data());
   text.attention(stream, attention, pass.lengths, drop0_.drawn(),
                  {room.query.data(), room.key.data(), room.value.data()}, room.probabilities.data(),
                  room.context.data());
-  mix_.forward(n, room.context.data(), room.sum1.data());
+  mix_.forward(memory, n, room.context.data(), room.sum1.data());
   text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1.data());
-  norm1_.forward(n, room.sum1.data(), room.a.data(), room.moments1.data());
-  in_.forward(n, room.a.data(), room.u.data());
+  norm1_.forward(memory, n, room.sum1.data(), room.a.data(), room.moments1.data());
+  in_.forward(memory, n, room.a.data(), room.u.data());
   text.gelu(stream, n * shape_.inner, room.u.data(), room.g.data());
-  out_.forward(n, room.g.data(), room.sum2.data());
+  out_.forward(memory, n, room.g.data(), room.sum2.data());
   text.drop_and_add(stream, wide, drop2_.drawn(), room.a.data(), room.sum2.data());
-  norm2_.forward(n, room.sum2.data(), y_.data(), room.moments2.data());
+  norm2_.forward(memory, n, room.sum2.data(), y_.data(), room.moments2.data());
   return y_.data();
 }
 
@@ -107,8 +114,8 @@ const float* LayeredEncoder::dropped(const LayeredDropout& drop, std::size_t val
   return to;
 }
 
-void LayeredEncoder::backward(const TextPass& pass, const float* x, float* change,
-                              const LayeredScratch& scratch, const EncoderLayer::Final& final) {
+void LayeredEncoder::backward(const UnitMemory& memory, const TextPass& pass, const float* x,
+                              float* change, const LayeredScratch& scratch, ParameterOwner& owner) {
   const TextKernels& text = context_->text;
   Stream& stream = context_->stream;
   const LayeredRoom& room = *room_;
@@ -117,21 +124,21 @@ void LayeredEncoder::backward(const TextPass& pass, const float* x, float* chang
   const std::size_t wide = n * shape_.width;
   float* const inner = scratch.inner.data();
 
-  norm2_.backward(n, room.sum2.data(), room.moments2.data(), more, change);
+  norm2_.backward(memory, n, room.sum2.data(), room.moments2.data(), more, change);
   const float* dy = dropped(drop2_, wide, change, scratch.wide.data());
-  out_.backward_weight(n, room.g.data(), dy, more);
-  final(out_.last());
-  out_.backward_input(n, dy, false, inner);
+  out_.backward_weight(memory, n, room.g.data(), dy, more);
+  finish(out_, owner);
+  out_.backward_input(memory, n, dy, false, inner);
   text.gelu_backward(stream, n * shape_.inner, room.u.data(), inner);
-  in_.backward_weight(n, room.a.data(), inner, more);
-  final(in_.last());
-  in_.backward_input(n, inner, true, change);
+  in_.backward_weight(memory, n, room.a.data(), inner, more);
+  finish(in_, owner);
+  in_.backward_input(memory, n, inner, true, change);
 
-  norm1_.backward(n, room.sum1.data(), room.moments1.data(), more, change);
+  norm1_.backward(memory, n, room.sum1.data(), room.moments1.data(), more, change);
   dy = dropped(drop1_, wide, change, scratch.wide.data());
-  mix_.backward_weight(n, room.context.data(), dy, more);
-  final(mix_.last());
-  mix_.backward_input(n, dy, false, scratch.wide2.data());
+  mix_.backward_weight(memory, n, room.context.data(), dy, more);
+  finish(mix_, owner);
+  mix_.backward_input(memory, n, dy, false, scratch.wide2.data());
   text.attention_backward(stream, attention(pass), drop0_.drawn(),
                           {room.query.data(), room.key.data(), room.value.data()},
                           room.probabilities.data(), scratch.wide2.data(), scratch.squares.data(),
@@ -139,9 +146,9 @@ void LayeredEncoder::backward(const TextPass& pass, const float* x, float* chang
   const std::array<std::pair<const LayeredLinear*, const Buffer*>, 3> parts = {
       {{&value_, &scratch.value}, {&key_, &scratch.key}, {&query_, &scratch.query}}};
   for (const auto& [part, of_part] : parts) {
-    part->backward_weight(n, x, of_part->data(), more);
-    part->backward_input(n, of_part->data(), true, change);
-    final(part->last());
+    part->backward_weight(memory, n, x, of_part->data(), more);
+    part->backward_input(memory, n, of_part->data(), true, change);
+    finish(*part, owner);
   }
 }
 

@@ -1,5 +1,5 @@
-// EncoderLayer (nn/encoder_layer.h) over the kernels that every device has: the same arithmetic and
-// the same tensors in the same places of the arenas, in which all is row-major.
+// EncoderLayer (nn/cpu/encoder_layer.h) over the kernels that every device has: the same arithmetic
+// and the same tensors in the same places of the arenas, in which all is row-major.
 //
 // Letters: N tokens of a pass, B rows of T, H wide in A heads, F within. A pass keeps N·(10·H +
 // 2·F)
@@ -7,12 +7,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "trainer/nn/encoder_layer.h"
 #include "trainer/nn/layered_parts.h"
+#include "trainer/nn/text_shapes.h"
 
 namespace trainer {
 
@@ -51,32 +50,38 @@ struct LayeredRoom {
 
 class LayeredEncoder {
  public:
-  /// Adds its tensors, in the order in which backward finishes them. `site`: of the first of its
-  /// three dropouts.
+  /// Adds its tensors, in the order in which backward finishes them, a unit, whose memory is what
+  /// is read and written. `site`: of the first of its three dropouts.
   LayeredEncoder(const LayeredContext& context, const std::string& name, const EncoderShape& shape,
                  const DropoutRule& rule, std::uint32_t site, TensorTable& tensors);
 
-  std::size_t first() const { return first_; } ///< Of it in the arenas.
-  std::size_t last() const { return query_.last(); }
-  /// The norms' gains, in the host's copy of the arena.
+  std::size_t unit() const { return unit_; }
+  /// The norms' gains.
   void initialize(std::span<float> arena) const;
   void make_room(std::size_t rows, std::size_t length, std::shared_ptr<LayeredRoom> room);
 
   /// Of x (N, H), which stays where it is until backward; its output, which does too.
-  const float* forward(const TextPass& pass, const float* x);
-  /// `change` (N, H): the gradient of what forward() gave; becomes that of x.
-  void backward(const TextPass& pass, const float* x, float* change, const LayeredScratch& scratch,
-                const EncoderLayer::Final& final);
+  const float* forward(const UnitMemory& memory, const TextPass& pass, const float* x);
+  /// `change` (N, H): the gradient of what forward() gave; becomes that of x. Tells `owner` what is
+  /// final.
+  void backward(const UnitMemory& memory, const TextPass& pass, const float* x, float* change,
+                const LayeredScratch& scratch, ParameterOwner& owner);
+  /// Tells what backward() does.
+  void rehearse(ParameterOwner& owner) const;
 
  private:
   AttentionShape attention(const TextPass& pass) const;
   /// `change` as it is before what was dropped, in `to` where anything was.
   const float* dropped(const LayeredDropout& drop, std::size_t values, const float* change,
                        float* to) const;
+  void finish(const LayeredLinear& layer, ParameterOwner& owner) const {
+    owner.final(first_ + layer.last());
+  }
 
   const LayeredContext* context_;
   EncoderShape shape_;
-  std::size_t first_;
+  std::size_t unit_;
+  std::size_t first_; ///< Of it in the arenas.
   LayeredNorm norm2_; ///< In the order of the arenas.
   LayeredLinear out_;
   LayeredLinear in_;

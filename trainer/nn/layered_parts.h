@@ -1,6 +1,6 @@
 // What a transformer is made of, over the kernels that every device has: what a GPU computes. The
-// CPU's own are nn/linear.h, nn/layer_norm.h and nn/dropout.h, with the same tensors in the same
-// places, so that one's checkpoint is the other's; here all is row-major, also within the arenas.
+// CPU's own are in nn/cpu/, with the same tensors in the same places, so that one's checkpoint is
+// the other's; here all is row-major, also within the arenas.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "trainer/device/device.h"
 #include "trainer/nn/dropout.h"
+#include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
 
 namespace trainer {
@@ -24,73 +25,77 @@ struct LayeredContext {
   Stream& stream;
   const LayerKernels& layers;
   const TextKernels& text;
-  float* parameters = nullptr; ///< The arenas, in the device's memory.
-  float* gradients = nullptr;
 };
 
-/// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I].
+/// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I] of the unit that was begun
+/// last, whose memory is what is read and written.
 class LayeredLinear {
  public:
   LayeredLinear(const LayeredContext& context, const std::string& name, std::size_t inputs,
                 std::size_t outputs, TensorTable& tensors)
       : context_(&context), inputs_(inputs), outputs_(outputs),
-        bias_(tensors[tensors.add(name + ".bias", {outputs})].offset),
-        weight_(tensors[tensors.add(name + ".weight", {outputs, inputs})].offset) {}
+        bias_(tensors[tensors.add(name + ".bias", {outputs})].in_unit),
+        weight_(tensors[tensors.add(name + ".weight", {outputs, inputs})].in_unit) {}
 
-  std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Of it in the arenas.
+  std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Of it in the unit.
 
-  void forward(std::size_t rows, const float* x, float* y) const {
-    context_->layers.dense(context_->stream, {rows, inputs_, outputs_}, x,
-                           context_->parameters + weight_, context_->parameters + bias_, false, y);
+  void forward(const UnitMemory& memory, std::size_t rows, const float* x, float* y) const {
+    context_->layers.dense(context_->stream, {rows, inputs_, outputs_}, x, memory.weights + weight_,
+                           memory.weights + bias_, false, y);
   }
-  void backward_weight(std::size_t rows, const float* x, const float* dy, bool accumulate) const {
+  void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
+                       bool accumulate) const {
     context_->layers.dense_backward_weight(context_->stream, {rows, inputs_, outputs_}, x, dy,
-                                           accumulate, context_->gradients + weight_,
-                                           context_->gradients + bias_);
+                                           accumulate, memory.gradients + weight_,
+                                           memory.gradients + bias_);
   }
-  void backward_input(std::size_t rows, const float* dy, bool accumulate, float* dx) const {
+  void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, bool accumulate,
+                      float* dx) const {
     context_->text.dense_backward(context_->stream, {rows, inputs_, outputs_}, dy,
-                                  context_->parameters + weight_, accumulate, dx);
+                                  memory.weights + weight_, accumulate, dx);
   }
 
  private:
   const LayeredContext* context_;
   std::size_t inputs_;
   std::size_t outputs_;
-  std::size_t bias_; ///< Where it lies in the arenas.
+  std::size_t bias_; ///< Where it lies in the unit.
   std::size_t weight_;
 };
 
-/// Tensors NAME.weight and NAME.bias, of the rows' width.
+/// Tensors NAME.weight and NAME.bias, of the rows' width, likewise.
 class LayeredNorm {
  public:
   LayeredNorm(const LayeredContext& context, const std::string& name, std::size_t width,
               float epsilon, TensorTable& tensors)
-      : context_(&context), width_(width), epsilon_(epsilon),
-        gain_(tensors[tensors.add(name + ".weight", {width})].offset),
-        shift_(tensors[tensors.add(name + ".bias", {width})].offset) {}
+      : context_(&context), width_(width), epsilon_(epsilon), first_(tensors.arena_size()),
+        gain_(tensors[tensors.add(name + ".weight", {width})].in_unit),
+        shift_(tensors[tensors.add(name + ".bias", {width})].in_unit) {}
 
-  /// In the host's copy of the arena.
-  void initialize(std::span<float> arena) const { std::fill_n(arena.data() + gain_, width_, 1.0F); }
+  void initialize(std::span<float> arena) const {
+    std::fill_n(arena.data() + first_, width_, 1.0F);
+  }
 
   /// `moments` (rows, 2) is for backward.
-  void forward(std::size_t rows, const float* x, float* y, float* moments) const {
-    context_->text.norm(context_->stream, {rows, width_, epsilon_}, x, context_->parameters + gain_,
-                        context_->parameters + shift_, y, moments);
+  void forward(const UnitMemory& memory, std::size_t rows, const float* x, float* y,
+               float* moments) const {
+    context_->text.norm(context_->stream, {rows, width_, epsilon_}, x, memory.weights + gain_,
+                        memory.weights + shift_, y, moments);
   }
   /// dy becomes dx.
-  void backward(std::size_t rows, const float* x, const float* moments, bool accumulate,
-                float* dy) const {
+  void backward(const UnitMemory& memory, std::size_t rows, const float* x, const float* moments,
+                bool accumulate, float* dy) const {
     context_->text.norm_backward(context_->stream, {rows, width_, epsilon_}, x, moments,
-                                 context_->parameters + gain_, accumulate, dy,
-                                 context_->gradients + gain_, context_->gradients + shift_);
+                                 memory.weights + gain_, accumulate, dy, memory.gradients + gain_,
+                                 memory.gradients + shift_);
   }
 
  private:
   const LayeredContext* context_;
   std::size_t width_;
   float epsilon_;
-  std::size_t gain_; ///< Where it lies in the arenas.
+  std::size_t first_; ///< Of it in the arenas.
+  std::size_t gain_;  ///< Where it lies in the unit.
   std::size_t shift_;
 };
 

@@ -49,12 +49,21 @@ void check_shape(const Tensor& own, const std::string& name,
   }
 }
 
+std::size_t TensorTable::begin_unit() {
+  units_.push_back({arena_size_, arena_size_});
+  return units_.size() - 1;
+}
+
 std::size_t TensorTable::add(std::string name, std::vector<std::size_t> shape, Layout layout) {
-  Tensor tensor{std::move(name), std::move(shape), layout, arena_size_, 0};
+  const std::size_t unit = units_.empty() ? 0 : units_.back().first;
+  Tensor tensor{std::move(name), std::move(shape), layout, arena_size_, arena_size_ - unit, 0};
   tensor.size = layout == Layout::panels
                     ? tensor.count() / tensor.shape[0] * padded(tensor.shape[0])
                     : padded(tensor.count());
   arena_size_ += tensor.size;
+  if (!units_.empty()) {
+    units_.back().last = arena_size_;
+  }
   tensors_.push_back(std::move(tensor));
   return tensors_.size() - 1;
 }

@@ -2,7 +2,8 @@
 //
 // An arena is one flat run of fp32: a model's parameters, their gradients, or an optimizer's
 // moments, all laid out alike. Each tensor begins at a multiple of 16 floats and is filled up to
-// one, with zeros that stay zeros, so that an arena may be cut at any such multiple. Its layout
+// one, with zeros that stay zeros, so that an arena may be cut at any such multiple. A unit is a
+// contiguous range of tensors that are used together: a layer. A tensor's layout
 // there is row-major, or, where a copy for the kernels would cost speed, the panels that they read
 // (device/cpu/kernels.h). What leaves an arena by name is always row-major, weights as
 // [outputs, inputs].
@@ -34,8 +35,9 @@ struct Tensor {
   std::string name; ///< "hidden.weight"
   std::vector<std::size_t> shape;
   Layout layout = Layout::row_major;
-  std::size_t offset = 0; ///< In the arena, in floats.
-  std::size_t size = 0;   ///< Floats that it takes there.
+  std::size_t offset = 0;  ///< In the arena, in floats.
+  std::size_t in_unit = 0; ///< From its unit's first value.
+  std::size_t size = 0;    ///< Floats that it takes there.
 
   std::size_t count() const; ///< Its values.
   ArenaRange range() const { return {offset, offset + size}; }
@@ -60,12 +62,16 @@ void check_shape(const Tensor& own, const std::string& name, const std::vector<s
 
 class TensorTable {
  public:
-  /// At the arena's end; its number.
+  /// Of what is added from here on; its number.
+  std::size_t begin_unit();
+  /// At the arena's end, in the unit that was begun last; its number.
   std::size_t add(std::string name, std::vector<std::size_t> shape,
                   Layout layout = Layout::row_major);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const Tensor& operator[](std::size_t number) const { return tensors_[number]; }
+  /// In the order of the arena, which they fill.
+  const std::vector<ArenaRange>& units() const { return units_; }
   std::size_t arena_size() const { return arena_size_; } ///< In floats.
 
   /// All tensors of an arena, each named PREFIX and its name.
@@ -87,6 +93,7 @@ class TensorTable {
 
  private:
   std::vector<Tensor> tensors_;
+  std::vector<ArenaRange> units_;
   std::size_t arena_size_ = 0;
 };
 

@@ -75,9 +75,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
            .epsilon = static_cast<float>(options.epsilon)};
   decaying_ = free_;
   decaying_.l2 = static_cast<float>(is_l2 ? options.weight_decay : 0);
-  decaying_.decay = static_cast<float>(options.weight_decay);
-  const bool is_decoupled = options.rule == Rule::adamw || options.rule == Rule::muon;
-  decaying_.decoupled = is_decoupled ? options.weight_decay : 0;
+  decaying_.decay = is_l2 ? 0 : options.weight_decay;
   set_state(0, 0, {});
   if (needs_whole_tensors() && tensors == nullptr) {
     throw UsageError(fmt::format("--optimizer={}: needs whole tensors, and parameter servers hold "

@@ -4,8 +4,8 @@
 
 #include "trainer/forecast/print_forecast.h"
 #include "trainer/options/options.h"
+#include "trainer/run/train.h"
 #include "trainer/strategy/parameter_server/task.h"
-#include "trainer/train.h"
 
 namespace trainer {
 

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
-#include "trainer/replica.h"
-
 namespace trainer {
 
-Gathered::Gathered(Communicator& communicator, Device& device, const Model& model,
-                   const Shards& shards, std::span<float> parameters, bool is_in_file)
-    : communicator_(communicator), device_(device), units_(model.units()), shards_(shards),
-      parameters_(parameters), is_in_file_(is_in_file), buckets_(shards.buckets().size()),
-      fetched_(units_.size()) {}
+Gathered::Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
+                   const Shards& shards, const Arenas& arenas, bool is_in_file)
+    : Replicated(units, arenas), communicator_(communicator), device_(device), shards_(shards),
+      is_in_file_(is_in_file), buckets_(shards.buckets().size()), fetched_(units_.size()) {}
 
 /// Those that hold some of it, by number.
 ArenaRange Gathered::buckets_of(std::size_t unit) const {
@@ -27,8 +24,9 @@ void Gathered::start(std::size_t number) {
   Bucket& bucket = buckets_[number];
   if (!bucket.is_here && !bucket.is_coming) {
     const ArenaRange& range = shards_.buckets()[number];
-    bucket.ticket = communicator_.start(
-        Collective::Kind::all_gather, parameters_.subspan(range.first, range.size()), "parameters");
+    bucket.ticket =
+        communicator_.start(Collective::Kind::all_gather,
+                            arenas_.parameters.subspan(range.first, range.size()), "parameters");
     bucket.is_coming = true;
   }
 }
@@ -44,14 +42,14 @@ void Gathered::wait(Bucket& bucket) {
 void Gathered::give_back(std::size_t number) {
   wait(buckets_[number]);
   buckets_[number].is_here = false;
-  discard_others(device_, shards_, number, parameters_);
+  discard_others(device_, shards_, number, arenas_.parameters);
   put_away(number);
 }
 
 void Gathered::put_away(std::size_t bucket) {
   if (is_in_file_) {
     const ArenaRange own = shards_.own(bucket);
-    device_.release(parameters_.subspan(own.first, own.size()));
+    device_.release(arenas_.parameters.subspan(own.first, own.size()));
   }
 }
 
@@ -67,7 +65,7 @@ void Gathered::fetch(std::size_t unit) {
   }
 }
 
-void Gathered::need(std::size_t unit) {
+UnitMemory Gathered::need(std::size_t unit) {
   if (at_ == order_.size()) {
     order_.push_back({unit, true});
   }
@@ -82,9 +80,14 @@ void Gathered::need(std::size_t unit) {
   for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
     wait(buckets_[bucket]);
   }
+  return Replicated::need(unit);
 }
 
 void Gathered::done(std::size_t unit) {
+  if (!arenas_.rounded.empty()) {
+    device_.discard(rounded(unit));
+    is_rounded_[unit] = false;
+  }
   if (at_ == order_.size()) {
     order_.push_back({unit, false});
   }
@@ -101,38 +104,13 @@ void Gathered::done(std::size_t unit) {
   }
 }
 
-void Gathered::idle_pass() {
-  begin_pass();
-  while (at_ < order_.size()) {
-    const Use use = order_[at_];
-    use.needs ? need(use.unit) : done(use.unit);
-  }
-}
-
-void Gathered::drop() {
+void Gathered::change() {
+  Replicated::change();
   std::fill(fetched_.begin(), fetched_.end(), false);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     buckets_[bucket].users = 0;
     give_back(bucket);
   }
-}
-
-Hooks begin_pass(Gathered& gathered, const Replica& replica) {
-  gathered.begin_pass();
-  Hooks hooks;
-  hooks.need = [&](std::size_t unit) {
-    gathered.need(unit);
-    const Unit& needed = replica.model->units()[unit];
-    replica.refresh({needed.first, needed.last});
-  };
-  hooks.done = [&](std::size_t unit) {
-    gathered.done(unit);
-    if (replica.rounded.size() > 0) {
-      const Unit& done = replica.model->units()[unit];
-      replica.device.discard(replica.rounded.span().subspan(done.first, done.last - done.first));
-    }
-  };
-  return hooks;
 }
 
 void discard_others(Device& device, const Shards& shards, std::size_t bucket,

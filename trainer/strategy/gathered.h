@@ -1,5 +1,6 @@
-// ZeRO's stage 3 (strategy/shards.h): parameters of which a rank holds its own chunks are gathered
-// unit by unit before the model uses them, and what is the others' is given back after.
+// The owner (nn/parameter_owner.h) of parameters at ZeRO's stage 3 (strategy/shards.h), of which a
+// rank holds its own chunks: they are gathered unit by unit before the model uses them, and what is
+// the others' is given back after.
 //
 // The first pass notes in which order the model needs its units; from then on the next one's gather
 // is started before this one is waited for, and runs while this one is computed with. So two units
@@ -12,32 +13,29 @@
 
 #include "trainer/collectives/communicator.h"
 #include "trainer/device/device.h"
-#include "trainer/models/model.h"
+#include "trainer/strategy/replicated.h"
 #include "trainer/strategy/shards.h"
 
 namespace trainer {
 
-struct Replica;
-
-class Gathered {
+class Gathered final : public Replicated {
  public:
-  /// `parameters` are the device's paged memory, of which this rank's own chunks may be
-  /// `is_in_file`. All of them outlive it.
-  Gathered(Communicator& communicator, Device& device, const Model& model, const Shards& shards,
-           std::span<float> parameters, bool is_in_file = false);
+  /// `arenas` are the device's paged memory, the parameters' own chunks perhaps `is_in_file`. All
+  /// that it is given outlives it, but `shards`.
+  Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
+           const Shards& shards, const Arenas& arenas, bool is_in_file = false);
 
-  /// Of a pass, which a model's hooks are to tell; units are needed in the same order in each.
-  void begin_pass() { at_ = 0; }
-  void need(std::size_t unit);
-  void done(std::size_t unit);
-  /// Takes part in a pass of the others' in which this rank has nothing to compute.
-  void idle_pass();
+  /// Units are needed in the same order in each.
+  void begin_pass() override { at_ = 0; }
+  UnitMemory need(std::size_t unit) override;
+  void done(std::size_t unit) override;
+  bool is_shared() const override { return true; }
 
   /// Its own chunk of a bucket has been used.
   void put_away(std::size_t bucket);
 
   /// Only its own chunks are here: what the others hold has changed, or is not needed.
-  void drop();
+  void change() override;
 
  private:
   struct Bucket {
@@ -54,9 +52,7 @@ class Gathered {
 
   Communicator& communicator_;
   Device& device_;
-  const std::vector<Unit>& units_;
-  const Shards& shards_;
-  std::span<float> parameters_;
+  Shards shards_;
   bool is_in_file_;
   std::vector<Bucket> buckets_;
   std::vector<bool> fetched_; ///< Units.
@@ -67,10 +63,6 @@ class Gathered {
   std::vector<Use> order_; ///< Of a pass.
   std::size_t at_ = 0;     ///< In it.
 };
-
-/// Of the next pass: units are gathered, and rounded where the replica computes in 16 bits, before
-/// they are used.
-Hooks begin_pass(Gathered& gathered, const Replica& replica);
 
 /// Collective. The whole of a device's arena of which each rank has its own chunks there.
 void gather_arena(Communicator& communicator, Device& device, const Shards& shards,

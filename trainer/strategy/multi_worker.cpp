@@ -30,17 +30,14 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
       rows_at_once_(options.rows_at_once), limits_{options.clip_norm, is_mixed(),
                                                    options.loss_scale},
       shards_(gradients_.size(), options.buckets, communicator.rank(), communicator.world_size()),
+      owner_(replica.make_owner(communicator)),
+      gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
       squares_memory_(0),
       updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
                        !limits_.need_norm() && !replica.optimizer.needs_whole_tensors()),
       is_replayed_(communicator.world_size() == 1 && !replica.device.is_host()),
       outcomes_(replica.device), votes_(replica.registered), split_(split), timeline_(timeline) {
   replica.optimizer.set_limits(limits_);
-  if (replica.sharding.stage == 3) {
-    gathered_.emplace(communicator, replica.device, *replica.model, shards_, replica.parameters,
-                      replica.is_in_file);
-    gathered_->drop();
-  }
   if (limits_.need_norm()) {
     const std::size_t count =
         k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
@@ -106,7 +103,7 @@ void MultiWorker::look(std::size_t most_under_way) {
     if (outcome.state) {
       const LossScale before = replica_.optimizer.seen().loss_scale;
       replica_.optimizer.see(*outcome.state);
-      if (outcome.state->is_skipped != 0) {
+      if (is_skipped(*outcome.state)) {
         tell_of_skipped(*outcome.state, before.scale);
       }
     }
@@ -149,30 +146,28 @@ Score MultiWorker::step(const Batch& batch) {
   return std::exchange(told_, {});
 }
 
-/// Of the batch's last pass, in which gradients become final, or of one before it.
-Hooks MultiWorker::hooks(bool is_last) {
-  Hooks hooks = gathered_ ? begin_pass(*gathered_, replica_) : Hooks{};
-  if (is_last) {
-    hooks.final = [this](std::size_t ready) { start(ready); };
-    hooks.granularity = shards_.buckets().front().size();
+void MultiWorker::final(std::size_t count) {
+  if (is_last_pass_) {
+    start(count);
   }
-  return hooks;
+}
+
+std::size_t MultiWorker::granularity() const {
+  return is_last_pass_ ? shards_.buckets().front().size() : SIZE_MAX;
 }
 
 void MultiWorker::compute(const Batch& batch) {
   const StepState* const state = replica_.optimizer.state();
   first_overflow_ = UINT64_MAX;
-  if (!gathered_) {
-    replica_.refresh();
-  }
   under_way_.clear();
   started_ = given_back_ = 0;
-  if (gathered_) { // As many passes as the rank with the most rows.
+  if (gathered_ != nullptr) { // As many passes as the rank with the most rows.
     const auto ranks = static_cast<std::size_t>(shards_.ranks());
     const std::size_t most_rows = (batch.global_rows + ranks - 1) / ranks;
     const auto passes = [&](std::size_t rows) { return (rows - 1) / rows_at_once_; };
     for (std::size_t pass = passes(batch.rows); pass < passes(most_rows); ++pass) {
-      gathered_->idle_pass();
+      owner_->begin_pass();
+      replica_.model->rehearse(rows_at_once_, *owner_, [](std::size_t /*unit*/) {});
     }
   }
   Score* const score = outcomes_.begin();
@@ -180,9 +175,10 @@ void MultiWorker::compute(const Batch& batch) {
     const Batch part = batch.slice(row, rows_at_once_);
     const bool accumulate = row > 0;
     row += part.rows;
+    owner_->begin_pass();
+    is_last_pass_ = row == batch.rows && !is_replayed_;
     if (!is_replayed_ || part.tokens.length > 0) { // Of text other values are dropped each time.
-      replica_.model->forward_backward(part, &state->loss_factor, accumulate,
-                                       hooks(row == batch.rows), score);
+      replica_.model->forward_backward(part, &state->loss_factor, accumulate, *this, score);
       continue;
     }
     const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
@@ -190,7 +186,7 @@ void MultiWorker::compute(const Batch& batch) {
                                      part.rows, accumulate ? 1U : 0U, address(score)},
                                     [&] {
                                       replica_.model->forward_backward(part, &state->loss_factor,
-                                                                       accumulate, {}, score);
+                                                                       accumulate, *this, score);
                                     });
   }
   if (is_replayed_) {
@@ -272,7 +268,7 @@ void MultiWorker::synchronise() {
 void MultiWorker::update(std::size_t bucket) {
   const ArenaRange& range = shards_.buckets()[bucket];
   replica_.optimizer.update(range.first, range.last);
-  if (gathered_) {
+  if (gathered_ != nullptr) {
     gathered_->put_away(bucket);
   } else if (is_own_chunks_only()) {
     gathers_.push_back(communicator_.start(Collective::Kind::all_gather,
@@ -281,7 +277,7 @@ void MultiWorker::update(std::size_t bucket) {
   }
 }
 
-/// Those that the other ranks have updated are here; at stage 3 they are fetched when needed.
+/// Those that the other ranks have updated are here; at stage 3 they are gathered when needed.
 void MultiWorker::wait_for_parameters() {
   const double begin = now();
   for (const Communicator::Ticket ticket : gathers_) {
@@ -292,9 +288,7 @@ void MultiWorker::wait_for_parameters() {
     seconds_exposed_ += now() - begin;
     note(Timeline::What::wait, begin, now());
   }
-  if (gathered_) {
-    gathered_->drop();
-  }
+  owner_->change();
 }
 
 /// Of the gradients that have come, in the device's memory, and no host waits for it: the sum of

@@ -22,7 +22,7 @@
 // update each its own chunks, and gather what the others have updated.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,7 +30,7 @@
 #include "trainer/collectives/communicator.h"
 #include "trainer/monitor/timeline.h"
 #include "trainer/nn/outcomes.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/gathered.h"
 
@@ -51,7 +51,8 @@ inline constexpr std::size_t k_sums_under_way = 2;
 /// What elastic ranks, and those that share a replica, sum with the gradients.
 enum Vote : std::size_t { k_wants_pause, k_rows, k_vote_floats = 16 };
 
-class MultiWorker {
+/// Of a step it is the model's owner of parameters: the replica's, and sums what is final.
+class MultiWorker : private ParameterOwner {
  public:
   /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
   /// outlive it. A replica with k_vote_floats registered besides has its ranks vote in each step.
@@ -91,8 +92,12 @@ class MultiWorker {
   double seconds_exposed() const { return seconds_exposed_; }
 
  private:
+  UnitMemory need(std::size_t unit) override { return owner_->need(unit); }
+  void done(std::size_t unit) override { owner_->done(unit); }
+  void final(std::size_t count) override;
+  std::size_t granularity() const override;
+
   void compute(const Batch& batch);
-  Hooks hooks(bool is_last);
   void look(std::size_t most_under_way);
   void start(std::size_t ready);
   void give_back(std::size_t buckets);
@@ -124,7 +129,9 @@ class MultiWorker {
   std::size_t rows_at_once_;
   StepLimits limits_;
   Shards shards_;
-  std::optional<Gathered> gathered_;          ///< At stage 3.
+  std::unique_ptr<Replicated> owner_;         ///< The replica's.
+  Gathered* gathered_;                        ///< The same, at stage 3; else null.
+  bool is_last_pass_ = false;                 ///< Of the batch: gradients become final.
   std::vector<UnderWay> under_way_;           ///< In this step.
   std::size_t started_ = 0;                   ///< Buckets,
   std::size_t given_back_ = 0;                ///< and those of which the others' part is gone.

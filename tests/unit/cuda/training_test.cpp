@@ -14,8 +14,8 @@
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/host_view.h"
 #include "trainer/errors.h"
-#include "trainer/evaluate.h"
 #include "trainer/models/model.h"
+#include "trainer/run/evaluate.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/multi_worker.h"
 
@@ -57,7 +57,7 @@ Trained train_on(Device& device, Communicator& communicator, const StepOptions& 
                  const OptimizerOptions& optimizer, const Task& task = on_images()) {
   const Dataset& data = task.data;
   Replica replica(fitted(task.model, data), optimizer, device, communicator);
-  replica.model->initialize(k_seed);
+  replica.initialize(k_seed);
   MultiWorker strategy(communicator, replica, options);
   const std::size_t rows = task.rows / static_cast<std::size_t>(communicator.world_size());
   Loader loader(data.train, device,
@@ -67,7 +67,8 @@ Trained train_on(Device& device, Communicator& communicator, const StepOptions& 
     trained.score += strategy.step(batch);
   }
   trained.score += strategy.settle();
-  trained.held_out = evaluate(*replica.model, data.train, device, 33, communicator);
+  trained.held_out = evaluate(*replica.model, *replica.make_owner(communicator), data.train, device,
+                              33, communicator);
   const HostView view(device, replica.parameters);
   trained.tensors = replica.model->tensors().export_arena(view.values());
   return trained;
@@ -117,7 +118,7 @@ TEST_CASE(
   const auto train = [&](Device& device) {
     const auto alone = make_single_rank(device.is_host() ? nullptr : &device);
     Replica replica(fitted(k_model, data), {}, device, *alone);
-    replica.model->initialize(k_seed);
+    replica.initialize(k_seed);
     MultiWorker strategy(*alone, replica, {.buckets = 0});
     Loader loader(data.train, device, {8, 0, 1, k_seed, 0, 16});
     double loss = 0;
@@ -125,7 +126,9 @@ TEST_CASE(
     for (const Batch& batch : loader) {
       loss += strategy.step(batch).loss;
       if (++step == 8) { // Of more rows than before: the layers' outputs are elsewhere now.
-        loss += evaluate(*replica.model, data.train, device, 33, *alone).loss;
+        loss +=
+            evaluate(*replica.model, *replica.make_owner(*alone), data.train, device, 33, *alone)
+                .loss;
       }
     }
     return loss + strategy.settle().loss;
@@ -152,14 +155,17 @@ TEST_CASE("a GPU trains the CNN as the CPU does") {
     On<Score> score(device, {Score{}});
     On<float> mean(device, {0.2F});
     const std::size_t floats = model->tensors().arena_size();
-    model->bind({parameters.data(), floats}, {gradients.data(), floats});
-    model->initialize(k_seed);
-    Optimizer sgd({.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.05},
-                  {parameters.data(), floats}, {gradients.data(), floats}, device);
+    const Arenas arenas{{parameters.data(), floats}, {gradients.data(), floats}};
+    Replicated owner(model->units(), arenas);
+    const HostView view(device, arenas.parameters);
+    model->initialize(k_seed, view.values());
+    view.write_back();
+    Optimizer sgd({.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.05}, arenas.parameters,
+                  arenas.gradients, device);
     const Batch batch{5, {images.data(), pixels.size()}, {labels.data(), 5}};
     for (int step = 0; step < 3; ++step) {
-      model->forward_backward(batch.slice(0, 2), mean.data(), false, {}, score.data());
-      model->forward_backward(batch.slice(2, 3), mean.data(), true, {}, score.data());
+      model->forward_backward(batch.slice(0, 2), mean.data(), false, owner, score.data());
+      model->forward_backward(batch.slice(2, 3), mean.data(), true, owner, score.data());
       sgd.begin_step();
       sgd.update(0, floats);
     }

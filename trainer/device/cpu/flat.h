@@ -62,12 +62,13 @@ void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepStat
   const float factor = state->factor;
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
+  const auto decay = static_cast<float>(r.decay);
   for (std::size_t i = 0; i < n; ++i) {
     const float g = gradient[i] * factor;
     m[i] = r.beta1 * m[i] + (1 - r.beta1) * g;
     v[i] = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
-    u[i] = step_size * m[i] / (__builtin_sqrtf(v[i]) * correction2 + r.epsilon) +
-           r.decay * parameter[i];
+    u[i] =
+        step_size * m[i] / (__builtin_sqrtf(v[i]) * correction2 + r.epsilon) + decay * parameter[i];
   }
   const double of_parameters = __builtin_sqrt(sum_of_squares(n, parameter));
   const double of_direction = __builtin_sqrt(sum_of_squares(n, u));

@@ -69,6 +69,7 @@ __global__ void lamb_direction(std::size_t n, UpdateRule r, const StepState* sta
   const float factor = state->factor;
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
+  const auto decay = static_cast<float>(r.decay);
   double of_parameters = 0;
   double of_direction = 0;
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
@@ -76,7 +77,7 @@ __global__ void lamb_direction(std::size_t n, UpdateRule r, const StepState* sta
     const float g = gradient[i] * factor;
     const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
     const float v_new = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
-    const float u_new = step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon) + r.decay * p;
+    const float u_new = step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon) + decay * p;
     m[i] = m_new;
     v[i] = v_new;
     u[i] = u_new;

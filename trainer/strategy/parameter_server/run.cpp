@@ -9,8 +9,8 @@
 #include "trainer/clock.h"
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
-#include "trainer/evaluate.h"
 #include "trainer/monitor/outputs.h"
+#include "trainer/run/evaluate.h"
 #include "trainer/strategy/parameter_server/coordinator.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/journal.h"
@@ -160,7 +160,8 @@ void train(const PsJob& job) {
     const auto alone = connect(Cluster{}, {});
     std::optional<Outputs> instead; // Of those before this one, which were lost.
     (first ? outputs : instead.emplace(output, true))
-        .held_out(evaluate(worker.model(), data.test, *device, job.run.step.rows_at_once, *alone),
+        .held_out(evaluate(worker.model(), worker.owner(), data.test, *device,
+                           job.run.step.rows_at_once, *alone),
                   last, scored_things(data));
   }
 }

@@ -9,7 +9,7 @@
 #include "trainer/data/locate.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/optim/learning_rate.h"
-#include "trainer/run_options.h"
+#include "trainer/run/run_options.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {

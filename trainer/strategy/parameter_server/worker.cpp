@@ -7,7 +7,7 @@
 
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 
 namespace trainer {
 
@@ -57,23 +57,17 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
               model_->tensors().arena_size(), say),
       parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
       gradients_(device.allocate(parameters_.size(), DType::f32)),
+      owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
+                                               : Arenas{parameters_.span(), gradients_.span()}),
       scale_(device.allocate(1, DType::f32)) {
-  if (device.is_host()) {
-    model_->bind(client_.parameters(), client_.gradients());
-  } else {
-    model_->bind(parameters_.span(), gradients_.span());
-  }
-  model_->initialize(static_cast<std::uint64_t>(job.run.seed));
-  if (!device.is_host()) {
-    device.stream().copy(parameters_.memory(), client_.parameters().data(), parameters_.bytes());
-  }
+  model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
 }
 
-Model& PsWorker::model() {
+ParameterOwner& PsWorker::owner() {
   if (!device_.is_host()) {
     device_.stream().copy(client_.parameters().data(), parameters_.memory(), parameters_.bytes());
   }
-  return *model_;
+  return owner_;
 }
 
 Score PsWorker::compute(const Batch& batch, std::int64_t step) {
@@ -81,7 +75,7 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
     device_.stream().copy(&scale, scale_.memory(), sizeof scale);
     scaled_by_ = scale;
   }
-  model().forward_backward(batch, scale_.data(), false, {}, outcomes_.begin());
+  model_->forward_backward(batch, scale_.data(), false, owner(), outcomes_.begin());
   outcomes_.send(step);
   if (!device_.is_host()) {
     device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());

@@ -11,6 +11,7 @@
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/task.h"
+#include "trainer/strategy/replicated.h"
 
 namespace trainer {
 
@@ -24,8 +25,9 @@ class PsWorker {
 
   std::int64_t connect() { return client_.connect(); }
   ParameterClient& client() { return client_; }
-  /// With the values that the servers gave last.
-  Model& model();
+  Model& model() { return *model_; }
+  /// Of the values that the servers gave last.
+  ParameterOwner& owner();
 
   /// Trains from step `first` until `after_step` says no more; told the values that followed it.
   template <typename AfterStep>
@@ -74,6 +76,7 @@ class PsWorker {
   ParameterClient client_;
   Buffer parameters_; ///< The model's, where the device cannot compute on the client's.
   Buffer gradients_;
+  Replicated owner_;
   Buffer scale_; ///< Of a sample's loss.
   float scaled_by_ = 0;
   double input_seconds_ = 0;

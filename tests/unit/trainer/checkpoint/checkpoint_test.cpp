@@ -23,7 +23,7 @@ constexpr std::uint64_t k_seed = 11;
 
 /// One rank that trains on synthetic images.
 struct Run {
-  Run() { replica.model->initialize(k_seed); }
+  Run() { replica.initialize(k_seed); }
 
   void steps(std::int64_t count) {
     MultiWorker strategy(*communicator, replica, {.buckets = 1 << 16});

@@ -27,10 +27,8 @@ ModelOptions small(const std::string& name) {
 
 struct Weights {
   explicit Weights(const std::string& name)
-      : model(make_bert(small(name), device)), parameters(model->tensors().arena_size()),
-        gradients(parameters.size()) {
-    model->bind(parameters.span(), gradients.span());
-    model->initialize(3);
+      : model(make_bert(small(name), device)), parameters(model->tensors().arena_size()) {
+    model->initialize(3, parameters.span());
   }
   /// Its tensors as `change` leaves them, in a file; and what load_weights() makes of that.
   std::vector<NamedTensor> load(const std::function<void(std::vector<NamedTensor>&)>& change) {
@@ -56,7 +54,6 @@ struct Weights {
   CpuDevice device;
   std::unique_ptr<MaskedLanguageModel> model;
   Buffer parameters;
-  Buffer gradients;
 };
 
 NamedTensor& named(std::vector<NamedTensor>& tensors, const std::string& name) {

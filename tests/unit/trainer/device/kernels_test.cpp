@@ -151,7 +151,7 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
   const std::vector<float> gradient = numbers(n, 7);
   std::vector<std::vector<float>> p(4, numbers(n, 8));
   std::vector<std::vector<float>> m(6, std::vector<float>(n));
-  const UpdateRule rule{.l2 = 0.01F, .decay = 0.01F, .decoupled = 0.01};
+  const UpdateRule rule{.l2 = 0.01F, .decay = 0.01};
   const StepRule step{.clip_norm = 1};
   StepState state;
   for (int t = 1; t < 4; ++t) {

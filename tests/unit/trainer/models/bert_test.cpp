@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/unit/trainer/models/noting_owner.h"
 #include "tests/unit/trainer/models/text.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
@@ -34,9 +35,9 @@ ModelOptions small_bert(double dropout = 0) {
 struct Fixture {
   explicit Fixture(const ModelOptions& options, const CpuKernels& kernels = best_kernels())
       : device(kernels), model(make_bert(options, device)),
-        parameters(model->tensors().arena_size()), gradients(parameters.size()) {
-    model->bind(parameters.span(), gradients.span());
-    model->initialize(3);
+        parameters(model->tensors().arena_size()), gradients(parameters.size()),
+        owner(model->units(), {parameters.span(), gradients.span()}) {
+    model->initialize(3, parameters.span());
   }
   /// Weights as large as a trained model's: gradients that rounding does not hide.
   void enlarge() {
@@ -50,7 +51,7 @@ struct Fixture {
   }
   Score pass(const Batch& batch, bool accumulate = false) {
     Score score;
-    model->forward_backward(batch, &k_one, accumulate, {}, &score);
+    model->forward_backward(batch, &k_one, accumulate, owner, &score);
     return score;
   }
 
@@ -58,6 +59,7 @@ struct Fixture {
   std::unique_ptr<MaskedLanguageModel> model;
   Buffer parameters;
   Buffer gradients;
+  test::NotingOwner owner;
 };
 
 /// Of each tensor the values with the largest gradients, and a few others.
@@ -107,21 +109,14 @@ TEST_CASE("BERT's gradients agree with finite differences, padded rows and dropo
 TEST_CASE("BERT's gradients are reported final from the arena's start to its end") {
   Fixture f(small_bert());
   const RandomText text(20, 3, k_words, {20, 20});
-  std::vector<std::size_t> reports;
-  std::vector<std::size_t> needed;
-  std::vector<std::size_t> done;
-  Score score;
-  f.model->forward_backward(text.batch(), &k_one, false,
-                            {.need = [&](std::size_t unit) { needed.push_back(unit); },
-                             .done = [&](std::size_t unit) { done.push_back(unit); },
-                             .final = [&](std::size_t count) { reports.push_back(count); }},
-                            &score);
+  f.pass(text.batch());
+  const std::vector<std::size_t> reports = f.owner.all("final");
   CHECK(std::is_sorted(reports.begin(), reports.end()));
-  for (const Unit& unit : f.model->units()) {
+  for (const ArenaRange& unit : f.model->units()) {
     CHECK(std::find(reports.begin(), reports.end(), unit.last) != reports.end());
   }
-  CHECK(needed == std::vector<std::size_t>{3, 2, 1, 0, 1, 2});
-  CHECK(done == std::vector<std::size_t>{2, 1, 0, 1, 2, 3});
+  CHECK(f.owner.all("need") == std::vector<std::size_t>{3, 2, 1, 0, 1, 2});
+  CHECK(f.owner.all("done") == std::vector<std::size_t>{2, 1, 0, 1, 2, 3});
 }
 
 TEST_CASE("a batch's gradients are the same however it is split into passes, dropout included") {
@@ -143,16 +138,16 @@ TEST_CASE("what is masked and what pads a row are not seen") {
   f.enlarge();
   RandomText text(20, 3, k_words, {13, 20});
   Score before;
-  f.model->evaluate(text.batch(), {}, &before);
+  f.model->evaluate(text.batch(), f.owner, &before);
   for (std::size_t at = 13; at < 20; ++at) {
     text.ids[at] = 7;
   }
   Score padded_otherwise;
-  f.model->evaluate(text.batch(), {}, &padded_otherwise);
+  f.model->evaluate(text.batch(), f.owner, &padded_otherwise);
   CHECK(padded_otherwise.loss == before.loss);
   text.ids[12] = (text.ids[12] + 1) % static_cast<std::int32_t>(k_words);
   Score changed;
-  f.model->evaluate(text.batch(), {}, &changed);
+  f.model->evaluate(text.batch(), f.owner, &changed);
   CHECK(changed.loss != before.loss);
 }
 
@@ -228,10 +223,10 @@ TEST_CASE("training teaches BERT its masked tokens") {
     adam.begin_step();
     adam.update(0, f.parameters.size());
   }
-  f.model->evaluate(text.batch(), {}, &score);
+  f.model->evaluate(text.batch(), f.owner, &score);
   CHECK(score.correct == 12);
   CHECK(score.loss / 12 < 0.3);
-  const std::vector<float> words = f.model->logits(text.batch().slice(1, 1));
+  const std::vector<float> words = f.model->logits(text.batch().slice(1, 1), f.owner);
   REQUIRE(words.size() == 3 * k_words);
   CHECK(std::max_element(words.begin(), words.begin() + k_words) - words.begin() ==
         text.targets[3]);
@@ -284,7 +279,7 @@ TEST_CASE("a shape that no BERT has, and text of another vocabulary, are refused
   RandomText text(20, 3, k_words, {20});
   text.ids[3] = k_words;
   Score score;
-  CHECK_THROWS_AS(f.model->evaluate(text.batch(), {}, &score), DataError);
+  CHECK_THROWS_AS(f.model->evaluate(text.batch(), f.owner, &score), DataError);
   const RandomText longer(25, 3, k_words, {25});
-  CHECK_THROWS_AS(f.model->evaluate(longer.batch(), {}, &score), UsageError);
+  CHECK_THROWS_AS(f.model->evaluate(longer.batch(), f.owner, &score), UsageError);
 }

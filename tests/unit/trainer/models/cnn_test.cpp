@@ -144,16 +144,13 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
     images.insert(images.end(), f.images.span().begin(), f.images.span().end());
     labels.insert(labels.end(), f.labels.begin(), f.labels.end());
   }
-  f.model->forward_backward(f.batch(), &k_28, false, {}, &f.score);
+  f.model->forward_backward(f.batch(), &k_28, false, f.owner, &f.score);
   const std::vector<float> once(f.gradients.span().begin(), f.gradients.span().end());
-  std::vector<std::size_t> reports;
   const Batch all{labels.size(), images, labels};
-  f.model->forward_backward(all, &k_one, false,
-                            {.need = {},
-                             .done = {},
-                             .final = [&](std::size_t count) { reports.push_back(count); },
-                             .granularity = 1},
-                            &f.score);
+  f.owner.told.clear();
+  f.owner.wanted_granularity = 1;
+  f.model->forward_backward(all, &k_one, false, f.owner, &f.score);
+  const std::vector<std::size_t> reports = f.owner.all("final");
   const auto check = [&] {
     float largest = 0;
     for (std::size_t i = 0; i < once.size(); ++i) {
@@ -163,11 +160,11 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   };
   check();
   CHECK(std::is_sorted(reports.begin(), reports.end()));
-  for (const Unit& unit : f.model->units()) {
+  for (const ArenaRange& unit : f.model->units()) {
     CHECK(std::find(reports.begin(), reports.end(), unit.last) != reports.end());
   }
-  f.model->forward_backward(all.slice(0, 4), &k_one, false, {}, &f.score);
-  f.model->forward_backward(all.slice(4, 1000), &k_one, true, {}, &f.score);
+  f.model->forward_backward(all.slice(0, 4), &k_one, false, f.owner, &f.score);
+  f.model->forward_backward(all.slice(4, 1000), &k_one, true, f.owner, &f.score);
   check();
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/unit/trainer/models/noting_owner.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/optimizer.h"
@@ -24,23 +25,23 @@ struct Fixture {
   Fixture(const CpuKernels& kernels, const ModelOptions& options)
       : device(kernels), model(make_model(options, device)),
         parameters(model->tensors().arena_size()), gradients(parameters.size()),
+        owner(model->units(), {parameters.span(), gradients.span()}),
         images(labels.size() * options.height * options.width) {
-    model->bind(parameters.span(), gradients.span());
-    model->initialize(3);
+    model->initialize(3, parameters.span());
     for (std::size_t i = 0; i < images.size(); ++i) {
       images.data()[i] = uniform(random_at(5, RandomStream::synthetic_data, 0, i)[0]);
     }
   }
   Batch batch() const { return {labels.size(), images.span(), labels}; }
-  Score evaluate() const {
+  Score evaluate() {
     Score of_batch;
-    model->evaluate(batch(), {}, &of_batch);
+    model->evaluate(batch(), owner, &of_batch);
     return of_batch;
   }
   void train(int steps) {
     Optimizer adam({.learning_rate = 1e-2}, parameters.span(), gradients.span(), device);
     for (int i = 0; i < steps; ++i) {
-      model->forward_backward(batch(), &k_fifth, false, {}, &score);
+      model->forward_backward(batch(), &k_fifth, false, owner, &score);
       adam.begin_step();
       adam.update(0, parameters.size());
     }
@@ -51,6 +52,7 @@ struct Fixture {
   std::unique_ptr<Model> model;
   Buffer parameters;
   Buffer gradients;
+  NotingOwner owner;
   Buffer images;
   Score score; ///< Of what trained.
 };
@@ -63,7 +65,7 @@ inline void check_gradients(const CpuKernels& kernels, const ModelOptions& optio
                             std::size_t stride = 1) {
   Fixture f(kernels, options);
   CAPTURE(f.model->describe());
-  f.model->forward_backward(f.batch(), &k_one, false, {}, &f.score);
+  f.model->forward_backward(f.batch(), &k_one, false, f.owner, &f.score);
   const TensorTable& tensors = f.model->tensors();
   int checked = 0;
   int bent = 0;
@@ -104,7 +106,7 @@ inline void check_gradients_in_bf16(const ModelOptions& options) {
   Fixture half(best_kernels(), options);
   half.device.multiply_in(DType::bf16);
   for (Fixture* each : {&whole, &half}) {
-    each->model->forward_backward(each->batch(), &k_one, false, {}, &each->score);
+    each->model->forward_backward(each->batch(), &k_one, false, each->owner, &each->score);
   }
   CHECK(half.score.loss == doctest::Approx(whole.score.loss).epsilon(0.01));
   CHECK(half.score.loss != whole.score.loss);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "tests/unit/trainer/models/noting_owner.h"
 #include "tests/unit/trainer/models/text.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
@@ -34,30 +35,30 @@ ModelOptions layered_options(double dropout, const std::string& name = "bert") {
 struct OverArenas {
   explicit OverArenas(std::unique_ptr<MaskedLanguageModel> model_)
       : model(std::move(model_)), parameters(model->tensors().arena_size()),
-        gradients(parameters.size()) {
-    model->bind(parameters.span(), gradients.span());
+        gradients(parameters.size()), owner(model->units(), {parameters.span(), gradients.span()}) {
   }
-  Score pass(const Batch& batch, bool accumulate = false, const Hooks& hooks = {}) {
+  Score pass(const Batch& batch, bool accumulate = false) {
     Score score;
-    model->forward_backward(batch, &k_half, accumulate, hooks, &score);
+    model->forward_backward(batch, &k_half, accumulate, owner, &score);
     return score;
   }
-  Score evaluate(const Batch& batch) const {
+  Score evaluate(const Batch& batch) {
     Score score;
-    model->evaluate(batch, {}, &score);
+    model->evaluate(batch, owner, &score);
     return score;
   }
 
   std::unique_ptr<MaskedLanguageModel> model;
   Buffer parameters;
   Buffer gradients;
+  test::NotingOwner owner;
 };
 
 /// Both, with the same weights, which they have by name: as large as a trained model's.
 struct Both {
   explicit Both(const ModelOptions& options)
       : own(make_bert(options, device)), layered(make_layered_bert(options, device)) {
-    own.model->initialize(3);
+    own.model->initialize(3, own.parameters.span());
     for (const Tensor& tensor : own.model->tensors().tensors()) {
       for (std::size_t i = 0; i < tensor.count(); ++i) { // Of panels all are whole here.
         float& value = own.parameters.data()[tensor.offset + i];
@@ -118,8 +119,8 @@ TEST_CASE("BERT over any device's kernels has the CPU's loss and gradients, drop
 
 TEST_CASE("BERT over any device's kernels begins with the CPU's weights") {
   Both both(layered_options(0));
-  both.own.model->initialize(9);
-  both.layered.model->initialize(9);
+  both.own.model->initialize(9, both.own.parameters.span());
+  both.layered.model->initialize(9, both.layered.parameters.span());
   const auto expected = both.own.model->tensors().export_arena(both.own.parameters.span());
   const auto found = both.layered.model->tensors().export_arena(both.layered.parameters.span());
   REQUIRE(found.size() == expected.size());
@@ -133,24 +134,13 @@ TEST_CASE("BERT over any device's kernels begins with the CPU's weights") {
   }
 }
 
-TEST_CASE("BERT over any device's kernels tells its hooks what the CPU's does") {
+TEST_CASE("BERT over any device's kernels tells its owner what the CPU's does") {
   Both both(layered_options(0.1));
   const RandomText text(20, 3, k_vocabulary, {20, 13});
-  const auto told = [&](OverArenas& of) {
-    std::vector<std::pair<char, std::size_t>> all;
-    of.pass(text.batch(), false,
-            {.need = [&](std::size_t unit) { all.emplace_back('n', unit); },
-             .done = [&](std::size_t unit) { all.emplace_back('d', unit); },
-             .final = [&](std::size_t count) { all.emplace_back('f', count); }});
-    return all;
-  };
-  CHECK(told(both.layered) == told(both.own));
-  REQUIRE(both.layered.model->units().size() == both.own.model->units().size());
-  for (std::size_t unit = 0; unit < both.own.model->units().size(); ++unit) {
-    CHECK(both.layered.model->units()[unit].name == both.own.model->units()[unit].name);
-    CHECK(both.layered.model->units()[unit].first == both.own.model->units()[unit].first);
-    CHECK(both.layered.model->units()[unit].last == both.own.model->units()[unit].last);
-  }
+  both.layered.pass(text.batch());
+  both.own.pass(text.batch());
+  CHECK(both.layered.owner.told == both.own.owner.told);
+  CHECK(both.layered.model->units() == both.own.model->units());
   CHECK(both.layered.model->describe() == both.own.model->describe());
 }
 
@@ -191,8 +181,8 @@ TEST_CASE("BERT over any device's kernels gives a blank's logits as the CPU's do
   Both both(layered_options(0));
   RandomText text(20, 3, k_vocabulary, {20, 13});
   text.masked[2] = -1;
-  const std::vector<float> expected = both.own.model->logits(text.batch());
-  const std::vector<float> found = both.layered.model->logits(text.batch());
+  const std::vector<float> expected = both.own.model->logits(text.batch(), both.own.owner);
+  const std::vector<float> found = both.layered.model->logits(text.batch(), both.layered.owner);
   REQUIRE(found.size() == 5 * k_vocabulary);
   REQUIRE(expected.size() == found.size());
   for (std::size_t i = 0; i < found.size(); ++i) {

@@ -29,31 +29,25 @@ TEST_CASE("an MLP's gradients in bf16 are near those of float32") {
 
 TEST_CASE("gradients are reported final from the arena's start to its end") {
   Fixture f(portable_kernels(), mlp({48, 32}));
-  std::vector<std::size_t> reports;
-  std::vector<std::size_t> needed;
-  std::vector<std::size_t> done;
-  f.model->forward_backward(f.batch(), &k_one, false,
-                            {.need = [&](std::size_t unit) { needed.push_back(unit); },
-                             .done = [&](std::size_t unit) { done.push_back(unit); },
-                             .final = [&](std::size_t count) { reports.push_back(count); },
-                             .granularity = 1},
-                            &f.score);
+  f.owner.wanted_granularity = 1;
+  f.model->forward_backward(f.batch(), &k_one, false, f.owner, &f.score);
+  const std::vector<std::size_t> reports = f.owner.all("final");
   REQUIRE(!reports.empty());
   CHECK(std::is_sorted(reports.begin(), reports.end()));
   CHECK(reports.back() == f.model->tensors().arena_size());
-  for (const Unit& unit : f.model->units()) {
+  for (const ArenaRange& unit : f.model->units()) {
     CHECK(std::find(reports.begin(), reports.end(), unit.last) != reports.end());
   }
-  CHECK(needed == std::vector<std::size_t>{2, 1, 0});
-  CHECK(done == std::vector<std::size_t>{0, 1, 2});
+  CHECK(f.owner.all("need") == std::vector<std::size_t>{2, 1, 0});
+  CHECK(f.owner.all("done") == std::vector<std::size_t>{0, 1, 2});
 }
 
 TEST_CASE("two halves of a batch add up to the gradients of the whole") {
   Fixture f(best_kernels(), mlp({24, 16}));
-  f.model->forward_backward(f.batch(), &k_one, false, {}, &f.score);
+  f.model->forward_backward(f.batch(), &k_one, false, f.owner, &f.score);
   const std::vector<float> whole(f.gradients.span().begin(), f.gradients.span().end());
-  f.model->forward_backward(f.batch().slice(0, 2), &k_one, false, {}, &f.score);
-  f.model->forward_backward(f.batch().slice(2, 9), &k_one, true, {}, &f.score);
+  f.model->forward_backward(f.batch().slice(0, 2), &k_one, false, f.owner, &f.score);
+  f.model->forward_backward(f.batch().slice(2, 9), &k_one, true, f.owner, &f.score);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     CHECK(f.gradients.data()[i] == doctest::Approx(whole[i]).epsilon(1e-4));
   }

@@ -8,40 +8,34 @@
 
 #include "tests/unit/trainer/models/fixture.h"
 #include "tests/unit/trainer/models/text.h"
+#include "trainer/models/bert.h"
 
 using namespace trainer;
 
 namespace {
 
-using Told = std::vector<std::pair<std::string, std::size_t>>;
-
-Hooks note_in(Told& told) {
-  return {.need = [&](std::size_t unit) { told.emplace_back("need", unit); },
-          .done = [&](std::size_t unit) { told.emplace_back("done", unit); },
-          .final = [&](std::size_t count) { told.emplace_back("final", count); }};
-}
-
 struct Rehearsed {
-  Told told;
+  std::vector<std::pair<std::string, std::size_t>> told;
   std::vector<std::size_t> ahead;
 };
 
-Rehearsed rehearse(const Model& model, std::size_t rows) {
+Rehearsed rehearse(const Model& model, std::size_t rows, test::NotingOwner owner) {
   Rehearsed found;
-  model.rehearse(rows, note_in(found.told), [&](std::size_t unit) { found.ahead.push_back(unit); });
+  owner.told.clear();
+  model.rehearse(rows, owner, [&](std::size_t unit) { found.ahead.push_back(unit); });
+  found.told = owner.told;
   return found;
 }
 
 void check_images(const ModelOptions& options) {
   CAPTURE(options.name);
   test::Fixture f(best_kernels(), options);
-  Told told;
-  f.model->forward_backward(f.batch(), &test::k_one, false, note_in(told), &f.score);
-  const Rehearsed found = rehearse(*f.model, f.batch().rows);
-  CHECK(found.told == told);
+  f.model->forward_backward(f.batch(), &test::k_one, false, f.owner, &f.score);
+  const Rehearsed found = rehearse(*f.model, f.batch().rows, f.owner);
+  CHECK(found.told == f.owner.told);
   CHECK(found.ahead.empty());
   // Several slices write all gradients before the last one finishes any.
-  CHECK(rehearse(*f.model, 1000).ahead.size() == f.model->units().size());
+  CHECK(rehearse(*f.model, 1000, f.owner).ahead.size() == f.model->units().size());
 }
 
 } // namespace
@@ -51,27 +45,28 @@ TEST_CASE("a rehearsal tells what a pass tells") {
   check_images({.name = "cnn", .height = 12, .width = 12});
 
   const test::RandomText text(8, 2, 50, {8, 5, 8});
-  for (const bool recompute : {false, true}) {
-    ModelOptions options{.name = "bert"};
-    options.bert = {.layers = 3,
-                    .hidden = 32,
-                    .heads = 2,
-                    .inner = 48,
-                    .max_length = 8,
-                    .vocabulary = 50,
-                    .recompute = recompute};
-    CpuDevice device;
-    const std::unique_ptr<Model> model = make_model(options, device);
-    const Buffer parameters(model->tensors().arena_size());
-    const Buffer gradients(parameters.size());
-    model->bind(parameters.span(), gradients.span());
-    model->initialize(1);
-    Told told;
-    Score score;
-    model->forward_backward(text.batch(), &test::k_one, false, note_in(told), &score);
-    const Rehearsed found = rehearse(*model, 3);
-    CHECK(found.told == told);
-    CHECK(found.ahead == std::vector{model->units().size() - 1}); // The decoder's.
+  for (const auto make : {make_bert, make_layered_bert}) {
+    for (const bool recompute : {false, true}) {
+      ModelOptions options{.name = "bert"};
+      options.bert = {.layers = 3,
+                      .hidden = 32,
+                      .heads = 2,
+                      .inner = 48,
+                      .max_length = 8,
+                      .vocabulary = 50,
+                      .recompute = recompute};
+      CpuDevice device;
+      const auto model = make(options, device);
+      const Buffer parameters(model->tensors().arena_size());
+      const Buffer gradients(parameters.size());
+      test::NotingOwner owner(model->units(), {parameters.span(), gradients.span()});
+      model->initialize(1, parameters.span());
+      Score score;
+      model->forward_backward(text.batch(), &test::k_one, false, owner, &score);
+      const Rehearsed found = rehearse(*model, 3, owner);
+      CHECK(found.told == owner.told);
+      CHECK(found.ahead == std::vector{model->units().size() - 1}); // The decoder's.
+    }
   }
 }
 
@@ -88,8 +83,8 @@ TEST_CASE("the room that a model is told to make is all that a pass takes") {
     const Buffer parameters(model->tensors().arena_size());
     const Buffer gradients(parameters.size());
     const Buffer images(2 * options.height * options.width);
-    model->bind(parameters.span(), gradients.span());
-    model->initialize(1);
+    Replicated owner(model->units(), {parameters.span(), gradients.span()});
+    model->initialize(1, parameters.span());
     const std::vector<std::uint8_t> labels(2);
     const Batch batch = options.is_of_text()
                             ? text.batch()
@@ -101,7 +96,7 @@ TEST_CASE("the room that a model is told to make is all that a pass takes") {
     }
     const BufferCount more;
     Score score;
-    model->forward_backward(batch, &test::k_one, false, {}, &score);
+    model->forward_backward(batch, &test::k_one, false, owner, &score);
     CHECK(more.bytes() == 0);
   }
 }

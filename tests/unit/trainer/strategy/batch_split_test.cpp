@@ -11,7 +11,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
 using namespace trainer;
@@ -32,7 +32,7 @@ std::vector<float> train_with_shares(const std::array<std::size_t, 3>& rows) {
     const Dataset data = synthetic_dataset(300, 1);
     CpuDevice device;
     Replica replica({}, {}, device, communicator);
-    replica.model->initialize(4);
+    replica.initialize(4);
     MultiWorker strategy(communicator, replica, {.buckets = 1 << 16});
     Loader loader(data.train, device, {16, communicator.rank(), 3, 4, 0, 8});
     loader.set_share(std::accumulate(rows.begin(), rows.begin() + rank, std::size_t{0}),

@@ -19,7 +19,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
-#include "trainer/replica.h"
+#include "trainer/run/replica.h"
 #include "trainer/strategy/multi_worker.h"
 
 namespace trainer {
@@ -64,7 +64,7 @@ double train(int replicas, std::size_t batch_size, CrossDeviceOps ops) {
   run_replicas(replicas, ops, [&](Communicator& communicator) {
     CpuDevice device(portable_kernels());
     Replica replica({}, {}, device, communicator);
-    replica.model->initialize(3);
+    replica.initialize(3);
     MultiWorker strategy(communicator, replica, {.buckets = 64 << 10});
     Loader loader(data.train, device,
                   {batch_size, communicator.rank(), communicator.world_size(), 3, 0, 20});
@@ -72,10 +72,11 @@ double train(int replicas, std::size_t batch_size, CrossDeviceOps ops) {
       strategy.step(batch);
     }
     Score total;
+    const auto owner = replica.make_owner(communicator);
     Loader held(data.train, device,
                 {batch_size, 0, 1, 3, 0, static_cast<std::int64_t>(32 / batch_size)});
     for (const Batch& batch : held) {
-      replica.model->evaluate(batch, {}, &total);
+      replica.model->evaluate(batch, *owner, &total);
     }
     CHECK(total.count == 32);
     losses[static_cast<std::size_t>(communicator.rank())] =

@@ -31,7 +31,7 @@ Weights train_rank(Communicator& communicator, std::int64_t steps, std::size_t b
   const Dataset data = synthetic_dataset(300, 1);
   CpuDevice device;
   Replica replica({}, {}, device, communicator);
-  replica.model->initialize(k_seed);
+  replica.initialize(k_seed);
   MultiWorker strategy(communicator, replica, {.buckets = bucket_bytes});
   Loader loader(data.train, device,
                 {batch, communicator.rank(), communicator.world_size(), k_seed, 0, steps});

@@ -54,7 +54,7 @@ Learned train(int stage, const Run& run) {
     Replica replica(fitted(run.model, data), run.optimizer, device, communicator,
                     {stage, run.step.buckets}, run.offload);
     replica.attach(communicator, k_vote_floats);
-    replica.model->initialize(k_seed);
+    replica.initialize(k_seed);
     MultiWorker strategy(communicator, replica, run.step);
     Loader loader(data.train, device,
                   {48 / static_cast<std::size_t>(run.ranks), communicator.rank(), run.ranks, k_seed,
@@ -138,6 +138,9 @@ TEST_CASE("ranks that share parameters come together although their passes are n
   Run padded = run;
   padded.samples = 5 * 48 + 1;
   check_stages(padded);
+  Run first = run;
+  first.samples = 33; // Of the only step: nobody has made a pass before.
+  check_stages(first);
 }
 
 TEST_CASE("every stage of ZeRO has the bits of stage 0, with what it has in files") {
@@ -191,7 +194,7 @@ TEST_CASE("what ZeRO gives to the other ranks takes no memory on this one") {
       const StepOptions step{.buckets = 1 << 20};
       Replica replica({.hidden = {1024, 1024}}, {}, device, communicator, {stage, step.buckets});
       replica.attach(communicator);
-      replica.model->initialize(k_seed);
+      replica.initialize(k_seed);
       MultiWorker strategy(communicator, replica, step);
       Loader loader(data.train, device, {8, communicator.rank(), 4, k_seed, 0, 3});
       for (const Batch& batch : loader) {

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "trainer/run_settings.h"
+#include "trainer/run/run_settings.h"
 
 namespace trainer {
 namespace {

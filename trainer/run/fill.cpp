@@ -1,0 +1,153 @@
+#include "trainer/run/fill.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "submit/errors.h"
+#include "trainer/checkpoint/hugging_face.h"
+#include "trainer/device/cpu/cpu_device.h"
+#include "trainer/errors.h"
+#include "trainer/models/bert.h"
+#include "trainer/strategy/replicated.h"
+#include "trainer/text/tokenizer.h"
+#include "trainer/text/unicode.h"
+
+namespace trainer {
+namespace {
+
+/// A token as it is read: special ones by their names, pieces of words with their ##.
+std::string word_of(const Tokenizer& tokenizer, TokenId id) {
+  const std::string text = tokenizer.decode(std::span(&id, 1));
+  const std::size_t first = text.find_first_not_of(' ');
+  return dtrain::printable(first == std::string::npos ? tokenizer.vocabulary().token(id)
+                                                      : text.substr(first));
+}
+
+/// [CLS], the text's tokens, [SEP].
+std::vector<TokenId> tokens_of(const FillOptions& options, Tokenizer& tokenizer,
+                               std::size_t max_length) {
+  if (unicode::invalid_utf8(options.text) != std::string::npos) {
+    throw UsageError("the text is not UTF-8");
+  }
+  const SpecialTokens& special = tokenizer.special();
+  std::vector<TokenId> ids = {special.first};
+  tokenizer.encode(options.text, ids);
+  ids.push_back(special.last);
+  if (std::find(ids.begin(), ids.end(), special.mask) == ids.end()) {
+    throw UsageError(fmt::format("the text has no {0}; write {0} where a word is to be found",
+                                 tokenizer.vocabulary().token(special.mask)));
+  }
+  if (ids.size() > max_length) {
+    throw UsageError(fmt::format("the text has {} tokens, and the model reads at most {}",
+                                 ids.size(), max_length));
+  }
+  return ids;
+}
+
+} // namespace
+
+dtrain::CommandTable fill_command(FillOptions& options) {
+  dtrain::CommandTable table;
+  table.name = "fill";
+  table.summary = "Tell the words that are missing in a text";
+  table.description =
+      "Reads a BERT or RoBERTa and prints, for each [MASK] (RoBERTa: <mask>) of TEXT, the words "
+      "that it holds likeliest there and their probabilities.\n\n"
+      "DIR is the --checkpoint-dir of a run, whose newest whole checkpoint is read, or a folder of "
+      "Hugging Face's: config.json, model.safetensors, and vocab.txt or vocab.json and merges.txt.";
+  table.examples = {"# What a run has learned",
+                    "dtrain-trainer fill --checkpoint=run1 \"In the beautiful season of [MASK] the "
+                    "[MASK] shed their leaves.\""};
+  table.options = {{.flags = "TEXT",
+                    .target = &options.text,
+                    .help = "The text, with one blank or several",
+                    .required = true,
+                    .positional = true},
+                   {.flags = "--checkpoint",
+                    .target = &options.checkpoint,
+                    .metavar = "DIR",
+                    .help = "Folder of the model",
+                    .complete = dtrain::Complete::directory,
+                    .required = true},
+                   {.flags = "--top",
+                    .target = &options.top,
+                    .metavar = "N",
+                    .help = "Words to print for each blank [5]",
+                    .minimum = 1,
+                    .maximum = 1000}};
+  return table;
+}
+
+void fill(const FillOptions& options) {
+  ModelOptions shape = read_model_config(options.checkpoint);
+  const auto tokenizer = load_tokenizer(options.checkpoint);
+  const std::size_t words = tokenizer->vocabulary().size();
+  if (words > shape.bert.vocabulary) {
+    throw DataError(fmt::format("{}: the vocabulary has {} tokens, and config.json says {}",
+                                options.checkpoint, words, shape.bert.vocabulary));
+  }
+  CpuDevice device;
+  const auto model = make_bert(shape, device);
+  const std::vector<TokenId> ids = tokens_of(options, *tokenizer, shape.bert.max_length);
+  const Buffer parameters(model->tensors().arena_size());
+  Replicated owner(model->units(), {parameters.span()});
+  const auto say = [](const std::string& text) {
+    fmt::print(stderr, "dtrain-trainer: {}\n", text);
+  };
+  load_weights(find_weights(options.checkpoint, say), model->tensors(), parameters.span());
+
+  std::vector<std::int32_t> blanks;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] == tokenizer->special().mask) {
+      blanks.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  const auto length = static_cast<std::int32_t>(ids.size());
+  const std::vector<TokenId> targets(blanks.size(), ids.front()); // They count for nothing.
+  const std::vector<float> logits = model->logits(
+      {.rows = 1,
+       .global_rows = 1,
+       .tokens = {ids.size(), blanks.size(), ids, std::span(&length, 1), blanks, targets}},
+      owner);
+
+  std::size_t width = 4;
+  struct Guess {
+    std::size_t blank;
+    std::string word;
+    double probability;
+  };
+  std::vector<Guess> guesses;
+  const auto top = std::min(static_cast<std::size_t>(options.top), words);
+  for (std::size_t blank = 0; blank < blanks.size(); ++blank) {
+    const auto of_blank = std::span(logits).subspan(blank * shape.bert.vocabulary, words);
+    const double largest{*std::max_element(of_blank.begin(), of_blank.end())};
+    const double sum =
+        std::accumulate(of_blank.begin(), of_blank.end(), 0.0, [&](double all, float logit) {
+          return all + std::exp(double{logit} - largest);
+        });
+    std::vector<TokenId> order(words);
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(top), order.end(),
+                      [&](TokenId a, TokenId b) {
+                        const float of_a = of_blank[static_cast<std::size_t>(a)];
+                        const float of_b = of_blank[static_cast<std::size_t>(b)];
+                        return of_a != of_b ? of_a > of_b : a < b;
+                      });
+    for (std::size_t i = 0; i < top; ++i) {
+      const double logit{of_blank[static_cast<std::size_t>(order[i])]};
+      guesses.push_back(
+          {blank + 1, word_of(*tokenizer, order[i]), std::exp(logit - largest) / sum});
+      width = std::max(width, guesses.back().word.size());
+    }
+  }
+  fmt::print("BLANK  {:<{}}  PROBABILITY\n", "WORD", width);
+  for (const Guess& guess : guesses) {
+    fmt::print("{:<5}  {:<{}}  {:.4f}\n", guess.blank, guess.word, width, guess.probability);
+  }
+}
+
+} // namespace trainer

@@ -1,0 +1,108 @@
+#include "trainer/run/replica.h"
+
+#include <fmt/format.h>
+
+#include "trainer/device/host_view.h"
+#include "trainer/strategy/gathered.h"
+
+namespace trainer {
+namespace {
+
+/// What its optimizer updates; empty: all.
+std::vector<ArenaRange> own_ranges(const Model& model, const Sharding& sharding,
+                                   const Communicator* communicator) {
+  if (sharding.stage == 0) {
+    return {};
+  }
+  return Shards(model.tensors().arena_size(), sharding.buckets, communicator->rank(),
+                communicator->world_size())
+      .own();
+}
+
+} // namespace
+
+Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+                 Device& device_, Communicator* communicator, const Sharding& sharding_,
+                 const Offload& offload)
+    : device(device_), model(make_model(model_options, device)), sharding(sharding_),
+      is_in_file(sharding.stage == 3 && !offload.parameters.empty()),
+      memory(sharding.stage == 0 ? device.allocate(model->tensors().arena_size(), DType::f32)
+             : sharding.stage == 3 && device.is_host()
+                 ? device.allocate_paged(model->tensors().arena_size())
+                 : Buffer(0)),
+      parameters(memory.size() > 0
+                     ? memory.span()
+                     : communicator->allocate_on_device(model->tensors().arena_size())),
+      gradient_memory(sharding.stage >= 2 && device.is_host()
+                          ? device.allocate_paged(parameters.size())
+                          : Buffer(0)),
+      rounded(0), optimizer(optimizer_options, parameters, {}, device, &model->tensors(),
+                            own_ranges(*model, sharding, communicator), offload.optimizer) {
+  if (is_in_file) {
+    for (const ArenaRange& own : own_ranges(*model, sharding, communicator)) {
+      device.move_to_file(parameters.subspan(own.first, own.size()), offload.parameters);
+    }
+  }
+}
+
+Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+                 Device& device_)
+    : Replica(model_options, optimizer_options, device_, nullptr, {}, {}) {}
+
+Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+                 Device& device_, Communicator& communicator)
+    : Replica(model_options, optimizer_options, device_) {
+  attach(communicator);
+}
+
+Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+                 Device& device_, Communicator& communicator, const Sharding& sharding_,
+                 const Offload& offload)
+    : Replica(model_options, optimizer_options, device_, &communicator,
+              communicator.world_size() > 1 ? sharding_ : Sharding{}, offload) {}
+
+void Replica::compute_in(Precision precision_) {
+  precision = precision_;
+  if (precision == Precision::fp32) {
+    return;
+  }
+  if (!device.is_host()) {
+    throw UsageError(fmt::format("--precision={}: GPUs compute in float32 here; use --device=cpu, "
+                                 "or leave it out",
+                                 precision_name(precision)));
+  }
+  device.multiply_in(precision == Precision::bf16 ? DType::bf16 : DType::f16);
+  rounded = sharding.stage == 3 ? device.allocate_paged(parameters.size())
+                                : device.allocate(parameters.size(), DType::f32);
+}
+
+void Replica::initialize(std::uint64_t seed) const {
+  const HostView view(device, parameters);
+  model->initialize(seed, view.values());
+  view.write_back();
+}
+
+std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
+  const Arenas arenas{parameters, gradients, precision, rounded.span()};
+  if (sharding.stage < 3) {
+    return std::make_unique<Replicated>(model->units(), arenas);
+  }
+  auto owner = std::make_unique<Gathered>(communicator, device, model->units(),
+                                          shards(communicator), arenas, is_in_file);
+  owner->change(); // To have no more than its own chunks.
+  return owner;
+}
+
+void Replica::attach(Communicator& communicator, std::size_t more) {
+  if (gradient_memory.size() > 0) {
+    gradients = gradient_memory.span();
+    registered = more > 0 ? communicator.allocate_on_device(more) : std::span<float>();
+  } else {
+    const std::span<float> both = communicator.allocate_on_device(parameters.size() + more);
+    gradients = both.first(parameters.size());
+    registered = both.subspan(parameters.size());
+  }
+  optimizer.set_gradients(gradients);
+}
+
+} // namespace trainer

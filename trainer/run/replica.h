@@ -1,0 +1,95 @@
+// What a run is made of: the arenas, the model over them and its optimizer, alike on every rank, or
+// shared out over them (strategy/shards.h).
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "trainer/collectives/communicator.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/synthetic_text.h"
+#include "trainer/errors.h"
+#include "trainer/models/model.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/optim/precision.h"
+#include "trainer/strategy/replicated.h"
+#include "trainer/strategy/shards.h"
+
+namespace trainer {
+
+/// The model that was asked for, for images, or words, as the data set's. Throws UsageError where
+/// it learns from the other.
+inline ModelOptions fitted(ModelOptions model, const Dataset& data) {
+  model.height = data.train.height;
+  model.width = data.train.width;
+  model.classes = data.classes;
+  if (data.train.text) {
+    if (!model.is_of_text()) {
+      throw UsageError("--model=" + model.name + ": learns from images, and " + data.folder +
+                       " is text; use --model=bert");
+    }
+    model.bert.vocabulary = data.train.text->vocabulary();
+  }
+  return model;
+}
+
+/// `count` random samples that it can learn from, for benchmarks.
+inline Dataset synthetic_for(const ModelOptions& model, std::size_t count, std::uint64_t seed) {
+  constexpr std::size_t k_words = 30'522; // BERT's own.
+  return model.is_of_text() ? synthetic_text(count, model.bert.max_length, k_words, seed)
+                            : synthetic_dataset(count, seed);
+}
+
+struct Replica {
+  Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+          Device& device_, Communicator& communicator);
+
+  /// Without gradients: attach() has to follow.
+  Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+          Device& device_);
+
+  /// Of which the communicator's ranks share what ZeRO's stage says; with one rank, or stage 0,
+  /// each has all. A collective; attach() has to follow, with the same communicator.
+  Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+          Device& device_, Communicator& communicator, const Sharding& sharding,
+          const Offload& offload = {});
+
+  /// Collective. Gradients in the communicator's memory, for as long as it lives, with `more`
+  /// registered floats.
+  void attach(Communicator& communicator, std::size_t more = 0);
+
+  /// From the next attach() on the model computes with parameters of this precision.
+  void compute_in(Precision precision_);
+  /// Weights of the seed.
+  void initialize(std::uint64_t seed) const;
+
+  /// Of its parameters as they are, for passes of the model, in which the communicator's ranks take
+  /// part where they share them. It and what attach() was given outlive it.
+  std::unique_ptr<Replicated> make_owner(Communicator& communicator) const;
+
+  /// Of a replica that ranks share: how.
+  Shards shards(const Communicator& communicator) const {
+    return {parameters.size(), sharding.buckets, communicator.rank(), communicator.world_size()};
+  }
+
+  Device& device;
+  std::unique_ptr<Model> model;
+  Sharding sharding;           ///< Its stage is 0 where this rank has all.
+  bool is_in_file;             ///< What this rank has of parameters that are shared.
+  Buffer memory;               ///< What parameters lie in that are not in the communicator's.
+  std::span<float> parameters; ///< At stage 3 only its own chunks are there to stay.
+  Buffer gradient_memory;      ///< Likewise.
+  std::span<float> gradients;
+  std::span<float> registered; ///< Those that attach() was asked for besides; right behind the
+                               ///< gradients where these are registered too.
+  Precision precision = Precision::fp32;
+  Buffer rounded; ///< As Arenas has it.
+  Optimizer optimizer;
+
+ private:
+  Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
+          Device& device_, Communicator* communicator, const Sharding& sharding_,
+          const Offload& offload);
+};
+
+} // namespace trainer

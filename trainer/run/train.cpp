@@ -1,0 +1,215 @@
+#include "trainer/run/train.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <memory>
+
+#include "trainer/data/loader.h"
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/errors.h"
+#include "trainer/files.h"
+#include "trainer/run/requeue.h"
+#include "trainer/run/training_run.h"
+
+namespace trainer {
+namespace {
+
+std::string shard_text(const Dataset& data) {
+  if (data.train.stream) {
+    return "; a stream, taken in the order it comes";
+  }
+  switch (data.shard) {
+  case AutoShard::file:
+    return fmt::format("; this worker's of {} files, each worker has its own", data.files);
+  case AutoShard::off:
+    return "; every worker takes all";
+  default:
+    return "";
+  }
+}
+
+std::string size_text(const Dataset& data) {
+  return data.train.text
+             ? fmt::format("rows of {} tokens, of {} words,", data.train.text->length(),
+                           with_commas(static_cast<double>(data.train.text->vocabulary())))
+             : fmt::format("images of {} pixels", data.train.features);
+}
+
+/// ", bf16 over float32, multiplied by the CPU's instructions"
+std::string precision_text(Precision precision, const Device& device) {
+  if (precision == Precision::fp32) {
+    return "";
+  }
+  const CpuKernels* const cpu = device.cpu_kernels();
+  return fmt::format(", {} over float32{}", precision_name(precision),
+                     precision != Precision::bf16 || cpu == nullptr ? ""
+                     : cpu->has_bf16 ? ", multiplied by the CPU's instructions for it"
+                                     : ", multiplied in float32");
+}
+
+void print_choices(const Rank& rank, const RunSettings& settings, const Offload& offload,
+                   const Dataset& data, Outputs& outputs) {
+  const auto& [cluster, device, communicator] = rank;
+  const std::string steps = with_commas(static_cast<double>(settings.steps));
+  outputs.choices(
+      {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
+                             cluster.source == "none" ? "no cluster variables" : cluster.source)},
+       {"network", communicator.describe() +
+                       (settings.wire == 0
+                            ? ""
+                            : fmt::format("; gradients as {}",
+                                          wire_type_name(static_cast<WireType>(settings.wire))))},
+       {"device", device.describe()},
+       {"data", fmt::format("{}: {} {} to train on, {} held out{}", data.folder,
+                            with_commas(static_cast<double>(data.train.count)), size_text(data),
+                            with_commas(static_cast<double>(data.test.count)), shard_text(data))},
+       {"training",
+        fmt::format(
+            "{} steps of {} samples, {} {}{}{}{}, seed {}", steps,
+            settings.global_batch > 0
+                ? with_commas(static_cast<double>(settings.global_batch))
+                : fmt::format("{} × {}", cluster.world_size, settings.batch_size),
+            rule_title(static_cast<OptimizerOptions::Rule>(settings.rule)),
+            settings.learning_rate.text(),
+            settings.zero_stage == 0 || cluster.world_size == 1
+                ? ""
+                : fmt::format(", ZeRO stage {}{}", settings.zero_stage,
+                              offload.parameters.empty() ? ""
+                                                         : ", parameters in " + offload.parameters),
+            offload.optimizer.empty() ? "" : ", its states in " + offload.optimizer,
+            precision_text(static_cast<Precision>(settings.precision), device), settings.seed)}});
+}
+
+/// From what the ranks agree on to the last step, where `begun` is told that the run has its state;
+/// or to where they pause. A collective.
+bool take_part(TrainingRun& run, const Rank& rank, const Dataset& data, Outputs& outputs,
+               int source, bool is_new, const std::function<void()>& begun,
+               const std::function<bool()>& wants_pause) {
+  run.agree(rank.communicator, source, is_new);
+  if (is_new) {
+    print_choices(rank, run.settings(), run.offload(), data, outputs);
+  }
+  run.begin(rank.communicator, outputs, source, is_new);
+  begun();
+  if (!run.train(rank.communicator, outputs, wants_pause)) {
+    return false;
+  }
+  run.finish(rank.communicator, outputs);
+  return true;
+}
+
+/// "lost rank 2 (host-b, pid 7); 2 ranks go on from step 120, sample 15,360 (…)"
+std::string what_changed(const Epoch& epoch, const TrainingRun& run, const std::string& why) {
+  const int ranks = epoch.communicator->world_size();
+  std::string text;
+  if (!epoch.lost.empty()) {
+    text += fmt::format("lost {}; ", fmt::join(epoch.lost, ", "));
+  }
+  if (!epoch.joined.empty()) {
+    text += fmt::format("joined by {}; ", fmt::join(epoch.joined, ", "));
+  }
+  text +=
+      fmt::format("{} rank{} on from step {}, sample {}", ranks, ranks == 1 ? " goes" : "s go",
+                  run.progress().step, with_commas(static_cast<double>(run.progress().position)));
+  return epoch.lost.empty() || why.empty() ? text : fmt::format("{} ({})", text, why);
+}
+
+constexpr int k_most_failures = 64;
+
+/// From meeting to meeting (elastic/membership.h), until all samples are behind.
+void train_elastic(const TrainJob& job) {
+  const Cluster& cluster = job.ranks.cluster;
+  const std::unique_ptr<Device> device =
+      make_device(job.ranks.devices.front(), cluster.local_rank, job.ranks.no_gpu);
+  if (!device->is_host()) {
+    throw UsageError("--min-workers: elastic workers compute on CPUs; use --device=cpu");
+  }
+  const Dataset data = find_dataset(job.data, cluster.rank, cluster.world_size);
+  Membership membership(cluster, job.ranks.comm, *job.elastic);
+  TrainingRun run(job.run, *device, data, {data.train.count, false}, cluster.world_size, true);
+  std::unique_ptr<Outputs> outputs;
+  bool is_first = false;
+  std::uint64_t number = 0; ///< Of the roster under which the state was shared.
+  std::string why;
+  int failures = 0; ///< Since it was.
+  const auto train_one_epoch = [&] {
+    const Epoch epoch =
+        membership.meet({number, run.has_state() ? run.progress().step : -1, run.is_complete()});
+    if (!epoch.communicator) {
+      fmt::print("{}\n",
+                 epoch.is_left_behind
+                     ? "the other workers went on without this one, which was stopped or cut "
+                       "off, and have ended: nothing is left to do for it"
+                     : "the other workers have done the rest");
+      return true;
+    }
+    Communicator& communicator = *epoch.communicator;
+    const auto train = [&] {
+      if (!outputs || is_first != (communicator.rank() == 0)) {
+        is_first = communicator.rank() == 0;
+        const std::int64_t last_step = outputs ? outputs->last_step() : -1;
+        outputs.reset();
+        outputs = std::make_unique<Outputs>(job.outputs, is_first, last_step);
+      }
+      return take_part(
+          run, {cluster, *device, communicator}, data, *outputs, epoch.source, epoch.step < 0,
+          [&] {
+            number = epoch.number;
+            failures = 0;
+            if (epoch.step >= 0) {
+              outputs->say(what_changed(epoch, run, why));
+            }
+            why.clear();
+          },
+          [&] { return is_first && membership.has_newcomers(); });
+    };
+    if (!telling_peers(communicator, train)) {
+      return false;
+    }
+    membership.be_over();
+    return true;
+  };
+  for (bool is_done = false; !is_done;) {
+    try {
+      is_done = train_one_epoch();
+    } catch (const PeerError& error) {
+      if (requeue_is_asked()) {
+        throw; // Rank 0 was asked too, and has saved what all have.
+      }
+      why = error.what();
+      if (++failures > k_most_failures) {
+        throw; // Ranks that can meet but not connect would go on for ever.
+      }
+    }
+  }
+}
+
+} // namespace
+
+void train(const TrainJob& job) {
+  if (!job.ranks.comm.collective_log.empty()) {
+    make_folder(job.ranks.comm.collective_log);
+  }
+  if (!job.run.checkpoint_dir.empty()) {
+    heed_requeue(job.run.save_on_signal);
+  }
+  if (job.elastic) {
+    train_elastic(job);
+    return;
+  }
+  const Cluster& cluster = job.ranks.cluster;
+  std::optional<Dataset> data;
+  run_ranks(
+      job.ranks, [&] { data = find_dataset(job.data, cluster.rank, cluster.world_size); },
+      [&](const Rank& rank) {
+        Outputs outputs(job.outputs, rank.cluster.rank == 0);
+        TrainingRun run(job.run, rank.device, *data, all_samples(*data, rank.communicator),
+                        rank.cluster.world_size, false);
+        take_part(
+            run, rank, *data, outputs, 0, true, [] {}, [] { return false; });
+      });
+}
+
+} // namespace trainer

@@ -1,0 +1,403 @@
+#include "trainer/run/training_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "trainer/checkpoint/hugging_face.h"
+#include "trainer/data/loader.h"
+#include "trainer/device/host_view.h"
+#include "trainer/errors.h"
+#include "trainer/monitor/figures.h"
+#include "trainer/run/evaluate.h"
+#include "trainer/run/requeue.h"
+#include "trainer/strategy/batch_split.h"
+#include "trainer/strategy/gathered.h"
+#include "trainer/strategy/multi_worker.h"
+#include "trainer/text/tokenizer.h"
+
+namespace trainer {
+namespace {
+
+RankSeconds seconds_of(const MultiWorker& strategy) {
+  return {.input = strategy.seconds_input(),
+          .computing = strategy.seconds_computing(),
+          .under_way = strategy.seconds_under_way(),
+          .exposed = strategy.seconds_exposed()};
+}
+
+std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+
+} // namespace
+
+TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Dataset& data,
+                         const AllSamples& samples, int ranks, bool is_elastic)
+    : options_(options), device_(device), data_(data),
+      settings_(make_run_settings(options, ranks, is_elastic, samples)) {
+  if (options.offloads_to_host && !device.is_host()) {
+    throw UsageError("--offload-optimizer=cpu, --offload-param=cpu: GPUs keep all of a replica "
+                     "here; leave them out, or use --device=cpu");
+  }
+  settings_.data = digest(data);
+  const std::string_view kernels = device_.kernels().arithmetic;
+  kernels.copy(settings_.kernels.data(), settings_.kernels.size() - 1);
+  progress_.seed = settings_.seed;
+  progress_.samples = settings_.samples;
+  if (options.precision != Precision::fp32) {
+    progress_.loss_scale = first_loss_scale(settings_.loss_scale);
+  }
+}
+
+void TrainingRun::agree(Communicator& communicator, int source, bool is_new) {
+  if (is_new) {
+    check_same_settings(settings_, communicator);
+  } else {
+    join_settings(settings_, source, communicator);
+  }
+}
+
+void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source, bool is_new) {
+  if (!replica_) {
+    replica_ = std::make_unique<Replica>(
+        fitted(options_.model, data_), options_.optimizer, device_, communicator,
+        Sharding{static_cast<int>(settings_.zero_stage), options_.step.buckets}, options_.offload);
+  }
+  if (replica_->precision != options_.precision) {
+    replica_->compute_in(options_.precision);
+  }
+  const bool votes = settings_.end != 0 || is_shared();
+  replica_->attach(communicator, votes ? std::size_t{k_vote_floats} : 0);
+  if (is_new && communicator.rank() == source) {
+    start_or_resume(outputs, communicator.world_size());
+  }
+  share_state(communicator, source);
+}
+
+/// The newest checkpoint, or weights by the seed or of a file.
+void TrainingRun::start_or_resume(Outputs& outputs, int ranks) {
+  const auto say = [&](const std::string& text) { outputs.say(text); };
+  const auto newest = checkpoint_to_resume(say);
+  if (newest) {
+    resume(*newest, outputs, ranks);
+  } else {
+    replica_->initialize(settings_.seed);
+    if (!options_.initial_weights.empty()) {
+      const HostView parameters(device_, replica_->parameters);
+      load_weights(find_weights(options_.initial_weights, say), replica_->model->tensors(),
+                   parameters.values());
+      parameters.write_back();
+    }
+  }
+  if (!options_.checkpoint_dir.empty()) {
+    describe_model(options_.checkpoint_dir);
+  }
+}
+
+std::optional<std::string>
+TrainingRun::checkpoint_to_resume(const std::function<void(const std::string&)>& say) const {
+  const std::string& folder = options_.checkpoint_dir;
+  if (folder.empty()) {
+    return std::nullopt;
+  }
+  remove_unfinished(folder);
+  const auto newest = newest_checkpoint(folder);
+  if (newest && !options_.resume) {
+    throw UsageError(fmt::format("--checkpoint-dir={}: holds a checkpoint already; continue it "
+                                 "with --resume, or give another folder",
+                                 folder));
+  }
+  auto whole = newest_whole_checkpoint(folder, say);
+  if (newest && !whole) {
+    throw DataError(fmt::format("{}: damaged, and there is no whole one before it; take it away, "
+                                "or give another --checkpoint-dir",
+                                *newest));
+  }
+  if (options_.resume && !whole) {
+    say(fmt::format("no checkpoint in {} yet: starting anew", folder));
+  }
+  return whole;
+}
+
+void TrainingRun::resume(const std::string& path, Outputs& outputs, int ranks) {
+  if (is_shared()) {
+    loaded_ = std::make_unique<CheckpointReader>(path, *replica_, progress_);
+    progress_ = loaded_->progress();
+  } else {
+    progress_ = load_checkpoint(path, *replica_, progress_);
+  }
+  saved_at_ = progress_.step;
+  if (!settings_.loss_scale.is_dynamic()) { // Whatever it was so far.
+    progress_.loss_scale.scale = settings_.loss_scale.fixed;
+  }
+  outputs.resume_after(progress_.step);
+  const std::int64_t last = last_step(ranks);
+  outputs.say(fmt::format("resumed from {} at step {}{}", path, progress_.step,
+                          last == settings_.steps ? "" : fmt::format("; the last is {}", last)));
+}
+
+/// All that its weights do not say, as `fill` and Hugging Face's programs want it.
+void TrainingRun::describe_model(const std::string& folder) const {
+  if (data_.train.text) {
+    save_model_config(fitted(options_.model, data_), folder);
+    copy_tokenizer(data_.folder, folder);
+  }
+}
+
+/// The source's, bit for bit, on every rank.
+void TrainingRun::share_state(Communicator& communicator, int source) {
+  Progress progress = progress_;
+  communicator.broadcast(std::as_writable_bytes(std::span(&progress, 1)), source, "progress");
+  is_shared() ? scatter_arenas(communicator, source) : broadcast_arenas(communicator, source);
+  progress_ = progress;
+  replica_->optimizer.set_state(progress_.step, progress_.skipped, progress_.loss_scale);
+  has_state_ = true;
+  communicator.set_step(progress_.step);
+}
+
+/// Where a rank has a state, they are received beside it, and replace it once all are there: where
+/// this breaks off, it still has a whole one.
+void TrainingRun::broadcast_arenas(Communicator& communicator, int source) {
+  std::vector<std::pair<std::span<float>, std::string>> arenas = {
+      {replica_->parameters, "parameters"}};
+  for (const Optimizer::Moment& moment : replica_->optimizer.moments()) {
+    arenas.emplace_back(moment.values.span(), moment.name);
+  }
+  if (device_.is_host() && (!has_state_ || communicator.rank() == source)) {
+    for (const auto& [arena, name] : arenas) {
+      communicator.broadcast(std::as_writable_bytes(arena), source, name);
+      replica_->optimizer.put_away();
+    }
+    return;
+  }
+  std::vector<Buffer> received;
+  for (const auto& [arena, name] : arenas) {
+    Buffer& buffer = received.emplace_back(arena.size());
+    device_.stream().copy(arena.data(), buffer.data(), arena.size_bytes());
+    communicator.broadcast(std::as_writable_bytes(buffer.span()), source, name);
+  }
+  for (std::size_t i = 0; i < arenas.size(); ++i) {
+    device_.stream().copy(received[i].data(), arenas[i].first.data(), received[i].bytes());
+  }
+}
+
+/// Each rank gets its own chunks, and below stage 3 all parameters.
+void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
+  const Shards shards = replica_->shards(communicator);
+  const auto scatter = [&](std::size_t arena, const OwnChunks& own) {
+    std::optional<HostView> drawn;
+    if (!loaded_ && communicator.rank() == source) {
+      drawn.emplace(device_, replica_->parameters);
+    }
+    scatter_buckets(
+        communicator, device_, shards, source,
+        [&](const ArenaRange& bucket, std::span<float> to) {
+          loaded_ ? loaded_->read(arena, bucket, to)
+                  : (void)std::copy_n(drawn->values().data() + bucket.first, to.size(), to.data());
+        },
+        own);
+  };
+  scatter(0, {replica_->parameters, true});
+  if (settings_.zero_stage < 3) {
+    gather_arena(communicator, device_, shards, replica_->parameters);
+  }
+  // Saving takes all of them, so they have to know alike what is saved.
+  std::array<std::int64_t, 2> known = {loaded_ ? 1 : 0, saved_at_};
+  communicator.broadcast(std::as_writable_bytes(std::span(known)), source, "loaded");
+  saved_at_ = known[1];
+  if (known[0] != 0) {
+    for (std::size_t i = 0; i < replica_->optimizer.moments().size(); ++i) {
+      scatter(1 + i, {replica_->optimizer.moments()[i].values.span(), false});
+    }
+  }
+  loaded_.reset();
+  replica_->optimizer.put_away();
+}
+
+/// From where the run stands: what is behind may have been taken in global batches of another size.
+std::int64_t TrainingRun::last_step(int ranks) const {
+  const std::uint64_t end = settings_.end != 0 ? settings_.end : settings_.epochs_end;
+  if (end == 0) {
+    return settings_.steps;
+  }
+  const std::uint64_t global_batch = settings_.global_rows(ranks);
+  const std::uint64_t left = end - std::min(end, progress_.position);
+  return progress_.step + static_cast<std::int64_t>(options_.drop_remainder
+                                                        ? left / global_batch
+                                                        : rounded_up(left, global_batch));
+}
+
+bool TrainingRun::is_logged_step(std::int64_t steps) const {
+  return progress_.step % settings_.log_every == 0 || progress_.step == steps;
+}
+
+/// The line of a step that all have trained, but whose line was lost with a rank: it is of those
+/// that go on. Where some of them had come so far that they need not add to it, rank 0 has it, or
+/// the others' part of it. A collective.
+void TrainingRun::make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs) {
+  if (last_line_) {
+    outputs.line_once(*last_line_);
+  }
+  if (const auto line = metrics.line(progress_.step, epoch, {})) {
+    outputs.line_once(*line);
+  }
+}
+
+bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
+                        const std::function<bool()>& wants_pause) {
+  const auto batch_size = static_cast<std::size_t>(settings_.batch_size);
+  const bool is_elastic = settings_.end != 0;
+  const std::int64_t steps = last_step(communicator.world_size());
+  progress_.global_batch = settings_.global_rows(communicator.world_size());
+  BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
+  MultiWorker strategy(communicator, *replica_, options_.step, &split,
+                       settings_.timeline != 0 ? &timeline_ : nullptr);
+  LoaderOptions input =
+      loader_options(data_, batch_size, communicator.rank(), communicator.world_size(),
+                     settings_.seed, settings_.samples);
+  input.global_batch = static_cast<std::size_t>(settings_.global_batch);
+  input.start = progress_.position;
+  input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
+  input.end = settings_.one_pass != 0 ? settings_.samples : settings_.end;
+  input.while_waiting = [&communicator] { communicator.check(); };
+  Loader loader(data_.train, device_, input);
+  Metrics metrics(communicator, unlogged_);
+  StragglerWatch stragglers;
+  if (is_elastic && is_logged_step(steps)) {
+    make_up_for_line(metrics, loader.epochs(), outputs);
+  }
+
+  for (const Batch& batch : loader) {
+    // As DeepSpeed's schedules, those that go by updates stand still in a step that is skipped.
+    const LearningRate& rate = settings_.learning_rate;
+    Optimizer::Rates rates;
+    for (std::size_t more = 0; more < rates.size(); ++more) { // Of which nobody knows here yet.
+      const auto skipped = replica_->optimizer.seen().skipped + static_cast<std::int64_t>(more);
+      const double behind =
+          goes_by_updates(rate.schedule) ? static_cast<double>(skipped) * rate.update : 0.0;
+      rates[more] = rate.at(static_cast<double>(progress_.position) - behind);
+    }
+    replica_->optimizer.set_learning_rates(rates);
+    strategy.ask_for_pause(wants_pause() ||
+                           (is_shared() && communicator.rank() == 0 && requeue_is_asked()));
+    Score score = strategy.step(batch);
+    progress_.step = replica_->optimizer.step();
+    progress_.position = loader.position();
+    const bool is_saved =
+        settings_.checkpoint_every > 0 && progress_.step % settings_.checkpoint_every == 0;
+    if (is_saved || is_logged_step(steps)) {
+      score += strategy.settle();
+    }
+    note_state();
+    if (!strategy.overflow().empty()) {
+      outputs.say(strategy.overflow());
+    }
+    metrics.add(score, batch.is_padding ? 0 : batch.rows);
+    outputs.progress(progress_.step, steps);
+    if (strategy.has_new_shares()) {
+      loader.set_share(split.first(), split.rows());
+      outputs.new_shares(split.all_rows(), batch.global_rows);
+    }
+    if (is_logged_step(steps)) {
+      const bool is_first = !last_line_;
+      last_line_ = metrics.line(progress_.step, loader.epochs(), seconds_of(strategy));
+      if (last_line_) {
+        last_line_->learning_rate = replica_->optimizer.seen().learning_rate;
+        if (options_.precision != Precision::fp32) {
+          last_line_->loss_scale = progress_.loss_scale.scale;
+        }
+        // One that was stopped in there may have been taken for lost, and its line written.
+        is_elastic && !is_first ? outputs.line_once(*last_line_) : outputs.line(*last_line_);
+        if (const auto rank = stragglers.look(*last_line_)) {
+          outputs.straggler(communicator.name(*rank), *last_line_, settings_.split_by_speed != 0);
+        }
+      }
+    }
+    if (is_saved) {
+      save(communicator);
+    }
+    const bool makes_room =
+        is_shared() ? strategy.pauses() : communicator.rank() == 0 && requeue_is_asked();
+    if (makes_room && progress_.step < steps) {
+      strategy.settle();
+      note_state();
+      make_room(communicator);
+    }
+    if (strategy.pauses() && progress_.step < steps) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// What the device has told of the steps so far.
+void TrainingRun::note_state() {
+  progress_.skipped = replica_->optimizer.seen().skipped;
+  progress_.loss_scale = replica_->optimizer.seen().loss_scale;
+}
+
+void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
+  if (saved_at_ != progress_.step) {
+    save(communicator);
+  }
+  saver_.wait();
+  if (!options_.export_folder.empty()) {
+    export_weights(communicator);
+  }
+  outputs.held_out(score_held_out(communicator), progress_.step, scored_things(data_));
+  if (!device_.is_host() && last_line_) {
+    outputs.say(figures_text(last_line_->samples_per_second / communicator.world_size(),
+                             replica_->model->flops(), device_));
+  }
+  if (settings_.timeline != 0) {
+    timeline_.write(options_.timeline, communicator);
+  }
+}
+
+void TrainingRun::export_weights(Communicator& communicator) {
+  if (settings_.zero_stage == 3 && is_shared()) {
+    gather_arena(communicator, device_, replica_->shards(communicator), replica_->parameters);
+  }
+  if (communicator.rank() == 0) {
+    const HostView parameters(device_, replica_->parameters);
+    save_weights(options_.export_folder, replica_->model->tensors(), parameters.values());
+    describe_model(options_.export_folder);
+  }
+}
+
+Score TrainingRun::score_held_out(Communicator& communicator) {
+  const auto owner = replica_->make_owner(communicator);
+  return evaluate(*replica_->model, *owner, data_.test, device_, options_.step.rows_at_once,
+                  communicator);
+}
+
+/// The other ranks need not be at the same step: what rank 0 has is one whole step's. Those that
+/// share a replica are, as each has a part of it.
+void TrainingRun::make_room(Communicator& communicator) {
+  if (saved_at_ != progress_.step) {
+    save(communicator);
+  }
+  saver_.wait();
+  if (is_shared()) {
+    communicator.barrier("checkpoint"); // It is saved: who leaves now ends nothing.
+  }
+  throw Requeue(fmt::format("asked by {} to make room: step {} is saved in {}, and --resume "
+                            "goes on from there",
+                            requeue_signal(), progress_.step, options_.checkpoint_dir));
+}
+
+void TrainingRun::save(Communicator& communicator) {
+  if (!options_.checkpoint_dir.empty()) {
+    if (!device_.is_host()) { // Sums that were broken off must not be in it.
+      device_.stream().record()->wait();
+      communicator.check();
+    }
+    saver_.save(options_.checkpoint_dir, *replica_, progress_, communicator,
+                static_cast<std::size_t>(options_.keep));
+    replica_->optimizer.put_away();
+  }
+  saved_at_ = progress_.step;
+}
+
+} // namespace trainer

@@ -1,0 +1,27 @@
+#include "trainer/strategy/replicated.h"
+
+namespace trainer {
+
+Replicated::Replicated(const std::vector<ArenaRange>& units, const Arenas& arenas)
+    : units_(units), arenas_(arenas), is_rounded_(units.size()) {}
+
+std::span<float> Replicated::rounded(std::size_t unit) const {
+  return arenas_.rounded.subspan(units_[unit].first, units_[unit].size());
+}
+
+UnitMemory Replicated::need(std::size_t unit) {
+  const std::span<float> parameters =
+      arenas_.parameters.subspan(units_[unit].first, units_[unit].size());
+  float* const gradients =
+      arenas_.gradients.empty() ? nullptr : arenas_.gradients.data() + units_[unit].first;
+  if (arenas_.precision == Precision::fp32) {
+    return {parameters.data(), gradients};
+  }
+  if (!is_rounded_[unit]) {
+    round_to(arenas_.precision, parameters, rounded(unit));
+    is_rounded_[unit] = true;
+  }
+  return {rounded(unit).data(), gradients};
+}
+
+} // namespace trainer
