@@ -24,8 +24,8 @@ def cluster(**settings):
     with tempfile.TemporaryDirectory(prefix="dtrain-bench-ssh-") as parent:
         folder = f"{parent}/hosts"
         env = dict(os.environ, NET="10.78.0", BRIDGE="dtbench0", PORT="2610", **settings)
-        run([CLUSTER, "up", folder], env=env)
         try:
+            run([CLUSTER, "up", folder], env=env)
             yield folder
         finally:
             run([CLUSTER, "down", folder], env=env)
