@@ -29,8 +29,8 @@ HostFacts read_host_facts(std::string_view text) {
       return line.starts_with(key) ? std::optional(printable(line.substr(key.size())))
                                    : std::nullopt;
     };
-    if (const auto what = rest("lacks ")) {
-      facts.lacks.push_back(*what);
+    if (line.starts_with("lacks ") || line.starts_with("cannot ")) {
+      facts.lacks.push_back(printable(line));
     } else if (const auto digest = rest("wants ")) {
       facts.wants.push_back(*digest);
     } else if (const auto address = rest("address ")) {

@@ -11,7 +11,7 @@
 namespace dtrain::ssh {
 
 struct HostFacts {
-  std::vector<std::string> lacks;  ///< "the command setsid": why it cannot be used.
+  std::vector<std::string> lacks;  ///< "lacks the command setsid": why it cannot be used.
   std::vector<std::string> wants;  ///< Of the payload, what it is to be sent.
   std::string address;             ///< Its own, that ranks elsewhere reach it at.
   std::string sshd;                ///< The port that ssh came in at.

@@ -4,6 +4,7 @@
 #include "backends/supervised/programs.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
+#include "submit/text/trimmed.h"
 
 #include <fmt/format.h>
 
@@ -29,11 +30,6 @@ std::string_view take(std::string_view& text, std::string_view marks) {
   const auto first = text.substr(0, at);
   text.remove_prefix(std::min(at + 1, text.size()));
   return first;
-}
-
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(k_blanks), text.size()));
-  return text.substr(0, text.find_last_not_of(k_blanks) + 1);
 }
 
 std::optional<int> number(std::string_view text, int most) {
@@ -62,7 +58,7 @@ std::string_view without_user(std::string_view name) { return name.substr(name.r
 
 /// Of genders, as a list of hosts.
 std::string hosts_with(const std::string& where, std::string_view attribute) {
-  constexpr std::chrono::seconds k_patience{10};
+  constexpr std::chrono::seconds k_limit{10};
   const auto nodeattr = find_program("nodeattr");
   if (nodeattr.empty()) {
     throw UsageError(fmt::format("{}: genders:{}: nodeattr is not installed here; install genders, "
@@ -70,7 +66,7 @@ std::string hosts_with(const std::string& where, std::string_view attribute) {
                                  where, printable(attribute)));
   }
   const auto result =
-      run_command({.argv = {nodeattr, "-q", std::string(attribute)}, .limit = k_patience});
+      run_command({.argv = {nodeattr, "-q", std::string(attribute)}, .limit = k_limit});
   const auto list = std::string(trimmed(last_line(result.out)));
   if (!result.ending.good() || list.empty()) {
     throw UsageError(fmt::format("{}: genders:{}: {}", where, printable(attribute),

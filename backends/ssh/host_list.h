@@ -28,9 +28,9 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view fi
 
 /// What was said of which hosts a job takes; each empty where nothing was.
 struct HostChoice {
-  std::string without; ///< --exclude-hosts
-  std::string include;
-  std::string exclude;
+  std::string without = {}; ///< --exclude-hosts
+  std::string include = {};
+  std::string exclude = {};
 };
 
 /// Those that are left, in their order, with the GPUs that were chosen; slots that a host says it

@@ -297,7 +297,7 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
       if (!is_answered) {
         reason = fmt::format("did not answer within {} s", patience.count());
       } else if (reason.empty() && !found.lacks.empty()) {
-        reason = "lacks " + found.lacks.front();
+        reason = found.lacks.front();
       } else if (reason.empty()) {
         reason = clock_excuse(found.ahead);
       }
@@ -411,7 +411,7 @@ void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& 
       } else if (!answer.failure.empty()) {
         reasons_.emplace(host, answer.failure);
       } else if (!found.lacks.empty()) {
-        reasons_.emplace(host, "lacks " + found.lacks.front());
+        reasons_.emplace(host, found.lacks.front());
       }
       return true;
     });

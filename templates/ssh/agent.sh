@@ -233,7 +233,7 @@ claim() { # claim KEY COUNT [BUT,...]
   fi
   exec 8>>"$claims/lock"
   if ! flock -w 5 8 || ! hold_claim; then
-    frame lacks "$1" 'GPUs: another takes some for ever'
+    frame lacks "$1" 'GPUs: timed out waiting for the GPU lock on this host'
     exec 8>&-
     return
   fi

@@ -61,7 +61,7 @@ reach() { # reach ADDRESS PORT HOST
   why=$(timeout 8 bash --norc -c ': </dev/tcp/"$1"/"$2"' bash "$1" "$2" 2>&1) && return
   case $why in
     *refused*) ;;
-    *) say "lacks a way to $3 at $1: does a firewall, or another network, stand between them?" ;;
+    *) say "cannot connect to $3 ($1): a firewall, or a different network?" ;;
   esac
 }
 
@@ -71,7 +71,7 @@ enters() { # enters ADDRESS HOST
     [ -z "$path" ] || PATH=$path
     ssh -o BatchMode=yes -o ConnectTimeout=8 "$1" true 2>&1 </dev/null
   ) ||
-    say "lacks a way in to $2 by ssh, which a launcher needs: $(last_line "$why"): try ssh $1 there"
+    say "cannot log in to $2 by ssh, as a launcher has to: $(last_line "$why"): try ssh $1 there"
 }
 
 survey() {

@@ -112,5 +112,5 @@ def test_hosts_that_let_no_launcher_in_are_named_before_anything_starts(ssh, ssh
     (own / "ssh").chmod(0o755)
     refused = ssh.submit("closed", "mpirun", "true", expect=EXIT_ENGINE,
                          flags=["mpijob", "--workers=3", f"--env=PATH={own}:/usr/bin:/bin"])
-    assert "host1  lacks a way in to host" in refused.err
+    assert "host1  cannot log in to host" in refused.err
     assert "Permission denied" in refused.err
