@@ -111,8 +111,7 @@ std::string made(std::string_view name, std::string_view text) {
 std::unique_ptr<Subprocess> start_submitter(const Login& login, const std::string& folder,
                                             const std::string& log) {
   return login.start(
-      {.argv =
-           login.system().submit_command(state_folder() / folder / log),
+      {.argv = login.system().submit_command(state_folder() / folder / log),
        .without = {environment::k_git_token.name},
        .is_fed = true,
        // Whoever ends dtrain does not end it midway: the queue may have the job by then.

@@ -32,8 +32,7 @@ constexpr const char* k_lock = "lock";
 
 std::string registry_path() {
   const char* given = environment::k_gpu_claims.value();
-  return given != nullptr ? given
-                          : fmt::format("{}/gpus@{}", state_folder().string(), host_name());
+  return given != nullptr ? given : fmt::format("{}/gpus@{}", state_folder().string(), host_name());
 }
 
 /// A device's name, a path's separators replaced.

@@ -152,8 +152,7 @@ void Preflight::ask_health(const HostQuestion& question) {
 void Preflight::await(const std::vector<RankId>& keys, std::chrono::seconds patience) {
   const auto deadline = Clock::now() + patience;
   const auto are_there = [&] {
-    return std::all_of(keys.begin(), keys.end(),
-                       [&](RankId key) { return is_answered(key); });
+    return std::all_of(keys.begin(), keys.end(), [&](RankId key) { return is_answered(key); });
   };
   while (!are_there() && Clock::now() < deadline) {
     wait(k_round);
@@ -174,9 +173,9 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
   };
   std::vector<Anew> anew;
   for (const auto& [host, key] : std::exchange(health_, {})) {
-    const auto question =
-        std::find_if(questions.begin(), questions.end(),
-                     [&, &name = host](const HostQuestion& each) { return each.host.name == name; });
+    const auto question = std::find_if(
+        questions.begin(), questions.end(),
+        [&, &name = host](const HostQuestion& each) { return each.host.name == name; });
     const auto answer = take_answer(key);
     auto health = read_gpu_health(answer.text);
     if (!answer.is_there) {

@@ -85,7 +85,8 @@ void RequestServer::advance() {
 void RequestServer::read_request(Client& client) {
   std::array<char, 4096> block{};
   ssize_t count = 0;
-  while ((count = read(client.socket.get(), block.data(), block.size())) > 0) {
+  while (client.request.size() <= k_longest_request &&
+         (count = read(client.socket.get(), block.data(), block.size())) > 0) {
     client.request.append(block.data(), static_cast<std::size_t>(count));
   }
   if (client.request.size() > k_longest_request || (count < 0 && errno != EAGAIN)) {

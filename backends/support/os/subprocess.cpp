@@ -83,7 +83,8 @@ merge_environment(const char* const* base,
 }
 
 Subprocess::Subprocess(const Command& command)
-    : leads_group_(command.limit.has_value()), block_(std::make_unique_for_overwrite<char[]>(k_pipe_bytes)) {
+    : leads_group_(command.limit.has_value()),
+      block_(std::make_unique_for_overwrite<char[]>(k_pipe_bytes)) {
   auto out = make_pipe();
   auto err = command.shows_errors ? Pipe() : make_pipe();
   make_non_blocking(out.read_end);

@@ -75,8 +75,8 @@ class Subprocess {
   /// Waits for its end: all that it says from now on.
   CommandResult result();
 
-  /// Leaves it to end by itself, of what it said on stderr so far the last words. It may not be used
-  /// any more.
+  /// Leaves it to end by itself, of what it said on stderr so far the last words. It may not be
+  /// used any more.
   void leave();
 
   /// The last k_errors_kept of its stderr, so far.
@@ -98,7 +98,7 @@ class Subprocess {
   Fd out_;
   Fd err_;
   std::unique_ptr<char[]> block_; // NOLINT(*-avoid-c-arrays): not filled with zeros first.
-  std::string_view pending_; ///< In the block, not yet given away.
+  std::string_view pending_;      ///< In the block, not yet given away.
   std::string errors_;
   Ending ending_;
 };

@@ -28,9 +28,7 @@ fs::path folder(const EnvironmentVariable& variable, const fs::path& home, const
 
 } // namespace
 
-fs::path config_folder() {
-  return folder(environment::k_config_home, home_folder(), ".config");
-}
+fs::path config_folder() { return folder(environment::k_config_home, home_folder(), ".config"); }
 
 fs::path cache_folder() { return folder(environment::k_cache_home, home_folder(), ".cache"); }
 

@@ -17,29 +17,28 @@ std::string function(const std::string& name) {
   return std::string(text.substr(begin, text.find("\n}\n", begin) + 3 - begin));
 }
 
-CommandResult run(const std::string& script) {
-  return run_command({.argv = {"sh", "-c", script}});
-}
+CommandResult run(const std::string& script) { return run_command({.argv = {"sh", "-c", script}}); }
 
 } // namespace
 
 TEST_CASE("a queue that never says where its nodes are is asked for ten minutes, not for ever") {
-  const CommandResult result = run("waited=0\nsleep() { waited=$((waited + $1)); [ $waited -le 3600 ] || exit 9; }\n"
-                                   "ask_nodes() { return 1; }\n" +
-                                   function("node_addresses") +
-                                   "node_addresses\ncode=$?\necho \"$waited s\"\nexit $code\n");
+  const CommandResult result =
+      run("waited=0\nsleep() { waited=$((waited + $1)); [ $waited -le 3600 ] || exit 9; }\n"
+          "ask_nodes() { return 1; }\n" +
+          function("node_addresses") + "node_addresses\ncode=$?\necho \"$waited s\"\nexit $code\n");
   CHECK(result.ending.exit_code == 1);
   CHECK(result.out == "590 s\n");
-  CHECK(result.errors == "dtrain: the queue does not say where the job's nodes are: it has not answered for "
-                         "ten minutes\n");
+  CHECK(result.errors ==
+        "dtrain: the queue does not say where the job's nodes are: it has not answered for "
+        "ten minutes\n");
 }
 
 TEST_CASE("a queue that fails and then answers starts the job") {
-  const CommandResult result =
-      run("sleep() { touched=yes; }\n"
-          "getent() { [ \"$2\" = known ]; }\n"
-          "ask_nodes() { [ -n \"$touched\" ] && printf '%s\\n' 'known 10.0.0.1' 'other 10.0.0.2'; }\n" +
-          function("node_addresses") + "node_addresses\n");
+  const CommandResult result = run(
+      "sleep() { touched=yes; }\n"
+      "getent() { [ \"$2\" = known ]; }\n"
+      "ask_nodes() { [ -n \"$touched\" ] && printf '%s\\n' 'known 10.0.0.1' 'other 10.0.0.2'; }\n" +
+      function("node_addresses") + "node_addresses\n");
   CHECK(result.ending.exit_code == 0);
   CHECK(result.out == "known known\nother 10.0.0.2\n");
 }

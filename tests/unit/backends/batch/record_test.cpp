@@ -246,10 +246,9 @@ TEST_CASE("An array's tasks have runs and ranks of their own") {
   CHECK(record.files_of("2/worker-1") == "2/1/worker-1");
   CHECK(record.files_of("1/worker-0") == "1/0/worker-0");
   CHECK(record.part_of("2/worker-0").raw_id == "14");
-  const JobStatus status = status_of(
-      record,
-      queue_of("12_0|RUNNING|None|1|2|3|node1|batch|dtrain default/mnist\n"
-               "12_[1]|PENDING|Resources|1|N/A|N/A||b|dtrain default/mnist"));
+  const JobStatus status =
+      status_of(record, queue_of("12_0|RUNNING|None|1|2|3|node1|batch|dtrain default/mnist\n"
+                                 "12_[1]|PENDING|Resources|1|N/A|N/A||b|dtrain default/mnist"));
   CHECK(status.phase == Phase::running);
   CHECK(status.uid == "12");
   CHECK(status.gpus_requested == 3 * 2 * 2);

@@ -58,8 +58,9 @@ TEST_CASE("more than a pipe holds on each side stalls nobody") {
 TEST_CASE("one that is left ends by itself, and what it had said is known") {
   const test::TemporaryFolder folder;
   const std::string file = folder / "ended";
-  Subprocess program({.argv = {"sh", "-c", "echo warning >&2; echo 17; sleep 0.2; echo >\"$1\"", "sh", file},
-                      .limit = std::chrono::minutes(1)});
+  Subprocess program(
+      {.argv = {"sh", "-c", "echo warning >&2; echo 17; sleep 0.2; echo >\"$1\"", "sh", file},
+       .limit = std::chrono::minutes(1)});
   CHECK(program.read_some() == "17\n");
   program.leave();
   CHECK(program.errors() == "warning\n");

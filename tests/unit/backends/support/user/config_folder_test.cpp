@@ -38,7 +38,8 @@ TEST_CASE("jobs are kept where XDG_STATE_HOME says, or below home, by C++ and by
   const auto by_sh = [&] { return login.run("printf %s \"$XDG_STATE_HOME/dtrain\""); };
   const Setting home("HOME", "/home/ann");
   for (const auto& [state, folder] :
-       {std::pair{"/scratch/ann", "/scratch/ann/dtrain"}, std::pair{"", "/home/ann/.local/state/dtrain"},
+       {std::pair{"/scratch/ann", "/scratch/ann/dtrain"},
+        std::pair{"", "/home/ann/.local/state/dtrain"},
         std::pair{"relative", "/home/ann/.local/state/dtrain"},
         std::pair<const char*, const char*>{nullptr, "/home/ann/.local/state/dtrain"}}) {
     CAPTURE(folder);
