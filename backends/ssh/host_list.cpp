@@ -67,7 +67,7 @@ std::string hosts_with(const std::string& where, std::string_view attribute) {
   }
   const auto result =
       run_command({.argv = {nodeattr, "-q", std::string(attribute)}, .limit = k_limit});
-  const auto list = std::string(trimmed(last_line(result.out)));
+  auto list = std::string(trimmed(last_line(result.out)));
   if (!result.ending.good() || list.empty()) {
     throw UsageError(fmt::format("{}: genders:{}: {}", where, printable(attribute),
                                  result.ending.good() ? "no host has this attribute; nodeattr -l "

@@ -32,7 +32,7 @@ class SshChannel : public Channel {
   SshChannel(const SshChannel&) = delete;
   SshChannel& operator=(const SshChannel&) = delete;
 
-  void on_wait(std::function<bool()> stops) override { stops_ = std::move(stops); }
+  void on_wait(const std::function<bool()>& stops) override { stops_ = stops; }
   GangPlace place(const GangPlan& plan) override;
   std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;

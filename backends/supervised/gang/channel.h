@@ -56,7 +56,7 @@ class Channel {
 
   /// `stops`: asked while a call waits for a host; once it is true the call throws WaitStopped, as
   /// though it had not been made.
-  virtual void on_wait(std::function<bool()> /*stops*/) {}
+  virtual void on_wait(const std::function<bool()>& /*stops*/) {}
 
   /// Reserves ports and says where each rank will run, and with which devices; what the last call
   /// reserved is given back. Throws EngineError where a rank would have a faulty device.

@@ -64,7 +64,7 @@ class FakeChannel : public Channel {
 
   void on_output(const OutputSink& sink) override { output_ = sink; }
   std::set<std::string> suspects() const override { return silent; }
-  void on_wait(std::function<bool()> stops) override { stops_ = std::move(stops); }
+  void on_wait(const std::function<bool()>& stops) override { stops_ = stops; }
   GangPlace place(const GangPlan& plan) override {
     if (at_wait && last_ > 0) {
       std::exchange(at_wait, {})(*this);
