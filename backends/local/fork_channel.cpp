@@ -240,6 +240,9 @@ void ForkChannel::leave_out_faulty(const std::vector<GangRank>& ranks) {
         return health.fault_of(device).empty();
       });
       if (other == others.end()) {
+        for (const GangRank& each : ranks) { // Before anybody is told: none of them starts.
+          claims_.erase(each.instance);
+        }
         throw EngineError(fault + "; no other GPU is free here (--check-gpus=off starts ranks on "
                                   "any)");
       }

@@ -44,7 +44,7 @@ def test_where_no_other_is_free_the_job_fails_and_says_which_and_what_to_do(home
     assert home.dtrain("wait", "ill", expect=EXIT_JOB_FAILED)
     cause = home.get("ill")["cause"]["message"]
     assert cause == f"{FAULT.format(0)}; no other GPU is free here (--check-gpus=off starts ranks on any)"
-    assert seen(home, "any", "--check-gpus=off") == {"GPU 0,1"}
+    assert seen(home, "any", "--check-gpus=off") == {"GPU 0,1"}  # Its own were given back before it failed.
 
 
 def test_a_gpu_that_its_driver_wants_reset_is_left_out_though_it_counts_no_errors(home, gpus):
