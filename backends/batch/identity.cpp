@@ -31,7 +31,8 @@ bool is_ours(const JobRecord& record, const QueuedJob& job) {
   if (job.comment.find("dtrain ") != std::string::npos) {
     return false;
   }
-  return is_timed && std::abs(job.submitted - since) <= k_skew; // Never by the number alone.
+  // To tell of it; nobody's job is ended by its number alone (remove.sh).
+  return !is_timed || std::abs(job.submitted - since) <= k_skew;
 }
 
 void find_number(JobRecord& record, const Queue& queue) {
