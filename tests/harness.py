@@ -277,6 +277,14 @@ class Home:
         path.chmod(0o755)
         return str(path)
 
+    def stand_in(self, name, text):
+        """A script that is found before the program of that name."""
+        tools = self.folder / "tools"
+        tools.mkdir(exist_ok=True)
+        self.script(f"tools/{name}", text)
+        if not self.env["PATH"].startswith(f"{tools}:"):
+            self.env["PATH"] = f"{tools}:{self.env['PATH']}"
+
     # Jobs.
 
     def submit(self, name, *command, flags=(), **options):

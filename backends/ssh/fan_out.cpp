@@ -36,10 +36,6 @@ constexpr std::size_t k_longest_answer = std::size_t{1} << 20U; ///< By a host.
 constexpr std::string_view k_end = "dtrain-end"; ///< The last line of one that answered.
 constexpr std::chrono::seconds k_patience{30};
 
-struct Said {
-  std::string text; ///< Of the script and of ssh, one behind the other.
-};
-
 HostAnswer answer_of(const std::string& host, const std::string& said) {
   HostAnswer answer;
   std::istringstream text(said);

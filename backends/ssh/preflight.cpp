@@ -283,17 +283,17 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
     asked.remove_if([&](Asked& each) {
       const auto& question = *each.question;
       const std::chrono::seconds patience = each.is_new ? k_answer_patience : k_work_patience;
-      const bool is_answered =
-          each.is_asked && this->is_answered(each.survey) &&
+      const bool has_answered =
+          each.is_asked && is_answered(each.survey) &&
           std::all_of(each.claims.begin(), each.claims.end(),
-                      [&](const auto& claim) { return this->is_answered(claim.second); });
-      if (!is_answered && (!each.is_asked || Clock::now() < each.opens + patience)) {
+                      [&](const auto& claim) { return is_answered(claim.second); });
+      if (!has_answered && (!each.is_asked || Clock::now() < each.opens + patience)) {
         return false;
       }
       auto answer = take_answer(each.survey);
       auto found = read_host_facts(answer.text);
       auto reason = answer.failure;
-      if (!is_answered) {
+      if (!has_answered) {
         reason = fmt::format("did not answer within {} s", patience.count());
       } else if (reason.empty() && !found.lacks.empty()) {
         reason = found.lacks.front();
@@ -301,7 +301,7 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
         reason = clock_excuse(found.ahead);
       }
       for (const auto& [instance, key] : each.claims) {
-        if (!this->is_answered(key)) {
+        if (!is_answered(key)) {
           continue; // It is given back.
         }
         const auto claim = take_answer(key);
@@ -390,30 +390,23 @@ void Preflight::upload(const std::vector<HostQuestion>& questions) {
 /// All at once, and until each has answered.
 void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& scripts,
                         std::chrono::seconds patience) {
-  std::list<std::pair<std::string, RankId>> asked;
+  std::vector<RankId> asked;
+  asked.reserve(scripts.size());
   for (const auto& [host, script] : scripts) {
-    asked.emplace_back(host, expect(connections_.ask(host, script)));
+    asked.push_back(expect(connections_.ask(host, script)));
   }
-  const auto deadline = Clock::now() + patience;
-  while (!asked.empty()) {
-    wait(k_round);
-    const bool late = Clock::now() >= deadline;
-    asked.remove_if([&](const auto& each) {
-      const auto& [host, key] = each;
-      if (!late && !is_answered(key)) {
-        return false;
-      }
-      const auto answer = take_answer(key);
-      const auto found = read_host_facts(answer.text);
-      if (!answer.is_there) {
-        reasons_.emplace(host, fmt::format("did not answer within {} s", patience.count()));
-      } else if (!answer.failure.empty()) {
-        reasons_.emplace(host, answer.failure);
-      } else if (!found.lacks.empty()) {
-        reasons_.emplace(host, found.lacks.front());
-      }
-      return true;
-    });
+  await(asked, patience);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const auto& host = scripts[i].first;
+    const auto answer = take_answer(asked[i]);
+    const auto found = read_host_facts(answer.text);
+    if (!answer.is_there) {
+      reasons_.emplace(host, fmt::format("did not answer within {} s", patience.count()));
+    } else if (!answer.failure.empty()) {
+      reasons_.emplace(host, answer.failure);
+    } else if (!found.lacks.empty()) {
+      reasons_.emplace(host, found.lacks.front());
+    }
   }
 }
 

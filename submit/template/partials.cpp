@@ -3,6 +3,7 @@
 #include "submit/errors.h"
 #include "submit/options/option_table.h"
 #include "submit/template/render.h"
+#include "submit/text/trimmed.h"
 
 #include <fmt/format.h>
 
@@ -23,21 +24,16 @@ struct PartialTag {
 
 /// The tag of a line that is nothing else.
 std::optional<PartialTag> partial_tag(std::string_view line) {
-  constexpr const char* k_blank = " \t\r";
-  const std::size_t begin = std::min(line.find_first_not_of(k_blank), line.size());
-  const std::size_t end = line.find_last_not_of(k_blank);
-  std::string_view tag = line.substr(begin, end == std::string_view::npos ? 0 : end + 1 - begin);
+  std::string_view tag = trimmed(line);
+  const auto indent = static_cast<std::size_t>(tag.data() - line.data());
   if (!tag.starts_with("{{>") || !tag.ends_with("}}") || tag.size() < 5) {
     return std::nullopt;
   }
-  tag = tag.substr(3, tag.size() - 5);
-  const std::size_t first = std::min(tag.find_first_not_of(k_blank), tag.size());
-  const std::size_t last = tag.find_last_not_of(k_blank);
-  tag = tag.substr(first, last == std::string_view::npos ? 0 : last + 1 - first);
+  tag = trimmed(tag.substr(3, tag.size() - 5));
   if (tag.find_first_of(" {}") != std::string_view::npos) {
     return std::nullopt;
   }
-  return PartialTag{std::string(line.substr(0, begin)), std::string(tag)};
+  return PartialTag{std::string(line.substr(0, indent)), std::string(tag)};
 }
 
 class Builder {

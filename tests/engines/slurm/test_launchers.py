@@ -53,12 +53,8 @@ def test_a_launcher_s_exit_code_is_the_job_s(slurm):
 
 def test_deepspeed_has_the_host_file_and_is_told_where_ssh_does_not_let_it_in(slurm):
     """A stand-in that shows what it is given, and nodes that nobody answers ssh on."""
-    tools = slurm.folder / "tools"
-    tools.mkdir()
-    for name, text in {"deepspeed": 'echo "$@"', "ssh": "echo no way in >&2; exit 255"}.items():
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
-    slurm.env["PATH"] = f"{tools}:{slurm.env['PATH']}"
+    slurm.stand_in("deepspeed", 'echo "$@"')
+    slurm.stand_in("ssh", "echo no way in >&2; exit 255")
     slurm.submit("ds", "deepspeed", "train.py", flags=["deepspeedjob", "--workers=2",
                                                        "--worker-cpu=8"])
     slurm.wait_for_end("ds", 0)

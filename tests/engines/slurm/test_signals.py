@@ -13,15 +13,6 @@ def slurm(slurm_home):
     return slurm_home
 
 
-def stand_in(slurm, name, script):
-    """A program of the nodes' that is found before theirs."""
-    tools = slurm.folder / "tools"
-    tools.mkdir()
-    (tools / name).write_text(f"#!/bin/sh\n{script}\n")
-    (tools / name).chmod(0o755)
-    slurm.env["PATH"] = f"{tools}:{slurm.env['PATH']}"
-
-
 def test_what_a_rank_s_shell_started_ends_with_it(slurm):
     """By a KILL for the shell and its command alone, of which Slurm does not see the rest."""
     slurm.submit("shell", "sh", "-c", "echo $$; exec sleep 600")
@@ -34,7 +25,7 @@ def test_what_a_rank_s_shell_started_ends_with_it(slurm):
 
 def test_a_job_cancelled_while_its_ranks_are_being_started_leaves_nothing(slurm, slurm_cluster):
     """In a job, only the list of where all are is made by awk."""
-    stand_in(slurm, "awk", '[ -z "$SLURM_JOB_ID" ] || exec sleep 600\nexec /usr/bin/awk "$@"')
+    slurm.stand_in("awk", '[ -z "$SLURM_JOB_ID" ] || exec sleep 600\nexec /usr/bin/awk "$@"')
     slurm.submit("early", "echo", "started", flags=["--workers=2"])
     starts = slurm.state / "dtrain/slurm/default/early/0"
     until(lambda: len(list(starts.glob("worker-*.start"))) == 2, "the ranks wait for each other")
@@ -47,8 +38,8 @@ def test_a_job_cancelled_while_its_ranks_are_being_started_leaves_nothing(slurm,
 
 def test_a_rank_that_is_told_to_make_room_before_its_command_starts_does_not_start_it(slurm):
     """A rank's last question before that is where the others are."""
-    stand_in(slurm, "sed", 'case "$*" in *1p*/cluster) kill -USR1 $PPID ;; esac\n'
-                           f'exec {shutil.which("sed")} "$@"')
+    slurm.stand_in("sed", 'case "$*" in *1p*/cluster) kill -USR1 $PPID ;; esac\n'
+                          f'exec {shutil.which("sed")} "$@"')
     slurm.submit("told", "echo", "started")
     slurm.wait_for_end("told")
     assert slurm.get("told")["cause"]["exitCode"] == 75

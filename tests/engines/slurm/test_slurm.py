@@ -62,12 +62,8 @@ def test_several_ranks_of_a_node_know_their_places_on_it(slurm):
 
 def test_ranks_of_one_machine_never_choose_the_same_port(slurm):
     """Nearly all are in use, says a stand-in, so that the ranks come to the same that is left."""
-    tools = slurm.folder / "tools"
-    tools.mkdir()
-    (tools / "grep").write_text('#!/bin/sh\ncase "$*" in *:??00\\ *) exit 1 ;; *:????\\ *) exit 0 ;; '
-                                'esac\nexec /usr/bin/grep "$@"\n')
-    (tools / "grep").chmod(0o755)
-    slurm.env["PATH"] = f"{tools}:{slurm.env['PATH']}"
+    slurm.stand_in("grep", 'case "$*" in *:??00\\ *) exit 1 ;; *:????\\ *) exit 0 ;; esac\n'
+                           'exec /usr/bin/grep "$@"')
     slurm.submit("ports", "sh", "-c", "echo $TF_CONFIG", flags=["--workers=3"])
     slurm.wait_for_end("ports", 0)
     workers = json.loads(slurm.lines("ports", "-i", "worker-0")[0])["cluster"]["worker"]
@@ -104,12 +100,8 @@ def test_a_rank_with_one_gpu_sees_its_node_s_and_picks_its_own_by_local_rank(slu
 
 
 def test_a_node_whose_gpu_is_faulty_is_named_before_the_command_starts(slurm):
-    tools = slurm.folder / "tools"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text('#!/bin/sh\nfor gpu in $(echo "$2" | tr , " "); do\n'
-                                      'echo "$gpu, NVIDIA H100, $((gpu == 1 ? 3 : 0)), No, No, [N/A]"; done\n')
-    (tools / "nvidia-smi").chmod(0o755)
-    slurm.env["PATH"] = f"{tools}:{slurm.env['PATH']}"
+    slurm.stand_in("nvidia-smi", 'for gpu in $(echo "$2" | tr , " "); do\n'
+                                 'echo "$gpu, NVIDIA H100, $((gpu == 1 ? 3 : 0)), No, No, [N/A]"; done')
     flags = ["--workers=2", "--gpus=1"]
     slurm.submit("ill", "echo", "ran", flags=flags)
     cause = slurm.wait_for_end("ill", EXIT_JOB_FAILED)["cause"]
