@@ -10,9 +10,11 @@ set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ca-certificates, git, libcurl4t64 | libcurl
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "dataset-fashion-mnist, openmpi-bin, pdsh")
 include(CPack)
 
-# What the programs of ./dev package's tarball are started by, on whatever glibc the host has.
+# What the programs of ./dev package's tarball, and the trainer on hosts that it is sent to, are started by,
+# on whatever glibc the host has.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT DTRAIN_SANITIZE)
-  add_executable(dtrain-launcher EXCLUDE_FROM_ALL cmake/portable/launcher.c)
+  add_executable(dtrain-launcher cmake/portable/launcher.c)
   target_compile_options(dtrain-launcher PRIVATE -Os -fno-stack-protector -U_FORTIFY_SOURCE -fPIE)
   target_link_options(dtrain-launcher PRIVATE -nostartfiles -pie)
+  install(TARGETS dtrain-launcher DESTINATION lib/dtrain)
 endif()

@@ -6,8 +6,10 @@
 #include "backends/support/progress.h"
 #include "submit/errors.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <gnu/libc-version.h>
 
 #include <array>
 #include <filesystem>
@@ -24,7 +26,15 @@ namespace fs = std::filesystem;
 constexpr const char* k_folder = "payload";
 constexpr const char* k_bundle = "bundle";
 constexpr const char* k_parts = "parts";
-constexpr std::array k_beside{"dtrain-mpi.so"}; ///< That the trainer loads, where there is one.
+constexpr std::array k_plugins{"dtrain-mpi.so", "libdtrain_cuda.so"}; ///< Where there are some.
+constexpr const char* k_launcher = "dtrain-launcher";
+constexpr const char* k_loader = "ld-linux-x86-64.so.2";
+/// Of this machine's glibc what the trainer and the host's libraries may ask for, and of GCC what
+/// plug-ins need (cmake/portable/make).
+constexpr std::array k_libraries{
+    k_loader,          "libc.so.6",         "libm.so.6",     "libmvec.so.1",   "libdl.so.2",
+    "libpthread.so.0", "librt.so.1",        "libutil.so.1",  "libresolv.so.2", "libanl.so.1",
+    "libnss_dns.so.2", "libnss_files.so.2", "libgcc_s.so.1", "libstdc++.so.6"};
 constexpr std::int64_t k_most_code = std::int64_t{1} << 30;
 
 Fd payload_folder(const JobFolder& job, bool create) {
@@ -41,6 +51,51 @@ void digest_file(const fs::path& path, Digest& digest) {
   if (!file.eof()) {
     throw Error(fmt::format("cannot read {}", printable(path.string())));
   }
+}
+
+/// The folder of this machine's glibc.
+fs::path glibc_folder() {
+  Dl_info info{};
+  // The loader keeps the name that it found the library by.
+  return dladdr(reinterpret_cast<void*>(&gnu_get_libc_version), &info) != 0
+             ? fs::path(info.dli_fname).parent_path()
+             : fs::path();
+}
+
+/// Of a bundle: where each file is here, and where it is there.
+using BundleFiles = std::vector<std::pair<fs::path, fs::path>>;
+
+/// As the tarball has them (cmake/portable): the launcher, which starts the program by the glibc
+/// beside it where the host's own is older. Without one the program stands in its place.
+BundleFiles files_of_bundle(const fs::path& trainer) {
+  const auto folder = trainer.parent_path();
+  const auto lib = folder.parent_path() / "lib/dtrain";
+  BundleFiles files;
+  for (const auto* name : k_plugins) {
+    if (fs::exists(folder / name)) {
+      files.emplace_back(folder / name, fs::path("bin") / name);
+    }
+  }
+  auto launcher = trainer;
+  auto program = lib / "dtrain-trainer";
+  auto libraries = lib;
+  if (!fs::exists(program)) { // Not of the tarball.
+    launcher = (fs::exists(folder / k_launcher) ? folder : lib) / k_launcher;
+    program = trainer;
+    libraries = glibc_folder();
+  }
+  if (!fs::exists(launcher) || !fs::exists(libraries / k_loader)) {
+    files.emplace_back(trainer, k_trainer_file);
+    return files;
+  }
+  files.emplace_back(launcher, k_trainer_file);
+  files.emplace_back(program, "lib/dtrain/dtrain-trainer");
+  for (const auto* name : k_libraries) {
+    if (fs::exists(libraries / name)) { // One glibc has them apart, another in libc.
+      files.emplace_back(libraries / name, fs::path("lib/dtrain") / name);
+    }
+  }
+  return files;
 }
 
 /// It stays what it is, though another be installed in its place.
@@ -64,30 +119,24 @@ std::vector<std::string> lines_of(int folder, const char* name) {
 } // namespace
 
 void pack_trainer(const JobFolder& job, const std::string& trainer) {
-  std::vector<std::pair<fs::path, std::string>> files{{trainer, k_trainer_file}};
-  for (const auto* name : k_beside) {
-    const auto beside = fs::path(trainer).parent_path() / name;
-    if (fs::exists(beside)) {
-      files.emplace_back(beside, name);
-    }
-  }
-  Digest digest;
-  for (const auto& [path, name] : files) {
-    digest.add(name);
-    digest_file(path, digest);
-  }
-  const auto bundle = digest.hex();
-  const auto folder = payload_folder(job, true);
-  const auto path = fs::path(job.path()) / k_folder / bundle;
   try {
-    fs::create_directory(path);
-    for (const auto& [from, name] : files) {
-      keep(fs::canonical(from), path / name);
+    const auto files = files_of_bundle(fs::canonical(trainer));
+    Digest digest;
+    for (const auto& [file, name] : files) {
+      digest.add(name.string());
+      digest_file(file, digest);
     }
+    const auto bundle = digest.hex();
+    const auto folder = payload_folder(job, true);
+    const auto path = fs::path(job.path()) / k_folder / bundle;
+    for (const auto& [file, name] : files) {
+      fs::create_directories((path / name).parent_path());
+      keep(fs::canonical(file), path / name);
+    }
+    write_file_at(folder.get(), k_bundle, bundle + "\n");
   } catch (const fs::filesystem_error& error) {
     throw Error(fmt::format("cannot keep {}: {}", printable(trainer), error.code().message()));
   }
-  write_file_at(folder.get(), k_bundle, bundle + "\n");
 }
 
 std::string pack_code(const JobFolder& job, const std::string& source, const SubmitSink& tell) {

@@ -1,7 +1,7 @@
 // What a job's hosts are sent where they do not have it: the bundled trainer and the job's code.
 //
 //   JOB/payload/                on this machine, packed once, at submission
-//     DIGEST/dtrain-trainer   the program's folder, the bundle
+//     DIGEST/bin, lib         the bundle: the program, its plug-ins, and a glibc for older hosts
 //     DIGEST                  a part of the code's archive (support/code/code_archive.h)
 //     bundle, parts           the digests, a line each; absent: none
 //   ~/.cache/dtrain/ssh/      on a host: what has come by digest, for all jobs of the user, and its
@@ -20,7 +20,7 @@
 namespace dtrain::ssh {
 
 /// The trainer's name in its bundle.
-inline constexpr const char* k_trainer_file = "dtrain-trainer";
+inline constexpr const char* k_trainer_file = "bin/dtrain-trainer";
 
 struct Payload {
   Fd folder;                      ///< Of JOB/payload; none: nothing is sent.

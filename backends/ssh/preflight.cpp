@@ -63,10 +63,11 @@ std::string look_for(const HostQuestion& question, const Payload& payload) {
   for (const auto& program : question.programs) {
     line += " " + quote_sh(program);
   }
+  line += "\n";
   if (question.runs_bundle) {
-    line += fmt::format(" \"$cache\"/{}/{}", payload.bundle, k_trainer_file);
+    line += fmt::format("starts \"$cache\"/{}/{}\n", payload.bundle, k_trainer_file);
   }
-  return line + "\n";
+  return line;
 }
 
 std::string script_of(const HostQuestion& question, const Payload& payload,

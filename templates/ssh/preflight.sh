@@ -34,6 +34,11 @@ look() { # look PROGRAM...
   done
 }
 
+# That there is such a program does not say that it starts: another machine's, a folder that is noexec.
+starts() { # starts PROGRAM
+  why=$("$1" --version 2>&1) || say "cannot start the trainer, $1: $(last_line "$why")"
+}
+
 # False of what has to come, anew where it was damaged here.
 is_whole() {
   [ -e "$cache/$1" ] || return

@@ -23,8 +23,20 @@ class Hosts:
         """False where the hosts are sshds of this machine, and share all it has."""
         return "MODE=netns" in pathlib.Path(self.folder, "conf").read_text()
 
-    def run(self, verb, *words):
-        bring(HERE / "cluster", verb, self.folder, *words)
+    def run(self, verb, *words, env=None):
+        bring(HERE / "cluster", verb, self.folder, *words, env=env)
+
+    @contextlib.contextmanager
+    def root(self, host, root):
+        """The host is one of another release: what is installed there is what that folder has."""
+        number = host.removeprefix("host")
+        self.run("stop", number)
+        try:
+            self.run("start", number, env={"ROOT": str(root)})
+            yield
+        finally:
+            self.run("stop", number)
+            self.run("start", number)
 
     def on(self, host, script):
         """What a script printed there."""

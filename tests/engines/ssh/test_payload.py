@@ -1,6 +1,9 @@
 """What a job's hosts are sent: the bundled trainer and the code, where they lack it."""
+import os
 import pathlib
 import subprocess
+
+import pytest
 
 import idx_data
 from harness import EXIT_ENGINE, until
@@ -32,7 +35,7 @@ def test_the_trainer_goes_once_to_a_host_that_lacks_the_build(ssh, ssh_home, ssh
     ssh.wait("third")
     assert [kept(ssh_hosts, host) for host in ssh_hosts.names] == sent
     host = ssh_hosts.names[1]
-    run = ssh_hosts.on(host, '"$XDG_CACHE_HOME"/dtrain/ssh/*/dtrain-trainer --help')
+    run = ssh_hosts.on(host, '"$XDG_CACHE_HOME"/dtrain/ssh/*/bin/dtrain-trainer --help')
     assert "--epochs" in run
 
 
@@ -57,7 +60,7 @@ def test_what_is_damaged_on_a_host_is_sent_again(ssh, ssh_home, ssh_hosts):
     folder = pathlib.Path(ssh_hosts.folder, "cache2/dtrain/ssh")
     whole = {}
     for name in before:
-        for path in [folder / name, *folder.glob(f"{name}/*")]:
+        for path in [folder / name, *folder.glob(f"{name}/**/*")]:
             if path.is_file():
                 whole[path] = path.read_bytes()
                 with path.open("r+b") as file:  # A bit of it, and no byte more or less.
@@ -71,6 +74,54 @@ def test_what_is_damaged_on_a_host_is_sent_again(ssh, ssh_home, ssh_hosts):
         assert path.read_bytes() == content, path
     run("third")
     assert kept(ssh_hosts, "host2") == after
+
+
+def test_a_trainer_of_the_tarball_is_sent_with_what_it_came_with(ssh, ssh_home, ssh_hosts):
+    """What a host is sent is laid out as the tarball is: the same, sent on from there."""
+    forget(ssh_hosts)
+    data = idx_data.write(ssh_home.folder / "data")
+    ssh.submit("first", f"--data={data}", "--steps=2", env={"DTRAIN_SSH_HOSTS": "host1"})
+    ssh.wait("first")
+    bundle, = kept(ssh_hosts, "host1")
+    trainer = f"{ssh_hosts.folder}/cache1/dtrain/ssh/{bundle}/bin/dtrain-trainer"
+    ssh.submit("second", f"--data={data}", "--steps=2",
+               env={"DTRAIN_SSH_HOSTS": "host2", "DTRAIN_TRAINER": trainer})
+    ssh.wait("second")
+    assert kept(ssh_hosts, "host2").keys() == {bundle}
+
+
+@pytest.fixture
+def older(apart, ssh_hosts):
+    """host3 is a Debian 11 meanwhile, with glibc 2.31."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    root = cache / "dtrain/roots/bullseye-ssh"
+    if not root.exists():
+        pytest.skip("no root of Debian 11: ./dev build ssh makes it, as root")
+    with ssh_hosts.root("host3", root):
+        forget(ssh_hosts)
+        yield
+
+
+def test_the_trainer_runs_where_glibc_is_older_than_its_own(ssh, ssh_home, ssh_hosts, older):
+    data = idx_data.write(ssh_home.folder / "data")
+    assert ssh_hosts.on("host3", "getconf GNU_LIBC_VERSION") == "glibc 2.31\n"
+    ssh.submit("ring", f"--data={data}", "--epochs=1", flags=["--workers=3"])
+    ssh.wait("ring")
+    # What it loads too: libmpi is the host's own.
+    ssh_hosts.on("host3", 'mpirun --allow-run-as-root --oversubscribe -np 2'
+                          ' "$XDG_CACHE_HOME"/dtrain/ssh/*/bin/dtrain-trainer --steps=2'
+                          f" --no-progress --communication=mpi --data={data}")
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_host_that_cannot_start_the_trainer_is_named_before_anything_starts(ssh, ssh_home, ssh_hosts):
+    forget(ssh_hosts)
+    data = idx_data.write(ssh_home.folder / "data")
+    cache = ssh_hosts.on("host2", 'mkdir -p "$XDG_CACHE_HOME"; echo "$XDG_CACHE_HOME"').strip()
+    with ssh_hosts.mounts("host2", f"mount -t tmpfs -o noexec none {cache}", f"umount {cache}"):
+        refused = ssh.submit("noexec", f"--data={data}", flags=["--workers=3"], expect=EXIT_ENGINE)
+    assert "host2" in refused.err and "cannot start the trainer" in refused.err
+    assert "ermission denied" in refused.err
 
 
 def test_the_trainer_needs_no_library_but_libc(ssh_home):
