@@ -123,4 +123,11 @@ RankEnding ending_of(const AgentFrame& frame) {
   return ending;
 }
 
+std::string stuck_text(const AgentFrame& frame, const std::string& host) {
+  const auto pids = frame.text.substr(std::min(frame.text.find(' '), frame.text.size()));
+  return fmt::format("dtrain: processes on {} that even SIGKILL does not end:{} "
+                     "(ps -o pid,stat,wchan)\n",
+                     host, printable(std::string(pids)));
+}
+
 } // namespace dtrain::ssh

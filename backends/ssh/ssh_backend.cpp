@@ -267,8 +267,8 @@ void SshBackend::remove_far(const GangPlan& plan, const std::string& uid) const 
     }
   }
   if (!left.empty()) {
-    throw EngineError(fmt::format("the job is deleted, but what it left on hosts in "
-                                  "~/.local/state/dtrain/hosts/{} could not be removed:{}",
+    throw EngineError(fmt::format("the job is deleted, but something of it is left on hosts "
+                                  "(~/.local/state/dtrain/hosts/{}):{}",
                                   uid, left));
   }
 }

@@ -387,6 +387,10 @@ void SshChannel::take_frame(const AgentFrame& frame) {
     }
     break;
   case AgentFrame::Kind::stuck:
+    if (output_) {
+      output_(frame.key, Stream::err, stuck_text(frame, rank->second));
+    }
+    [[fallthrough]];
   case AgentFrame::Kind::ended:
     endings_.push_back(ending_of(frame));
     running_.erase(rank);

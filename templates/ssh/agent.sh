@@ -140,10 +140,11 @@ end_all() {
   kill_members "$agent."
 }
 
-# What a job left here stays; what is ours does not.
+# What a job left here stays; what is ours does not, but for the GPUs of who cannot be killed.
 tidy() {
   rm -rf "${run:?}/bin"
-  rm -f "$run/hostfile" "$run/upload.$agent" "$claims/$agent"
+  rm -f "$run/hostfile" "$run/upload.$agent"
+  [ -n "$members" ] || rm -f "$claims/$agent"
   rmdir "$run" "$store/hosts/$job"
 }
 

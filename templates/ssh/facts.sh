@@ -110,16 +110,23 @@ end_last_user() {
   uid=
   { read -r holder && read -r uid; } <"$(claim_file "$1")" 2>/dev/null
   [ -n "$uid" ] && [ -e "$claims/$holder" ] || return 0
+  kill_job "$uid"
+  rm -f "$claims/$holder"
+}
+
+# All that has the job's uid in its environment; false where some of it, $left, is there after all.
+kill_job() { # kill_job UID
   round=0
-  while [ "$round" -lt 100 ]; do
-    left=$(grep -lszxF "DTRAIN_JOB_UID=$uid" /proc/[0-9]*/environ | tr -dc '0-9\n')
-    [ -n "$left" ] || break
+  while
+    left=$(grep -lszxF "DTRAIN_JOB_UID=$1" /proc/[0-9]*/environ | tr -dc '0-9\n')
+    [ -n "$left" ]
+  do
+    [ "$round" -lt 100 ] || return
     # shellcheck disable=SC2086 # numbers
     kill -KILL $left 2>/dev/null
     round=$((round + 1))
     sleep 0.05 || sleep 1
   done
-  rm -f "$claims/$holder"
 }
 
 # How many slots the user's ranks have here, but for those of the job in that folder.

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import urllib.request
 
 import pexpect
@@ -11,6 +12,8 @@ import pytest
 
 import idx_data
 from harness import BRIEF_LOOKUPS, EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, until
+
+HERE = pathlib.Path(__file__).parent
 
 SLEEP = ("sh", "-c", "setsid sleep 600 & exec sleep 600")  # And a daemon.
 
@@ -256,6 +259,36 @@ def test_a_host_that_is_cut_off_is_lost_and_ends_its_rank(ssh, ssh_hosts):
         nothing_left(ssh_hosts, ["host1", "host3"])
         until(lambda: ssh_hosts.inside("host2") == 0, "the rank on host2 ends by itself", 90)
     nothing_left(ssh_hosts)
+
+
+@pytest.fixture
+def frozen(apart, ssh_home, ssh_hosts):
+    """A folder on host3 in which even SIGKILL does not end who looks into it, as on a network's file
+    system whose server is gone."""
+    folder = ssh_home.folder / "frozen"
+    with subprocess.Popen([f"{ssh_hosts.folder}/bin/ssh", "-tt", "host3", "python3",
+                           str(HERE / "frozen_mount.py"), str(folder)], text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as mount:
+        try:
+            if mount.stdout.readline().strip() != "frozen":
+                pytest.skip("this machine has no FUSE")
+            yield folder
+        finally:
+            mount.terminate()  # With its terminal the program there ends, and whom it held.
+            ssh_hosts.on("host3", f"umount -l {folder}")
+
+
+def test_processes_that_nobody_can_kill_are_named_and_stop_nothing(ssh, ssh_hosts, frozen):
+    held = "read -r pid _ </proc/self/stat; echo $pid"
+    ssh.submit("stuck", "sh", "-c", f"[ $RANK = 2 ] || exec sleep 600; sh -c '{held}; exec cat {frozen}/x' &"
+               " sleep 1; exit 7", flags=["--workers=3", "--grace-period=100ms"])
+    ssh.wait("stuck", expect=EXIT_JOB_FAILED)
+    pid, told = ssh.lines("stuck", "-i", "worker-2")
+    left = f"that even SIGKILL does not end: {pid} (ps -o pid,stat,wchan)"
+    assert told == f"dtrain: processes on host3 {left}"
+    assert ssh.get("stuck")["cause"]["exitCode"] == 7
+    said = ssh.dtrain("delete", "stuck", expect=EXIT_ENGINE).err
+    assert said.endswith(f":\n  host3  processes {left}\n") and "the job is deleted" in said
 
 
 @pytest.mark.usefixtures("apart")
