@@ -56,7 +56,8 @@ class FrameReader {
 /// signal N has ended. Throws EngineError where it is neither's.
 RankEnding ending_of(const AgentFrame& frame);
 
-/// Which processes on that host cannot be killed, by the text of `stuck`: a line for the rank's log.
+/// Which processes on that host cannot be killed, by the text of `stuck`: a line for the rank's
+/// log.
 std::string stuck_text(const AgentFrame& frame, const std::string& host);
 
 } // namespace dtrain::ssh

@@ -142,7 +142,8 @@ HostQuestion SshChannel::question(const std::string& host,
 }
 
 /// The hosts of these ranks, in the ranks' order.
-void SshChannel::ask(const std::vector<const GangRank*>& ranks) {
+void SshChannel::ask(const std::vector<const GangRank*>& ranks,
+                     const std::function<bool()>& stops) {
   std::vector<HostQuestion> questions;
   std::set<std::string> hosts;
   for (const auto* rank : ranks) {
@@ -150,7 +151,7 @@ void SshChannel::ask(const std::vector<const GangRank*>& ranks) {
       questions.push_back(question(rank->host, ranks));
     }
   }
-  Preflight(connections_, payload_, plan_.launcher_slots > 0, known_, stops_).run(questions);
+  Preflight(connections_, payload_, plan_.launcher_slots > 0, known_, stops).run(questions);
 }
 
 bool SshChannel::claim_devices(GangPlan& plan) {
@@ -160,7 +161,7 @@ bool SshChannel::claim_devices(GangPlan& plan) {
   for (const auto& rank : plan_.ranks) {
     all.push_back(&rank);
   }
-  ask(all);
+  ask(all, stops_);
   for (auto& rank : plan.ranks) {
     rank.devices = devices_of(rank);
   }
@@ -270,12 +271,15 @@ void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
   if (rank.gpus > 0 && !known_.claims.contains(rank.instance)) {
     const auto key = connections_.claim(rank.host, rank.gpus);
     const auto deadline = Clock::now() + k_claim_patience;
-    while (!connections_.is_answered(key) && Clock::now() < deadline && !stops_()) {
+    while (!connections_.is_answered(key) && Clock::now() < deadline && !stops_or_ended_()) {
       constexpr milliseconds k_round{1000};
       connections_.wait(k_round);
     }
     if (!connections_.is_answered(key)) {
       connections_.forget(key);
+      if (Clock::now() < deadline) {
+        throw WaitStopped();
+      }
       throw EngineError(fmt::format("{} does not answer", rank.host));
     }
     const auto answer = connections_.take_answer(key);
@@ -284,7 +288,8 @@ void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
     }
     known_.claims[rank.instance] = {rank.host, key, rank.gpus, answer.text};
   }
-  Preflight(connections_, payload_, false, known_, stops_).check_gpus(question(rank.host, {&rank}));
+  Preflight(connections_, payload_, false, known_, stops_or_ended_)
+      .check_gpus(question(rank.host, {&rank}));
   auto planned = rank;
   planned.devices = devices_of(rank);
   place.gpus = own_gpus(planned);
@@ -300,6 +305,10 @@ std::optional<RankPlace> SshChannel::move(GangRank& rank) {
     return std::nullopt;
   }
   const auto before = rank.host;
+  const auto put_back = [&] {
+    moved_.erase(rank.instance);
+    own->host = rank.host = before;
+  };
   const auto suspects = connections_.suspects();
   std::vector<std::string> hosts; // Those that are connected first: the others may let us wait.
   for (const auto& host : plan_.hosts) {
@@ -315,14 +324,21 @@ std::optional<RankPlace> SshChannel::move(GangRank& rank) {
   }
   for (const auto& host : hosts) {
     moved_[rank.instance] = own->host = rank.host = host;
+    const auto claim = known_.claims.find(rank.instance);
+    if (claim != known_.claims.end() && claim->second.host != host) {
+      free_claim(rank.instance);
+    }
     try {
-      return place_one(rank);
+      ask({&rank}, stops_or_ended_);
+      return place_of(rank);
+    } catch (const WaitStopped&) {
+      put_back();
+      throw;
     } catch (const EngineError&) {
       // The next, then.
     }
   }
-  moved_.erase(rank.instance);
-  own->host = rank.host = before;
+  put_back();
   return std::nullopt;
 }
 
@@ -348,7 +364,7 @@ std::string SshChannel::leave_out_lost(GangPlan& plan) {
 }
 
 RankPlace SshChannel::place_one(const GangRank& rank) {
-  ask({&rank});
+  ask({&rank}, stops_);
   return place_of(rank);
 }
 

@@ -62,7 +62,7 @@ class SshChannel : public Channel {
 
   void take(const GangPlan& plan);
   void free_claim(const std::string& instance);
-  void ask(const std::vector<const GangRank*>& ranks);
+  void ask(const std::vector<const GangRank*>& ranks, const std::function<bool()>& stops);
   HostQuestion question(const std::string& host, const std::vector<const GangRank*>& ranks) const;
   void take_frame(const AgentFrame& frame);
   void lose(const std::string& host, const std::string& why);
@@ -84,6 +84,8 @@ class SshChannel : public Channel {
   std::vector<RankEnding> endings_;          ///< Not yet told.
   OutputSink output_;
   std::function<bool()> stops_ = [] { return false; };
+  /// Of a wait beside ranks that run.
+  std::function<bool()> stops_or_ended_ = [this] { return stops_() || !endings_.empty(); };
   std::map<std::string, std::set<int>> given_; ///< Ports, by address.
   std::map<RankId, Clock::time_point> killed_; ///< When each was last sent SIGKILL.
   std::optional<Clock::time_point> killing_;   ///< Since when all are.

@@ -281,6 +281,16 @@ def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(ho
     assert len(re.findall("held-out accuracy", out)) == 1
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_that_fail_while_all_others_wait_to_be_started_anew_fail_the_job(home, workers):
+    home.submit("spins", "sh", "-c", "exit 3",
+                flags=[f"--workers={workers}", f"--min-workers={workers}", "--max-restarts=4"])
+    home.dtrain("wait", "spins", expect=harness.EXIT_JOB_FAILED)
+    job = home.get("spins")
+    assert job["status"] == "FAILED" and job["cause"]["exitCode"] == 3
+    assert home.dtrain("logs", "spins").out.count("started anew") == 4
+
+
 @dataclasses.dataclass(frozen=True)
 class Event:
     """What befalls a worker."""

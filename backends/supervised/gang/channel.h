@@ -43,6 +43,8 @@ struct RankEnding {
   std::optional<int> exit_code = {};
   std::optional<int> signal = {};
   std::string loss = {}; ///< Why it was lost, where the channel knows: "Connection refused".
+
+  bool is_loss() const { return !exit_code && !signal; }
 };
 
 /// By a channel that waits for a host, once somebody else does for the gang (Channel::on_wait).
@@ -67,11 +69,11 @@ class Channel {
   virtual std::string leave_out_lost(GangPlan& /*plan*/) { return ""; }
 
   /// Before a rank that has failed is started by itself once more: takes devices for it, and says
-  /// in its place which. Throws EngineError where it cannot be.
+  /// in its place which. Throws EngineError where it cannot be, and WaitStopped as move() does.
   virtual void take_anew(const GangRank& /*rank*/, RankPlace& /*place*/) {}
 
   /// For a worker whose host is lost: where another host has room for it, that is its host from now
-  /// on, with devices; nothing where none has.
+  /// on, with devices; nothing where none has. Throws WaitStopped also once others have ended.
   virtual std::optional<RankPlace> move(GangRank& /*rank*/) { return std::nullopt; }
 
   /// Lets go of the devices of a rank that has ended and will not be started again in this run.

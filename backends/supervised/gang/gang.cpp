@@ -61,7 +61,10 @@ Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder&
   folder_.reserve_last_record(k_record_bytes + k_instance_bytes * plan_.ranks.size());
   loop_.add(signals_.get(), [this] { on_signal(); });
   loop_.add(channel_.events(), [this] { reap(); });
-  channel_.on_wait([this] { return has_news(); });
+  channel_.on_wait([this] {
+    write_what_is_due();
+    return has_news();
+  });
   channel_.on_output([this](RankId process, Stream stream, std::string_view bytes) {
     take_output(process, stream, bytes);
   });
@@ -184,14 +187,12 @@ bool Gang::run_once() {
   return !status.cause && !stopping_ && !suspending_;
 }
 
-/// While a host is waited for: whether there is something that had better be done first. A plan
-/// that changes does not concern the workers that run.
+/// While a host is waited for: whether there is something that had better be done first.
 bool Gang::has_news() const {
   sigset_t pending;
   sigpending(&pending);
   const auto came = [&](int signal) { return sigismember(&pending, signal) == 1; };
-  return came(SIGTERM) || came(SIGINT) || came(SIGTSTP) ||
-         (!has_run_ && (came(SIGHUP) || Clock::now() >= timeout_));
+  return came(SIGTERM) || came(SIGINT) || came(SIGTSTP) || came(SIGHUP) || Clock::now() >= timeout_;
 }
 
 void Gang::on_signal() {
@@ -225,7 +226,8 @@ void Gang::reap() {
     }
   }
   note_suspects();
-  if (channel_.idle()) {
+  const bool starts_more = anew_deadline_ != Clock::time_point::max();
+  if (channel_.idle() && !starts_more) {
     state_ = State::ended;
   }
   if (state_ != State::running || !deciders_ended()) {
@@ -344,15 +346,25 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
   if (by_itself && instance.exit_code == 0) {
     channel_.free_devices(ending.id, instance.name);
   }
-  if (!failed || status.cause || stopping_ || suspending_) {
-    return;
+  if (failed && !status.cause && !stopping_ && !suspending_) {
+    rank_failed(rank, ending);
   }
-  const bool lost = !ending.exit_code && !ending.signal;
-  const auto how =
-      lost ? fmt::format("was lost: {}",
-                         ending.loss.empty() ? "its host does not answer" : printable(ending.loss))
-           : "ended with " + ending_text(ending.exit_code, ending.signal);
-  if (goes_on_without(rank, fmt::format("{} on {} {}", instance.name, instance.node, how), lost)) {
+}
+
+/// "worker-1 on h2 ended with exit code 7"; more: what its name is followed by.
+std::string Gang::text_of(std::size_t rank, const RankEnding& ending,
+                          const std::string& more) const {
+  const auto& instance = record_.status.instances[rank];
+  const auto loss = ending.loss.empty() ? "its host does not answer" : printable(ending.loss);
+  return fmt::format("{}{} on {} {}", instance.name, more, instance.node,
+                     ending.is_loss()
+                         ? "was lost: " + loss
+                         : "ended with " + ending_text(ending.exit_code, ending.signal));
+}
+
+void Gang::rank_failed(std::size_t rank, const RankEnding& ending) {
+  const auto& instance = record_.status.instances[rank];
+  if (goes_on_without(rank, ending)) {
     if (!ranks_[rank].is_wanted()) {
       channel_.free_devices(ending.id, instance.name);
     }
@@ -366,8 +378,7 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
   cause.exit_code = instance.exit_code;
   cause.signal = instance.signal;
   cause.last_stderr = ranks_[rank].output->log().last_stderr();
-  cause.message = fmt::format("{}{} on {} {}", instance.name,
-                              ranked ? fmt::format(" (rank {})", rank) : "", instance.node, how);
+  cause.message = text_of(rank, ending, ranked ? fmt::format(" (rank {})", rank) : "");
   if (ranked && !plan_.ranks[rank].decides) {
     if (!unless_chief_ && !deciders_ended()) {
       unless_chief_ = std::move(cause);
@@ -432,6 +443,7 @@ void Gang::end(State state) {
   anew_deadline_ = Clock::time_point::max();
   for (auto& rank : ranks_) {
     rank.anew = Clock::time_point::max();
+    rank.lost.reset();
   }
   const bool kill = state == State::killing;
   end_deadline_ = Clock::now() + (kill ? k_kill_interval : milliseconds(plan_.grace_period_ms));
@@ -470,6 +482,11 @@ void Gang::advance() {
       channel_.signal(leaver.process, SIGKILL);
     }
   }
+  write_what_is_due();
+}
+
+void Gang::write_what_is_due() {
+  const auto now = Clock::now();
   if (now >= partial_deadline_) {
     flush_partials();
   }

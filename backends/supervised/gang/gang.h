@@ -77,6 +77,7 @@ class Gang {
     Backoff backoff = {};
     PollLoop::Clock::time_point began = {};
     PollLoop::Clock::time_point anew = PollLoop::Clock::time_point::max(); ///< When it is to start.
+    std::optional<RankEnding> lost = {}; ///< With its host: another one is looked for.
 
     /// It runs, or will.
     bool is_wanted() const { return process != 0 || anew != PollLoop::Clock::time_point::max(); }
@@ -100,11 +101,16 @@ class Gang {
   void note_suspects();
   void tell_ranks_of(const std::string& host, const std::string& what);
   void rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself);
+  void rank_failed(std::size_t rank, const RankEnding& ending);
+  std::string text_of(std::size_t rank, const RankEnding& ending,
+                      const std::string& more = "") const;
   void fail(FailureCause cause);
-  bool goes_on_without(std::size_t rank, const std::string& ending, bool lost);
+  bool goes_on_without(std::size_t rank, const RankEnding& ending);
   bool moves(std::size_t rank);
+  bool starts_on_another_host(std::size_t rank);
   bool starts_anew(std::size_t rank, const std::string& ending);
   bool start_again(std::size_t rank);
+  void start_at(std::size_t rank, PollLoop::Clock::time_point when);
   bool has_succeeded_peer(std::size_t rank) const;
   int wanted_workers() const;
   void start_those_due();
@@ -122,6 +128,7 @@ class Gang {
   void stop(const std::string& reason);
   void end(State state);
   void advance();
+  void write_what_is_due();
   void expect_partial();
   void flush_partials();
   void write_record();

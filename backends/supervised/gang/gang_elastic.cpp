@@ -43,7 +43,7 @@ bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost) {
 }
 
 /// Of a worker that has failed in an elastic job: it comes back, or is not needed.
-bool Gang::goes_on_without(std::size_t rank, const std::string& ending, bool lost) {
+bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
   if (plan_.min_workers == 0 || !is_ranked_role(plan_.ranks[rank].role) ||
       state_ != State::running) {
     return false;
@@ -51,16 +51,22 @@ bool Gang::goes_on_without(std::size_t rank, const std::string& ending, bool los
   if (has_succeeded_peer(rank)) {
     return true; // The job is done: it was only late.
   }
+  auto& worker = ranks_[rank];
   const bool may_start = !host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts;
-  host_lost_ = host_lost_ || (lost && !(may_start && moves(rank)));
-  if (!host_lost_ && may_start && starts_anew(rank, ending)) {
+  if (ending.is_loss() && may_start && !worker.lost) {
+    worker.lost = ending; // Hosts are asked once all that has happened by now is known.
+    start_at(rank, Clock::now());
+    return true;
+  }
+  host_lost_ = host_lost_ || (ending.is_loss() && !worker.lost);
+  if (!ending.is_loss() && may_start && starts_anew(rank, text_of(rank, ending))) {
     return true;
   }
   const int running = wanted_workers();
   if (running < plan_.min_workers) {
     return false;
   }
-  record_.status.reason = fmt::format("{}; {} go on", ending, running);
+  record_.status.reason = fmt::format("{}; {} go on", text_of(rank, ending), running);
   if (plan_.launcher_slots > 0) {
     show_hosts();
   }
@@ -108,6 +114,11 @@ bool Gang::moves(std::size_t rank) {
   return place.has_value();
 }
 
+void Gang::start_at(std::size_t rank, Clock::time_point when) {
+  ranks_[rank].anew = when;
+  anew_deadline_ = std::min(anew_deadline_, when);
+}
+
 bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
   ++anew_;
   auto& worker = ranks_[rank];
@@ -118,8 +129,7 @@ bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
       return false;
     }
   } else {
-    worker.anew = Clock::now() + pause;
-    anew_deadline_ = std::min(anew_deadline_, worker.anew);
+    start_at(rank, Clock::now() + pause);
   }
   const auto text =
       fmt::format("{}: started anew{} ({} of {})", ending,
@@ -144,12 +154,35 @@ bool Gang::start_again(std::size_t rank) {
     if (plan_.launcher_slots > 0) {
       show_hosts();
     }
+  } catch (const WaitStopped&) { // Once more, after that.
+    instance = failed;
+    start_at(rank, Clock::now());
   } catch (const Error& error) {
     instance = failed;
     ranks_[rank].output->log().write(
         Stream::err, fmt::format("dtrain: cannot start it anew: {}\n", error.what()), time_now());
     return false;
   }
+  return true;
+}
+
+/// True where it runs on another host, or will.
+bool Gang::starts_on_another_host(std::size_t rank) {
+  auto& worker = ranks_[rank];
+  const auto said = text_of(rank, *worker.lost);
+  try {
+    if (!moves(rank)) {
+      host_lost_ = true;
+      return false;
+    }
+  } catch (const WaitStopped&) { // Once more, after that.
+    start_at(rank, Clock::now());
+    return true;
+  }
+  if (!starts_anew(rank, said)) {
+    return false;
+  }
+  worker.lost.reset();
   return true;
 }
 
@@ -164,7 +197,15 @@ void Gang::start_those_due() {
     }
     worker.anew = Clock::time_point::max();
     const bool is_late = has_succeeded_peer(i);
-    if (!is_late && start_again(i)) {
+    if (!is_late && (worker.lost ? starts_on_another_host(i) : start_again(i))) {
+      continue;
+    }
+    if (worker.lost) {
+      rank_failed(i, *worker.lost);
+      worker.lost.reset();
+      if (state_ != State::running) {
+        return;
+      }
       continue;
     }
     channel_.free_devices(worker.last_process, plan_.ranks[i].instance);

@@ -124,6 +124,23 @@ def test_a_worker_whose_host_is_lost_is_started_on_one_that_has_a_free_slot(ssh,
     assert "worker-1 on host2 was lost" in job["reason"] and "started anew" in job["reason"]
 
 
+def test_a_job_ends_though_the_host_that_a_lost_worker_is_to_move_to_hangs(ssh, ssh_home, ssh_hosts):
+    gate, asked = ssh_home.folder / "gate", ssh_home.folder / "asked"
+    code = ssh_home.folder / "code"
+    code.mkdir()
+    (code / "train.sh").write_text(f"until [ -e {gate} ]; do sleep 0.1; done\n")
+    ssh.submit("hangs", "sh", "train.sh", env={"DTRAIN_SSH_HOSTS": "host1:1,host2:1,host3:1"},
+               flags=["--workers=2", "--min-workers=1", "--max-workers=3", "--max-restarts=1",
+                      "--grace-period=1s", "--sync-mode=local", f"--sync-source={code}"])
+    until(lambda: ssh.get("hangs")["status"] == "RUNNING", "it runs")
+    with ssh_hosts.tool("host3", "tar", f"touch {asked}; exec sleep 600\n"):
+        os.kill(dict(connections(ssh_home))["host2"], signal.SIGKILL)
+        until(asked.exists, "host3 is asked, and has 10 minutes to answer")
+        gate.touch()
+        ssh.wait("hangs")
+    assert [each["status"] for each in ssh.get("hangs")["instances"]] == ["Succeeded", "Failed"]
+
+
 def restarts_while_host3_hangs(ssh, ssh_home, ssh_hosts, stack, name):
     """A job that ended by itself, whose host3 does not come to an end with what it is asked then."""
     gate, code = ssh_home.folder / "gate", ssh_home.folder / "code"
