@@ -195,6 +195,9 @@ EnvVars rank_env(const GangPlace& gang, int rank) {
   }
   if (self.gpus) {
     vars.emplace_back("CUDA_VISIBLE_DEVICES", visible_devices(gang, self));
+    // As nvidia-smi counts, by which faulty ones are left out; CUDA by itself counts the fastest
+    // first.
+    vars.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   }
   if (self.role != k_launcher && self.role != k_tensorboard) {
     // TensorFlow's MultiWorkerMirrored and ParameterServer strategies.

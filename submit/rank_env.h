@@ -57,7 +57,7 @@ using EnvVars = std::vector<std::pair<std::string, std::string>>;
 ///   TORCHELASTIC_*                                         torchrun's, for ranks only
 ///   PET_*                                                  torchrun's own flags, with
 ///   torchrun_nproc MASTER_ADDR, MASTER_PORT, ROLE_* TF_CONFIG TensorFlow's, but for a launcher
-///   CUDA_VISIBLE_DEVICES                                   where it is said what the rank has
+///   CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER                where it is said what the rank has
 ///   DTRAIN_HOSTFILE, DLTS_HOSTFILE, OMPI_MCA_orte_default_hostfile,
 ///   PRTE_MCA_prte_default_hostfile                         where hostfile_path is set
 ///   DTRAIN_JOB_NAME, _NAMESPACE, _UID, _TOKEN, DTRAIN_RESTART_COUNT

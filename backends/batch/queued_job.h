@@ -19,6 +19,7 @@ struct QueuedJob {
   std::string why;           ///< Of the state, for people: "ran into its time limit"; may be empty.
   std::string reason_text;   ///< Of the reason: "waits for nodes to become free (Resources)".
   bool is_held = false;      ///< It waits until somebody releases it.
+  bool is_over_time = false; ///< It is being ended at its time limit: `why` says so already.
   bool is_unstarted = false; ///< It ended as those do whose script could not be started.
   Time submitted = 0;
   Time starts = 0;   ///< Started, or is expected to; 0: not known.

@@ -154,8 +154,8 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued, const Queu
   State state;
   if (record.has_ended() && !is_queued_anew(record, queued)) {
     state.phase = *record.run.code == 0 ? Phase::succeeded : Phase::failed;
-    if (queued != nullptr && queued->phase == Phase::failed) {
-      state = {queued->phase, queued->why};
+    if (queued != nullptr && (queued->phase == Phase::failed || queued->is_over_time)) {
+      state = {Phase::failed, queued->why};
     }
   } else if (queued != nullptr) {
     state = {queued->phase, queued->why};

@@ -161,8 +161,9 @@ std::vector<batch::QueuedJob> read_queue(std::string_view text) {
     job.partition = fields[7];
     job.comment = fields[8] == "(null)" ? "" : fields[8];
     const State state = state_of(job.state);
+    job.is_over_time = job.state == "COMPLETING" && job.reason == "TimeLimit";
     job.phase = state.phase;
-    job.why = state.why;
+    job.why = job.is_over_time ? state_of("TIMEOUT").why : state.why;
     job.reason_text = reason_text(job.reason);
     job.is_held = is_held(job.reason);
     job.is_unstarted = is_unstarted(job);

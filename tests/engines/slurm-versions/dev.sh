@@ -28,11 +28,13 @@ engine_build() {
 engine_test() { # engine_test [PYTEST-ARGUMENTS...]
   for suite in $slurm_suites; do
     echo "-- $suite"
-    dist=loadgroup
-    [ "$suite" != bullseye ] || dist=load # whose xdist has no groups
     # shellcheck disable=SC2154 # of dev
+    beside="-n $at_once --dist=loadgroup"
+    [ "$suite" != bullseye ] || beside="-n $at_once --dist=load" # whose xdist has no groups
+    [ "$at_once" != 0 ] || beside='' # or takes a second look's none for a mistake
+    # shellcheck disable=SC2086 # words
     also tests/engines/slurm-versions/root "$suite" python3 -m pytest -q -r s \
-      --build="$(echo build/slurm-versions/dtrain-*/)" -n "$at_once" -o timeout=180 --dist=$dist \
+      --build="$(echo build/slurm-versions/dtrain-*/)" $beside -o timeout=180 \
       tests/engines/slurm tests/conformance --engine=slurm "$@"
   done
   # shellcheck disable=SC2154

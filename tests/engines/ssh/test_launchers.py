@@ -17,7 +17,8 @@ def test_mpirun_starts_on_every_host_with_its_gpus_and_leaves_nothing(ssh, ssh_h
     ssh.submit("mpi", "sh", "-c", f"cat $DTRAIN_HOSTFILE; mpirun sh -c '{SHOW}'; echo $WORD",
                flags=["mpijob", "--workers=3", "--gpus=2", "--env=WORD=it's"])
     ssh.wait("mpi")
-    lines = ssh.lines("mpi", "-i", "launcher-0")
+    # Open MPI's parent may set its child's group after the child is another program, and says so.
+    lines = [line for line in ssh.lines("mpi", "-i", "launcher-0") if "Warning: setpgid" not in line]
     assert lines[:3] == [f"10.77.0.1{number} slots=2" for number in (1, 2, 3)]
     assert sorted(lines[3:-1]) == [f"{rank} of 6 on host{1 + rank // 2}: 0,1" for rank in range(6)]
     assert lines[-1] == "it's"

@@ -129,6 +129,7 @@ TEST_CASE("a rank with one GPU sees all of its node's, and LOCAL_RANK picks its 
     CHECK(env["CUDA_VISIBLE_DEVICES"] == (rank == 2 ? "3" : "3,GPU-a"));
     CHECK(env["LOCAL_RANK"] == (rank == 1 ? "1" : "0"));
     CHECK(env["LOCAL_WORLD_SIZE"] == (rank == 2 ? "1" : "2"));
+    CHECK(env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID");
   }
   CHECK(vars(place, 3)["CUDA_VISIBLE_DEVICES"] == "");  // A server without GPUs …
   CHECK(vars(place, 4)["CUDA_VISIBLE_DEVICES"] == "5"); // … and an evaluator, which is no rank.
@@ -172,7 +173,7 @@ TEST_CASE("GPUs that the ranks of a node share are shown once") {
 
 TEST_CASE("ranks without GPUs count through their node, and see what it shows them or none") {
   auto env = vars(gang(), 1);
-  CHECK(env.count("CUDA_VISIBLE_DEVICES") == 0);
+  CHECK(env.count("CUDA_VISIBLE_DEVICES") + env.count("CUDA_DEVICE_ORDER") == 0);
   env = vars(with_gpus({{}, {}, {}}, GpuView::rank), 1); // Too few for all: on the CPU.
   CHECK(env["CUDA_VISIBLE_DEVICES"] == "");
   CHECK(env["LOCAL_RANK"] == "1");

@@ -171,6 +171,21 @@ TEST_CASE("What Slurm did to a job is its cause, not the ranks' ends that follow
   CHECK(status.reason == "ran into its time limit");
 }
 
+TEST_CASE(
+    "A job that Slurm is ending at its time limit has ended for it, once its script has ended") {
+  const QueuedJob ending = queued("COMPLETING", "TimeLimit");
+  const std::string began = "run default mnist 0 5 12\nend default mnist 0 6 1\n"
+                            "run default mnist 1 10 12\nup default mnist 1 11 node1\n"
+                            "start worker-0 node1 100 11\n";
+  CHECK(status_of(record_of(began), &ending).phase == Phase::running);
+  auto record = record_of(began + "exit worker-0 30 143\nend default mnist 1 31 143\n");
+  CHECK(status_of(record, &ending).phase == Phase::running); // It may be queued once more.
+  record.may_requeue = false;
+  const JobStatus status = status_of(record, &ending);
+  CHECK(status.phase == Phase::failed);
+  CHECK(status.reason == "ran into its time limit");
+}
+
 TEST_CASE("A job that Slurm has forgotten stands as its script left it") {
   const JobStatus status = status_of(
       record_of("run default mnist 0 10 12\nstart worker-0 node1 100 11\nexit worker-0 19 0\n"
