@@ -27,6 +27,7 @@ import os, torch
 from accelerate import Accelerator, InitProcessGroupKwargs
 accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
 print("chose", torch.cuda.get_device_name(accelerator.device), "of", torch.cuda.device_count(), flush=True)
+torch.distributed.barrier()  # The first has the store that the others begin by.
 os._exit(0)
 """
 
@@ -38,6 +39,7 @@ trainer = lightning.Trainer(accelerator="gpu", devices=int(os.environ["LOCAL_WOR
                             enable_checkpointing=False, strategy=DDPStrategy(process_group_backend="gloo"))
 trainer.strategy.setup_environment()
 print("chose", torch.cuda.get_device_name(trainer.strategy.root_device), "of", torch.cuda.device_count(), flush=True)
+torch.distributed.barrier()
 os._exit(0)
 """
 
