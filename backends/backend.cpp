@@ -55,6 +55,9 @@ JobSpec Backend::spec(const JobRef&) { refuse("clone jobs"); }
 int Backend::exec(const JobRef&, const std::string&, const std::vector<std::string>&) {
   refuse("run commands beside a job");
 }
+void Backend::read_files(const JobRef&, const std::string&, const std::string&, const ByteSink&) {
+  refuse("copy a job's files");
+}
 std::vector<InstanceUsage> Backend::usage(const JobRef&) { refuse("show what a job uses"); }
 
 } // namespace dtrain

@@ -193,6 +193,9 @@ struct InstanceUsage {
   int gpus = 0;
 };
 
+/// One that throws ends what is being read.
+using ByteSink = std::function<void(std::string_view)>;
+
 /// Return false to stop.
 using LogSink = std::function<bool(const LogLine&)>;
 using StatusSink = std::function<bool(const JobStatus&)>;
@@ -307,6 +310,12 @@ class Backend {
   /// Runs a command beside an instance, on this terminal; its exit code, 128 + signal for one.
   virtual int exec(const JobRef& job, const std::string& instance,
                    const std::vector<std::string>& command);
+
+  /// A tar archive of a file or folder of an instance's, as it is now. `path`: from the folder that
+  /// the instance was started in, or absolute. NotFound where there is none; EngineError where it
+  /// cannot be read whole.
+  virtual void read_files(const JobRef& job, const std::string& instance, const std::string& path,
+                          const ByteSink& sink);
 
   /// Of the instances that run.
   virtual std::vector<InstanceUsage> usage(const JobRef& job);

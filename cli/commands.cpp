@@ -110,6 +110,7 @@ const std::vector<CommandEntry>& commands() {
       {"prune", "Jobs", prune_command, {"clean", "gc"}},
       {"explain", "Monitoring", explain_command, {"why", "events"}},
       {"exec", "Monitoring", exec_command},
+      {"cp", "Monitoring", cp_command, {"scp", "rsync"}},
       {"attach", "Monitoring", attach_command, {"ssh", "shell", "bash"}},
       {"top node", "Monitoring", top_node_command, {"nodes", "sinfo"}},
       {"top job", "Monitoring", top_job_command},

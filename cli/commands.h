@@ -77,6 +77,7 @@ Invocation scaleout_command();
 Invocation scalein_command();
 Invocation explain_command();
 Invocation exec_command();
+Invocation cp_command();
 Invocation attach_command();
 Invocation top_node_command();
 Invocation top_job_command();

@@ -202,6 +202,21 @@ std::string instance_named(const JobStatus& job, const std::string& name) {
   throw NotFound(fmt::format("job '{}' has no instance '{}'; {}", job.name, printable(name), hint));
 }
 
+std::string chosen_instance(const JobStatus& job, const std::vector<std::string>& named) {
+  if (named.size() > 1) {
+    throw UsageError("-i is given twice: name one instance");
+  }
+  if (!named.empty()) {
+    return instance_named(job, named[0]);
+  }
+  for (const auto& each : job.instances) {
+    if (each.is_chief) {
+      return each.name;
+    }
+  }
+  return "";
+}
+
 Target open_target(const Context& context, const TargetOptions& target) {
   const TargetOptions resolved = resolve_target(context, target);
   Target opened = {context.make_backend(resolved.backend, resolved.access),

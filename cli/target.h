@@ -37,6 +37,9 @@ void add_target(CommandTable& table, TargetOptions& target, bool picks_hosts = f
 /// NAME of "NAME" or "TYPE/NAME", as -o name prints it. Throws UsageError for anything else.
 std::string read_job_name(std::string_view what, const std::string& text);
 
+/// A word in front of a job's name that says what it is, as in "job mnist".
+bool is_type_word(std::string_view word);
+
 /// The positional NAME of a job, or of several where `target` is a vector: NAME, TYPE/NAME, or TYPE
 /// and NAME as two words.
 Option job_argument(OptionTarget target, const char* help = "The job's name", bool required = true);
@@ -65,6 +68,9 @@ struct Target {
 /// The instance of that name, or of Arena's longer one: "mnist-worker-0" is mnist's worker-0.
 /// Throws NotFound with those there are.
 std::string instance_named(const JobStatus& job, const std::string& name);
+
+/// Of -i, given once at most; else the chief.
+std::string chosen_instance(const JobStatus& job, const std::vector<std::string>& named);
 
 Target open_target(const Context& context, const TargetOptions& target);
 

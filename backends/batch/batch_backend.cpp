@@ -7,6 +7,7 @@
 #include "backends/batch/split.h"
 #include "backends/batch/status.h"
 #include "backends/batch/usage.h"
+#include "backends/support/files/packed_files.h"
 #include "backends/support/logs/time_text.h"
 #include "backends/support/progress.h"
 #include "backends/support/user/config_folder.h"
@@ -82,6 +83,15 @@ std::string cluster_of(std::string_view answer) {
   const auto at = answer.find(k_line);
   const auto rest = at == std::string_view::npos ? "" : answer.substr(at + k_line.size());
   return std::string(rest.substr(0, rest.find('\n')));
+}
+
+/// What has its variables. A launcher's workers have no process, and so none of their own: those of
+/// the launcher.
+std::string environment_file(const Found& found, const JobStatus& status,
+                             const std::string& instance) {
+  const std::string& first = status.instances.front().name;
+  const std::string& whose = first == instance_name(k_launcher, 0) ? first : instance;
+  return fmt::format("{}/{}.env", found.folder, found.record.files_of(whose));
 }
 
 } // namespace
@@ -345,14 +355,37 @@ int BatchBackend::exec(const JobRef& job, const std::string& instance,
                                   job.namespace_name, job.name));
   }
   require_here(found.record);
-  // A launcher's workers have no process, and so no variables of their own: those of the launcher.
-  const std::string& first = status.instances.front().name;
-  const std::string& whose = first == instance_name(k_launcher, 0) ? first : instance;
-  std::vector<std::string> args = {
-      found.record.part_of(instance).raw_id, at->node,
-      fmt::format("{}/{}.env", found.folder, found.record.files_of(whose))};
+  std::vector<std::string> args = {found.record.part_of(instance).raw_id, at->node,
+                                   environment_file(found, status, instance)};
   args.insert(args.end(), command.begin(), command.end());
   return login_.run_in_foreground(engine_script("exec"), args);
+}
+
+/// From the folder that all nodes share.
+void BatchBackend::read_files(const JobRef& job, const std::string& instance,
+                              const std::string& path, const ByteSink& sink) {
+  const Found found = find(job);
+  const JobStatus status = found.status();
+  const auto where = fmt::format("{}/{}{}", job.name, instance, login_.place());
+  // Where the rank's command was started, as its variables have it (ranks.sh).
+  const std::string script = R"sh(if [ "$(tail -n 1 "$1" 2>/dev/null)" != "# all" ]; then
+  echo "it has not started" >&2
+  exit 1
+fi
+set -- "$(. "$1" >/dev/null 2>&1 && printf %s "$PWD")" "$2"
+)sh";
+  try {
+    const auto result = read_packed(
+        login_.command(script + pack_script(), {environment_file(found, status, instance), path}),
+        where, sink);
+    if (!result.ending.good()) {
+      login_.refuse(result);
+    }
+  } catch (const NotFound& error) {
+    throw NotFound(fmt::format("{}; what only its node has comes by dtrain exec {} -i {} -- tar c "
+                               "PATH | tar x",
+                               error.what(), job.name, instance));
+  }
 }
 
 /// One step a job, as an array's task is, on all of its nodes.

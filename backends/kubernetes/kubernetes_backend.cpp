@@ -160,6 +160,10 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
            const std::vector<std::string>& command) override {
     return exec_beside(api(), ref, instance, command);
   }
+  void read_files(const JobRef& ref, const std::string& instance, const std::string& path,
+                  const ByteSink& sink) override {
+    kubernetes::read_files(api(), ref, instance, path, sink);
+  }
   int forward_tensorboard(const JobRef& ref, int port,
                           const std::function<void(const std::string&)>& opened) override {
     return forward_board(api(), ref, port, opened);

@@ -9,8 +9,10 @@
 #include "backends/local/usage.h"
 #include "backends/supervised/supervise.h"
 #include "backends/support/bucket/bucket_cache.h"
+#include "backends/support/files/packed_files.h"
 #include "backends/support/os/files.h"
 #include "backends/support/progress.h"
+#include "submit/errors.h"
 
 #include <fmt/format.h>
 
@@ -94,6 +96,28 @@ std::vector<Fd> LocalBackend::bring_buckets(const JobSpec& job, const SubmitSink
 int LocalBackend::exec(const JobRef& job, const std::string& instance,
                        const std::vector<std::string>& command) {
   return exec_beside(static_cast<pid_t>(running_instance(job, instance).pid), command);
+}
+
+void LocalBackend::read_files(const JobRef& job, const std::string& instance,
+                              const std::string& path, const ByteSink& sink) {
+  const auto gang = plan(job);
+  auto here = path.starts_with('/') ? path : fmt::format("{}/{}", gang.working_dir, path);
+  const Mount* at = nullptr;
+  for (const auto& mount : gang.mounts) {
+    if ((here == mount.target || here.starts_with(mount.target + "/")) &&
+        (at == nullptr || at->target.size() < mount.target.size())) {
+      at = &mount;
+    }
+  }
+  if (at != nullptr) {
+    here.replace(0, at->target.size(), at->source);
+  }
+  const auto where = fmt::format("{}/{}", job.name, instance);
+  const auto result =
+      read_packed({.argv = {"sh", "-c", pack_script(), "dtrain", "/", here}}, where, sink);
+  if (!result.ending.good()) {
+    throw EngineError(fmt::format("{}: tar was ended", where));
+  }
 }
 
 std::vector<NodeStatus> LocalBackend::nodes() {

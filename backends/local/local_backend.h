@@ -27,6 +27,8 @@ class LocalBackend : public SupervisedBackend {
   std::vector<CheckResult> check() override;
   int exec(const JobRef& job, const std::string& instance,
            const std::vector<std::string>& command) override;
+  void read_files(const JobRef& job, const std::string& instance, const std::string& path,
+                  const ByteSink& sink) override;
   std::vector<NodeStatus> nodes() override;
   std::vector<InstanceUsage> usage(const JobRef& job) override;
 

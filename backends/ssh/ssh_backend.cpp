@@ -11,6 +11,7 @@
 #include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/programs.h"
 #include "backends/supervised/supervise.h"
+#include "backends/support/files/packed_files.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/foreground.h"
 #include "submit/errors.h"
@@ -287,6 +288,32 @@ int SshBackend::exec(const JobRef& job, const std::string& instance,
     std::replace(words.begin(), words.end(), std::string("-T"), std::string("-t"));
   }
   return run_in_foreground(words);
+}
+
+/// By an ssh of its own, as exec has: what the job wrote on a host stays there until it is deleted.
+void SshBackend::read_files(const JobRef& job, const std::string& instance, const std::string& path,
+                            const ByteSink& sink) {
+  const auto gang = plan(job);
+  const auto now = status(job);
+  const auto is_it = [&](const InstanceStatus& each) { return each.name == instance; };
+  const auto at = std::find_if(now.instances.begin(), now.instances.end(), is_it);
+  const auto host = at == now.instances.end() ? "" : at->node;
+  const auto of_plan = std::find_if(gang.hosts.begin(), gang.hosts.end(),
+                                    [&](const HostSlots& each) { return each.name == host; });
+  if (of_plan == gang.hosts.end()) {
+    throw EngineError(fmt::format("{} of job {}/{} has no host yet", printable(instance),
+                                  job.namespace_name, job.name));
+  }
+  const std::vector<std::string> words{now.uid, fmt::format("{}", of_plan - gang.hosts.begin()),
+                                       gang.working_dir, path};
+  const auto script = std::string(builtin_template("ssh/files.sh").text) + pack_script();
+  const auto where = fmt::format("{}/{} on {}", job.name, instance, host);
+  const auto result =
+      read_packed({.argv = ssh_command(host, login_line(script, words))}, where, sink);
+  if (!result.ending.good()) {
+    const auto why = explain_loss(host, result.errors);
+    throw EngineError(fmt::format("{}: {}", where, why.empty() ? "the copy broke off" : why));
+  }
 }
 
 } // namespace dtrain::ssh

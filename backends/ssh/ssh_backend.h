@@ -36,6 +36,8 @@ class SshBackend : public SupervisedBackend, public TensorboardForwarder {
                           const std::function<void(const std::string& url)>& opened) override;
   int exec(const JobRef& job, const std::string& instance,
            const std::vector<std::string>& command) override;
+  void read_files(const JobRef& job, const std::string& instance, const std::string& path,
+                  const ByteSink& sink) override;
 
  private:
   std::string stock(const Plan& plan, const JobFolder& staged,

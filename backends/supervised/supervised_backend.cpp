@@ -331,6 +331,20 @@ InstanceStatus SupervisedBackend::running_instance(const JobRef& job,
   }
 }
 
+GangPlan SupervisedBackend::plan(const JobRef& job) const {
+  const auto folder = open(job);
+  const auto text = folder.read(k_plan_file);
+  if (const auto record = viewer_.record(folder, job); record && !is_within_reach(record->owner)) {
+    throw EngineError(fmt::format("job {} is {}: run the command there", text_of(job),
+                                  place_text(record->owner)));
+  }
+  if (!text) {
+    throw Error(
+        fmt::format("job {} has no {}/{}", text_of(job), printable(folder.path()), k_plan_file));
+  }
+  return read_gang_plan(*text);
+}
+
 /// As it stands. NotFound where it has just been deleted.
 JobRecord SupervisedBackend::record_of(const JobFolder& folder, const JobRef& job) const {
   auto record = viewer_.record(folder, job);

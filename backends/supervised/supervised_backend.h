@@ -82,6 +82,9 @@ class SupervisedBackend : public Backend {
   /// run, or out of this machine's reach.
   InstanceStatus running_instance(const JobRef& job, const std::string& instance) const;
 
+  /// What the job's supervisor carries out. Throws EngineError of a job that another machine has.
+  GangPlan plan(const JobRef& job) const;
+
   /// Whether jobs can be kept, and the bundled trainer run, for check().
   CheckResult check_state() const;
   static CheckResult check_trainer();

@@ -47,22 +47,24 @@ Typed read_typed(const std::vector<std::string>& args) {
   return typed;
 }
 
-std::vector<Candidate> job_names(const Context& context, const Typed& typed) {
+/// `behind`: what follows each name.
+std::vector<Candidate> job_names(const Context& context, const Typed& typed, const char* behind) {
   const Target target = open_target(context, typed.target);
   auto all = target.backend->names({target.namespace_name});
   std::sort(all.begin(), all.end());
   std::vector<Candidate> names;
   names.reserve(all.size());
-  for (auto& name : all) {
-    names.push_back({std::move(name), ""});
+  for (const auto& name : all) {
+    names.push_back({name + behind, ""});
   }
   return names;
 }
 
 std::vector<Candidate> instance_names(const Context& context, const Typed& typed) {
   const Target target = open_target(context, typed.target);
+  const auto job = typed.job.substr(0, typed.job.find(':'));
   std::vector<Candidate> names;
-  for (const auto& instance : target.backend->status(target.job(typed.job)).instances) {
+  for (const auto& instance : target.backend->status(target.job(job)).instances) {
     names.push_back({instance.name, std::string(phase_name(instance.phase))});
   }
   return names;
@@ -162,7 +164,8 @@ std::vector<Candidate> names_of(const Context& context, const Option& option,
                                 const std::vector<std::string>& args) {
   switch (option.complete) {
   case Complete::job:
-    return job_names(context, read_typed(args));
+    return job_names(context, read_typed(args),
+                     option.flags.find(':') == std::string::npos ? "" : ":");
   case Complete::instance:
     return instance_names(context, read_typed(args));
   case Complete::template_name:

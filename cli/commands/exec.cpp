@@ -73,16 +73,7 @@ int run_exec(Context& context, const ExecOptions& options) {
   }
   const Target target = open_target(context, options.target);
   const JobStatus job = target.status(options.name);
-  std::string instance;
-  for (const auto& each : job.instances) {
-    instance = instance.empty() && each.is_chief ? each.name : instance;
-  }
-  if (options.instances.size() > 1) {
-    throw UsageError("-i is given twice: name one instance");
-  }
-  if (!options.instances.empty()) {
-    instance = instance_named(job, options.instances[0]);
-  }
+  const std::string instance = chosen_instance(job, options.instances);
   context.out.flush();
   return target.backend->exec(target.job(options.name), instance, options.command);
 }

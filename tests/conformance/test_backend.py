@@ -232,3 +232,25 @@ def test_a_dry_run_submits_nothing_and_its_file_submits_the_same(engine):
 def test_following_logs_waits_for_the_job_and_ends_with_it(engine):
     engine.submit("follow", "sh", "-c", "echo first; sleep 0.3; echo last")
     assert engine.lines("follow", "-f", "-i", "worker-0") == ["first", "last"]
+
+
+def test_what_a_rank_wrote_is_copied_here(engine):
+    engine.submit("files", "sh", "-c",
+                  "mkdir -p out-$RANK/deep && echo $RANK >out-$RANK/deep/rank && "
+                  "ln -s deep/rank out-$RANK/link && echo written; exec sleep 600", flags=["--workers=2"])
+    here = engine.home.folder / "here"
+    here.mkdir()
+    if engine.home.program == "dtrain-toy":
+        result = engine.dtrain("cp", "files:out-0", here, expect=EXIT_USAGE)
+        assert "the toy backend cannot copy" in result.err
+    else:
+        until(lambda: all(engine.lines("files", "-i", f"worker-{rank}") for rank in (0, 1)), "both have written")
+        engine.dtrain("cp", "files:out-0", here)
+        engine.dtrain("cp", "files/worker-1:out-1/deep/rank", here / "one")
+        assert (here / "out-0/deep/rank").read_text() == "0\n"
+        assert os.readlink(here / "out-0/link") == "deep/rank"
+        assert (here / "one").read_text() == "1\n"
+        result = engine.dtrain("cp", "files:none", here, expect=EXIT_NOT_FOUND)
+        assert "none" in result.err and result.err.count("\n") == 1
+        assert sorted(os.listdir(here)) == ["one", "out-0"]
+    engine.dtrain("delete", "files")

@@ -75,6 +75,8 @@ def test_tab_completes_commands_flags_values_and_names(shell):
     assert shell.complete("dtrain submit --backen", more="local") == ["dtrain", "submit",
                                                                      "--backend=local"]
     assert shell.complete("dtrain get fash") == ["dtrain", "get", "fashion-small"]
+    assert shell.complete("dtrain cp fash", more="ckpt .") == ["dtrain", "cp", "fashion-small:ckpt", "."]
+    assert shell.complete("dtrain cp fashion-small:ckpt . -i work")[-1] == "worker-0"
     assert shell.complete("dtrain logs fashion-small -i work") == [
         "dtrain", "logs", "fashion-small", "-i", "worker-0"]
     assert shell.complete("dtrain get other --output=ya") == [

@@ -3,14 +3,17 @@ test's own: it knows one job with one Pod, and plays a script once it is asked t
 import base64
 import hashlib
 import json
+import os
 import re
 import socketserver
 import struct
+import subprocess
 import threading
+import urllib.parse
 
 import pytest
 
-from harness import EXIT_ENGINE
+from harness import EXIT_ENGINE, EXIT_NOT_FOUND
 
 JOB = {"metadata": {"name": "job-worker", "namespace": "default", "uid": "u", "annotations": {
            "dtrain/roles": "worker=1"}, "labels": {"app.kubernetes.io/managed-by": "dtrain",
@@ -190,3 +193,42 @@ def test_a_server_that_agrees_to_another_protocol_is_refused(home, cluster):
     cluster.script = lambda peer, accept: peer.agree(accept, "channel.k8s.io")
     result = home.dtrain("exec", "job", "--", "true", expect=EXIT_ENGINE)
     assert "does not speak v5.channel.k8s.io or v4.channel.k8s.io over WebSocket" in result.err
+
+
+def runs_in(cluster, folder, most=None):
+    """The server runs what it is asked to there, and ends the connection after so many bytes."""
+    def script(peer, accept):
+        words = urllib.parse.parse_qs(cluster.requests[-1][0].partition("?")[2])["command"]
+        done = subprocess.run(words, cwd=folder, capture_output=True)
+        peer.agree(accept)
+        for at in range(0, len(done.stdout[:most]), 30000):
+            peer.wfile.write(frame(b"\x01" + done.stdout[:most][at:at + 30000]))
+        peer.wfile.write(frame(b"\x02" + done.stderr))
+        if most is None:
+            peer.wfile.write(exit_code(done.returncode) if done.returncode else frame(SUCCESS))
+    cluster.script = script
+
+
+def test_files_are_copied_by_the_containers_tar(home, cluster):
+    there, here = home.folder / "there", home.folder / "here"
+    (there / "ckpt/deep").mkdir(parents=True)
+    here.mkdir()
+    (there / "ckpt/deep/it's $HOME").write_bytes(bytes(range(256)) * 1000)
+    runs_in(cluster, there)
+    home.dtrain("cp", "job:ckpt", here)
+    assert (here / "ckpt/deep/it's $HOME").read_bytes() == bytes(range(256)) * 1000
+    home.dtrain("cp", "-i", "worker-0", f"job:{there}/ckpt/deep/it's $HOME", here / "file")
+    assert (here / "file").stat().st_size == 256000
+    result = home.dtrain("cp", "job:none", here, expect=EXIT_NOT_FOUND)
+    assert f"{there}/none" in result.err and result.err.count("\n") == 1
+    runs_in(cluster, there, 100000)
+    result = home.dtrain("cp", "job:ckpt", here / "half", expect=EXIT_ENGINE)
+    assert "ended the connection" in result.err and result.err.count("\n") == 1
+    assert sorted(os.listdir(here)) == ["ckpt", "file"]
+
+
+def test_files_of_a_pod_that_has_ended_are_not_looked_for(home, cluster, monkeypatch):
+    monkeypatch.setitem(POD["status"], "phase", "Succeeded")
+    monkeypatch.setitem(POD["status"]["containerStatuses"][0], "state", {"terminated": {"exitCode": 0}})
+    result = home.dtrain("cp", "job:ckpt", ".", expect=EXIT_ENGINE)
+    assert "not running" in result.err and "--data" in result.err and result.err.count("\n") == 1

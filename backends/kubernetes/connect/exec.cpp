@@ -3,6 +3,7 @@
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/status/read_job.h"
 #include "backends/kubernetes/status/status.h"
+#include "backends/support/files/packed_files.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/random.h"
 #include "backends/support/os/raw_terminal.h"
@@ -18,6 +19,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <functional>
 #include <optional>
 
 namespace dtrain::kubernetes {
@@ -61,6 +63,7 @@ constexpr const char* k_end_marked = R"(for process in /proc/[0-9]*; do
   done
 done 2>/dev/null)";
 
+constexpr std::size_t k_errors_kept = 64U << 10;
 constexpr std::size_t k_stdin_block = 32U << 10;
 constexpr std::size_t k_most_unsent = 256U << 10; // More is not read from our input until it went.
 
@@ -91,10 +94,17 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+/// Where its output and errors go. They give false where nobody reads it any more.
+struct Outputs {
+  using Write = std::function<bool(std::string_view)>;
+  Write out = [](std::string_view bytes) { return write_all(STDOUT_FILENO, bytes); };
+  Write errors = [](std::string_view bytes) { return write_all(STDERR_FILENO, bytes); };
+};
+
 class Session {
  public:
-  Session(WebSocket& socket, bool on_terminal, bool has_input)
-      : socket_(socket), on_terminal_(on_terminal), has_input_(has_input) {}
+  Session(WebSocket& socket, bool on_terminal, bool has_input, const Outputs& outputs)
+      : socket_(socket), on_terminal_(on_terminal), has_input_(has_input), outputs_(outputs) {}
 
   Ending run() {
     const SignalFd signals{SIGWINCH, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -170,9 +180,9 @@ class Session {
     const std::string_view bytes = message.substr(1);
     switch (message[0]) {
     case k_output:
-      return write_all(STDOUT_FILENO, bytes);
+      return outputs_.out(bytes);
     case k_errors:
-      return write_all(STDERR_FILENO, bytes);
+      return outputs_.errors(bytes);
     case k_end:
       if (!bytes.empty()) { // An empty one opens the channel.
         code_ = exit_code_of(json::parse(bytes, nullptr, false));
@@ -193,6 +203,7 @@ class Session {
   WebSocket& socket_;
   bool on_terminal_;
   bool has_input_;
+  const Outputs& outputs_;
   std::optional<int> code_;
 };
 
@@ -201,10 +212,10 @@ std::string exec_path(const ContainerRef& container) {
                      escape_url(container.pod));
 }
 
+/// `on_terminal`: on ours, with its input.
 Ending run_in_container(ApiClient& api, const ContainerRef& container,
-                        const std::vector<std::string>& command) {
-  const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
-  const bool input = on_terminal || has_input();
+                        const std::vector<std::string>& command, bool on_terminal, bool input,
+                        const Outputs& outputs) {
   Query query = {{"container", container.container}};
   for (const std::string& word : command) {
     query.emplace_back("command", word);
@@ -218,7 +229,7 @@ Ending run_in_container(ApiClient& api, const ContainerRef& container,
     protocols.emplace_back(k_protocol_4);
   }
   const auto socket = api.open_socket(exec_path(container), query, protocols);
-  return Session(*socket, on_terminal, input).run();
+  return Session(*socket, on_terminal, input, outputs).run();
 }
 
 /// Ends the container's processes that have the mark, as well as it can within a few seconds.
@@ -317,11 +328,46 @@ int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
   }
   words.insert(words.end(), command.begin(), command.end());
   const ContainerRef container{job.namespace_name, text_at(*pod, "metadata/name"), k_container};
-  const Ending ending = run_in_container(api, container, words);
+  const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+  const Ending ending =
+      run_in_container(api, container, words, on_terminal, on_terminal || has_input(), {});
   if (ending.by_us && ours) {
     end_marked(api, container, mark);
   }
   return ending.code;
+}
+
+void read_files(ApiClient& api, const JobRef& job, const std::string& instance,
+                const std::string& path, const ByteSink& sink) {
+  const JobObjects objects = read_objects(api, job);
+  const json* pod = pod_of(objects, instance);
+  if (pod == nullptr ||
+      member(main_container(*pod, "status/containerStatuses"), "state/running").is_null()) {
+    throw EngineError(fmt::format("{} of job {} is not running, and a pod's own files go with it: "
+                                  "copy while it runs, or have it write into a volume (--data)",
+                                  printable(instance), printable(job.name)));
+  }
+  PackedFiles files(sink);
+  std::string errors;
+  const Outputs outputs{.out =
+                            [&](std::string_view bytes) {
+                              files.add(bytes);
+                              return true;
+                            },
+                        .errors =
+                            [&](std::string_view bytes) {
+                              errors += bytes.substr(0, k_errors_kept - errors.size());
+                              return true;
+                            }};
+  const ContainerRef container{job.namespace_name, text_at(*pod, "metadata/name"), k_container};
+  const Ending ending = run_in_container(
+      api, container, {"sh", "-c", pack_script(), "dtrain", ".", path}, false, false, outputs);
+  if (ending.by_us) {
+    throw Interrupted("interrupted: nothing was copied", ending.code - k_signal_base);
+  }
+  if (ending.code != 0) {
+    refuse_packed(fmt::format("{}/{}", job.name, instance), ending.code, errors);
+  }
 }
 
 } // namespace dtrain::kubernetes

@@ -22,6 +22,11 @@ namespace dtrain::kubernetes {
 int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
                 const std::vector<std::string>& command);
 
+/// As Backend::read_files(), by tar in the instance's container, which has to run. Throws
+/// Interrupted where a signal ended us.
+void read_files(ApiClient& api, const JobRef& job, const std::string& instance,
+                const std::string& path, const ByteSink& sink);
+
 /// The exit code in the Status that ends a command. Throws EngineError with its message where the
 /// command was not run.
 int exit_code_of(const nlohmann::json& status);

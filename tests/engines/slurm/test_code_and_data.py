@@ -1,7 +1,9 @@
 """What ranks find on their nodes: the code that was brought for them, and data where it lies."""
+import os
+
 import pytest
 
-from harness import EXIT_JOB_FAILED, EXIT_USAGE, git_repository
+from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, git_repository
 
 
 @pytest.fixture
@@ -68,3 +70,21 @@ def test_where_ranks_start_counts_from_where_submit_was_called(slurm):
     slurm.submit("below", "pwd", flags=["--working-dir=below"], cwd=slurm.folder / "here")
     slurm.wait_for_end("below", 0)
     assert slurm.lines("below", "-i", "worker-0") == [f"{slurm.folder}/here/below"]
+
+
+def test_what_a_job_wrote_is_copied_from_the_disk_that_nodes_share(slurm):
+    code = slurm.folder / "code"
+    code.mkdir()
+    (code / "train").write_text("mkdir -p ckpt && echo $RANK >ckpt/$RANK\n")
+    slurm.dtrain("submit", "--name=wrote", "--workers=2", "--sync-mode=local", f"--sync-source={code}",
+                 "--env=PATH_OF=it's $HOME", "--", "sh", "train")
+    slurm.wait_for_end("wrote", 0)
+    here = slurm.folder / "here"
+    here.mkdir()
+    slurm.dtrain("cp", "wrote:ckpt", here)
+    assert sorted(path.read_text() for path in (here / "ckpt").iterdir()) == ["0\n", "1\n"]
+    slurm.dtrain("cp", "wrote/worker-1:ckpt/1", here / "one")
+    assert (here / "one").read_text() == "1\n"
+    result = slurm.dtrain("cp", "wrote:none", here, expect=EXIT_NOT_FOUND)
+    assert "none" in result.err and result.err.count("\n") == 1
+    assert sorted(os.listdir(here)) == ["ckpt", "one"]

@@ -10,7 +10,7 @@ import subprocess
 import pexpect
 import pytest
 
-from harness import EXIT_ENGINE, command_of, held_ports, until
+from harness import EXIT_ENGINE, EXIT_NOT_FOUND, command_of, held_ports, until
 
 
 @pytest.fixture
@@ -122,3 +122,16 @@ def test_a_link_that_breaks_ends_logs_with_an_error(laptop):
         assert follows.wait(60) == EXIT_ENGINE
         assert follows.stderr.read().count("\n") == 1
     laptop.dtrain("delete", "far")
+
+
+def test_what_a_job_wrote_comes_over_ssh(laptop):
+    laptop.submit("far", "sh", "-c", "mkdir out; echo result >'out/a file'; head -c 3000000 /dev/zero >out/large")
+    laptop.wait_for_end("far", 0)
+    here = laptop.folder / "here"
+    here.mkdir()
+    laptop.dtrain("cp", "far:out", here)
+    assert (here / "out/a file").read_text() == "result\n"
+    assert (here / "out/large").stat().st_size == 3000000
+    result = laptop.dtrain("cp", "far:none", here, expect=EXIT_NOT_FOUND)
+    assert "login1" in result.err and result.err.count("\n") == 1
+    assert os.listdir(here) == ["out"]

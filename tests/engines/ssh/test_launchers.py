@@ -1,10 +1,26 @@
 """Launchers: real ones, which start their workers on the other hosts by ssh and pdsh."""
+import os
+
 import pytest
 
 import idx_data
 from harness import EXIT_ENGINE, EXIT_JOB_FAILED, until
 
 SHOW = "echo $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname): $CUDA_VISIBLE_DEVICES"
+
+
+# Stands for DeepSpeed's own: as its PDSHRunner does, it starts a process a host of the host file, and
+# tells each its place.
+DEEPSPEED = """
+for word; do
+  case $word in
+    --hostfile=*) hosts=$(cut -d ' ' -f 1 "${word#*=}" | paste -sd ,) ;;
+    --master_addr=*) master=$word ;;
+    *) program=$word ;;
+  esac
+done
+exec pdsh -S -f 1024 -w "$hosts" "export FROM=deepspeed; cd $PWD; sh ./$program --node_rank=%n $master"
+"""
 
 
 @pytest.fixture
@@ -73,6 +89,25 @@ def test_pdsh_starts_on_every_host_with_the_jobs_variables_in_its_folder(ssh, ss
     # Hosts that share their processes are one to it.
     assert len({line for line in lines if line[0].isdigit()}) == (3 if ssh_hosts.apart else 1)
     assert lines.count(str(folder)) == 3 and lines.count("with '\"all'") == 3
+
+
+@pytest.mark.usefixtures("apart")
+def test_deepspeed_starts_a_program_on_every_host_of_its_host_file(ssh, ssh_home, ssh_hosts):
+    code = ssh_home.folder / "code"
+    code.mkdir()
+    (code / "train.py").write_text('mkdir -p ckpt\necho "$*" >ckpt/$(hostname)\n'
+                                   'echo "$(hostname) $FROM $WORD $* in $PWD"\n')
+    with ssh_hosts.tool("host1", "deepspeed", DEEPSPEED):
+        ssh.submit("ds", "deepspeed", "train.py", flags=[
+            "deepspeedjob", "--workers=3", "--sync-mode=local", f"--sync-source={code}",
+            "--env=WORD=of the job"])
+        ssh.wait("ds")
+    told = {line.split(": ", 1)[1].rpartition(" in ")[0] for line in ssh.lines("ds", "-i", "launcher-0")
+            if " in /" in line}
+    assert told == {f"host{rank + 1} deepspeed of the job --node_rank={rank} --master_addr=10.77.0.11"
+                    for rank in range(3)}
+    ssh.dtrain("cp", "ds:ckpt", ssh_home.folder)  # On the disk that the hosts share.
+    assert sorted(os.listdir(ssh_home.folder / "ckpt")) == ssh_hosts.names
 
 
 @pytest.mark.usefixtures("apart")
