@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # What ./dev has of ssh: three hosts on this machine, each with an sshd. Sourced by it.
-ssh_packages='openssh-client openssh-server iproute2 iptables procps pdsh openmpi-bin busybox
+ssh_packages='openssh-client openssh-server iproute2 iptables procps pdsh openmpi-bin busybox-static
   fish tcsh'
 
 engine_help() {
