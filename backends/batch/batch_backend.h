@@ -6,7 +6,7 @@
 //
 // What an engine on top of it adds: its options and their script (render()), what it is called with
 // (queue_system.h), how it is asked and how its answers are read, and templates/ENGINE/commands:
-// end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
+// cluster.sh, end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
 #pragma once
 
 #include "backends/backend.h"
