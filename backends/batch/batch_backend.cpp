@@ -156,8 +156,9 @@ void BatchBackend::submit(const Plan& plan, const SubmitSink& tell) {
   report(tell, {.step = SubmitStep::create});
   std::string id;
   try {
-    id = login_.is_here() && !job.has_code ? submit_here(login_, job, std::move(submitter_))
-                                           : submit_by_script(login_, job);
+    id = login_.is_here() && !job.has_code
+             ? submit_here(login_, job, std::move(submitter_))
+             : submit_by_script(login_, engine_script("cluster") + batch_script("submit"), job);
   } catch (const EngineError& error) {
     const std::string asked = refused_options(job.script, error.what());
     throw EngineError(asked.empty() ? error.what() : fmt::format("{}: {}", error.what(), asked));

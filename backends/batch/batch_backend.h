@@ -1,12 +1,13 @@
 // Jobs of a queue: a batch script in a folder that the nodes share, and the queue's own commands.
 //
 // A queue keeps a job's state for a few minutes after its end; what it does not keep, every rank's
-// end and what it printed, the script leaves in the job's folder (record.h). No process of dtrain's
-// runs beside the job but the shell that starts each rank (templates/batch/ranks.sh).
+// end and what it printed, the script leaves in the job's folder (record.h). Beside the job run
+// only the shell that starts each rank and what it has to note when that printed
+// (templates/batch/ranks.sh).
 //
 // What an engine on top of it adds: its options and their script (render()), what it is called with
 // (queue_system.h), how it is asked and how its answers are read, and templates/ENGINE/commands:
-// end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
+// cluster.sh, end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
 #pragma once
 
 #include "backends/backend.h"

@@ -9,7 +9,6 @@
 #include "submit/errors.h"
 #include "submit/options/environment.h"
 #include "submit/template/quote.h"
-#include "submit/template/render.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -161,7 +160,7 @@ std::string submit_here(const Login& login, const Submission& job,
   return id;
 }
 
-std::string submit_by_script(const Login& login, const Submission& job) {
+std::string submit_by_script(const Login& login, const std::string& script, const Submission& job) {
   auto files =
       fmt::format("has_code={}\nscript={}\n", job.has_code ? "yes" : "", quote_sh(job.script));
   for (const auto& [name, text] : job.files) {
@@ -173,8 +172,7 @@ std::string submit_by_script(const Login& login, const Submission& job) {
                                    std::to_string(k_id_width)};
   const auto command = login.system().submit_command("@FOLDER@/" + job.log); // Known there alone.
   args.insert(args.end(), command.begin(), command.end());
-  const auto said = login.run(std::string(builtin_template("batch/commands/submit.sh").text), args,
-                              fmt::format("{}\n{}{}", files.size(), files, job.code));
+  const auto said = login.run(script, args, fmt::format("{}\n{}{}", files.size(), files, job.code));
   std::string id = number_in(said);
   return id == "taken" ? "" : id;
 }

@@ -33,6 +33,7 @@ std::unique_ptr<Subprocess> start_submitter(const Login& login, const std::strin
 /// that waits; null: none does. Throws EngineError where the queue refuses it, with no folder left.
 std::string submit_here(const Login& login, const Submission& job,
                         std::unique_ptr<Subprocess> submitter);
-std::string submit_by_script(const Login& login, const Submission& job);
+/// `script`: submit.sh, with what comes before it.
+std::string submit_by_script(const Login& login, const std::string& script, const Submission& job);
 
 } // namespace dtrain::batch

@@ -38,7 +38,8 @@ std::string SlurmBackend::refused_options(const std::string& script, std::string
 /// What asks squeue. It has engine_script("accounting") as its last argument, for jobs that squeue
 /// has forgotten: what it does not need, sh then need not parse.
 std::string SlurmBackend::asking_script(std::string_view name) const {
-  return engine_script("queue") + batch_script("read_records") + engine_script(name);
+  return engine_script("cluster") + engine_script("queue") + batch_script("read_records") +
+         engine_script(name);
 }
 
 std::string SlurmBackend::ask_job(const JobRef& job) const {

@@ -7,10 +7,14 @@
 # "taken" where there is such a folder.
 # Each program that it starts is a part of what a user waits for: COMMAND is started at once, and waits for the
 # script. Nothing is left half done by a signal: it waits.
+# The queue's own cluster.sh comes before it: cluster_here.
 trap '' INT TERM HUP
 folder=$XDG_STATE_HOME/dtrain/$1
 job_script=$2 before=$3 after=$4 width=$5
-# When, by the clock that the queue has: that of who asks may be another.
+# Where, and when by the clock that the queue has: who asks from another machine knows neither.
+case $before in
+  *'"cluster":""'*) before=${before%%'"cluster":""'*}'"cluster":"'$(cluster_here)'"'${before#*'"cluster":""'} ;;
+esac
 case $after in
   *'"submitted":0'*) after=${after%%'"submitted":0'*}'"submitted":'$(date +%s)${after#*'"submitted":0'} ;;
 esac

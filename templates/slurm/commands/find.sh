@@ -16,7 +16,7 @@ id=${id#*\"id\":\"}
 id=${id%%\"*}
 # One that has no number, as its submission was cut off, is looked for by its name.
 if [ -n "$id" ]; then which=--jobs=$id; else which="--me --name=${4#*/}"; fi
-tell_cluster
+echo "cluster $(cluster_here)"
 records & # Meanwhile:
 # shellcheck disable=SC2086 # words
 if ask_queue $which --format="$2"; then

@@ -16,7 +16,7 @@ ask_queue --me --format="$1" || {
   exit "$code"
 }
 printf '%s\n' "$records"
-tell_cluster
+echo "cluster $(cluster_here)"
 printf '\n%s\n' "$said"
 eval "$3"
 printf '%s\n%s\n' "$records" "$said" | tell_forgotten "$2"

@@ -8,9 +8,3 @@ ask_queue() {
   case $said in *'|REVOKED|'*) said=$(squeue --federation --noheader --states=all "$@" 2>&1) ;; esac
 }
 
-# "cluster NAME" of the one that is asked, as slurm.conf has it.
-tell_cluster() {
-  echo "cluster ${SLURM_CLUSTERS:-$(sed -n 's/^[[:blank:]]*[Cc]luster[Nn]ame[[:blank:]]*=[[:blank:]]*\([^[:blank:]#]*\).*/\1/p' \
-    "${SLURM_CONF:-/etc/slurm/slurm.conf}" 2>/dev/null | sed q)}"
-}
-

@@ -92,10 +92,15 @@ def test_jobs_of_an_earlier_release_are_looked_at_and_deleted(slurm, earlier_rel
     assert not cancelled(slurm) and not folder_of(slurm, "done").exists()
 
 
-def test_a_job_of_another_cluster_is_not_looked_for_in_this_one(slurm):
+@pytest.mark.parametrize("variable", ["SLURM_CONF", "DTRAIN_LOGIN_HOST"])
+def test_a_job_of_another_cluster_is_not_looked_for_in_this_one(slurm, variable):
+    """Nor is one that was submitted on the other's login host, where both have one home."""
     for name in "near", "far":
         (slurm.folder / name).write_text(f"# A cluster.\nClusterName={name}\n")
-    near, far = ({"SLURM_CONF": str(slurm.folder / name)} for name in ("near", "far"))
+    slurm.script("tools/ssh", '[ "$2" != check ] || exit 1\nwhile [ "$1" != -- ]; do shift; done\n'
+                              f'SLURM_CONF={slurm.folder}/$2 exec sh -c "$3"')
+    value = {"SLURM_CONF": f"{slurm.folder}/%s", "DTRAIN_LOGIN_HOST": "%s"}[variable]
+    near, far = ({variable: value % name} for name in ("near", "far"))
     slurm.submit("mine", "true", env=far)
     has_queued(slurm, line())
     assert slurm.dtrain("get", "mine", "-o", "json", env=far).json()["status"] == "PENDING"

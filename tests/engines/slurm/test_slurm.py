@@ -1,6 +1,7 @@
 """Jobs on a real Slurm, where the conformance suite does not say it."""
 import getpass
 import json
+import os
 import re
 import time
 
@@ -512,11 +513,31 @@ def test_what_slurm_itself_said_of_a_job_is_shown_with_its_events(slurm):
     assert any(each["source"] == "slurm.log" and "Exited with exit code 7" in each["message"] for each in events)
 
 
+def rests(slurm):
+    """No process of the home's jobs begins or ends for a while."""
+    before = set(slurm.processes())
+    time.sleep(3)
+    return set(slurm.processes()) == before
+
+
 def test_nothing_of_ours_is_started_while_a_rank_is_silent(slurm):
     slurm.submit("silent", "sleep", "600", flags=["--workers=2"])
     slurm.running("silent")
-    def rests():
-        before = set(slurm.processes())
-        time.sleep(3)
-        return set(slurm.processes()) == before
-    until(rests, "its processes are the same ones")
+    until(lambda: rests(slurm), "its processes are the same ones")
+
+
+def test_nothing_of_ours_is_started_while_ranks_wait_for_one_another(slurm):
+    """The first looks at its node's GPUs, for as long as that takes."""
+    os.mkfifo(slurm.folder / "never")
+    slurm.stand_in("nvidia-smi", f"read -r _ <{slurm.folder}/never")
+    slurm.submit("early", "true", flags=["--workers=2", "--gpus=1"])
+    slurm.wait_for_file(slurm.state / "dtrain/slurm/default/early/0/worker-1.start")
+    until(lambda: rests(slurm) and slurm.status("early") == "PENDING", "its processes are the same ones")
+
+
+def test_a_job_whose_nodes_slurm_never_tells_fails_and_says_so(slurm):
+    slurm.stand_in("scontrol", '[ "$2" != node ] || exit 1\nexec /usr/bin/scontrol "$@"')
+    slurm.stand_in("sleep", "exec /usr/bin/sleep 0.01")  # Between two questions.
+    slurm.submit("lost", "true")
+    cause = slurm.wait_for_end("lost", EXIT_JOB_FAILED)["cause"]
+    assert "does not say where the job's nodes are" in cause["lastStderr"][-1]
