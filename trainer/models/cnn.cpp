@@ -16,20 +16,19 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_cnn_slice = 64; ///< Images that share the fully connected layers' weights.
 constexpr std::size_t k_channels1 = k_cnn_channels[1];
 constexpr std::size_t k_channels2 = k_cnn_channels[2];
 constexpr std::size_t k_least_side = 4; ///< Of an image: two poolings leave one pixel.
 
 class Cnn final : public SlicedModel {
  public:
-  Cnn(const ModelOptions& options, const CpuKernels& kernels)
-      : SlicedModel(k_cnn_slice, flat(options), options, kernels),
+  Cnn(const ModelOptions& options, Device& device, const CpuKernels& kernels)
+      : SlicedModel(device, flat(options), options, true),
         flat_(flat(options)), grid1_{options.height, options.width}, grid2_{options.height / 2,
                                                                             options.width / 2},
-        conv2_("conv2", k_channels1, k_cnn_slice, into_dense(), tensors_, kernels),
-        conv1_("conv1", k_cnn_slice, into_second(), tensors_, kernels),
-        features_(k_cnn_slice * flat_) {}
+        conv2_("conv2", k_channels1, k_slice_rows, into_dense(), tensors_, kernels),
+        conv1_("conv1", k_slice_rows, into_second(), tensors_, kernels),
+        features_(k_slice_rows * flat_) {}
 
   std::string describe() const override {
     return fmt::format("cnn {}x{}-{}-{}-{}", grid1_.height, grid1_.width, k_channels1, k_channels2,
@@ -48,10 +47,7 @@ class Cnn final : public SlicedModel {
     return options.height / 4 * (options.width / 4) * k_channels2;
   }
 
-  bool has_layers_below() const override { return true; }
-
   void clear_bias_gradients() override {
-    SlicedModel::clear_bias_gradients();
     conv2_.clear_bias_gradient(memory(conv2_));
     conv1_.clear_bias_gradient(memory(conv1_));
   }
@@ -74,7 +70,7 @@ class Cnn final : public SlicedModel {
 
   void backward(const Batch& slice, bool accumulate, bool is_same, ParameterOwner* owner) override {
     const std::size_t rows = slice.rows;
-    const float* change = dense_.backward(rows, features_.data(), accumulate, is_same, true, owner);
+    const float* change = dense_.backward(rows, features_.data(), accumulate, is_same, owner);
     for (std::size_t row = 0; row < rows; ++row) {
       const float* of_image =
           conv2_.backward(memory(conv2_), row, from_dense(rows), change + row * k_panel);
@@ -128,8 +124,9 @@ std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device) {
     throw UsageError(fmt::format("--model=cnn: images of {} × {} pixels; needs {} × {} at least",
                                  options.height, options.width, k_least_side, k_least_side));
   }
-  return device.cpu_kernels() == nullptr ? make_layered_cnn(options, device)
-                                         : std::make_unique<Cnn>(options, *device.cpu_kernels());
+  return device.cpu_kernels() == nullptr
+             ? make_layered_cnn(options, device)
+             : std::make_unique<Cnn>(options, device, *device.cpu_kernels());
 }
 
 } // namespace trainer

@@ -1,5 +1,5 @@
-// The models that make_model() knows, each in the file of its name, for other devices in
-// layered.cpp, and BERT (bert.h) in layered_bert.cpp.
+// The models that make_model() knows, each in the file of its name; the CNN for devices that are
+// not the CPU in layered_cnn.cpp, and BERT (bert.h) in layered_bert.cpp.
 #pragma once
 
 #include <array>
@@ -16,7 +16,6 @@ inline constexpr std::array<std::size_t, 3> k_cnn_channels = {1, 32, 64};
 std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device);
 /// For devices that are not the CPU.
 std::unique_ptr<Model> make_layered_cnn(const ModelOptions& options, Device& device);
-std::unique_ptr<Model> make_layered_mlp(const ModelOptions& options, Device& device);
 std::unique_ptr<Model> make_mlp(const ModelOptions& options, Device& device);
 
 } // namespace trainer

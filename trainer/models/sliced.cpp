@@ -4,10 +4,10 @@
 
 namespace trainer {
 
-SlicedModel::SlicedModel(std::size_t slice_rows, std::size_t inputs, const ModelOptions& options,
-                         const CpuKernels& kernels)
-    : slice_rows_(slice_rows),
-      dense_(inputs, options.hidden, options.classes, slice_rows, kernels, tensors_) {}
+SlicedModel::SlicedModel(Device& device, std::size_t inputs, const ModelOptions& options,
+                         bool has_layers_below)
+    : device_(device), slice_rows_(device.cpu_kernels() == nullptr ? SIZE_MAX : k_slice_rows),
+      dense_(device, inputs, options, has_layers_below, tensors_) {}
 
 void SlicedModel::need_all(ParameterOwner& owner) {
   memory_ = Model::need_all(owner);
@@ -19,7 +19,7 @@ void SlicedModel::evaluate(const Batch& batch, ParameterOwner& owner, Score* to)
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
-    *to += dense_.score(slice.labels);
+    dense_.score(slice.labels, nullptr, false, to);
   }
 }
 
@@ -32,14 +32,14 @@ void SlicedModel::forward_backward(const Batch& batch, const float* scale, bool 
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
-    *to += dense_.score_for_backward(slice.labels, *scale);
-    backward(slice, accumulate || row > 0, row > 0,
-             row + slice.rows == batch.rows ? &owner : nullptr);
+    const bool adds = accumulate || row > 0;
+    dense_.score(slice.labels, scale, adds, to);
+    backward(slice, adds, row > 0, row + slice.rows == batch.rows ? &owner : nullptr);
   }
 }
 
 void SlicedModel::make_room(const Batch& like) {
-  dense_.make_room(std::min(like.rows, slice_rows_), has_layers_below());
+  dense_.make_room(std::min(like.rows, slice_rows_));
 }
 
 void SlicedModel::rehearse(std::size_t rows, ParameterOwner& owner,

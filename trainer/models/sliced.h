@@ -1,13 +1,15 @@
-// A model of fully connected layers at its end that works through a batch in slices of a few rows,
-// forward and backward, adding up gradients: a slice's activations and its images stay in a core's
-// caches from the first product to the last. So all layers are needed from the first slice to the
-// last, and gradients are final in the last one.
+// A model of fully connected layers at its end that on a CPU works through a batch in slices of a
+// few rows, forward and backward, adding up gradients: a slice's activations and its images stay in
+// a core's caches from the first product to the last. So all layers are needed from the first slice
+// to the last, and gradients are final in the last one. On any other device a batch is one slice.
 #pragma once
 
 #include "trainer/models/model.h"
-#include "trainer/nn/cpu/perceptron.h"
+#include "trainer/nn/dense_stack.h"
 
 namespace trainer {
+
+inline constexpr std::size_t k_slice_rows = 64; ///< On a CPU.
 
 class SlicedModel : public Model {
  public:
@@ -20,9 +22,10 @@ class SlicedModel : public Model {
                 const std::function<void(std::size_t unit)>& ahead) const final;
 
  protected:
-  /// `inputs`: of the fully connected layers, which come first in the arenas.
-  SlicedModel(std::size_t slice_rows, std::size_t inputs, const ModelOptions& options,
-              const CpuKernels& kernels);
+  /// `inputs`: of the fully connected layers, which come first in the arenas. `has_layers_below`:
+  /// backward() wants the gradient of what they read.
+  SlicedModel(Device& device, std::size_t inputs, const ModelOptions& options,
+              bool has_layers_below);
 
   /// Up to the logits. `is_same`: the parameters are those of the slice before.
   virtual void forward(const Batch& slice, bool is_same) = 0;
@@ -30,14 +33,13 @@ class SlicedModel : public Model {
   virtual void backward(const Batch& slice, bool accumulate, bool is_same,
                         ParameterOwner* owner) = 0;
   /// To zero: those gradients that backward() only ever adds to.
-  virtual void clear_bias_gradients() { dense_.clear_bias_gradients(); }
-  /// Whether backward() makes the gradient of what the fully connected layers read.
-  virtual bool has_layers_below() const { return false; }
+  virtual void clear_bias_gradients() {}
 
+  Device& device_;
   const std::size_t slice_rows_;
   TensorTable tensors_;
   std::vector<UnitMemory> memory_; ///< Of the units, while a pass lasts.
-  Perceptron dense_;
+  DenseStack dense_;
 
  private:
   void need_all(ParameterOwner& owner);

@@ -27,6 +27,51 @@ TEST_CASE("an MLP's gradients in bf16 are near those of float32") {
   check_gradients_in_bf16(mlp({33, 18}, 7));
 }
 
+TEST_CASE("a device without kernels of its own trains the MLP and the CNN that the CPU trains") {
+  class Plain final : public CpuDevice {
+   public:
+    const CpuKernels* cpu_kernels() const override { return nullptr; }
+  };
+  ModelOptions cnn = mlp({19, 12});
+  cnn.name = "cnn";
+  for (const ModelOptions& options : {mlp({33, 18}), mlp({}, 17), cnn}) {
+    Fixture own(best_kernels(), options);
+    CAPTURE(own.model->describe());
+    Plain device;
+    const std::unique_ptr<Model> model = make_model(options, device);
+    CHECK(model->describe() == own.model->describe());
+    const Buffer parameters(model->tensors().arena_size());
+    const Buffer gradients(parameters.size());
+    NotingOwner owner(model->units(), {parameters.span(), gradients.span()});
+    model->initialize(3, parameters.span());
+    const std::vector<NamedTensor> weights =
+        own.model->tensors().export_arena(own.parameters.span());
+    const std::vector<NamedTensor> plain = model->tensors().export_arena(parameters.span());
+    for (const bool accumulate : {false, true}) {
+      Score score;
+      own.score = {};
+      own.model->forward_backward(own.batch(), &k_fifth, accumulate, own.owner, &own.score);
+      model->forward_backward(own.batch(), &k_fifth, accumulate, owner, &score);
+      CHECK(score.loss == doctest::Approx(own.score.loss).epsilon(1e-5));
+      CHECK(score.correct == own.score.correct);
+    }
+    const std::vector<NamedTensor> expected =
+        own.model->tensors().export_arena(own.gradients.span());
+    const std::vector<NamedTensor> found = model->tensors().export_arena(gradients.span());
+    REQUIRE(found.size() == expected.size());
+    for (std::size_t t = 0; t < found.size(); ++t) {
+      CAPTURE(found[t].name);
+      CHECK(found[t].name == expected[t].name);
+      CHECK(plain[t].values == weights[t].values);
+      REQUIRE(found[t].values.size() == expected[t].values.size());
+      for (std::size_t i = 0; i < found[t].values.size(); ++i) {
+        CHECK(found[t].values[i] ==
+              doctest::Approx(expected[t].values[i]).epsilon(1e-3).scale(0.1));
+      }
+    }
+  }
+}
+
 TEST_CASE("gradients are reported final from the arena's start to its end") {
   Fixture f(portable_kernels(), mlp({48, 32}));
   f.owner.wanted_granularity = 1;

@@ -1,79 +1,23 @@
-// The multilayer perceptron and the convolutional network over the kernels that every device has:
-// what a GPU computes. Their tensors are those of the CPU's own (mlp.cpp, cnn.cpp), so that one's
-// checkpoint is the other's.
+// The convolutional network over the kernels that every device has: what a GPU computes. Its
+// tensors are those of the CPU's own (cnn.cpp), so that one's checkpoint is the other's.
 #include <array>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "trainer/models/models.h"
-#include "trainer/nn/dense_stack.h"
+#include "trainer/models/sliced.h"
 #include "trainer/random.h"
 
 namespace trainer {
 namespace {
 
-/// Layers of which the last are fully connected.
-class Layered : public Model {
- public:
-  const TensorTable& tensors() const final { return tensors_; }
-
-  void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) final {
-    need_all(owner);
-    dense_.forward(batch.rows, features(batch), batch.labels.data(), nullptr, to);
-  }
-
-  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
-                        ParameterOwner& owner, Score* to) final {
-    need_all(owner);
-    const float* const x = features(batch);
-    dense_.forward(batch.rows, x, batch.labels.data(), scale, to);
-    dense_.backward(batch.rows, x, accumulate, owner, feature_gradients());
-    backward(batch, accumulate, owner);
-  }
-
- protected:
-  Layered(Device& device, std::size_t inputs, const ModelOptions& options)
-      : device_(device), dense_(device, inputs, options, tensors_) {}
-
-  /// What the fully connected layers read: (B, inputs).
-  virtual const float* features(const Batch& batch) = 0;
-  /// Where its gradient goes; null: nobody wants it.
-  virtual float* feature_gradients() { return nullptr; }
-  /// From there on.
-  virtual void backward(const Batch& /*batch*/, bool /*accumulate*/, ParameterOwner& /*owner*/) {}
-
-  Device& device_;
-  TensorTable tensors_;
-  DenseStack dense_;
-  std::vector<UnitMemory> memory_; ///< Of the units, while a pass lasts.
-
- private:
-  void need_all(ParameterOwner& owner) {
-    memory_ = Model::need_all(owner);
-    dense_.use(memory_);
-  }
-};
-
-class LayeredMlp final : public Layered {
- public:
-  LayeredMlp(const ModelOptions& options, Device& device)
-      : Layered(device, options.height * options.width, options) {}
-  std::string describe() const override { return "mlp " + dense_.describe(); }
-  double flops() const override { return dense_.flops(); }
-  void initialize(std::uint64_t seed, std::span<float> arena) const override {
-    dense_.initialize(seed, 0, arena);
-  }
-
- private:
-  const float* features(const Batch& batch) override { return batch.images.data(); }
-};
-
 /// Two convolutions, all images at once.
-class LayeredCnn final : public Layered {
+class LayeredCnn final : public SlicedModel {
  public:
   LayeredCnn(const ModelOptions& options, Device& device)
-      : Layered(device, options.height / 4 * (options.width / 4) * k_cnn_channels[2], options) {
+      : SlicedModel(device, options.height / 4 * (options.width / 4) * k_cnn_channels[2], options,
+                    true) {
     std::size_t height = options.height;
     std::size_t width = options.width;
     for (std::size_t i = 0; i < layers_.size(); ++i, height /= 2, width /= 2) {
@@ -98,7 +42,7 @@ class LayeredCnn final : public Layered {
   }
 
   double flops() const override {
-    double sum = dense_.flops() + 2.0 * static_cast<double>(dense_.inputs() * dense_.first_width());
+    double sum = dense_.flops();
     for (const Layer& layer : layers_) {
       const ConvolutionShape& s = layer.shape;
       sum += (&layer == &layers_.front() ? 4.0 : 6.0) *
@@ -133,12 +77,12 @@ class LayeredCnn final : public Layered {
     std::size_t bias = 0; ///< Where it lies in the unit.
     std::size_t weight = 0;
     Buffer y{0};      ///< (N, P, O)
-    Buffer dy{0};     ///< Its gradient.
+    Buffer dy{0};     ///< Its gradient; of the last one's the fully connected layers have it.
     Buffer chosen{0}; ///< (N, P, O)
     Buffer room{0};   ///< For its weight's gradient.
   };
 
-  const float* features(const Batch& batch) override {
+  void forward(const Batch& batch, bool /*is_same*/) override {
     const float* x = batch.images.data();
     for (Layer& layer : layers_) {
       ConvolutionShape& shape = layer.shape;
@@ -146,7 +90,7 @@ class LayeredCnn final : public Layered {
       const std::size_t values = shape.images * shape.pools() * shape.outputs;
       if (layer.y.size() < values) {
         layer.y = device_.allocate(values, DType::f32);
-        layer.dy = device_.allocate(values, DType::f32);
+        layer.dy = device_.allocate(&layer == &layers_.back() ? 0 : values, DType::f32);
         layer.chosen = device_.allocate(values, DType::u8);
         layer.room = device_.allocate(shape.room(), DType::f32);
       }
@@ -155,26 +99,27 @@ class LayeredCnn final : public Layered {
                                             weights + layer.bias, layer.y.data(), chosen(layer));
       x = layer.y.data();
     }
-    return x;
+    dense_.forward(batch.rows, x);
   }
 
-  float* feature_gradients() override { return layers_.back().dy.data(); }
-
-  void backward(const Batch& batch, bool accumulate, ParameterOwner& owner) override {
+  void backward(const Batch& batch, bool accumulate, bool is_same, ParameterOwner* owner) override {
+    const float* dy =
+        dense_.backward(batch.rows, layers_.back().y.data(), accumulate, is_same, owner);
     const LayerKernels& kernels = *device_.kernels().layers;
     Stream& stream = device_.stream();
     for (std::size_t i = layers_.size(); i-- > 0;) {
       Layer& layer = layers_[i];
       const float* const x = i == 0 ? batch.images.data() : layers_[i - 1].y.data();
       const UnitMemory& memory = memory_[layer.unit];
-      kernels.convolution_backward_weight(
-          stream, layer.shape, x, layer.dy.data(), chosen(layer), accumulate, layer.room.data(),
-          memory.gradients + layer.weight, memory.gradients + layer.bias);
+      kernels.convolution_backward_weight(stream, layer.shape, x, dy, chosen(layer), accumulate,
+                                          layer.room.data(), memory.gradients + layer.weight,
+                                          memory.gradients + layer.bias);
       if (i > 0) {
-        kernels.convolution_backward_input(stream, layer.shape, layer.dy.data(), chosen(layer),
+        kernels.convolution_backward_input(stream, layer.shape, dy, chosen(layer),
                                            memory.weights + layer.weight, layers_[i - 1].dy.data());
+        dy = layers_[i - 1].dy.data();
       }
-      finish(owner, layer.unit);
+      finish(*owner, layer.unit);
     }
   }
 
@@ -186,10 +131,6 @@ class LayeredCnn final : public Layered {
 };
 
 } // namespace
-
-std::unique_ptr<Model> make_layered_mlp(const ModelOptions& options, Device& device) {
-  return std::make_unique<LayeredMlp>(options, device);
-}
 
 std::unique_ptr<Model> make_layered_cnn(const ModelOptions& options, Device& device) {
   return std::make_unique<LayeredCnn>(options, device);

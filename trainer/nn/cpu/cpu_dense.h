@@ -1,0 +1,40 @@
+// A fully connected layer by the CPU's packed products: its weight in panel layout
+// (device/cpu/kernels.h), a hidden layer's activations (B, O) row-major, O filled up to whole
+// panels, logits and all gradients of activations in panels, (O / 16, B, 16). The bias is added by
+// what follows the product, which reads y anyway, and which also sums its gradient.
+#pragma once
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/nn/dense.h"
+
+namespace trainer {
+
+class CpuDense final : public Dense {
+ public:
+  CpuDense(const std::string& name, std::size_t inputs, std::size_t outputs, bool is_first,
+           TensorTable& tensors, const CpuKernels& kernels)
+      : Dense(name, inputs, outputs, Layout::panels, tensors),
+        x_row_(is_first ? inputs : padded(inputs)), kernels_(kernels) {}
+
+  std::size_t row(std::size_t values) const override { return padded(values); }
+  void make_room() override;
+  void forward(const UnitMemory& memory, std::size_t rows, const float* x, bool relu,
+               float* y) const override;
+  void score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* scale,
+             bool accumulate, float* logits, Score* to) const override;
+  /// As many panels at a time as the owner wants to be told of.
+  void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
+                       bool accumulate, ParameterOwner* owner) const override;
+  void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, const float* x,
+                      bool is_same, bool accumulate, float* dbias, float* dx) override;
+
+ private:
+  std::size_t width() const { return padded(outputs()); }
+  std::size_t panels() const { return width() / k_panel; }
+
+  std::size_t x_row_; ///< From a row of x to the next.
+  const CpuKernels& kernels_;
+  Buffer transposed_{0}; ///< Wᵀ, for backward_input(): (O / 16, I / 16, ≤ 16 outputs, 16 inputs).
+};
+
+} // namespace trainer

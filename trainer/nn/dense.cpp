@@ -1,0 +1,75 @@
+#include "trainer/nn/dense.h"
+
+#include <cmath>
+
+#include "trainer/nn/cpu/cpu_dense.h"
+#include "trainer/random.h"
+
+namespace trainer {
+namespace {
+
+/// Over the kernels that every device has: all is row-major.
+class LayeredDense final : public Dense {
+ public:
+  LayeredDense(Device& device, const std::string& name, std::size_t inputs, std::size_t outputs,
+               TensorTable& tensors)
+      : Dense(name, inputs, outputs, Layout::row_major, tensors), stream_(device.stream()),
+        kernels_(*device.kernels().layers) {}
+
+  void forward(const UnitMemory& memory, std::size_t rows, const float* x, bool relu,
+               float* y) const override {
+    kernels_.dense(stream_, shape(rows), x, weight(memory), bias(memory), relu, y);
+  }
+  void score(const UnitMemory& /*memory*/, std::span<const std::uint8_t> labels, const float* scale,
+             bool /*accumulate*/, float* logits, Score* to) const override {
+    kernels_.softmax_cross_entropy(stream_, labels.size(), outputs(), logits, labels.data(), scale,
+                                   logits, to);
+  }
+  void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
+                       bool accumulate, ParameterOwner* owner) const override {
+    kernels_.dense_backward_weight(stream_, shape(rows), x, dy, accumulate, weight_gradient(memory),
+                                   bias_gradient(memory));
+    if (owner != nullptr) {
+      owner->final(weight_range().last);
+    }
+  }
+  void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, const float* x,
+                      bool /*is_same*/, bool /*accumulate*/, float* /*dbias*/, float* dx) override {
+    kernels_.dense_backward_input(stream_, shape(rows), dy, weight(memory), x, dx);
+  }
+
+ private:
+  DenseShape shape(std::size_t rows) const { return {rows, inputs(), outputs()}; }
+
+  Stream& stream_;
+  const LayerKernels& kernels_;
+};
+
+} // namespace
+
+Dense::Dense(const std::string& name, std::size_t inputs, std::size_t outputs, Layout layout,
+             TensorTable& tensors)
+    : inputs_(inputs), outputs_(outputs), unit_(tensors.begin_unit()),
+      bias_(tensors[tensors.add(name + ".bias", {outputs})].in_unit),
+      weight_(tensors[tensors.add(name + ".weight", {outputs, inputs}, layout)]) {}
+
+void Dense::initialize(std::uint64_t seed, std::uint32_t layer, std::span<float> arena) const {
+  const float limit = std::sqrt(6.0F / static_cast<float>(inputs_ + outputs_));
+  for (std::size_t i = 0; i < inputs_; ++i) {
+    for (std::size_t o = 0; o < outputs_; ++o) {
+      const auto bits = random_at(seed, RandomStream::weights, layer, i * outputs_ + o);
+      arena[weight_.offset + weight_.place_of(o * inputs_ + i)] =
+          limit * (2 * uniform(bits[0]) - 1);
+    }
+  }
+}
+
+std::unique_ptr<Dense> make_dense(Device& device, const std::string& name, std::size_t inputs,
+                                  std::size_t outputs, bool is_first, TensorTable& tensors) {
+  if (const CpuKernels* kernels = device.cpu_kernels(); kernels != nullptr) {
+    return std::make_unique<CpuDense>(name, inputs, outputs, is_first, tensors, *kernels);
+  }
+  return std::make_unique<LayeredDense>(device, name, inputs, outputs, tensors);
+}
+
+} // namespace trainer
