@@ -443,7 +443,7 @@ void Gang::end(State state) {
   anew_deadline_ = Clock::time_point::max();
   for (auto& rank : ranks_) {
     rank.anew = Clock::time_point::max();
-    rank.lost.reset();
+    rank.undecided.reset();
   }
   const bool kill = state == State::killing;
   end_deadline_ = Clock::now() + (kill ? k_kill_interval : milliseconds(plan_.grace_period_ms));

@@ -77,7 +77,8 @@ class Gang {
     Backoff backoff = {};
     PollLoop::Clock::time_point began = {};
     PollLoop::Clock::time_point anew = PollLoop::Clock::time_point::max(); ///< When it is to start.
-    std::optional<RankEnding> lost = {}; ///< With its host: another one is looked for.
+    /// How it ended, where what follows is known once a lost worker has another host or none.
+    std::optional<RankEnding> undecided = {};
 
     /// It runs, or will.
     bool is_wanted() const { return process != 0 || anew != PollLoop::Clock::time_point::max(); }
@@ -107,7 +108,8 @@ class Gang {
   void fail(FailureCause cause);
   bool goes_on_without(std::size_t rank, const RankEnding& ending);
   bool moves(std::size_t rank);
-  bool starts_on_another_host(std::size_t rank);
+  bool any_is_moving() const;
+  bool starts_after_all(std::size_t rank);
   bool starts_anew(std::size_t rank, const std::string& ending);
   bool start_again(std::size_t rank);
   void start_at(std::size_t rank, PollLoop::Clock::time_point when);

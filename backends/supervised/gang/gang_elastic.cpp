@@ -53,13 +53,14 @@ bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
   }
   auto& worker = ranks_[rank];
   const bool may_start = !host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts;
-  if (ending.is_loss() && may_start && !worker.lost) {
-    worker.lost = ending; // Hosts are asked once all that has happened by now is known.
+  if (may_start && !worker.undecided && (ending.is_loss() || any_is_moving())) {
+    worker.undecided = ending; // Hosts are asked once all that has happened by now is known.
     start_at(rank, Clock::now());
     return true;
   }
-  host_lost_ = host_lost_ || (ending.is_loss() && !worker.lost);
-  if (!ending.is_loss() && may_start && starts_anew(rank, text_of(rank, ending))) {
+  host_lost_ = host_lost_ || (ending.is_loss() && !worker.undecided);
+  if (!worker.undecided && !ending.is_loss() && may_start &&
+      starts_anew(rank, text_of(rank, ending))) {
     return true;
   }
   const int running = wanted_workers();
@@ -166,43 +167,58 @@ bool Gang::start_again(std::size_t rank) {
   return true;
 }
 
-/// True where it runs on another host, or will.
-bool Gang::starts_on_another_host(std::size_t rank) {
+bool Gang::any_is_moving() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.undecided && rank.undecided->is_loss(); });
+}
+
+/// True where it runs, on another host if its own is lost, or will.
+bool Gang::starts_after_all(std::size_t rank) {
   auto& worker = ranks_[rank];
-  const auto said = text_of(rank, *worker.lost);
-  try {
-    if (!moves(rank)) {
-      host_lost_ = true;
-      return false;
+  const auto said = text_of(rank, *worker.undecided);
+  const bool may_start = record_.status.restarts + anew_ < plan_.max_restarts;
+  if (worker.undecided->is_loss()) {
+    try {
+      host_lost_ = host_lost_ || !may_start || !moves(rank);
+    } catch (const WaitStopped&) { // Once more, after that.
+      start_at(rank, Clock::now());
+      return true;
     }
-  } catch (const WaitStopped&) { // Once more, after that.
+  } else if (any_is_moving()) {
     start_at(rank, Clock::now());
     return true;
   }
-  if (!starts_anew(rank, said)) {
+  if (host_lost_ || !may_start || !starts_anew(rank, said)) {
     return false;
   }
-  worker.lost.reset();
+  worker.undecided.reset();
   return true;
 }
 
 void Gang::start_those_due() {
   const auto now = Clock::now();
   anew_deadline_ = Clock::time_point::max();
+  std::vector<std::size_t> due;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    auto& worker = ranks_[i];
-    if (worker.anew > now) {
-      anew_deadline_ = std::min(anew_deadline_, worker.anew);
-      continue;
+    if (ranks_[i].anew > now) {
+      anew_deadline_ = std::min(anew_deadline_, ranks_[i].anew);
+    } else {
+      due.push_back(i);
     }
+  }
+  std::stable_partition(due.begin(), due.end(), [&](std::size_t i) {
+    return ranks_[i].undecided && ranks_[i].undecided->is_loss();
+  });
+  for (const auto i : due) {
+    auto& worker = ranks_[i];
     worker.anew = Clock::time_point::max();
     const bool is_late = has_succeeded_peer(i);
-    if (!is_late && (worker.lost ? starts_on_another_host(i) : start_again(i))) {
+    if (!is_late && (worker.undecided ? starts_after_all(i) : start_again(i))) {
       continue;
     }
-    if (worker.lost) {
-      rank_failed(i, *worker.lost);
-      worker.lost.reset();
+    if (worker.undecided) {
+      rank_failed(i, *worker.undecided);
+      worker.undecided.reset();
       if (state_ != State::running) {
         return;
       }

@@ -420,6 +420,37 @@ TEST_CASE_FIXTURE(Fixture, "once a host is lost, what fails is not started anew 
   CHECK(std::count(channel.calls.begin(), channel.calls.end(), "start 1") == 0);
 }
 
+TEST_CASE_FIXTURE(Fixture, "of workers lost at once as many are moved as may be started anew") {
+  plan.min_workers = 1;
+  plan.max_restarts = 1;
+  channel.spare = "a";
+  channel.script = [](FakeChannel& all, int rank, int time) {
+    if (time == 1) {
+      all.spare = "b";
+      all.end(0, 0);
+      all.end(rank, 0);
+    } else if (rank == 2) {
+      all.end(1, {}, {});
+      all.end(2, {}, {});
+    }
+  };
+  const auto status = run();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(channel.calls == Lines{"start 3", "leftovers of worker-1", "start 1"});
+  CHECK(status.instances[1].node == "a");
+  CHECK(status.instances[2].phase == Phase::failed);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a gang whose workers all wait to be started anew has not ended") {
+  plan.min_workers = 3;
+  plan.max_restarts = 4;
+  channel.script = [](FakeChannel& all, int rank, int) { all.end(rank, 3); };
+  const auto status = run();
+  CHECK(status.phase == Phase::failed);
+  REQUIRE(status.cause);
+  CHECK(status.cause->exit_code == 3);
+}
+
 TEST_CASE_FIXTURE(Fixture, "a suspended gang is ended and kept") {
   channel.script = [](FakeChannel&, int rank, int) {
     if (rank == 2) {
