@@ -61,7 +61,7 @@ CommandTable cp_table(CpOptions& options) {
           {.flags = "-c,--container",
            .target = &options.container,
            .metavar = "NAME",
-           .help = "For kubectl's command lines: the program's container is always used",
+           .help = "For other tools' command lines: the program's container is always used",
            .hidden = true},
           {.flags = "-q,--quiet", .target = &options.quiet, .help = "Print nothing but errors"}}};
   add_target(table, options.target);

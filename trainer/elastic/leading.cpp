@@ -128,13 +128,15 @@ Membership::Ending Membership::lead() {
     });
     const std::vector<Member> absent = missing(present);
     const bool is_complete = are_all_here(present, absent);
-    if ((is_complete || Clock::now() >= patient_until) && may_go_on(present)) {
+    const auto now = Clock::now();
+    // Those that are enough at the time-out begin, and do not fail for it.
+    if ((is_complete || now >= std::min(patient_until, deadline_)) && may_go_on(present)) {
       if (auto ending = propose(present)) {
         return std::move(*ending);
       }
       continue;
     }
-    if (Clock::now() >= deadline_) {
+    if (now >= deadline_) {
       const std::string text = complaint(present);
       for (const auto& peer : present) {
         peer.tell(MessageKind::failed, std::as_bytes(std::span(text)));
