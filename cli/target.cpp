@@ -141,6 +141,22 @@ bool is_type_word(std::string_view word) {
          (type != nullptr && type->name == word && !word.empty());
 }
 
+Option instance_argument(OptionTarget target) {
+  return {.flags = "-i,--instance",
+          .target = target,
+          .metavar = "NAME",
+          .help = "The instance (default: the chief)",
+          .complete = Complete::instance};
+}
+
+Option container_argument(OptionTarget target) {
+  return {.flags = "-c,--container",
+          .target = target,
+          .metavar = "NAME",
+          .help = "For other tools' command lines: the program's container is always used",
+          .hidden = true};
+}
+
 Option job_argument(OptionTarget target, const char* help, bool required) {
   return {.flags = "NAME",
           .target = target,

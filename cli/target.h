@@ -40,6 +40,10 @@ std::string read_job_name(std::string_view what, const std::string& text);
 /// A word in front of a job's name that says what it is, as in "job mnist".
 bool is_type_word(std::string_view word);
 
+/// -i of a command that takes one instance, and -c, which other tools' command lines have.
+Option instance_argument(OptionTarget target);
+Option container_argument(OptionTarget target);
+
 /// The positional NAME of a job, or of several where `target` is a vector: NAME, TYPE/NAME, or TYPE
 /// and NAME as two words.
 Option job_argument(OptionTarget target, const char* help = "The job's name", bool required = true);

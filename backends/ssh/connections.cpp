@@ -2,6 +2,7 @@
 
 #include "backends/ssh/ssh_command.h"
 #include "backends/support/os/files.h"
+#include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>

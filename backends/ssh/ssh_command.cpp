@@ -42,14 +42,6 @@ std::vector<std::string> ssh_connection_command(const std::string& host, const s
   return words;
 }
 
-std::string last_line(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
-    text.remove_suffix(1);
-  }
-  const auto at = text.rfind('\n');
-  return printable(at == std::string_view::npos ? text : text.substr(at + 1));
-}
-
 std::string explain_loss(const std::string& host, std::string_view said) {
   const auto says = [&](std::string_view words) { return said.find(words) != said.npos; };
   if (says("IDENTIFICATION HAS CHANGED")) {

@@ -21,7 +21,4 @@ std::vector<std::string> ssh_connection_command(const std::string& host, const s
 /// One line of what ssh said, and what to do about it.
 std::string explain_loss(const std::string& host, std::string_view said);
 
-/// The last line of what a program said, for people.
-std::string last_line(std::string_view text);
-
 } // namespace dtrain::ssh

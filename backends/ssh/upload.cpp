@@ -3,6 +3,7 @@
 #include "backends/ssh/ssh_command.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/spawn.h"
+#include "backends/support/os/subprocess.h"
 #include "submit/template/render.h"
 
 #include <fcntl.h>

@@ -53,16 +53,8 @@ CommandTable cp_table(CpOptions& options) {
            .complete = Complete::file,
            .required = true,
            .positional = true},
-          {.flags = "-i,--instance",
-           .target = &options.instances,
-           .metavar = "NAME",
-           .help = "The instance (default: the chief)",
-           .complete = Complete::instance},
-          {.flags = "-c,--container",
-           .target = &options.container,
-           .metavar = "NAME",
-           .help = "For other tools' command lines: the program's container is always used",
-           .hidden = true},
+          instance_argument(&options.instances),
+          container_argument(&options.container),
           {.flags = "-q,--quiet", .target = &options.quiet, .help = "Print nothing but errors"}}};
   add_target(table, options.target);
   return table;

@@ -21,16 +21,8 @@ struct ExecOptions {
 
 CommandTable exec_options(ExecOptions& options, CommandTable table) {
   table.options = {job_argument(&options.name),
-                   {.flags = "-i,--instance",
-                    .target = &options.instances,
-                    .metavar = "NAME",
-                    .help = "The instance (default: the chief)",
-                    .complete = Complete::instance},
-                   {.flags = "-c,--container",
-                    .target = &options.container,
-                    .metavar = "NAME",
-                    .help = "For Arena's command lines: the program's container is always used",
-                    .hidden = true},
+                   instance_argument(&options.instances),
+                   container_argument(&options.container),
                    {.flags = "-t,--tty",
                     .target = &options.tty,
                     .help = "Not needed; a terminal is used where there is one",

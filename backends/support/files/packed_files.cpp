@@ -34,10 +34,7 @@ void PackedFiles::add(std::string_view bytes) {
 }
 
 void refuse_packed(const std::string& where, int exit_code, std::string_view errors) {
-  while (errors.ends_with('\n')) {
-    errors.remove_suffix(1);
-  }
-  const auto line = printable(errors.substr(errors.rfind('\n') + 1)); // Behind a login's own.
+  const auto line = last_line(errors); // Behind a login's own.
   const auto text = fmt::format("{}: {}", where, line.empty() ? "tar failed" : line);
   if (exit_code == k_no_path) {
     throw NotFound(text);

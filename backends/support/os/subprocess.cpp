@@ -228,4 +228,12 @@ void Subprocess::leave() {
 
 CommandResult run_command(const Command& command) { return Subprocess(command).result(); }
 
+std::string last_line(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
+    text.remove_suffix(1);
+  }
+  const auto at = text.rfind('\n');
+  return printable(at == std::string_view::npos ? text : text.substr(at + 1));
+}
+
 } // namespace dtrain

@@ -113,4 +113,7 @@ merge_environment(const char* const* base,
                   const std::vector<std::pair<std::string, std::string>>& changes,
                   const std::vector<std::string>& without = {});
 
+/// The last line of what a program said, for people.
+std::string last_line(std::string_view text);
+
 } // namespace dtrain
