@@ -1,5 +1,6 @@
 #include "backends/ssh/ssh_command.h"
 
+#include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
