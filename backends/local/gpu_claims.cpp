@@ -1,5 +1,6 @@
 #include "backends/local/gpu_claims.h"
 
+#include "backends/local/gpus.h"
 #include "backends/supervised/stop.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
@@ -35,8 +36,9 @@ std::string registry_path() {
   return given != nullptr ? given : fmt::format("{}/gpus@{}", state_folder().string(), host_name());
 }
 
-/// A device's name, a path's separators replaced.
+/// A device's index, or else its name, a path's separators replaced.
 std::string file_of(std::string device) {
+  device = gpu_index(device);
   std::replace(device.begin(), device.end(), '/', '_');
   return "gpu-" + device;
 }

@@ -5,7 +5,7 @@
 // kept here and by templates/ssh/facts.sh, to the same rules:
 //
 //   gpu-DEVICE  its first line is the claim that has it; of a job of this machine's, the job's uid
-//               and control group follow
+//               and control group follow. DEVICE is its index, though a job names it by its UUID
 //   CLAIM       a rank's: its devices are its own while somebody has locked this file (flock). The
 //               kernel drops the lock when who held it ends, however that ends
 //   lock        locked while devices are given out

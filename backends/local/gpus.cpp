@@ -4,6 +4,7 @@
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
 #include "submit/options/environment.h"
+#include "submit/text/trimmed.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,7 +12,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
+#include <set>
 #include <string_view>
 
 namespace dtrain {
@@ -80,6 +83,29 @@ std::vector<std::string> find_gpus() {
     return names;
   }
   return indices(said ? *said : count_driver_gpus());
+}
+
+std::string gpu_index(const std::string& device, const std::string& driver_gpus) {
+  const Fd folder(device.starts_with("GPU-")
+                      ? open(driver_gpus.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                      : -1);
+  std::set<std::string> buses; // CUDA_DEVICE_ORDER=PCI_BUS_ID
+  if (folder) {
+    for_each_entry(folder.get(), [&](const char* name) { buses.insert(name); });
+  }
+  int index = 0;
+  for (const auto& bus : buses) {
+    constexpr std::string_view k_uuid = "GPU UUID:";
+    std::ifstream information(fmt::format("{}/{}/information", driver_gpus, bus));
+    for (std::string line; std::getline(information, line);) {
+      if (line.starts_with(k_uuid) &&
+          trimmed(std::string_view(line).substr(k_uuid.size())).starts_with(device)) {
+        return std::to_string(index);
+      }
+    }
+    ++index;
+  }
+  return device;
 }
 
 } // namespace dtrain

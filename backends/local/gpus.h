@@ -12,4 +12,9 @@ namespace dtrain {
 /// Throws UsageError where that is no number.
 std::vector<std::string> find_gpus();
 
+/// The index of a device that is named by its UUID or, as CUDA takes it, by the first of it; the
+/// name itself where it is neither, or the driver, in `driver_gpus`, shows no such device.
+std::string gpu_index(const std::string& device,
+                      const std::string& driver_gpus = "/proc/driver/nvidia/gpus");
+
 } // namespace dtrain

@@ -89,7 +89,25 @@ chosen_devices() {
   done
 }
 
-claim_file() { printf '%s/gpu-%s' "$claims" "$(printf %s "$1" | tr / _)"; }
+# By its index, though a job names it by its UUID, or by the first of that, as CUDA takes it.
+claim_file() {
+  name=$1
+  case $1 in
+    GPU-*)
+      index=0
+      for each in /proc/driver/nvidia/gpus/*/information; do
+        case $(sed -n 's/^GPU UUID:[[:space:]]*//p' "$each" 2>/dev/null) in
+          "$1"*)
+            name=$index
+            break
+            ;;
+        esac
+        index=$((index + 1))
+      done
+      ;;
+  esac
+  printf '%s/gpu-%s' "$claims" "$(printf %s "$name" | tr / _)"
+}
 
 is_free() {
   holder=

@@ -59,6 +59,22 @@ TEST_CASE_FIXTURE(Fixture, "a rank's devices are its own until its claim is give
   CHECK(unclaimed_gpus(all) == all);
 }
 
+TEST_CASE("a GPU's UUID, or the first of it, is said as its index") {
+  const test::TemporaryFolder driver;
+  for (const char* bus : {"0000:9a:00.0", "0000:1b:00.0"}) {
+    std::filesystem::create_directory(driver / bus);
+  }
+  driver.write("0000:1b:00.0/information",
+               "Model: \t X\nGPU UUID: \t GPU-aa-1\nVideo BIOS: \t 1\n");
+  driver.write("0000:9a:00.0/information", "Model: \t X\nGPU UUID: \t GPU-bb-2\n");
+  CHECK(gpu_index("GPU-aa-1", driver.path()) == "0");
+  CHECK(gpu_index("GPU-bb", driver.path()) == "1");
+  for (const char* other : {"0", "1", "GPU-cc-3", "GPU-aa-11", "MIG-GPU-aa-1/1/0"}) {
+    CHECK(gpu_index(other, driver.path()) == other);
+    CHECK(gpu_index(other, driver / "none") == other);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "where devices are shared, the first to have one keeps it") {
   const auto first = claim_gpus({{"0"}}, 0, user);
   auto second = claim_gpus({{"0", "1"}}, 1, user);
