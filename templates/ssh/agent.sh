@@ -72,16 +72,18 @@ pump() { # pump KIND KEY
   }
 }
 
-# Of the ranks whose words begin so, into $members; false where there are none: those that have the word
+# Of the ranks whose words begin so, into $members; false where there are none: those that have a word
 # in their environment, or the rank's own pipes, and without either those of their sessions, and below
 # them. Not of this session, which is the agent's own.
-find_members() { # find_members WORD
+find_members() { # find_members WORD...
   members=$(
     {
-      # shellcheck disable=SC2046 # words
-      printf 'of %s\n' $(cat "$run/at.$1"*)
+      for each in "$@"; do
+        # shellcheck disable=SC2046 # words
+        printf 'of %s\n' $(cat "$run/at.$each"* "$run/ended.$each"*)
+      done
       # There may be more of them than a command takes words.
-      printf '%s\n' /proc/[0-9]*/environ | xargs grep -lsF "DTRAIN_PROCESS=$1" |
+      printf '%s\n' /proc/[0-9]*/environ | xargs grep -lsF "$(printf 'DTRAIN_PROCESS=%s\n' "$@")" |
         sed 's|/environ||;s|.*/|has |'
       printf '%s\n' /proc/[0-9]*/fd/[12] | xargs ls -l |
         sed -n 's|.* /proc/\([0-9]*\)/fd/[12] -> \(pipe:.*\)|holds \1 \2|p'
@@ -118,9 +120,9 @@ tell() { # tell NAME WORD
 }
 
 # Again and again, for what started others meanwhile. False where some are left after all.
-kill_members() { # kill_members WORD
+kill_members() { # kill_members WORD...
   round=0
-  while find_members "$1"; do
+  while find_members "$@"; do
     [ "$round" -lt 100 ] || return
     # shellcheck disable=SC2086 # numbers
     kill -KILL $members
@@ -128,6 +130,37 @@ kill_members() { # kill_members WORD
     sleep 0.05 || sleep 1
   done
   members=
+}
+
+# Of a rank that has ended. Where many end at once, each would look through all processes of the host:
+# instead, whose turn it is (stdin says so) ends what is left of all that have ended by then. In $members
+# is then what nobody can kill.
+end_leftovers() { # end_leftovers WORD
+  members=
+  mv "$run/at.$1" "$run/ended.$1" || {
+    kill_members "$1"
+    return
+  }
+  read -r _
+  if [ -e "$run/ended.$1" ]; then
+    ended=
+    for each in "$run/ended.$agent."*; do ended="$ended ${each##*/ended.}"; done
+    # shellcheck disable=SC2086 # words
+    if kill_members $ended; then
+      for each in $ended; do rm -f "$run/ended.$each"; done
+    else
+      for each in $ended; do
+        if find_members "$each"; then
+          mv "$run/ended.$each" "$run/stuck.$each"
+        else
+          rm -f "$run/ended.$each"
+        fi
+      done
+    fi
+  fi
+  echo >&0
+  members=
+  [ ! -e "$run/stuck.$1" ] || ! find_members "$1"
 }
 
 end_all() {
@@ -170,12 +203,12 @@ watch() {
 }
 
 # The rank, in a process of its own, and what is to be done once it has ended.
-body() { # body KEY, its stdout at 8 and its stderr at 1
+body() { # body KEY, its stdout at 8 and its stderr at 1; at 0 whose turn it is to end leftovers
   exec 6>&1 >/dev/null
   # shellcheck disable=SC2012 # a link of the kernel's
   pipes=$(ls -l /proc/self/fd/6 /proc/self/fd/8 | sed 's/.* //')
   ( # In front, where SIGINT can interrupt it.
-    exec >&8 2>&6 4<&- 5<&- 6>&- 7>&- 8>&-
+    exec </dev/null >&8 2>&6 4<&- 5<&- 6>&- 7>&- 8>&-
     trap - PIPE USR1
     LC_ALL=$locale
     [ -n "$has_locale" ] || unset LC_ALL
@@ -194,8 +227,8 @@ body() { # body KEY, its stdout at 8 and its stderr at 1
   status=$?
   exec 6>&- 8>&-
   # shellcheck disable=SC2086,SC2116 # words, of which some are on lines of their own
-  kill_members "$id" || frame stuck "$1" "$(echo "$status" $members)"
-  rm -f "$run/at.$id"
+  end_leftovers "$id" || frame stuck "$1" "$(echo "$status" $members)"
+  rm -f "$run/at.$id" "$run/stuck.$id"
   echo "$status" >&5
 }
 
@@ -203,9 +236,9 @@ body() { # body KEY, its stdout at 8 and its stderr at 1
 # rank's output holds one end, and only it and the rank.
 rank() { # rank KEY, and its script in $script
   id=$agent.$1.
-  exec 3>&1 </dev/null
+  exec 3>&1 6<&5 </dev/null
   : | {
-    exec 5<>/proc/self/fd/0 </dev/null # For its exit code.
+    exec 5<>/proc/self/fd/0 <&6 6<&- # For its exit code.
     {
       exec 8>&1 >/dev/null
       body "$1" | pump err "$1" 3>&- 8>&-
@@ -345,28 +378,32 @@ make_private() (
 
 printf '\ndtrain-agent %s\n' "$agent" >&7
 : | {
-  exec 4<>/proc/self/fd/0 </dev/null
-  echo >&4
-  for tool in awk cat dd grep ls mkdir mv rm sed setsid sleep xargs; do
-    if ! command -v "$tool"; then
-      frame lacks 0 "the command $tool"
-      exit 1
-    fi
-  done
-  for folder in "$store" "$store/hosts" "$store/hosts/$job" "$run"; do
-    if ! make_private "$folder"; then
-      frame lacks 0 "a folder of your own at $folder: it is full, read-only or somebody else's"
-      exit 1
-    fi
-  done
-  holds=
-  block=
-  # Some say how many blocks they copied, and not how many bytes.
-  dd_counts=
-  case $(echo | dd bs=1 count=1 2>&1 >/dev/null) in *'1 byte'*) dd_counts=1 ;; esac
-  watch 4<&- 6<&- 7>&- &
-  watch=$!
-  serve
-  tidy
-  kill "$watch"
+  exec 4<>/proc/self/fd/0 # A line in it: whose turn it is to write to the connection.
+  : | {
+    exec 5<>/proc/self/fd/0 </dev/null # Likewise, to end leftovers.
+    echo >&4
+    echo >&5
+    for tool in awk cat dd grep ls mkdir mv rm sed setsid sleep xargs; do
+      if ! command -v "$tool"; then
+        frame lacks 0 "the command $tool"
+        exit 1
+      fi
+    done
+    for folder in "$store" "$store/hosts" "$store/hosts/$job" "$run"; do
+      if ! make_private "$folder"; then
+        frame lacks 0 "a folder of your own at $folder: it is full, read-only or somebody else's"
+        exit 1
+      fi
+    done
+    holds=
+    block=
+    # Some say how many blocks they copied, and not how many bytes.
+    dd_counts=
+    case $(echo | dd bs=1 count=1 2>&1 >/dev/null) in *'1 byte'*) dd_counts=1 ;; esac
+    watch 4<&- 5<&- 6<&- 7>&- &
+    watch=$!
+    serve
+    tidy
+    kill "$watch"
+  }
 }

@@ -115,8 +115,11 @@ def main():
     before = measure.sgemm(bench)
     found = {}
     for name in chosen:
-        found[name] = SUBJECTS[name](bench)
-        print(f"\n{name}\n{table(found[name])}", flush=True)
+        found[name] = []
+        try:
+            found[name].extend(SUBJECTS[name](bench))
+        finally:  # Those before one that failed, too.
+            print(f"\n{name}\n{table(found[name])}", flush=True)
     rows = sum(found.values(), [])
     sgemm = sgemm_line(before, measure.sgemm(bench))
     print(f"\n{sgemm}")

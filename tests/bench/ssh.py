@@ -106,12 +106,11 @@ def memory_row(bench, env):
 
 
 def rows(bench):
-    found = []
     with cluster() as folder, own_home() as home:
-        found.append(no_op_row(bench, access(home, folder, 3)))
+        yield no_op_row(bench, access(home, folder, 3))
         if "MODE=netns" in open(f"{folder}/conf").read():
-            found.append(all_reduce_row(bench, access(home, folder, 3)))
+            yield all_reduce_row(bench, access(home, folder, 3))
     with cluster(HOSTS=str(MANY), MODE="loop") as folder, own_home() as home:
         env = access(home, folder, MANY)
-        found += [many_row(bench, env), memory_row(bench, env)]
-    return found
+        yield many_row(bench, env)
+        yield memory_row(bench, env)

@@ -4,27 +4,28 @@ import os
 import pathlib
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
 
-from harness import alive, until
+from harness import CAN_MOUNT, EXIT_ENGINE, alive, until
 
 TEMPLATES = pathlib.Path(__file__).parents[3] / "templates/ssh"
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"]}
 
 
 class Agent:
-    def __init__(self, home, shell, patience=60, grace=1, over=()):
-        """`over`: what runs a line for sh elsewhere."""
+    def __init__(self, home, shell, patience=60, grace=1, over=(), under=()):
+        """`over`: what runs a line for sh elsewhere; `under`: what runs a command here."""
         self.word = secrets.token_hex(8)
         text = (f"agent={self.word}\njob=ab12\nnumber=0\nchosen=\nwithout=\npatience={patience}\ngrace={grace}\n"
                 + (TEMPLATES / "facts.sh").read_text() + (TEMPLATES / "agent.sh").read_text())
         load = (f"script=$(dd bs={len(text)} count=1 iflag=fullblock 2>/dev/null); "
                 'eval "$script"') if over else text
-        command = [*over, f"exec {' '.join(shell)} -c '{load}'"] if over else [*shell, "-c", load]
+        command = [*over, f"exec {' '.join(shell)} -c '{load}'"] if over else [*under, *shell, "-c", load]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=home.env, cwd=home.folder, start_new_session=True)
         if over:
@@ -168,6 +169,38 @@ def test_a_process_whose_environment_is_cleared_does_not_outlive_its_rank(start,
     assert not any(alive(pid) for pid in left)
 
 
+def test_ranks_that_end_together_have_their_leftovers_ended(start, home):
+    agent = start()
+    keys = range(1, 9)
+    for key in keys:
+        agent.start(key, "setsid sleep 600 & echo $!; until [ -e go ]; do sleep 0.1; done; exit 4")
+    left = [pid for key in keys for pid in agent.await_lines(key, 1)]
+    (home.folder / "go").touch()
+    assert [agent.await_code(key) for key in keys] == [4] * len(keys)
+    assert len(left) == len(keys) and not any(alive(pid) for pid in left)
+
+
+@pytest.mark.parametrize("start", ["dash", "bash"], indirect=True)  # busybox has an awk of its own.
+def test_ranks_that_end_together_are_looked_for_together(start, home, monkeypatch):
+    """All processes of a host are looked through for the first, and once for all the others."""
+    tools = home.folder / "tools"
+    tools.mkdir()
+    (tools / "awk").write_text(f"#!/bin/sh\necho >>{home.folder}/looks\n"
+                               f"until [ -e {home.folder}/all-ended ]; do sleep 0.05; done\n"
+                               f"exec {shutil.which('awk')} \"$@\"\n")
+    (tools / "awk").chmod(0o755)
+    monkeypatch.setitem(home.env, "PATH", f"{tools}:{home.env['PATH']}")
+    agent = start()
+    keys = range(1, 9)
+    for key in keys:
+        agent.start(key, "until [ -e go ]; do sleep 0.1; done")
+    (home.folder / "go").touch()
+    until(lambda: len(list(home.folder.rglob(f"ended.{agent.word}.*"))) == len(keys), "all have ended")
+    (home.folder / "all-ended").touch()
+    assert [agent.await_code(key) for key in keys] == [0] * len(keys)
+    assert len((home.folder / "looks").read_text()) <= 2
+
+
 def test_eight_ranks_of_an_agent_are_kept_apart(start):
     agent = start()
     keys = range(11, 19)
@@ -275,6 +308,31 @@ def test_a_host_gives_out_the_gpus_that_a_login_is_shown(start, home, said, devi
     until(lambda: agent.hear().frames, "the agent answers")
     assert agent.frames[0] == (("gpus", 1, devices.encode()) if devices else
                                ("lacks", 1, b"1 free GPUs: 0 of its 0 are free"))
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="the kernel lets nobody mount here")
+def test_a_gpu_is_one_whether_a_job_names_it_by_its_index_or_its_uuid(start, home):
+    with_gpus = ("mount -t tmpfs gpus /proc/driver && cd /proc/driver && "
+                 "mkdir -p nvidia/gpus/0000:9a:00.0 nvidia/gpus/0000:1b:00.0 && "
+                 "printf 'Model: \\t X\\nGPU UUID: \\t GPU-aa-1\\n' >nvidia/gpus/0000:1b:00.0/information && "
+                 "printf 'Model: \\t X\\nGPU UUID: \\t GPU-bb-2\\n' >nvidia/gpus/0000:9a:00.0/information && "
+                 'cd "$HOME" && exec "$@"')
+    under = ["unshare", "-m", "sh", "-c", with_gpus, "sh"]
+    agent = start(under=under)
+    agent.say("claim 1 1")
+    until(lambda: agent.hear().frames, "the agent answers")
+    assert agent.frames[0] == ("gpus", 1, b"0")
+    home.env["CUDA_VISIBLE_DEVICES"] = "GPU-aa,GPU-bb-2"
+    other = start(under=under)
+    other.say("claim 1 2")
+    other.say("claim 1 1")
+    until(lambda: len(other.hear().frames) == 2, "the agent answers")
+    assert other.frames[0] == ("lacks", 1, b"2 free GPUs: 1 of its 2 are free")
+    assert other.frames[1] == ("gpus", 1, b"GPU-bb-2")
+    home.env["CUDA_VISIBLE_DEVICES"] = "1"
+    words = [home.dtrain_path, "submit", "-b", "local", "--gpus=1", "--", "true"]
+    local = subprocess.run([*under, *words], env=home.env, capture_output=True, text=True)
+    assert "1 of 1 GPUs are in use by other jobs too" in local.stderr
 
 
 def test_a_registry_that_cannot_be_written_is_said_and_stops_no_rank(start, home):
