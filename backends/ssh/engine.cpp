@@ -38,7 +38,8 @@ const Engine& engine() {
       .access = {{.name = "hosts",
                   .metavar = "HOST[:SLOTS],…",
                   .help = "Start ranks on these hosts, as ssh knows them: h1,h2:4,gpu[01-16]; or "
-                          "on those with an attribute, as nodeattr knows it: genders:gpu",
+                          "on those of a file, ^FILE, or with an attribute, as nodeattr knows it: "
+                          "genders:gpu",
                   .env = "DTRAIN_SSH_HOSTS",
                   .in_profile = true,
                   .picks_hosts = true},

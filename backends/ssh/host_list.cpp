@@ -2,6 +2,7 @@
 
 #include "backends/ssh/ssh_command.h"
 #include "backends/supervised/programs.h"
+#include "backends/support/os/files.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 #include "submit/text/trimmed.h"
@@ -9,8 +10,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -81,6 +86,7 @@ std::string hosts_with(const std::string& where, std::string_view attribute) {
 struct Reader {
   std::string where;
   std::vector<HostSlots> hosts = {};
+  int files = 0; ///< Of which one names the next.
 
   template <typename... Parts>
   [[noreturn]] void refuse(fmt::format_string<Parts...> text, Parts&&... parts) const {
@@ -91,6 +97,10 @@ struct Reader {
   void add_list(std::string_view list, std::string_view slots) {
     while (!list.empty()) {
       auto own = trimmed(take_host(list));
+      if (own.starts_with('^')) {
+        add_file(std::string(own.substr(1)), fmt::format("{}: {}", where, own));
+        continue;
+      }
       const auto name = take(own, ":");
       if (name == "genders") {
         const auto attribute = take(own, ":");
@@ -102,6 +112,61 @@ struct Reader {
         add(name, own.empty() ? slots : own);
       }
     }
+  }
+
+  /// `name`: in messages. "#include FILE" is pdsh's: beside this one where FILE is a relative path.
+  void add_file(const std::string& path, const std::string& name) {
+    constexpr int k_most_files = 16;
+    std::ifstream file(path);
+    if (!file || std::filesystem::is_directory(path)) {
+      throw UsageError(fmt::format("{}: cannot be read: {}", printable(name),
+                                   errno_text(errno != 0 ? errno : EISDIR)));
+    }
+    if (++files > k_most_files) {
+      throw UsageError(fmt::format("{}: includes itself", printable(name)));
+    }
+    add_lines(std::string(std::istreambuf_iterator<char>(file), {}), name,
+              std::filesystem::path(path).parent_path());
+    --files;
+  }
+
+  void add_lines(std::string_view text, std::string_view file,
+                 const std::filesystem::path& folder) {
+    const auto outer = where;
+    for (int number = 1; !text.empty(); ++number) {
+      auto line = take(text, "\n");
+      where = fmt::format("{}:{}", printable(file), number);
+      constexpr std::string_view k_include = "#include ";
+      if (const auto included = trimmed(line.substr(std::min(k_include.size(), line.size())));
+          line.starts_with(k_include) && included.find_first_of(k_blanks) == included.npos) {
+        add_file(folder / included, fmt::format("{}: {}", where, trimmed(line)));
+        continue;
+      }
+      line = trimmed(take(line, "#"));
+      const auto list = take(line, k_blanks);
+      std::string_view slots;
+      for (line = trimmed(line); !line.empty(); line = trimmed(line)) {
+        auto value = take(line, k_blanks);
+        const auto word = value;
+        const auto key = take(value, "=");
+        if (key == "slots" && slots.empty() && !value.empty()) {
+          slots = value;
+        } else if ((key != "max_slots" && key != "max-slots") || value.empty()) {
+          refuse("bad word '{}': a line is HOST, HOST:N or HOST slots=N", printable(word));
+        }
+      }
+      add_list(list, slots);
+    }
+    where = outer;
+  }
+
+  /// Those of a file that was to name some.
+  std::vector<HostSlots> take_some(std::string_view file) {
+    if (hosts.empty()) {
+      throw UsageError(fmt::format("{}: names no host: a line is HOST, HOST:N or HOST slots=N",
+                                   printable(file)));
+    }
+    return std::move(hosts);
   }
 
   void add(std::string_view name, std::string_view slots) {
@@ -221,29 +286,15 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
 
 std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view file) {
   Reader reader{""};
-  for (int number = 1; !text.empty(); ++number) {
-    auto line = take(text, "\n");
-    line = trimmed(take(line, "#"));
-    reader.where = fmt::format("{}:{}", printable(file), number);
-    const auto list = take(line, k_blanks);
-    std::string_view slots;
-    for (line = trimmed(line); !line.empty(); line = trimmed(line)) {
-      auto value = take(line, k_blanks);
-      const auto word = value;
-      const auto key = take(value, "=");
-      if (key == "slots" && slots.empty() && !value.empty()) {
-        slots = value;
-      } else if ((key != "max_slots" && key != "max-slots") || value.empty()) {
-        reader.refuse("bad word '{}': a line is HOST, HOST:N or HOST slots=N", printable(word));
-      }
-    }
-    reader.add_list(list, slots);
-  }
-  if (reader.hosts.empty()) {
-    throw UsageError(
-        fmt::format("{}: names no host: a line is HOST, HOST:N or HOST slots=N", printable(file)));
-  }
-  return std::move(reader.hosts);
+  reader.add_lines(text, file, "");
+  return reader.take_some(file);
+}
+
+std::vector<HostSlots> read_hostfile(std::string_view from, const std::string& path) {
+  Reader reader{""};
+  const auto name = fmt::format("{}={}", from, path);
+  reader.add_file(path, name);
+  return reader.take_some(name);
 }
 
 std::vector<HostSlots> choose_hosts(std::vector<HostSlots> hosts, const HostChoice& choice) {

@@ -1,12 +1,13 @@
 // The hosts of a job, as --hosts, --hostfile and WCOLL name them, and which of them it takes.
 //
 //   --hosts     h1,h2:4,gpu[01-16],me@h9        a name as ssh takes it, or several, in pdsh's
-//   syntax;
-//                                               :N says how many ranks it has room for
+//                                               syntax; :N says how many ranks it has room for
+//               ^FILE                           those of a file (pdsh -w ^FILE)
 //               genders:ATTR, genders:ATTR:4    those that nodeattr says have the attribute (pdsh
 //               -g)
 //   --hostfile  the same a line, or in DeepSpeed's form ("h1 slots=4"), or Open MPI's ("h1 slots=4
-//               max_slots=8"); # begins a comment. A WCOLL file of pdsh's too
+//               max_slots=8"); # begins a comment, but "#include FILE" is pdsh's, as in a WCOLL
+//               file
 //   --exclude-hosts    h[2-3],h9                pdsh -x
 //   --include, --exclude    h1:0,1@h2           DeepSpeed's: NAME, or some of its GPUs
 #pragma once
@@ -25,6 +26,8 @@ std::vector<HostSlots> parse_hosts(std::string_view text);
 
 /// The same of a host file's text; errors name `file` ("--hostfile=hosts.txt") and the line.
 std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view file);
+/// Of a file; `from`: "--hostfile" or "WCOLL".
+std::vector<HostSlots> read_hostfile(std::string_view from, const std::string& path);
 
 /// What was said of which hosts a job takes; each empty where nothing was.
 struct HostChoice {

@@ -37,17 +37,6 @@ namespace {
 constexpr const char* k_template = "ssh/job.yaml";
 constexpr const char* k_code = "code"; ///< Of the job's folder on a host (preflight.sh).
 
-/// `from`: "--hostfile" or "WCOLL".
-std::vector<HostSlots> read_hostfile(std::string_view from, const std::string& path) {
-  const auto where = fmt::format("{}={}", from, path);
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw UsageError(fmt::format("{}: cannot be read: {}", printable(where),
-                                 errno_text(errno != 0 ? errno : EISDIR)));
-  }
-  return parse_hostfile(std::string(std::istreambuf_iterator<char>(file), {}), where);
-}
-
 /// 0: not said.
 int host_timeout_ms(const std::string& text) {
   using std::chrono::milliseconds;

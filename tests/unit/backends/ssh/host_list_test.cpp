@@ -1,5 +1,6 @@
 #include "backends/ssh/host_list.h"
 
+#include "../temporary_folder.h"
 #include "submit/errors.h"
 
 #include <doctest/doctest.h>
@@ -69,6 +70,24 @@ TEST_CASE("a host file may be pdsh's, with lists on a line") {
               {"r2n02"},
               {"x1", 8},
               {"x2", 8}});
+}
+
+TEST_CASE("a list, and a host file, may name files, as pdsh's do") {
+  const test::TemporaryFolder folder;
+  folder.write("more", "h3 slots=2\n# include no-such-file\n#include the others\n#include racks\n");
+  folder.write("racks", "r[1-2]\n");
+  folder.write("loop", "#include loop\n");
+  const auto more = folder / "more";
+  CHECK(parse_hosts("h1,^" + more + ",h2:4") ==
+        Hosts{{"h1"}, {"h3", 2}, {"r1"}, {"r2"}, {"h2", 4}});
+  CHECK(read_hostfile("WCOLL", more) == Hosts{{"h3", 2}, {"r1"}, {"r2"}});
+  CHECK(chosen({.without = "^" + folder.write("down", "h[1-2]\n")}) == Hosts{{"me@h3"}});
+  const auto bad = folder.write("bad", "h1\n\nh[2-\n");
+  CHECK(refusal_of_list("^" + bad) ==
+        "--hosts: ^" + bad + ":3: 'h[2-': bad range: write h[1-3] or h[1,4-6]");
+  CHECK(refusal_of_list("^" + (folder / "none")) ==
+        "--hosts: ^" + (folder / "none") + ": cannot be read: No such file or directory");
+  CHECK(refusal_of_list("^" + (folder / "loop")).ends_with(": #include loop: includes itself"));
 }
 
 TEST_CASE("hosts are excluded by a list, whether they are there or not") {
