@@ -443,7 +443,8 @@ void Gang::end(State state) {
   anew_deadline_ = Clock::time_point::max();
   for (auto& rank : ranks_) {
     rank.anew = Clock::time_point::max();
-    rank.undecided.reset();
+    rank.failed.reset();
+    rank.is_pausing = false;
   }
   const bool kill = state == State::killing;
   end_deadline_ = Clock::now() + (kill ? k_kill_interval : milliseconds(plan_.grace_period_ms));

@@ -77,9 +77,11 @@ class Gang {
     Backoff backoff = {};
     PollLoop::Clock::time_point began = {};
     PollLoop::Clock::time_point anew = PollLoop::Clock::time_point::max(); ///< When it is to start.
-    /// How it ended, where what follows is known once a lost worker has another host or none.
-    std::optional<RankEnding> undecided = {};
+    std::optional<RankEnding> failed = {}; ///< How it ended, of one that is to start anew.
+    bool is_pausing = false;               ///< Where it is to start is known.
 
+    /// Its host is lost, and another not yet found.
+    bool is_moving() const { return failed && failed->is_loss() && !is_pausing; }
     /// It runs, or will.
     bool is_wanted() const { return process != 0 || anew != PollLoop::Clock::time_point::max(); }
   };
@@ -109,8 +111,8 @@ class Gang {
   bool goes_on_without(std::size_t rank, const RankEnding& ending);
   bool moves(std::size_t rank);
   bool any_is_moving() const;
-  bool starts_after_all(std::size_t rank);
-  bool starts_anew(std::size_t rank, const std::string& ending);
+  bool may_start_anew() const;
+  bool starts_anew(std::size_t rank);
   bool start_again(std::size_t rank);
   void start_at(std::size_t rank, PollLoop::Clock::time_point when);
   bool has_succeeded_peer(std::size_t rank) const;

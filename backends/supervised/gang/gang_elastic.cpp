@@ -52,17 +52,12 @@ bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
     return true; // The job is done: it was only late.
   }
   auto& worker = ranks_[rank];
-  const bool may_start = !host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts;
-  if (may_start && !worker.undecided && (ending.is_loss() || any_is_moving())) {
-    worker.undecided = ending; // Hosts are asked once all that has happened by now is known.
+  if (!worker.failed && may_start_anew()) {
+    worker.failed = ending; // What follows is decided once all that has happened by now is known.
     start_at(rank, Clock::now());
     return true;
   }
-  host_lost_ = host_lost_ || (ending.is_loss() && !worker.undecided);
-  if (!worker.undecided && !ending.is_loss() && may_start &&
-      starts_anew(rank, text_of(rank, ending))) {
-    return true;
-  }
+  host_lost_ = host_lost_ || (ending.is_loss() && !worker.failed);
   const int running = wanted_workers();
   if (running < plan_.min_workers) {
     return false;
@@ -120,9 +115,38 @@ void Gang::start_at(std::size_t rank, Clock::time_point when) {
   anew_deadline_ = std::min(anew_deadline_, when);
 }
 
-bool Gang::starts_anew(std::size_t rank, const std::string& ending) {
-  ++anew_;
+bool Gang::may_start_anew() const {
+  return !host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts;
+}
+
+bool Gang::any_is_moving() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.is_moving(); });
+}
+
+/// Of one that has failed: true where it runs again, on another host if its own is lost, or will.
+bool Gang::starts_anew(std::size_t rank) {
   auto& worker = ranks_[rank];
+  if (worker.is_pausing) {
+    return start_again(rank);
+  }
+  const auto ending = text_of(rank, *worker.failed);
+  if (worker.is_moving()) {
+    try {
+      host_lost_ = !may_start_anew() || !moves(rank);
+    } catch (const WaitStopped&) { // Once more, after that.
+      start_at(rank, Clock::now());
+      return true;
+    }
+  } else if (any_is_moving()) {
+    start_at(rank, Clock::now());
+    return true;
+  }
+  if (!may_start_anew()) {
+    return false;
+  }
+  ++anew_;
+  worker.is_pausing = true;
   channel_.end_leftovers(worker.last_process, plan_.ranks[rank].instance);
   const auto pause = worker.backoff.pause_after(worker.began);
   if (pause == Backoff::Pause::zero()) {
@@ -152,6 +176,8 @@ bool Gang::start_again(std::size_t rank) {
     auto place = place_;
     place.restart_count += anew_;
     start_some({rank}, place);
+    ranks_[rank].failed.reset();
+    ranks_[rank].is_pausing = false;
     if (plan_.launcher_slots > 0) {
       show_hosts();
     }
@@ -167,34 +193,6 @@ bool Gang::start_again(std::size_t rank) {
   return true;
 }
 
-bool Gang::any_is_moving() const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [](const Rank& rank) { return rank.undecided && rank.undecided->is_loss(); });
-}
-
-/// True where it runs, on another host if its own is lost, or will.
-bool Gang::starts_after_all(std::size_t rank) {
-  auto& worker = ranks_[rank];
-  const auto said = text_of(rank, *worker.undecided);
-  const bool may_start = record_.status.restarts + anew_ < plan_.max_restarts;
-  if (worker.undecided->is_loss()) {
-    try {
-      host_lost_ = host_lost_ || !may_start || !moves(rank);
-    } catch (const WaitStopped&) { // Once more, after that.
-      start_at(rank, Clock::now());
-      return true;
-    }
-  } else if (any_is_moving()) {
-    start_at(rank, Clock::now());
-    return true;
-  }
-  if (host_lost_ || !may_start || !starts_anew(rank, said)) {
-    return false;
-  }
-  worker.undecided.reset();
-  return true;
-}
-
 void Gang::start_those_due() {
   const auto now = Clock::now();
   anew_deadline_ = Clock::time_point::max();
@@ -206,30 +204,19 @@ void Gang::start_those_due() {
       due.push_back(i);
     }
   }
-  std::stable_partition(due.begin(), due.end(), [&](std::size_t i) {
-    return ranks_[i].undecided && ranks_[i].undecided->is_loss();
-  });
+  std::stable_partition(due.begin(), due.end(),
+                        [&](std::size_t i) { return ranks_[i].is_moving(); });
   for (const auto i : due) {
     auto& worker = ranks_[i];
     worker.anew = Clock::time_point::max();
-    const bool is_late = has_succeeded_peer(i);
-    if (!is_late && (worker.undecided ? starts_after_all(i) : start_again(i))) {
+    if (!has_succeeded_peer(i) && starts_anew(i)) {
       continue;
     }
-    if (worker.undecided) {
-      rank_failed(i, *worker.undecided);
-      worker.undecided.reset();
-      if (state_ != State::running) {
-        return;
-      }
-      continue;
-    }
-    channel_.free_devices(worker.last_process, plan_.ranks[i].instance);
-    if (!is_late && wanted_workers() < plan_.min_workers) {
-      auto& status = record_.status;
-      status.cause = job_failure(status.node, status.reason + ", which failed");
-      status.reason = status.cause->message;
-      end(State::terminating);
+    const auto ending = *worker.failed;
+    rank_failed(i, ending);
+    worker.failed.reset();
+    worker.is_pausing = false;
+    if (state_ != State::running) {
       return;
     }
   }
