@@ -110,7 +110,7 @@ def rows(bench):
         yield no_op_row(bench, access(home, folder, 3))
         if "MODE=netns" in open(f"{folder}/conf").read():
             yield all_reduce_row(bench, access(home, folder, 3))
-    with cluster(HOSTS=str(MANY), MODE="loop") as folder, own_home() as home:
+    with cluster(HOSTS=str(MANY)) as folder, own_home() as home:
         env = access(home, folder, MANY)
         yield many_row(bench, env)
         yield memory_row(bench, env)
