@@ -95,6 +95,9 @@ struct Engine {
   std::vector<AccessFlag> access = {};
   std::vector<JobFlag> flags = {};
   std::vector<Helper> helpers = {};
+  /// Where jobs have their records on this machine, RECORDS/NAMESPACE/NAME below state_folder();
+  /// empty: they have none.
+  std::string_view records = "";
 
   /// Of a key; refused where the engine says nothing.
   FieldUse use_of(std::string_view key) const;

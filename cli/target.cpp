@@ -1,10 +1,14 @@
 #include "cli/target.h"
 
+#include "backends/engine.h"
+#include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <filesystem>
 
 namespace dtrain {
 namespace {
@@ -20,6 +24,25 @@ std::vector<JobSummary> jobs_for_hint(Backend& backend, const std::string& names
   return {};
 }
 
+/// The engines, but for one, that have a folder of records there, a job's or a namespace's.
+std::vector<std::string_view> other_engines_with(std::string_view but, const std::string& path) {
+  std::vector<std::string_view> found;
+  std::error_code error;
+  const auto has_records = [&](const Engine& engine) {
+    using Entries = std::filesystem::directory_iterator;
+    return Entries(state_folder() / engine.records / path, error) != Entries();
+  };
+  try {
+    for (const Engine* engine : engines()) {
+      if (engine->name != but && !engine->records.empty() && has_records(*engine)) {
+        found.push_back(engine->name);
+      }
+    }
+  } catch (const Error&) { // Nobody says where home is.
+  }
+  return found;
+}
+
 [[noreturn]] void throw_no_job(Backend& backend, const JobRef& job) {
   std::vector<std::string> names;
   std::string elsewhere;
@@ -30,8 +53,12 @@ std::vector<JobSummary> jobs_for_hint(Backend& backend, const std::string& names
       elsewhere = other.namespace_name;
     }
   }
-  std::string hint = "'dtrain list' shows all";
-  if (!elsewhere.empty()) {
+  std::string hint = fmt::format("'dtrain list --backend={}' shows all", backend.name());
+  const auto others =
+      other_engines_with(backend.name(), fmt::format("{}/{}", job.namespace_name, job.name));
+  if (!others.empty()) {
+    hint = fmt::format("the {0} backend has one: add --backend={0}", others.front());
+  } else if (!elsewhere.empty()) {
     hint = fmt::format("namespace '{}' has one: add --namespace={}", elsewhere, elsewhere);
   } else if (const auto near = nearest(job.name, names)) {
     hint = fmt::format("did you mean '{}'?", *near);
@@ -231,6 +258,16 @@ std::string chosen_instance(const JobStatus& job, const std::vector<std::string>
     }
   }
   return "";
+}
+
+std::string no_jobs_text(const Target& target) {
+  const auto others = other_engines_with(target.backend->name(), target.namespace_name);
+  return others.empty()
+             ? fmt::format("No jobs in namespace '{}'.", target.namespace_name)
+             : fmt::format("No jobs of the {} backend in namespace '{}'; {} has some: add "
+                           "--backend={}",
+                           target.backend->name(), target.namespace_name,
+                           fmt::join(others, " and "), others.front());
 }
 
 Target open_target(const Context& context, const TargetOptions& target) {

@@ -65,7 +65,8 @@ struct Target {
 
   JobRef job(const std::string& name) const { return {namespace_name, name}; }
 
-  /// Its status. Throws NotFound that suggests the nearest job's name, or the namespace it is in.
+  /// Its status. Throws NotFound that suggests the nearest job's name, or the backend or namespace
+  /// that it is in.
   JobStatus status(const std::string& name) const;
 };
 
@@ -75,6 +76,9 @@ std::string instance_named(const JobStatus& job, const std::string& name);
 
 /// Of -i, given once at most; else the chief.
 std::string chosen_instance(const JobStatus& job, const std::vector<std::string>& named);
+
+/// Of a namespace without jobs; the line names other backends that have some there.
+std::string no_jobs_text(const Target& target);
 
 Target open_target(const Context& context, const TargetOptions& target);
 

@@ -38,6 +38,7 @@ const Engine& engine() {
                 {"rdma", "the ranks have them anyway"}},
       .access = {},
       .helpers = {{k_supervise, supervise_here}},
+      .records = "jobs/local",
   };
   return all;
 }

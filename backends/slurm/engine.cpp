@@ -97,6 +97,7 @@ const Engine& engine() {
            {"sbatch-arg", "--OPTION[=VALUE]",
             "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); may be "
             "repeated"}},
+      .records = "slurm",
   };
   return all;
 }

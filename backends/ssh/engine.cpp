@@ -76,6 +76,7 @@ const Engine& engine() {
                 {"exclude", "HOST[:GPU,…]@…",
                  "hosts, or GPUs of them, that must not be used (h1:2@h3), as DeepSpeed has it"}},
       .helpers = {{k_supervise, supervise_hosts}},
+      .records = "jobs/ssh",
   };
   return all;
 }

@@ -126,7 +126,7 @@ void print_list(Context& context, const Target& target, const ListStyle& style) 
     context.note(style.all_namespaces || !style.selectors.empty() || !style.statuses.empty() ||
                          !style.trainer.empty()
                      ? "No jobs."
-                     : fmt::format("No jobs in namespace '{}'.", target.namespace_name));
+                     : no_jobs_text(target));
   } else {
     print_jobs(context.out, jobs, target.backend->name(), now, style.output == "wide",
                style.all_namespaces);

@@ -189,3 +189,16 @@ def test_gpus_of_a_killed_job_are_free_again(home):
 def test_check_makes_no_state_folder(home):
     home.dtrain("check", env={"DTRAIN_LOCAL_GPUS": "0"}, expect=None)
     assert not home.state.exists()
+
+
+def test_who_asks_another_backend_for_a_job_is_told_which_has_it(home):
+    home.submit("mine", "true", flags=["--wait"])
+    result = home.dtrain("logs", "--backend=ssh", "mine", expect=EXIT_NOT_FOUND)
+    assert result.err == ("dtrain logs: no job 'mine' in namespace 'default'; the local backend has one: "
+                          "add --backend=local\n")
+    assert home.dtrain("list", "--backend=ssh").err == ("No jobs of the ssh backend in namespace 'default'; "
+                                                        "local has some: add --backend=local\n")
+    home.dtrain("delete", "mine")
+    assert home.dtrain("list", "--backend=ssh").err == "No jobs in namespace 'default'.\n"
+    result = home.dtrain("logs", "--backend=ssh", "mine", expect=EXIT_NOT_FOUND)
+    assert result.err.endswith("; 'dtrain list --backend=ssh' shows all\n")
