@@ -149,6 +149,10 @@ void refuse_misread(const std::vector<std::string>& args) {
                                    "--workers={0} (if you do mean the namespace: --namespace={0})",
                                    args[i + 1]));
     }
+    if (args[i] == "-x" && (i == 0 || args[i - 1] != "--sbatch-arg")) {
+      throw UsageError("-x: hosts to leave out are --exclude-hosts=HOSTS, Slurm's nodes "
+                       "--exclude=NODES; a variable for the ranks is --env=NAME=VALUE");
+    }
     for (const std::string flag : {"--sync-mode", "--syncMode"}) {
       if (args[i] == flag + "=rsync" ||
           (args[i] == flag && i + 1 < args.size() && args[i + 1] == "rsync")) {

@@ -32,7 +32,7 @@ std::vector<Option> arena_options(ArenaFlags& flags);
 std::vector<Option> arena_global_options(ArenaFlags& flags);
 
 /// Throws UsageError for what lines of other programs say and would be misread here, with what to
-/// write instead: Arena's --sync-mode=rsync, mpirun's -np.
+/// write instead: Arena's --sync-mode=rsync, mpirun's -np, pdsh's -x.
 void refuse_misread(const std::vector<std::string>& args);
 
 /// Sets in `job` what `flags` ask for, and what Arena reads from the job's variables

@@ -75,5 +75,7 @@ TEST_CASE("rsync and -np are refused with what to write instead") {
   CHECK_THROWS_AS(refuse_misread({"--sync-mode=rsync"}), UsageError);
   CHECK_THROWS_WITH_AS(refuse_misread({"mpi", "-np", "4"}), doctest::Contains("--workers=N"),
                        UsageError);
-  CHECK_NOTHROW(refuse_misread({"--sync-mode=git", "--", "--sync-mode=rsync"}));
+  CHECK_THROWS_WITH_AS(refuse_misread({"-x", "h2"}), doctest::Contains("--exclude-hosts=HOSTS"),
+                       UsageError);
+  CHECK_NOTHROW(refuse_misread({"--sync-mode=git", "--", "--sync-mode=rsync", "-x"}));
 }
