@@ -17,14 +17,14 @@ def labels_file(labels):
     return struct.pack(">II", 2049, len(labels)) + bytes(labels)
 
 
-def write(folder, train=1920, test=320, compress=False, seed=1):
+def write(folder, train=1920, test=320, compress=False, seed=1, classes=CLASSES):
     """Each class is a pattern of its own; a sample is its pattern with a third of it noise."""
     rng = random.Random(seed)
-    patterns = [rng.randbytes(SIDE * SIDE) for _ in range(CLASSES)]
+    patterns = [rng.randbytes(SIDE * SIDE) for _ in range(classes)]
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", train), ("test", test)):
-        labels = [rng.randrange(CLASSES) for _ in range(count)]
+        labels = [rng.randrange(classes) for _ in range(count)]
         images = []
         for label in labels:
             image = bytearray(patterns[label])

@@ -53,6 +53,14 @@ def test_a_worker_of_several_replicas_shares_its_own_files_among_them(home, data
     assert float(re.search(r"held-out accuracy ([\d.]+) %", out).group(1)) > 90
 
 
+def test_there_may_be_as_many_classes_as_labels_have_values(home):
+    data = idx_data.write(home.folder / "emnist", classes=62)
+    result = job(home, "few", 1, f"--data={data}", "--epochs=1", expect=EXIT_JOB_FAILED)
+    assert re.search(r"labels are 0 to 9: are there more classes \(--classes=N\)\?", result.out), result.out
+    out = job(home, "all", 2, f"--data={data}", "--classes=62", "--epochs=12").out
+    assert float(re.search(r"held-out accuracy ([\d.]+) %", out).group(1)) > 90
+
+
 def test_every_worker_takes_all_with_sharding_off(home, data):
     out = job(home, "off", 2, f"--data={data}", "--auto-shard=off", "--epochs=3").out
     assert "every worker takes all" in out and "90 steps of 2 × 64" in out

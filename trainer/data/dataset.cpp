@@ -14,7 +14,6 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_classes = 10;
 constexpr std::size_t k_synthetic_side = 28;
 constexpr std::size_t k_max_pixels = 1 << 20;
 
@@ -112,16 +111,17 @@ std::string size_text(const Split& split) {
   return fmt::format("{} × {}", split.height, split.width);
 }
 
-Split open_stream(const std::string& images, const std::string& labels) {
+Split open_stream(const std::string& images, const std::string& labels, std::size_t count) {
   Split split;
-  split.stream = std::make_shared<SampleStream>(images, labels, k_classes);
+  split.stream = std::make_shared<SampleStream>(images, labels, count);
   split.count = split.stream->count();
   set_size(split, split.stream->height(), split.stream->width());
   check_images(images, split.count, split.height, split.width);
   return split;
 }
 
-Split load_files(const std::string& images_path, const std::string& labels_path) {
+Split load_files(const std::string& images_path, const std::string& labels_path,
+                 std::size_t count) {
   IdxArray pixels = read_idx(images_path, 3);
   IdxArray classes = read_idx(labels_path, 1);
   Split split;
@@ -133,10 +133,10 @@ Split load_files(const std::string& images_path, const std::string& labels_path)
                                 classes.dimensions[0], split.count, images_path));
   }
   const auto wrong = std::find_if(classes.values.begin(), classes.values.end(),
-                                  [](std::uint8_t label) { return label >= k_classes; });
+                                  [&](std::uint8_t label) { return label >= count; });
   if (wrong != classes.values.end()) {
-    throw DataError(fmt::format("{}: label {} at position {}; labels are 0 to {}", labels_path,
-                                *wrong, wrong - classes.values.begin(), k_classes - 1));
+    refuse_label(labels_path, *wrong, static_cast<std::uint64_t>(wrong - classes.values.begin()),
+                 count);
   }
   split.images = std::move(pixels.values);
   split.labels = std::move(classes.values);
@@ -156,13 +156,13 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
   const auto own = static_cast<std::size_t>(has_own ? reader.worker : 0);
   if (reader.one_pass && own + step >= images.size() && is_stream(images[own], labels[own]) &&
       (has_own || reader.workers == 1)) {
-    return open_stream(images[own], labels[own]);
+    return open_stream(images[own], labels[own], reader.classes);
   }
   for (std::size_t i = own; i < images.size(); i += step) {
     for (const std::string& path : {images[i], labels[i]}) {
       refuse_shared_fifo(path, has_own ? 1 : reader.workers);
     }
-    parts.push_back(load_files(images[i], labels[i]));
+    parts.push_back(load_files(images[i], labels[i], reader.classes));
     if (size_text(parts.back()) != size_text(parts.front())) {
       throw DataError(fmt::format("{}: images of {} pixels, those of {} have {}", images[i],
                                   size_text(parts.back()), images.front(),
@@ -210,10 +210,10 @@ Dataset load_dataset(const std::string& folder, const Reader& reader) {
   }
   Dataset dataset;
   dataset.folder = folder;
-  dataset.classes = k_classes;
+  dataset.classes = reader.classes;
   dataset.train = load_split(images, find_files(folder, names[1]), own);
   dataset.test = load_split(find_files(folder, names[2]), find_files(folder, names[3]),
-                            {AutoShard::data, 0, reader.workers});
+                            {AutoShard::data, 0, reader.workers, reader.classes});
   dataset.shard = own.shard;
   dataset.files = images.size();
   if (own.shard != AutoShard::data) {
@@ -263,7 +263,7 @@ Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto words = random_at(seed, RandomStream::synthetic_data, 1, i);
-    labels[i] = static_cast<std::uint8_t>(words[0] % k_classes);
+    labels[i] = static_cast<std::uint8_t>(words[0] % dataset.classes);
   }
   split.images = std::move(images);
   split.labels = std::move(labels);

@@ -37,13 +37,14 @@ struct Reader {
   AutoShard shard = AutoShard::data;
   int worker = 0;
   int workers = 1;
+  std::size_t classes = 10; ///< At most 256.
   /// The training samples are taken once, in any order: they may be a stream.
   bool one_pass = false;
 };
 
 struct Dataset {
   std::string folder;
-  std::size_t classes = 10;
+  std::size_t classes = 10; ///< Of images.
   Split train;
   Split test;
   AutoShard shard = AutoShard::data; ///< Never automatic.
@@ -56,8 +57,8 @@ struct Dataset {
 /// or with .gz, or as files NAME-00000-of-00004 to NAME-00003-of-00004. A file may be a FIFO, if
 /// one worker alone reads it: a stream where it is plain and all that the worker reads to train on,
 /// and one pass is taken, else read whole. Throws DataError naming the file that is missing,
-/// damaged or does not fit another, UsageError where files are fewer than workers or a FIFO would
-/// be shared.
+/// damaged, does not fit another or has labels of more classes, UsageError where files are fewer
+/// than workers or a FIFO would be shared.
 Dataset load_dataset(const std::string& folder, const Reader& reader = {});
 
 /// What its samples are scored by: "images" or "masked tokens".

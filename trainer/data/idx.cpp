@@ -132,4 +132,11 @@ IdxArray read_idx(const std::string& path, std::size_t dimensions) {
   return array;
 }
 
+void refuse_label(const std::string& path, std::uint8_t label, std::uint64_t position,
+                  std::size_t classes) {
+  throw DataError(fmt::format("{}: label {} at position {}; labels are 0 to {}: are there more "
+                              "classes (--classes=N)?",
+                              path, label, position, classes - 1));
+}
+
 } // namespace trainer

@@ -35,4 +35,8 @@ std::vector<std::uint32_t> parse_idx_header(const std::string& path,
 /// Throws DataError naming the file, what was found and what was expected.
 IdxArray read_idx(const std::string& path, std::size_t dimensions);
 
+/// Throws DataError for a label that is not below `classes`.
+[[noreturn]] void refuse_label(const std::string& path, std::uint8_t label, std::uint64_t position,
+                               std::size_t classes);
+
 } // namespace trainer

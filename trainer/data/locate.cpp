@@ -182,7 +182,7 @@ Dataset find_dataset(const DataOptions& options, int worker, int workers) {
     }
     return load_text(folder, options.masking);
   }
-  return load_dataset(folder, {options.shard, worker, workers, options.one_pass});
+  return load_dataset(folder, {options.shard, worker, workers, options.classes, options.one_pass});
 }
 
 } // namespace trainer

@@ -48,6 +48,7 @@ std::string locate_dataset(const std::string& data, const DataPlaces& places,
 struct DataOptions {
   std::string data = "fashion-mnist"; ///< A name or a folder.
   AutoShard shard = AutoShard::automatic;
+  std::size_t classes = 10; ///< Of images.
   bool one_pass = false;
   bool progress_bar = false;   ///< Of a download.
   MaskingOptions masking = {}; ///< Of text.

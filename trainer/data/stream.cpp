@@ -216,8 +216,7 @@ void SampleStream::check_labels(std::uint64_t from, std::uint64_t to) const {
   for (std::uint64_t i = from; i < to; ++i) {
     const std::uint8_t label = parts_[k_labels].ring[i % window_];
     if (label >= classes_) {
-      throw DataError(fmt::format("{}: label {} at position {}; labels are 0 to {}",
-                                  parts_[k_labels].path, label, i, classes_ - 1));
+      refuse_label(parts_[k_labels].path, label, i, classes_);
     }
   }
 }

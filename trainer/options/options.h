@@ -17,6 +17,7 @@ namespace trainer {
 struct TrainerOptions {
   std::string data = "fashion-mnist";
   std::string auto_shard = "auto";
+  int classes = 10;
   bool drop_remainder = false;
   std::int64_t epochs = 12;
   std::int64_t steps = 0;            ///< 0: as many as the epochs take.

@@ -336,6 +336,7 @@ DataOptions data_options(const TrainerOptions& options) {
   }
   return {.data = options.data,
           .shard = by_speed ? AutoShard::data : parse_shard(options.auto_shard),
+          .classes = static_cast<std::size_t>(options.classes),
           .one_pass = options.epochs == 1 && !options.resume && !by_speed,
           .progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1,
           .masking = options.masking};

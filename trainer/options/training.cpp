@@ -3,6 +3,7 @@
 namespace trainer {
 namespace {
 
+constexpr std::int64_t k_max_classes = 256; // A label is a byte.
 constexpr std::int64_t k_max_batch = 1 << 20;
 constexpr std::int64_t k_max_accumulation = 1 << 12;
 constexpr std::int64_t k_max_global_batch = 1 << 30;
@@ -22,6 +23,13 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
                "Debian's package if installed, else the cache, else downloaded [fashion-mnist]",
        .group = group,
        .complete = dtrain::Complete::directory},
+      {.flags = "--classes",
+       .target = &o.classes,
+       .metavar = "N",
+       .help = "Labels of the images are 0 to N - 1 (EMNIST's by class: 62) [10]",
+       .group = group,
+       .minimum = 2,
+       .maximum = k_max_classes},
       {.flags = "--auto-shard",
        .target = &o.auto_shard,
        .metavar = "HOW",
