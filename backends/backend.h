@@ -295,7 +295,7 @@ class Backend {
   virtual std::vector<Plan::Document> try_plan(const Plan& plan);
 
   /// Ends the ranks, with the grace period, and keeps the job as SUSPENDED; resume starts them
-  /// anew. UsageError for a job that has ended; false where the job is as it should be already.
+  /// again. UsageError for a job that has ended; false where the job is as it should be already.
   virtual bool suspend(const JobRef& job);
   virtual bool resume(const JobRef& job);
 

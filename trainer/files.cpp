@@ -18,7 +18,7 @@ namespace {
 constexpr mode_t k_mode = 0666; // less the umask
 
 /// A file of this process alone: what lies there is removed, and no link is followed.
-int open_anew(const std::string& path) {
+int open_new(const std::string& path) {
   unlink(path.c_str());
   return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, k_mode);
 }
@@ -27,7 +27,7 @@ int open_anew(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)), temporary_(fmt::format("{}.tmp.{}", path_, getpid())),
-      file_(open_anew(temporary_)) {
+      file_(open_new(temporary_)) {
   if (file_ < 0) {
     fail(errno);
   }

@@ -26,7 +26,7 @@ bool is_ours(const JobRecord& record, const QueuedJob& job) {
   const Time since = record.submitted;
   const bool is_timed = since != 0 && job.submitted != 0;
   if (has_word(job.comment, comment_of({record.status.namespace_name, record.status.name}))) {
-    return !is_timed || job.submitted >= since - k_skew; // Later, where it was queued anew.
+    return !is_timed || job.submitted >= since - k_skew; // Later, where it was requeued.
   }
   if (job.comment.find("dtrain ") != std::string::npos) {
     return false;

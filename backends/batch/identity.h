@@ -1,5 +1,5 @@
 // Which of the queue's jobs is the one of a record: by its comment, when it was submitted, and the
-// cluster that has it. A number alone says nothing: a cluster that is set up anew begins at 1
+// cluster that has it. A number alone says nothing: a cluster that is set up again begins at 1
 // again, and one home may serve two clusters.
 #pragma once
 

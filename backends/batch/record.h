@@ -6,7 +6,7 @@
 //   first NAMESPACE NAME RUN TIME INSTANCE CODE
 //                                            the first of them to fail, for which the others are
 //                                            ended
-//   requeue NAMESPACE NAME RUN TIME          they have made room, and the job is queued anew
+//   requeue NAMESPACE NAME RUN TIME          they have made room, and the job is requeued
 //   end NAMESPACE NAME RUN TIME CODE         they have ended, the job with that code
 //   start INSTANCE NODE PID TIME             a rank starts, in its run's folder
 //   exit INSTANCE TIME CODE [told]           it has ended; as the queue had asked it to

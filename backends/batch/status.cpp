@@ -121,7 +121,7 @@ void fill_cause(const JobRecord& record, const State& state, const QueuedJob* qu
 }
 
 /// The ranks failed with their node, or made room: the queue, which has the job, starts it again.
-bool is_queued_anew(const JobRecord& record, const QueuedJob* queued) {
+bool is_requeued(const JobRecord& record, const QueuedJob* queued) {
   return record.may_requeue && record.run.code.value_or(0) != 0 && queued != nullptr &&
          !is_final(queued->phase);
 }
@@ -152,7 +152,7 @@ Time ended_at(const JobRecord& record, const QueuedJob* queued) {
 JobStatus status_of(const JobRecord& record, const QueuedJob* queued, const QueueSystem& system) {
   JobStatus status = record.status;
   State state;
-  if (record.has_ended() && !is_queued_anew(record, queued)) {
+  if (record.has_ended() && !is_requeued(record, queued)) {
     state.phase = *record.run.code == 0 ? Phase::succeeded : Phase::failed;
     if (queued != nullptr && (queued->phase == Phase::failed || queued->is_over_time)) {
       state = {Phase::failed, queued->why};

@@ -255,7 +255,7 @@ void ForkChannel::leave_out_faulty(const std::vector<GangRank>& ranks) {
   }
 }
 
-void ForkChannel::take_anew(const GangRank& rank, RankPlace& place) {
+void ForkChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
   hold(rank);
   leave_out_faulty({rank});
   place.gpus = gpus_of(rank);

@@ -30,7 +30,7 @@ class ForkChannel : public Channel {
   GangPlace place(const GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   void hold_devices(const GangPlan& plan) override;
-  void take_anew(const GangRank& rank, RankPlace& place) override;
+  void prepare_restart(const GangRank& rank, RankPlace& place) override;
   void free_devices(RankId ended, const std::string& instance) override;
   std::string left_out() override { return std::exchange(left_out_, ""); }
   std::string where() const override { return host_; }

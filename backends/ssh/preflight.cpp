@@ -167,12 +167,12 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
     asked.push_back(key);
   }
   await(asked, k_answer_patience);
-  struct Anew {
+  struct Claim {
     std::string host, instance, faults;
     int gpus;
     RankId key;
   };
-  std::vector<Anew> anew;
+  std::vector<Claim> claims;
   for (const auto& [host, key] : std::exchange(health_, {})) {
     const auto question = std::find_if(
         questions.begin(), questions.end(),
@@ -212,17 +212,17 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
       if (auto* connection = connections_.find(host)) {
         connection->free(claim->second.key);
       }
-      anew.push_back({host, instance, text, claim->second.gpus,
-                      expect(connections_.claim(host, claim->second.gpus, but))});
+      claims.push_back({host, instance, text, claim->second.gpus,
+                        expect(connections_.claim(host, claim->second.gpus, but))});
       known_.claims.erase(claim);
     }
   }
   asked.clear();
-  for (const auto& each : anew) {
+  for (const auto& each : claims) {
     asked.push_back(each.key);
   }
   await(asked, k_answer_patience);
-  for (const auto& each : anew) {
+  for (const auto& each : claims) {
     if (!is_answered(each.key)) { // It is given back.
       reasons_.emplace(each.host, fmt::format("does not answer; {}", each.faults));
       continue;

@@ -264,7 +264,7 @@ RankPlace SshChannel::place_of(const GangRank& rank) {
 }
 
 /// On its host, whose GPUs it still has; nobody is waited for but one that has given them back.
-void SshChannel::take_anew(const GangRank& rank, RankPlace& place) {
+void SshChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
   if (connections_.find(rank.host) == nullptr) {
     throw EngineError(fmt::format("{} is lost", rank.host));
   }

@@ -37,7 +37,7 @@ class SshChannel : public Channel {
   std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   bool claim_devices(GangPlan& plan) override;
-  void take_anew(const GangRank& rank, RankPlace& place) override;
+  void prepare_restart(const GangRank& rank, RankPlace& place) override;
   std::optional<RankPlace> move(GangRank& rank) override;
   void free_devices(RankId ended, const std::string& instance) override;
   std::string left_out() override { return std::exchange(known_.left_out, ""); }

@@ -47,7 +47,7 @@ std::string explain_loss(const std::string& host, std::string_view said) {
   const auto says = [&](std::string_view words) { return said.find(words) != said.npos; };
   if (says("IDENTIFICATION HAS CHANGED")) {
     return fmt::format("its host key has changed: somebody may be listening in; if you know that "
-                       "it was made anew: ssh-keygen -R {}",
+                       "it was reinstalled: ssh-keygen -R {}",
                        host);
   }
   if (says("Host key verification failed")) {

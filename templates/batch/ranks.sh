@@ -380,7 +380,7 @@ run_job() {
     mkdir "$own/$run"
     echo "run $namespace $job $run $(now) $job_id $this_node" >>"$runs"
     if node_addresses >"$own/$run/nodes"; then run_steps; else code=1; fi
-    # A rank that was told by a signal to make room, and ended with 75, has the job queued anew.
+    # A rank that was told by a signal to make room, and ended with 75, has the job requeued.
     if $may_requeue && [ -n "$makes_room" ]; then
       echo "requeue $namespace $job $run $(now)" >>"$runs"
       ! requeue_job || exec sleep 3600 # The queue ends it.

@@ -53,7 +53,7 @@ while :; do
   code=$?
   kill -0 "$child" 2>/dev/null || break
 done
-# A launcher that is moved, or begins anew, finds its workers again.
+# A launcher that is moved, or is restarted, finds its workers again.
 if [ -z "$told" ]; then
   last=dtrain-end
   [ "$code" -eq 0 ] || [ "$DTRAIN_RESTART_COUNT" -ge "$max_restarts" ] || last=dtrain-clear

@@ -39,7 +39,7 @@ starts() { # starts PROGRAM
   why=$("$1" --version 2>&1) || say "cannot start the trainer, $1: $(last_line "$why")"
 }
 
-# False of what has to come, anew where it was damaged here.
+# False of what has to come, again where it was damaged here.
 is_whole() {
   [ -e "$cache/$1" ] || return
   sums=$(cd "$cache" && sums_of "$1" 2>&1)

@@ -276,7 +276,7 @@ def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(ho
     assert home.get("elastic")["restarts"] == 0
     out = re.sub(r"(?m)^.*\| step .*\n", "", home.dtrain("logs", "elastic").out)
     assert re.search(r"lost rank 1 \(.*[23] ranks go on from step", out), out
-    assert re.search(r"worker-1 on .* ended with signal 9 \(SIGKILL\): started anew \(1 of 2\)", out)
+    assert re.search(r"worker-1 on .* ended with signal 9 \(SIGKILL\): restarted \(1 of 2\)", out)
     assert re.search(r"joined by rank 2 \(.*3 ranks go on", out), out
     assert len(re.findall("held-out accuracy", out)) == 1
 
@@ -288,7 +288,7 @@ def test_workers_that_fail_while_all_others_wait_to_be_started_anew_fail_the_job
     home.dtrain("wait", "spins", expect=harness.EXIT_JOB_FAILED)
     job = home.get("spins")
     assert job["status"] == "FAILED" and job["cause"]["exitCode"] == 3
-    assert home.dtrain("logs", "spins").out.count("started anew") == 4
+    assert home.dtrain("logs", "spins").out.count("restarted") == 4
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@
 // others become [MASK]. (HelloDeepSpeed's and RoBERTa's way.)
 //
 // All chance comes from the seed and the row's position in the endless stream of samples: a row is
-// masked anew in each epoch, alike on whatever rank reads it, and a run that goes on from a
+// masked again in each epoch, alike on whatever rank reads it, and a run that goes on from a
 // checkpoint masks as it would have.
 #pragma once
 

@@ -24,7 +24,7 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
       "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
       "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.\n\n"
       "Asked by SIGUSR1 (or as --save-on-signal says), a run with --checkpoint-dir saves a "
-      "checkpoint and ends with exit code 75, which asks a scheduler to start it anew.\n\n"
+      "checkpoint and ends with exit code 75, which asks a scheduler to restart it.\n\n"
       "dtrain-trainer inspect DIR shows the checkpoints that a run has saved, dtrain-trainer "
       "tokenize turns text into tokens for a language model, and dtrain-trainer fill tells what "
       "words such a model puts where a text has blanks.";

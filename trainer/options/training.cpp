@@ -392,7 +392,7 @@ std::vector<dtrain::Option> output_flags(TrainerOptions& o) {
        .target = &o.save_on_signal,
        .metavar = "SIGNAL",
        .help = "Which signal makes a run save a checkpoint and end with exit code 75, so that a "
-               "scheduler starts it anew: usr1, term, or both [usr1]",
+               "scheduler restarts it: usr1, term, or both [usr1]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"usr1", "term", "both"}},

@@ -1,6 +1,6 @@
 // Making room: a scheduler says by a signal, some time before it ends a job, that the job has to
 // give its place away (a time limit, a job of higher priority). Rank 0 then saves a checkpoint at
-// the end of the step it is at, and all end with the exit code that asks to be queued anew.
+// the end of the step it is at, and all end with the exit code that asks to be requeued.
 #pragma once
 
 #include <string>

@@ -115,7 +115,7 @@ TrainingRun::checkpoint_to_resume(const std::function<void(const std::string&)>&
                                 *newest));
   }
   if (options_.resume && !whole) {
-    say(fmt::format("no checkpoint in {} yet: starting anew", folder));
+    say(fmt::format("no checkpoint in {} yet: starting from the beginning", folder));
   }
   return whole;
 }

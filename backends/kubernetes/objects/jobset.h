@@ -1,5 +1,5 @@
 // --api=jobset, and trainjob (trainjob.h): the job's Jobs as one JobSet (jobset.x-k8s.io/v1alpha2),
-// which owns them and all else, and starts all of them anew when one has failed.
+// which owns them and all else, and restarts all of them when one has failed.
 //
 //   JobSet  NAME             owns the Service, ConfigMap, Secret and these:
 //   Job     NAME-worker-0    made by its controller; Pods NAME-worker-0-I

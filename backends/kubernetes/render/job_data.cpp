@@ -154,7 +154,7 @@ json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& he
                {"host_network", job.host_network},
                {"host_ipc", job.host_ipc},
                {"host_pid", job.host_pid},
-               // A JobSet starts all anew: what fails in a Job of it fails the Job.
+               // A JobSet restarts all: what fails in a Job of it fails the Job.
                {"max_restarts", has_jobset(job) ? 0 : job.max_restarts},
                {"restart_count", has_jobset(job) ? k_set_restarts : k_index_failures},
                {"grace_seconds", seconds(job.grace_period_ms)},

@@ -172,7 +172,7 @@ std::string silent_node(const JobObjects& objects, const json& pod) {
       then = patience < 0
                  ? "; what runs there waits for it to come back"
                  : fmt::format("; {} s after the cluster gives it up (by default 50 s after "
-                               "its last answer), what runs there starts anew elsewhere",
+                               "its last answer), what runs there is restarted elsewhere",
                                patience);
     }
   }

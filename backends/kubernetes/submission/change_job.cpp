@@ -34,7 +34,7 @@ JobObjects living_job(ApiClient& api, const JobRef& ref) {
 }
 
 /// `object`'s identity with nothing else. The uid makes the apply fail where it was deleted
-/// meanwhile, instead of making it anew.
+/// meanwhile, instead of creating it again.
 json identity_of(const json& object, const std::string& version, const char* kind) {
   return {{"apiVersion", version},
           {"kind", kind},

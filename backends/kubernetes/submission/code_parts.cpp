@@ -55,7 +55,7 @@ class PartStore {
   }
 
   /// True where the part had to be made. Of one that is there the job becomes an owner; one that
-  /// goes meanwhile, with its last owner, is made anew.
+  /// goes meanwhile, with its last owner, is created again.
   bool settle(const CodePart& part, ApiResult made) {
     constexpr int k_tries = 5;
     for (int i = 0; i < k_tries && made.status == k_conflict; ++i) {

@@ -70,7 +70,7 @@ class Channel {
 
   /// Before a rank that has failed is started by itself once more: takes devices for it, and says
   /// in its place which. Throws EngineError where it cannot be, and WaitStopped as move() does.
-  virtual void take_anew(const GangRank& /*rank*/, RankPlace& /*place*/) {}
+  virtual void prepare_restart(const GangRank& /*rank*/, RankPlace& /*place*/) {}
 
   /// For a worker whose host is lost: where another host has room for it, that is its host from now
   /// on, with devices; nothing where none has. Throws WaitStopped also once others have ended.

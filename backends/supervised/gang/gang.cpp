@@ -94,8 +94,8 @@ void Gang::run() {
     timeout_ = Clock::now() + milliseconds(plan_.running_timeout_ms);
   }
   bool succeeded = run_once();
-  while (!succeeded && !stopping_ && !suspending_ && status.restarts + anew_ < plan_.max_restarts &&
-         await_restart()) {
+  while (!succeeded && !stopping_ && !suspending_ &&
+         status.restarts + restarted_ < plan_.max_restarts && await_restart()) {
     auto before = status;
     ++status.restarts;
     succeeded = run_once();
@@ -109,7 +109,7 @@ void Gang::run() {
     }
   }
   channel_.close();
-  const bool may_go_on = !status.cause || status.restarts + anew_ < plan_.max_restarts;
+  const bool may_go_on = !status.cause || status.restarts + restarted_ < plan_.max_restarts;
   if (suspending_ && !stopping_ && !succeeded && may_go_on) {
     record_suspended();
     return;
@@ -226,7 +226,7 @@ void Gang::reap() {
     }
   }
   note_suspects();
-  const bool starts_more = anew_deadline_ != Clock::time_point::max();
+  const bool starts_more = restart_deadline_ != Clock::time_point::max();
   if (channel_.idle() && !starts_more) {
     state_ = State::ended;
   }
@@ -440,9 +440,9 @@ void Gang::record_suspended() {
 
 void Gang::end(State state) {
   state_ = state;
-  anew_deadline_ = Clock::time_point::max();
+  restart_deadline_ = Clock::time_point::max();
   for (auto& rank : ranks_) {
-    rank.anew = Clock::time_point::max();
+    rank.restart_at = Clock::time_point::max();
     rank.failed.reset();
     rank.is_pausing = false;
   }
@@ -468,7 +468,7 @@ void Gang::advance() {
     end(state_ == State::running ? State::terminating : State::killing);
     reap();
   }
-  if (now >= anew_deadline_) {
+  if (now >= restart_deadline_) {
     start_those_due();
   }
   if (now >= chief_deadline_) {
@@ -542,7 +542,7 @@ bool Gang::any_runs() const {
 }
 
 Clock::time_point Gang::next_deadline() const {
-  return std::min({timeout_, end_deadline_, chief_deadline_, anew_deadline_, leave_deadline_,
+  return std::min({timeout_, end_deadline_, chief_deadline_, restart_deadline_, leave_deadline_,
                    write_deadline_, partial_deadline_});
 }
 

@@ -7,7 +7,7 @@
 //   fail      the first rank that ends otherwise is the cause; the gang gets TERM, and KILL after
 //             the grace period. Where the chief's success is the job's, it has the grace period
 //             to succeed after another worker failed
-//   elastic   with min_workers a worker that fails is started anew by itself, within max_restarts;
+//   elastic   with min_workers a worker that fails is restarted by itself, within max_restarts;
 //             beyond them, or where its host is lost, the others go on without it while they are
 //             enough; what fails once a host is lost has the gang restarted on those that are left
 //   restart   the whole gang, up to max_restarts times, with new ports and new log files; what
@@ -76,14 +76,17 @@ class Gang {
     std::string instance = {}; ///< Of one that leaves.
     Backoff backoff = {};
     PollLoop::Clock::time_point began = {};
-    PollLoop::Clock::time_point anew = PollLoop::Clock::time_point::max(); ///< When it is to start.
-    std::optional<RankEnding> failed = {}; ///< How it ended, of one that is to start anew.
-    bool is_pausing = false;               ///< Where it is to start is known.
+    PollLoop::Clock::time_point restart_at =
+        PollLoop::Clock::time_point::max(); ///< When it is to start.
+    std::optional<RankEnding> failed = {};  ///< How it ended, of one that is to be restarted.
+    bool is_pausing = false;                ///< Where it is to start is known.
 
     /// Its host is lost, and another not yet found.
     bool is_moving() const { return failed && failed->is_loss() && !is_pausing; }
     /// It runs, or will.
-    bool is_wanted() const { return process != 0 || anew != PollLoop::Clock::time_point::max(); }
+    bool is_wanted() const {
+      return process != 0 || restart_at != PollLoop::Clock::time_point::max();
+    }
   };
 
   bool run_once();
@@ -111,8 +114,8 @@ class Gang {
   bool goes_on_without(std::size_t rank, const RankEnding& ending);
   bool moves(std::size_t rank);
   bool any_is_moving() const;
-  bool may_start_anew() const;
-  bool starts_anew(std::size_t rank);
+  bool may_restart() const;
+  bool restarts(std::size_t rank);
   bool start_again(std::size_t rank);
   void start_at(std::size_t rank, PollLoop::Clock::time_point when);
   bool has_succeeded_peer(std::size_t rank) const;
@@ -151,7 +154,7 @@ class Gang {
   std::vector<Rank> ranks_;
   std::vector<Rank> leavers_; ///< Of workers that were scaled away and have not ended.
   GangPlace place_;           ///< Of the run that is on.
-  int anew_ = 0;              ///< Workers that were started anew by themselves.
+  int restarted_ = 0;         ///< Workers that were restarted by themselves.
   Backoff backoff_;
   bool host_lost_ = false;         ///< In this run.
   std::set<std::string> suspects_; ///< Hosts that do not answer.
@@ -173,7 +176,7 @@ class Gang {
   int log_error_ = 0;
   PollLoop::Clock::time_point timeout_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();
-  PollLoop::Clock::time_point anew_deadline_ = PollLoop::Clock::time_point::max();
+  PollLoop::Clock::time_point restart_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point chief_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point leave_deadline_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point write_deadline_ = PollLoop::Clock::time_point::max();

@@ -52,7 +52,7 @@ bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
     return true; // The job is done: it was only late.
   }
   auto& worker = ranks_[rank];
-  if (!worker.failed && may_start_anew()) {
+  if (!worker.failed && may_restart()) {
     worker.failed = ending; // What follows is decided once all that has happened by now is known.
     start_at(rank, Clock::now());
     return true;
@@ -111,12 +111,12 @@ bool Gang::moves(std::size_t rank) {
 }
 
 void Gang::start_at(std::size_t rank, Clock::time_point when) {
-  ranks_[rank].anew = when;
-  anew_deadline_ = std::min(anew_deadline_, when);
+  ranks_[rank].restart_at = when;
+  restart_deadline_ = std::min(restart_deadline_, when);
 }
 
-bool Gang::may_start_anew() const {
-  return !host_lost_ && record_.status.restarts + anew_ < plan_.max_restarts;
+bool Gang::may_restart() const {
+  return !host_lost_ && record_.status.restarts + restarted_ < plan_.max_restarts;
 }
 
 bool Gang::any_is_moving() const {
@@ -125,7 +125,7 @@ bool Gang::any_is_moving() const {
 }
 
 /// Of one that has failed: true where it runs again, on another host if its own is lost, or will.
-bool Gang::starts_anew(std::size_t rank) {
+bool Gang::restarts(std::size_t rank) {
   auto& worker = ranks_[rank];
   if (worker.is_pausing) {
     return start_again(rank);
@@ -133,7 +133,7 @@ bool Gang::starts_anew(std::size_t rank) {
   const auto ending = text_of(rank, *worker.failed);
   if (worker.is_moving()) {
     try {
-      host_lost_ = !may_start_anew() || !moves(rank);
+      host_lost_ = !may_restart() || !moves(rank);
     } catch (const WaitStopped&) { // Once more, after that.
       start_at(rank, Clock::now());
       return true;
@@ -142,10 +142,10 @@ bool Gang::starts_anew(std::size_t rank) {
     start_at(rank, Clock::now());
     return true;
   }
-  if (!may_start_anew()) {
+  if (!may_restart()) {
     return false;
   }
-  ++anew_;
+  ++restarted_;
   worker.is_pausing = true;
   channel_.end_leftovers(worker.last_process, plan_.ranks[rank].instance);
   const auto pause = worker.backoff.pause_after(worker.began);
@@ -157,9 +157,9 @@ bool Gang::starts_anew(std::size_t rank) {
     start_at(rank, Clock::now() + pause);
   }
   const auto text =
-      fmt::format("{}: started anew{} ({} of {})", ending,
+      fmt::format("{}: restarted{} ({} of {})", ending,
                   pause == Backoff::Pause::zero() ? "" : " in " + format_duration(pause),
-                  record_.status.restarts + anew_, plan_.max_restarts);
+                  record_.status.restarts + restarted_, plan_.max_restarts);
   worker.output->log().write(Stream::err, fmt::format("dtrain: {}\n", text), time_now());
   record_.status.reason = text;
   return true;
@@ -172,9 +172,9 @@ bool Gang::start_again(std::size_t rank) {
   instance.signal.reset();
   instance.ended = 0;
   try {
-    channel_.take_anew(plan_.ranks[rank], place_.ranks[rank]);
+    channel_.prepare_restart(plan_.ranks[rank], place_.ranks[rank]);
     auto place = place_;
-    place.restart_count += anew_;
+    place.restart_count += restarted_;
     start_some({rank}, place);
     ranks_[rank].failed.reset();
     ranks_[rank].is_pausing = false;
@@ -187,7 +187,7 @@ bool Gang::start_again(std::size_t rank) {
   } catch (const Error& error) {
     instance = failed;
     ranks_[rank].output->log().write(
-        Stream::err, fmt::format("dtrain: cannot start it anew: {}\n", error.what()), time_now());
+        Stream::err, fmt::format("dtrain: cannot restart it: {}\n", error.what()), time_now());
     return false;
   }
   return true;
@@ -195,11 +195,11 @@ bool Gang::start_again(std::size_t rank) {
 
 void Gang::start_those_due() {
   const auto now = Clock::now();
-  anew_deadline_ = Clock::time_point::max();
+  restart_deadline_ = Clock::time_point::max();
   std::vector<std::size_t> due;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].anew > now) {
-      anew_deadline_ = std::min(anew_deadline_, ranks_[i].anew);
+    if (ranks_[i].restart_at > now) {
+      restart_deadline_ = std::min(restart_deadline_, ranks_[i].restart_at);
     } else {
       due.push_back(i);
     }
@@ -208,8 +208,8 @@ void Gang::start_those_due() {
                         [&](std::size_t i) { return ranks_[i].is_moving(); });
   for (const auto i : due) {
     auto& worker = ranks_[i];
-    worker.anew = Clock::time_point::max();
-    if (!has_succeeded_peer(i) && starts_anew(i)) {
+    worker.restart_at = Clock::time_point::max();
+    if (!has_succeeded_peer(i) && restarts(i)) {
       continue;
     }
     const auto ending = *worker.failed;

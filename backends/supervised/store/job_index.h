@@ -8,7 +8,7 @@
 //     BYTES INODE SIZE CHANGED NAME      begin; of one that had not ended, four zeros and nothing
 //     { "name": …
 // It is no record. A job that has none here, or another file, is read from its folder; who lists
-// writes the index anew where that befell many, or jobs have come or gone. Without it, all is the
+// rewrites the index where that befell many, or jobs have come or gone. Without it, all is the
 // same and takes longer.
 #pragma once
 

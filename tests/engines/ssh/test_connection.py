@@ -121,7 +121,7 @@ def test_a_worker_whose_host_is_lost_is_started_on_one_that_has_a_free_slot(ssh,
     job = ssh.get("moved")
     assert [each["node"] for each in job["instances"]] == ["host1", "host3", "host3"]
     assert all(each["status"] == "Running" for each in job["instances"])
-    assert "worker-1 on host2 was lost" in job["reason"] and "started anew" in job["reason"]
+    assert "worker-1 on host2 was lost" in job["reason"] and "restarted" in job["reason"]
 
 
 def test_a_job_ends_though_the_host_that_a_lost_worker_is_to_move_to_hangs(ssh, ssh_home, ssh_hosts):

@@ -60,7 +60,7 @@ std::unique_ptr<Mpi> Mpi::load(const std::string& what_for, const std::string& i
   const std::filesystem::path path = plugin_path();
   std::error_code missing;
   if (!std::filesystem::exists(path, missing)) {
-    throw ClusterError(fmt::format("{}: no {}; install libopenmpi-dev and build dtrain anew, or {}",
+    throw ClusterError(fmt::format("{}: no {}; install libopenmpi-dev and rebuild dtrain, or {}",
                                    what_for, path.string(), instead));
   }
   // Open MPI loads parts of itself, which look for its symbols among the program's.
@@ -75,7 +75,7 @@ std::unique_ptr<Mpi> Mpi::load(const std::string& what_for, const std::string& i
   const DtrainMpi* table = reinterpret_cast<const DtrainMpi* (*)()>(symbol)();
   if (table == nullptr || table->version != k_dtrain_mpi_version) {
     throw ClusterError(
-        fmt::format("{}: {} is of another version of dtrain-trainer; install both anew", what_for,
+        fmt::format("{}: {} is of another version of dtrain-trainer; reinstall both", what_for,
                     path.string()));
   }
   return std::make_unique<Mpi>(*table);

@@ -377,7 +377,7 @@ TEST_CASE_FIXTURE(Fixture,
   const auto found = lines({.instance = "worker-1"});
   REQUIRE(found.size() == 3);
   CHECK(found[0] == "worker-1 1 of 1, run 0");
-  CHECK(found[1].find("signal 9 (SIGKILL): started anew (1 of 1)") != std::string::npos);
+  CHECK(found[1].find("signal 9 (SIGKILL): restarted (1 of 1)") != std::string::npos);
   CHECK(found[2] == "worker-1 1 of 1, run 1");
 }
 
@@ -430,8 +430,8 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(Clock::now() - start > std::chrono::milliseconds(100 + 200 + 400));
   const auto found = lines({.instance = "worker-1"});
   REQUIRE(found.size() == 4);
-  CHECK(found[0].find("started anew (1 of 4)") != std::string::npos);
-  CHECK(found[3].find("started anew in 400ms (4 of 4)") != std::string::npos);
+  CHECK(found[0].find("restarted (1 of 4)") != std::string::npos);
+  CHECK(found[3].find("restarted in 400ms (4 of 4)") != std::string::npos);
   CHECK(backend.status(job).phase == Phase::running);
   backend.remove(job);
 }

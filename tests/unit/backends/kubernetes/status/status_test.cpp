@@ -266,7 +266,7 @@ TEST_CASE("a node whose lease is overdue is named, with what will happen when") 
       json::array({{{"key", "node.kubernetes.io/unreachable"}, {"tolerationSeconds", 30}}});
   CHECK(reason_at("2026-01-01T00:00:20Z") ==
         "worker-0: node node1 has not answered for 19 s; 30 s after the cluster gives it up (by "
-        "default 50 s after its last answer), what runs there starts anew elsewhere");
+        "default 50 s after its last answer), what runs there is restarted elsewhere");
   add_condition(*objects.pods[0], "Ready", "NodeStatusUnknown", "", "False");
   CHECK(reason_at("2026-01-01T00:00:50Z") == "worker-0: node node1 is lost");
   objects.leases[0]["metadata"]["name"] = "node2";
