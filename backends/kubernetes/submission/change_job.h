@@ -21,9 +21,9 @@ void end_jobs(ApiClient& api, const JobList& jobs);
 /// itself.
 void end_left_over(ApiClient& api, const JobObjects& objects);
 
-/// Renders the job again with so many workers, from the description and templates that its ConfigMap
-/// keeps; applies the ConfigMap, then the Job's counts. Pods that run keep the environment they
-/// have.
+/// Renders the job again with so many workers, from the description and templates that its
+/// ConfigMap keeps; applies the ConfigMap, then the Job's counts. Pods that run keep the
+/// environment they have.
 void scale_job(ApiClient& api, const JobRef& ref, int workers);
 
 /// The job as it was submitted, from the same description, for `clone`. Throws NotFound.

@@ -74,9 +74,8 @@ std::unique_ptr<Mpi> Mpi::load(const std::string& what_for, const std::string& i
   }
   const DtrainMpi* table = reinterpret_cast<const DtrainMpi* (*)()>(symbol)();
   if (table == nullptr || table->version != k_dtrain_mpi_version) {
-    throw ClusterError(
-        fmt::format("{}: {} is of another version of dtrain-trainer; reinstall both", what_for,
-                    path.string()));
+    throw ClusterError(fmt::format("{}: {} is of another version of dtrain-trainer; reinstall both",
+                                   what_for, path.string()));
   }
   return std::make_unique<Mpi>(*table);
 }
