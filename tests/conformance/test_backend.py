@@ -235,16 +235,20 @@ def test_following_logs_waits_for_the_job_and_ends_with_it(engine):
 
 
 def test_what_a_rank_wrote_is_copied_here(engine):
+    # A container's / is root's.
+    writable = ["--working-dir=/tmp"] if "--backend=kubernetes" in engine.flags else []
     engine.submit("files", "sh", "-c",
                   "mkdir -p out-$RANK/deep && echo $RANK >out-$RANK/deep/rank && "
-                  "ln -s deep/rank out-$RANK/link && echo written; exec sleep 600", flags=["--workers=2"])
+                  "ln -s deep/rank out-$RANK/link && echo written; exec sleep 600",
+                  flags=["--workers=2", *writable])
     here = engine.home.folder / "here"
     here.mkdir()
     if engine.home.program == "dtrain-toy":
         result = engine.dtrain("cp", "files:out-0", here, expect=EXIT_USAGE)
         assert "the toy backend cannot copy" in result.err
     else:
-        until(lambda: all(engine.lines("files", "-i", f"worker-{rank}") for rank in (0, 1)), "both have written")
+        until(lambda: all(engine.lines("files", "-i", f"worker-{rank}") == ["written"] for rank in (0, 1)),
+              "both have written")
         engine.dtrain("cp", "files:out-0", here)
         engine.dtrain("cp", "files/worker-1:out-1/deep/rank", here / "one")
         assert (here / "out-0/deep/rank").read_text() == "0\n"
