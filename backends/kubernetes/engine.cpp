@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/api/kubeconfig.h"
 #include "backends/kubernetes/kubernetes_backend.h"
+#include "backends/kubernetes/own_fields.h"
 
 namespace dtrain::kubernetes {
 namespace {
@@ -56,54 +57,13 @@ std::vector<FieldUse> field_uses() {
        "hostNetwork",
        "hostPID",
        "image",
-       "psImage",
-       "workerImage",
-       "syncImage",
-       "tensorboardImage",
-       "imagePullPolicy",
-       "imagePullSecrets",
        "cpu",
        "memory",
-       "shareMemory",
-       "chiefCpu",
-       "chiefCpuLimit",
-       "chiefMemory",
-       "chiefMemoryLimit",
-       "psCpu",
-       "psCpuLimit",
-       "psMemory",
-       "psMemoryLimit",
        "workerCpu",
-       "workerCpuLimit",
        "workerMemory",
-       "workerMemoryLimit",
-       "evaluatorCpu",
-       "evaluatorCpuLimit",
-       "evaluatorMemory",
-       "evaluatorMemoryLimit",
-       "chiefPort",
-       "psPort",
-       "workerPort",
-       "selectors",
-       "tolerations",
        "nodeList",
-       "topologySpread",
-       "binpack",
-       "chiefSelectors",
-       "psSelectors",
-       "workerSelectors",
-       "evaluatorSelectors",
-       "launcherSelectors",
        "queue",
-       "scheduler",
-       "api",
-       "annotations",
-       "workerAnnotations",
-       "launcherAnnotations",
-       "gpuType",
-       "devices",
-       "preemptible",
-       "runAsUser"},
+       "preemptible"},
       {},
       {
           {"has no such time (--running-timeout counts the wait for nodes too)",
@@ -125,16 +85,10 @@ const Engine& engine() {
       .name = "kubernetes",
       .make = make_kubernetes_backend,
       .fields = field_uses(),
-      .notes = {{"api",
-                 "its own Jobs (job, the default), a JobSet, which restarts all ranks after a "
-                 "failure (jobset), or Kubeflow Trainer's TrainJob, which makes such a JobSet "
-                 "(trainjob)"},
-                {"gang", "with Volcano, or with coscheduling by --scheduler=NAME"},
+      .notes = {{"gang", "with Volcano, or with coscheduling by --scheduler=NAME"},
                 {"queue", "Kueue's LocalQueue; with --scheduler=volcano, Volcano's queue"},
                 {"rdma", "the resource rdma/hca (another name: --device=NAME=1) and the capability "
-                         "IPC_LOCK"},
-                {"runAsUser", "0, root, is refused where Pods are restricted"},
-                {"topologySpread", "labels such as topology.kubernetes.io/zone"}},
+                         "IPC_LOCK"}},
       .access =
           {
               {.name = "context",
@@ -151,6 +105,7 @@ const Engine& engine() {
                .complete = Complete::file,
                .alias = "--config"},
           },
+      .own = own_fields(),
   };
   return all;
 }

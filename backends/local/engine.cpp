@@ -14,11 +14,7 @@ std::vector<FieldUse> field_uses() {
       {{"runs this machine's own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {
-          {"gives ranks this machine's own /dev/shm", {"shareMemory"}},
-          {"has one node only",
-           {"selectors", "tolerations", "nodeList", "topologySpread", "binpack", "chiefSelectors",
-            "psSelectors", "workerSelectors", "evaluatorSelectors", "launcherSelectors"}},
-          {"runs jobs as you", {"runAsUser"}},
+          {"has one node only", {"nodeList"}},
       });
 }
 
