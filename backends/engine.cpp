@@ -7,11 +7,20 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 namespace dtrain {
 
 namespace {
+
+/// Keys of fields that each engine with a scheduler or a supervisor takes.
+constexpr std::array<std::string_view, 30> k_usual_fields = {
+    "type",        "name",     "namespace",  "priority",        "workers",       "gpus",
+    "requireGpus", "command",  "env",        "workingDir",      "maxRestarts",   "ps",
+    "psGpus",      "chief",    "evaluator",  "nprocPerNode",    "successPolicy", "runningTimeout",
+    "labels",      "syncMode", "syncSource", "cleanTaskPolicy", "syncUser",      "syncTokenFile",
+    "envFiles",    "secrets",  "templates",  "templateValues",  "dataDirs",      "gang"};
 
 constexpr std::string_view k_backend = "backend"; ///< The field that chooses the engine.
 
@@ -50,6 +59,11 @@ std::string EngineAccess::flags() const {
                  : fmt::format(" --{}={}", flag.name, quote_sh(value));
   }
   return flags;
+}
+
+std::vector<std::string_view> with_usual_fields(std::vector<std::string_view> keys) {
+  keys.insert(keys.end(), k_usual_fields.begin(), k_usual_fields.end());
+  return keys;
 }
 
 std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
@@ -148,12 +162,7 @@ const std::vector<JobField>& engine_fields() {
 }
 
 JobField text_field(std::string_view flag, std::string_view metavar, std::string_view help) {
-  const std::string_view key = flag.substr(2);
-  return {.key = key,
-          .flags = flag,
-          .member = Member<std::string>{.key = key},
-          .metavar = metavar,
-          .help = help};
+  return own_field(Member<std::string>{.key = flag.substr(2)}, flag, metavar, help);
 }
 
 std::string engine_value(const JobSpec& job, std::string_view key) {

@@ -57,6 +57,9 @@ struct FieldExcuse {
   std::vector<std::string_view> keys;
 };
 
+/// Keys with those that each engine with a scheduler or a supervisor of its own takes.
+std::vector<std::string_view> with_usual_fields(std::vector<std::string_view> keys);
+
 std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
                                   const std::vector<FieldExcuse>& unused,
                                   const std::vector<FieldExcuse>& refused);
@@ -108,7 +111,19 @@ const Helper* find_helper(std::string_view command);
 /// All engines' access flags, one of each name.
 std::vector<AccessFlag> access_flags();
 
-/// A field that an engine brings, a text, whose key is its flag without dashes.
+/// A field that an engine brings.
+template <class Value>
+JobField own_field(Member<Value> member, std::string_view flags, std::string_view metavar,
+                   std::string_view help, Form form = Form::any) {
+  return {.key = member.key,
+          .flags = flags,
+          .member = member,
+          .metavar = metavar,
+          .help = help,
+          .form = form};
+}
+
+/// A text, whose key is its flag without dashes.
 JobField text_field(std::string_view flag, std::string_view metavar, std::string_view help);
 
 /// Of that key; empty: nothing was said.

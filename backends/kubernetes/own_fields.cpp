@@ -1,134 +1,86 @@
 #include "backends/kubernetes/own_fields.h"
 
+#include "backends/engine.h"
+
+#include <fmt/format.h>
+
 #include <deque>
-#include <string_view>
 
 namespace dtrain::kubernetes {
 namespace {
 
-constexpr int k_last_port = 65535;
-
-/// What each of several roles may ask for by itself.
-struct Part {
-  std::string_view key;  ///< "CpuLimit", of "psCpuLimit".
-  std::string_view flag; ///< "cpu-limit", of --ps-cpu-limit.
-  std::string_view metavar;
-  std::string_view before; ///< In the help, the role's description.
-  std::string_view after = "";
-  Form form = Form::any;
-  bool is_list = false;
-};
-
-constexpr Part k_image = {"Image", "image", "IMAGE", "Container image of "};
-constexpr Part k_cpu = {"Cpu", "cpu", "N", "CPUs of ", "", Form::quantity};
-constexpr Part k_cpu_limit = {"CpuLimit",   "cpu-limit",        "N",
-                              "CPUs that ", " may use at most", Form::quantity};
-constexpr Part k_memory = {"Memory", "memory", "SIZE", "Memory of ", "", Form::quantity};
-constexpr Part k_memory_limit = {"MemoryLimit",  "memory-limit",     "SIZE",
-                                 "Memory that ", " may use at most", Form::quantity};
-constexpr Part k_selector = {
-    "Selectors", "selector", "KEY=VALUE", "Label that the node of ", " must have; may be repeated",
-    Form::pair,  true};
-constexpr Part k_annotation = {"Annotations",       "annotation", "KEY=VALUE", "Annotation of ",
-                               "; may be repeated", Form::pair,   true};
-
-struct RoleParts {
-  std::string_view role;
-  std::string_view what; ///< In helps.
-  bool has_port;
-  std::vector<Part> parts;
-};
-
-/// Besides --worker-cpu and --worker-memory, which are not Kubernetes' alone.
-const std::vector<RoleParts>& role_parts() {
-  static const std::vector<RoleParts> all = {
-      {"chief", "the chief", true, {k_cpu, k_cpu_limit, k_memory, k_memory_limit, k_selector}},
-      {"ps",
-       "each parameter server",
-       true,
-       {k_image, k_cpu, k_cpu_limit, k_memory, k_memory_limit, k_selector}},
-      {"worker",
-       "each worker",
-       true,
-       {k_image, k_cpu_limit, k_memory_limit, k_selector, k_annotation}},
-      {"evaluator",
-       "the evaluator",
-       false,
-       {k_cpu, k_cpu_limit, k_memory, k_memory_limit, k_selector}},
-      {"launcher", "the launcher", false, {k_selector, k_annotation}},
-  };
-  return all;
-}
-
 /// A text to which fields point.
-template <typename... Parts>
-std::string_view kept(const Parts&... parts) {
+std::string_view kept(std::string text) {
   static std::deque<std::string> all; // Grows without moving what it has.
-  return all.emplace_back((std::string() + ... + std::string(parts)));
+  return all.emplace_back(std::move(text));
 }
 
-void add_role(const RoleParts& role, std::vector<JobField>& fields) {
-  const auto add = [&](const Part& part, const auto& member_of) {
-    const std::string_view key = kept(role.role, part.key);
-    fields.push_back({.key = key,
-                      .flags = kept("--", role.role, "-", part.flag),
-                      .member = member_of(key),
-                      .metavar = part.metavar,
-                      .help = kept(part.before, role.what, part.after),
-                      .form = part.form});
+/// The role's field of which `part` has the end of the key and of the flag.
+JobField role_field(JobField part, std::string_view role, std::string_view what) {
+  part.key = kept(fmt::format("{}{}", role, part.key));
+  part.flags = kept(fmt::format("--{}-{}", role, part.flags));
+  part.help = kept(fmt::format(fmt::runtime(part.help), what));
+  std::visit([&](auto& member) { member.key = part.key; }, part.member);
+  return part;
+}
+
+/// What roles may ask for by themselves, besides --worker-cpu and --worker-memory, which are not
+/// Kubernetes' alone.
+void add_role_fields(std::vector<JobField>& fields) {
+  const JobField image =
+      own_field(own::Text{.key = "Image"}, "image", "IMAGE", "Container image of {}");
+  const JobField cpu = own_field(own::Text{.key = "Cpu"}, "cpu", "N", "CPUs of {}", Form::quantity);
+  const JobField cpu_limit = own_field(own::Text{.key = "CpuLimit"}, "cpu-limit", "N",
+                                       "CPUs that {} may use at most", Form::quantity);
+  const JobField memory =
+      own_field(own::Text{.key = "Memory"}, "memory", "SIZE", "Memory of {}", Form::quantity);
+  const JobField memory_limit = own_field(own::Text{.key = "MemoryLimit"}, "memory-limit", "SIZE",
+                                          "Memory that {} may use at most", Form::quantity);
+  const JobField port = {.key = "Port",
+                         .flags = "port",
+                         .member = Member<int>{},
+                         .metavar = "PORT",
+                         .help = "Port of {} in TF_CONFIG (default: a free one)",
+                         .minimum = 0,
+                         .maximum = 65535};
+  const JobField selector =
+      own_field(own::Texts{.key = "Selectors"}, "selector", "KEY=VALUE",
+                "Label that the node of {} must have; may be repeated", Form::pair);
+  const JobField annotation = own_field(own::Texts{.key = "Annotations"}, "annotation", "KEY=VALUE",
+                                        "Annotation of {}; may be repeated", Form::pair);
+  const auto add = [&](std::string_view role, std::string_view what,
+                       const std::vector<JobField>& parts) {
+    for (const JobField& part : parts) {
+      fields.push_back(role_field(part, role, what));
+    }
   };
-  for (const Part& part : role.parts) {
-    add(part, [&](std::string_view key) {
-      return part.is_list ? JobMember(own::Texts{.key = key}) : JobMember(own::Text{.key = key});
-    });
-  }
-  if (role.has_port) {
-    add({"Port", "port", "PORT", "Port of ", " in TF_CONFIG (default: a free one)"},
-        [](std::string_view key) { return JobMember(Member<int>{.key = key}); });
-    fields.back().minimum = 0;
-    fields.back().maximum = k_last_port;
-  }
+  add("chief", "the chief", {cpu, cpu_limit, memory, memory_limit, port, selector});
+  add("ps", "each parameter server", {image, cpu, cpu_limit, memory, memory_limit, port, selector});
+  add("worker", "each worker", {image, cpu_limit, memory_limit, port, selector, annotation});
+  add("evaluator", "the evaluator", {cpu, cpu_limit, memory, memory_limit, selector});
+  add("launcher", "the launcher", {selector, annotation});
 }
 
 } // namespace
 
 std::vector<JobField> own_fields() {
   std::vector<JobField> fields = {
-      {.key = own::selectors.key,
-       .flags = "--selector",
-       .member = own::selectors,
-       .metavar = "KEY=VALUE",
-       .help = "Label the node must have; may be repeated",
-       .form = Form::pair},
-      {.key = own::annotations.key,
-       .flags = "-a,--annotation",
-       .member = own::annotations,
-       .metavar = "KEY=VALUE",
-       .help = "Annotation of the job's objects; may be repeated",
-       .form = Form::pair},
-      {.key = own::image_pull_policy.key,
-       .flags = "--image-pull-policy",
-       .member = own::image_pull_policy,
-       .metavar = "POLICY",
-       .help = "When to pull the image: Always, IfNotPresent, Never (default: the "
-               "cluster's)"},
+      own_field(own::selectors, "--selector", "KEY=VALUE",
+                "Label the node must have; may be repeated", Form::pair),
+      own_field(own::annotations, "-a,--annotation", "KEY=VALUE",
+                "Annotation of the job's objects; may be repeated", Form::pair),
+      own_field(own::image_pull_policy, "--image-pull-policy", "POLICY",
+                "When to pull the image: Always, IfNotPresent, Never (default: the cluster's)"),
       {.key = own::image_pull_secrets.key,
        .flags = "--image-pull-secret",
        .member = own::image_pull_secrets,
        .metavar = "NAME",
        .help = "Secret to pull the image with; may be repeated",
        .aliases = {"--image-pull-secrets"}},
-      {.key = own::share_memory.key,
-       .flags = "--share-memory",
-       .member = own::share_memory,
-       .metavar = "SIZE",
-       .help = "Size of /dev/shm (default: 2Gi)",
-       .form = Form::quantity},
-      {.key = own::tolerations.key,
-       .flags = "--toleration",
-       .member = own::tolerations,
-       .metavar = "KEY[=VALUE][:EFFECT]|all",
-       .help = "Taint the node may have; may be repeated"},
+      own_field(own::share_memory, "--share-memory", "SIZE", "Size of /dev/shm (default: 2Gi)",
+                Form::quantity),
+      own_field(own::tolerations, "--toleration", "KEY[=VALUE][:EFFECT]|all",
+                "Taint the node may have; may be repeated"),
       {.key = own::run_as_user.key,
        .flags = "--run-as-user",
        .member = own::run_as_user,
@@ -152,44 +104,22 @@ std::vector<JobField> own_fields() {
            "ranks after a failure (jobset), or Kubeflow Trainer's TrainJob, which makes such a "
            "JobSet (trainjob)",
        .choices = {"job", "jobset", "trainjob"}},
-      {.key = own::gpu_type.key,
-       .flags = "--gpu-type",
-       .member = own::gpu_type,
-       .metavar = "MODEL",
-       .help = "GPU model the nodes must have"},
-      {.key = own::devices.key,
-       .flags = "--device",
-       .member = own::devices,
-       .metavar = "RESOURCE=N",
-       .help = "Other devices per worker (amd.com/gpu=1); may be repeated"},
-      {.key = own::topology_spread.key,
-       .flags = "--topology-spread",
-       .member = own::topology_spread,
-       .metavar = "KEY[:required]",
-       .help = "Spread the workers evenly over the values of this node label, such as "
-               "topology.kubernetes.io/zone, or over the nodes themselves (node); with ':required' "
-               "a worker waits rather than "
-               "make it uneven; may be repeated"},
-      {.key = own::binpack.key,
-       .flags = "--binpack",
-       .member = own::binpack,
-       .metavar = "",
-       .help = "Put the workers on as few nodes as possible"},
-      {.key = own::sync_image.key,
-       .flags = "--sync-image",
-       .member = own::sync_image,
-       .metavar = "IMAGE",
-       .help = "Image with git (for a folder: tar; for a bucket: dtrain), if the job's "
-               "image has none"},
-      {.key = own::tensorboard_image.key,
-       .flags = "--tensorboard-image",
-       .member = own::tensorboard_image,
-       .metavar = "IMAGE",
-       .help = "Image of TensorBoard (default: the job's)"},
+      own_field(own::gpu_type, "--gpu-type", "MODEL", "GPU model the nodes must have"),
+      own_field(own::devices, "--device", "RESOURCE=N",
+                "Other devices per worker (amd.com/gpu=1); may be repeated"),
+      own_field(
+          own::topology_spread, "--topology-spread", "KEY[:required]",
+          "Spread the workers evenly over the values of this node label, such as "
+          "topology.kubernetes.io/zone, or over the nodes themselves (node); with ':required' "
+          "a worker waits rather than make it uneven; may be repeated"),
+      own_field(own::binpack, "--binpack", "", "Put the workers on as few nodes as possible"),
+      own_field(own::sync_image, "--sync-image", "IMAGE",
+                "Image with git (for a folder: tar; for a bucket: dtrain), if the job's "
+                "image has none"),
+      own_field(own::tensorboard_image, "--tensorboard-image", "IMAGE",
+                "Image of TensorBoard (default: the job's)"),
   };
-  for (const RoleParts& role : role_parts()) {
-    add_role(role, fields);
-  }
+  add_role_fields(fields);
   return fields;
 }
 

@@ -8,9 +8,7 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {"gpus", "gpusVisible", "requireGpus", "checkGpus", "psGpus", "maxWorkers", "syncMode",
-       "syncSource", "syncUser", "syncTokenFile", "configFiles", "tensorboard", "logdir", "data",
-       "dataDirs", "rdma"},
+      {"configFiles", "data", "rdma"},
       {{"runs this machine's own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {

@@ -8,14 +8,8 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return field_table(
-      {"type",          "name",           "namespace",   "priority",        "workers",
-       "gpus",          "gpusVisible",    "requireGpus", "command",         "env",
-       "workingDir",    "maxRestarts",    "ps",          "psGpus",          "chief",
-       "evaluator",     "nprocPerNode",   "labels",      "envFiles",        "secrets",
-       "templates",     "templateValues", "cpu",         "memory",          "workerCpu",
-       "successPolicy", "workerMemory",   "queue",       "nodeList",        "runningTimeout",
-       "gang",          "preemptible",    "syncMode",    "syncSource",      "syncUser",
-       "syncTokenFile", "dataDirs",       "configFiles", "cleanTaskPolicy", "checkGpus"},
+      with_usual_fields({"gpusVisible", "cpu", "memory", "workerCpu", "workerMemory", "queue",
+                         "nodeList", "preemptible", "configFiles", "checkGpus"}),
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
@@ -25,8 +19,7 @@ std::vector<FieldUse> field_uses() {
       },
       {
           {"shows ranks their nodes' own folders: name one by --data-dir=/FOLDER, or dtrain data "
-           "add "
-           "NAME --path=/FOLDER",
+           "add NAME --path=/FOLDER",
            {"data"}},
           {"gives a job its nodes once, so that no worker comes or goes",
            {"minWorkers", "maxWorkers"}},
@@ -71,20 +64,18 @@ const Engine& engine() {
                   "--signal", "SIGNAL[@SECONDS]",
                   "Send SIGNAL to every rank SECONDS before the time limit or preemption; if a "
                   "rank then exits with code 75, the job is requeued (default for the bundled "
-                  "trainer with "
-                  "--checkpoint-dir: USR1@60)"),
+                  "trainer with --checkpoint-dir: USR1@60)"),
               text_field("--array", "INDEXES[%MOST]",
                          "Run the job once for each index (0-99), at most MOST of them at once: a "
                          "sweep, of which each task has its own SLURM_ARRAY_TASK_ID"),
               text_field(
                   "--mpi", "TYPE",
                   "How srun joins the ranks of an MPI program: pmix, pmi2 (srun --mpi=list)"),
-              {.key = "sbatchArgs",
-               .flags = "--sbatch-arg",
-               .member = Member<std::vector<std::string>>{.key = "sbatchArgs"},
-               .metavar = "--OPTION[=VALUE]",
-               .help = "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); "
-                       "may be repeated"},
+              own_field(
+                  Member<std::vector<std::string>>{.key = "sbatchArgs"}, "--sbatch-arg",
+                  "--OPTION[=VALUE]",
+                  "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); "
+                  "may be repeated"),
           },
   };
   return all;

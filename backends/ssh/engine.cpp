@@ -8,8 +8,7 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {"gpus", "gpusVisible", "requireGpus", "checkGpus", "psGpus", "maxWorkers", "syncMode",
-       "syncSource", "syncUser", "syncTokenFile", "dataDirs", "tensorboard", "logdir"},
+      {},
       {{"runs the hosts' own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}},
        {"gives ranks their host's own devices", {"rdma"}}},

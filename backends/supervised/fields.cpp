@@ -5,38 +5,11 @@ namespace dtrain {
 std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
                                         std::vector<FieldExcuse> unused,
                                         std::vector<FieldExcuse> refused) {
-  taken.insert(taken.end(), {"type",
-                             "name",
-                             "namespace",
-                             "priority",
-                             "workers",
-                             "command",
-                             "env",
-                             "workingDir",
-                             "maxRestarts",
-                             "gracePeriod",
-                             "ps",
-                             "chief",
-                             "evaluator",
-                             "nprocPerNode",
-                             "roleSequence",
-                             "successPolicy",
-                             "runningTimeout",
-                             "ttlAfterFinished",
-                             "cleanTaskPolicy",
-                             "minWorkers",
-                             "taskReplicas",
-                             "taskName",
-                             "labels",
-                             "envFiles",
-                             "secrets",
-                             "templates",
-                             "templateValues",
-                             "gang",
-                             "hostIPC",
-                             "hostNetwork",
-                             "hostPID",
-                             "logLimit"});
+  for (const auto* key : {"gpusVisible", "checkGpus", "gracePeriod", "roleSequence", "minWorkers",
+                          "maxWorkers", "taskReplicas", "taskName", "ttlAfterFinished", "logLimit",
+                          "tensorboard", "logdir", "hostIPC", "hostNetwork", "hostPID"}) {
+    taken.emplace_back(key);
+  }
   unused.push_back({"starts all instances at once", {"minAvailable", "startingTimeout"}});
   for (const auto& excuse : std::vector<FieldExcuse>{
            {"reserves no CPUs", {"cpu", "workerCpu"}},
@@ -46,7 +19,7 @@ std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
        }) {
     refused.push_back(excuse);
   }
-  return field_table(taken, unused, refused);
+  return field_table(with_usual_fields(std::move(taken)), unused, refused);
 }
 
 } // namespace dtrain
