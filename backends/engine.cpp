@@ -7,14 +7,27 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 namespace dtrain {
 
 namespace {
 
+/// Keys of fields that each engine with a scheduler or a supervisor takes.
+constexpr std::array<std::string_view, 30> k_usual_fields = {
+    "type",        "name",     "namespace",  "priority",        "workers",       "gpus",
+    "requireGpus", "command",  "env",        "workingDir",      "maxRestarts",   "ps",
+    "psGpus",      "chief",    "evaluator",  "nprocPerNode",    "successPolicy", "runningTimeout",
+    "labels",      "syncMode", "syncSource", "cleanTaskPolicy", "syncUser",      "syncTokenFile",
+    "envFiles",    "secrets",  "templates",  "templateValues",  "dataDirs",      "gang"};
+
 constexpr std::string_view k_backend = "backend"; ///< The field that chooses the engine.
-constexpr std::string_view k_engine_options = "engineOptions";
+
+bool has_key(const std::vector<JobField>& fields, std::string_view key) {
+  return std::any_of(fields.begin(), fields.end(),
+                     [&](const JobField& field) { return field.key == key; });
+}
 
 std::vector<std::string_view> takers(std::string_view key) {
   std::vector<std::string_view> names;
@@ -26,62 +39,15 @@ std::vector<std::string_view> takers(std::string_view key) {
   return names;
 }
 
-/// "--max-restarts"; of what has no flag its key.
-std::string_view flag_of(const JobField& field) {
-  const std::size_t dashes = field.flags.find("--");
-  return dashes == std::string_view::npos ? field.key : field.flags.substr(dashes);
-}
-
-/// "--partition=batch" as "partition=batch".
-std::string as_engine_option(std::string_view flag, const std::string& value) {
-  return fmt::format("{}={}", flag.substr(2), value);
-}
-
-bool has_flag(const Engine& engine, std::string_view name) {
-  return std::any_of(engine.flags.begin(), engine.flags.end(),
-                     [&](const JobFlag& flag) { return flag.name == name; });
-}
-
-void check_engine_options(const JobSpec& job, const Engine& engine) {
-  for (const std::string& option : job.engine_options) {
-    const auto name = std::string_view(option).substr(0, option.find('='));
-    if (has_flag(engine, name)) {
-      continue;
-    }
-    std::vector<std::string_view> others;
-    for (const Engine* other : engines()) {
-      if (has_flag(*other, name)) {
-        others.push_back(other->name);
-      }
-    }
-    throw UsageError(fmt::format(
-        "--{}: the {} backend has no such flag; drop it{}", printable(name), engine.name,
-        others.empty() ? "" : fmt::format(", or use --backend={}", fmt::join(others, " or "))));
-  }
-}
-
 } // namespace
 
-EngineAccess& EngineAccess::operator=(const EngineAccess& other) {
-  if (this == &other) {
-    return *this;
-  }
-  for (auto& [name, value] : values_) {
-    value = other.get(name);
-  }
-  for (const auto& [name, value] : other.values_) {
-    (*this)[name] = value;
-  }
-  return *this;
-}
-
 std::string EngineAccess::get(std::string_view name) const {
-  const auto found = values_.find(name);
-  return found == values_.end() ? "" : found->second;
+  const auto* value = values_.find<std::string>(name);
+  return value == nullptr ? "" : *value;
 }
 
 std::string& EngineAccess::operator[](std::string_view name) {
-  return values_.try_emplace(std::string(name)).first->second;
+  return values_.at<std::string>(name);
 }
 
 std::string EngineAccess::flags() const {
@@ -93,6 +59,11 @@ std::string EngineAccess::flags() const {
                  : fmt::format(" --{}={}", flag.name, quote_sh(value));
   }
   return flags;
+}
+
+std::vector<std::string_view> with_usual_fields(std::vector<std::string_view> keys) {
+  keys.insert(keys.end(), k_usual_fields.begin(), k_usual_fields.end());
+  return keys;
 }
 
 std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
@@ -115,6 +86,9 @@ std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
 }
 
 FieldUse Engine::use_of(std::string_view key) const {
+  if (has_key(own, key)) {
+    return {FieldUse::Kind::taken, key};
+  }
   const auto found = std::find_if(fields.begin(), fields.end(),
                                   [&](const FieldUse& field) { return field.key == key; });
   return found == fields.end() ? FieldUse{FieldUse::Kind::refused, key, "does not support it"}
@@ -167,61 +141,49 @@ std::vector<AccessFlag> access_flags() {
   return all;
 }
 
-std::vector<Option> engine_options(JobSpec& job) {
-  std::vector<Option> options;
-  for (const Engine* engine : engines()) {
-    std::string group(engine->name);
-    group.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(group.front())));
-    for (const JobFlag& flag : engine->flags) {
-      const auto same = std::find_if(options.begin(), options.end(), [&](const Option& other) {
-        return other.flags.substr(2) == flag.name;
-      });
-      if (same != options.end()) {
-        same->help += fmt::format("; {}: {}", engine->name, flag.help);
-        continue;
+const std::vector<JobField>& engine_fields() {
+  static std::vector<std::string> groups; // To which the fields point.
+  static const std::vector<JobField> all = [] {
+    std::vector<JobField> fields;
+    groups.reserve(engines().size());
+    for (const Engine* engine : engines()) {
+      std::string& group = groups.emplace_back(engine->name);
+      group.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(group.front())));
+      for (const JobField& field : engine->own) {
+        if (!has_key(fields, field.key)) {
+          fields.push_back(field);
+          fields.back().group = group;
+        }
       }
-      options.push_back({.flags = fmt::format("--{}", flag.name),
-                         .target = &job.engine_options,
-                         .metavar = std::string(flag.metavar),
-                         .help = std::string(flag.help),
-                         .group = group,
-                         .read = as_engine_option});
     }
-  }
-  return options;
+    return fields;
+  }();
+  return all;
 }
 
-std::vector<std::string> engine_values(const JobSpec& job, std::string_view name) {
-  std::vector<std::string> values;
-  for (const std::string_view option : job.engine_options) {
-    if (option.starts_with(name) && option.substr(name.size()).starts_with('=')) {
-      values.emplace_back(option.substr(name.size() + 1));
-    }
-  }
-  return values;
+JobField text_field(std::string_view flag, std::string_view metavar, std::string_view help) {
+  return own_field(Member<std::string>{.key = flag.substr(2)}, flag, metavar, help);
 }
 
-std::string engine_value(const JobSpec& job, std::string_view name) {
-  const auto values = engine_values(job, name);
-  return values.empty() ? "" : values.back();
+std::string engine_value(const JobSpec& job, std::string_view key) {
+  return Member<std::string>{.key = key}(job);
 }
 
 std::vector<std::string> check_fields(const JobSpec& job) {
   const Engine& engine = find_engine(job.backend);
-  check_engine_options(job, engine);
   std::vector<std::string> notices;
   for (const JobField& field : job_fields()) {
-    if (field.key == k_backend || field.key == k_engine_options || is_default(job, field)) {
+    if (field.key == k_backend || is_default(job, field)) {
       continue;
     }
     const FieldUse use = engine.use_of(field.key);
     if (use.kind == FieldUse::Kind::unused) {
       notices.push_back(
-          fmt::format("{}: not used: the {} backend {}", flag_of(field), engine.name, use.why));
+          fmt::format("{}: not used: the {} backend {}", field.long_flag(), engine.name, use.why));
     } else if (use.kind == FieldUse::Kind::refused) {
       const auto others = takers(field.key);
       throw UsageError(fmt::format(
-          "{}: the {} backend {}; drop it{}", flag_of(field), engine.name, use.why,
+          "{}: the {} backend {}; drop it{}", field.long_flag(), engine.name, use.why,
           others.empty() ? "" : fmt::format(", or use --backend={}", fmt::join(others, " or "))));
     }
   }
@@ -230,9 +192,16 @@ std::vector<std::string> check_fields(const JobSpec& job) {
 
 FieldNotes field_notes() {
   FieldNotes notes;
+  std::vector<JobField> seen;
   for (const Engine* engine : engines()) {
     for (const FieldNote& note : engine->notes) {
       notes[std::string(note.key)] += fmt::format("; {}: {}", engine->name, note.text);
+    }
+    for (const JobField& field : engine->own) {
+      if (has_key(seen, field.key)) {
+        notes[std::string(field.key)] += fmt::format("; {}: {}", engine->name, field.help);
+      }
+      seen.push_back(field);
     }
   }
   return notes;

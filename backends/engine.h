@@ -4,10 +4,10 @@
 
 #include "backends/backend.h"
 #include "submit/fields/job_fields.h"
+#include "submit/named_values.h"
 #include "submit/options/option_table.h"
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,14 +16,9 @@
 namespace dtrain {
 
 /// The values of the flags that choose among several engines of a kind (--kubeconfig, --context),
-/// by their names. Options point to the values, so assigning keeps them where they are.
+/// by their names. Options point to the values.
 class EngineAccess {
  public:
-  EngineAccess() = default;
-  EngineAccess(const EngineAccess&) = default;
-  EngineAccess& operator=(const EngineAccess& other);
-  ~EngineAccess() = default;
-
   /// Empty: not said.
   std::string get(std::string_view name) const;
   std::string& operator[](std::string_view name);
@@ -32,7 +27,7 @@ class EngineAccess {
   std::string flags() const;
 
  private:
-  std::map<std::string, std::string, std::less<>> values_;
+  NamedValues values_;
 };
 
 /// A flag of every command that has a job, which this engine brings.
@@ -49,14 +44,6 @@ struct AccessFlag {
   std::vector<std::string> (*values)(const EngineAccess&) = nullptr;
 };
 
-/// A flag of `submit` that this engine brings. What it says is in JobSpec::engine_options; may be
-/// repeated. Of a name that an engine before it has too, the help follows that one's.
-struct JobFlag {
-  std::string_view name; ///< "partition", of --partition.
-  std::string_view metavar;
-  std::string_view help;
-};
-
 /// What an engine does with one field of job_fields().
 struct FieldUse {
   enum class Kind { taken, unused, refused } kind;
@@ -69,6 +56,9 @@ struct FieldExcuse {
   std::string_view why; ///< "runs no containers"
   std::vector<std::string_view> keys;
 };
+
+/// Keys with those that each engine with a scheduler or a supervisor of its own takes.
+std::vector<std::string_view> with_usual_fields(std::vector<std::string_view> keys);
 
 std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
                                   const std::vector<FieldExcuse>& unused,
@@ -89,11 +79,14 @@ struct Helper {
 struct Engine {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(const EngineAccess&);
-  /// A field that is not among them is refused: an engine takes nothing that it does not know of.
+  /// A field that is not among them or its own is refused: an engine takes nothing that it does not
+  /// know of.
   std::vector<FieldUse> fields;
   std::vector<FieldNote> notes = {};
   std::vector<AccessFlag> access = {};
-  std::vector<JobFlag> flags = {};
+  /// Fields that it brings, which help shows in a group of its name. Of a key that an engine before
+  /// it has too, the help follows that one's.
+  std::vector<JobField> own = {};
   std::vector<Helper> helpers = {};
   /// Where jobs have their records on this machine, RECORDS/NAMESPACE/NAME below state_folder();
   /// empty: they have none.
@@ -121,14 +114,23 @@ const Helper* find_helper(std::string_view command);
 /// All engines' access flags, one of each name.
 std::vector<AccessFlag> access_flags();
 
-/// All engines' flags of `submit`, in a group of their engine's name.
-std::vector<Option> engine_options(JobSpec& job);
+/// A field that an engine brings.
+template <class Value>
+JobField own_field(Member<Value> member, std::string_view flags, std::string_view metavar,
+                   std::string_view help, Form form = Form::any) {
+  return {.key = member.key,
+          .flags = flags,
+          .member = member,
+          .metavar = metavar,
+          .help = help,
+          .form = form};
+}
 
-/// What the engine's flag of that name says, each time it was given.
-std::vector<std::string> engine_values(const JobSpec& job, std::string_view name);
+/// A text, whose key is its flag without dashes.
+JobField text_field(std::string_view flag, std::string_view metavar, std::string_view help);
 
-/// The last time; empty: it was not.
-std::string engine_value(const JobSpec& job, std::string_view name);
+/// Of that key; empty: nothing was said.
+std::string engine_value(const JobSpec& job, std::string_view key);
 
 /// Throws UsageError naming flag and engine for what the job asks for and its engine refuses. Gives
 /// a line for each field that it has no use for.
@@ -137,7 +139,8 @@ std::vector<std::string> check_fields(const JobSpec& job);
 /// "local, kubernetes": those that take the field of that key.
 std::string engines_that_take(std::string_view key);
 
-/// "; kubernetes: admits it by Kueue's LocalQueue", of each field that an engine has a note on.
+/// "; kubernetes: admits it by Kueue's LocalQueue", of each field that an engine has a note on, or
+/// brings as one before it does.
 FieldNotes field_notes();
 
 } // namespace dtrain

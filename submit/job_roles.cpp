@@ -11,27 +11,8 @@
 namespace dtrain {
 namespace {
 
-Role make_role(const JobSpec& job, const std::string& name, int replicas,
-               const RoleOptions& options) {
-  const auto own_or = [](const std::string& own, const std::string& of_job) {
-    return own.empty() ? of_job : own;
-  };
-  Role role;
-  role.name = name;
-  role.replicas = replicas;
-  role.gpus = job.gpus;
-  role.ranked = is_ranked_role(name);
-  role.image = own_or(options.image, job.image);
-  role.cpu = own_or(options.cpu, job.cpu);
-  role.cpu_limit = options.cpu_limit;
-  role.memory = own_or(options.memory, job.memory);
-  role.memory_limit = options.memory_limit;
-  role.selectors = options.selectors.empty() ? job.selectors : options.selectors;
-  role.annotations = job.annotations;
-  role.annotations.insert(role.annotations.end(), options.annotations.begin(),
-                          options.annotations.end());
-  role.port = options.port;
-  return role;
+Role make_role(const JobSpec& job, const std::string& name, int replicas) {
+  return {.name = name, .replicas = replicas, .gpus = job.gpus, .ranked = is_ranked_role(name)};
 }
 
 std::string lower(std::string_view text) {
@@ -86,37 +67,34 @@ std::vector<Role> job_roles(const JobSpec& job) {
   const JobType& type = *find_job_type(job.type);
   std::vector<Role> roles;
   if (type.has_launcher) {
-    roles.push_back(make_role(job, k_launcher, 1, job.launcher_role));
+    roles.push_back(make_role(job, k_launcher, 1));
     roles.back().gpus = 0; // It only starts what runs at the workers.
-    roles.push_back(make_role(job, k_worker, job.workers, job.worker_role));
+    roles.push_back(make_role(job, k_worker, job.workers));
     roles.back().runs_command = false;
     roles.back().ranked = false;
     return roles;
   }
   if (type.has_tasks) {
     for (std::size_t i = 0; i < job.task_images.size(); ++i) {
-      RoleOptions task;
-      task.image = job.task_images[i];
-      roles.push_back(
-          make_role(job, fmt::format("{}-{}", job.task_name, i), job.task_replicas, task));
+      roles.push_back(make_role(job, fmt::format("{}-{}", job.task_name, i), job.task_replicas));
     }
     return roles;
   }
   if (job.chief) {
-    roles.push_back(make_role(job, k_chief, 1, job.chief_role));
+    roles.push_back(make_role(job, k_chief, 1));
   }
   if (type.has_master) {
-    roles.push_back(make_role(job, k_master, 1, job.worker_role));
+    roles.push_back(make_role(job, k_master, 1));
   }
   if (const int workers = job.workers - (type.has_master ? 1 : 0); workers > 0) {
-    roles.push_back(make_role(job, k_worker, workers, job.worker_role));
+    roles.push_back(make_role(job, k_worker, workers));
   }
   if (job.ps > 0) {
-    roles.push_back(make_role(job, k_ps, job.ps, job.ps_role));
+    roles.push_back(make_role(job, k_ps, job.ps));
     roles.back().gpus = job.ps_gpus;
   }
   if (job.evaluator) {
-    roles.push_back(make_role(job, k_evaluator, 1, job.evaluator_role));
+    roles.push_back(make_role(job, k_evaluator, 1));
   }
   return roles;
 }

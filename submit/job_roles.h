@@ -48,21 +48,13 @@ const JobType* find_job_type(std::string_view word);
 /// Arena's types that no job of ours can be, each with the reason.
 const std::vector<std::pair<std::string_view, std::string_view>>& refused_job_types();
 
-/// A role as it is started: what it does not say itself is the job's.
+/// A role as it is started.
 struct Role {
   std::string name; ///< k_worker …
   int replicas = 1;
   int gpus = 0;             ///< A replica.
   bool ranked = true;       ///< Its replicas are ranks of the gang.
   bool runs_command = true; ///< False for workers that wait for their launcher.
-  std::string image;
-  std::string cpu;
-  std::string cpu_limit;
-  std::string memory;
-  std::string memory_limit;
-  std::vector<std::string> selectors;
-  std::vector<std::string> annotations;
-  int port = 0;
 };
 
 /// Of a resolved job.

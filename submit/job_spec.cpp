@@ -198,29 +198,10 @@ void check_roles(JobSpec& job) {
   static_cast<void>(role_start_order(job));
 }
 
-void check_quantity(std::string_view flag, const std::string& text) {
-  if (!text.empty() && !is_quantity(text)) {
-    throw UsageError(
-        fmt::format("{}={}: must be an amount such as 4, 500m or 16Gi", flag, shortened(text)));
-  }
-}
-
-void check_quantities(const JobSpec& job) {
-  check_quantity("--cpu", job.cpu);
-  check_quantity("--memory", job.memory);
-  check_quantity("--share-memory", job.share_memory);
-  check_quantity("--log-limit", job.log_limit);
+void check_log_limit(const JobSpec& job) {
   if (!job.log_limit.empty() && quantity_of(job.log_limit).value_or(0) < k_least_log) {
     throw UsageError(
         fmt::format("--log-limit={}: must be at least 64Ki", shortened(job.log_limit)));
-  }
-  for (const auto& [name, role] :
-       {std::pair("chief", &job.chief_role), std::pair("ps", &job.ps_role),
-        std::pair("worker", &job.worker_role), std::pair("evaluator", &job.evaluator_role)}) {
-    check_quantity(fmt::format("--{}-cpu", name), role->cpu);
-    check_quantity(fmt::format("--{}-cpu-limit", name), role->cpu_limit);
-    check_quantity(fmt::format("--{}-memory", name), role->memory);
-    check_quantity(fmt::format("--{}-memory-limit", name), role->memory_limit);
   }
 }
 
@@ -242,30 +223,33 @@ void check_numbers(const JobSpec& job) {
   }
 }
 
-void check_pairs(const JobSpec& job) {
-  const auto check = [](const std::string& flag, const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) {
-      const auto equals = text.find('=');
-      if (equals == std::string::npos || equals == 0) {
-        throw UsageError(fmt::format("{}={}: must be KEY=VALUE", flag, shortened(text)));
-      }
-      if (!is_utf8(text)) {
-        throw UsageError(fmt::format("{}={}: must be UTF-8", flag, shortened(text)));
+void check_form(const JobField& field, const std::string& text) {
+  const auto equals = text.find('=');
+  std::string_view wrong;
+  if (field.form == Form::quantity && !text.empty() && !is_quantity(text)) {
+    wrong = "must be an amount such as 4, 500m or 16Gi";
+  } else if (field.form == Form::pair && (equals == std::string::npos || equals == 0)) {
+    wrong = "must be KEY=VALUE";
+  } else if (field.form == Form::pair && !is_utf8(text)) {
+    wrong = "must be UTF-8";
+  }
+  if (!wrong.empty()) {
+    throw UsageError(fmt::format("{}={}: {}", field.long_flag(), shortened(text), wrong));
+  }
+}
+
+void check_forms(const JobSpec& job) {
+  for (const JobField& field : job_fields()) {
+    if (const auto* text = std::get_if<Member<std::string>>(&field.member)) {
+      check_form(field, (*text)(job));
+    } else if (const auto* list = std::get_if<Member<std::vector<std::string>>>(&field.member)) {
+      for (const std::string& each : (*list)(job)) {
+        check_form(field, each);
       }
     }
-  };
-  check("--label", job.labels);
+  }
   for (const std::string& label : job.labels) {
     require_label("--label", label);
-  }
-  check("--annotation", job.annotations);
-  check("--selector", job.selectors);
-  for (const auto& [name, role] :
-       {std::pair("chief", &job.chief_role), std::pair("ps", &job.ps_role),
-        std::pair("worker", &job.worker_role), std::pair("evaluator", &job.evaluator_role),
-        std::pair("launcher", &job.launcher_role)}) {
-    check(fmt::format("--{}-selector", name), role->selectors);
-    check(fmt::format("--{}-annotation", name), role->annotations);
   }
 }
 
@@ -418,8 +402,8 @@ JobSpec resolve(JobSpec job) {
   check_numbers(job);
   check_roles(job);
   settle_tasks(job);
-  check_quantities(job);
-  check_pairs(job);
+  check_forms(job);
+  check_log_limit(job);
   check_code_and_data(job);
   if (job.require_gpus && job.gpus == 0) {
     throw UsageError("--require-gpus: needs --gpus=N with the number for each worker");
@@ -431,9 +415,6 @@ JobSpec resolve(JobSpec job) {
   }
   if (!job.command.empty() && job.command[0].empty()) {
     throw UsageError("the command's first word, the program, is empty");
-  }
-  for (const RoleOptions* role : {&job.worker_role, &job.ps_role}) { // A chief's may be no other.
-    job.image = job.image.empty() ? role->image : job.image;
   }
   job.env = checked_env(job.env);
   job.node_list = split_names("--node-list", job.node_list);

@@ -4,6 +4,8 @@
 // every field validated) and then rendered by a backend; nothing here has a side effect.
 #pragma once
 
+#include "submit/named_values.h"
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,20 +13,6 @@
 #include <vector>
 
 namespace dtrain {
-
-/// What one role of a job asks for beyond the job as a whole; empty: the same as the job.
-struct RoleOptions {
-  std::string image;
-  std::string cpu;
-  std::string cpu_limit;
-  std::string memory;
-  std::string memory_limit;
-  std::vector<std::string> selectors;   ///< KEY=VALUE
-  std::vector<std::string> annotations; ///< KEY=VALUE
-  int port = 0;                         ///< In TF_CONFIG; 0: the engine picks one.
-
-  bool operator==(const RoleOptions&) const = default;
-};
 
 /// What roles and resources these make is for job_roles() to say (submit/job_roles.h).
 struct JobSpec {
@@ -53,11 +41,8 @@ struct JobSpec {
   std::string nproc_per_node; ///< Processes that torchrun starts in each worker: N, auto, gpu, cpu.
   std::string role_sequence;  ///< "Worker,PS": the order in which roles are started.
   std::string success_policy; ///< ChiefWorker: the chief's success is the job's. Empty: all's.
-  RoleOptions chief_role;
-  RoleOptions ps_role;
-  RoleOptions worker_role;
-  RoleOptions evaluator_role;
-  RoleOptions launcher_role;
+  std::string worker_cpu;     ///< Of each worker; empty: as the job has it.
+  std::string worker_memory;
 
   // Of a volcanojob.
   std::string task_name = "task";       ///< Its tasks are NAME-0, NAME-1 …
@@ -79,49 +64,34 @@ struct JobSpec {
   std::string sync_source; ///< URL[@REF], or a folder.
   std::string sync_user;   ///< For git; the token comes from DTRAIN_GIT_TOKEN or the file below.
   std::string sync_token_file;
-  std::string sync_image; ///< What brings it, in a cluster of containers; empty: the job's own.
   std::vector<std::string> config_files; ///< /HERE/FILE:/THERE/FILE
   std::vector<std::string> env_files;    ///< Files of KEY=VALUE lines that nobody prints.
   std::vector<std::string> secrets;      ///< Names of such, kept by dtrain or the cluster.
   bool tensorboard = false;              ///< Runs beside the job.
   std::string logdir = "/training_logs"; ///< What TensorBoard shows.
-  std::string tensorboard_image;
 
   // What its plan is made from.
   std::vector<std::string> templates;       ///< Files and folders, over the built-in ones.
   std::vector<std::string> template_values; ///< KEY=VALUE, variables of theirs.
 
-  // Metadata, for people and selectors.
-  std::vector<std::string> labels;      ///< KEY=VALUE
-  std::vector<std::string> annotations; ///< KEY=VALUE
+  std::vector<std::string> labels; ///< KEY=VALUE, for people and selectors.
 
   // In a cluster of containers.
-  std::string image;             ///< What the ranks run in.
-  std::string image_pull_policy; ///< Always, IfNotPresent, Never; empty: the engine's.
-  std::vector<std::string> image_pull_secrets; ///< Names of Secrets.
-  std::string cpu;                             ///< Of each worker: "4", "500m".
-  std::string memory;                          ///< "16Gi"
-  std::string share_memory = "2Gi";            ///< Size of /dev/shm.
-  std::vector<std::string> selectors;          ///< KEY=VALUE labels that the node must have.
-  std::vector<std::string> tolerations;        ///< KEY[=VALUE][:EFFECT] taints that it may have.
-  std::vector<std::string> data;               ///< CLAIM:/PATH, persistent volume claims to mount.
-  std::vector<std::string> data_dirs;          ///< /NODE/PATH:/PATH, folders of the node to mount.
-  std::string queue;                           ///< That admits the job; empty: none.
-  int run_as_user = 1000;                      ///< Numeric; 0 is root, and no restricted Pod.
-  std::string api;                             ///< Made of: job (default), jobset, trainjob.
-  std::string scheduler;                       ///< Name of the scheduler; empty: the cluster's.
-  std::string gpu_type;                        ///< Model that the GPUs must be of.
-  std::vector<std::string> devices;            ///< RESOURCE=N, other devices of each worker.
-  std::vector<std::string> node_list;          ///< Nodes that may be used.
-  std::vector<std::string> topology_spread;    ///< KEY[:required], node labels; see k_spread_node.
-  bool binpack = false;                        ///< On as few nodes as can be.
-  bool gang = false;                           ///< All start or none.
-  bool rdma = false;                           ///< InfiniBand or RoCE devices.
-  bool preemptible = false;                    ///< May be ended for jobs of higher priority.
+  std::string image;                  ///< What the ranks run in.
+  std::string cpu;                    ///< Of each worker: "4", "500m".
+  std::string memory;                 ///< "16Gi"
+  std::vector<std::string> data;      ///< CLAIM:/PATH, persistent volume claims to mount.
+  std::vector<std::string> data_dirs; ///< /NODE/PATH:/PATH, folders of the node to mount.
+  std::string queue;                  ///< That admits the job; empty: none.
+  std::vector<std::string> node_list; ///< Nodes that may be used.
+  bool gang = false;                  ///< All start or none.
+  bool rdma = false;                  ///< InfiniBand or RoCE devices.
+  bool preemptible = false;           ///< May be ended for jobs of higher priority.
   bool host_ipc = false;
   bool host_network = false;
   bool host_pid = false;
-  std::vector<std::string> engine_options; ///< KEY=VALUE, of flags that the engine brings.
+
+  NamedValues of_engines; ///< By the keys of engine_fields() (submit/fields/job_fields.h).
 
   bool operator==(const JobSpec&) const = default;
 
@@ -139,9 +109,6 @@ inline constexpr int k_max_workers = 4096;
 /// Values of sync_mode.
 inline constexpr const char* k_sync_git = "git";
 inline constexpr const char* k_sync_folder = "local";
-
-/// The key of topology_spread that is no label: the node itself.
-inline constexpr std::string_view k_spread_node = "node";
 
 /// Names within a job: "worker-0", the field's form for role and index.
 std::string instance_name(std::string_view role, int index);

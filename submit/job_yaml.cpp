@@ -24,7 +24,8 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t k_max_file = 4U << 20U; ///< Bytes.
+constexpr std::size_t k_max_file = 4U << 20U;             ///< Bytes.
+constexpr const char* k_engine_options = "engineOptions"; ///< What 0.1 wrote engines' flags as.
 constexpr const char* k_binary_tag = "tag:yaml.org,2002:binary";
 
 bool is_quoted(const YAML::Node& node) { return node.Tag() == "!"; }
@@ -81,6 +82,10 @@ class Reader {
     std::set<std::string> seen;
     for (const auto& entry : root) {
       const std::string key = text_of(entry.first, "a key");
+      if (key == k_engine_options) {
+        read_engine_options(entry.second, job);
+        continue;
+      }
       const JobField& field = field_of(entry.first, key);
       if (!seen.insert(key).second) {
         fail(entry.first.Mark(), fmt::format("'{}' is given twice", key));
@@ -117,6 +122,30 @@ class Reader {
     parser.HandleNextDocument(start);
     if (parser.HandleNextDocument(start)) {
       fail(start.mark, "a job file holds one document, and this begins another");
+    }
+  }
+
+  void read_engine_options(const YAML::Node& node, JobSpec& job) const {
+    if (!node.IsSequence()) {
+      fail(node.Mark(), fmt::format("{} must be a list", k_engine_options));
+    }
+    for (const auto& item : node) {
+      const std::string text = text_of(item, k_engine_options);
+      const std::size_t equals = std::min(text.find('='), text.size());
+      const auto field =
+          std::find_if(engine_fields().begin(), engine_fields().end(), [&](const JobField& each) {
+            return each.long_flag() == "--" + text.substr(0, equals);
+          });
+      if (field == engine_fields().end()) {
+        fail(item.Mark(),
+             fmt::format("{}: no backend has --{}", k_engine_options, printable(text)));
+      }
+      const std::string value = text.substr(std::min(equals + 1, text.size()));
+      if (const auto* list = std::get_if<Member<std::vector<std::string>>>(&field->member)) {
+        (*list)(job).push_back(value);
+      } else if (const auto* one = std::get_if<Member<std::string>>(&field->member)) {
+        (*one)(job) = value;
+      }
     }
   }
 

@@ -176,12 +176,12 @@ std::vector<Step> steps_of(const JobSpec& job) {
 }
 
 int cpus_of(const JobSpec& job) {
-  const std::string& text = job.worker_role.cpu.empty() ? job.cpu : job.worker_role.cpu;
+  const std::string& text = job.worker_cpu.empty() ? job.cpu : job.worker_cpu;
   return static_cast<int>(std::ceil(quantity_of(text).value_or(0) / slots_a_worker(job)));
 }
 
 std::optional<double> memory_of(const JobSpec& job) {
-  const std::string& text = job.worker_role.memory.empty() ? job.memory : job.worker_role.memory;
+  const std::string& text = job.worker_memory.empty() ? job.memory : job.worker_memory;
   const auto bytes = quantity_of(text);
   return bytes ? std::optional<double>(*bytes / slots_a_worker(job)) : std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include "backends/kubernetes/objects/jobset.h"
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
+#include "backends/kubernetes/render/pod_roles.h"
 #include "backends/kubernetes/render/render.h"
 #include "backends/kubernetes/status/kueue.h"
 #include "backends/kubernetes/status/read_job.h"
@@ -44,6 +45,7 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
 
   std::vector<std::string> settle(JobSpec& job) override {
     settle_scheduler(job);
+    settle_image(job);
     if (!chooses_scheduler(job)) {
       return {};
     }

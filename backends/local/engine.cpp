@@ -8,17 +8,11 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {"gpus", "gpusVisible", "requireGpus", "checkGpus", "psGpus", "maxWorkers", "syncMode",
-       "syncSource", "syncUser", "syncTokenFile", "configFiles", "tensorboard", "logdir", "data",
-       "dataDirs", "rdma"},
+      {"configFiles", "data", "rdma"},
       {{"runs this machine's own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {
-          {"gives ranks this machine's own /dev/shm", {"shareMemory"}},
-          {"has one node only",
-           {"selectors", "tolerations", "nodeList", "topologySpread", "binpack", "chiefSelectors",
-            "psSelectors", "workerSelectors", "evaluatorSelectors", "launcherSelectors"}},
-          {"runs jobs as you", {"runAsUser"}},
+          {"has one node only", {"nodeList"}},
       });
 }
 

@@ -8,48 +8,19 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return field_table(
-      {"type",          "name",           "namespace",   "priority",       "workers",
-       "gpus",          "gpusVisible",    "requireGpus", "command",        "env",
-       "workingDir",    "maxRestarts",    "ps",          "psGpus",         "chief",
-       "evaluator",     "nprocPerNode",   "labels",      "envFiles",       "secrets",
-       "templates",     "templateValues", "cpu",         "memory",         "workerCpu",
-       "workerMemory",  "queue",          "nodeList",    "runningTimeout", "gang",
-       "preemptible",   "engineOptions",  "syncMode",    "syncSource",     "syncUser",
-       "syncTokenFile", "dataDirs",       "configFiles", "successPolicy",  "cleanTaskPolicy",
-       "checkGpus"},
+      with_usual_fields({"gpusVisible", "cpu", "memory", "workerCpu", "workerMemory", "queue",
+                         "nodeList", "preemptible", "configFiles", "checkGpus"}),
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
-          {"gives ranks their node's own /dev/shm", {"shareMemory"}},
           {"runs ranks on their nodes themselves", {"hostIPC", "hostNetwork", "hostPID", "rdma"}},
           {"starts all instances at once", {"minAvailable", "startingTimeout"}},
           {"has its own time between TERM and KILL (KillWait)", {"gracePeriod"}},
       },
       {
-          {"runs no containers", {"imagePullPolicy", "imagePullSecrets"}},
           {"shows ranks their nodes' own folders: name one by --data-dir=/FOLDER, or dtrain data "
-           "add "
-           "NAME --path=/FOLDER",
+           "add NAME --path=/FOLDER",
            {"data"}},
-          {"runs jobs as you", {"runAsUser"}},
-          {"has no objects to annotate",
-           {"annotations", "workerAnnotations", "launcherAnnotations"}},
-          {"has no objects of several kinds", {"api"}},
-          {"is its own scheduler", {"scheduler"}},
-          {"chooses nodes by --constraint, --node-list and --exclude",
-           {"selectors", "tolerations", "chiefSelectors", "psSelectors", "workerSelectors",
-            "evaluatorSelectors", "launcherSelectors"}},
-          {"places ranks as its site has it (--sbatch-arg=--spread-job, --sbatch-arg=--nodes=N)",
-           {"topologySpread", "binpack"}},
-          {"takes types of GPUs and other devices by --sbatch-arg=--gres=TYPE:N",
-           {"gpuType", "devices"}},
-          {"holds workers to what --worker-cpu and --worker-memory reserve",
-           {"workerCpuLimit", "workerMemoryLimit"}},
-          {"reserves CPUs and memory for workers alone (--worker-cpu, --worker-memory)",
-           {"chiefCpu", "chiefCpuLimit", "chiefMemory", "chiefMemoryLimit", "psCpu", "psCpuLimit",
-            "psMemory", "psMemoryLimit", "evaluatorCpu", "evaluatorCpuLimit", "evaluatorMemory",
-            "evaluatorMemoryLimit"}},
-          {"gives every process a free port of its own", {"chiefPort", "psPort", "workerPort"}},
           {"gives a job its nodes once, so that no worker comes or goes",
            {"minWorkers", "maxWorkers"}},
           {"starts all roles at once", {"roleSequence"}},
@@ -75,28 +46,37 @@ const Engine& engine() {
                   .help = "Run Slurm's commands on HOST, over ssh",
                   .env = "DTRAIN_LOGIN_HOST",
                   .in_profile = true}},
-      .flags =
-          {{"partition", "NAME", "Partition of nodes (as --queue); several, separated by commas"},
-           {"qos", "NAME", "Quality of service (as --priority)"},
-           {"account", "NAME", "Account that the job is charged to"},
-           {"constraint", "FEATURES", "Features that the nodes must have (a100&nvlink)"},
-           {"time", "TIME",
-            "Time limit as Slurm writes it: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS or "
-            "UNLIMITED (--running-timeout takes 90m)"},
-           {"exclude", "NODES", "Nodes that must not be used (node[3-5])"},
-           {"reservation", "NAME", "Reservation that the job runs in"},
-           {"signal", "SIGNAL[@SECONDS]",
-            "Send SIGNAL to every rank SECONDS before the time limit or preemption; if a rank then "
-            "exits with code 75, the job is requeued (default for the bundled trainer with "
-            "--checkpoint-dir: USR1@60)"},
-           {"array", "INDEXES[%MOST]",
-            "Run the job once for each index (0-99), at most MOST of them at once: a sweep, of "
-            "which each task has its own SLURM_ARRAY_TASK_ID"},
-           {"mpi", "TYPE",
-            "How srun joins the ranks of an MPI program: pmix, pmi2 (srun --mpi=list)"},
-           {"sbatch-arg", "--OPTION[=VALUE]",
-            "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); may be "
-            "repeated"}},
+      .own =
+          {
+              text_field("--partition", "NAME",
+                         "Partition of nodes (as --queue); several, separated by commas"),
+              text_field("--qos", "NAME", "Quality of service (as --priority)"),
+              text_field("--account", "NAME", "Account that the job is charged to"),
+              text_field("--constraint", "FEATURES",
+                         "Features that the nodes must have (a100&nvlink)"),
+              text_field(
+                  "--time", "TIME",
+                  "Time limit as Slurm writes it: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS or "
+                  "UNLIMITED (--running-timeout takes 90m)"),
+              text_field("--exclude", "NODES", "Nodes that must not be used (node[3-5])"),
+              text_field("--reservation", "NAME", "Reservation that the job runs in"),
+              text_field(
+                  "--signal", "SIGNAL[@SECONDS]",
+                  "Send SIGNAL to every rank SECONDS before the time limit or preemption; if a "
+                  "rank then exits with code 75, the job is requeued (default for the bundled "
+                  "trainer with --checkpoint-dir: USR1@60)"),
+              text_field("--array", "INDEXES[%MOST]",
+                         "Run the job once for each index (0-99), at most MOST of them at once: a "
+                         "sweep, of which each task has its own SLURM_ARRAY_TASK_ID"),
+              text_field(
+                  "--mpi", "TYPE",
+                  "How srun joins the ranks of an MPI program: pmix, pmi2 (srun --mpi=list)"),
+              own_field(
+                  Member<std::vector<std::string>>{.key = "sbatchArgs"}, "--sbatch-arg",
+                  "--OPTION[=VALUE]",
+                  "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); "
+                  "may be repeated"),
+          },
       .records = "slurm",
   };
   return all;

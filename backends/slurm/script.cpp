@@ -148,7 +148,7 @@ bool may_requeue(const JobSpec& job) {
 
 /// Throws UsageError for one that the script says itself, or that would take its place.
 json sbatch_args(const JobSpec& job) {
-  const auto args = engine_values(job, "sbatch-arg");
+  const auto args = Member<std::vector<std::string>>{.key = "sbatchArgs"}(job);
   if (args.empty()) {
     return json::array();
   }

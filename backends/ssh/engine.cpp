@@ -8,19 +8,14 @@ namespace {
 
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
-      {"gpus", "gpusVisible", "requireGpus", "checkGpus", "psGpus", "maxWorkers", "syncMode",
-       "syncSource", "syncUser", "syncTokenFile", "dataDirs", "tensorboard", "logdir"},
+      {},
       {{"runs the hosts' own programs",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}},
        {"gives ranks their host's own devices", {"rdma"}}},
       {
           {"mounts nothing on its hosts: name a folder that they have (--data-dir=/DIR)", {"data"}},
           {"mounts nothing on its hosts: bring files with the code (--sync-mode)", {"configFiles"}},
-          {"gives ranks their host's own /dev/shm", {"shareMemory"}},
-          {"starts ranks on the hosts that are named (--hosts)",
-           {"selectors", "tolerations", "nodeList", "topologySpread", "binpack", "chiefSelectors",
-            "psSelectors", "workerSelectors", "evaluatorSelectors", "launcherSelectors"}},
-          {"runs jobs as the user that ssh logs in as", {"runAsUser"}},
+          {"starts ranks on the hosts that are named (--hosts)", {"nodeList"}},
       });
 }
 
@@ -70,11 +65,12 @@ const Engine& engine() {
                   .env = "DTRAIN_SSH_HOST_TIMEOUT",
                   .in_profile = true,
                   .picks_hosts = true}},
-      .flags = {{"include", "HOST[:GPU,…]@…",
-                 "Use only these of the hosts, and of them only these GPUs (h1:0,1@h2), as "
-                 "DeepSpeed has it"},
-                {"exclude", "HOST[:GPU,…]@…",
-                 "hosts, or GPUs of them, that must not be used (h1:2@h3), as DeepSpeed has it"}},
+      .own = {text_field("--include", "HOST[:GPU,…]@…",
+                         "Use only these of the hosts, and of them only these GPUs (h1:0,1@h2), as "
+                         "DeepSpeed has it"),
+              text_field("--exclude", "HOST[:GPU,…]@…",
+                         "hosts, or GPUs of them, that must not be used (h1:2@h3), as DeepSpeed "
+                         "has it")},
       .helpers = {{k_supervise, supervise_hosts}},
       .records = "jobs/ssh",
   };

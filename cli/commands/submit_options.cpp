@@ -220,9 +220,8 @@ CommandTable submit_table(SubmitOptions& options) {
   for (auto& option : access_options(options.access, true)) {
     own.push_back(std::move(option));
   }
-  std::vector<Option> engines = engine_options(options.job);
   std::vector<Option> arena = arena_options(options.arena);
-  for (auto* more : {&engines, &own, &arena}) {
+  for (auto* more : {&own, &arena}) {
     table.options.insert(table.options.end(), std::make_move_iterator(more->begin()),
                          std::make_move_iterator(more->end()));
   }

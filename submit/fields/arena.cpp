@@ -63,6 +63,10 @@ Option idle_option(const Idle& idle, ArenaFlags& flags) {
           .notice = idle.notice};
 }
 
+/// What its policies of affinity set.
+constexpr Member<std::vector<std::string>> k_topology_spread = {.key = "topologySpread"};
+constexpr Member<bool> k_binpack = {.key = "binpack"};
+
 constexpr int k_arena_restarts = 6; ///< Of a job that is restarted and does not say how often.
 
 Option policy_option(const char* flag, std::string& target, const char* help,
@@ -209,9 +213,9 @@ std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job) {
   }
   const bool required = flags.worker_affinity_constraint == "required";
   if (flags.worker_affinity_policy == "spread") {
-    job.topology_spread.push_back(std::string(k_spread_node) + (required ? ":required" : ""));
+    k_topology_spread(job).emplace_back(required ? "node:required" : "node");
   } else if (flags.worker_affinity_policy == "binpack") {
-    job.binpack = true;
+    k_binpack(job) = true;
   }
   if (!flags.ps_affinity_policy.empty() && flags.ps_affinity_policy != "none") {
     if (flags.ps_affinity_constraint == "required") {

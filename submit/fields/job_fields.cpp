@@ -144,52 +144,22 @@ constexpr JobField k_container_fields[] = {
      .help = "Container image the ranks run in",
      .group = k_cluster_group,
      .env = "DTRAIN_IMAGE"},
-    {.key = "imagePullPolicy",
-     .flags = "--image-pull-policy",
-     .member = member(&JobSpec::image_pull_policy),
-     .metavar = "POLICY",
-     .help = "When to pull the image: Always, IfNotPresent, Never (default: the "
-             "cluster's)",
-     .group = k_cluster_group},
-    {.key = "imagePullSecrets",
-     .flags = "--image-pull-secret",
-     .member = member(&JobSpec::image_pull_secrets),
-     .metavar = "NAME",
-     .help = "Secret to pull the image with; may be repeated",
-     .group = k_cluster_group,
-     .aliases = {"--image-pull-secrets"}},
     {.key = "cpu",
      .flags = "--cpu",
      .member = member(&JobSpec::cpu),
      .metavar = "N",
      .help = "CPUs per worker (4, 500m)",
      .group = k_cluster_group,
-     .aliases = {"--task-cpu"}},
+     .aliases = {"--task-cpu"},
+     .form = Form::quantity},
     {.key = "memory",
      .flags = "--memory",
      .member = member(&JobSpec::memory),
      .metavar = "SIZE",
      .help = "Memory per worker (16Gi)",
      .group = k_cluster_group,
-     .aliases = {"--task-memory"}},
-    {.key = "shareMemory",
-     .flags = "--share-memory",
-     .member = member(&JobSpec::share_memory),
-     .metavar = "SIZE",
-     .help = "Size of /dev/shm (default: 2Gi)",
-     .group = k_cluster_group},
-    {.key = "selectors",
-     .flags = "--selector",
-     .member = member(&JobSpec::selectors),
-     .metavar = "KEY=VALUE",
-     .help = "Label the node must have; may be repeated",
-     .group = k_cluster_group},
-    {.key = "tolerations",
-     .flags = "--toleration",
-     .member = member(&JobSpec::tolerations),
-     .metavar = "KEY[=VALUE][:EFFECT]|all",
-     .help = "Taint the node may have; may be repeated",
-     .group = k_cluster_group},
+     .aliases = {"--task-memory"},
+     .form = Form::quantity},
     {.key = "data",
      .flags = "-d,--data",
      .member = member(&JobSpec::data),
@@ -213,14 +183,6 @@ constexpr JobField k_container_fields[] = {
      .metavar = "NAME",
      .help = "Queue that admits the job; get shows its position and why it waits",
      .group = k_cluster_group},
-    {.key = "runAsUser",
-     .flags = "--run-as-user",
-     .member = member(&JobSpec::run_as_user),
-     .metavar = "UID",
-     .help = "User ID of the ranks (default: 1000)",
-     .group = k_cluster_group,
-     .minimum = 0,
-     .maximum = INT32_MAX},
 };
 
 std::vector<std::string> strings(const FewWords& words) {
@@ -234,12 +196,17 @@ const std::vector<JobField>& job_fields() {
     std::vector<JobField> fields;
     for (const auto& some : std::initializer_list<std::span<const JobField>>{
              k_first_fields, role_fields(), life_cycle_fields(), code_fields(), k_container_fields,
-             placement_fields()}) {
+             placement_fields(), engine_fields()}) {
       fields.insert(fields.end(), some.begin(), some.end());
     }
     return fields;
   }();
   return all;
+}
+
+std::string_view JobField::long_flag() const {
+  const std::size_t dashes = flags.find("--");
+  return dashes == std::string_view::npos ? key : flags.substr(dashes);
 }
 
 bool is_default(const JobSpec& job, const JobField& field) {

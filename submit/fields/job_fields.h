@@ -1,4 +1,4 @@
-// Every field of JobSpec, once: its flag, its key in a job file, its limits and its help. The
+// Every field of a job, once: its flag, its key in a job file, its limits and its help. The
 // flags of `dtrain submit`, the job file's reader and writer, the man page and Tab completion are
 // made from this table. Which engine takes which of them is the engine's to say
 // (backends/engine.h).
@@ -25,20 +25,30 @@
 
 namespace dtrain {
 
-/// A member of JobSpec, or of one of its roles: call it with a job.
+/// A member of JobSpec, or what an engine brings: call it with a job.
 template <class Value>
 struct Member {
   Value JobSpec::*of_job = nullptr;
-  RoleOptions JobSpec::*role = nullptr;
-  Value RoleOptions::*of_role = nullptr;
+  std::string_view key = "";       ///< Of what an engine brings.
+  const Value* standard = nullptr; ///< Where nobody says it; null: Value().
 
   Value& operator()(JobSpec& job) const {
-    return of_job != nullptr ? job.*of_job : job.*role.*of_role;
+    return of_job != nullptr ? job.*of_job : job.of_engines.at(key, usual());
   }
   const Value& operator()(const JobSpec& job) const {
-    return of_job != nullptr ? job.*of_job : job.*role.*of_role;
+    if (of_job != nullptr) {
+      return job.*of_job;
+    }
+    const Value* value = job.of_engines.find<Value>(key);
+    return value == nullptr ? usual() : *value;
   }
   bool operator==(const Member&) const = default;
+
+ private:
+  const Value& usual() const {
+    static const Value none{};
+    return standard == nullptr ? none : *standard;
+  }
 };
 
 using JobMember =
@@ -48,10 +58,13 @@ template <class Value>
 constexpr JobMember member(Value JobSpec::*of_job) {
   return Member<Value>{of_job};
 }
-template <class Value>
-constexpr JobMember member(RoleOptions JobSpec::*role, Value RoleOptions::*of_role) {
-  return Member<Value>{nullptr, role, of_role};
-}
+
+/// What a text must be, besides one of the choices.
+enum class Form {
+  any,
+  quantity, ///< 4, 500m, 16Gi
+  pair,     ///< KEY=VALUE
+};
 
 /// Up to three; empty ones are none.
 using FewWords = std::array<std::string_view, 3>;
@@ -62,7 +75,7 @@ struct JobField {
   JobMember member;
   std::string_view metavar;
   std::string_view help;
-  std::string_view group;
+  std::string_view group = ""; ///< Of an engine's, engine_fields() says it.
   std::int64_t minimum = INT64_MIN;
   std::int64_t maximum = INT64_MAX;
   bool duration = false;
@@ -70,10 +83,18 @@ struct JobField {
   std::string_view env = "";
   FewWords choices = {};
   FewWords aliases = {}; ///< What other programs call the flag.
+  Form form = Form::any;
+
+  /// "--label" of "-l,--label"; of a field without a flag its key.
+  std::string_view long_flag() const;
 };
 
-/// In the order in which help and job files show them.
+/// In the order in which help and job files show them; the engines' last.
 const std::vector<JobField>& job_fields();
+
+/// Those that engines bring, one of each key. Which engines there are is for backends/ to say
+/// (backends/engine.cpp).
+const std::vector<JobField>& engine_fields();
 
 /// True where `job` has the field as a JobSpec that nobody touched has it.
 bool is_default(const JobSpec& job, const JobField& field);

@@ -40,7 +40,8 @@ constexpr JobField k_life_cycle_fields[] = {
      .metavar = "SIZE",
      .help = "Keep at most this much of each instance's log, such as 1Gi; the oldest lines go "
              "first (default: all of it)",
-     .group = k_life_cycle_group},
+     .group = k_life_cycle_group,
+     .form = Form::quantity},
     {.key = "cleanTaskPolicy",
      .flags = "--clean-task-policy",
      .member = member(&JobSpec::clean_task_policy),
@@ -70,13 +71,8 @@ constexpr JobField k_life_cycle_fields[] = {
      .member = member(&JobSpec::labels),
      .metavar = "KEY=VALUE",
      .help = "Label of the job, for --selector; may be repeated",
-     .group = k_life_cycle_group},
-    {.key = "annotations",
-     .flags = "-a,--annotation",
-     .member = member(&JobSpec::annotations),
-     .metavar = "KEY=VALUE",
-     .help = "Annotation of the job's objects; may be repeated",
-     .group = k_life_cycle_group},
+     .group = k_life_cycle_group,
+     .form = Form::pair},
 };
 
 } // namespace

@@ -1,83 +1,11 @@
 #include "submit/fields/job_field_groups.h"
 #include "submit/job_roles.h"
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-
 namespace dtrain {
 namespace {
 
 constexpr const char* k_roles_group = "Roles";
 constexpr int k_most_gpus = 64;
-constexpr int k_last_port = 65535;
-
-/// A literal as a template's argument.
-template <std::size_t length>
-struct Literal {
-  // NOLINTNEXTLINE(google-explicit-constructor, *-avoid-c-arrays): Joined<"--", "ps"> says it.
-  consteval Literal(const char (&literal)[length]) {
-    std::copy_n(static_cast<const char*>(literal), length, text.begin());
-  }
-  std::array<char, length> text{};
-};
-
-/// One after the other, put together by the compiler.
-template <Literal... parts>
-struct Joined {
-  static constexpr auto text = [] {
-    std::array<char, (0 + ... + (parts.text.size() - 1))> all{};
-    auto end = all.begin();
-    ((end = std::copy_n(parts.text.begin(), parts.text.size() - 1, end)), ...);
-    return all;
-  }();
-};
-template <Literal... parts>
-constexpr std::string_view joined(Joined<parts...>::text.data(), Joined<parts...>::text.size());
-
-/// Flags of one role: `name` "ps" of --ps-cpu, `what` "each parameter server".
-template <Literal name, Literal what, RoleOptions JobSpec::*role>
-struct RoleFlags {
-  template <Literal key, Literal flag, Literal before, Literal after = "">
-  static constexpr JobField field(auto part, std::string_view metavar) {
-    return {.key = joined<name, key>,
-            .flags = joined<"--", name, "-", flag>,
-            .member = member(role, part),
-            .metavar = metavar,
-            .help = joined<before, what, after>,
-            .group = k_roles_group};
-  }
-  static constexpr JobField port() {
-    JobField port = field<"Port", "port", "Port of ", " in TF_CONFIG (default: a free one)">(
-        &RoleOptions::port, "PORT");
-    port.minimum = 0;
-    port.maximum = k_last_port;
-    return port;
-  }
-  static constexpr JobField image =
-      field<"Image", "image", "Container image of ">(&RoleOptions::image, "IMAGE");
-  static constexpr JobField cpu = field<"Cpu", "cpu", "CPUs of ">(&RoleOptions::cpu, "N");
-  static constexpr JobField cpu_limit =
-      field<"CpuLimit", "cpu-limit", "CPUs that ", " may use at most">(&RoleOptions::cpu_limit,
-                                                                       "N");
-  static constexpr JobField memory =
-      field<"Memory", "memory", "Memory of ">(&RoleOptions::memory, "SIZE");
-  static constexpr JobField memory_limit =
-      field<"MemoryLimit", "memory-limit", "Memory that ", " may use at most">(
-          &RoleOptions::memory_limit, "SIZE");
-  static constexpr JobField selector =
-      field<"Selectors", "selector", "Label that the node of ", " must have; may be repeated">(
-          &RoleOptions::selectors, "KEY=VALUE");
-  static constexpr JobField annotation =
-      field<"Annotations", "annotation", "Annotation of ", "; may be repeated">(
-          &RoleOptions::annotations, "KEY=VALUE");
-};
-
-using Chief = RoleFlags<"chief", "the chief", &JobSpec::chief_role>;
-using Ps = RoleFlags<"ps", "each parameter server", &JobSpec::ps_role>;
-using Worker = RoleFlags<"worker", "each worker", &JobSpec::worker_role>;
-using Evaluator = RoleFlags<"evaluator", "the evaluator", &JobSpec::evaluator_role>;
-using Launcher = RoleFlags<"launcher", "the launcher", &JobSpec::launcher_role>;
 
 constexpr JobField k_role_fields[] = {
     {.key = "ps",
@@ -160,34 +88,20 @@ constexpr JobField k_role_fields[] = {
      .group = k_roles_group,
      .minimum = 1,
      .maximum = k_max_workers},
-    Chief::cpu,
-    Chief::cpu_limit,
-    Chief::memory,
-    Chief::memory_limit,
-    Chief::port(),
-    Chief::selector,
-    Ps::image,
-    Ps::cpu,
-    Ps::cpu_limit,
-    Ps::memory,
-    Ps::memory_limit,
-    Ps::port(),
-    Ps::selector,
-    Worker::image,
-    Worker::cpu,
-    Worker::cpu_limit,
-    Worker::memory,
-    Worker::memory_limit,
-    Worker::port(),
-    Worker::selector,
-    Worker::annotation,
-    Evaluator::cpu,
-    Evaluator::cpu_limit,
-    Evaluator::memory,
-    Evaluator::memory_limit,
-    Evaluator::selector,
-    Launcher::selector,
-    Launcher::annotation,
+    {.key = "workerCpu",
+     .flags = "--worker-cpu",
+     .member = member(&JobSpec::worker_cpu),
+     .metavar = "N",
+     .help = "CPUs of each worker",
+     .group = k_roles_group,
+     .form = Form::quantity},
+    {.key = "workerMemory",
+     .flags = "--worker-memory",
+     .member = member(&JobSpec::worker_memory),
+     .metavar = "SIZE",
+     .help = "Memory of each worker",
+     .group = k_roles_group,
+     .form = Form::quantity},
 };
 
 } // namespace

@@ -2,11 +2,12 @@
 
 #include "backends/kubernetes/connect/port_forward.h"
 #include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/own_fields.h"
+#include "backends/kubernetes/render/pod_roles.h"
 #include "backends/kubernetes/render/template_data.h"
 #include "backends/kubernetes/render/volumes.h"
 #include "backends/kubernetes/status/read_job.h"
 #include "submit/errors.h"
-#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 
@@ -74,20 +75,13 @@ void add_board(const JobSpec& job, const Templates& templates, Plan& plan) {
                                  job.name, k_longest_name - (name.size() - job.name.size()), name,
                                  k_longest_name));
   }
-  json data = {
-      {"name", job.name},
-      {"namespace", job.namespace_name},
-      {"board", name},
-      {"image", job.tensorboard_image.empty() ? job_roles(job)[0].image : job.tensorboard_image},
-      {"logdir_flag", "--logdir=" + job.logdir},
-      {"pull_policy", section(!job.image_pull_policy.empty(), {{"name", job.image_pull_policy}})},
-      {"as_user", section(job.run_as_user > 0, {{"id", job.run_as_user}})},
-      {"as_root", job.run_as_user == 0},
-      {"pull_secrets", json::array()},
-      {"has_pull_secrets", !job.image_pull_secrets.empty()}};
-  for (const std::string& secret : job.image_pull_secrets) {
-    data["pull_secrets"].push_back({{"name", secret}});
-  }
+  const std::string& image = own::tensorboard_image(job);
+  json data = {{"name", job.name},
+               {"namespace", job.namespace_name},
+               {"board", name},
+               {"image", image.empty() ? pod_roles(job)[0].image : image},
+               {"logdir_flag", "--logdir=" + job.logdir}};
+  add_rights(job, data);
   add_volumes(job, data);
   const json& mounts = data["mounts"];
   data["has_mounts"] = !mounts.empty();

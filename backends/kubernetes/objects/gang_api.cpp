@@ -1,5 +1,6 @@
 #include "backends/kubernetes/objects/gang_api.h"
 
+#include "backends/kubernetes/own_fields.h"
 #include "submit/job_roles.h"
 
 namespace dtrain::kubernetes {
@@ -10,10 +11,10 @@ bool has_tasks(const JobSpec& job) { return find_job_type(job.type)->has_tasks; 
 } // namespace
 
 GangApi gang_api(const JobSpec& job) {
-  if (job.scheduler == k_volcano) {
+  if (own::scheduler(job) == k_volcano) {
     return job.gang || !job.queue.empty() || has_tasks(job) ? GangApi::volcano : GangApi::none;
   }
-  return job.gang && !job.scheduler.empty() ? GangApi::coscheduling : GangApi::none;
+  return job.gang && !own::scheduler(job).empty() ? GangApi::coscheduling : GangApi::none;
 }
 
 int gang_members(const JobSpec& job, int instances) {
@@ -21,15 +22,15 @@ int gang_members(const JobSpec& job, int instances) {
 }
 
 void settle_scheduler(JobSpec& job) {
-  if (has_tasks(job) && job.scheduler.empty()) {
-    job.scheduler = k_volcano;
+  if (has_tasks(job) && own::scheduler(job).empty()) {
+    own::scheduler(job) = k_volcano;
   }
 }
 
-bool in_kueue(const JobSpec& job) { return !job.queue.empty() && job.scheduler != k_volcano; }
+bool in_kueue(const JobSpec& job) { return !job.queue.empty() && own::scheduler(job) != k_volcano; }
 
 bool chooses_scheduler(const JobSpec& job) {
-  return job.gang && job.scheduler.empty() && job.queue.empty();
+  return job.gang && own::scheduler(job).empty() && job.queue.empty();
 }
 
 } // namespace dtrain::kubernetes

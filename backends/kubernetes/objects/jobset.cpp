@@ -3,6 +3,7 @@
 #include "backends/kubernetes/api/api_client.h"
 #include "backends/kubernetes/objects/gang_api.h"
 #include "backends/kubernetes/objects/trainjob.h"
+#include "backends/kubernetes/own_fields.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ json conditions_of(const json& set) {
 
 } // namespace
 
-bool has_jobset(const JobSpec& job) { return job.api == "jobset" || is_trainjob(job); }
+bool has_jobset(const JobSpec& job) { return own::api(job) == "jobset" || is_trainjob(job); }
 
 json jobset_of(const JobSpec& job, const std::vector<json>& jobs) {
   json set = {{"apiVersion", fmt::format("{}/{}", k_jobset_group, k_jobset_version)},

@@ -2,6 +2,7 @@
 
 #include "backends/kubernetes/api/api_client.h"
 #include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/own_fields.h"
 
 #include <fmt/format.h>
 
@@ -36,7 +37,7 @@ std::string trainer_path(std::string_view namespace_name, const char* plural) {
 
 } // namespace
 
-bool is_trainjob(const JobSpec& job) { return job.api == "trainjob"; }
+bool is_trainjob(const JobSpec& job) { return own::api(job) == "trainjob"; }
 
 json trainjob_of(const json& set) {
   json trainjob = object_of(k_trainjob, set);

@@ -4,6 +4,7 @@
 #include "backends/kubernetes/objects/gang_api.h"
 #include "backends/kubernetes/objects/jobset.h"
 #include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/own_fields.h"
 #include "backends/kubernetes/render/placement.h"
 #include "backends/kubernetes/render/template_data.h"
 #include "backends/kubernetes/render/volumes.h"
@@ -33,24 +34,24 @@ int seconds(int duration_ms) {
 }
 
 /// "chief=1,worker=3"
-std::string roles_text(const std::vector<Role>& roles) {
+std::string roles_text(const std::vector<PodRole>& roles) {
   std::string text;
-  for (const Role& role : roles) {
+  for (const PodRole& role : roles) {
     text += fmt::format("{}{}={}", text.empty() ? "" : ",", role.name, role.replicas);
   }
   return text;
 }
 
 /// What a Job's Pods have in common.
-auto asks(const Role& role) {
+auto asks(const PodRole& role) {
   return std::tie(role.gpus, role.image, role.cpu, role.cpu_limit, role.memory, role.memory_limit,
                   role.selectors, role.annotations);
 }
 
 /// Tasks in their order, those that ask for the same together; the first Job owns the others.
-std::vector<RoleGroup> task_groups(const std::vector<Role>& tasks) {
+std::vector<RoleGroup> task_groups(const std::vector<PodRole>& tasks) {
   std::vector<RoleGroup> groups;
-  for (const Role& task : tasks) {
+  for (const PodRole& task : tasks) {
     if (groups.empty() || asks(task) != asks(groups.back().roles[0])) {
       groups.push_back({groups.empty() ? k_worker_role : task.name, {}});
     }
@@ -60,13 +61,14 @@ std::vector<RoleGroup> task_groups(const std::vector<Role>& tasks) {
 }
 
 /// The places of those on which the job's success hangs, "0-2"; empty: all.
-std::string deciding(const JobSpec& job, const std::vector<Role>& roles) {
+std::string deciding(const JobSpec& job, const std::vector<PodRole>& roles) {
   if (is_decided_by_chief(job) && roles[0].name == job_roles(job)[0].name) {
     return "0";
   }
-  const auto ranks = std::accumulate(roles.begin(), roles.end(), 0, [](int sum, const Role& role) {
-    return sum + (role.ranked ? role.replicas : 0);
-  });
+  const auto ranks =
+      std::accumulate(roles.begin(), roles.end(), 0, [](int sum, const PodRole& role) {
+        return sum + (role.ranked ? role.replicas : 0);
+      });
   return ranks == instances_of(roles) ? "" : ranks == 1 ? "0" : fmt::format("0-{}", ranks - 1);
 }
 
@@ -76,15 +78,15 @@ bool keeps_from_disruption(const JobSpec& job) { return job.max_restarts == 0 ||
 
 } // namespace
 
-int instances_of(const std::vector<Role>& roles) {
+int instances_of(const std::vector<PodRole>& roles) {
   return std::accumulate(roles.begin(), roles.end(), 0,
-                         [](int sum, const Role& role) { return sum + role.replicas; });
+                         [](int sum, const PodRole& role) { return sum + role.replicas; });
 }
 
 bool has_launcher(const JobSpec& job) { return find_job_type(job.type)->has_launcher; }
 
 std::vector<RoleGroup> role_groups(const JobSpec& job) {
-  const std::vector<Role> roles = job_roles(job);
+  const std::vector<PodRole> roles = pod_roles(job);
   if (has_launcher(job)) {
     return {{k_launcher, {roles.front()}}, {k_worker_role, {roles.begin() + 1, roles.end()}}};
   }
@@ -92,12 +94,12 @@ std::vector<RoleGroup> role_groups(const JobSpec& job) {
     return task_groups(roles);
   }
   const auto worker = std::find_if(roles.begin(), roles.end(),
-                                   [](const Role& role) { return role.name == k_worker; });
-  const Role& usual = worker == roles.end() ? roles.front() : *worker;
+                                   [](const PodRole& role) { return role.name == k_worker; });
+  const PodRole& usual = worker == roles.end() ? roles.front() : *worker;
   RoleGroup lead;
   RoleGroup workers = {k_worker_role, {}};
   std::vector<RoleGroup> others;
-  for (const Role& role : roles) {
+  for (const PodRole& role : roles) {
     if (asks(role) == asks(usual)) {
       workers.roles.push_back(role);
     } else if (role.ranked) { // A chief or master: there is one.
@@ -134,7 +136,7 @@ std::string pod_owner_name(const JobSpec& job, std::string_view group) {
 }
 
 json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& here) {
-  const std::vector<Role>& roles = group.roles;
+  const std::vector<PodRole>& roles = group.roles;
   const bool launcher = group.name == k_launcher;
   const bool owns_rest = group.name == k_worker_role;
   const bool decides_too = !owns_rest && !launcher && roles[0].ranked; // A chief, or a task.
@@ -160,7 +162,7 @@ json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& he
                {"grace_seconds", seconds(job.grace_period_ms)},
                {"lost_node_seconds", k_lost_node_seconds},
                {"image", roles[0].image},
-               {"share_memory", job.share_memory},
+               {"share_memory", own::share_memory(job)},
                {"keep_from_disruption", keeps_from_disruption(job)},
                {"replace_from_lost_node", !keeps_from_disruption(job)}};
   data["success"] = section(!decides.empty(), {{"indexes", decides}});
@@ -174,18 +176,11 @@ json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& he
       section(job.running_timeout_ms > 0, {{"seconds", seconds(job.running_timeout_ms)}});
   data["ttl"] =
       section(job.ttl_after_finished_ms >= 0, {{"seconds", seconds(job.ttl_after_finished_ms)}});
-  data["pull_policy"] = section(!job.image_pull_policy.empty(), {{"name", job.image_pull_policy}});
   const std::string folder = start_folder(job);
   data["sequence"] = section(!job.role_sequence.empty(),
                              {{"sequence_script", "/etc/dtrain/" + sequence_script_name(group)}});
   data["working_dir"] = section(!folder.empty(), {{"path", folder}});
-  data["as_user"] = section(job.run_as_user > 0, {{"id", job.run_as_user}});
-  data["as_root"] = job.run_as_user == 0;
-  data["pull_secrets"] = json::array();
-  for (const std::string& secret : job.image_pull_secrets) {
-    data["pull_secrets"].push_back({{"name", secret}});
-  }
-  data["has_pull_secrets"] = !data["pull_secrets"].empty();
+  add_rights(job, data);
   add_placement(job, roles[0], data);
   add_volumes(job, data);
   data["has_files"] = !data["files"].empty();

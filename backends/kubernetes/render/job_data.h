@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/kubernetes/render/job_secrets.h"
-#include "submit/job_roles.h"
+#include "backends/kubernetes/render/pod_roles.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -16,12 +16,12 @@ namespace dtrain::kubernetes {
 bool has_launcher(const JobSpec& job);
 
 /// Pods of a Job whose roles these are.
-int instances_of(const std::vector<Role>& roles);
+int instances_of(const std::vector<PodRole>& roles);
 
 /// One of the job's Jobs: its Pods are of these roles, and ask for the same.
 struct RoleGroup {
   std::string name; ///< "worker", which owns the rest; "launcher"; "chief", "master"; "ps" …
-  std::vector<Role> roles; ///< In job_roles()' order.
+  std::vector<PodRole> roles; ///< In job_roles()' order.
 };
 
 /// In the order of their instances. Roles that ask for the same as the workers are of their Job; a

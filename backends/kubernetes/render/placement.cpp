@@ -1,6 +1,7 @@
 #include "backends/kubernetes/render/placement.h"
 
 #include "backends/kubernetes/objects/objects.h"
+#include "backends/kubernetes/own_fields.h"
 #include "backends/kubernetes/render/template_data.h"
 #include "submit/errors.h"
 
@@ -18,6 +19,7 @@ using nlohmann::json;
 constexpr const char* k_gpu_type_label = "nvidia.com/gpu.product";
 constexpr const char* k_rdma_resource = "rdma/hca"; ///< The shared device plug-in's, and Arena's.
 constexpr const char* k_host_label = "kubernetes.io/hostname";
+constexpr const char* k_spread_node = "node"; ///< No label: the node itself.
 
 json toleration(const std::string& text) {
   static const std::array<std::string, 3> k_effects = {"NoSchedule", "PreferNoSchedule",
@@ -69,9 +71,9 @@ json spread(const std::string& text) {
 /// How the workers lie to one another. A launcher, which computes nothing, lies anywhere.
 void add_topology(const JobSpec& job, bool launcher, json& data) {
   data["spreads"] = json::array();
-  for (const std::string& text : job.topology_spread) {
+  for (const std::string& text : own::topology_spread(job)) {
     json each = spread(text);
-    if (job.binpack && each["key"] == k_host_label) {
+    if (own::binpack(job) && each["key"] == k_host_label) {
       throw UsageError(fmt::format("--binpack: puts the workers on few nodes, and "
                                    "--topology-spread={} on many: leave one out",
                                    printable(text)));
@@ -80,17 +82,17 @@ void add_topology(const JobSpec& job, bool launcher, json& data) {
       data["spreads"].push_back(std::move(each));
     }
   }
-  data["binpack"] = job.binpack && !launcher;
+  data["binpack"] = own::binpack(job) && !launcher;
 }
 
 /// What each instance asks for: where only one of request and limit is given, it is both.
-void add_resources(const JobSpec& job, const Role& role, json& data) {
+void add_resources(const JobSpec& job, const PodRole& role, json& data) {
   data["limits"] = json::array();
   data["requests"] = json::array();
   if (role.gpus > 0) {
     data["limits"].push_back({{"key", k_gpu_resource}, {"value", std::to_string(role.gpus)}});
   }
-  for (const std::string& device : job.devices) {
+  for (const std::string& device : own::devices(job)) {
     auto [key, value] = key_value(device, "--device");
     data["limits"].push_back({{"key", key}, {"value", value}});
   }
@@ -127,19 +129,19 @@ void add_resources(const JobSpec& job, const Role& role, json& data) {
 
 } // namespace
 
-void add_placement(const JobSpec& job, const Role& role, json& data) {
-  data["scheduler"] = section(!job.scheduler.empty(), {{"name", job.scheduler}});
+void add_placement(const JobSpec& job, const PodRole& role, json& data) {
+  data["scheduler"] = section(!own::scheduler(job).empty(), {{"name", own::scheduler(job)}});
   data["priority"] = section(!job.priority.empty(), {{"name", job.priority}});
   data["nodes"] = json::array();
   for (const std::string& node : job.node_list) {
     data["nodes"].push_back({{"node", node}});
   }
   data["selectors"] = pairs(role.selectors, "--selector");
-  if (!job.gpu_type.empty()) {
-    data["selectors"].push_back({{"key", k_gpu_type_label}, {"value", job.gpu_type}});
+  if (!own::gpu_type(job).empty()) {
+    data["selectors"].push_back({{"key", k_gpu_type_label}, {"value", own::gpu_type(job)}});
   }
   data["tolerations"] = json::array();
-  for (const std::string& text : job.tolerations) {
+  for (const std::string& text : own::tolerations(job)) {
     data["tolerations"].push_back(toleration(text));
   }
   add_topology(job, role.name == k_launcher, data);

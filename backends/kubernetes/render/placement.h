@@ -1,7 +1,7 @@
 // On which nodes a job's Pods may run, and what they ask of them.
 #pragma once
 
-#include "submit/job_roles.h"
+#include "backends/kubernetes/render/pod_roles.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -10,6 +10,6 @@ namespace dtrain::kubernetes {
 /// Adds to job.yaml's data: `scheduler`, `priority`, `nodes`, `selectors`, `tolerations`,
 /// `spreads`, `binpack`, `limits` and `requests`, each list with its has_NAME. Throws UsageError
 /// naming the flag that cannot be read.
-void add_placement(const JobSpec& job, const Role& role, nlohmann::json& data);
+void add_placement(const JobSpec& job, const PodRole& role, nlohmann::json& data);
 
 } // namespace dtrain::kubernetes

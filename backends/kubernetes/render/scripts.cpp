@@ -120,7 +120,7 @@ GangPlace gang_of(const JobSpec& job) {
   for (const RoleGroup& group : role_groups(job)) {
     const std::string owner = pod_owner_name(job, group.name);
     int place = 0;
-    for (const Role& role : group.roles) {
+    for (const PodRole& role : group.roles) {
       for (int index = 0; index < role.replicas; ++index, ++place) {
         std::string host = fmt::format("{}-{}.{}", owner, place, job.name);
         if (!role.runs_command) {
@@ -147,7 +147,7 @@ std::string start_script(const JobSpec& job, const RoleGroup& group, const Templ
   data["roles"] = json::array();
   const int before = ranks_before(gang, group);
   int first = before;
-  for (const Role& role : group.roles) {
+  for (const PodRole& role : group.roles) {
     json own = {{"first", first}, {"end", first + role.replicas}, {"ranked", role.ranked}};
     own["apart_from_rank_0"] = in_order && role.name != gang.ranks.at(0).role;
     const Neighbours next = neighbours(job, gang, role.name);
@@ -195,7 +195,7 @@ std::string sequence_script(const JobSpec& job, const RoleGroup& group,
   const GangPlace gang = gang_of(job);
   int first = ranks_before(gang, group);
   json data = {{"before", first}, {"restarts_alone", !has_jobset(job)}, {"roles", json::array()}};
-  for (const Role& role : group.roles) {
+  for (const PodRole& role : group.roles) {
     json own = {{"first", first}, {"end", first + role.replicas}, {"earlier", json::array()}};
     for (std::string& host : hosts_of(gang, neighbours(job, gang, role.name).before)) {
       own["earlier"].push_back({{"host", std::move(host)}});

@@ -1,5 +1,6 @@
 #include "backends/kubernetes/render/template_data.h"
 
+#include "backends/kubernetes/own_fields.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -24,6 +25,19 @@ json pairs(const std::vector<std::string>& texts, const char* flag) {
     list.push_back({{"key", key}, {"value", value}});
   }
   return list;
+}
+
+void add_rights(const JobSpec& job, json& data) {
+  const int user = own::run_as_user(job);
+  data["as_user"] = section(user > 0, {{"id", user}});
+  data["as_root"] = user == 0;
+  const std::string& policy = own::image_pull_policy(job);
+  data["pull_policy"] = section(!policy.empty(), {{"name", policy}});
+  data["pull_secrets"] = json::array();
+  for (const std::string& secret : own::image_pull_secrets(job)) {
+    data["pull_secrets"].push_back({{"name", secret}});
+  }
+  data["has_pull_secrets"] = !data["pull_secrets"].empty();
 }
 
 const TemplateRules& template_rules() {

@@ -19,6 +19,10 @@ std::pair<std::string, std::string> key_value(const std::string& text, const cha
 /// `key` and `value` of each.
 nlohmann::json pairs(const std::vector<std::string>& texts, const char* flag);
 
+/// As whom a Pod's containers run, and how their images are pulled: `as_user`, `as_root`,
+/// `pull_policy`, `pull_secrets`, `has_pull_secrets`.
+void add_rights(const JobSpec& job, nlohmann::json& data);
+
 /// What this backend finds its objects by.
 const TemplateRules& template_rules();
 

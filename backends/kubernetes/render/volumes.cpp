@@ -1,5 +1,6 @@
 #include "backends/kubernetes/render/volumes.h"
 
+#include "backends/kubernetes/own_fields.h"
 #include "backends/support/bucket/bucket_keys.h"
 #include "submit/bucket.h"
 #include "submit/errors.h"
@@ -68,7 +69,7 @@ std::string code_folder(const JobSpec& job) {
   if (job.working_dir.starts_with('/')) {
     return job.working_dir;
   }
-  return job.run_as_user == 0 ? "/root/code" : "/code";
+  return own::run_as_user(job) == 0 ? "/root/code" : "/code";
 }
 
 std::string start_folder(const JobSpec& job) {
@@ -104,7 +105,7 @@ void add_volumes(const JobSpec& job, json& data) {
     data[list] = json::array();
   }
   const std::string brings =
-      job.sync_image.empty() ? data["image"].get<std::string>() : job.sync_image;
+      own::sync_image(job).empty() ? data["image"].get<std::string>() : own::sync_image(job);
   const auto add = [&](const char* list, const MountText& mount, json volume) {
     const std::string name = fmt::format("data-{}", data["mounts"].size());
     data["mounts"].push_back(

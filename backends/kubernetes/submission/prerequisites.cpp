@@ -4,6 +4,7 @@
 #include "backends/kubernetes/objects/jobset.h"
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
+#include "backends/kubernetes/own_fields.h"
 #include "backends/kubernetes/render/job_secrets.h"
 #include "backends/kubernetes/render/volumes.h"
 #include "backends/kubernetes/status/kueue.h"
@@ -92,7 +93,7 @@ void require(ApiClient& api, const std::string& namespace_name, const char* plur
 
 std::vector<std::string> choose_scheduler(ApiClient& api, JobSpec& job) {
   if (!versions_of(api, k_volcano_group).empty()) {
-    job.scheduler = k_volcano;
+    own::scheduler(job) = k_volcano;
     return {"--gang: Volcano starts all instances or none (--scheduler=volcano)"};
   }
   if (!versions_of(api, k_coscheduling_group).empty()) {
@@ -116,14 +117,14 @@ void require_apis(ApiClient& api, const JobSpec& job) {
     }
     break;
   case GangApi::coscheduling:
-    require_version(api, fmt::format("--gang --scheduler={}", printable(job.scheduler)),
+    require_version(api, fmt::format("--gang --scheduler={}", printable(own::scheduler(job))),
                     k_coscheduling_group, "v1alpha1", "coscheduling PodGroups");
     break;
   case GangApi::none:
     break;
   }
   if (has_jobset(job)) {
-    require_version(api, fmt::format("--api={}", job.api), k_jobset_group, k_jobset_version,
+    require_version(api, fmt::format("--api={}", own::api(job)), k_jobset_group, k_jobset_version,
                     "JobSet");
   }
   if (is_trainjob(job)) {

@@ -464,8 +464,11 @@ TEST_CASE("submit's help is the flags that most jobs need, and the rest by group
   CHECK(std::count(brief.begin(), brief.end(), '\n') < 100);
   CHECK(has(brief, "--help=GROUP"));
   const std::string roles = Session().run({"submit", "--help=roles"}).out;
-  CHECK(has(roles, "--ps-cpu"));
-  CHECK_FALSE(has(roles, "--toleration"));
+  CHECK(has(roles, "--ps-gpus"));
+  CHECK_FALSE(has(roles, "--ps-cpu"));
+  const std::string own = Session().run({"submit", "--help=kubernetes"}).out;
+  CHECK(has(own, "--ps-cpu"));
+  CHECK(has(own, "--toleration"));
   const std::string all = Session().run({"submit", "--help=all"}).out;
   CHECK(has(all, "--ps-cpu"));
   CHECK(has(all, "--toleration"));

@@ -184,8 +184,8 @@ TEST_CASE("every field is a flag, and flags win over the file") {
   table.takes_command = true;
   table.rest = &job.command;
   table.options = job_options(job, {"local", "slurm"});
-  // All but the type, the command and what flags of an engine's own say.
-  CHECK(table.options.size() + 3 == job_fields().size());
+  // All but the type and the command.
+  CHECK(table.options.size() + 2 == job_fields().size());
   const std::vector<std::string> args = {"--workers=5", "-e", "B=2", "--grace-period=3s"};
   job = read_job_yaml("name: a\nworkers: 2\nenv: [A=1, B=1]\ncommand: [ls]\n", "f");
   REQUIRE(parse_options(table, args, ParsePass::flags));

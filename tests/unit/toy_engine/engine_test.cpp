@@ -9,10 +9,13 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <utility>
 
 using namespace dtrain;
 
 namespace {
+
+constexpr int k_red = 7;
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -119,16 +122,36 @@ TEST_CASE("a flag of an engine's own is that engine's alone") {
   CHECK(has(program.run({"__complete", "bash", "submit", "--toy-c"}).out, "--toy-color="));
   program.run({"submit", "-b", "local", "--toy-color=red", "--", "true"});
   CHECK(program.status == 2);
-  CHECK(has(program.err, "--toy-color: the local backend has no such flag; drop it, or use "
+  CHECK(has(program.err, "--toy-color: the local backend does not support it; drop it, or use "
                          "--backend=toy"));
   JobSpec job;
   job.backend = "toy";
-  job.engine_options = {"toy-color=red", "toy-color=a=b"};
+  Member<std::string>{.key = "toy-color"}(job) = "a=b";
   CHECK(check_fields(job).empty());
   CHECK(engine_value(job, "toy-color") == "a=b");
   CHECK(engine_value(job, "toy") == "");
-  CHECK(engine_values(job, "toy-color").size() == 2);
   CHECK(read_job_yaml(write_job_yaml(job), "job.yaml") == job);
+  CHECK(read_job_yaml("backend: toy\nengineOptions: [toy-color=red, toy-color=a=b]\n",
+                      "job.yaml") == job);
+}
+
+TEST_CASE(
+    "options keep pointing at what engines bring when a job is assigned, and then compares equal") {
+  const Member<int> color = {.key = "color", .standard = &k_red};
+  JobSpec job;
+  int& value = color(job);
+  CHECK(value == k_red);
+  CHECK(job == JobSpec());
+  value = 1;
+  CHECK(job != JobSpec());
+  JobSpec other;
+  color(other) = 2;
+  job = other;
+  CHECK(value == 2);
+  CHECK(job == other);
+  job = JobSpec();
+  CHECK(value == k_red);
+  CHECK(color(std::as_const(job)) == k_red);
 }
 
 TEST_CASE("options keep pointing at their values when a choice of engines is assigned") {

@@ -62,7 +62,7 @@ const Engine& engine() {
                   .complete = Complete::engine,
                   .in_profile = true,
                   .values = boxes}},
-      .flags = {{"toy-color", "COLOR", "Color of the toys"}},
+      .own = {text_field("--toy-color", "COLOR", "Color of the toys")},
       .helpers = {{k_supervise, supervise_toys}},
   };
   return all;

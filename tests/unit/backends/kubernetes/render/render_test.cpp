@@ -1,6 +1,7 @@
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
 #include "backends/kubernetes/objects/yaml_json.h"
+#include "backends/kubernetes/own_fields.h"
 #include "backends/kubernetes/render/job_data.h"
 #include "backends/kubernetes/render/render.h"
 #include "backends/kubernetes/render/scripts.h"
@@ -77,7 +78,7 @@ TEST_CASE("start.sh gives every instance what rank_env promises") {
     job.type = "tfjob";
     job.chief = job.evaluator = true;
     job.ps = 2;
-    job.ps_role.port = 4000;
+    Member<int>{.key = "psPort"}(job) = 4000;
   }
   SUBCASE("a master, and torchrun") {
     job.type = "pytorchjob";
@@ -118,7 +119,7 @@ TEST_CASE("with --role-sequence an instance waits for those of the role before i
   job.ps = 1;
   job.role_sequence = "PS,Chief";
   SUBCASE("in one Job") {}
-  SUBCASE("in Jobs of their own") { job.ps_role.cpu = "2"; }
+  SUBCASE("in Jobs of their own") { own::Text{.key = "psCpu"}(job) = "2"; }
   std::map<std::string, std::string> waits; // by host
   for (const RoleGroup& group : role_groups(job)) {
     // Names are known at once, and printed.
@@ -205,7 +206,7 @@ TEST_CASE("the Job asks for a Pod a rank, with GPUs, and passes the restricted l
   JobSpec job = job_of(3, {"true"});
   job.gpus = 2;
   job.memory = "1Gi";
-  job.tolerations = {"gpu=yes:NoSchedule", "spot"};
+  own::tolerations(job) = {"gpu=yes:NoSchedule", "spot"};
   job.data = {"claim:/data"};
   nlohmann::json spec = document(render_plan(job), "job.yaml")["spec"];
   CHECK(spec["completions"] == 3);
@@ -228,7 +229,7 @@ TEST_CASE("the Job asks for a Pod a rank, with GPUs, and passes the restricted l
 
 TEST_CASE("tolerations are taken as Arena's users write them") {
   JobSpec job = job_of(1, {"true"});
-  job.tolerations = {"all", "gpu=yes:NoSchedule,Equal"};
+  own::tolerations(job) = {"all", "gpu=yes:NoSchedule,Equal"};
   nlohmann::json pod = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
   CHECK(pod["tolerations"][2] == nlohmann::json{{"key", ""}, {"operator", "Exists"}});
   CHECK(pod["tolerations"][3] ==
@@ -240,7 +241,7 @@ TEST_CASE("with --rdma the workers get the device, and may lock memory") {
   JobSpec job = job_of(1, {"true"});
   job.rdma = true;
   for (const int user : {1000, 0}) {
-    job.run_as_user = user;
+    own::run_as_user(job) = user;
     const nlohmann::json pod = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
     const nlohmann::json& container = pod["containers"][0];
     CHECK(container["resources"]["limits"] == nlohmann::json{{"rdma/hca", "1"}});
@@ -282,7 +283,7 @@ TEST_CASE("a chief that asks for other than the workers has a Job of its own, an
   job.chief = true;
   job.ps = 1;
   job.gpus = 1;
-  job.chief_role.memory = "1Gi";
+  own::Text{.key = "chiefMemory"}(job) = "1Gi";
   const Plan plan = render_plan(resolve(job));
   CHECK(plan.documents.at(0).name == "job.yaml");
   CHECK(document(plan, "job.yaml")["spec"]["completions"] == 2);
@@ -299,7 +300,7 @@ TEST_CASE("a chief that asks for other than the workers has a Job of its own, an
   job.success_policy = "AllWorkers";
   const nlohmann::json of_all = document(render_plan(resolve(job)), "chief.yaml");
   CHECK(of_all["metadata"]["annotations"]["dtrain/success"] == "all");
-  job.api = "jobset";
+  own::api(job) = "jobset";
   const nlohmann::json set = document(render_plan(resolve(job)), "jobset.json");
   CHECK(set["spec"]["successPolicy"]["targetReplicatedJobs"] ==
         nlohmann::json::array({"worker", "chief"}));
@@ -310,12 +311,12 @@ TEST_CASE("roles without ranks that ask for other than the ranks have a Job of t
   job.gpus = 1;
   job.ps = 2;
   job.evaluator = true;
-  job.evaluator_role.image = "other";
+  own::Text{.key = "evaluatorImage"}(job) = "other";
   CHECK(document(render_plan(job), "ps.yaml")["spec"]["completions"] == 2);
   CHECK(document(render_plan(job), "evaluator.yaml")["spec"]["completions"] == 1);
   CHECK(gang_of(job).ranks[3].host == "mnist-ps-1.mnist");
   CHECK(gang_of(job).ranks[4].host == "mnist-evaluator-0.mnist");
-  job.ps_role.image = "other";
+  own::ps_image(job) = "other";
   job.ps_gpus = 1;
   const Plan plan = render_plan(job);
   const nlohmann::json ranks = document(plan, "job.yaml");
@@ -336,11 +337,11 @@ TEST_CASE("roles without ranks that ask for other than the ranks have a Job of t
   CHECK(gang.ranks[4].host == "mnist-ps-2.mnist");
   job.queue = "q";
   CHECK(error_of(job).find("--api=jobset") != std::string::npos);
-  job.api = "jobset";
+  own::api(job) = "jobset";
   const nlohmann::json set = document(render_plan(job), "jobset.json");
   CHECK(set["spec"]["replicatedJobs"][1]["name"] == "ps");
   CHECK(set["spec"]["successPolicy"]["targetReplicatedJobs"] == nlohmann::json::array({"worker"}));
-  job.evaluator_role.image.clear(); // As the workers': it is one of their Job.
+  own::Text{.key = "evaluatorImage"}(job).clear(); // As the workers': it is one of their Job.
   job.ps_gpus = 0;
   CHECK(gang_of(job).ranks[2].host == "mnist-worker-0-2.mnist");
   CHECK(gang_of(job).ranks[3].host == "mnist-ps-0-0.mnist");
@@ -352,7 +353,7 @@ TEST_CASE("a launcher has a Job of its own, and asks for no GPU") {
   job.gpus = 2;
   job.queue = "q";
   job.env = {"ODD=it's"};
-  job.launcher_role.annotations = {"who=launcher"};
+  own::Texts{.key = "launcherAnnotations"}(job) = {"who=launcher"};
   const Plan plan = render_plan(job);
   const nlohmann::json workers = document(plan, "job.yaml");
   const nlohmann::json launcher = document(plan, "launcher.yaml");
@@ -387,15 +388,15 @@ TEST_CASE("a launcher has a Job of its own, and asks for no GPU") {
 TEST_CASE("where and with what a Pod runs is what was asked for") {
   JobSpec job = job_of(1, {"true"});
   job.labels = {"team=a"};
-  job.annotations = {"note=b c"};
-  job.scheduler = "volcano";
-  job.gpu_type = "H200";
-  job.devices = {"amd.com/gpu=2"};
+  own::annotations(job) = {"note=b c"};
+  own::scheduler(job) = "volcano";
+  own::gpu_type(job) = "H200";
+  own::devices(job) = {"amd.com/gpu=2"};
   job.node_list = {"n1", "n2"};
   job.host_network = job.host_ipc = job.host_pid = true;
   job.cpu = "1";
-  job.worker_role.cpu_limit = "2";
-  job.worker_role.memory_limit = "4Gi";
+  own::Text{.key = "workerCpuLimit"}(job) = "2";
+  own::Text{.key = "workerMemoryLimit"}(job) = "4Gi";
   nlohmann::json made = document(render_plan(job), "job.yaml");
   CHECK(made["metadata"]["labels"]["team"] == "a");
   nlohmann::json pod = made["spec"]["template"];
@@ -418,9 +419,9 @@ TEST_CASE("where and with what a Pod runs is what was asked for") {
 TEST_CASE("workers lie together or apart as asked, and a launcher anywhere") {
   JobSpec job = job_of(2, {"true"});
   job.type = "mpijob";
-  job.binpack = true;
+  own::binpack(job) = true;
   job.node_list = {"n1"};
-  job.topology_spread = {"zone:required", "rack"};
+  own::topology_spread(job) = {"zone:required", "rack"};
   const Plan plan = render_plan(job);
   const nlohmann::json pod = document(plan, "job.yaml")["spec"]["template"]["spec"];
   CHECK(pod["affinity"].size() == 2);
@@ -435,10 +436,10 @@ TEST_CASE("workers lie together or apart as asked, and a launcher anywhere") {
   CHECK(launcher["affinity"].size() == 1);
   CHECK(!launcher.contains("topologySpreadConstraints"));
   for (const char* over_nodes : {"kubernetes.io/hostname", "node"}) {
-    job.topology_spread = {over_nodes};
+    own::topology_spread(job) = {over_nodes};
     CHECK(error_of(job).starts_with("--binpack: "));
   }
-  job.binpack = false;
+  own::binpack(job) = false;
   const nlohmann::json even = document(render_plan(job), "job.yaml")["spec"]["template"]["spec"];
   CHECK(even["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname");
 }
@@ -448,12 +449,12 @@ TEST_CASE("a gang has the PodGroup of the scheduler that places it") {
   job.gang = true;
   job.queue = "q";
   CHECK(document(render_plan(job), k_group_document).is_null()); // Kueue admits jobs whole.
-  job.scheduler = "volcano";
+  own::scheduler(job) = "volcano";
   Plan plan = render_plan(job);
   CHECK(document(plan, k_group_document)["spec"] ==
         nlohmann::json{{"minMember", 2}, {"queue", "q"}});
   CHECK(!document(plan, "job.yaml")["spec"].contains("suspend"));
-  job.scheduler = "mine";
+  own::scheduler(job) = "mine";
   job.queue.clear();
   plan = render_plan(job);
   CHECK(document(plan, k_group_document)["apiVersion"] == "scheduling.x-k8s.io/v1alpha1");
@@ -463,7 +464,7 @@ TEST_CASE("a gang has the PodGroup of the scheduler that places it") {
 
 TEST_CASE("a JobSet has a role's Job each, and starts all anew") {
   JobSpec job = job_of(2, {"true"});
-  job.api = "jobset";
+  own::api(job) = "jobset";
   job.type = "mpijob";
   job.max_restarts = 3;
   job.queue = "q";
@@ -496,9 +497,9 @@ TEST_CASE("a JobSet has a role's Job each, and starts all anew") {
 TEST_CASE("a TrainJob's runtime has the JobSet as its template") {
   JobSpec job = job_of(2, {"true"});
   job.queue = "q";
-  job.api = "jobset";
+  own::api(job) = "jobset";
   const nlohmann::json set = document(render_plan(job), "jobset.json");
-  job.api = "trainjob";
+  own::api(job) = "trainjob";
   const Plan plan = render_plan(job);
   CHECK(document(plan, "jobset.json").is_null());
   const nlohmann::json trainjob = document(plan, "trainjob.json");
@@ -543,9 +544,9 @@ TEST_CASE("what Kubernetes would not take is refused before it is asked") {
   job.name = "3d";
   CHECK(error_of(job).find("begins with a letter") != std::string::npos);
   job.name = "j";
-  job.tolerations = {"a:Sometimes"};
+  own::tolerations(job) = {"a:Sometimes"};
   CHECK(error_of(job).starts_with("--toleration=a:Sometimes"));
-  job.tolerations.clear();
+  own::tolerations(job).clear();
   job.data = {"claim"};
   CHECK(error_of(job).starts_with("--data=claim: must be NAME:/PATH"));
 }
