@@ -1,5 +1,5 @@
-// Frames that a worker could send to a parameter server: none may be believed in its length, its
-// shard or its rows, and what is accepted has to be what the server then adds up.
+// Frames that a worker could send to a parameter server: none may be believed in its length, and
+// what is accepted has to be what the server then adds up.
 //
 // An input is the job's type of gradients, a byte, then frames: type, step, extra, weight, a byte
 // each; how long the frame says it is, two bytes, or what a push is due where both are 0xff; then
@@ -17,8 +17,8 @@ using namespace trainer;
 
 namespace {
 
-const std::vector<Shard> k_shards = {{"a", 0, 4, 3, 0, false}, {"embedding", 0, 5, 3, 12, true}};
-constexpr std::size_t k_dense = 12;
+const std::vector<ArenaRange> k_ranges = {{0, 16}, {32, 48}};
+constexpr std::size_t k_held = 32;
 constexpr std::uint8_t k_is_hello = 0x80;
 constexpr std::size_t k_as_due = 0xffff;
 
@@ -36,13 +36,10 @@ class Owner final : public SessionOwner {
     session.accept(std::move(hello), store_);
   }
   ShardStore& store() override { return store_; }
-  void initial(std::span<const float>) override {}
+  void initial(std::span<const std::byte>) override {}
   void pushed(Session& session) override {
     const Contribution one = session.contribution(store_);
-    require(one.dense.size() == 1 && one.weight > 0);
-    for (const SparseRows& rows : one.sparse) {
-      require(rows.shard == 1 && rows.values.size() == 3 * rows.rows.size());
-    }
+    require(one.gradients.size() == 2 && one.weight > 0);
     store_.apply({&one, 1});
     session.drop_push();
   }
@@ -52,7 +49,7 @@ class Owner final : public SessionOwner {
 
  private:
   CpuDevice device_;
-  ShardStore store_{k_shards, {}, device_};
+  ShardStore store_{k_ranges, {}, device_};
 };
 
 class Input {
@@ -111,7 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Input input(data, size);
   const std::uint8_t first = input.next();
   WorkerHello hello;
-  hello.shards = k_shards;
+  hello.ranges = k_ranges;
   hello.policy.gradients = static_cast<WireType>(first % 3);
   try {
     if (first >= k_is_hello) {
@@ -119,7 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       parse_hello(hello_text(hello));
     }
     owner.hello(session, hello);
-    feed(session, worker, input, k_dense * wire_size(hello.policy.gradients));
+    feed(session, worker, input, k_held * wire_size(hello.policy.gradients));
   } catch (const LinkError&) {
     return 0;
   }

@@ -2,10 +2,10 @@
 // connection.
 //
 // A frame is a header of 72 bytes and `bytes` of payload. Everything is little-endian. The payload
-// of a push and of parameters is rows, shard after shard, those marked sparse left out; values are
-// float32, gradients of the type that the hello says. A hello and a welcome carry JSON (see
-// protocol.h). A header with another magic, an unknown type or
-// a length that the receiver does not expect ends the connection before a byte of it is used.
+// of a push and of parameters is range after range; values are float32, gradients of the type that
+// the hello says. A hello and a welcome carry JSON (see protocol.h). A header with another magic,
+// an unknown type or a length that the receiver does not expect ends the connection before a byte
+// of it is used.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,13 @@
 namespace trainer {
 
 enum class FrameType : std::uint32_t {
-  hello = 1,   ///< Worker: who it is, the job and the shards that it expects. JSON.
+  hello = 1,   ///< Worker: who it is, the job and the ranges that it expects. JSON.
   welcome,     ///< Server: accepted; step is its version. JSON.
   refused,     ///< Server: not accepted; the payload says why.
-  initial,     ///< Worker: first values of all shards, sparse ones included.
+  initial,     ///< Worker: first values of all ranges.
   push,        ///< Worker: gradients of `step`. The payload is empty with shared memory.
   parameters,  ///< Server: values of version `step`. The payload is empty with shared memory.
   pull,        ///< Worker: asks for parameters of version `step` or later.
-  rows_pull,   ///< Worker: asks for rows; extra is the shard, the payload row numbers (u64).
-  rows,        ///< Server: their values.
-  rows_push,   ///< Worker: before its push; extra is the shard: row numbers, then gradients.
   rollback,    ///< Worker: a server came back at version `step`; extra is that one's incarnation.
   rolled_back, ///< Server: pushes were dropped, this is version `step`.
   beat,        ///< Either: alive.

@@ -30,8 +30,8 @@ struct ClientOptions {
   int workers = 1;
   std::string token;
   PsPolicy policy;
-  nlohmann::json job; ///< Must be alike on all workers.
-  std::vector<Variable> variables;
+  nlohmann::json job;              ///< Must be alike on all workers.
+  std::vector<ArenaRange> tensors; ///< Of the arena.
   Partitioner partitioner;
   bool shared_memory = true; ///< With servers of this host.
   double peer_timeout = 8;
@@ -68,12 +68,6 @@ class ParameterClient {
   /// values of `step`, and waits for the values that follow; parameters() holds them. In an
   /// asynchronous job `step` is this worker's own count. Throws PeerError, ClusterError.
   Values step(std::int64_t step, const Score& score, std::size_t samples = 0);
-
-  /// Rows of a sparse variable, current values: (rows, row_length).
-  std::vector<float> pull_rows(const std::string& variable, std::span<const std::uint64_t> rows);
-  /// Gradients of rows, part of the next step().
-  void push_rows(const std::string& variable, std::span<const std::uint64_t> rows,
-                 std::span<const float> gradients);
 
   /// Whether this worker is the first of those that are there or done: it says how the job went.
   bool is_first();

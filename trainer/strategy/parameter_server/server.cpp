@@ -86,7 +86,7 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   std::string refusal;
   if (!settings_) {
     settings_ = hello;
-    store_.emplace(hello.shards, hello.policy.learning_rate, device_);
+    store_.emplace(hello.ranges, hello.policy.learning_rate, device_);
     if (!options_.snapshot_dir.empty()) {
       remove_unfinished(options_.snapshot_dir);
       resumed_ = has_values_ = store_->load(options_.snapshot_dir, job_text(hello), -1);
@@ -121,9 +121,10 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   }
 }
 
-void ParameterServer::Impl::initial(std::span<const float> values) {
-  if (!has_values_ && values.size() == store_->parameters().size()) {
-    std::copy(values.begin(), values.end(), store_->parameters().begin());
+void ParameterServer::Impl::initial(std::span<const std::byte> values) {
+  const auto parameters = std::as_writable_bytes(store_->parameters());
+  if (!has_values_ && values.size() == parameters.size()) {
+    std::copy(values.begin(), values.end(), parameters.begin());
     has_values_ = true;
     advance_ = true;
   }
@@ -146,15 +147,11 @@ std::vector<int> ParameterServer::Impl::missing_workers() const {
 void ParameterServer::Impl::end_gathering() {
   gathering_ = false;
   advance_ = true;
-  std::size_t count = 0;
-  for (const Shard& shard : store_->shards()) {
-    count += shard.count();
-  }
   const auto sharing = std::count_if(sessions_.begin(), sessions_.end(),
                                      [](const Session& s) { return s.shares_memory(); });
   say(fmt::format("{} workers, {} shared memory; holds {} shards, {} parameters", active_workers(),
-                  sharing == 0 ? "without" : fmt::format("{} by", sharing), store_->shards().size(),
-                  count));
+                  sharing == 0 ? "without" : fmt::format("{} by", sharing), store_->ranges().size(),
+                  store_->parameters().size()));
 }
 
 void ParameterServer::Impl::keep_time() {

@@ -29,7 +29,7 @@ class ParameterServer::Impl final : public SessionOwner {
   // SessionOwner
   void hello(Session& session, WorkerHello hello) override;
   ShardStore& store() override { return *store_; }
-  void initial(std::span<const float> values) override;
+  void initial(std::span<const std::byte> values) override;
   void pushed(Session& session) override;
   void pull(Session& session) override { answer(session); }
   void rollback(Session& session, std::int64_t step, std::int64_t incarnation) override;

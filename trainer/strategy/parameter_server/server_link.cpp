@@ -122,8 +122,8 @@ void ParameterClient::Server::ask(FrameHeader header, WriteParts parts) {
 
 void ParameterClient::Server::send_initial() {
   WriteParts parts;
-  for (const Shard& shard : hello_.shards) {
-    parts.push_back(std::as_bytes(parameters_.subspan(shard.offset, shard.count())));
+  for (const ArenaRange& range : hello_.ranges) {
+    parts.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
   }
   FrameHeader header;
   header.type = FrameType::initial;
@@ -132,15 +132,12 @@ void ParameterClient::Server::send_initial() {
 }
 
 /// What a push carries; in shared memory, rounds what the server will read there.
-WriteParts ParameterClient::Server::dense_gradients() {
+WriteParts ParameterClient::Server::pushed_gradients() {
   const WireType wire = hello_.policy.gradients;
   WriteParts parts;
   halves_.clear();
-  for (const Shard& shard : hello_.shards) {
-    if (shard.sparse) {
-      continue;
-    }
-    const std::span<float> gradients = gradients_.subspan(shard.offset, shard.count());
+  for (const ArenaRange& range : hello_.ranges) {
+    const std::span<float> gradients = gradients_.subspan(range.first, range.size());
     if (welcome_.shares_memory) {
       if (wire != WireType::fp32) {
         float* const rounded = gradients.data();
@@ -164,7 +161,7 @@ WriteParts ParameterClient::Server::dense_gradients() {
 void ParameterClient::Server::push(const FrameHeader& header) {
   FrameHeader mine = header;
   mine.extra = version_;
-  ask(mine, dense_gradients());
+  ask(mine, pushed_gradients());
 }
 
 void ParameterClient::Server::pull(std::int64_t version) {
@@ -173,32 +170,6 @@ void ParameterClient::Server::pull(std::int64_t version) {
   header.step = version;
   rolled_back_ = false;
   ask(header);
-}
-
-void ParameterClient::Server::pull_rows(std::size_t shard, std::span<const std::uint64_t> rows) {
-  FrameHeader header;
-  header.type = FrameType::rows_pull;
-  header.extra = static_cast<std::int64_t>(shard);
-  rows_.resize(rows.size() * hello_.shards[shard].row_length);
-  ask(header, {std::as_bytes(rows)});
-}
-
-void ParameterClient::Server::push_rows(std::size_t shard, std::span<const std::uint64_t> rows,
-                                        std::span<const float> gradients) {
-  FrameHeader header;
-  header.type = FrameType::rows_push;
-  header.extra = static_cast<std::int64_t>(shard);
-  const auto first = std::as_bytes(rows);
-  std::vector<std::uint16_t> halves;
-  auto second = std::as_bytes(gradients);
-  if (hello_.policy.gradients != WireType::fp32) {
-    halves.resize(gradients.size());
-    wire_kernels(hello_.policy.gradients).narrow(halves.data(), gradients.data(), gradients.size());
-    second = std::as_bytes(std::span(halves));
-  }
-  std::vector<std::byte> payload(first.begin(), first.end());
-  payload.insert(payload.end(), second.begin(), second.end());
-  guarded([&] { channel_->send_copy(header, payload); });
 }
 
 void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t incarnation) {
@@ -238,15 +209,12 @@ ReadParts ParameterClient::Server::payload_of(const FrameHeader& header) {
     return {text_};
   case FrameType::parameters: {
     ReadParts parts;
-    for (const Shard& shard : hello_.shards) {
-      if (!shard.sparse && !welcome_.shares_memory) {
-        parts.push_back(std::as_writable_bytes(parameters_.subspan(shard.offset, shard.count())));
-      }
+    for (std::size_t i = 0; !welcome_.shares_memory && i < hello_.ranges.size(); ++i) {
+      const ArenaRange& range = hello_.ranges[i];
+      parts.push_back(std::as_writable_bytes(parameters_.subspan(range.first, range.size())));
     }
     return parts;
   }
-  case FrameType::rows:
-    return {std::as_writable_bytes(std::span(rows_))};
   case FrameType::rolled_back:
   case FrameType::beat:
     return {};
@@ -282,9 +250,6 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     welcome_.resumed = false;
     answered_ = true;
     break;
-  case FrameType::rows:
-    answered_ = true;
-    break;
   case FrameType::rolled_back:
     version_ = header.step;
     went_back_for_ = header.extra;
@@ -294,21 +259,6 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
   default:
     break;
   }
-}
-
-Holder find_row(std::list<ParameterClient::Server>& servers, const std::string& variable,
-                std::uint64_t row) {
-  for (ParameterClient::Server& server : servers) {
-    const auto& shards = server.hello().shards;
-    for (std::size_t s = 0; s < shards.size(); ++s) {
-      const Shard& shard = shards[s];
-      if (shard.sparse && shard.variable == variable && row >= shard.first_row &&
-          row < shard.first_row + shard.rows) {
-        return {&server, s, row - shard.first_row, shard.row_length};
-      }
-    }
-  }
-  throw UsageError(fmt::format("no server holds row {} of a sparse variable '{}'", row, variable));
 }
 
 } // namespace trainer

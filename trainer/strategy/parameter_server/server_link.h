@@ -35,7 +35,6 @@ class ParameterClient::Server final : public FrameHandler {
   Score totals() const noexcept;
   /// The first of the workers that are there, or have done all they had to.
   std::int64_t first_worker() const noexcept { return first_worker_; }
-  const WorkerHello& hello() const noexcept { return hello_; }
 
   /// Connects and reads the welcome, trying again until the deadline. Throws PeerError then,
   /// ClusterError when it refuses this worker.
@@ -45,9 +44,6 @@ class ParameterClient::Server final : public FrameHandler {
   void send_initial();
   void push(const FrameHeader& header);
   void pull(std::int64_t version);
-  void pull_rows(std::size_t shard, std::span<const std::uint64_t> rows);
-  void push_rows(std::size_t shard, std::span<const std::uint64_t> rows,
-                 std::span<const float> gradients); ///< No answer.
   void ask_rollback(std::int64_t version, std::int64_t incarnation);
   void goodbye();
   void beat() noexcept;
@@ -55,7 +51,6 @@ class ParameterClient::Server final : public FrameHandler {
   bool has_answered() const noexcept { return answered_; }
   bool has_to_answer_push() const noexcept { return pushed_ && !answered_; }
   bool has_unsent() const noexcept { return is_open() && channel_->has_unsent(); }
-  const std::vector<float>& rows() const noexcept { return rows_; }
 
   /// Since the last pull.
   bool was_rolled_back() const noexcept { return rolled_back_; }
@@ -74,7 +69,7 @@ class ParameterClient::Server final : public FrameHandler {
   template <typename Act>
   void guarded(const Act& act);
   void ask(FrameHeader header, WriteParts parts = {});
-  WriteParts dense_gradients();
+  WriteParts pushed_gradients();
   void meet(Deadline deadline, double peer_timeout);
 
   int index_;
@@ -100,20 +95,7 @@ class ParameterClient::Server final : public FrameHandler {
   std::string refused_;
   Deadline heard_;
   std::vector<std::byte> text_;
-  std::vector<float> rows_;
   std::vector<std::uint16_t> halves_; ///< A push of 16 bits on its way.
 };
-
-/// Where a row of a variable is.
-struct Holder {
-  ParameterClient::Server* server;
-  std::size_t shard; ///< Among the server's.
-  std::uint64_t row; ///< Within the shard.
-  std::size_t row_length;
-};
-
-/// Throws UsageError where no server holds such a row of a sparse variable.
-Holder find_row(std::list<ParameterClient::Server>& servers, const std::string& variable,
-                std::uint64_t row);
 
 } // namespace trainer

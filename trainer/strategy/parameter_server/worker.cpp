@@ -18,16 +18,15 @@ void say(const std::string& text) {
 
 namespace {
 
-/// The model's tensors as runs of 16-float rows of its arena, in the arena's order.
-std::vector<Variable> variables_of(const TensorTable& tensors) {
-  std::vector<Variable> variables;
-  for (const Tensor& tensor : tensors.tensors()) {
-    variables.push_back({tensor.name, tensor.offset, tensor.size / k_panel, k_panel});
+std::vector<ArenaRange> tensors_of(const Model& model) {
+  std::vector<ArenaRange> ranges;
+  for (const Tensor& tensor : model.tensors().tensors()) {
+    ranges.push_back(tensor.range());
   }
-  return variables;
+  return ranges;
 }
 
-ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<Variable> variables,
+ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<ArenaRange> tensors,
                              bool is_host) {
   ClientOptions client;
   client.servers = job.task.servers;
@@ -39,7 +38,7 @@ ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<
   client.job = job_settings(job);
   client.job["data digest"] = digest(data);
   client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
-  client.variables = std::move(variables);
+  client.tensors = std::move(tensors);
   client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
   client.peer_timeout = job.peer_timeout;
@@ -53,7 +52,7 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
     : job_(job), data_(data), device_(device), outcomes_(device), index_(job.task.index),
       workers_(static_cast<int>(job.task.workers.size())),
       model_(make_model(fitted(job.run.model, data), device)),
-      client_(client_options(job, data, variables_of(model_->tensors()), device.is_host()),
+      client_(client_options(job, data, tensors_of(*model_), device.is_host()),
               model_->tensors().arena_size(), say),
       parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
       gradients_(device.allocate(parameters_.size(), DType::f32)),

@@ -138,7 +138,7 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
   Refusing server(LinkPurpose::parameter_server, "other\n\x1b[2Jjob");
   std::vector<float> arena(16);
   WorkerHello hello;
-  hello.shards = {{"a", 0, 1, 16, 0, false}};
+  hello.ranges = {{0, 16}};
   hello.arena = 16;
   try {
     ParameterClient::Server link(0, "127.0.0.1:" + std::to_string(server.port()), k_token, hello,

@@ -11,7 +11,7 @@ WorkerHello RawWorker::hello(int worker, int workers) {
   hello.workers = workers;
   hello.policy.snapshot_every = 1;
   hello.job = {{"seed", 7}};
-  hello.shards = {{"a", 0, 40, 20, 0, false}, {"embedding", 0, 10, 20, 800, true}};
+  hello.ranges = {{0, 800}};
   hello.arena = 1000;
   return hello;
 }

@@ -13,8 +13,7 @@ namespace trainer::test {
 
 class RawWorker final : FrameHandler {
  public:
-  /// Of a job with a snapshot an update, whose arena is one dense variable of 800 floats and a
-  /// sparse one of 10 rows of 20.
+  /// Of a job with a snapshot an update, of which the server holds the first 800 of 1000 floats.
   static WorkerHello hello(int worker, int workers);
 
   explicit RawWorker(const Running& server, const WorkerHello& hello);

@@ -264,17 +264,17 @@ TEST_CASE("a server that comes back a step ahead of what a worker saw waits for 
 
 TEST_CASE("a worker is told once that its server went back for another, whoever asked") {
   constexpr std::int64_t k_incarnation = 77;
-  constexpr std::size_t k_dense = 800 * sizeof(float);
+  constexpr std::size_t k_held = 800 * sizeof(float);
   const TempFolder folder;
   Running server(0, 0, folder.path());
   RawWorker first(server, RawWorker::hello(0, 2));
   RawWorker second(server, RawWorker::hello(1, 2));
   first.read_until(FrameType::welcome);
   second.read_until(FrameType::welcome);
-  first.send(FrameType::initial, 0, 0, 1000 * sizeof(float));
+  first.send(FrameType::initial, 0, 0, k_held);
   for (const std::int64_t step : {0, 1}) {
-    first.send(FrameType::push, step, 0, k_dense);
-    second.send(FrameType::push, step, 0, k_dense);
+    first.send(FrameType::push, step, 0, k_held);
+    second.send(FrameType::push, step, 0, k_held);
     first.read_until(FrameType::parameters);
     second.read_until(FrameType::parameters);
   }
@@ -320,29 +320,6 @@ TEST_CASE("workers wait long for a server that is lost, and the others do not mi
   check_close(worker.get(), expected_after(100, 1));
   CHECK(stays.finish() == "");
   CHECK(!stays.has_said("lost worker"));
-}
-
-TEST_CASE("rows of a sparse variable travel alone, and change alone") {
-  std::list<Running> running;
-  std::vector<std::string> addresses;
-  for (int i = 0; i < 2; ++i) {
-    addresses.push_back(running.emplace_back(i).address());
-  }
-  ClientOptions options = options_for(addresses, 0, 1);
-  options.variables = {{"a", 0, 10, 20}, {"embedding", 200, 80, 10, true}};
-  ParameterClient client(options, k_count, [](const std::string&) {});
-  std::fill(client.parameters().begin(), client.parameters().end(), 1.0F);
-  const std::int64_t step = client.connect();
-  const std::vector<std::uint64_t> rows = {70, 3, 41};
-  CHECK(client.pull_rows("embedding", rows) == std::vector<float>(30, 1.0F));
-  client.push_rows("embedding", rows, std::vector<float>(30, 5.0F));
-  client.step(step, {1.0, 1, 1});
-  const auto after = client.pull_rows("embedding", std::vector<std::uint64_t>{3, 4, 70});
-  CHECK(after[0] == doctest::Approx(0.99F));
-  CHECK(after[10] == 1.0F);
-  CHECK(after[20] == doctest::Approx(0.99F));
-  CHECK_THROWS_AS(client.pull_rows("embedding", std::vector<std::uint64_t>{80}), UsageError);
-  client.goodbye();
 }
 
 TEST_CASE("a worker with another seed is refused with what differs") {
