@@ -2,8 +2,9 @@
 // what is accepted has to be what the server then adds up.
 //
 // An input is the job's type of gradients, a byte, then frames: type, step, extra, weight, a byte
-// each; how long the frame says it is, two bytes, or what a push is due where both are 0xff; then
-// so much payload, zeros where the input ends. An input of a first byte of 0x80 or more is a hello.
+// each, the latter three only in the frames that begin with them; how much more the frame says
+// there is, two bytes, or what a push is due where both are 0xff; then so much, zeros where the
+// input ends. An input of a first byte of 0x80 or more is a hello.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -76,21 +77,27 @@ void drop_answers(const Fd& link) {
 
 void feed(Session& session, const Fd& worker, Input input, std::size_t push_bytes) {
   while (!input.is_empty() && !session.over) {
-    FrameHeader header;
-    header.type = static_cast<FrameType>(input.next());
-    header.step = static_cast<std::int8_t>(input.next());
-    header.extra = static_cast<std::int8_t>(input.next());
-    header.weight = static_cast<std::int8_t>(input.next());
+    const auto type = static_cast<FrameType>(input.next());
+    FrameFields fields;
+    fields.step = static_cast<std::int8_t>(input.next());
+    fields.extra = static_cast<std::int8_t>(input.next());
+    fields.weight = static_cast<std::int8_t>(input.next());
     const std::size_t low = input.next();
     const std::size_t length = low | static_cast<std::size_t>(input.next()) << 8;
-    header.bytes = length == k_as_due ? push_bytes : length;
-    std::vector<std::byte> payload(header.bytes);
-    for (std::byte& byte : payload) {
-      byte = static_cast<std::byte>(input.next());
+    std::vector<std::byte> body;
+    if (type == FrameType::push || type == FrameType::pull || type == FrameType::rollback) {
+      const auto bytes = bytes_of(fields);
+      body.assign(bytes.begin(), bytes.end());
     }
+    const std::size_t begin = body.size();
+    body.resize(begin + (length == k_as_due ? push_bytes : length));
+    for (std::size_t i = begin; i < body.size(); ++i) {
+      body[i] = static_cast<std::byte>(input.next());
+    }
+    const FrameHeader header{.what = static_cast<std::uint32_t>(type), .size = body.size()};
     send_whole(worker, bytes_of(header));
-    session.channel.receive(); // Not one byte of the payload is there.
-    send_whole(worker, payload);
+    session.channel.receive(); // Not one byte of the body is there.
+    send_whole(worker, body);
     session.channel.receive();
     drop_answers(worker);
     session.channel.flush();

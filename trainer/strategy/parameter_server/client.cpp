@@ -254,16 +254,13 @@ void ParameterClient::pull_newest() {
   }
 }
 
-FrameHeader ParameterClient::push_header(std::int64_t step, const Score& score,
+FrameFields ParameterClient::push_fields(std::int64_t step, const Score& score,
                                          std::size_t samples) const {
-  FrameHeader header;
-  header.type = FrameType::push;
-  header.step = step;
-  header.weight = samples > 0 ? static_cast<double>(samples) : static_cast<double>(score.count);
-  header.loss = score.loss;
-  header.correct = score.correct;
-  header.count = score.count;
-  return header;
+  return {.step = step,
+          .weight = static_cast<double>(samples > 0 ? samples : score.count),
+          .loss = score.loss,
+          .correct = score.correct,
+          .count = score.count};
 }
 
 /// To every server that it can reach, for the other workers wait for that. Throws ServerLost for
@@ -297,7 +294,7 @@ void ParameterClient::push_again(std::int64_t step) {
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
                                               std::size_t samples) {
   std::unique_lock lock(mutex_);
-  last_push_ = push_header(step, score, samples);
+  last_push_ = push_fields(step, score, samples);
   Values values;
   try {
     if (was_rolled_back()) {

@@ -19,7 +19,6 @@
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/job/beat.h"
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {
@@ -95,7 +94,7 @@ class ParameterClient {
   void pull_newest();
   void await_answers();
   void drive(const Done& is_done);
-  FrameHeader push_header(std::int64_t step, const Score& score, std::size_t samples) const;
+  FrameFields push_fields(std::int64_t step, const Score& score, std::size_t samples) const;
 
   ClientOptions options_;
   std::function<void(const std::string&)> notice_;
@@ -109,7 +108,7 @@ class ParameterClient {
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
-  FrameHeader last_push_;
+  FrameFields last_push_;
   std::optional<Beat> alive_; ///< Last: it uses the others.
 };
 

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/peers.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 #include "trainer/strategy/parameter_server/work_ledger.h"
@@ -47,7 +46,7 @@ class Coordinator::Impl {
     Worker(Introduction introduction, Fd link, Impl& coordinator)
         : Peer(std::move(introduction), std::move(link)), owner(coordinator) {}
 
-    ReadParts payload_of(const FrameHeader& header) override;
+    ReadParts body_of(const FrameHeader& header) override;
     void handle(const FrameHeader& header) override;
     std::string name() const {
       return fmt::format("worker {} ({}, pid {})", who.rank, who.host, who.pid);
@@ -83,25 +82,22 @@ class Coordinator::Impl {
   Deadline alone_until_;
 };
 
-ReadParts Coordinator::Impl::Worker::payload_of(const FrameHeader& header) {
-  if (header.type == FrameType::hello && !greeted) {
-    if (header.bytes > k_longest_text) {
-      throw LinkError("it sent a frame of an unexpected length");
-    }
-    text.resize(header.bytes);
-    return {text};
+ReadParts Coordinator::Impl::Worker::body_of(const FrameHeader& header) {
+  const auto type = static_cast<FrameType>(header.what);
+  if (type == FrameType::hello && !greeted) {
+    return room_for(header, text);
   }
-  if (header.type == FrameType::ask && greeted) {
+  if (type == FrameType::ask && greeted) {
     return {writable_bytes_of(report)};
   }
-  if (header.type != FrameType::beat && header.type != FrameType::goodbye) {
-    throw LinkError("it sent a frame that was not due");
+  if (type != FrameType::beat && type != FrameType::goodbye) {
+    not_due();
   }
   return {};
 }
 
 void Coordinator::Impl::Worker::handle(const FrameHeader& header) {
-  switch (header.type) {
+  switch (static_cast<FrameType>(header.what)) {
   case FrameType::hello:
     owner.greet(*this);
     break;
@@ -142,10 +138,8 @@ void Coordinator::Impl::greet(Worker& worker) {
       refusal = fmt::format("worker {} is there already", worker.who.rank);
     }
   }
-  FrameHeader header;
   if (!refusal.empty()) {
-    header.type = FrameType::refused;
-    worker.channel.send_copy(header, std::as_bytes(std::span(refusal)));
+    worker.channel.send(FrameType::refused, bytes_of_text(refusal));
     throw LinkError(refusal);
   }
   if (!ledger_) {
@@ -157,17 +151,14 @@ void Coordinator::Impl::greet(Worker& worker) {
   if (!seen_.insert(worker.who.rank).second) {
     say(fmt::format("{} is back", worker.name()));
   }
-  header.type = FrameType::welcome;
-  worker.channel.send(header);
+  worker.channel.send(FrameType::welcome);
 }
 
 void Coordinator::Impl::answer(Worker& worker) {
   const WorkReport& report = worker.report;
-  const auto batch = ledger_->next(worker.who.rank, report.version, report.went_back != 0);
-  FrameHeader header;
-  header.type = FrameType::work;
-  header.step = batch.value_or(-1);
-  worker.channel.send(header);
+  const std::int64_t batch =
+      ledger_->next(worker.who.rank, report.version, report.went_back != 0).value_or(-1);
+  worker.channel.send(FrameType::work, bytes_of(batch));
   if (report.count > 0) {
     progress_.done = ledger_->done();
     progress_.totals.loss += report.loss;

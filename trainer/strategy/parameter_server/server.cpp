@@ -43,9 +43,7 @@ void ParameterServer::Impl::serve() {
 }
 
 void ParameterServer::Impl::refuse(Session& session, std::string_view why) {
-  FrameHeader refused;
-  refused.type = FrameType::refused;
-  session.channel.send_copy(refused, std::as_bytes(std::span(why)));
+  session.channel.send(FrameType::refused, std::as_bytes(std::span(why)));
 }
 
 bool ParameterServer::Impl::is_finished() const {
@@ -109,11 +107,9 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   session.accept(std::move(hello), *store_);
   session.clock = slowest_clock();
   session.member = gathering_;
-  ServerWelcome welcome{version(), incarnation_, has_values_, resumed_, session.shares_memory()};
-  const std::string text = welcome_text(welcome);
-  FrameHeader header;
-  header.type = FrameType::welcome;
-  session.channel.send_copy(header, std::as_bytes(std::span(text)));
+  const ServerWelcome welcome{version(), incarnation_, has_values_, resumed_,
+                              session.shares_memory()};
+  session.channel.send(FrameType::welcome, bytes_of_text(welcome_text(welcome)));
   if (gathering_ && missing_workers().empty()) {
     end_gathering();
   } else if (!gathering_) {

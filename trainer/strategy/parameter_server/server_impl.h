@@ -63,8 +63,8 @@ class ParameterServer::Impl final : public SessionOwner {
   void update_async();
   void answer(Session& session);
   void after_update();
-  void add_score(const FrameHeader& push);
-  FrameHeader values_header() const;
+  void add_score(const FrameFields& push);
+  FrameFields values_header() const;
   std::int64_t slowest_clock() const;
   void end_gathering();
   std::vector<int> missing_workers() const;
@@ -105,7 +105,7 @@ class ParameterServer::Impl final : public SessionOwner {
   Deadline alone_until_;
   std::string last_lost_;
 
-  FrameHeader totals_; ///< Loss, correct, count of all pushes applied.
+  FrameFields totals_; ///< Loss, correct, count of all pushes applied.
   std::int64_t late_ = 0;
   std::int64_t stale_most_ = 0;
   Deadline next_report_;

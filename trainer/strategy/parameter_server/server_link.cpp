@@ -1,7 +1,6 @@
 #include "trainer/strategy/parameter_server/server_link.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -75,16 +74,13 @@ void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
 }
 
 void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
-  const std::string text = hello_text(hello_);
-  FrameHeader header;
-  header.type = FrameType::hello;
   welcomed_ = false;
   answered_ = true;
   rolled_back_ = false;
   went_back_for_ = 0;
   refused_.clear();
   heard_ = Clock::now();
-  guarded([&] { channel_->send_copy(header, std::as_bytes(std::span(text))); });
+  guarded([&] { channel_->send(FrameType::hello, bytes_of_text(hello_text(hello_))); });
   while (!welcomed_) {
     pollfd polled = to_poll();
     poll(&polled, 1, poll_timeout(deadline));
@@ -109,14 +105,14 @@ void ParameterClient::Server::advance(short ready, double peer_timeout) {
   });
 }
 
-void ParameterClient::Server::ask(FrameHeader header, WriteParts parts) {
+void ParameterClient::Server::ask(FrameType type, FrameFields fields, WriteParts parts) {
   answered_ = false;
-  pushed_ = header.type == FrameType::push;
-  header.request = ++request_;
+  pushed_ = type == FrameType::push;
+  fields.request = ++request_;
   guarded([&] {
     // Beats lie unread while this rank computes: silence counts from here.
     heard_ = Clock::now();
-    channel_->send(header, std::move(parts));
+    channel_->send(type, bytes_of(fields), std::move(parts));
   });
 }
 
@@ -125,9 +121,7 @@ void ParameterClient::Server::send_initial() {
   for (const ArenaRange& range : hello_.ranges) {
     parts.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
   }
-  FrameHeader header;
-  header.type = FrameType::initial;
-  guarded([&] { channel_->send(header, std::move(parts)); });
+  guarded([&] { channel_->send(FrameType::initial, {}, std::move(parts)); });
   welcome_.has_values = true;
 }
 
@@ -158,57 +152,45 @@ WriteParts ParameterClient::Server::pushed_gradients() {
   return parts;
 }
 
-void ParameterClient::Server::push(const FrameHeader& header) {
-  FrameHeader mine = header;
+void ParameterClient::Server::push(const FrameFields& fields) {
+  FrameFields mine = fields;
   mine.extra = version_;
-  ask(mine, pushed_gradients());
+  ask(FrameType::push, mine, pushed_gradients());
 }
 
 void ParameterClient::Server::pull(std::int64_t version) {
-  FrameHeader header;
-  header.type = FrameType::pull;
-  header.step = version;
   rolled_back_ = false;
-  ask(header);
+  ask(FrameType::pull, {.step = version});
 }
 
 void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t incarnation) {
-  FrameHeader header;
-  header.type = FrameType::rollback;
-  header.step = version;
-  header.extra = incarnation;
-  guarded([&] { channel_->send(header); });
+  const FrameFields fields{.step = version, .extra = incarnation};
+  guarded([&] { channel_->send(FrameType::rollback, bytes_of(fields)); });
 }
 
 void ParameterClient::Server::goodbye() {
-  FrameHeader header;
-  header.type = FrameType::goodbye;
   if (is_open()) {
-    guarded([&] { channel_->send(header); });
+    guarded([&] { channel_->send(FrameType::goodbye); });
   }
 }
 
 void ParameterClient::Server::beat() noexcept {
   try {
     if (is_open() && !channel_->has_unsent()) {
-      channel_->send({});
+      channel_->send(FrameType::beat);
     }
   } catch (...) {
     return; // Whoever needs the connection next finds out.
   }
 }
 
-ReadParts ParameterClient::Server::payload_of(const FrameHeader& header) {
-  switch (header.type) {
+ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
+  switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
   case FrameType::refused:
-    if (header.bytes > k_longest_text) {
-      throw LinkError("it sent a frame of an unexpected length");
-    }
-    text_.resize(header.bytes);
-    return {text_};
+    return room_for(header, text_);
   case FrameType::parameters: {
-    ReadParts parts;
+    ReadParts parts = {writable_bytes_of(fields_)};
     for (std::size_t i = 0; !welcome_.shares_memory && i < hello_.ranges.size(); ++i) {
       const ArenaRange& range = hello_.ranges[i];
       parts.push_back(std::as_writable_bytes(parameters_.subspan(range.first, range.size())));
@@ -216,20 +198,18 @@ ReadParts ParameterClient::Server::payload_of(const FrameHeader& header) {
     return parts;
   }
   case FrameType::rolled_back:
+    return {writable_bytes_of(fields_)};
   case FrameType::beat:
     return {};
   default:
-    throw LinkError("it sent a frame that was not due");
+    not_due();
   }
 }
 
 void ParameterClient::Server::handle(const FrameHeader& header) {
-  const auto text = [&] {
-    return std::string(reinterpret_cast<const char*>(text_.data()), text_.size());
-  };
-  switch (header.type) {
+  switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
-    if (ServerWelcome welcome = parse_welcome(text());
+    if (ServerWelcome welcome = parse_welcome(text_of(text_));
         welcome.incarnation != std::exchange(welcome_, welcome).incarnation) {
       totals_before_ = totals();
       totals_ = {};
@@ -238,21 +218,21 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     welcomed_ = true;
     break;
   case FrameType::refused:
-    refused_ = dtrain::printable(text());
+    refused_ = dtrain::printable(text_of(text_));
     break;
   case FrameType::parameters:
-    if (header.request != request_) {
+    if (fields_.request != request_) {
       break; // Asked for before the servers went back.
     }
-    version_ = header.step;
-    totals_ = {header.loss, header.correct, header.count};
-    first_worker_ = header.extra;
+    version_ = fields_.step;
+    totals_ = {fields_.loss, fields_.correct, fields_.count};
+    first_worker_ = fields_.extra;
     welcome_.resumed = false;
     answered_ = true;
     break;
   case FrameType::rolled_back:
-    version_ = header.step;
-    went_back_for_ = header.extra;
+    version_ = fields_.step;
+    went_back_for_ = fields_.extra;
     rolled_back_ = true;
     pushed_ = false; // It was dropped.
     break;

@@ -9,7 +9,6 @@
 #include <poll.h>
 
 #include "trainer/job/dialling.h"
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
@@ -42,7 +41,7 @@ class ParameterClient::Server final : public FrameHandler {
 
   // Requests; each is answered before the next. Throw ServerLost.
   void send_initial();
-  void push(const FrameHeader& header);
+  void push(const FrameFields& fields);
   void pull(std::int64_t version);
   void ask_rollback(std::int64_t version, std::int64_t incarnation);
   void goodbye();
@@ -62,13 +61,13 @@ class ParameterClient::Server final : public FrameHandler {
   /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
   void advance(short ready, double peer_timeout);
 
-  ReadParts payload_of(const FrameHeader& header) override;
+  ReadParts body_of(const FrameHeader& header) override;
   void handle(const FrameHeader& header) override;
 
  private:
   template <typename Act>
   void guarded(const Act& act);
-  void ask(FrameHeader header, WriteParts parts = {});
+  void ask(FrameType type, FrameFields fields, WriteParts parts = {});
   WriteParts pushed_gradients();
   void meet(Deadline deadline, double peer_timeout);
 
@@ -94,6 +93,7 @@ class ParameterClient::Server final : public FrameHandler {
   std::int64_t went_back_for_ = 0;
   std::string refused_;
   Deadline heard_;
+  FrameFields fields_; ///< Of the frame that comes.
   std::vector<std::byte> text_;
   std::vector<std::uint16_t> halves_; ///< A push of 16 bits on its way.
 };

@@ -5,12 +5,6 @@
 #include <fmt/format.h>
 
 namespace trainer {
-namespace {
-
-[[noreturn]] void unexpected() { throw LinkError("it sent a frame that was not due"); }
-
-} // namespace
-
 std::string Session::name() const {
   return hello_ ? fmt::format("worker {} ({}, pid {})", hello_->worker, who.host, who.pid)
                 : fmt::format("a worker of {} (pid {})", who.host, who.pid);
@@ -46,9 +40,8 @@ Contribution Session::contribution(const ShardStore& store) const {
   return one;
 }
 
-void Session::send_parameters(FrameHeader header, const ShardStore& store) {
-  header.type = FrameType::parameters;
-  header.request = request;
+void Session::send_parameters(FrameFields fields, const ShardStore& store) {
+  fields.request = request;
   if (shares_memory()) {
     auto* to = reinterpret_cast<float*>(arenas_.data() + SharedLayout(hello_->arena).parameters);
     const float* from = store.parameters().data();
@@ -57,7 +50,7 @@ void Session::send_parameters(FrameHeader header, const ShardStore& store) {
       from += range.size();
     }
     shared_bytes += store.parameters().size_bytes();
-    channel.send(header);
+    channel.send(FrameType::parameters, bytes_of(fields));
     return;
   }
   if (channel.has_unsent()) {
@@ -65,56 +58,56 @@ void Session::send_parameters(FrameHeader header, const ShardStore& store) {
   }
   // The store may change before all is sent.
   std::copy_n(store.parameters().data(), outgoing_.size(), outgoing_.data());
-  channel.send(header, {std::as_bytes(std::span(outgoing_))});
+  channel.send(FrameType::parameters, bytes_of(fields), {std::as_bytes(std::span(outgoing_))});
 }
 
-ReadParts Session::payload_of(const FrameHeader& header) {
-  const auto text_of = [&](std::size_t longest) {
-    if (header.bytes > longest) {
-      throw LinkError("it sent a frame of an unexpected length");
-    }
-    text_.resize(header.bytes);
-    return ReadParts{text_};
-  };
+ReadParts Session::body_of(const FrameHeader& header) {
+  const auto type = static_cast<FrameType>(header.what);
   if (!hello_) {
-    if (header.type != FrameType::hello) {
-      unexpected();
+    if (type != FrameType::hello) {
+      not_due();
     }
-    return text_of(k_longest_text);
+    return room_for(header, text_);
   }
-  switch (header.type) {
+  switch (type) {
   case FrameType::initial:
-    return text_of(owner_.store().parameters().size_bytes());
-  case FrameType::push:
-    if (push_ || !(header.weight > 0)) {
-      unexpected();
+    return room_for(header, text_, owner_.store().parameters().size_bytes());
+  case FrameType::push: {
+    if (push_) {
+      not_due();
     }
-    if (shares_memory()) {
-      return {};
+    ReadParts parts = {writable_bytes_of(fields_)};
+    if (!shares_memory()) {
+      parts.push_back(wire() == WireType::fp32 ? std::as_writable_bytes(std::span(gradients_))
+                                               : std::as_writable_bytes(std::span(halves_)));
     }
-    return wire() == WireType::fp32 ? ReadParts{std::as_writable_bytes(std::span(gradients_))}
-                                    : ReadParts{std::as_writable_bytes(std::span(halves_))};
+    return parts;
+  }
   case FrameType::pull:
   case FrameType::rollback:
+    return {writable_bytes_of(fields_)};
   case FrameType::beat:
   case FrameType::goodbye:
     return {};
   default:
-    unexpected();
+    not_due();
   }
 }
 
 void Session::handle(const FrameHeader& header) {
-  switch (header.type) {
+  switch (static_cast<FrameType>(header.what)) {
   case FrameType::hello:
-    owner_.hello(*this, parse_hello({reinterpret_cast<const char*>(text_.data()), text_.size()}));
+    owner_.hello(*this, parse_hello(text_of(text_)));
     break;
   case FrameType::initial:
     owner_.initial(text_);
     break;
   case FrameType::push:
-    push_ = header;
-    request = header.request;
+    if (!(fields_.weight > 0)) {
+      not_due();
+    }
+    push_ = fields_;
+    request = fields_.request;
     if (shares_memory()) {
       shared_bytes += owner_.store().parameters().size_bytes();
     } else if (wire() != WireType::fp32) {
@@ -124,12 +117,12 @@ void Session::handle(const FrameHeader& header) {
     break;
   case FrameType::pull:
     drop_push(); // It has given up waiting for the values that follow.
-    waits_for = header.step;
-    request = header.request;
+    waits_for = fields_.step;
+    request = fields_.request;
     owner_.pull(*this);
     break;
   case FrameType::rollback:
-    owner_.rollback(*this, header.step, header.extra);
+    owner_.rollback(*this, fields_.step, fields_.extra);
     break;
   case FrameType::goodbye:
     owner_.goodbye(*this);

@@ -41,14 +41,14 @@ class Session final : public Peer {
   bool shares_memory() const noexcept { return arenas_.size() > 0; }
 
   /// The whole push that waits to become part of an update.
-  const std::optional<FrameHeader>& push() const noexcept { return push_; }
+  const std::optional<FrameFields>& push() const noexcept { return push_; }
   void drop_push() { push_.reset(); }
   Contribution contribution(const ShardStore& store) const;
 
-  /// Sends the store's values with this header.
-  void send_parameters(FrameHeader header, const ShardStore& store);
+  /// Sends the store's values with these fields.
+  void send_parameters(FrameFields fields, const ShardStore& store);
 
-  ReadParts payload_of(const FrameHeader& header) override;
+  ReadParts body_of(const FrameHeader& header) override;
   void handle(const FrameHeader& header) override;
 
   bool member = false;                   ///< Updates wait for its pushes.
@@ -63,11 +63,12 @@ class Session final : public Peer {
 
   SessionOwner& owner_;
   std::optional<WorkerHello> hello_;
-  std::vector<std::byte> text_;       ///< Payloads other than pushes.
+  FrameFields fields_;                ///< Of the frame that comes.
+  std::vector<std::byte> text_;       ///< Bodies other than pushes.
   std::vector<float> gradients_;      ///< A push over TCP, range after range,
   std::vector<std::uint16_t> halves_; ///< as it arrives where it is of 16 bits.
   std::vector<float> outgoing_;       ///< Values on their way.
-  std::optional<FrameHeader> push_;
+  std::optional<FrameFields> push_;
   SharedFile::Mapping arenas_;
 };
 

@@ -83,7 +83,7 @@ void ParameterServer::Impl::update_async() {
   }
 }
 
-void ParameterServer::Impl::add_score(const FrameHeader& push) {
+void ParameterServer::Impl::add_score(const FrameFields& push) {
   totals_.loss += push.loss;
   totals_.correct += push.correct;
   totals_.count += push.count;
@@ -97,16 +97,16 @@ void ParameterServer::Impl::after_update() {
   }
 }
 
-FrameHeader ParameterServer::Impl::values_header() const {
-  FrameHeader header = totals_;
-  header.step = version();
-  header.extra = done_.empty() ? settings_->workers : *done_.begin();
+FrameFields ParameterServer::Impl::values_header() const {
+  FrameFields fields = totals_;
+  fields.step = version();
+  fields.extra = done_.empty() ? settings_->workers : *done_.begin();
   for (const Session& session : sessions_) {
     if (session.worker() >= 0 && !session.over) {
-      header.extra = std::min<std::int64_t>(header.extra, session.worker());
+      fields.extra = std::min<std::int64_t>(fields.extra, session.worker());
     }
   }
-  return header;
+  return fields;
 }
 
 std::int64_t ParameterServer::Impl::slowest_clock() const {
@@ -156,11 +156,8 @@ void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
     // Once each: a worker that hears it twice would think that the servers went back again.
     if (one.worker() >= 0 && !one.over && (&one == &session || goes_back) &&
         std::exchange(one.went_back_for, incarnation) != incarnation) {
-      FrameHeader header;
-      header.type = FrameType::rolled_back;
-      header.step = version();
-      header.extra = incarnation;
-      peers_.guarded(one, [&] { one.channel.send(header); });
+      const FrameFields fields{.step = version(), .extra = incarnation};
+      peers_.guarded(one, [&] { one.channel.send(FrameType::rolled_back, bytes_of(fields)); });
     }
   }
 }

@@ -56,16 +56,16 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
       CAPTURE(size);
       RawWorker wrong(server, hello);
       wrong.read_until(FrameType::welcome);
-      wrong.send(FrameType::initial, 0, 0, 3200);
-      wrong.send(FrameType::push, 0, 0, size);
+      wrong.send(FrameType::initial, 3200);
+      wrong.send(FrameType::push, {.weight = 1}, size);
       CHECK_THROWS_AS(wrong.read_until(FrameType::parameters), LinkError);
       CHECK(server.has_said("it sent a frame of an unexpected length"));
     }
     RawWorker right(server, hello);
     right.read_until(FrameType::welcome);
-    right.send(FrameType::push, 0, 0, due);
+    right.send(FrameType::push, {.weight = 1}, due);
     CHECK(right.read_until(FrameType::parameters).empty());
-    right.send(FrameType::goodbye, 0);
+    right.send(FrameType::goodbye);
     CHECK(server.finish() == "");
     CHECK(server.has_said("ends at step 1"));
   }

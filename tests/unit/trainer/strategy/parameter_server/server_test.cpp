@@ -271,20 +271,20 @@ TEST_CASE("a worker is told once that its server went back for another, whoever 
   RawWorker second(server, RawWorker::hello(1, 2));
   first.read_until(FrameType::welcome);
   second.read_until(FrameType::welcome);
-  first.send(FrameType::initial, 0, 0, k_held);
+  first.send(FrameType::initial, k_held);
   for (const std::int64_t step : {0, 1}) {
-    first.send(FrameType::push, step, 0, k_held);
-    second.send(FrameType::push, step, 0, k_held);
+    first.send(FrameType::push, {.step = step, .weight = 1}, k_held);
+    second.send(FrameType::push, {.step = step, .weight = 1}, k_held);
     first.read_until(FrameType::parameters);
     second.read_until(FrameType::parameters);
   }
-  first.send(FrameType::rollback, 1, k_incarnation);
+  first.send(FrameType::rollback, {.step = 1, .extra = k_incarnation});
   CHECK(first.read_until(FrameType::rolled_back).empty());
-  second.send(FrameType::rollback, 1, k_incarnation);
-  second.send(FrameType::pull, 1);
+  second.send(FrameType::rollback, {.step = 1, .extra = k_incarnation});
+  second.send(FrameType::pull, {.step = 1});
   CHECK(second.read_until(FrameType::parameters) == std::vector{FrameType::rolled_back});
   for (RawWorker* worker : {&first, &second}) {
-    worker->send(FrameType::goodbye, 0);
+    worker->send(FrameType::goodbye);
   }
   CHECK(server.finish() == "");
   CHECK(!std::filesystem::exists(folder / "step-000000002.safetensors"));
@@ -347,14 +347,14 @@ TEST_CASE("a server whose workers do not come fails, naming those that are missi
 TEST_CASE("garbage from one that holds the token ends its connection and nothing else") {
   Running server(0);
   const Address address = resolve("127.0.0.1", server.port()).front();
-  for (const std::size_t length : {1UL, 72UL, 5000UL}) {
+  for (const std::size_t length : {1UL, 16UL, 5000UL}) {
     const Fd link = dial_authenticated(
         address, k_token, introduce_self(LinkPurpose::parameter_server, 0, 1), after_seconds(5));
     send_all(link, std::vector<std::byte>(length, std::byte{0x5a}), after_seconds(5));
   }
   FrameHeader endless;
-  endless.type = FrameType::hello;
-  endless.bytes = ~0ULL;
+  endless.what = static_cast<std::uint32_t>(FrameType::hello);
+  endless.size = ~0ULL;
   const Fd link = dial_authenticated(
       address, k_token, introduce_self(LinkPurpose::parameter_server, 0, 1), after_seconds(5));
   send_all(link, bytes_of(endless), after_seconds(5));
