@@ -3,7 +3,8 @@
 //
 // An input is the job's type of gradients, a byte, then frames: type, step, extra, weight, a byte
 // each, the latter three only in the frames that begin with them; how much more the frame says
-// there is, two bytes, or what a push is due where both are 0xff; then so much, zeros where the
+// there is, two bytes, or what a push is due where both
+// are 0xff; then so much, zeros where the
 // input ends. An input of a first byte of 0x80 or more is a hello.
 #include <cstdint>
 #include <cstdlib>

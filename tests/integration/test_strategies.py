@@ -87,15 +87,18 @@ STEPS = ["--steps=60", "--log-every=20"]
 
 
 def test_servers_replicas_and_one_process_have_the_same_losses(home, data, job):
-    path = {name: home.folder / f"{name}.csv" for name in ["alone", "mirrored", "served", "led"]}
+    path = {name: home.folder / f"{name}.csv" for name in ["alone", "mirrored", "served", "led",
+                                                     "accumulated"]}
     home.trainer(f"--data={data}", "--batch-size=64", *STEPS, f"--csv={path['alone']}")
     home.trainer(f"--data={data}", "--batch-size=32", "--devices=cpu:0,cpu:1", *STEPS,
                  f"--csv={path['mirrored']}")
     job(2, 2, "--batch-size=32", *STEPS, f"--csv={path['served']}").wait()
     job(2, 2, "--batch-size=32", *STEPS, f"--csv={path['led']}", chief=True).wait()
+    job(2, 2, "--batch-size=8", "--accumulation-steps=4", *STEPS,
+        f"--csv={path['accumulated']}").wait()
     alone = losses(path["alone"])
     assert list(alone) == [20, 40, 60]
-    for name in ["mirrored", "served", "led"]:
+    for name in ["mirrored", "served", "led", "accumulated"]:
         assert losses(path[name]) == pytest.approx(alone, abs=1e-5), name
 
 

@@ -291,10 +291,22 @@ void ParameterClient::push_again(std::int64_t step) {
   await_answers();
 }
 
+void ParameterClient::final(std::size_t count) {
+  if (count - final_ < options_.piece) {
+    return;
+  }
+  final_ = count;
+  const std::lock_guard lock(mutex_);
+  for (Server& server : servers_) {
+    server.send_final(count);
+  }
+}
+
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
                                               std::size_t samples) {
   std::unique_lock lock(mutex_);
   last_push_ = push_fields(step, score, samples);
+  final_ = 0;
   Values values;
   try {
     if (was_rolled_back()) {

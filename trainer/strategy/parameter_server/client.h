@@ -32,7 +32,8 @@ struct ClientOptions {
   nlohmann::json job;              ///< Must be alike on all workers.
   std::vector<ArenaRange> tensors; ///< Of the arena.
   Partitioner partitioner;
-  bool shared_memory = true; ///< With servers of this host.
+  std::size_t piece = SIZE_MAX; ///< Gradients that are worth to be sent ahead of a step, at least.
+  bool shared_memory = true;    ///< With servers of this host.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
 };
@@ -56,6 +57,10 @@ class ParameterClient {
   /// parameters() holds the servers' values. The step to begin with. Throws PeerError naming the
   /// servers that cannot be reached, ClusterError when one refuses this worker.
   std::int64_t connect();
+
+  /// The first `count` of gradients() will not change before step(): they are on their way, while
+  /// the rest is computed.
+  void final(std::size_t count);
 
   struct Values {
     std::int64_t step = 0; ///< To go on with; sync: the values' version.
@@ -104,6 +109,7 @@ class ParameterClient {
   std::span<float> parameters_;
   std::span<float> gradients_;
   double seconds_waiting_ = 0;
+  std::size_t final_ = 0; ///< Gradients that went ahead of a step.
 
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;

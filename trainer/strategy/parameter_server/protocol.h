@@ -21,7 +21,8 @@ enum class FrameType : std::uint32_t {
   welcome,     ///< Server: accepted. JSON.
   refused,     ///< Server: not accepted, and why.
   initial,     ///< Worker: first values of all ranges.
-  push,        ///< Worker: fields, then gradients of `step`, unless it shares memory.
+  gradients,   ///< Worker: the next of those of its step, unless it shares memory.
+  push,        ///< Worker: fields; the gradients of `step` are whole.
   parameters,  ///< Server: fields, then values of version `step`, unless it shares memory.
   pull,        ///< Worker: fields; asks for parameters of version `step` or later.
   rollback,    ///< Worker: fields; a server came back at `step`, `extra` is its incarnation.
@@ -108,11 +109,16 @@ struct SharedLayout {
 
 inline constexpr std::size_t k_longest_text = std::size_t{1} << 20; ///< Of hello, welcome, refused.
 
+[[noreturn]] inline void not_due() { throw LinkError("it sent a frame that was not due"); }
+[[noreturn]] inline void wrong_length() {
+  throw LinkError("it sent a frame of an unexpected length");
+}
+
 /// Room in `text` for a frame of no more than `longest` bytes. Throws LinkError.
 inline ReadParts room_for(const FrameHeader& header, std::vector<std::byte>& text,
                           std::size_t longest = k_longest_text) {
   if (header.size > longest) {
-    throw LinkError("it sent a frame of an unexpected length");
+    wrong_length();
   }
   text.resize(header.size);
   return {text};
@@ -124,7 +130,5 @@ inline std::string text_of(std::span<const std::byte> body) {
 inline std::span<const std::byte> bytes_of_text(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
-
-[[noreturn]] inline void not_due() { throw LinkError("it sent a frame that was not due"); }
 
 } // namespace trainer

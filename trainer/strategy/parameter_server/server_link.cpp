@@ -14,7 +14,11 @@ ParameterClient::Server::Server(int index, const std::string& address, std::stri
     : index_(index), address_(address),
       where_(TaskAddress::parse(address, fmt::format("parameter server {}", index))),
       token_(std::move(token)), hello_(std::move(hello)), parameters_(parameters),
-      gradients_(gradients) {}
+      gradients_(gradients) {
+  for (const ArenaRange& range : hello_.ranges) {
+    halves_.resize(halves_.size() + (hello_.policy.gradients == WireType::fp32 ? 0 : range.size()));
+  }
+}
 
 std::string ParameterClient::Server::name() const {
   return fmt::format("ps {} ({})", index_, address_);
@@ -33,13 +37,16 @@ template <typename Act>
 void ParameterClient::Server::guarded(const Act& act) {
   try {
     if (!is_open()) {
-      throw LinkError("there is no connection");
+      throw LinkError(why_);
     }
     act();
   } catch (const LinkError& error) {
     channel_.reset();
-    throw ServerLost(fmt::format("worker {} lost {} at step {}: {}; waiting for it", hello_.worker,
-                                 name(), version_, error.what()));
+    why_ = error.what();
+    if (refused_.empty()) { // Else it has closed the connection after it said why.
+      throw ServerLost(fmt::format("worker {} lost {} at step {}: {}; waiting for it",
+                                   hello_.worker, name(), version_, why_));
+    }
   }
   if (!refused_.empty()) {
     throw ClusterError(
@@ -78,6 +85,7 @@ void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
   answered_ = true;
   rolled_back_ = false;
   went_back_for_ = 0;
+  sent_ = 0;
   refused_.clear();
   heard_ = Clock::now();
   guarded([&] { channel_->send(FrameType::hello, bytes_of_text(hello_text(hello_))); });
@@ -105,14 +113,14 @@ void ParameterClient::Server::advance(short ready, double peer_timeout) {
   });
 }
 
-void ParameterClient::Server::ask(FrameType type, FrameFields fields, WriteParts parts) {
+void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
   answered_ = false;
   pushed_ = type == FrameType::push;
   fields.request = ++request_;
   guarded([&] {
     // Beats lie unread while this rank computes: silence counts from here.
     heard_ = Clock::now();
-    channel_->send(type, bytes_of(fields), std::move(parts));
+    channel_->send(type, bytes_of(fields));
   });
 }
 
@@ -125,41 +133,61 @@ void ParameterClient::Server::send_initial() {
   welcome_.has_values = true;
 }
 
-/// What a push carries; in shared memory, rounds what the server will read there.
-WriteParts ParameterClient::Server::pushed_gradients() {
+/// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
+/// will read there.
+void ParameterClient::Server::send_gradients(std::size_t count) {
   const WireType wire = hello_.policy.gradients;
   WriteParts parts;
-  halves_.clear();
+  std::size_t behind = 0; // Of this server's, those of the ranges so far.
   for (const ArenaRange& range : hello_.ranges) {
-    const std::span<float> gradients = gradients_.subspan(range.first, range.size());
+    const std::size_t gone = std::min(sent_ - std::min(sent_, behind), range.size());
+    const std::size_t ready = std::clamp(count, range.first, range.last) - range.first;
+    const std::size_t at = behind + gone;
+    behind += range.size();
+    if (ready <= gone) {
+      continue;
+    }
+    const std::span<float> piece = gradients_.subspan(range.first + gone, ready - gone);
     if (welcome_.shares_memory) {
+      float* const rounded = piece.data();
+      const float* const given = piece.data();
       if (wire != WireType::fp32) {
-        float* const rounded = gradients.data();
-        const float* const given = gradients.data();
-        sum_to_all(wire, {&rounded, 1}, {&given, 1}, gradients.size());
+        sum_to_all(wire, {&rounded, 1}, {&given, 1}, piece.size());
       }
     } else if (wire == WireType::fp32) {
-      parts.push_back(std::as_bytes(gradients));
+      parts.push_back(std::as_bytes(piece));
     } else {
-      const std::size_t begin = halves_.size();
-      halves_.resize(begin + gradients.size());
-      wire_kernels(wire).narrow(halves_.data() + begin, gradients.data(), gradients.size());
+      wire_kernels(wire).narrow(halves_.data() + at, piece.data(), piece.size());
+      parts.push_back(std::as_bytes(std::span(halves_).subspan(at, piece.size())));
     }
+    sent_ = at + piece.size();
   }
-  if (!halves_.empty()) {
-    parts.push_back(std::as_bytes(std::span(halves_)));
+  if (!parts.empty()) {
+    channel_->send(FrameType::gradients, {}, std::move(parts));
   }
-  return parts;
+}
+
+void ParameterClient::Server::send_final(std::size_t count) {
+  try {
+    if (is_open() && !welcome_.shares_memory) {
+      guarded([&] { send_gradients(count); });
+    }
+  } catch (const ServerLost&) {
+    return; // As push() says.
+  }
 }
 
 void ParameterClient::Server::push(const FrameFields& fields) {
+  guarded([&] { send_gradients(SIZE_MAX); });
+  sent_ = 0;
   FrameFields mine = fields;
   mine.extra = version_;
-  ask(FrameType::push, mine, pushed_gradients());
+  ask(FrameType::push, mine);
 }
 
 void ParameterClient::Server::pull(std::int64_t version) {
   rolled_back_ = false;
+  sent_ = 0;
   ask(FrameType::pull, {.step = version});
 }
 

@@ -41,7 +41,10 @@ class ParameterClient::Server final : public FrameHandler {
 
   // Requests; each is answered before the next. Throw ServerLost.
   void send_initial();
-  void push(const FrameFields& fields);
+  /// The first `count` gradients of the arena are final: those that have not gone go now. Where
+  /// the server is lost, push() says so.
+  void send_final(std::size_t count);
+  void push(const FrameFields& fields); ///< The rest goes with it.
   void pull(std::int64_t version);
   void ask_rollback(std::int64_t version, std::int64_t incarnation);
   void goodbye();
@@ -67,8 +70,8 @@ class ParameterClient::Server final : public FrameHandler {
  private:
   template <typename Act>
   void guarded(const Act& act);
-  void ask(FrameType type, FrameFields fields, WriteParts parts = {});
-  WriteParts pushed_gradients();
+  void ask(FrameType type, FrameFields fields);
+  void send_gradients(std::size_t count);
   void meet(Deadline deadline, double peer_timeout);
 
   int index_;
@@ -95,7 +98,9 @@ class ParameterClient::Server final : public FrameHandler {
   Deadline heard_;
   FrameFields fields_; ///< Of the frame that comes.
   std::vector<std::byte> text_;
-  std::vector<std::uint16_t> halves_; ///< A push of 16 bits on its way.
+  std::size_t sent_ = 0;              ///< Gradients of the next push,
+  std::vector<std::uint16_t> halves_; ///< and as they are on their way, where that is in 16 bits.
+  std::string why_ = "there is no connection";
 };
 
 } // namespace trainer

@@ -72,17 +72,19 @@ ReadParts Session::body_of(const FrameHeader& header) {
   switch (type) {
   case FrameType::initial:
     return room_for(header, text_, owner_.store().parameters().size_bytes());
-  case FrameType::push: {
-    if (push_) {
+  case FrameType::gradients: {
+    if (push_ || shares_memory()) {
       not_due();
     }
-    ReadParts parts = {writable_bytes_of(fields_)};
-    if (!shares_memory()) {
-      parts.push_back(wire() == WireType::fp32 ? std::as_writable_bytes(std::span(gradients_))
-                                               : std::as_writable_bytes(std::span(halves_)));
+    const auto all = wire() == WireType::fp32 ? std::as_writable_bytes(std::span(gradients_))
+                                              : std::as_writable_bytes(std::span(halves_));
+    const auto left = all.subspan(received_ * wire_size(wire()));
+    if (header.size > left.size() || header.size % wire_size(wire()) != 0) {
+      wrong_length();
     }
-    return parts;
+    return {left.first(header.size)};
   }
+  case FrameType::push:
   case FrameType::pull:
   case FrameType::rollback:
     return {writable_bytes_of(fields_)};
@@ -102,21 +104,31 @@ void Session::handle(const FrameHeader& header) {
   case FrameType::initial:
     owner_.initial(text_);
     break;
+  case FrameType::gradients: {
+    const std::size_t count = header.size / wire_size(wire());
+    if (wire() != WireType::fp32) {
+      wire_kernels(wire()).widen(gradients_.data() + received_, halves_.data() + received_, count);
+    }
+    received_ += count;
+    break;
+  }
   case FrameType::push:
-    if (!(fields_.weight > 0)) {
+    if (push_ || !(fields_.weight > 0)) {
       not_due();
+    }
+    if (std::exchange(received_, 0) != gradients_.size()) {
+      wrong_length();
     }
     push_ = fields_;
     request = fields_.request;
     if (shares_memory()) {
       shared_bytes += owner_.store().parameters().size_bytes();
-    } else if (wire() != WireType::fp32) {
-      wire_kernels(wire()).widen(gradients_.data(), halves_.data(), halves_.size());
     }
     owner_.pushed(*this);
     break;
   case FrameType::pull:
     drop_push(); // It has given up waiting for the values that follow.
+    received_ = 0;
     waits_for = fields_.step;
     request = fields_.request;
     owner_.pull(*this);

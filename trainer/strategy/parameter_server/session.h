@@ -65,7 +65,8 @@ class Session final : public Peer {
   std::optional<WorkerHello> hello_;
   FrameFields fields_;                ///< Of the frame that comes.
   std::vector<std::byte> text_;       ///< Bodies other than pushes.
-  std::vector<float> gradients_;      ///< A push over TCP, range after range,
+  std::size_t received_ = 0;          ///< Gradients of the next push over TCP,
+  std::vector<float> gradients_;      ///< range after range,
   std::vector<std::uint16_t> halves_; ///< as it arrives where it is of 16 bits.
   std::vector<float> outgoing_;       ///< Values on their way.
   std::optional<FrameFields> push_;

@@ -8,6 +8,7 @@
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
 #include "trainer/run/replica.h"
+#include "trainer/strategy/shards.h"
 
 namespace trainer {
 
@@ -18,6 +19,11 @@ void say(const std::string& text) {
 
 namespace {
 
+/// Gradients that workers without servers would put into a bucket.
+std::size_t piece_of(const PsJob& job, const Model& model) {
+  return bucket_floats(job.run.step.buckets, model.tensors().arena_size());
+}
+
 std::vector<ArenaRange> tensors_of(const Model& model) {
   std::vector<ArenaRange> ranges;
   for (const Tensor& tensor : model.tensors().tensors()) {
@@ -26,7 +32,7 @@ std::vector<ArenaRange> tensors_of(const Model& model) {
   return ranges;
 }
 
-ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<ArenaRange> tensors,
+ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
                              bool is_host) {
   ClientOptions client;
   client.servers = job.task.servers;
@@ -38,7 +44,8 @@ ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<
   client.job = job_settings(job);
   client.job["data digest"] = digest(data);
   client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
-  client.tensors = std::move(tensors);
+  client.tensors = tensors_of(model);
+  client.piece = piece_of(job, model);
   client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
   client.peer_timeout = job.peer_timeout;
@@ -52,12 +59,14 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
     : job_(job), data_(data), device_(device), outcomes_(device), index_(job.task.index),
       workers_(static_cast<int>(job.task.workers.size())),
       model_(make_model(fitted(job.run.model, data), device)),
-      client_(client_options(job, data, tensors_of(*model_), device.is_host()),
-              model_->tensors().arena_size(), say),
+      client_(client_options(job, data, *model_, device.is_host()), model_->tensors().arena_size(),
+              say),
       parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
       gradients_(device.allocate(parameters_.size(), DType::f32)),
       owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
                                                : Arenas{parameters_.span(), gradients_.span()}),
+      passes_(*model_, device, job.run.step.rows_at_once, piece_of(job, *model_), !device.is_host(),
+              [this](std::size_t count) { client_.final(count); }),
       scale_(device.allocate(1, DType::f32)) {
   model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
 }
@@ -74,7 +83,7 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
     device_.stream().copy(&scale, scale_.memory(), sizeof scale);
     scaled_by_ = scale;
   }
-  model_->forward_backward(batch, scale_.data(), false, owner(), outcomes_.begin());
+  passes_.run(batch, scale_.data(), owner(), outcomes_.begin());
   outcomes_.send(step);
   if (!device_.is_host()) {
     device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
@@ -91,7 +100,7 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
 }
 
 void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
-  const std::size_t batch_size = job_.run.step.rows_at_once;
+  const auto batch_size = static_cast<std::size_t>(job_.batch_size());
   Loader loader(data_.train, device_,
                 {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX});
   WorkReport report;

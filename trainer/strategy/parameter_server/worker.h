@@ -11,6 +11,7 @@
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/task.h"
+#include "trainer/strategy/passes.h"
 #include "trainer/strategy/replicated.h"
 
 namespace trainer {
@@ -32,7 +33,7 @@ class PsWorker {
   /// Trains from step `first` until `after_step` says no more; told the values that followed it.
   template <typename AfterStep>
   void train(std::int64_t first, std::int64_t last, const AfterStep& after_step) {
-    const auto batch_size = static_cast<std::uint64_t>(job_.run.batch_size());
+    const auto batch_size = static_cast<std::uint64_t>(job_.batch_size());
     std::int64_t step = first;
     while (step < last) {
       // One pass, unless a server that came back sends the job to another step.
@@ -77,6 +78,7 @@ class PsWorker {
   Buffer parameters_; ///< The model's, where the device cannot compute on the client's.
   Buffer gradients_;
   Replicated owner_;
+  Passes passes_;
   Buffer scale_; ///< Of a sample's loss.
   float scaled_by_ = 0;
   double input_seconds_ = 0;

@@ -44,6 +44,33 @@ TEST_CASE("16-bit gradients are rounded by the worker, through shared memory as 
   }
 }
 
+TEST_CASE("gradients that are final are on their way before the step that they are of") {
+  for (const WireType wire : {WireType::fp32, WireType::bf16}) {
+    CAPTURE(wire_type_name(wire));
+    std::list<Running> running;
+    std::vector<std::string> addresses;
+    for (int i = 0; i < 2; ++i) {
+      addresses.push_back(running.emplace_back(i).address());
+    }
+    ClientOptions options = options_for(addresses, 0, 1);
+    options.shared_memory = false;
+    options.policy.gradients = wire;
+    ParameterClient client(options, k_count, [](const std::string&) {});
+    const std::int64_t step = client.connect();
+    constexpr std::size_t k_final = 500;
+    std::fill(client.gradients().begin(), client.gradients().end(), 1.0F);
+    client.final(options.piece - 1); // Too few to be sent alone.
+    client.final(k_final);
+    // Nobody would; here it shows what has gone.
+    std::fill(client.gradients().begin(), client.gradients().begin() + k_final, -1.0F);
+    client.step(step, {1.0, 1, 1});
+    for (const float value : client.parameters()) {
+      CHECK(value == doctest::Approx(-0.01F));
+    }
+    client.goodbye();
+  }
+}
+
 TEST_CASE("a push of another length than the job's ends its connection, and the job goes on") {
   for (const WireType wire : {WireType::fp32, WireType::bf16, WireType::fp16}) {
     const std::size_t due = 800 * wire_size(wire);
@@ -57,13 +84,19 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
       RawWorker wrong(server, hello);
       wrong.read_until(FrameType::welcome);
       wrong.send(FrameType::initial, 3200);
-      wrong.send(FrameType::push, {.weight = 1}, size);
+      wrong.send(FrameType::gradients, size);
+      wrong.send(FrameType::push, {.weight = 1});
       CHECK_THROWS_AS(wrong.read_until(FrameType::parameters), LinkError);
       CHECK(server.has_said("it sent a frame of an unexpected length"));
     }
     RawWorker right(server, hello);
     right.read_until(FrameType::welcome);
-    right.send(FrameType::push, {.weight = 1}, due);
+    right.send(FrameType::gradients, due / 4);
+    right.send(FrameType::pull, FrameFields{}); // It begins anew.
+    right.read_until(FrameType::parameters);
+    right.send(FrameType::gradients, due / 2);
+    right.send(FrameType::gradients, due / 2);
+    right.send(FrameType::push, {.weight = 1});
     CHECK(right.read_until(FrameType::parameters).empty());
     right.send(FrameType::goodbye);
     CHECK(server.finish() == "");

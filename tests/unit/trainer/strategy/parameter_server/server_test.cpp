@@ -8,7 +8,6 @@
 #include <thread>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include "tests/unit/trainer/collectives/ranks.h"
 #include "tests/unit/trainer/strategy/parameter_server/raw_worker.h"
@@ -120,9 +119,11 @@ TEST_CASE("a worker that leaves without a goodbye is named, and the others go on
 }
 
 TEST_CASE("servers that are killed come back to a snapshot, and the result is that of no failure") {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("dtrain-server-" + std::to_string(getpid()));
-  const auto folder_of = [&](int i) { return (folder / std::to_string(i)).string(); };
+  bool shared = false;
+  SUBCASE("over TCP") {}
+  SUBCASE("through shared memory") { shared = true; }
+  const TempFolder folder;
+  const auto folder_of = [&](int i) { return folder / std::to_string(i); };
   const HeldPort port;
   auto steady = std::make_unique<Running>(0, 0, folder_of(0));
   auto killed = std::make_unique<Running>(1, port.number(), folder_of(1));
@@ -134,6 +135,7 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
     workers.push_back(std::async(std::launch::async, [&, w] {
       ClientOptions options = options_for(addresses, w, 2);
       options.policy.snapshot_every = 10;
+      options.shared_memory = shared;
       return work(options, 60, [&](std::int64_t step) {
         if (step == 34) {
           kill_now = true;
@@ -159,7 +161,6 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
   CHECK(killed->finish() == "");
   CHECK(killed->has_said("resumes at step"));
   CHECK(steady->has_said("rolled back to step"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a server that comes back goes on counting samples where it was") {
@@ -273,8 +274,10 @@ TEST_CASE("a worker is told once that its server went back for another, whoever 
   second.read_until(FrameType::welcome);
   first.send(FrameType::initial, k_held);
   for (const std::int64_t step : {0, 1}) {
-    first.send(FrameType::push, {.step = step, .weight = 1}, k_held);
-    second.send(FrameType::push, {.step = step, .weight = 1}, k_held);
+    for (RawWorker* worker : {&first, &second}) {
+      worker->send(FrameType::gradients, k_held);
+      worker->send(FrameType::push, {.step = step, .weight = 1});
+    }
     first.read_until(FrameType::parameters);
     second.read_until(FrameType::parameters);
   }
