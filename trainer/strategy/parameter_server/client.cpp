@@ -291,11 +291,12 @@ void ParameterClient::push_again(std::int64_t step) {
   await_answers();
 }
 
+bool ParameterClient::sends_gradients() const {
+  return std::any_of(servers_.begin(), servers_.end(),
+                     [](const Server& server) { return !server.welcome().shares_memory; });
+}
+
 void ParameterClient::final(std::size_t count) {
-  if (count - final_ < options_.piece) {
-    return;
-  }
-  final_ = count;
   const std::lock_guard lock(mutex_);
   for (Server& server : servers_) {
     server.send_final(count);
@@ -306,7 +307,6 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
                                               std::size_t samples) {
   std::unique_lock lock(mutex_);
   last_push_ = push_fields(step, score, samples);
-  final_ = 0;
   Values values;
   try {
     if (was_rolled_back()) {

@@ -32,8 +32,7 @@ struct ClientOptions {
   nlohmann::json job;              ///< Must be alike on all workers.
   std::vector<ArenaRange> tensors; ///< Of the arena.
   Partitioner partitioner;
-  std::size_t piece = SIZE_MAX; ///< Gradients that are worth to be sent ahead of a step, at least.
-  bool shared_memory = true;    ///< With servers of this host.
+  bool shared_memory = true; ///< With servers of this host.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
 };
@@ -58,6 +57,8 @@ class ParameterClient {
   /// servers that cannot be reached, ClusterError when one refuses this worker.
   std::int64_t connect();
 
+  /// Whether some server does not share memory with this worker.
+  bool sends_gradients() const;
   /// The first `count` of gradients() will not change before step(): they are on their way, while
   /// the rest is computed.
   void final(std::size_t count);
@@ -109,7 +110,6 @@ class ParameterClient {
   std::span<float> parameters_;
   std::span<float> gradients_;
   double seconds_waiting_ = 0;
-  std::size_t final_ = 0; ///< Gradients that went ahead of a step.
 
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;

@@ -133,23 +133,23 @@ ServerWelcome parse_welcome(const std::string& text) {
   }
 }
 
-std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b) {
-  const auto compare = [](const json& x, const json& y) -> std::optional<std::string> {
-    for (const auto& [key, value] : x.items()) {
-      const json other = y.contains(key) ? y[key] : json();
-      if (value != other) {
-        return fmt::format("{}: {} and {}", key, value.dump(), other.dump());
-      }
+std::optional<std::string> first_difference(const json& x, const json& y) {
+  for (const auto& [key, value] : x.items()) {
+    if (const json other = y.contains(key) ? y.at(key) : json(); value != other) {
+      return fmt::format("{}: {} and {}", key, value.dump(), other.dump());
     }
-    return x.size() == y.size() ? std::nullopt : std::optional<std::string>("their settings");
-  };
+  }
+  return x.size() == y.size() ? std::nullopt : std::optional<std::string>("their settings");
+}
+
+std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b) {
   if (a.workers != b.workers) {
     return fmt::format("workers: {} and {}", a.workers, b.workers);
   }
-  if (auto found = compare(policy_json(a.policy), policy_json(b.policy))) {
+  if (auto found = first_difference(policy_json(a.policy), policy_json(b.policy))) {
     return found;
   }
-  if (auto found = compare(a.job, b.job)) {
+  if (auto found = first_difference(a.job, b.job)) {
     return found;
   }
   if (a.arena != b.arena || a.ranges != b.ranges) {

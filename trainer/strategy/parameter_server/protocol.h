@@ -93,7 +93,10 @@ WorkerHello parse_hello(const std::string& text);
 std::string welcome_text(const ServerWelcome& welcome);
 ServerWelcome parse_welcome(const std::string& text);
 
-/// The first thing that two workers' jobs differ in, "seed: 1 and 2"; none: they are alike.
+/// The first thing that two jobs' settings differ in, "seed: 1 and 2"; none: they are alike.
+std::optional<std::string> first_difference(const nlohmann::json& x, const nlohmann::json& y);
+
+/// The first thing that two workers' jobs differ in; none: they are alike.
 std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b);
 
 /// What a snapshot must agree with.

@@ -7,17 +7,16 @@
 
 #include "trainer/checkpoint/numbered_files.h"
 #include "trainer/entropy.h"
-#include "trainer/strategy/parameter_server/server_impl.h"
 
 namespace trainer {
-ParameterServer::Impl::Impl(const ServerOptions& options, Device& device, Notice notice)
+ParameterServer::ParameterServer(const ServerOptions& options, Device& device, Notice notice)
     : options_(options), device_(device), notice_(std::move(notice)),
       incarnation_(random_value<std::int64_t>()),
       peers_({options_.host, options_.port}, fmt::format("ps {}", options_.index), options_.token,
              LinkPurpose::parameter_server, options_.peer_timeout, options_.rendezvous_timeout,
              [this](Session& session, const std::string& why) { lose(session, why); }) {}
 
-void ParameterServer::Impl::run() {
+void ParameterServer::run() {
   gather_until_ = after_seconds(options_.rendezvous_timeout);
   next_report_ = after_seconds(options_.report_seconds);
   try {
@@ -31,7 +30,7 @@ void ParameterServer::Impl::run() {
   say_goodbye();
 }
 
-void ParameterServer::Impl::serve() {
+void ParameterServer::serve() {
   while (!stopped_ && !is_finished()) {
     if (peers_.serve()) {
       update();
@@ -42,18 +41,18 @@ void ParameterServer::Impl::serve() {
   }
 }
 
-void ParameterServer::Impl::refuse(Session& session, std::string_view why) {
+void ParameterServer::refuse(Session& session, std::string_view why) {
   session.channel.send(FrameType::refused, std::as_bytes(std::span(why)));
 }
 
-bool ParameterServer::Impl::is_finished() const {
+bool ParameterServer::is_finished() const {
   return !done_.empty() && !gathering_ &&
          std::none_of(sessions_.begin(), sessions_.end(), [](const Session& session) {
            return session.worker() >= 0 && !session.over;
          });
 }
 
-void ParameterServer::Impl::lose(Session& session, const std::string& why) {
+void ParameterServer::lose(Session& session, const std::string& why) {
   if (session.over) {
     return;
   }
@@ -68,7 +67,7 @@ void ParameterServer::Impl::lose(Session& session, const std::string& why) {
                   settings_->workers));
 }
 
-void ParameterServer::Impl::remove_gone() {
+void ParameterServer::remove_gone() {
   for (const Session& session : sessions_) {
     if (session.over) {
       add_traffic(session, gone_);
@@ -80,7 +79,7 @@ void ParameterServer::Impl::remove_gone() {
   }
 }
 
-void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
+void ParameterServer::hello(Session& session, WorkerHello hello) {
   std::string refusal;
   if (!settings_) {
     settings_ = hello;
@@ -117,7 +116,7 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   }
 }
 
-void ParameterServer::Impl::initial(std::span<const std::byte> values) {
+void ParameterServer::initial(std::span<const std::byte> values) {
   const auto parameters = std::as_writable_bytes(store_->parameters());
   if (!has_values_ && values.size() == parameters.size()) {
     std::copy(values.begin(), values.end(), parameters.begin());
@@ -126,7 +125,7 @@ void ParameterServer::Impl::initial(std::span<const std::byte> values) {
   }
 }
 
-std::vector<int> ParameterServer::Impl::missing_workers() const {
+std::vector<int> ParameterServer::missing_workers() const {
   std::vector<int> missing;
   for (int worker = 0; settings_ && worker < settings_->workers; ++worker) {
     const bool is_here =
@@ -140,7 +139,7 @@ std::vector<int> ParameterServer::Impl::missing_workers() const {
   return missing;
 }
 
-void ParameterServer::Impl::end_gathering() {
+void ParameterServer::end_gathering() {
   gathering_ = false;
   advance_ = true;
   const auto sharing = std::count_if(sessions_.begin(), sessions_.end(),
@@ -150,7 +149,7 @@ void ParameterServer::Impl::end_gathering() {
                   store_->parameters().size()));
 }
 
-void ParameterServer::Impl::keep_time() {
+void ParameterServer::keep_time() {
   const Deadline now = Clock::now();
   if (gathering_ && now >= gather_until_) {
     const std::string refusals = peers_.refusals();
@@ -178,7 +177,7 @@ void ParameterServer::Impl::keep_time() {
   }
 }
 
-ParameterServer::Impl::Traffic ParameterServer::Impl::traffic() const {
+ParameterServer::Traffic ParameterServer::traffic() const {
   Traffic all = gone_;
   for (const Session& session : sessions_) {
     add_traffic(session, all);
@@ -186,7 +185,7 @@ ParameterServer::Impl::Traffic ParameterServer::Impl::traffic() const {
   return all;
 }
 
-void ParameterServer::Impl::report() {
+void ParameterServer::report() {
   const Traffic all = traffic();
   const double seconds = -seconds_until(reported_at_);
   if (version() == reported_version_ || seconds <= 0) {
@@ -213,7 +212,7 @@ void ParameterServer::Impl::report() {
 }
 
 /// The last values and refusals go out before the connections close.
-void ParameterServer::Impl::say_goodbye() {
+void ParameterServer::say_goodbye() {
   report();
   const Traffic all = traffic();
   const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
@@ -223,12 +222,5 @@ void ParameterServer::Impl::say_goodbye() {
     peers_.guarded(session, [&] { session.channel.flush(); });
   }
 }
-
-ParameterServer::ParameterServer(const ServerOptions& options, Device& device, Notice notice)
-    : impl_(std::make_unique<Impl>(options, device, std::move(notice))) {}
-ParameterServer::~ParameterServer() = default;
-int ParameterServer::port() const { return impl_->port(); }
-void ParameterServer::run() { impl_->run(); }
-void ParameterServer::stop() noexcept { impl_->stop(); }
 
 } // namespace trainer

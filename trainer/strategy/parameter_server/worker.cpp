@@ -1,5 +1,6 @@
 #include "trainer/strategy/parameter_server/worker.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -19,9 +20,12 @@ void say(const std::string& text) {
 
 namespace {
 
-/// Gradients that workers without servers would put into a bucket.
-std::size_t piece_of(const PsJob& job, const Model& model) {
-  return bucket_floats(job.run.step.buckets, model.tensors().arena_size());
+/// Gradients that are worth to be sent before the others are there: a bucket for each server, and a
+/// 16th by itself, so that what nothing hides is short.
+std::size_t piece_size(const PsJob& job, std::size_t gradients) {
+  const Buckets& buckets = job.run.step.buckets;
+  const std::size_t bucket = bucket_floats(buckets, gradients);
+  return buckets.bytes > 0 ? bucket : std::max(bucket * job.task.servers.size(), gradients / 16);
 }
 
 std::vector<ArenaRange> tensors_of(const Model& model) {
@@ -45,7 +49,6 @@ ClientOptions client_options(const PsJob& job, const Dataset& data, const Model&
   client.job["data digest"] = digest(data);
   client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
   client.tensors = tensors_of(model);
-  client.piece = piece_of(job, model);
   client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
   client.peer_timeout = job.peer_timeout;
@@ -65,10 +68,22 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
       gradients_(device.allocate(parameters_.size(), DType::f32)),
       owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
                                                : Arenas{parameters_.span(), gradients_.span()}),
-      passes_(*model_, device, job.run.step.rows_at_once, piece_of(job, *model_), !device.is_host(),
-              [this](std::size_t count) { client_.final(count); }),
       scale_(device.allocate(1, DType::f32)) {
   model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
+}
+
+std::int64_t PsWorker::connect() {
+  const std::int64_t step = client_.connect();
+  const std::size_t piece = piece_size(job_, client_.gradients().size());
+  passes_.emplace(*model_, device_, job_.run.step.rows_at_once,
+                  client_.sends_gradients() ? piece : SIZE_MAX, !device_.is_host(),
+                  [this, piece](std::size_t count) {
+                    if (count >= sent_ahead_ + piece) {
+                      sent_ahead_ = count;
+                      client_.final(count);
+                    }
+                  });
+  return step;
 }
 
 ParameterOwner& PsWorker::owner() {
@@ -83,7 +98,8 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
     device_.stream().copy(&scale, scale_.memory(), sizeof scale);
     scaled_by_ = scale;
   }
-  passes_.run(batch, scale_.data(), owner(), outcomes_.begin());
+  sent_ahead_ = 0;
+  passes_->run(batch, scale_.data(), owner(), outcomes_.begin());
   outcomes_.send(step);
   if (!device_.is_host()) {
     device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
