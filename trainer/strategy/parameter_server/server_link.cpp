@@ -170,7 +170,10 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
 void ParameterClient::Server::send_final(std::size_t count) {
   try {
     if (is_open() && !welcome_.shares_memory) {
-      guarded([&] { send_gradients(count); });
+      guarded([&] {
+        send_gradients(count);
+        channel_->flush();
+      });
     }
   } catch (const ServerLost&) {
     return; // As push() says.
@@ -204,8 +207,8 @@ void ParameterClient::Server::goodbye() {
 
 void ParameterClient::Server::beat() noexcept {
   try {
-    if (is_open() && !channel_->has_unsent()) {
-      channel_->send(FrameType::beat);
+    if (is_open()) {
+      channel_->has_unsent() ? channel_->flush() : channel_->send(FrameType::beat);
     }
   } catch (...) {
     return; // Whoever needs the connection next finds out.

@@ -20,14 +20,6 @@ void say(const std::string& text) {
 
 namespace {
 
-/// Gradients that are worth to be sent before the others are there: a bucket for each server, and a
-/// 16th by itself, so that what nothing hides is short.
-std::size_t piece_size(const PsJob& job, std::size_t gradients) {
-  const Buckets& buckets = job.run.step.buckets;
-  const std::size_t bucket = bucket_floats(buckets, gradients);
-  return buckets.bytes > 0 ? bucket : std::max(bucket * job.task.servers.size(), gradients / 16);
-}
-
 std::vector<ArenaRange> tensors_of(const Model& model) {
   std::vector<ArenaRange> ranges;
   for (const Tensor& tensor : model.tensors().tensors()) {
@@ -74,13 +66,19 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
 
 std::int64_t PsWorker::connect() {
   const std::int64_t step = client_.connect();
-  const std::size_t piece = piece_size(job_, client_.gradients().size());
-  passes_.emplace(*model_, device_, job_.run.step.rows_at_once,
-                  client_.sends_gradients() ? piece : SIZE_MAX, !device_.is_host(),
-                  [this, piece](std::size_t count) {
+  const std::size_t gradients = client_.gradients().size();
+  const std::size_t bucket = bucket_floats(job_.run.step.buckets, gradients);
+  const bool sends = client_.sends_gradients();
+  // What is worth a frame to each server; besides, all that the network takes goes bucket by
+  // bucket.
+  const std::size_t piece = std::max(bucket * job_.task.servers.size(), gradients / 16);
+  passes_.emplace(*model_, device_, job_.run.step.rows_at_once, sends ? bucket : SIZE_MAX,
+                  !device_.is_host(), [this, sends, piece](std::size_t count) {
                     if (count >= sent_ahead_ + piece) {
                       sent_ahead_ = count;
-                      client_.final(count);
+                    }
+                    if (sends) {
+                      client_.final(sent_ahead_);
                     }
                   });
   return step;
