@@ -133,8 +133,11 @@ def test_gradients_of_half_the_bytes_train_as_well_with_servers(home, job):
         assert 0.49 < came_in[kind, "tcp"] / came_in["fp32", "tcp"] < 0.52
 
 
-def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(home, job):
-    flags = ["--steps=3000", "--log-every=3000", "--snapshot-every=100"]
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(home, job,
+                                                                                transport):
+    flags = ["--steps=3000", "--log-every=3000", "--snapshot-every=100",
+             f"--transport={transport}"]
     calm = job(2, 2, *flags)
     calm.wait()
     expected = held_out(calm.text("worker", 0))

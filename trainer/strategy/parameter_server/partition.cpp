@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include "trainer/errors.h"
+#include "trainer/strategy/shards.h"
 
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_row = 16; ///< Floats: where an arena may be cut.
 constexpr std::size_t k_default_min_bytes = std::size_t{256} << 10;
 constexpr std::size_t k_most = std::size_t{1} << 40;
 
@@ -21,7 +21,7 @@ constexpr std::size_t k_most = std::size_t{1} << 40;
 }
 
 std::size_t range_count(std::size_t rows, const Partitioner& partitioner) {
-  constexpr std::size_t k_row_bytes = k_row * sizeof(float);
+  constexpr std::size_t k_row_bytes = k_granule * sizeof(float);
   std::size_t count = 1;
   switch (partitioner.kind) {
   case Partitioner::Kind::none:
@@ -80,12 +80,12 @@ Partitioner parse_partitioner(const std::string& text, std::size_t servers) {
 }
 
 std::vector<ArenaRange> partition(const ArenaRange& tensor, const Partitioner& partitioner) {
-  const std::size_t rows = tensor.size() / k_row;
+  const std::size_t rows = tensor.size() / k_granule;
   const std::size_t count = range_count(rows, partitioner);
   std::vector<ArenaRange> ranges;
   for (std::size_t first = tensor.first; ranges.size() < count;) {
     const std::size_t mine = rows / count + (ranges.size() < rows % count ? 1 : 0);
-    ranges.push_back({first, first + mine * k_row});
+    ranges.push_back({first, first + mine * k_granule});
     first = ranges.back().last;
   }
   return ranges;
