@@ -1,9 +1,11 @@
-// Frames that a worker could send to a parameter server: none may be believed in its length, its
-// shard or its rows, and what is accepted has to be what the server then adds up.
+// Frames that a worker could send to a parameter server: none may be believed in its length, and
+// what is accepted has to be what the server then adds up.
 //
 // An input is the job's type of gradients, a byte, then frames: type, step, extra, weight, a byte
-// each; how long the frame says it is, two bytes, or what a push is due where both are 0xff; then
-// so much payload, zeros where the input ends. An input of a first byte of 0x80 or more is a hello.
+// each, the latter three only in the frames that begin with them; how much more the frame says
+// there is, two bytes, or what a push is due where both
+// are 0xff; then so much, zeros where the
+// input ends. An input of a first byte of 0x80 or more is a hello.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -17,8 +19,8 @@ using namespace trainer;
 
 namespace {
 
-const std::vector<Shard> k_shards = {{"a", 0, 4, 3, 0, false}, {"embedding", 0, 5, 3, 12, true}};
-constexpr std::size_t k_dense = 12;
+const std::vector<ArenaRange> k_ranges = {{0, 16}, {32, 48}};
+constexpr std::size_t k_held = 32;
 constexpr std::uint8_t k_is_hello = 0x80;
 constexpr std::size_t k_as_due = 0xffff;
 
@@ -36,13 +38,10 @@ class Owner final : public SessionOwner {
     session.accept(std::move(hello), store_);
   }
   ShardStore& store() override { return store_; }
-  void initial(std::span<const float>) override {}
+  void initial(std::span<const std::byte>) override {}
   void pushed(Session& session) override {
     const Contribution one = session.contribution(store_);
-    require(one.dense.size() == 1 && one.weight > 0);
-    for (const SparseRows& rows : one.sparse) {
-      require(rows.shard == 1 && rows.values.size() == 3 * rows.rows.size());
-    }
+    require(one.gradients.size() == 2 && one.weight > 0);
     store_.apply({&one, 1});
     session.drop_push();
   }
@@ -52,7 +51,7 @@ class Owner final : public SessionOwner {
 
  private:
   CpuDevice device_;
-  ShardStore store_{k_shards, {}, device_};
+  ShardStore store_{k_ranges, {}, device_};
 };
 
 class Input {
@@ -79,21 +78,27 @@ void drop_answers(const Fd& link) {
 
 void feed(Session& session, const Fd& worker, Input input, std::size_t push_bytes) {
   while (!input.is_empty() && !session.over) {
-    FrameHeader header;
-    header.type = static_cast<FrameType>(input.next());
-    header.step = static_cast<std::int8_t>(input.next());
-    header.extra = static_cast<std::int8_t>(input.next());
-    header.weight = static_cast<std::int8_t>(input.next());
+    const auto type = static_cast<FrameType>(input.next());
+    FrameFields fields;
+    fields.step = static_cast<std::int8_t>(input.next());
+    fields.extra = static_cast<std::int8_t>(input.next());
+    fields.weight = static_cast<std::int8_t>(input.next());
     const std::size_t low = input.next();
     const std::size_t length = low | static_cast<std::size_t>(input.next()) << 8;
-    header.bytes = length == k_as_due ? push_bytes : length;
-    std::vector<std::byte> payload(header.bytes);
-    for (std::byte& byte : payload) {
-      byte = static_cast<std::byte>(input.next());
+    std::vector<std::byte> body;
+    if (type == FrameType::push || type == FrameType::pull || type == FrameType::rollback) {
+      const auto bytes = bytes_of(fields);
+      body.assign(bytes.begin(), bytes.end());
     }
+    const std::size_t begin = body.size();
+    body.resize(begin + (length == k_as_due ? push_bytes : length));
+    for (std::size_t i = begin; i < body.size(); ++i) {
+      body[i] = static_cast<std::byte>(input.next());
+    }
+    const FrameHeader header{.what = static_cast<std::uint32_t>(type), .size = body.size()};
     send_whole(worker, bytes_of(header));
-    session.channel.receive(); // Not one byte of the payload is there.
-    send_whole(worker, payload);
+    session.channel.receive(); // Not one byte of the body is there.
+    send_whole(worker, body);
     session.channel.receive();
     drop_answers(worker);
     session.channel.flush();
@@ -111,7 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Input input(data, size);
   const std::uint8_t first = input.next();
   WorkerHello hello;
-  hello.shards = k_shards;
+  hello.ranges = k_ranges;
   hello.policy.gradients = static_cast<WireType>(first % 3);
   try {
     if (first >= k_is_hello) {
@@ -119,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       parse_hello(hello_text(hello));
     }
     owner.hello(session, hello);
-    feed(session, worker, input, k_dense * wire_size(hello.policy.gradients));
+    feed(session, worker, input, k_held * wire_size(hello.policy.gradients));
   } catch (const LinkError&) {
     return 0;
   }

@@ -87,15 +87,18 @@ STEPS = ["--steps=60", "--log-every=20"]
 
 
 def test_servers_replicas_and_one_process_have_the_same_losses(home, data, job):
-    path = {name: home.folder / f"{name}.csv" for name in ["alone", "mirrored", "served", "led"]}
+    path = {name: home.folder / f"{name}.csv" for name in ["alone", "mirrored", "served", "led",
+                                                     "accumulated"]}
     home.trainer(f"--data={data}", "--batch-size=64", *STEPS, f"--csv={path['alone']}")
     home.trainer(f"--data={data}", "--batch-size=32", "--devices=cpu:0,cpu:1", *STEPS,
                  f"--csv={path['mirrored']}")
     job(2, 2, "--batch-size=32", *STEPS, f"--csv={path['served']}").wait()
     job(2, 2, "--batch-size=32", *STEPS, f"--csv={path['led']}", chief=True).wait()
+    job(2, 2, "--batch-size=8", "--accumulation-steps=4", *STEPS,
+        f"--csv={path['accumulated']}").wait()
     alone = losses(path["alone"])
     assert list(alone) == [20, 40, 60]
-    for name in ["mirrored", "served", "led"]:
+    for name in ["mirrored", "served", "led", "accumulated"]:
         assert losses(path[name]) == pytest.approx(alone, abs=1e-5), name
 
 
@@ -130,8 +133,11 @@ def test_gradients_of_half_the_bytes_train_as_well_with_servers(home, job):
         assert 0.49 < came_in[kind, "tcp"] / came_in["fp32", "tcp"] < 0.52
 
 
-def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(home, job):
-    flags = ["--steps=3000", "--log-every=3000", "--snapshot-every=100"]
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_server_that_is_killed_comes_back_to_its_snapshot_and_changes_nothing(home, job,
+                                                                                transport):
+    flags = ["--steps=3000", "--log-every=3000", "--snapshot-every=100",
+             f"--transport={transport}"]
     calm = job(2, 2, *flags)
     calm.wait()
     expected = held_out(calm.text("worker", 0))

@@ -1,5 +1,6 @@
-// What two processes say to each other over a connection, each in its turn: a frame is a header of
-// 16 bytes that says what it is and how long its body.
+// What two processes say to each other over a connection: a frame is a header of 16 bytes that says
+// what it is and how long its body, and that body. Here each speaks in its turn and waits for the
+// other; on a poll loop that is channel.h's.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,13 @@
 #include "trainer/job/socket.h"
 
 namespace trainer {
+
+struct FrameHeader {
+  static constexpr std::uint32_t k_magic = 0x54445332;
+  std::uint32_t magic = k_magic;
+  std::uint32_t what = 0;
+  std::uint64_t size = 0; ///< Of the body.
+};
 
 struct Frame {
   std::uint32_t what = 0;

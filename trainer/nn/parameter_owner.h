@@ -9,8 +9,9 @@
 // Arenas are in the order in which backward finishes gradients, so what is final is always a
 // prefix, and a bucket always a contiguous piece.
 //
-// strategy/replicated.h: a rank has all; strategy/gathered.h: ZeRO's stage 3; and MultiWorker is
-// the owner in a step of training, which sums over ranks what is final.
+// strategy/replicated.h: a rank has all; strategy/gathered.h: ZeRO's stage 3; and strategy/passes.h
+// is the owner in a step of training, and tells who sums what is final: multi_worker.h's ranks, or
+// parameter_server/'s servers.
 #pragma once
 
 #include <cstddef>

@@ -130,7 +130,6 @@ void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options)
   refuse(options.beta1 != none.beta1 || options.beta2 != none.beta2 ||
              options.epsilon != none.epsilon,
          "--beta1, --beta2 or --epsilon", "");
-  refuse(options.accumulation_steps > 1, "--accumulation-steps", "; use a larger --batch-size");
   refuse(options.drop_remainder, "--drop-remainder", "; --steps says when to stop");
   refuse(options.communication == "mpi" || options.communication == "nccl",
          "--communication=mpi or nccl", "");

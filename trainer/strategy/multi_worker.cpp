@@ -26,16 +26,17 @@ constexpr std::size_t k_apart = 16;
 MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
                          BatchSplit* split, Timeline* timeline)
     : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
-      wire_(options.buckets.wire),
-      rows_at_once_(options.rows_at_once), limits_{options.clip_norm, is_mixed(),
-                                                   options.loss_scale},
+      wire_(options.buckets.wire), limits_{options.clip_norm, is_mixed(), options.loss_scale},
       shards_(gradients_.size(), options.buckets, communicator.rank(), communicator.world_size()),
       owner_(replica.make_owner(communicator)),
       gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
       squares_memory_(0),
       updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
                        !limits_.need_norm() && !replica.optimizer.needs_whole_tensors()),
-      is_replayed_(communicator.world_size() == 1 && !replica.device.is_host()),
+      passes_(*replica.model, replica.device, options.rows_at_once,
+              shards_.buckets().front().size(),
+              communicator.world_size() == 1 && !replica.device.is_host(),
+              [this](std::size_t count) { start(count); }),
       outcomes_(replica.device), votes_(replica.registered), split_(split), timeline_(timeline) {
   replica.optimizer.set_limits(limits_);
   if (limits_.need_norm()) {
@@ -146,16 +147,6 @@ Score MultiWorker::step(const Batch& batch) {
   return std::exchange(told_, {});
 }
 
-void MultiWorker::final(std::size_t count) {
-  if (is_last_pass_) {
-    start(count);
-  }
-}
-
-std::size_t MultiWorker::granularity() const {
-  return is_last_pass_ ? shards_.buckets().front().size() : SIZE_MAX;
-}
-
 void MultiWorker::compute(const Batch& batch) {
   const StepState* const state = replica_.optimizer.state();
   first_overflow_ = UINT64_MAX;
@@ -164,34 +155,15 @@ void MultiWorker::compute(const Batch& batch) {
   if (gathered_ != nullptr) { // As many passes as the rank with the most rows.
     const auto ranks = static_cast<std::size_t>(shards_.ranks());
     const std::size_t most_rows = (batch.global_rows + ranks - 1) / ranks;
-    const auto passes = [&](std::size_t rows) { return (rows - 1) / rows_at_once_; };
+    const auto passes = [&](std::size_t rows) { return (rows - 1) / passes_.rows_at_once(); };
     for (std::size_t pass = passes(batch.rows); pass < passes(most_rows); ++pass) {
       owner_->begin_pass();
-      replica_.model->rehearse(rows_at_once_, *owner_, [](std::size_t /*unit*/) {});
+      replica_.model->rehearse(passes_.rows_at_once(), *owner_, [](std::size_t /*unit*/) {});
     }
   }
   Score* const score = outcomes_.begin();
-  for (std::size_t row = 0; row < batch.rows;) {
-    const Batch part = batch.slice(row, rows_at_once_);
-    const bool accumulate = row > 0;
-    row += part.rows;
-    owner_->begin_pass();
-    is_last_pass_ = row == batch.rows && !is_replayed_;
-    if (!is_replayed_ || part.tokens.length > 0) { // Of text other values are dropped each time.
-      replica_.model->forward_backward(part, &state->loss_factor, accumulate, *this, score);
-      continue;
-    }
-    const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
-    replica_.device.stream().replay({address(part.images.data()), address(part.labels.data()),
-                                     part.rows, accumulate ? 1U : 0U, address(score)},
-                                    [&] {
-                                      replica_.model->forward_backward(part, &state->loss_factor,
-                                                                       accumulate, *this, score);
-                                    });
-  }
-  if (is_replayed_) {
-    start(gradients_.size());
-  }
+  passes_.run(batch, &state->loss_factor, *owner_, score);
+  start(gradients_.size());
   if (batch.is_padding) {
     replica_.device.stream().clear(score, sizeof *score); // Its row counts for nothing.
   }

@@ -33,6 +33,7 @@
 #include "trainer/run/replica.h"
 #include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/gathered.h"
+#include "trainer/strategy/passes.h"
 
 namespace trainer {
 
@@ -51,8 +52,7 @@ inline constexpr std::size_t k_sums_under_way = 2;
 /// What elastic ranks, and those that share a replica, sum with the gradients.
 enum Vote : std::size_t { k_wants_pause, k_rows, k_vote_floats = 16 };
 
-/// Of a step it is the model's owner of parameters: the replica's, and sums what is final.
-class MultiWorker : private ParameterOwner {
+class MultiWorker {
  public:
   /// `split`, where given, learns what each step took; `timeline`, likewise, what it was. Both
   /// outlive it. A replica with k_vote_floats registered besides has its ranks vote in each step.
@@ -92,11 +92,6 @@ class MultiWorker : private ParameterOwner {
   double seconds_exposed() const { return seconds_exposed_; }
 
  private:
-  UnitMemory need(std::size_t unit) override { return owner_->need(unit); }
-  void done(std::size_t unit) override { owner_->done(unit); }
-  void final(std::size_t count) override;
-  std::size_t granularity() const override;
-
   void compute(const Batch& batch);
   void look(std::size_t most_under_way);
   void start(std::size_t ready);
@@ -126,12 +121,10 @@ class MultiWorker : private ParameterOwner {
   Replica& replica_;
   std::span<float> gradients_;
   WireType wire_;
-  std::size_t rows_at_once_;
   StepLimits limits_;
   Shards shards_;
   std::unique_ptr<Replicated> owner_;         ///< The replica's.
   Gathered* gathered_;                        ///< The same, at stage 3; else null.
-  bool is_last_pass_ = false;                 ///< Of the batch: gradients become final.
   std::vector<UnderWay> under_way_;           ///< In this step.
   std::size_t started_ = 0;                   ///< Buckets,
   std::size_t given_back_ = 0;                ///< and those of which the others' part is gone.
@@ -139,7 +132,7 @@ class MultiWorker : private ParameterOwner {
   Buffer squares_memory_;                     ///< Of the device,
   double* squares_ = nullptr;                 ///< or of the communicator there: see sum_squares().
   bool updates_at_once_; ///< Each bucket as it comes; else all, when all have come.
-  bool is_replayed_;     ///< Backward starts nothing on its way: a step's kernels are one graph.
+  Passes passes_;
   Outcomes outcomes_;
   Score told_; ///< What has come of them since the last step().
   std::span<float> votes_;

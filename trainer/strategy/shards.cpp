@@ -5,11 +5,6 @@
 #include "trainer/collectives/collective.h"
 
 namespace trainer {
-namespace {
-
-constexpr std::size_t k_granule = 16; ///< Floats: where an arena may be cut.
-
-} // namespace
 
 std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients) {
   constexpr std::size_t k_least = (128 << 10) / sizeof(float);

@@ -25,6 +25,8 @@
 
 namespace trainer {
 
+inline constexpr std::size_t k_granule = 16; ///< Floats: where an arena may be cut.
+
 /// How gradients travel.
 struct Buckets {
   // NOLINTNEXTLINE(google-explicit-constructor): a number of bytes says it.

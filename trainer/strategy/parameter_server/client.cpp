@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include <fmt/format.h>
@@ -51,14 +50,14 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     gradients_ = own_.span().first(count);
     parameters_ = own_.span().last(count);
   }
-  const auto placed = place(options_.variables, options_.partitioner, options_.servers.size());
+  const auto placed = place(options_.tensors, options_.partitioner, options_.servers.size());
   for (std::size_t i = 0; i < options_.servers.size(); ++i) {
     WorkerHello hello;
     hello.worker = options_.worker;
     hello.workers = options_.workers;
     hello.policy = options_.policy;
     hello.job = options_.job;
-    hello.shards = placed[i];
+    hello.ranges = placed[i];
     hello.arena = count;
     if (memory_) {
       hello.memory = memory_.ticket();
@@ -255,16 +254,13 @@ void ParameterClient::pull_newest() {
   }
 }
 
-FrameHeader ParameterClient::push_header(std::int64_t step, const Score& score,
+FrameFields ParameterClient::push_fields(std::int64_t step, const Score& score,
                                          std::size_t samples) const {
-  FrameHeader header;
-  header.type = FrameType::push;
-  header.step = step;
-  header.weight = samples > 0 ? static_cast<double>(samples) : static_cast<double>(score.count);
-  header.loss = score.loss;
-  header.correct = score.correct;
-  header.count = score.count;
-  return header;
+  return {.step = step,
+          .weight = static_cast<double>(samples > 0 ? samples : score.count),
+          .loss = score.loss,
+          .correct = score.correct,
+          .count = score.count};
 }
 
 /// To every server that it can reach, for the other workers wait for that. Throws ServerLost for
@@ -295,10 +291,22 @@ void ParameterClient::push_again(std::int64_t step) {
   await_answers();
 }
 
+bool ParameterClient::sends_gradients() const {
+  return std::any_of(servers_.begin(), servers_.end(),
+                     [](const Server& server) { return !server.welcome().shares_memory; });
+}
+
+void ParameterClient::final(std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  for (Server& server : servers_) {
+    server.send_final(count);
+  }
+}
+
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
                                               std::size_t samples) {
   std::unique_lock lock(mutex_);
-  last_push_ = push_header(step, score, samples);
+  last_push_ = push_fields(step, score, samples);
   Values values;
   try {
     if (was_rolled_back()) {
@@ -375,55 +383,6 @@ void ParameterClient::goodbye() {
     drive([](const Server& server) { return !server.has_unsent(); });
   } catch (const ServerLost& lost) {
     notice_(lost.what());
-  }
-}
-
-std::vector<float> ParameterClient::pull_rows(const std::string& variable,
-                                              std::span<const std::uint64_t> rows) {
-  const std::lock_guard lock(mutex_);
-  struct Part {
-    std::vector<std::uint64_t> rows; ///< Within the shard.
-    std::vector<std::size_t> places; ///< In the answer.
-  };
-  std::map<std::pair<Server*, std::size_t>, Part> parts;
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Holder holder = find_row(servers_, variable, rows[i]);
-    Part& part = parts[{holder.server, holder.shard}];
-    part.rows.push_back(holder.row);
-    part.places.push_back(i);
-    length = holder.row_length;
-  }
-  std::vector<float> values(rows.size() * length);
-  for (auto& [where, part] : parts) {
-    Server& server = *where.first;
-    server.pull_rows(where.second, part.rows);
-    drive([&](const Server& one) { return &one != &server || one.has_answered(); });
-    for (std::size_t i = 0; i < part.places.size(); ++i) {
-      std::copy_n(server.rows().data() + i * length, length,
-                  values.data() + part.places[i] * length);
-    }
-  }
-  return values;
-}
-
-void ParameterClient::push_rows(const std::string& variable, std::span<const std::uint64_t> rows,
-                                std::span<const float> gradients) {
-  const std::lock_guard lock(mutex_);
-  struct Part {
-    std::vector<std::uint64_t> rows;
-    std::vector<float> gradients;
-  };
-  std::map<std::pair<Server*, std::size_t>, Part> parts;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Holder holder = find_row(servers_, variable, rows[i]);
-    Part& part = parts[{holder.server, holder.shard}];
-    part.rows.push_back(holder.row);
-    const auto row = gradients.subspan(i * holder.row_length, holder.row_length);
-    part.gradients.insert(part.gradients.end(), row.begin(), row.end());
-  }
-  for (auto& [where, part] : parts) {
-    where.first->push_rows(where.second, part.rows, part.gradients);
   }
 }
 

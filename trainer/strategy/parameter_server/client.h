@@ -19,7 +19,6 @@
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/job/beat.h"
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {
@@ -30,8 +29,8 @@ struct ClientOptions {
   int workers = 1;
   std::string token;
   PsPolicy policy;
-  nlohmann::json job; ///< Must be alike on all workers.
-  std::vector<Variable> variables;
+  nlohmann::json job;              ///< Must be alike on all workers.
+  std::vector<ArenaRange> tensors; ///< Of the arena.
   Partitioner partitioner;
   bool shared_memory = true; ///< With servers of this host.
   double peer_timeout = 8;
@@ -58,6 +57,12 @@ class ParameterClient {
   /// servers that cannot be reached, ClusterError when one refuses this worker.
   std::int64_t connect();
 
+  /// Whether some server does not share memory with this worker.
+  bool sends_gradients() const;
+  /// The first `count` of gradients() will not change before step(): they are on their way, while
+  /// the rest is computed.
+  void final(std::size_t count);
+
   struct Values {
     std::int64_t step = 0; ///< To go on with; sync: the values' version.
     bool resumed = false;  ///< A server came back: `step` need not follow the one pushed.
@@ -68,12 +73,6 @@ class ParameterClient {
   /// values of `step`, and waits for the values that follow; parameters() holds them. In an
   /// asynchronous job `step` is this worker's own count. Throws PeerError, ClusterError.
   Values step(std::int64_t step, const Score& score, std::size_t samples = 0);
-
-  /// Rows of a sparse variable, current values: (rows, row_length).
-  std::vector<float> pull_rows(const std::string& variable, std::span<const std::uint64_t> rows);
-  /// Gradients of rows, part of the next step().
-  void push_rows(const std::string& variable, std::span<const std::uint64_t> rows,
-                 std::span<const float> gradients);
 
   /// Whether this worker is the first of those that are there or done: it says how the job went.
   bool is_first();
@@ -101,7 +100,7 @@ class ParameterClient {
   void pull_newest();
   void await_answers();
   void drive(const Done& is_done);
-  FrameHeader push_header(std::int64_t step, const Score& score, std::size_t samples) const;
+  FrameFields push_fields(std::int64_t step, const Score& score, std::size_t samples) const;
 
   ClientOptions options_;
   std::function<void(const std::string&)> notice_;
@@ -115,7 +114,7 @@ class ParameterClient {
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
-  FrameHeader last_push_;
+  FrameFields last_push_;
   std::optional<Beat> alive_; ///< Last: it uses the others.
 };
 

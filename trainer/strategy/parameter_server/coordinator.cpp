@@ -3,105 +3,47 @@
 #include "submit/options/json_number.h"
 
 #include <algorithm>
-#include <atomic>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "trainer/strategy/parameter_server/channel.h"
-#include "trainer/strategy/parameter_server/peers.h"
 #include "trainer/strategy/parameter_server/protocol.h"
-#include "trainer/strategy/parameter_server/work_ledger.h"
 
 namespace trainer {
-class Coordinator::Impl {
- public:
-  Impl(CoordinatorOptions options, Notice notice, OnProgress on_progress)
-      : options_(std::move(options)), notice_(std::move(notice)),
-        on_progress_(std::move(on_progress)),
-        peers_(options_.address, "the chief", options_.token, LinkPurpose::coordinator,
-               options_.peer_timeout, options_.rendezvous_timeout,
-               [this](Worker& worker, const std::string& why) { lose(worker, why); }) {}
 
-  int port() const { return peers_.port(); }
+Coordinator::Coordinator(CoordinatorOptions options, Notice notice, OnProgress on_progress)
+    : options_(std::move(options)), notice_(std::move(notice)),
+      on_progress_(std::move(on_progress)),
+      peers_(options_.address, "the chief", options_.token, LinkPurpose::coordinator,
+             options_.peer_timeout, options_.rendezvous_timeout,
+             [this](Worker& worker, const std::string& why) { lose(worker, why); }) {}
 
-  void stop() noexcept {
-    stopped_ = true;
-    peers_.wake();
+void Coordinator::run() {
+  alone_until_ = after_seconds(options_.rendezvous_timeout);
+  while (!stopped_ && !is_finished()) {
+    peers_.serve();
+    peers_.let_in(*this);
+    keep_time();
+    workers_.remove_if([](const Worker& worker) { return worker.over; });
   }
+}
 
-  void run() {
-    alone_until_ = after_seconds(options_.rendezvous_timeout);
-    while (!stopped_ && !is_finished()) {
-      peers_.serve();
-      peers_.let_in(*this);
-      keep_time();
-      workers_.remove_if([](const Worker& worker) { return worker.over; });
-    }
+ReadParts Coordinator::Worker::body_of(const FrameHeader& header) {
+  const auto type = static_cast<FrameType>(header.what);
+  if (type == FrameType::hello && !greeted) {
+    return room_for(header, text);
   }
-
- private:
-  /// One worker's connection.
-  struct Worker final : Peer {
-    Worker(Introduction introduction, Fd link, Impl& coordinator)
-        : Peer(std::move(introduction), std::move(link)), owner(coordinator) {}
-
-    ReadParts payload_of(const FrameHeader& header) override;
-    void handle(const FrameHeader& header) override;
-    std::string name() const {
-      return fmt::format("worker {} ({}, pid {})", who.rank, who.host, who.pid);
-    }
-
-    Impl& owner;
-    std::vector<std::byte> text;
-    WorkReport report;
-    bool greeted = false;
-  };
-
-  bool is_finished() const { return ledger_ && ledger_->is_finished() && workers_.empty(); }
-  void say(const std::string& text) const { notice_("chief: " + text); }
-
-  void greet(Worker& worker);
-  void answer(Worker& worker);
-  void leave(Worker& worker);
-  void lose(Worker& worker, const std::string& why);
-  void keep_time();
-  std::vector<int> missing_workers() const;
-
-  CoordinatorOptions options_;
-  Notice notice_;
-  OnProgress on_progress_;
-  std::atomic<bool> stopped_{false};
-
-  Peers<Worker> peers_;
-  std::list<Worker>& workers_ = peers_.all();
-  std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
-  CoordinatorProgress progress_;
-  std::set<int> seen_;
-  std::string last_lost_ = "none";
-  Deadline alone_until_;
-};
-
-ReadParts Coordinator::Impl::Worker::payload_of(const FrameHeader& header) {
-  if (header.type == FrameType::hello && !greeted) {
-    if (header.bytes > k_longest_text) {
-      throw LinkError("it sent a frame of an unexpected length");
-    }
-    text.resize(header.bytes);
-    return {text};
-  }
-  if (header.type == FrameType::ask && greeted) {
+  if (type == FrameType::ask && greeted) {
     return {writable_bytes_of(report)};
   }
-  if (header.type != FrameType::beat && header.type != FrameType::goodbye) {
-    throw LinkError("it sent a frame that was not due");
+  if (type != FrameType::beat && type != FrameType::goodbye) {
+    not_due();
   }
   return {};
 }
 
-void Coordinator::Impl::Worker::handle(const FrameHeader& header) {
-  switch (header.type) {
+void Coordinator::Worker::handle(const FrameHeader& header) {
+  switch (static_cast<FrameType>(header.what)) {
   case FrameType::hello:
     owner.greet(*this);
     break;
@@ -116,18 +58,14 @@ void Coordinator::Impl::Worker::handle(const FrameHeader& header) {
   }
 }
 
-void Coordinator::Impl::greet(Worker& worker) {
+void Coordinator::greet(Worker& worker) {
   std::string refusal;
   std::int64_t samples = 0;
   try {
     const nlohmann::json all = nlohmann::json::parse(worker.text.begin(), worker.text.end());
     samples = dtrain::whole_number<std::int64_t>(all.at("samples"));
-    const nlohmann::json& job = all.at("job");
-    for (const auto& [key, value] : options_.job.items()) {
-      if (job.value(key, nlohmann::json()) != value && refusal.empty()) {
-        refusal = fmt::format("it trains another job than the chief: {}: {} and {}", key,
-                              job.value(key, nlohmann::json()).dump(), value.dump());
-      }
+    if (const auto differs = first_difference(all.at("job"), options_.job)) {
+      refusal = "it trains another job than the chief: " + *differs;
     }
   } catch (const nlohmann::json::exception&) {
     throw LinkError("its hello cannot be read");
@@ -142,10 +80,8 @@ void Coordinator::Impl::greet(Worker& worker) {
       refusal = fmt::format("worker {} is there already", worker.who.rank);
     }
   }
-  FrameHeader header;
   if (!refusal.empty()) {
-    header.type = FrameType::refused;
-    worker.channel.send_copy(header, std::as_bytes(std::span(refusal)));
+    worker.channel.send(FrameType::refused, bytes_of_text(refusal));
     throw LinkError(refusal);
   }
   if (!ledger_) {
@@ -157,17 +93,14 @@ void Coordinator::Impl::greet(Worker& worker) {
   if (!seen_.insert(worker.who.rank).second) {
     say(fmt::format("{} is back", worker.name()));
   }
-  header.type = FrameType::welcome;
-  worker.channel.send(header);
+  worker.channel.send(FrameType::welcome);
 }
 
-void Coordinator::Impl::answer(Worker& worker) {
+void Coordinator::answer(Worker& worker) {
   const WorkReport& report = worker.report;
-  const auto batch = ledger_->next(worker.who.rank, report.version, report.went_back != 0);
-  FrameHeader header;
-  header.type = FrameType::work;
-  header.step = batch.value_or(-1);
-  worker.channel.send(header);
+  const std::int64_t batch =
+      ledger_->next(worker.who.rank, report.version, report.went_back != 0).value_or(-1);
+  worker.channel.send(FrameType::work, bytes_of(batch));
   if (report.count > 0) {
     progress_.done = ledger_->done();
     progress_.totals.loss += report.loss;
@@ -179,14 +112,14 @@ void Coordinator::Impl::answer(Worker& worker) {
   }
 }
 
-void Coordinator::Impl::leave(Worker& worker) {
+void Coordinator::leave(Worker& worker) {
   if (worker.greeted) {
     ledger_->lose(worker.who.rank);
   }
   worker.over = true;
 }
 
-void Coordinator::Impl::lose(Worker& worker, const std::string& why) {
+void Coordinator::lose(Worker& worker, const std::string& why) {
   if (worker.over) {
     return;
   }
@@ -202,7 +135,7 @@ void Coordinator::Impl::lose(Worker& worker, const std::string& why) {
   }
 }
 
-std::vector<int> Coordinator::Impl::missing_workers() const {
+std::vector<int> Coordinator::missing_workers() const {
   std::vector<int> missing;
   for (int worker = 0; worker < options_.workers; ++worker) {
     if (!seen_.contains(worker)) {
@@ -212,7 +145,7 @@ std::vector<int> Coordinator::Impl::missing_workers() const {
   return missing;
 }
 
-void Coordinator::Impl::keep_time() {
+void Coordinator::keep_time() {
   const Deadline now = Clock::now();
   if (workers_.empty() && !is_finished() && now >= alone_until_) {
     if (!ledger_) {
@@ -228,13 +161,5 @@ void Coordinator::Impl::keep_time() {
   }
   peers_.beat([](const Worker&) { return false; });
 }
-
-Coordinator::Coordinator(CoordinatorOptions options, Notice notice, OnProgress on_progress)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(notice), std::move(on_progress))) {
-}
-Coordinator::~Coordinator() = default;
-int Coordinator::port() const { return impl_->port(); }
-void Coordinator::run() { impl_->run(); }
-void Coordinator::stop() noexcept { impl_->stop(); }
 
 } // namespace trainer

@@ -6,14 +6,18 @@
 // rendezvous_timeout for one to come back, then fails. A job does not survive its coordinator.
 #pragma once
 
+#include <atomic>
 #include <functional>
-#include <memory>
+#include <optional>
+#include <set>
 #include <string>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "trainer/device/cpu/kernels.h"
-#include "trainer/job/dialling.h"
+#include "trainer/strategy/parameter_server/peers.h"
+#include "trainer/strategy/parameter_server/work_ledger.h"
 
 namespace trainer {
 
@@ -58,21 +62,58 @@ class Coordinator {
 
   /// Listens. Throws ClusterError when the address cannot be had.
   Coordinator(CoordinatorOptions options, Notice notice, OnProgress on_progress);
-  ~Coordinator();
-  Coordinator(const Coordinator&) = delete;
-  Coordinator& operator=(const Coordinator&) = delete;
 
-  int port() const;
+  int port() const { return peers_.port(); }
 
   /// Hands out work until all is done and the workers have left, or stop(). Throws PeerError.
   void run();
 
   /// From another thread: run() returns at once.
-  void stop() noexcept;
+  void stop() noexcept {
+    stopped_ = true;
+    peers_.wake();
+  }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  /// One worker's connection.
+  struct Worker final : Peer {
+    Worker(Introduction introduction, Fd link, Coordinator& coordinator)
+        : Peer(std::move(introduction), std::move(link)), owner(coordinator) {}
+
+    ReadParts body_of(const FrameHeader& header) override;
+    void handle(const FrameHeader& header) override;
+    std::string name() const {
+      return fmt::format("worker {} ({}, pid {})", who.rank, who.host, who.pid);
+    }
+
+    Coordinator& owner;
+    std::vector<std::byte> text;
+    WorkReport report;
+    bool greeted = false;
+  };
+
+  bool is_finished() const { return ledger_ && ledger_->is_finished() && workers_.empty(); }
+  void say(const std::string& text) const { notice_("chief: " + text); }
+
+  void greet(Worker& worker);
+  void answer(Worker& worker);
+  void leave(Worker& worker);
+  void lose(Worker& worker, const std::string& why);
+  void keep_time();
+  std::vector<int> missing_workers() const;
+
+  CoordinatorOptions options_;
+  Notice notice_;
+  OnProgress on_progress_;
+  std::atomic<bool> stopped_{false};
+
+  Peers<Worker> peers_;
+  std::list<Worker>& workers_ = peers_.all();
+  std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
+  CoordinatorProgress progress_;
+  std::set<int> seen_;
+  std::string last_lost_ = "none";
+  Deadline alone_until_;
 };
 
 } // namespace trainer

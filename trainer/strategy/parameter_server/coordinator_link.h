@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "trainer/job/beat.h"
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/coordinator.h"
 
 namespace trainer {
@@ -21,12 +20,11 @@ struct CoordinatorLinkOptions {
   double rendezvous_timeout = 60;
 };
 
-class CoordinatorLink final : public FrameHandler {
+class CoordinatorLink {
  public:
   /// Connects. Throws UsageError for what is no address, PeerError when the coordinator cannot be
   /// reached, ClusterError when it refuses this worker.
   explicit CoordinatorLink(CoordinatorLinkOptions options);
-  ~CoordinatorLink() override;
   CoordinatorLink(const CoordinatorLink&) = delete;
   CoordinatorLink& operator=(const CoordinatorLink&) = delete;
 
@@ -37,26 +35,16 @@ class CoordinatorLink final : public FrameHandler {
 
   double seconds_waiting() const { return seconds_waiting_; }
 
-  ReadParts payload_of(const FrameHeader& header) override;
-  void handle(const FrameHeader& header) override;
-
  private:
-  enum class Due { nothing, welcome, work };
-
   std::string name() const;
-  void meet(Fd link, Deadline deadline);
-  void await(Deadline deadline);
+  void meet(Deadline deadline);
 
   CoordinatorLinkOptions options_;
   TaskAddress where_;
   double seconds_waiting_ = 0;
 
-  std::mutex mutex_; ///< Guards what follows; alive_ uses it while this rank computes.
-  std::optional<Channel> channel_;
-  Due due_ = Due::nothing;
-  std::vector<std::byte> text_;
-  std::string refused_;
-  std::int64_t batch_ = -1;
+  std::mutex mutex_; ///< Guards the link; alive_ uses it while this rank computes.
+  Fd link_;
   std::optional<Beat> alive_; ///< Last: it uses the others.
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trainer/errors.h"
+#include "trainer/strategy/shards.h"
 
 namespace trainer {
 namespace {
@@ -19,8 +20,8 @@ constexpr std::size_t k_most = std::size_t{1} << 40;
                                text));
 }
 
-std::size_t shard_count(const Variable& variable, const Partitioner& partitioner) {
-  const std::size_t row_bytes = std::max<std::size_t>(variable.row_length * sizeof(float), 1);
+std::size_t range_count(std::size_t rows, const Partitioner& partitioner) {
+  constexpr std::size_t k_row_bytes = k_granule * sizeof(float);
   std::size_t count = 1;
   switch (partitioner.kind) {
   case Partitioner::Kind::none:
@@ -29,18 +30,18 @@ std::size_t shard_count(const Variable& variable, const Partitioner& partitioner
     count = partitioner.shards;
     break;
   case Partitioner::Kind::min_size:
-    count = std::min(partitioner.shards, variable.rows * row_bytes / partitioner.bytes);
+    count = std::min(partitioner.shards, rows * k_row_bytes / partitioner.bytes);
     break;
   case Partitioner::Kind::max_size: {
-    const std::size_t rows_a_shard = std::max<std::size_t>(partitioner.bytes / row_bytes, 1);
-    count = (variable.rows + rows_a_shard - 1) / rows_a_shard;
+    const std::size_t rows_each = std::max<std::size_t>(partitioner.bytes / k_row_bytes, 1);
+    count = (rows + rows_each - 1) / rows_each;
     if (partitioner.shards > 0) {
       count = std::min(count, partitioner.shards);
     }
     break;
   }
   }
-  return std::clamp<std::size_t>(count, 1, std::max<std::size_t>(variable.rows, 1));
+  return std::clamp<std::size_t>(count, 1, std::max<std::size_t>(rows, 1));
 }
 
 } // namespace
@@ -78,41 +79,38 @@ Partitioner parse_partitioner(const std::string& text, std::size_t servers) {
   refuse(text);
 }
 
-std::vector<Shard> partition(const Variable& variable, const Partitioner& partitioner) {
-  const std::size_t count = shard_count(variable, partitioner);
-  std::vector<Shard> shards;
-  std::size_t row = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t rows = variable.rows / count + (i < variable.rows % count ? 1 : 0);
-    shards.push_back({variable.name, row, rows, variable.row_length,
-                      variable.offset + row * variable.row_length, variable.sparse});
-    row += rows;
+std::vector<ArenaRange> partition(const ArenaRange& tensor, const Partitioner& partitioner) {
+  const std::size_t rows = tensor.size() / k_granule;
+  const std::size_t count = range_count(rows, partitioner);
+  std::vector<ArenaRange> ranges;
+  for (std::size_t first = tensor.first; ranges.size() < count;) {
+    const std::size_t mine = rows / count + (ranges.size() < rows % count ? 1 : 0);
+    ranges.push_back({first, first + mine * k_granule});
+    first = ranges.back().last;
   }
-  return shards;
+  return ranges;
 }
 
-std::vector<std::vector<Shard>> place(const std::vector<Variable>& variables,
-                                      const Partitioner& partitioner, std::size_t servers) {
-  std::vector<Shard> all;
-  for (const Variable& variable : variables) {
-    for (Shard& shard : partition(variable, partitioner)) {
-      all.push_back(std::move(shard));
-    }
+std::vector<std::vector<ArenaRange>> place(const std::vector<ArenaRange>& tensors,
+                                           const Partitioner& partitioner, std::size_t servers) {
+  std::vector<ArenaRange> all;
+  for (const ArenaRange& tensor : tensors) {
+    const auto ranges = partition(tensor, partitioner);
+    all.insert(all.end(), ranges.begin(), ranges.end());
   }
   std::stable_sort(all.begin(), all.end(),
-                   [](const Shard& a, const Shard& b) { return a.count() > b.count(); });
-  std::vector<std::vector<Shard>> placed(servers);
+                   [](const ArenaRange& a, const ArenaRange& b) { return a.size() > b.size(); });
+  std::vector<std::vector<ArenaRange>> placed(servers);
   std::vector<std::size_t> load(servers);
-  for (Shard& shard : all) {
+  for (const ArenaRange& range : all) {
     const auto least =
         static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-    load[least] += shard.count();
-    placed[least].push_back(std::move(shard));
+    load[least] += range.size();
+    placed[least].push_back(range);
   }
-  for (auto& shards : placed) {
-    std::sort(shards.begin(), shards.end(), [](const Shard& a, const Shard& b) {
-      return a.sparse != b.sparse ? b.sparse : a.offset < b.offset;
-    });
+  for (auto& ranges : placed) {
+    std::sort(ranges.begin(), ranges.end(),
+              [](const ArenaRange& a, const ArenaRange& b) { return a.first < b.first; });
   }
   return placed;
 }

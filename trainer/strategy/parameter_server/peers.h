@@ -14,8 +14,9 @@
 
 #include "trainer/job/arrivals.h"
 #include "trainer/job/beat.h"
+#include "trainer/job/channel.h"
 #include "trainer/job/dialling.h"
-#include "trainer/strategy/parameter_server/channel.h"
+#include "trainer/strategy/parameter_server/protocol.h"
 
 namespace trainer {
 
@@ -104,7 +105,7 @@ class Peers {
       if (!one.over && silent > peer_timeout_) {
         lose_(one, fmt::format("silent for {:.0f} s", silent));
       } else if (!one.over && hears(one) && !one.channel.has_unsent()) {
-        guarded(one, [&] { one.channel.send({}); });
+        guarded(one, [&] { one.channel.send(FrameType::beat); });
       }
     }
   }

@@ -33,11 +33,10 @@ json policy_json(const PsPolicy& policy) {
           {"gradients", wire_type_name(policy.gradients)}};
 }
 
-json shards_json(const std::vector<Shard>& shards) {
+json ranges_json(const std::vector<ArenaRange>& ranges) {
   json all = json::array();
-  for (const Shard& shard : shards) {
-    all.push_back({shard.variable, shard.first_row, shard.rows, shard.row_length, shard.offset,
-                   shard.sparse});
+  for (const ArenaRange& range : ranges) {
+    all.push_back({range.first, range.last});
   }
   return all;
 }
@@ -48,20 +47,17 @@ void check(bool ok, const char* what) {
   }
 }
 
-std::vector<Shard> parse_shards(const json& all, std::size_t arena) {
-  std::vector<Shard> shards;
-  std::size_t left = arena; // Each float is in one shard, at most.
+std::vector<ArenaRange> parse_ranges(const json& all, std::size_t arena) {
+  std::vector<ArenaRange> ranges;
+  std::size_t left = arena; // Each float is in one range, at most.
   for (const json& one : all) {
-    Shard shard{one.at(0).get<std::string>(),         whole_number<std::size_t>(one.at(1)),
-                whole_number<std::size_t>(one.at(2)), whole_number<std::size_t>(one.at(3)),
-                whole_number<std::size_t>(one.at(4)), one.at(5).get<bool>()};
-    check(shard.row_length >= 1 && shard.rows <= arena / shard.row_length &&
-              shard.offset <= arena - shard.count() && shard.count() <= left,
-          "shard");
-    left -= shard.count();
-    shards.push_back(std::move(shard));
+    const ArenaRange range{whole_number<std::size_t>(one.at(0)),
+                           whole_number<std::size_t>(one.at(1))};
+    check(range.first < range.last && range.last <= arena && range.size() <= left, "range");
+    left -= range.size();
+    ranges.push_back(range);
   }
-  return shards;
+  return ranges;
 }
 
 } // namespace
@@ -72,7 +68,7 @@ std::string hello_text(const WorkerHello& hello) {
               {"policy", policy_json(hello.policy)},
               {"job", hello.job},
               {"arena", hello.arena},
-              {"shards", shards_json(hello.shards)},
+              {"ranges", ranges_json(hello.ranges)},
               {"memory", {hello.memory.pid, hello.memory.fd, hello.memory.nonce}}}
       .dump();
 }
@@ -102,7 +98,7 @@ WorkerHello parse_hello(const std::string& text) {
     hello.job = all.at("job");
     hello.arena = whole_number<std::size_t>(all.at("arena"));
     check(hello.arena <= most_floats(), "arena");
-    hello.shards = parse_shards(all.at("shards"), hello.arena);
+    hello.ranges = parse_ranges(all.at("ranges"), hello.arena);
     const json& memory = all.at("memory");
     hello.memory.pid = whole_number<std::int64_t>(memory.at(0));
     hello.memory.fd = whole_number<std::int32_t>(memory.at(1));
@@ -137,33 +133,36 @@ ServerWelcome parse_welcome(const std::string& text) {
   }
 }
 
-std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b) {
-  const auto compare = [](const json& x, const json& y) -> std::optional<std::string> {
-    for (const auto& [key, value] : x.items()) {
-      const json other = y.contains(key) ? y[key] : json();
-      if (value != other) {
-        return fmt::format("{}: {} and {}", key, value.dump(), other.dump());
-      }
+std::optional<std::string> first_difference(const json& x, const json& y) {
+  for (const auto& [key, value] : x.items()) {
+    if (const json other = y.contains(key) ? y.at(key) : json(); value != other) {
+      return fmt::format("{}: {} and {}", key, value.dump(), other.dump());
     }
-    return x.size() == y.size() ? std::nullopt : std::optional<std::string>("their settings");
-  };
+  }
+  return x.size() == y.size() ? std::nullopt : std::optional<std::string>("their settings");
+}
+
+std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b) {
   if (a.workers != b.workers) {
     return fmt::format("workers: {} and {}", a.workers, b.workers);
   }
-  if (auto found = compare(policy_json(a.policy), policy_json(b.policy))) {
+  if (auto found = first_difference(policy_json(a.policy), policy_json(b.policy))) {
     return found;
   }
-  if (auto found = compare(a.job, b.job)) {
+  if (auto found = first_difference(a.job, b.job)) {
     return found;
   }
-  if (a.arena != b.arena || a.shards != b.shards) {
+  if (a.arena != b.arena || a.ranges != b.ranges) {
     return fmt::format("the model: {} and {} parameters", a.arena, b.arena);
   }
   return std::nullopt;
 }
 
 std::string job_text(const WorkerHello& hello) {
-  return json{{"policy", policy_json(hello.policy)}, {"job", hello.job}, {"workers", hello.workers}}
+  return json{{"policy", policy_json(hello.policy)},
+              {"job", hello.job},
+              {"workers", hello.workers},
+              {"ranges", ranges_json(hello.ranges)}}
       .dump();
 }
 

@@ -1,4 +1,5 @@
-// What a worker and a parameter server tell each other when they meet, as JSON.
+// What a worker says to a parameter server and to the coordinator, and they to it: frames
+// (job/frames.h) in the byte order of their machines, which is one.
 #pragma once
 
 #include <optional>
@@ -8,11 +9,43 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/collectives/wire.h"
+#include "trainer/job/channel.h"
 #include "trainer/job/shared_file.h"
 #include "trainer/optim/learning_rate.h"
 #include "trainer/strategy/parameter_server/partition.h"
 
 namespace trainer {
+
+enum class FrameType : std::uint32_t {
+  hello = 1,   ///< Worker: who it is, the job and the ranges that it expects. JSON.
+  welcome,     ///< Server: accepted. JSON.
+  refused,     ///< Server: not accepted, and why.
+  initial,     ///< Worker: first values of all ranges.
+  gradients,   ///< Worker: the next of those of its step, unless it shares memory.
+  push,        ///< Worker: fields; the gradients of `step` are whole.
+  parameters,  ///< Server: fields, then values of version `step`, unless it shares memory.
+  pull,        ///< Worker: fields; asks for parameters of version `step` or later.
+  rollback,    ///< Worker: fields; a server came back at `step`, `extra` is its incarnation.
+  rolled_back, ///< Server: fields; pushes were dropped, this is version `step`.
+  beat,        ///< Either: alive.
+  goodbye,     ///< Worker: done with training.
+  ask,         ///< Worker to coordinator: a WorkReport; what next?
+  work,        ///< Coordinator: the number of a batch; -1: nothing is left to do.
+};
+
+/// What a frame's body begins with. Values follow range after range, as float32, gradients as the
+/// hello says.
+struct FrameFields {
+  std::int64_t step = 0;
+  double weight = 0; ///< Of a push: its samples.
+  double loss = 0;   ///< A push's own sum; of parameters: all workers' since the job's start.
+  std::int64_t correct = 0;
+  std::int64_t count = 0;
+  std::int64_t extra = 0;   ///< Of a push: the version before; of parameters: the first worker that
+                            ///< is there or done.
+  std::int64_t request = 0; ///< Of a push or pull, and of the parameters that answer it.
+};
+static_assert(sizeof(FrameFields) == 56);
 
 /// How pushes become updates; alike on all ranks of a job.
 ///
@@ -39,10 +72,10 @@ struct WorkerHello {
   int worker = 0;
   int workers = 1;
   PsPolicy policy;
-  nlohmann::json job;        ///< What must be alike on all workers besides: seed, data digest, …
-  std::vector<Shard> shards; ///< That this server is to hold.
-  std::size_t arena = 0;     ///< Floats of the whole model.
-  SharedFile::Ticket memory; ///< Arena of gradients, then of parameters; fd -1: none.
+  nlohmann::json job; ///< What must be alike on all workers besides: seed, data digest, …
+  std::vector<ArenaRange> ranges; ///< That this server is to hold.
+  std::size_t arena = 0;          ///< Floats of the whole model.
+  SharedFile::Ticket memory;      ///< Arena of gradients, then of parameters; fd -1: none.
 };
 
 struct ServerWelcome {
@@ -60,7 +93,10 @@ WorkerHello parse_hello(const std::string& text);
 std::string welcome_text(const ServerWelcome& welcome);
 ServerWelcome parse_welcome(const std::string& text);
 
-/// The first thing that two workers' jobs differ in, "seed: 1 and 2"; none: they are alike.
+/// The first thing that two jobs' settings differ in, "seed: 1 and 2"; none: they are alike.
+std::optional<std::string> first_difference(const nlohmann::json& x, const nlohmann::json& y);
+
+/// The first thing that two workers' jobs differ in; none: they are alike.
 std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b);
 
 /// What a snapshot must agree with.
@@ -75,5 +111,27 @@ struct SharedLayout {
 };
 
 inline constexpr std::size_t k_longest_text = std::size_t{1} << 20; ///< Of hello, welcome, refused.
+
+[[noreturn]] inline void not_due() { throw LinkError("it sent a frame that was not due"); }
+[[noreturn]] inline void wrong_length() {
+  throw LinkError("it sent a frame of an unexpected length");
+}
+
+/// Room in `text` for a frame of no more than `longest` bytes. Throws LinkError.
+inline ReadParts room_for(const FrameHeader& header, std::vector<std::byte>& text,
+                          std::size_t longest = k_longest_text) {
+  if (header.size > longest) {
+    wrong_length();
+  }
+  text.resize(header.size);
+  return {text};
+}
+
+inline std::string text_of(std::span<const std::byte> body) {
+  return {reinterpret_cast<const char*>(body.data()), body.size()};
+}
+inline std::span<const std::byte> bytes_of_text(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 } // namespace trainer

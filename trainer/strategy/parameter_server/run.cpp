@@ -93,7 +93,7 @@ void coordinate(const PsJob& job) {
   coordinator.sync = job.policy.sync;
   coordinator.job = job_settings(job);
   coordinator.batches = [&](std::int64_t samples) {
-    const std::int64_t size = job.run.batch_size();
+    const std::int64_t size = job.batch_size();
     return job.run.steps > 0 ? job.run.steps * static_cast<std::int64_t>(task.workers.size())
                              : (samples * job.run.epochs + size - 1) / size;
   };
@@ -103,7 +103,7 @@ void coordinate(const PsJob& job) {
       std::move(coordinator), [&](const std::string& text) { outputs.say(text); }, on_progress);
   warn_without_token(task);
   outputs.say(fmt::format("chief: hands out batches of {} samples to {} workers from {}",
-                          job.run.batch_size(), task.workers.size(), task.chief));
+                          job.batch_size(), task.workers.size(), task.chief));
   running.run();
 }
 
@@ -193,7 +193,7 @@ void benchmark(const PsJob& job) {
     say(fmt::format("{} dtrain {} ps={} workers={} batch/replica={} best {:.0f} samples/s median "
                     "{:.0f} | waiting {:.3f} s | {} | {}",
                     job.run.model.name, trainer_version(), task.servers.size(), task.workers.size(),
-                    job.run.batch_size(), rates.back(), rates[rates.size() / 2],
+                    job.batch_size(), rates.back(), rates[rates.size() / 2],
                     worker.client().seconds_waiting(), worker.client().describe(),
                     device->describe()));
   }

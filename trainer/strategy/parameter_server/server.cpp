@@ -7,17 +7,16 @@
 
 #include "trainer/checkpoint/numbered_files.h"
 #include "trainer/entropy.h"
-#include "trainer/strategy/parameter_server/server_impl.h"
 
 namespace trainer {
-ParameterServer::Impl::Impl(const ServerOptions& options, Device& device, Notice notice)
+ParameterServer::ParameterServer(const ServerOptions& options, Device& device, Notice notice)
     : options_(options), device_(device), notice_(std::move(notice)),
       incarnation_(random_value<std::int64_t>()),
       peers_({options_.host, options_.port}, fmt::format("ps {}", options_.index), options_.token,
              LinkPurpose::parameter_server, options_.peer_timeout, options_.rendezvous_timeout,
              [this](Session& session, const std::string& why) { lose(session, why); }) {}
 
-void ParameterServer::Impl::run() {
+void ParameterServer::run() {
   gather_until_ = after_seconds(options_.rendezvous_timeout);
   next_report_ = after_seconds(options_.report_seconds);
   try {
@@ -31,7 +30,7 @@ void ParameterServer::Impl::run() {
   say_goodbye();
 }
 
-void ParameterServer::Impl::serve() {
+void ParameterServer::serve() {
   while (!stopped_ && !is_finished()) {
     if (peers_.serve()) {
       update();
@@ -42,20 +41,18 @@ void ParameterServer::Impl::serve() {
   }
 }
 
-void ParameterServer::Impl::refuse(Session& session, std::string_view why) {
-  FrameHeader refused;
-  refused.type = FrameType::refused;
-  session.channel.send_copy(refused, std::as_bytes(std::span(why)));
+void ParameterServer::refuse(Session& session, std::string_view why) {
+  session.channel.send(FrameType::refused, std::as_bytes(std::span(why)));
 }
 
-bool ParameterServer::Impl::is_finished() const {
+bool ParameterServer::is_finished() const {
   return !done_.empty() && !gathering_ &&
          std::none_of(sessions_.begin(), sessions_.end(), [](const Session& session) {
            return session.worker() >= 0 && !session.over;
          });
 }
 
-void ParameterServer::Impl::lose(Session& session, const std::string& why) {
+void ParameterServer::lose(Session& session, const std::string& why) {
   if (session.over) {
     return;
   }
@@ -70,7 +67,7 @@ void ParameterServer::Impl::lose(Session& session, const std::string& why) {
                   settings_->workers));
 }
 
-void ParameterServer::Impl::remove_gone() {
+void ParameterServer::remove_gone() {
   for (const Session& session : sessions_) {
     if (session.over) {
       add_traffic(session, gone_);
@@ -82,11 +79,11 @@ void ParameterServer::Impl::remove_gone() {
   }
 }
 
-void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
+void ParameterServer::hello(Session& session, WorkerHello hello) {
   std::string refusal;
   if (!settings_) {
     settings_ = hello;
-    store_.emplace(hello.shards, hello.policy.learning_rate, device_);
+    store_.emplace(hello.ranges, hello.policy.learning_rate, device_);
     if (!options_.snapshot_dir.empty()) {
       remove_unfinished(options_.snapshot_dir);
       resumed_ = has_values_ = store_->load(options_.snapshot_dir, job_text(hello), -1);
@@ -109,11 +106,9 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   session.accept(std::move(hello), *store_);
   session.clock = slowest_clock();
   session.member = gathering_;
-  ServerWelcome welcome{version(), incarnation_, has_values_, resumed_, session.shares_memory()};
-  const std::string text = welcome_text(welcome);
-  FrameHeader header;
-  header.type = FrameType::welcome;
-  session.channel.send_copy(header, std::as_bytes(std::span(text)));
+  const ServerWelcome welcome{version(), incarnation_, has_values_, resumed_,
+                              session.shares_memory()};
+  session.channel.send(FrameType::welcome, bytes_of_text(welcome_text(welcome)));
   if (gathering_ && missing_workers().empty()) {
     end_gathering();
   } else if (!gathering_) {
@@ -121,15 +116,16 @@ void ParameterServer::Impl::hello(Session& session, WorkerHello hello) {
   }
 }
 
-void ParameterServer::Impl::initial(std::span<const float> values) {
-  if (!has_values_ && values.size() == store_->parameters().size()) {
-    std::copy(values.begin(), values.end(), store_->parameters().begin());
+void ParameterServer::initial(std::span<const std::byte> values) {
+  const auto parameters = std::as_writable_bytes(store_->parameters());
+  if (!has_values_ && values.size() == parameters.size()) {
+    std::copy(values.begin(), values.end(), parameters.begin());
     has_values_ = true;
     advance_ = true;
   }
 }
 
-std::vector<int> ParameterServer::Impl::missing_workers() const {
+std::vector<int> ParameterServer::missing_workers() const {
   std::vector<int> missing;
   for (int worker = 0; settings_ && worker < settings_->workers; ++worker) {
     const bool is_here =
@@ -143,21 +139,17 @@ std::vector<int> ParameterServer::Impl::missing_workers() const {
   return missing;
 }
 
-void ParameterServer::Impl::end_gathering() {
+void ParameterServer::end_gathering() {
   gathering_ = false;
   advance_ = true;
-  std::size_t count = 0;
-  for (const Shard& shard : store_->shards()) {
-    count += shard.count();
-  }
   const auto sharing = std::count_if(sessions_.begin(), sessions_.end(),
                                      [](const Session& s) { return s.shares_memory(); });
   say(fmt::format("{} workers, {} shared memory; holds {} shards, {} parameters", active_workers(),
-                  sharing == 0 ? "without" : fmt::format("{} by", sharing), store_->shards().size(),
-                  count));
+                  sharing == 0 ? "without" : fmt::format("{} by", sharing), store_->ranges().size(),
+                  store_->parameters().size()));
 }
 
-void ParameterServer::Impl::keep_time() {
+void ParameterServer::keep_time() {
   const Deadline now = Clock::now();
   if (gathering_ && now >= gather_until_) {
     const std::string refusals = peers_.refusals();
@@ -185,7 +177,7 @@ void ParameterServer::Impl::keep_time() {
   }
 }
 
-ParameterServer::Impl::Traffic ParameterServer::Impl::traffic() const {
+ParameterServer::Traffic ParameterServer::traffic() const {
   Traffic all = gone_;
   for (const Session& session : sessions_) {
     add_traffic(session, all);
@@ -193,7 +185,7 @@ ParameterServer::Impl::Traffic ParameterServer::Impl::traffic() const {
   return all;
 }
 
-void ParameterServer::Impl::report() {
+void ParameterServer::report() {
   const Traffic all = traffic();
   const double seconds = -seconds_until(reported_at_);
   if (version() == reported_version_ || seconds <= 0) {
@@ -220,7 +212,7 @@ void ParameterServer::Impl::report() {
 }
 
 /// The last values and refusals go out before the connections close.
-void ParameterServer::Impl::say_goodbye() {
+void ParameterServer::say_goodbye() {
   report();
   const Traffic all = traffic();
   const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
@@ -230,12 +222,5 @@ void ParameterServer::Impl::say_goodbye() {
     peers_.guarded(session, [&] { session.channel.flush(); });
   }
 }
-
-ParameterServer::ParameterServer(const ServerOptions& options, Device& device, Notice notice)
-    : impl_(std::make_unique<Impl>(options, device, std::move(notice))) {}
-ParameterServer::~ParameterServer() = default;
-int ParameterServer::port() const { return impl_->port(); }
-void ParameterServer::run() { impl_->run(); }
-void ParameterServer::stop() noexcept { impl_->stop(); }
 
 } // namespace trainer

@@ -1,7 +1,6 @@
 #include "trainer/strategy/parameter_server/server_link.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -15,7 +14,11 @@ ParameterClient::Server::Server(int index, const std::string& address, std::stri
     : index_(index), address_(address),
       where_(TaskAddress::parse(address, fmt::format("parameter server {}", index))),
       token_(std::move(token)), hello_(std::move(hello)), parameters_(parameters),
-      gradients_(gradients) {}
+      gradients_(gradients) {
+  for (const ArenaRange& range : hello_.ranges) {
+    halves_.resize(halves_.size() + (hello_.policy.gradients == WireType::fp32 ? 0 : range.size()));
+  }
+}
 
 std::string ParameterClient::Server::name() const {
   return fmt::format("ps {} ({})", index_, address_);
@@ -34,13 +37,16 @@ template <typename Act>
 void ParameterClient::Server::guarded(const Act& act) {
   try {
     if (!is_open()) {
-      throw LinkError("there is no connection");
+      throw LinkError(why_);
     }
     act();
   } catch (const LinkError& error) {
     channel_.reset();
-    throw ServerLost(fmt::format("worker {} lost {} at step {}: {}; waiting for it", hello_.worker,
-                                 name(), version_, error.what()));
+    why_ = error.what();
+    if (refused_.empty()) { // Else it has closed the connection after it said why.
+      throw ServerLost(fmt::format("worker {} lost {} at step {}: {}; waiting for it",
+                                   hello_.worker, name(), version_, why_));
+    }
   }
   if (!refused_.empty()) {
     throw ClusterError(
@@ -75,16 +81,14 @@ void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
 }
 
 void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
-  const std::string text = hello_text(hello_);
-  FrameHeader header;
-  header.type = FrameType::hello;
   welcomed_ = false;
   answered_ = true;
   rolled_back_ = false;
   went_back_for_ = 0;
+  sent_ = 0;
   refused_.clear();
   heard_ = Clock::now();
-  guarded([&] { channel_->send_copy(header, std::as_bytes(std::span(text))); });
+  guarded([&] { channel_->send(FrameType::hello, bytes_of_text(hello_text(hello_))); });
   while (!welcomed_) {
     pollfd polled = to_poll();
     poll(&polled, 1, poll_timeout(deadline));
@@ -109,159 +113,134 @@ void ParameterClient::Server::advance(short ready, double peer_timeout) {
   });
 }
 
-void ParameterClient::Server::ask(FrameHeader header, WriteParts parts) {
+void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
   answered_ = false;
-  pushed_ = header.type == FrameType::push;
-  header.request = ++request_;
+  pushed_ = type == FrameType::push;
+  fields.request = ++request_;
   guarded([&] {
     // Beats lie unread while this rank computes: silence counts from here.
     heard_ = Clock::now();
-    channel_->send(header, std::move(parts));
+    channel_->send(type, bytes_of(fields));
   });
 }
 
 void ParameterClient::Server::send_initial() {
   WriteParts parts;
-  for (const Shard& shard : hello_.shards) {
-    parts.push_back(std::as_bytes(parameters_.subspan(shard.offset, shard.count())));
+  for (const ArenaRange& range : hello_.ranges) {
+    parts.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
   }
-  FrameHeader header;
-  header.type = FrameType::initial;
-  guarded([&] { channel_->send(header, std::move(parts)); });
+  guarded([&] { channel_->send(FrameType::initial, {}, std::move(parts)); });
   welcome_.has_values = true;
 }
 
-/// What a push carries; in shared memory, rounds what the server will read there.
-WriteParts ParameterClient::Server::dense_gradients() {
+/// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
+/// will read there.
+void ParameterClient::Server::send_gradients(std::size_t count) {
   const WireType wire = hello_.policy.gradients;
   WriteParts parts;
-  halves_.clear();
-  for (const Shard& shard : hello_.shards) {
-    if (shard.sparse) {
+  std::size_t behind = 0; // Of this server's, those of the ranges so far.
+  for (const ArenaRange& range : hello_.ranges) {
+    const std::size_t gone = std::min(sent_ - std::min(sent_, behind), range.size());
+    const std::size_t ready = std::clamp(count, range.first, range.last) - range.first;
+    const std::size_t at = behind + gone;
+    behind += range.size();
+    if (ready <= gone) {
       continue;
     }
-    const std::span<float> gradients = gradients_.subspan(shard.offset, shard.count());
+    const std::span<float> piece = gradients_.subspan(range.first + gone, ready - gone);
     if (welcome_.shares_memory) {
+      float* const rounded = piece.data();
+      const float* const given = piece.data();
       if (wire != WireType::fp32) {
-        float* const rounded = gradients.data();
-        const float* const given = gradients.data();
-        sum_to_all(wire, {&rounded, 1}, {&given, 1}, gradients.size());
+        sum_to_all(wire, {&rounded, 1}, {&given, 1}, piece.size());
       }
     } else if (wire == WireType::fp32) {
-      parts.push_back(std::as_bytes(gradients));
+      parts.push_back(std::as_bytes(piece));
     } else {
-      const std::size_t begin = halves_.size();
-      halves_.resize(begin + gradients.size());
-      wire_kernels(wire).narrow(halves_.data() + begin, gradients.data(), gradients.size());
+      wire_kernels(wire).narrow(halves_.data() + at, piece.data(), piece.size());
+      parts.push_back(std::as_bytes(std::span(halves_).subspan(at, piece.size())));
     }
+    sent_ = at + piece.size();
   }
-  if (!halves_.empty()) {
-    parts.push_back(std::as_bytes(std::span(halves_)));
+  if (!parts.empty()) {
+    channel_->send(FrameType::gradients, {}, std::move(parts));
   }
-  return parts;
 }
 
-void ParameterClient::Server::push(const FrameHeader& header) {
-  FrameHeader mine = header;
+void ParameterClient::Server::send_final(std::size_t count) {
+  try {
+    if (is_open() && !welcome_.shares_memory) {
+      guarded([&] {
+        send_gradients(count);
+        channel_->flush();
+      });
+    }
+  } catch (const ServerLost&) {
+    return; // As push() says.
+  }
+}
+
+void ParameterClient::Server::push(const FrameFields& fields) {
+  guarded([&] { send_gradients(SIZE_MAX); });
+  sent_ = 0;
+  FrameFields mine = fields;
   mine.extra = version_;
-  ask(mine, dense_gradients());
+  ask(FrameType::push, mine);
 }
 
 void ParameterClient::Server::pull(std::int64_t version) {
-  FrameHeader header;
-  header.type = FrameType::pull;
-  header.step = version;
   rolled_back_ = false;
-  ask(header);
-}
-
-void ParameterClient::Server::pull_rows(std::size_t shard, std::span<const std::uint64_t> rows) {
-  FrameHeader header;
-  header.type = FrameType::rows_pull;
-  header.extra = static_cast<std::int64_t>(shard);
-  rows_.resize(rows.size() * hello_.shards[shard].row_length);
-  ask(header, {std::as_bytes(rows)});
-}
-
-void ParameterClient::Server::push_rows(std::size_t shard, std::span<const std::uint64_t> rows,
-                                        std::span<const float> gradients) {
-  FrameHeader header;
-  header.type = FrameType::rows_push;
-  header.extra = static_cast<std::int64_t>(shard);
-  const auto first = std::as_bytes(rows);
-  std::vector<std::uint16_t> halves;
-  auto second = std::as_bytes(gradients);
-  if (hello_.policy.gradients != WireType::fp32) {
-    halves.resize(gradients.size());
-    wire_kernels(hello_.policy.gradients).narrow(halves.data(), gradients.data(), gradients.size());
-    second = std::as_bytes(std::span(halves));
-  }
-  std::vector<std::byte> payload(first.begin(), first.end());
-  payload.insert(payload.end(), second.begin(), second.end());
-  guarded([&] { channel_->send_copy(header, payload); });
+  sent_ = 0;
+  ask(FrameType::pull, {.step = version});
 }
 
 void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t incarnation) {
-  FrameHeader header;
-  header.type = FrameType::rollback;
-  header.step = version;
-  header.extra = incarnation;
-  guarded([&] { channel_->send(header); });
+  const FrameFields fields{.step = version, .extra = incarnation};
+  guarded([&] { channel_->send(FrameType::rollback, bytes_of(fields)); });
 }
 
 void ParameterClient::Server::goodbye() {
-  FrameHeader header;
-  header.type = FrameType::goodbye;
   if (is_open()) {
-    guarded([&] { channel_->send(header); });
+    guarded([&] { channel_->send(FrameType::goodbye); });
   }
 }
 
 void ParameterClient::Server::beat() noexcept {
   try {
-    if (is_open() && !channel_->has_unsent()) {
-      channel_->send({});
+    if (is_open()) {
+      channel_->has_unsent() ? channel_->flush() : channel_->send(FrameType::beat);
     }
   } catch (...) {
     return; // Whoever needs the connection next finds out.
   }
 }
 
-ReadParts ParameterClient::Server::payload_of(const FrameHeader& header) {
-  switch (header.type) {
+ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
+  switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
   case FrameType::refused:
-    if (header.bytes > k_longest_text) {
-      throw LinkError("it sent a frame of an unexpected length");
-    }
-    text_.resize(header.bytes);
-    return {text_};
+    return room_for(header, text_);
   case FrameType::parameters: {
-    ReadParts parts;
-    for (const Shard& shard : hello_.shards) {
-      if (!shard.sparse && !welcome_.shares_memory) {
-        parts.push_back(std::as_writable_bytes(parameters_.subspan(shard.offset, shard.count())));
-      }
+    ReadParts parts = {writable_bytes_of(fields_)};
+    for (std::size_t i = 0; !welcome_.shares_memory && i < hello_.ranges.size(); ++i) {
+      const ArenaRange& range = hello_.ranges[i];
+      parts.push_back(std::as_writable_bytes(parameters_.subspan(range.first, range.size())));
     }
     return parts;
   }
-  case FrameType::rows:
-    return {std::as_writable_bytes(std::span(rows_))};
   case FrameType::rolled_back:
+    return {writable_bytes_of(fields_)};
   case FrameType::beat:
     return {};
   default:
-    throw LinkError("it sent a frame that was not due");
+    not_due();
   }
 }
 
 void ParameterClient::Server::handle(const FrameHeader& header) {
-  const auto text = [&] {
-    return std::string(reinterpret_cast<const char*>(text_.data()), text_.size());
-  };
-  switch (header.type) {
+  switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
-    if (ServerWelcome welcome = parse_welcome(text());
+    if (ServerWelcome welcome = parse_welcome(text_of(text_));
         welcome.incarnation != std::exchange(welcome_, welcome).incarnation) {
       totals_before_ = totals();
       totals_ = {};
@@ -270,45 +249,27 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     welcomed_ = true;
     break;
   case FrameType::refused:
-    refused_ = dtrain::printable(text());
+    refused_ = dtrain::printable(text_of(text_));
     break;
   case FrameType::parameters:
-    if (header.request != request_) {
+    if (fields_.request != request_) {
       break; // Asked for before the servers went back.
     }
-    version_ = header.step;
-    totals_ = {header.loss, header.correct, header.count};
-    first_worker_ = header.extra;
+    version_ = fields_.step;
+    totals_ = {fields_.loss, fields_.correct, fields_.count};
+    first_worker_ = fields_.extra;
     welcome_.resumed = false;
     answered_ = true;
     break;
-  case FrameType::rows:
-    answered_ = true;
-    break;
   case FrameType::rolled_back:
-    version_ = header.step;
-    went_back_for_ = header.extra;
+    version_ = fields_.step;
+    went_back_for_ = fields_.extra;
     rolled_back_ = true;
     pushed_ = false; // It was dropped.
     break;
   default:
     break;
   }
-}
-
-Holder find_row(std::list<ParameterClient::Server>& servers, const std::string& variable,
-                std::uint64_t row) {
-  for (ParameterClient::Server& server : servers) {
-    const auto& shards = server.hello().shards;
-    for (std::size_t s = 0; s < shards.size(); ++s) {
-      const Shard& shard = shards[s];
-      if (shard.sparse && shard.variable == variable && row >= shard.first_row &&
-          row < shard.first_row + shard.rows) {
-        return {&server, s, row - shard.first_row, shard.row_length};
-      }
-    }
-  }
-  throw UsageError(fmt::format("no server holds row {} of a sparse variable '{}'", row, variable));
 }
 
 } // namespace trainer

@@ -9,7 +9,6 @@
 #include <poll.h>
 
 #include "trainer/job/dialling.h"
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
@@ -35,7 +34,6 @@ class ParameterClient::Server final : public FrameHandler {
   Score totals() const noexcept;
   /// The first of the workers that are there, or have done all they had to.
   std::int64_t first_worker() const noexcept { return first_worker_; }
-  const WorkerHello& hello() const noexcept { return hello_; }
 
   /// Connects and reads the welcome, trying again until the deadline. Throws PeerError then,
   /// ClusterError when it refuses this worker.
@@ -43,11 +41,11 @@ class ParameterClient::Server final : public FrameHandler {
 
   // Requests; each is answered before the next. Throw ServerLost.
   void send_initial();
-  void push(const FrameHeader& header);
+  /// The first `count` gradients of the arena are final: those that have not gone go now. Where
+  /// the server is lost, push() says so.
+  void send_final(std::size_t count);
+  void push(const FrameFields& fields); ///< The rest goes with it.
   void pull(std::int64_t version);
-  void pull_rows(std::size_t shard, std::span<const std::uint64_t> rows);
-  void push_rows(std::size_t shard, std::span<const std::uint64_t> rows,
-                 std::span<const float> gradients); ///< No answer.
   void ask_rollback(std::int64_t version, std::int64_t incarnation);
   void goodbye();
   void beat() noexcept;
@@ -55,7 +53,6 @@ class ParameterClient::Server final : public FrameHandler {
   bool has_answered() const noexcept { return answered_; }
   bool has_to_answer_push() const noexcept { return pushed_ && !answered_; }
   bool has_unsent() const noexcept { return is_open() && channel_->has_unsent(); }
-  const std::vector<float>& rows() const noexcept { return rows_; }
 
   /// Since the last pull.
   bool was_rolled_back() const noexcept { return rolled_back_; }
@@ -67,14 +64,14 @@ class ParameterClient::Server final : public FrameHandler {
   /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
   void advance(short ready, double peer_timeout);
 
-  ReadParts payload_of(const FrameHeader& header) override;
+  ReadParts body_of(const FrameHeader& header) override;
   void handle(const FrameHeader& header) override;
 
  private:
   template <typename Act>
   void guarded(const Act& act);
-  void ask(FrameHeader header, WriteParts parts = {});
-  WriteParts dense_gradients();
+  void ask(FrameType type, FrameFields fields);
+  void send_gradients(std::size_t count);
   void meet(Deadline deadline, double peer_timeout);
 
   int index_;
@@ -99,21 +96,11 @@ class ParameterClient::Server final : public FrameHandler {
   std::int64_t went_back_for_ = 0;
   std::string refused_;
   Deadline heard_;
+  FrameFields fields_; ///< Of the frame that comes.
   std::vector<std::byte> text_;
-  std::vector<float> rows_;
-  std::vector<std::uint16_t> halves_; ///< A push of 16 bits on its way.
+  std::size_t sent_ = 0;              ///< Gradients of the next push,
+  std::vector<std::uint16_t> halves_; ///< and as they are on their way, where that is in 16 bits.
+  std::string why_ = "there is no connection";
 };
-
-/// Where a row of a variable is.
-struct Holder {
-  ParameterClient::Server* server;
-  std::size_t shard; ///< Among the server's.
-  std::uint64_t row; ///< Within the shard.
-  std::size_t row_length;
-};
-
-/// Throws UsageError where no server holds such a row of a sparse variable.
-Holder find_row(std::list<ParameterClient::Server>& servers, const std::string& variable,
-                std::uint64_t row);
 
 } // namespace trainer

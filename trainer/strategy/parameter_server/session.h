@@ -19,7 +19,7 @@ class SessionOwner {
   virtual ~SessionOwner() = default;
   virtual void hello(Session& session, WorkerHello hello) = 0;
   virtual ShardStore& store() = 0;
-  virtual void initial(std::span<const float> values) = 0;
+  virtual void initial(std::span<const std::byte> values) = 0;
   virtual void pushed(Session& session) = 0;
   virtual void pull(Session& session) = 0;
   virtual void rollback(Session& session, std::int64_t step, std::int64_t incarnation) = 0;
@@ -41,14 +41,14 @@ class Session final : public Peer {
   bool shares_memory() const noexcept { return arenas_.size() > 0; }
 
   /// The whole push that waits to become part of an update.
-  const std::optional<FrameHeader>& push() const noexcept { return push_; }
-  void drop_push();
+  const std::optional<FrameFields>& push() const noexcept { return push_; }
+  void drop_push() { push_.reset(); }
   Contribution contribution(const ShardStore& store) const;
 
-  /// Sends the store's dense values with this header.
-  void send_parameters(FrameHeader header, const ShardStore& store);
+  /// Sends the store's values with these fields.
+  void send_parameters(FrameFields fields, const ShardStore& store);
 
-  ReadParts payload_of(const FrameHeader& header) override;
+  ReadParts body_of(const FrameHeader& header) override;
   void handle(const FrameHeader& header) override;
 
   bool member = false;                   ///< Updates wait for its pushes.
@@ -59,22 +59,17 @@ class Session final : public Peer {
   std::uint64_t shared_bytes = 0;        ///< Moved through shared memory.
 
  private:
-  void take_rows(const FrameHeader& header);
-  void send_rows(const FrameHeader& header);
-  const Shard& sparse_shard(const FrameHeader& header) const;
   WireType wire() const { return hello_->policy.gradients; }
-  std::size_t pushed_row_bytes(const Shard& shard) const {
-    return sizeof(std::uint64_t) + shard.row_length * wire_size(wire());
-  }
 
   SessionOwner& owner_;
   std::optional<WorkerHello> hello_;
-  std::vector<std::byte> text_;       ///< Payloads other than pushes.
-  std::vector<float> gradients_;      ///< A push over TCP, dense shards in the store's order,
+  FrameFields fields_;                ///< Of the frame that comes.
+  std::vector<std::byte> text_;       ///< Bodies other than pushes.
+  std::size_t received_ = 0;          ///< Gradients of the next push over TCP,
+  std::vector<float> gradients_;      ///< range after range,
   std::vector<std::uint16_t> halves_; ///< as it arrives where it is of 16 bits.
   std::vector<float> outgoing_;       ///< Values on their way.
-  std::optional<FrameHeader> push_;
-  std::vector<SparseRows> sparse_;
+  std::optional<FrameFields> push_;
   SharedFile::Mapping arenas_;
 };
 

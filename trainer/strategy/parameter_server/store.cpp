@@ -2,47 +2,29 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "trainer/checkpoint/numbered_files.h"
+#include "trainer/errors.h"
 
 namespace trainer {
 namespace {
 
 constexpr std::size_t k_block = 4096; ///< Floats; gradient, moments and values fit the L2 cache.
 
-std::vector<Shard> dense_first(std::vector<Shard> shards) {
-  std::stable_partition(shards.begin(), shards.end(), [](const Shard& s) { return !s.sparse; });
-  return shards;
-}
-
-std::size_t total(const std::vector<Shard>& shards) {
-  return std::accumulate(shards.begin(), shards.end(), std::size_t{0},
-                         [](std::size_t sum, const Shard& shard) { return sum + shard.count(); });
+std::size_t total(const std::vector<ArenaRange>& ranges) {
+  return std::accumulate(
+      ranges.begin(), ranges.end(), std::size_t{0},
+      [](std::size_t sum, const ArenaRange& range) { return sum + range.size(); });
 }
 
 } // namespace
 
-ShardStore::ShardStore(std::vector<Shard> shards, const LearningRate& learning_rate, Device& device)
-    : shards_(dense_first(std::move(shards))), parameters_(total(shards_)),
-      gradients_(parameters_.size()), learning_rate_(learning_rate),
-      optimizer_({}, parameters_.span(), gradients_.span(), device) {
-  std::size_t start = 0;
-  for (const Shard& shard : shards_) {
-    starts_.push_back(start);
-    start += shard.count();
-    if (!shard.sparse) {
-      ++dense_shards_;
-      dense_count_ = start;
-    }
-  }
-}
-
-std::span<float> ShardStore::shard_parameters(std::size_t shard) const {
-  return parameters_.span().subspan(starts_[shard], shards_[shard].count());
-}
-
-std::span<float> ShardStore::row(std::size_t shard, std::uint64_t row) const {
-  return parameters_.span().subspan(starts_[shard] + row * shards_[shard].row_length,
-                                    shards_[shard].row_length);
+ShardStore::ShardStore(std::vector<ArenaRange> ranges, const LearningRate& learning_rate,
+                       Device& device)
+    : ranges_(std::move(ranges)), parameters_(total(ranges_)), gradients_(parameters_.size()),
+      learning_rate_(learning_rate), optimizer_({}, parameters_.span(), gradients_.span(), device) {
 }
 
 void ShardStore::apply(std::span<const Contribution> contributions) {
@@ -52,13 +34,13 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
   }
   optimizer_.set_learning_rate(learning_rate_.at(static_cast<double>(version())));
   optimizer_.begin_step();
-  for (std::size_t s = 0; s < dense_shards_; ++s) {
-    const std::size_t count = shards_[s].count();
-    for (std::size_t first = 0; first < count; first += k_block) {
-      const std::size_t size = std::min(k_block, count - first);
-      float* sum = gradients_.data() + starts_[s] + first;
+  std::size_t start = 0; // In this server's arena.
+  for (std::size_t r = 0; r < ranges_.size(); ++r) {
+    for (std::size_t first = 0; first < ranges_[r].size(); first += k_block) {
+      const std::size_t size = std::min(k_block, ranges_[r].size() - first);
+      float* sum = gradients_.data() + start + first;
       for (std::size_t k = 0; k < contributions.size(); ++k) {
-        const float* from = contributions[k].dense[s] + first;
+        const float* from = contributions[k].gradients[r] + first;
         const auto share = static_cast<float>(contributions[k].weight / samples);
         if (k == 0) {
           for (std::size_t i = 0; i < size; ++i) {
@@ -70,35 +52,66 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
           }
         }
       }
-      optimizer_.update(starts_[s] + first, starts_[s] + first + size);
+      optimizer_.update(start + first, start + first + size);
     }
+    start += ranges_[r].size();
   }
-  apply_sparse(contributions, samples);
 }
 
-void ShardStore::apply_sparse(std::span<const Contribution> contributions, double samples) {
-  std::unordered_set<std::size_t> seen;
-  std::vector<std::pair<std::size_t, std::size_t>> touched; // (start, length) in the arenas
-  for (const Contribution& one : contributions) {
-    const auto share = static_cast<float>(one.weight / samples);
-    for (const SparseRows& rows : one.sparse) {
-      const std::size_t length = shards_[rows.shard].row_length;
-      for (std::size_t r = 0; r < rows.rows.size(); ++r) {
-        const std::size_t start = starts_[rows.shard] + rows.rows[r] * length;
-        float* sum = gradients_.data() + start;
-        if (seen.insert(start).second) {
-          touched.emplace_back(start, length);
-          std::fill_n(sum, length, 0.0F);
-        }
-        for (std::size_t i = 0; i < length; ++i) {
-          sum[i] += share * rows.values[r * length + i];
-        }
-      }
+std::vector<ShardStore::Part> ShardStore::parts() const {
+  std::vector<Part> parts = {{"parameter", parameters()}};
+  for (const Optimizer::Moment& moment : optimizer_.moments()) {
+    parts.push_back({moment.name, moment.values.span()});
+  }
+  return parts;
+}
+
+void ShardStore::save(const std::string& folder, const std::string& holds, std::size_t keep) const {
+  std::vector<TensorShape> shapes;
+  for (const Part& part : parts()) {
+    shapes.push_back({part.name, {part.values.size()}});
+  }
+  NumberedWriter file(folder, version(),
+                      {{"format", "dtrain parameter server snapshot 3"}, {"holds", holds}}, shapes);
+  for (const Part& part : parts()) {
+    file.write(part.values);
+  }
+  file.commit(keep);
+}
+
+void ShardStore::forget_after(const std::string& folder, std::int64_t version) {
+  for (const NumberedFile& found : numbered_files(folder)) {
+    if (found.number > version) {
+      remove_numbered(found);
     }
   }
-  for (const auto& [start, length] : touched) {
-    optimizer_.update(start, start + length);
+}
+
+bool ShardStore::load(const std::string& folder, const std::string& holds, std::int64_t version) {
+  for (const NumberedFile& found : numbered_files(folder)) {
+    if ((version >= 0 && found.number != version) || !what_is_wrong(found.path).empty()) {
+      continue; // Damaged: an older one may be whole.
+    }
+    const SafeTensors content = read_safetensors(found.path);
+    const auto held = content.metadata.find("holds");
+    if (held == content.metadata.end() || held->second != holds) {
+      throw DataError(fmt::format("{}: is of another job, number of servers or version of "
+                                  "dtrain-trainer; use another --snapshot-dir or remove it",
+                                  found.path));
+    }
+    for (const Part& part : parts()) {
+      const auto saved =
+          std::find_if(content.tensors.begin(), content.tensors.end(),
+                       [&](const NamedTensor& tensor) { return tensor.name == part.name; });
+      if (saved == content.tensors.end() || saved->values.size() != part.values.size()) {
+        throw DataError(fmt::format("{}: has no {}", found.path, part.name));
+      }
+      std::copy(saved->values.begin(), saved->values.end(), part.values.begin());
+    }
+    optimizer_.set_state(found.number, 0, {});
+    return true;
   }
+  return false;
 }
 
 } // namespace trainer

@@ -6,7 +6,7 @@ namespace trainer {
 
 nlohmann::json job_settings(const PsJob& job) {
   return {{"seed", job.run.seed},
-          {"batch size", job.run.batch_size()},
+          {"batch size", job.batch_size()},
           {"model", job.run.model.name},
           {"hidden", shape_text(job.run.model)},
           {"workers", job.task.workers.size()},
@@ -18,7 +18,7 @@ nlohmann::json job_settings(const PsJob& job) {
 LearningRate learning_rate(const PsJob& job, std::size_t samples) {
   const std::int64_t whole = std::max(static_cast<std::int64_t>(samples) * job.run.epochs,
                                       job.global_batch() * job.run.steps);
-  const std::int64_t update = job.policy.sync ? job.global_batch() : job.run.batch_size();
+  const std::int64_t update = job.policy.sync ? job.global_batch() : job.batch_size();
   LearningRate rate = job.run.learning_rate;
   rate.whole = static_cast<double>(whole) / static_cast<double>(update);
   return rate;

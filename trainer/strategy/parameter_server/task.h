@@ -39,8 +39,9 @@ struct PsJob {
   double rendezvous_timeout = 60;
   bool is_benchmark = false; ///< Train on synthetic images, and print samples/s.
 
+  std::int64_t batch_size() const { return run.batch_size() * run.accumulation_steps; }
   std::int64_t global_batch() const {
-    return run.batch_size() * static_cast<std::int64_t>(task.workers.size());
+    return batch_size() * static_cast<std::int64_t>(task.workers.size());
   }
 };
 

@@ -1,4 +1,4 @@
-#include "trainer/strategy/parameter_server/server_impl.h"
+#include "trainer/strategy/parameter_server/server.h"
 
 namespace trainer {
 namespace {
@@ -7,7 +7,7 @@ constexpr std::size_t k_snapshots_kept = 2;
 
 }
 
-void ParameterServer::Impl::pushed(Session& session) {
+void ParameterServer::pushed(Session& session) {
   session.member = true;
   session.clock = session.push()->step + 1;
   if (!settings_->policy.sync) {
@@ -15,7 +15,7 @@ void ParameterServer::Impl::pushed(Session& session) {
   }
 }
 
-void ParameterServer::Impl::update() {
+void ParameterServer::update() {
   if (gathering_ || !has_values_) {
     return;
   }
@@ -31,7 +31,7 @@ void ParameterServer::Impl::update() {
 }
 
 /// One update, where enough workers have pushed for it.
-bool ParameterServer::Impl::update_sync() {
+bool ParameterServer::update_sync() {
   std::vector<Session*> pushes;
   int members = 0;
   int able = 0;
@@ -70,7 +70,7 @@ bool ParameterServer::Impl::update_sync() {
   return true;
 }
 
-void ParameterServer::Impl::update_async() {
+void ParameterServer::update_async() {
   for (Session& session : sessions_) {
     if (session.push() && !session.over) {
       const Contribution one = session.contribution(*store_);
@@ -83,13 +83,13 @@ void ParameterServer::Impl::update_async() {
   }
 }
 
-void ParameterServer::Impl::add_score(const FrameHeader& push) {
+void ParameterServer::add_score(const FrameFields& push) {
   totals_.loss += push.loss;
   totals_.correct += push.correct;
   totals_.count += push.count;
 }
 
-void ParameterServer::Impl::after_update() {
+void ParameterServer::after_update() {
   resumed_ = false;
   const std::int64_t every = settings_->policy.snapshot_every;
   if (every > 0 && !options_.snapshot_dir.empty() && version() % every == 0) {
@@ -97,19 +97,19 @@ void ParameterServer::Impl::after_update() {
   }
 }
 
-FrameHeader ParameterServer::Impl::values_header() const {
-  FrameHeader header = totals_;
-  header.step = version();
-  header.extra = done_.empty() ? settings_->workers : *done_.begin();
+FrameFields ParameterServer::values_header() const {
+  FrameFields fields = totals_;
+  fields.step = version();
+  fields.extra = done_.empty() ? settings_->workers : *done_.begin();
   for (const Session& session : sessions_) {
     if (session.worker() >= 0 && !session.over) {
-      header.extra = std::min<std::int64_t>(header.extra, session.worker());
+      fields.extra = std::min<std::int64_t>(fields.extra, session.worker());
     }
   }
-  return header;
+  return fields;
 }
 
-std::int64_t ParameterServer::Impl::slowest_clock() const {
+std::int64_t ParameterServer::slowest_clock() const {
   std::int64_t slowest = -1;
   for (const Session& session : sessions_) {
     if (session.member && !session.over && (slowest < 0 || session.clock < slowest)) {
@@ -120,7 +120,7 @@ std::int64_t ParameterServer::Impl::slowest_clock() const {
 }
 
 /// Sends the values that the worker waits for, once they are there and it is not too far ahead.
-void ParameterServer::Impl::answer(Session& session) {
+void ParameterServer::answer(Session& session) {
   if (session.over || !session.waits_for || !has_values_ || *session.waits_for > version()) {
     return;
   }
@@ -133,8 +133,7 @@ void ParameterServer::Impl::answer(Session& session) {
   peers_.guarded(session, [&] { session.send_parameters(values_header(), *store_); });
 }
 
-void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
-                                     std::int64_t incarnation) {
+void ParameterServer::rollback(Session& session, std::int64_t step, std::int64_t incarnation) {
   const bool goes_back = rolled_back_for_ != incarnation && step < version();
   if (goes_back) {
     if (options_.snapshot_dir.empty() ||
@@ -156,11 +155,8 @@ void ParameterServer::Impl::rollback(Session& session, std::int64_t step,
     // Once each: a worker that hears it twice would think that the servers went back again.
     if (one.worker() >= 0 && !one.over && (&one == &session || goes_back) &&
         std::exchange(one.went_back_for, incarnation) != incarnation) {
-      FrameHeader header;
-      header.type = FrameType::rolled_back;
-      header.step = version();
-      header.extra = incarnation;
-      peers_.guarded(one, [&] { one.channel.send(header); });
+      const FrameFields fields{.step = version(), .extra = incarnation};
+      peers_.guarded(one, [&] { one.channel.send(FrameType::rolled_back, bytes_of(fields)); });
     }
   }
 }

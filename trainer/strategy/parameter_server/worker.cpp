@@ -1,5 +1,6 @@
 #include "trainer/strategy/parameter_server/worker.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -8,6 +9,7 @@
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
 #include "trainer/run/replica.h"
+#include "trainer/strategy/shards.h"
 
 namespace trainer {
 
@@ -18,16 +20,15 @@ void say(const std::string& text) {
 
 namespace {
 
-/// The model's tensors as runs of 16-float rows of its arena, in the arena's order.
-std::vector<Variable> variables_of(const TensorTable& tensors) {
-  std::vector<Variable> variables;
-  for (const Tensor& tensor : tensors.tensors()) {
-    variables.push_back({tensor.name, tensor.offset, tensor.size / k_panel, k_panel});
+std::vector<ArenaRange> tensors_of(const Model& model) {
+  std::vector<ArenaRange> ranges;
+  for (const Tensor& tensor : model.tensors().tensors()) {
+    ranges.push_back(tensor.range());
   }
-  return variables;
+  return ranges;
 }
 
-ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<Variable> variables,
+ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
                              bool is_host) {
   ClientOptions client;
   client.servers = job.task.servers;
@@ -39,7 +40,7 @@ ClientOptions client_options(const PsJob& job, const Dataset& data, std::vector<
   client.job = job_settings(job);
   client.job["data digest"] = digest(data);
   client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
-  client.variables = std::move(variables);
+  client.tensors = tensors_of(model);
   client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
   client.peer_timeout = job.peer_timeout;
@@ -53,14 +54,34 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
     : job_(job), data_(data), device_(device), outcomes_(device), index_(job.task.index),
       workers_(static_cast<int>(job.task.workers.size())),
       model_(make_model(fitted(job.run.model, data), device)),
-      client_(client_options(job, data, variables_of(model_->tensors()), device.is_host()),
-              model_->tensors().arena_size(), say),
+      client_(client_options(job, data, *model_, device.is_host()), model_->tensors().arena_size(),
+              say),
       parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
       gradients_(device.allocate(parameters_.size(), DType::f32)),
       owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
                                                : Arenas{parameters_.span(), gradients_.span()}),
       scale_(device.allocate(1, DType::f32)) {
   model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
+}
+
+std::int64_t PsWorker::connect() {
+  const std::int64_t step = client_.connect();
+  const std::size_t gradients = client_.gradients().size();
+  const std::size_t bucket = bucket_floats(job_.run.step.buckets, gradients);
+  const bool sends = client_.sends_gradients();
+  // What is worth a frame to each server; besides, all that the network takes goes bucket by
+  // bucket.
+  const std::size_t piece = std::max(bucket * job_.task.servers.size(), gradients / 16);
+  passes_.emplace(*model_, device_, job_.run.step.rows_at_once, sends ? bucket : SIZE_MAX,
+                  !device_.is_host(), [this, sends, piece](std::size_t count) {
+                    if (count >= sent_ahead_ + piece) {
+                      sent_ahead_ = count;
+                    }
+                    if (sends) {
+                      client_.final(sent_ahead_);
+                    }
+                  });
+  return step;
 }
 
 ParameterOwner& PsWorker::owner() {
@@ -75,7 +96,8 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
     device_.stream().copy(&scale, scale_.memory(), sizeof scale);
     scaled_by_ = scale;
   }
-  model_->forward_backward(batch, scale_.data(), false, owner(), outcomes_.begin());
+  sent_ahead_ = 0;
+  passes_->run(batch, scale_.data(), owner(), outcomes_.begin());
   outcomes_.send(step);
   if (!device_.is_host()) {
     device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
@@ -92,7 +114,7 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
 }
 
 void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
-  const std::size_t batch_size = job_.run.step.rows_at_once;
+  const auto batch_size = static_cast<std::size_t>(job_.batch_size());
   Loader loader(data_.train, device_,
                 {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX});
   WorkReport report;

@@ -1,6 +1,7 @@
 // One worker of a job with parameter servers: its model, on the client's arenas, and its batches.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/task.h"
+#include "trainer/strategy/passes.h"
 #include "trainer/strategy/replicated.h"
 
 namespace trainer {
@@ -23,7 +25,7 @@ class PsWorker {
   /// Connects nothing yet. What it is given must outlive it.
   PsWorker(const PsJob& job, const Dataset& data, Device& device);
 
-  std::int64_t connect() { return client_.connect(); }
+  std::int64_t connect();
   ParameterClient& client() { return client_; }
   Model& model() { return *model_; }
   /// Of the values that the servers gave last.
@@ -32,7 +34,7 @@ class PsWorker {
   /// Trains from step `first` until `after_step` says no more; told the values that followed it.
   template <typename AfterStep>
   void train(std::int64_t first, std::int64_t last, const AfterStep& after_step) {
-    const auto batch_size = static_cast<std::uint64_t>(job_.run.batch_size());
+    const auto batch_size = static_cast<std::uint64_t>(job_.batch_size());
     std::int64_t step = first;
     while (step < last) {
       // One pass, unless a server that came back sends the job to another step.
@@ -77,7 +79,9 @@ class PsWorker {
   Buffer parameters_; ///< The model's, where the device cannot compute on the client's.
   Buffer gradients_;
   Replicated owner_;
-  Buffer scale_; ///< Of a sample's loss.
+  std::optional<Passes> passes_; ///< Once it is known who shares memory.
+  std::size_t sent_ahead_ = 0;   ///< Gradients of the batch, on their way before it is done.
+  Buffer scale_;                 ///< Of a sample's loss.
   float scaled_by_ = 0;
   double input_seconds_ = 0;
   double loaded_before_ = 0;

@@ -8,7 +8,6 @@
 #include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 #include "trainer/job/handshake.h"
-#include "trainer/strategy/parameter_server/channel.h"
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/server_link.h"
 
@@ -71,7 +70,7 @@ const WorkReport k_first;
 const WorkReport k_one_batch = {.loss = 2, .correct = 3, .count = 10};
 
 /// A chief, or a server, that refuses whoever comes with this text.
-class Refusing final : FrameHandler {
+class Refusing {
  public:
   Refusing(LinkPurpose purpose, std::string text)
       : listener_(listen_at(resolve("127.0.0.1", 0).front())),
@@ -87,30 +86,21 @@ class Refusing final : FrameHandler {
     auto arrival = acceptor.next(after_seconds(unit::k_patience));
     REQUIRE(arrival);
     tune_link(arrival->link, unit::k_patience);
-    Channel channel(std::move(arrival->link), *this);
-    FrameHeader header;
-    header.type = FrameType::refused;
-    channel.send_copy(header, std::as_bytes(std::span(text_)));
+    send_frame(arrival->link, static_cast<std::uint32_t>(FrameType::refused), bytes_of_text(text_),
+               after_seconds(unit::k_patience));
     unit::wait_until([&] {
       try {
-        channel.flush();
-        channel.receive();
+        receive_frame(arrival->link, k_longest_text, after_seconds(unit::k_patience));
         return false;
       } catch (const LinkError&) {
         return true; // It has read it, and gone.
       }
     });
   }
-  ReadParts payload_of(const FrameHeader& header) override {
-    payload_.resize(header.bytes);
-    return {payload_};
-  }
-  void handle(const FrameHeader& /*header*/) override {}
 
   Fd listener_;
   int port_;
   std::string text_;
-  std::vector<std::byte> payload_;
   unit::Thread thread_; // Last: it uses the others.
 };
 
@@ -138,7 +128,7 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
   Refusing server(LinkPurpose::parameter_server, "other\n\x1b[2Jjob");
   std::vector<float> arena(16);
   WorkerHello hello;
-  hello.shards = {{"a", 0, 1, 16, 0, false}};
+  hello.ranges = {{0, 16}};
   hello.arena = 16;
   try {
     ParameterClient::Server link(0, "127.0.0.1:" + std::to_string(server.port()), k_token, hello,

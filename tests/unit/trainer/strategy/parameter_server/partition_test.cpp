@@ -7,10 +7,15 @@
 namespace trainer {
 namespace {
 
-std::vector<std::size_t> rows_of(const std::vector<Shard>& shards) {
+constexpr std::size_t k_row = 16;
+
+/// Of so many rows, from 160 on.
+ArenaRange tensor(std::size_t rows) { return {160, 160 + rows * k_row}; }
+
+std::vector<std::size_t> rows_of(const std::vector<ArenaRange>& ranges) {
   std::vector<std::size_t> rows;
-  for (const Shard& shard : shards) {
-    rows.push_back(shard.rows);
+  for (const ArenaRange& range : ranges) {
+    rows.push_back(range.size() / k_row);
   }
   return rows;
 }
@@ -18,46 +23,41 @@ std::vector<std::size_t> rows_of(const std::vector<Shard>& shards) {
 using Rows = std::vector<std::size_t>;
 
 TEST_CASE("a fixed partitioner cuts 13 rows into 3, 3, 3, 2, 2 as TensorFlow does") {
-  const auto shards = partition({"v", 100, 13, 4}, {Partitioner::Kind::fixed, 5, 0});
-  CHECK(rows_of(shards) == Rows{3, 3, 3, 2, 2});
-  CHECK(shards[3].first_row == 9);
-  CHECK(shards[3].offset == 100 + 9 * 4);
+  const auto ranges = partition(tensor(13), {Partitioner::Kind::fixed, 5, 0});
+  CHECK(rows_of(ranges) == Rows{3, 3, 3, 2, 2});
+  CHECK(ranges[3].first == 160 + 9 * k_row);
 }
 
 TEST_CASE("a fixed partitioner makes no more shards than rows") {
-  CHECK(rows_of(partition({"v", 0, 2, 4}, {Partitioner::Kind::fixed, 5, 0})) == Rows{1, 1});
+  CHECK(rows_of(partition(tensor(2), {Partitioner::Kind::fixed, 5, 0})) == Rows{1, 1});
 }
 
 TEST_CASE("a min-size partitioner leaves no shard below its size") {
-  // 1000 rows of 1 KiB.
-  const Variable variable{"v", 0, 1000, 256};
-  CHECK(partition(variable, {Partitioner::Kind::min_size, 8, 256 << 10}).size() == 3);
-  CHECK(partition(variable, {Partitioner::Kind::min_size, 2, 256 << 10}).size() == 2);
-  CHECK(partition(variable, {Partitioner::Kind::min_size, 8, 2 << 20}).size() == 1);
+  const ArenaRange megabyte = tensor(16'000);
+  CHECK(partition(megabyte, {Partitioner::Kind::min_size, 8, 256 << 10}).size() == 3);
+  CHECK(partition(megabyte, {Partitioner::Kind::min_size, 2, 256 << 10}).size() == 2);
+  CHECK(partition(megabyte, {Partitioner::Kind::min_size, 8, 2 << 20}).size() == 1);
 }
 
 TEST_CASE("a max-size partitioner leaves no shard above its size, but a row is whole") {
-  const Variable variable{"v", 0, 1000, 256};
-  for (const Shard& shard : partition(variable, {Partitioner::Kind::max_size, 0, 100 << 10})) {
-    CHECK(shard.count() * sizeof(float) <= 100 << 10);
+  const ArenaRange megabyte = tensor(16'000);
+  for (const ArenaRange& range : partition(megabyte, {Partitioner::Kind::max_size, 0, 100 << 10})) {
+    CHECK(range.size() * sizeof(float) <= 100 << 10);
   }
-  CHECK(partition(variable, {Partitioner::Kind::max_size, 0, 100 << 10}).size() == 10);
-  CHECK(partition(variable, {Partitioner::Kind::max_size, 4, 100 << 10}).size() == 4);
-  CHECK(partition(variable, {Partitioner::Kind::max_size, 0, 1}).size() == 1000);
+  CHECK(partition(megabyte, {Partitioner::Kind::max_size, 0, 100 << 10}).size() == 10);
+  CHECK(partition(megabyte, {Partitioner::Kind::max_size, 4, 100 << 10}).size() == 4);
+  CHECK(partition(megabyte, {Partitioner::Kind::max_size, 0, 1}).size() == 16'000);
 }
 
 TEST_CASE("servers hold equal bytes where the one large variable is cut") {
-  const std::vector<Variable> variables = {{"output.bias", 0, 1, 16},
-                                           {"output.weight", 16, 128, 16},
-                                           {"hidden.bias", 2064, 8, 16},
-                                           {"hidden.weight", 2192, 6272, 16}};
-  const auto placed = place(variables, parse_partitioner("fixed", 3), 3);
+  const std::vector<ArenaRange> tensors = {{0, 16}, {16, 2064}, {2064, 2192}, {2192, 102'544}};
+  const auto placed = place(tensors, parse_partitioner("fixed", 3), 3);
   REQUIRE(placed.size() == 3);
   std::size_t total = 0;
-  for (const auto& shards : placed) {
+  for (const auto& ranges : placed) {
     std::size_t count = 0;
-    for (const Shard& shard : shards) {
-      count += shard.count();
+    for (const ArenaRange& range : ranges) {
+      count += range.size();
     }
     total += count;
     CHECK(count == doctest::Approx(102544.0 / 3).epsilon(0.01));
@@ -66,18 +66,10 @@ TEST_CASE("servers hold equal bytes where the one large variable is cut") {
 }
 
 TEST_CASE("the largest shards are placed first, so that small ones even out what is left") {
-  const auto placed =
-      place({{"a", 0, 1, 1}, {"b", 1, 1, 1}, {"c", 2, 1, 1}, {"d", 3, 1, 3}}, {}, 2);
+  const auto placed = place({{0, 16}, {16, 32}, {32, 48}, {48, 96}}, {}, 2);
   REQUIRE(placed.size() == 2);
-  REQUIRE(placed[0].size() == 1);
-  CHECK(placed[0][0].variable == "d");
+  CHECK(placed[0] == std::vector<ArenaRange>{{48, 96}});
   CHECK(placed[1].size() == 3);
-}
-
-TEST_CASE("a server's sparse shards come after its dense ones") {
-  const auto placed = place({{"embedding", 0, 10, 4, true}, {"weight", 40, 10, 4}}, {}, 1);
-  CHECK(placed[0][0].variable == "weight");
-  CHECK(placed[0][1].variable == "embedding");
 }
 
 TEST_CASE("partitioners are parsed, and others refused") {

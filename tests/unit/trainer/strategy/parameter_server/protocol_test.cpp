@@ -14,7 +14,7 @@ WorkerHello hello() {
   hello.workers = 2;
   hello.job = {{"model", "mlp"}};
   hello.arena = 27;
-  hello.shards = {{"a", 0, 4, 3, 0, false}, {"embedding", 0, 5, 3, 12, true}};
+  hello.ranges = {{0, 12}, {12, 27}};
   hello.memory = {4711, 5, {}};
   return hello;
 }
@@ -41,7 +41,7 @@ TEST_CASE("a hello is read as it was written") {
 TEST_CASE("a hello with numbers that its fields do not hold is refused") {
   CHECK(refused("/worker", "0") == "accepted");
   for (const char* pointer : {"/worker", "/workers", "/arena", "/policy/backup workers",
-                              "/policy/max staleness", "/shards/0/2", "/memory/1", "/memory/2/3"}) {
+                              "/policy/max staleness", "/ranges/0/1", "/memory/1", "/memory/2/3"}) {
     for (const char* value : {"1e45", "1.5", "99999999999999999999", "\"1\"", "null"}) {
       CAPTURE(pointer);
       CAPTURE(value);
@@ -52,16 +52,14 @@ TEST_CASE("a hello with numbers that its fields do not hold is refused") {
   CHECK(refused("/memory/2/0", "256") == "its hello cannot be read");
 }
 
-TEST_CASE("a shard larger than the parameters is refused, also where its size overflows") {
-  CHECK(refused("/shards/0/2", "10") == "its hello has an impossible shard");
-  CHECK(refused("/shards/0", R"(["a", 0, 4294967296, 4294967296, 0, false])") ==
-        "its hello has an impossible shard");
-  CHECK(refused("/shards/1/4", "13") == "its hello has an impossible shard");
+TEST_CASE("a range past the parameters' end, or of nothing, is refused") {
+  CHECK(refused("/ranges/0/1", "28") == "its hello has an impossible range");
+  CHECK(refused("/ranges/1/0", "27") == "its hello has an impossible range");
+  CHECK(refused("/ranges/1/0", "28") == "its hello has an impossible range");
 }
 
 TEST_CASE("a hello that asks for more than the machine has, or a float twice, is refused") {
   CHECK(refused("/arena", "1099511627776") == "its hello has an impossible arena");
-  CHECK(refused("/shards/1", R"(["embedding", 0, 5, 3, 11, true])") == "accepted");
-  CHECK(refused("/shards/1", R"(["embedding", 0, 6, 3, 9, true])") ==
-        "its hello has an impossible shard");
+  CHECK(refused("/ranges/1", "[13, 27]") == "accepted");
+  CHECK(refused("/ranges/1", "[11, 27]") == "its hello has an impossible range");
 }

@@ -7,7 +7,7 @@
 #include "tests/unit/trainer/strategy/parameter_server/running.h"
 #include "trainer/errors.h"
 
-// What a push carries: gradients as 16 bits, those of sparse rows, and no other length than is due.
+// What a push carries: gradients as 16 bits, and no other length than is due.
 namespace trainer {
 namespace {
 
@@ -44,64 +44,61 @@ TEST_CASE("16-bit gradients are rounded by the worker, through shared memory as 
   }
 }
 
-TEST_CASE("gradients of sparse rows are rounded as well") {
-  for (const WireType wire : {WireType::fp32, WireType::fp16}) {
+TEST_CASE("gradients that are final are on their way before the step that they are of") {
+  for (const WireType wire : {WireType::fp32, WireType::bf16}) {
     CAPTURE(wire_type_name(wire));
-    Running server(0);
-    ClientOptions options = options_for({server.address()}, 0, 1);
-    options.variables = {{"a", 0, 10, 20}, {"embedding", 200, 80, 10, true}};
+    std::list<Running> running;
+    std::vector<std::string> addresses;
+    for (int i = 0; i < 2; ++i) {
+      addresses.push_back(running.emplace_back(i).address());
+    }
+    ClientOptions options = options_for(addresses, 0, 1);
+    options.shared_memory = false;
     options.policy.gradients = wire;
     ParameterClient client(options, k_count, [](const std::string&) {});
-    std::fill(client.parameters().begin(), client.parameters().end(), 1.0F);
     const std::int64_t step = client.connect();
-    std::vector<float> gradients(20, 5.0F);
-    std::fill(gradients.begin() + 10, gradients.end(), 1e-8F); // 0 as fp16.
-    client.push_rows("embedding", std::vector<std::uint64_t>{3, 70}, gradients);
+    constexpr std::size_t k_final = 500;
+    std::fill(client.gradients().begin(), client.gradients().end(), 1.0F);
+    client.final(100);
+    client.final(k_final);
+    // Nobody would; here it shows what has gone.
+    std::fill(client.gradients().begin(), client.gradients().begin() + k_final, -1.0F);
     client.step(step, {1.0, 1, 1});
-    const auto after = client.pull_rows("embedding", std::vector<std::uint64_t>{3, 70});
-    CHECK(after[0] == doctest::Approx(0.99F));
-    CHECK(after[9] == doctest::Approx(0.99F));
-    CHECK(after[10] == doctest::Approx(wire == WireType::fp32 ? 0.995F : 1.0F).epsilon(1e-5));
+    for (const float value : client.parameters()) {
+      CHECK(value == doctest::Approx(-0.01F));
+    }
     client.goodbye();
   }
 }
 
 TEST_CASE("a push of another length than the job's ends its connection, and the job goes on") {
-  struct Lengths {
-    WireType wire;
-    std::size_t dense;
-    std::size_t row;
-  };
-  for (const auto& [wire, dense, row] : {Lengths{WireType::fp32, 3200, 88},
-                                         {WireType::bf16, 1600, 48},
-                                         {WireType::fp16, 1600, 48}}) {
+  for (const WireType wire : {WireType::fp32, WireType::bf16, WireType::fp16}) {
+    const std::size_t due = 800 * wire_size(wire);
     const char* name = wire_type_name(wire);
     CAPTURE(name);
     Running server(0);
     WorkerHello hello = RawWorker::hello(0, 1);
     hello.policy.gradients = wire;
-    for (const std::size_t size : {dense - 2, dense + 2, 2 * dense, dense / 2, std::size_t{0}}) {
+    for (const std::size_t size : {due - 2, due + 2, 2 * due, due / 2, std::size_t{0}}) {
       CAPTURE(size);
       RawWorker wrong(server, hello);
       wrong.read_until(FrameType::welcome);
-      wrong.send(FrameType::initial, 0, 0, 4000);
-      wrong.send(FrameType::push, 0, 0, size);
+      wrong.send(FrameType::initial, 3200);
+      wrong.send(FrameType::gradients, size);
+      wrong.send(FrameType::push, {.weight = 1});
       CHECK_THROWS_AS(wrong.read_until(FrameType::parameters), LinkError);
       CHECK(server.has_said("it sent a frame of an unexpected length"));
     }
-    for (const std::size_t size : {row - 2, row + 2, 10 * row + 2, 11 * row}) {
-      CAPTURE(size);
-      RawWorker wrong(server, hello);
-      wrong.read_until(FrameType::welcome);
-      wrong.send(FrameType::rows_push, 0, 1, size);
-      CHECK_THROWS_AS(wrong.read_until(FrameType::parameters), LinkError);
-    }
     RawWorker right(server, hello);
     right.read_until(FrameType::welcome);
-    right.send(FrameType::rows_push, 0, 1, 10 * row);
-    right.send(FrameType::push, 0, 0, dense);
+    right.send(FrameType::gradients, due / 4);
+    right.send(FrameType::pull, FrameFields{}); // It begins anew.
+    right.read_until(FrameType::parameters);
+    right.send(FrameType::gradients, due / 2);
+    right.send(FrameType::gradients, due / 2);
+    right.send(FrameType::push, {.weight = 1});
     CHECK(right.read_until(FrameType::parameters).empty());
-    right.send(FrameType::goodbye, 0);
+    right.send(FrameType::goodbye);
     CHECK(server.finish() == "");
     CHECK(server.has_said("ends at step 1"));
   }

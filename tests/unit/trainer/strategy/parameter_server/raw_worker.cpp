@@ -1,7 +1,8 @@
 #include "tests/unit/trainer/strategy/parameter_server/raw_worker.h"
 
-#include <doctest/doctest.h>
-#include <poll.h>
+#include "tests/unit/waiting.h"
+#include "trainer/job/frames.h"
+#include "trainer/job/handshake.h"
 
 namespace trainer::test {
 
@@ -11,54 +12,37 @@ WorkerHello RawWorker::hello(int worker, int workers) {
   hello.workers = workers;
   hello.policy.snapshot_every = 1;
   hello.job = {{"seed", 7}};
-  hello.shards = {{"a", 0, 40, 20, 0, false}, {"embedding", 0, 10, 20, 800, true}};
+  hello.ranges = {{0, 800}};
   hello.arena = 1000;
   return hello;
 }
 
 RawWorker::RawWorker(const Running& server, const WorkerHello& hello)
-    : channel_(dial_authenticated(
-                   resolve("127.0.0.1", server.port()).front(), k_token,
-                   introduce_self(LinkPurpose::parameter_server, hello.worker, hello.workers),
-                   after_seconds(5)),
-               *this) {
-  const std::string text = hello_text(hello);
-  FrameHeader header;
-  header.type = FrameType::hello;
-  channel_.send_copy(header, std::as_bytes(std::span(text)));
+    : link_(dial_authenticated(
+          resolve("127.0.0.1", server.port()).front(), k_token,
+          introduce_self(LinkPurpose::parameter_server, hello.worker, hello.workers),
+          after_seconds(5))) {
+  send_body(FrameType::hello, bytes_of_text(hello_text(hello)), 0);
 }
 
-void RawWorker::send(FrameType type, std::int64_t step, std::int64_t extra, std::size_t size) {
-  FrameHeader header;
-  header.type = type;
-  header.step = step;
-  header.extra = extra;
-  header.weight = 1;
-  channel_.send_copy(header, std::vector<std::byte>(size));
+void RawWorker::send_body(FrameType type, std::span<const std::byte> fields, std::size_t size) {
+  std::vector<std::byte> body(fields.begin(), fields.end());
+  body.resize(body.size() + size);
+  send_frame(link_, static_cast<std::uint32_t>(type), body, after_seconds(5));
 }
 
 std::vector<FrameType> RawWorker::read_until(FrameType type) {
   std::vector<FrameType> before;
   for (;;) {
-    while (!frames_.empty()) {
-      const FrameType next = frames_.front();
-      frames_.pop_front();
-      if (next == type) {
-        return before;
-      }
-      if (next != FrameType::beat) {
-        before.push_back(next);
-      }
+    const Frame frame = receive_frame(link_, k_longest_text, after_seconds(unit::k_patience));
+    const auto next = static_cast<FrameType>(frame.what);
+    if (next == type) {
+      return before;
     }
-    pollfd polled = {channel_.fd(), POLLIN, 0};
-    REQUIRE(poll(&polled, 1, 20'000) == 1);
-    channel_.receive();
+    if (next != FrameType::beat) {
+      before.push_back(next);
+    }
   }
-}
-
-ReadParts RawWorker::payload_of(const FrameHeader& header) {
-  payload_.resize(header.bytes);
-  return {payload_};
 }
 
 } // namespace trainer::test

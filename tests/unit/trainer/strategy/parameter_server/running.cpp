@@ -29,7 +29,7 @@ ClientOptions options_for(std::vector<std::string> servers, int worker, int work
   options.token = k_token;
   options.policy.learning_rate.peak = 0.01;
   options.job = {{"seed", 7}};
-  options.variables = {{"a", 0, 40, 20}, {"b", 800, 20, 10}};
+  options.tensors = {{0, 800}, {800, k_count}};
   options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};
   options.peer_timeout = k_peer_timeout;
   options.rendezvous_timeout = 20;
@@ -49,6 +49,9 @@ std::vector<float> work(const ClientOptions& options, std::int64_t steps,
       before_step(step);
     }
     fill_gradient(client.parameters(), step, options.worker, client.gradients());
+    for (std::size_t count = 0; count < k_count; count += 100) {
+      client.final(count);
+    }
     step = client.step(step, {1.0, 1, 1}).step;
   }
   client.goodbye();

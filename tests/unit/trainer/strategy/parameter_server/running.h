@@ -1,4 +1,4 @@
-// Parameter servers and workers for tests: threads of this process, which train 1000 parameters
+// Parameter servers and workers for tests: threads of this process, which train 1008 parameters
 // towards a target of their own.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace trainer::test {
 
-inline constexpr std::size_t k_count = 1000;
+inline constexpr std::size_t k_count = 1008;
 inline constexpr const char* k_token = "a token for tests";
 inline constexpr double k_peer_timeout = 4;
 

@@ -16,6 +16,7 @@ TEST_CASE("workers of servers have the learning rates of those without, after as
         job.run.epochs = 2;
         job.run.step.rows_at_once = 64;
         job.run.steps = steps;
+        job.run.accumulation_steps = steps == 2 ? 3 : 1;
         constexpr std::uint64_t k_samples = 1000; // Two epochs are no multiple of a step's.
         job.task.workers.resize(static_cast<std::size_t>(workers));
         const LearningRate of_samples =
@@ -25,7 +26,7 @@ TEST_CASE("workers of servers have the learning rates of those without, after as
         for (std::int64_t step = 0; step < 10; ++step) {
           CAPTURE(step);
           CHECK(of_updates.at(static_cast<double>(step * a_step)) ==
-                doctest::Approx(of_samples.at(static_cast<double>(step * workers * 64)))
+                doctest::Approx(of_samples.at(static_cast<double>(step * job.global_batch())))
                     .epsilon(1e-12));
         }
       }

@@ -1,4 +1,4 @@
-#include "trainer/strategy/parameter_server/channel.h"
+#include "trainer/job/channel.h"
 
 #include <array>
 #include <cerrno>
@@ -14,19 +14,12 @@ bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || er
 
 } // namespace
 
-void Channel::send(FrameHeader header, WriteParts parts) {
-  header.bytes = 0;
+void Channel::queue(FrameHeader header, std::span<const std::byte> copied, WriteParts parts) {
+  header.size = copied.size();
   for (const auto& part : parts) {
-    header.bytes += part.size();
+    header.size += part.size();
   }
-  queue_.push_back({header, std::move(parts), {}, 0});
-  flush();
-}
-
-void Channel::send_copy(FrameHeader header, std::span<const std::byte> payload) {
-  header.bytes = payload.size();
-  queue_.push_back({header, {}, {payload.begin(), payload.end()}, 0});
-  queue_.back().parts = {queue_.back().owned};
+  queue_.push_back({header, {copied.begin(), copied.end()}, std::move(parts), 0});
   flush();
 }
 
@@ -45,6 +38,7 @@ void Channel::flush() {
       }
     };
     add(bytes_of(out.header));
+    add(out.copied);
     for (const auto& part : out.parts) {
       add(part);
     }
@@ -79,23 +73,22 @@ void Channel::receive() {
       if (header_received_ < sizeof header_) {
         continue;
       }
-      const auto type = static_cast<std::uint32_t>(header_.type);
-      if (header_.magic != FrameHeader::k_magic || type < 1 || type > k_last_frame_type) {
+      if (header_.magic != FrameHeader::k_magic) {
         throw LinkError("it sent something that is not a frame");
       }
-      payload_ = handler_->payload_of(header_);
+      body_ = handler_->body_of(header_);
       std::size_t room = 0;
-      for (const auto& part : payload_) {
+      for (const auto& part : body_) {
         room += part.size();
       }
-      if (room != header_.bytes) {
+      if (room != header_.size) {
         throw LinkError("it sent a frame of an unexpected length");
       }
       part_ = 0;
       part_received_ = 0;
     }
-    while (part_ < payload_.size()) {
-      const auto rest = payload_[part_].subspan(part_received_);
+    while (part_ < body_.size()) {
+      const auto rest = body_[part_].subspan(part_received_);
       if (!rest.empty()) {
         const std::size_t received = receive_into(rest);
         if (received == 0) {
@@ -103,7 +96,7 @@ void Channel::receive() {
         }
         part_received_ += received;
       }
-      if (part_received_ == payload_[part_].size()) {
+      if (part_received_ == body_[part_].size()) {
         ++part_;
         part_received_ = 0;
       }

@@ -1,0 +1,38 @@
+#include "trainer/strategy/passes.h"
+
+#include <utility>
+
+namespace trainer {
+
+Passes::Passes(Model& model, Device& device, std::size_t rows_at_once, std::size_t granularity,
+               bool is_replayed, Final final)
+    : model_(model), device_(device), rows_at_once_(rows_at_once), granularity_(granularity),
+      is_replayed_(is_replayed), final_(std::move(final)) {}
+
+void Passes::final(std::size_t count) {
+  if (is_last_) {
+    final_(count);
+  }
+}
+
+void Passes::run(const Batch& batch, const float* factor, ParameterOwner& owner, Score* score) {
+  owner_ = &owner;
+  for (std::size_t row = 0; row < batch.rows;) {
+    const Batch part = batch.slice(row, rows_at_once_);
+    const bool accumulate = row > 0;
+    row += part.rows;
+    owner.begin_pass();
+    is_last_ = row == batch.rows && !is_replayed_;
+    const auto pass = [&] { model_.forward_backward(part, factor, accumulate, *this, score); };
+    if (!is_replayed_ || part.tokens.length > 0) { // Of text other values are dropped each time.
+      pass();
+      continue;
+    }
+    const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
+    device_.stream().replay({address(part.images.data()), address(part.labels.data()), part.rows,
+                             accumulate ? 1U : 0U, address(score)},
+                            pass);
+  }
+}
+
+} // namespace trainer
