@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/kernels.h"
 #include "trainer/random.h"
 
@@ -46,22 +47,6 @@ void text_drop_and_add(Stream& /*stream*/, std::size_t n, const Dropped& dropped
                        const float* residual, float* x) {
   for (std::size_t i = 0; i < n; ++i) {
     x[i] = x[i] * text_factor(dropped, 0, i) + residual[i];
-  }
-}
-
-void text_dense_backward(Stream& /*stream*/, const DenseShape& s, const float* dy,
-                         const float* weight, bool accumulate, float* dx) {
-  for (std::size_t row = 0; row < s.rows; ++row) {
-    float* to = dx + row * s.inputs;
-    if (!accumulate) {
-      std::fill_n(to, s.inputs, 0.0F);
-    }
-    for (std::size_t o = 0; o < s.outputs; ++o) {
-      const float change = dy[row * s.outputs + o];
-      for (std::size_t i = 0; i < s.inputs; ++i) {
-        to[i] += change * weight[o * s.inputs + i];
-      }
-    }
   }
 }
 
@@ -143,12 +128,6 @@ void text_norm_backward(Stream& /*stream*/, const NormShape& s, const float* x,
 /// Φ(x), of the normal distribution.
 float text_phi(float x) { return 0.5F * (1 + std::erf(x * (std::numbers::sqrt2_v<float> / 2))); }
 
-void text_gelu(Stream& /*stream*/, std::size_t n, const float* x, float* y) {
-  for (std::size_t i = 0; i < n; ++i) {
-    y[i] = x[i] * text_phi(x[i]);
-  }
-}
-
 void text_gelu_backward(Stream& /*stream*/, std::size_t n, const float* x, float* dy) {
   constexpr float k_peak = 0.39894228F; // 1 / √(2π)
   for (std::size_t i = 0; i < n; ++i) {
@@ -156,86 +135,133 @@ void text_gelu_backward(Stream& /*stream*/, std::size_t n, const float* x, float
   }
 }
 
-/// Calls `each` with a row, and where in (N, H) and in (B, A, T, T) a head's values begin there.
+/// Of one head of a row: where its values begin in (N, H), and its line in (B, A, T).
+struct Head {
+  std::size_t row;
+  std::size_t first;
+  std::size_t line;
+};
+
+/// Calls `each` with each, and with room for `count` matrices (T, D) and a (T, T) behind them.
 template <typename Each>
-void for_heads(const AttentionShape& s, const Each& each) {
+void for_heads(const AttentionShape& s, std::size_t count, const Each& each) {
+  std::vector<float> room(count * s.length * s.depth + s.length * s.length);
   for (std::size_t row = 0; row < s.rows; ++row) {
     for (std::size_t head = 0; head < s.heads; ++head) {
-      each(row, row * s.length * s.width() + head * s.depth, (row * s.heads + head) * s.length);
+      each(
+          Head{row, row * s.length * s.width() + head * s.depth, (row * s.heads + head) * s.length},
+          room.data());
     }
   }
 }
 
-void text_attention(Stream& /*stream*/, const AttentionShape& s, const std::int32_t* lengths,
+/// A head's part of (N, H) → (T, D), and back.
+const float* take_head(const AttentionShape& s, const Head& head, const float* from, float* to) {
+  for (std::size_t i = 0; i < s.length; ++i) {
+    std::copy_n(from + head.first + i * s.width(), s.depth, to + i * s.depth);
+  }
+  return to;
+}
+
+void put_head(const AttentionShape& s, const Head& head, const float* from, float* to) {
+  for (std::size_t i = 0; i < s.length; ++i) {
+    std::copy_n(from + i * s.depth, s.depth, to + head.first + i * s.width());
+  }
+}
+
+/// The factor by which dropout multiplies value j of the head's line i.
+float kept(const AttentionShape& s, const Dropped& dropped, const Head& head, std::size_t i,
+           std::size_t j) {
+  return text_factor(dropped, (head.line + i) * s.words_a_line(), j);
+}
+
+void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<const float>& of, float* p,
                     float* context) {
   const float scale = 1 / std::sqrt(static_cast<float>(s.depth));
-  for_heads(s, [&](std::size_t row, std::size_t first, std::size_t line) {
-    const auto keys = static_cast<std::size_t>(std::max(lengths[row], 1));
-    for (std::size_t i = 0; i < s.length; ++i, ++line) {
-      float* to = p + line * s.length;
-      const float* query = of.query + first + i * s.width();
-      float largest = -std::numeric_limits<float>::infinity();
-      for (std::size_t j = 0; j < keys; ++j) {
-        const float* key = of.key + first + j * s.width();
-        to[j] = 0;
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          to[j] += query[d] * key[d];
-        }
-        largest = std::max(largest, to[j]);
-      }
+  const std::size_t values = s.length * s.depth;
+  for_heads(s, 4, [&](const Head& head, float* room) {
+    const auto keys = static_cast<std::size_t>(std::max(lengths[head.row], 1));
+    const float* const query = take_head(s, head, of.query, room);
+    const float* const key = take_head(s, head, of.key, room + values);
+    const float* const value = take_head(s, head, of.value, room + 2 * values);
+    float* const mixed = room + 3 * values;
+    float* const shares = room + 4 * values;
+    float* const square = p + head.line * s.length;
+    CpuStream::multiply(stream, {.m = s.length,
+                                 .n = s.length,
+                                 .k = s.depth,
+                                 .b_is_turned = true,
+                                 .a = query,
+                                 .b = key,
+                                 .c = square});
+    for (std::size_t i = 0; i < s.length; ++i) {
+      float* const to = square + i * s.length;
+      const float largest = *std::max_element(to, to + keys);
       float sum = 0;
       for (std::size_t j = 0; j < keys; ++j) {
         to[j] = std::exp((to[j] - largest) * scale);
         sum += to[j];
       }
       std::fill(to + keys, to + s.length, 0.0F);
-      float* mixed = context + first + i * s.width();
-      std::fill_n(mixed, s.depth, 0.0F);
-      for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t j = 0; j < s.length; ++j) {
         to[j] /= sum;
-        const float kept = to[j] * text_factor(dropped, line * s.words_a_line(), j);
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          mixed[d] += kept * of.value[first + j * s.width() + d];
-        }
+        shares[i * s.length + j] = to[j] * kept(s, dropped, head, i, j);
       }
     }
+    CpuStream::multiply(
+        stream, {.m = s.length, .n = s.depth, .k = s.length, .a = shares, .b = value, .c = mixed});
+    put_head(s, head, mixed, context);
   });
 }
 
-void text_attention_backward(Stream& /*stream*/, const AttentionShape& s, const Dropped& dropped,
+// With q, k, v and p of a head and d what dropout multiplies by: dv = (p·d)ᵀ·dc, dp = (dc·vᵀ)·d,
+// ds = (dp - Σ p·dp)·p·scale, dq = ds·k and dk = dsᵀ·q.
+void text_attention_backward(Stream& stream, const AttentionShape& s, const Dropped& dropped,
                              const Heads<const float>& of, const float* p, const float* dcontext,
-                             float* /*room*/, const Heads<float>& changes) {
+                             float* room, const Heads<float>& changes) {
   const float scale = 1 / std::sqrt(static_cast<float>(s.depth));
-  for (float* change : {changes.query, changes.key, changes.value}) {
-    std::fill_n(change, s.rows * s.length * s.width(), 0.0F);
-  }
-  std::vector<float> dp(s.length);
-  for_heads(s, [&](std::size_t /*row*/, std::size_t first, std::size_t line) {
-    for (std::size_t i = 0; i < s.length; ++i, ++line) {
-      const float* probability = p + line * s.length;
-      const std::size_t at = first + i * s.width();
+  const std::size_t values = s.length * s.depth;
+  for_heads(s, 3, [&](const Head& head, float* taken) {
+    const float* const square = p + head.line * s.length;
+    float* const shares = taken + 3 * values;
+    float* const dp = room + head.line * s.length;
+    float* const change = taken + 2 * values;
+    const float* const dc = take_head(s, head, dcontext, taken);
+    CpuStream::multiply(stream, {.m = s.length,
+                                 .n = s.length,
+                                 .k = s.depth,
+                                 .b_is_turned = true,
+                                 .a = dc,
+                                 .b = take_head(s, head, of.value, taken + values),
+                                 .c = dp});
+    for (std::size_t i = 0; i < s.length; ++i) {
+      float* const line = dp + i * s.length;
+      const float* const probability = square + i * s.length;
       float mean = 0;
       for (std::size_t j = 0; j < s.length; ++j) {
-        const std::size_t other = first + j * s.width();
-        const float factor = text_factor(dropped, line * s.words_a_line(), j);
-        dp[j] = 0;
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          dp[j] += dcontext[at + d] * of.value[other + d];
-          changes.value[other + d] += probability[j] * factor * dcontext[at + d];
-        }
-        dp[j] *= factor;
-        mean += probability[j] * dp[j];
+        const float factor = kept(s, dropped, head, i, j);
+        shares[i * s.length + j] = probability[j] * factor;
+        line[j] *= factor;
+        mean += probability[j] * line[j];
       }
       for (std::size_t j = 0; j < s.length; ++j) {
-        const std::size_t other = first + j * s.width();
-        const float change = (dp[j] - mean) * probability[j] * scale;
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          changes.query[at + d] += change * of.key[other + d];
-          changes.key[other + d] += change * of.query[at + d];
-        }
+        line[j] = (line[j] - mean) * probability[j] * scale;
       }
     }
+    const auto multiply = [&](const float* a, bool is_turned, const float* b, float* to) {
+      CpuStream::multiply(stream, {.m = s.length,
+                                   .n = s.depth,
+                                   .k = s.length,
+                                   .a_is_turned = is_turned,
+                                   .a = a,
+                                   .b = b,
+                                   .c = change});
+      put_head(s, head, change, to);
+    };
+    multiply(shares, true, dc, changes.value);
+    multiply(dp, false, take_head(s, head, of.key, taken + values), changes.query);
+    multiply(dp, true, take_head(s, head, of.query, taken + values), changes.key);
   });
 }
 
@@ -296,10 +322,12 @@ void text_cross_entropy(Stream& /*stream*/, const MaskedShape& s, const std::int
 
 } // namespace
 
-const TextKernels k_plain_text = {text_keep_bits,      text_drop,           text_drop_and_add,
-                                  text_dense_backward, text_embed,          text_embed_backward,
-                                  text_norm,           text_norm_backward,  text_gelu,
-                                  text_gelu_backward,  text_attention,      text_attention_backward,
-                                  text_gather_masked,  text_scatter_masked, text_cross_entropy};
+const TextKernels k_plain_text = {text_keep_bits,      text_drop,
+                                  text_drop_and_add,   text_embed,
+                                  text_embed_backward, text_norm,
+                                  text_norm_backward,  text_gelu_backward,
+                                  text_attention,      text_attention_backward,
+                                  text_gather_masked,  text_scatter_masked,
+                                  text_cross_entropy};
 
 } // namespace trainer
