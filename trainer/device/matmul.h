@@ -6,7 +6,8 @@
 
 namespace trainer {
 
-/// C (m, n) = A (m, k) · B (k, n), of float32, all row-major; none of m, n and k is 0.
+/// C (m, n) = A (m, k) · B (k, n), of float32, all row-major; none of m, n and k is 0. What is
+/// (m, n) beside C has its rows where C has them.
 struct Matmul {
   /// What follows it, before C is written. `with` is read, `beside` written.
   enum class Epilogue : int {
@@ -32,6 +33,29 @@ struct Matmul {
   float* c = nullptr;
   const float* with = nullptr;
   float* beside = nullptr;
+
+  // From a row to the next, of A and B as they are in memory; 0: they lie on end.
+  std::size_t a_row = 0;
+  std::size_t b_row = 0;
+  std::size_t c_row = 0;
+  // So many products, whose A, B and C are so far apart; of several none has an epilogue.
+  std::size_t batch = 1;
+  std::size_t a_batch = 0;
+  std::size_t b_batch = 0;
+  std::size_t c_batch = 0;
+
+  /// Number `i` of the batch, alone and with no stride 0.
+  constexpr Matmul one(std::size_t i) const {
+    Matmul s = *this;
+    s.a_row = a_row != 0 ? a_row : a_is_turned ? m : k;
+    s.b_row = b_row != 0 ? b_row : b_is_turned ? k : n;
+    s.c_row = c_row != 0 ? c_row : n;
+    s.a += i * a_batch;
+    s.b += i * b_batch;
+    s.c += i * c_batch;
+    s.batch = 1;
+    return s;
+  }
 };
 
 /// The products of a fully connected layer, y = x · weightᵀ + bias: x (B, I), weight (O, I),

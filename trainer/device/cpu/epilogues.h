@@ -19,7 +19,7 @@ void vector_finish(const Matmul& s, const MatmulPart& part) {
   const auto zero = V::all(0);
   const std::size_t end = part.column + part.columns;
   for (std::size_t row = 0; row < s.m; ++row) {
-    const std::size_t first = row * s.n;
+    const std::size_t first = row * s.c_row;
     for (std::size_t j = part.column; j < end; j += V::k_lanes) {
       const std::size_t count = end - j;
       const auto with = load_some<V>(s.with + (has_bias ? j : first + j), count);
@@ -43,14 +43,13 @@ void vector_finish(const Matmul& s, const MatmulPart& part) {
 }
 
 template <typename V>
-void vector_sum_rows_of(std::size_t rows, std::size_t width, const float* from, bool accumulate,
-                        float* to) {
-  for (std::size_t j = 0; j < width; j += V::k_lanes) {
-    auto sum = accumulate ? load_some<V>(to + j, width - j) : V::all(0);
-    for (std::size_t row = 0; row < rows; ++row) {
-      sum = sum + load_some<V>(from + row * width + j, width - j);
+void vector_sum_rows_of(const RowShape& s, const float* from, bool accumulate, float* to) {
+  for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
+    auto sum = accumulate ? load_some<V>(to + j, s.width - j) : V::all(0);
+    for (std::size_t row = 0; row < s.rows; ++row) {
+      sum = sum + load_some<V>(from + row * s.stride + j, s.width - j);
     }
-    store_some<V>(to + j, sum, width - j);
+    store_some<V>(to + j, sum, s.width - j);
   }
 }
 

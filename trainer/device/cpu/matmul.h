@@ -19,9 +19,8 @@ struct MatmulKernels {
   void (*pack_transposed)(const RowShape& shape, const float* from, float* to);
   /// The epilogue of these columns of C, which A · B is in.
   void (*finish)(const Matmul& matmul, const MatmulPart& part);
-  /// to (width) = the sum of the rows of from (rows, width), or +=.
-  void (*sum_rows)(std::size_t rows, std::size_t width, const float* from, bool accumulate,
-                   float* to);
+  /// to = the sum of from's rows, or +=; of any width.
+  void (*sum_rows)(const RowShape& shape, const float* from, bool accumulate, float* to);
 };
 
 void multiply(const MatmulKernels& kernels, const Matmul& matmul);

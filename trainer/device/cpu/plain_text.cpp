@@ -135,68 +135,51 @@ void text_gelu_backward(Stream& /*stream*/, std::size_t n, const float* x, float
   }
 }
 
-/// Of one head of a row: where its values begin in (N, H), and its line in (B, A, T).
-struct Head {
-  std::size_t row;
-  std::size_t first;
-  std::size_t line;
-};
-
-/// Calls `each` with each, and with room for `count` matrices (T, D) and a (T, T) behind them.
-template <typename Each>
-void for_heads(const AttentionShape& s, std::size_t count, const Each& each) {
-  std::vector<float> room(count * s.length * s.depth + s.length * s.length);
-  for (std::size_t row = 0; row < s.rows; ++row) {
-    for (std::size_t head = 0; head < s.heads; ++head) {
-      each(
-          Head{row, row * s.length * s.width() + head * s.depth, (row * s.heads + head) * s.length},
-          room.data());
-    }
-  }
+/// A row's products of heads: rows of (N, H) are so far apart, of (A, T, T) they lie on end.
+Matmul of_heads(const AttentionShape& s, const float* a, const float* b, float* c) {
+  return {.m = s.length,
+          .n = s.depth,
+          .k = s.length,
+          .a = a,
+          .b = b,
+          .c = c,
+          .b_row = s.width(),
+          .c_row = s.width(),
+          .batch = s.heads,
+          .a_batch = s.length * s.length,
+          .b_batch = s.depth,
+          .c_batch = s.depth};
 }
 
-/// A head's part of (N, H) → (T, D), and back.
-const float* take_head(const AttentionShape& s, const Head& head, const float* from, float* to) {
-  for (std::size_t i = 0; i < s.length; ++i) {
-    std::copy_n(from + head.first + i * s.width(), s.depth, to + i * s.depth);
-  }
-  return to;
-}
-
-void put_head(const AttentionShape& s, const Head& head, const float* from, float* to) {
-  for (std::size_t i = 0; i < s.length; ++i) {
-    std::copy_n(from + i * s.depth, s.depth, to + head.first + i * s.width());
-  }
-}
-
-/// The factor by which dropout multiplies value j of the head's line i.
-float kept(const AttentionShape& s, const Dropped& dropped, const Head& head, std::size_t i,
-           std::size_t j) {
-  return text_factor(dropped, (head.line + i) * s.words_a_line(), j);
+/// c (A, T, T) = a · bᵀ
+Matmul of_pairs(const AttentionShape& s, const float* a, const float* b, float* c) {
+  return {.m = s.length,
+          .n = s.length,
+          .k = s.depth,
+          .b_is_turned = true,
+          .a = a,
+          .b = b,
+          .c = c,
+          .a_row = s.width(),
+          .b_row = s.width(),
+          .batch = s.heads,
+          .a_batch = s.depth,
+          .b_batch = s.depth,
+          .c_batch = s.length * s.length};
 }
 
 void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<const float>& of, float* p,
                     float* context) {
   const float scale = 1 / std::sqrt(static_cast<float>(s.depth));
-  const std::size_t values = s.length * s.depth;
-  for_heads(s, 4, [&](const Head& head, float* room) {
-    const auto keys = static_cast<std::size_t>(std::max(lengths[head.row], 1));
-    const float* const query = take_head(s, head, of.query, room);
-    const float* const key = take_head(s, head, of.key, room + values);
-    const float* const value = take_head(s, head, of.value, room + 2 * values);
-    float* const mixed = room + 3 * values;
-    float* const shares = room + 4 * values;
-    float* const square = p + head.line * s.length;
-    CpuStream::multiply(stream, {.m = s.length,
-                                 .n = s.length,
-                                 .k = s.depth,
-                                 .b_is_turned = true,
-                                 .a = query,
-                                 .b = key,
-                                 .c = square});
-    for (std::size_t i = 0; i < s.length; ++i) {
-      float* const to = square + i * s.length;
+  const std::size_t lines = s.heads * s.length; // A row's.
+  std::vector<float> shares(lines * s.length);
+  for (std::size_t row = 0; row < s.rows; ++row) {
+    const std::size_t first = row * s.length * s.width();
+    const auto keys = static_cast<std::size_t>(std::max(lengths[row], 1));
+    float* to = p + row * lines * s.length;
+    CpuStream::multiply(stream, of_pairs(s, of.query + first, of.key + first, to));
+    for (std::size_t line = 0; line < lines; ++line, to += s.length) {
       const float largest = *std::max_element(to, to + keys);
       float sum = 0;
       for (std::size_t j = 0; j < keys; ++j) {
@@ -206,13 +189,12 @@ void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t*
       std::fill(to + keys, to + s.length, 0.0F);
       for (std::size_t j = 0; j < s.length; ++j) {
         to[j] /= sum;
-        shares[i * s.length + j] = to[j] * kept(s, dropped, head, i, j);
+        shares[line * s.length + j] =
+            to[j] * text_factor(dropped, (row * lines + line) * s.words_a_line(), j);
       }
     }
-    CpuStream::multiply(
-        stream, {.m = s.length, .n = s.depth, .k = s.length, .a = shares, .b = value, .c = mixed});
-    put_head(s, head, mixed, context);
-  });
+    CpuStream::multiply(stream, of_heads(s, shares.data(), of.value + first, context + first));
+  }
 }
 
 // With q, k, v and p of a head and d what dropout multiplies by: dv = (p·d)ᵀ·dc, dp = (dc·vᵀ)·d,
@@ -221,48 +203,33 @@ void text_attention_backward(Stream& stream, const AttentionShape& s, const Drop
                              const Heads<const float>& of, const float* p, const float* dcontext,
                              float* room, const Heads<float>& changes) {
   const float scale = 1 / std::sqrt(static_cast<float>(s.depth));
-  const std::size_t values = s.length * s.depth;
-  for_heads(s, 3, [&](const Head& head, float* taken) {
-    const float* const square = p + head.line * s.length;
-    float* const shares = taken + 3 * values;
-    float* const dp = room + head.line * s.length;
-    float* const change = taken + 2 * values;
-    const float* const dc = take_head(s, head, dcontext, taken);
-    CpuStream::multiply(stream, {.m = s.length,
-                                 .n = s.length,
-                                 .k = s.depth,
-                                 .b_is_turned = true,
-                                 .a = dc,
-                                 .b = take_head(s, head, of.value, taken + values),
-                                 .c = dp});
-    for (std::size_t i = 0; i < s.length; ++i) {
-      float* const line = dp + i * s.length;
-      const float* const probability = square + i * s.length;
+  const std::size_t lines = s.heads * s.length;
+  std::vector<float> shares(lines * s.length);
+  for (std::size_t row = 0; row < s.rows; ++row) {
+    const std::size_t first = row * s.length * s.width();
+    const float* const dc = dcontext + first;
+    CpuStream::multiply(stream, of_pairs(s, dc, of.value + first, room));
+    for (std::size_t line = 0; line < lines; ++line, p += s.length) {
+      float* const dp = room + line * s.length;
       float mean = 0;
       for (std::size_t j = 0; j < s.length; ++j) {
-        const float factor = kept(s, dropped, head, i, j);
-        shares[i * s.length + j] = probability[j] * factor;
-        line[j] *= factor;
-        mean += probability[j] * line[j];
+        const float factor = text_factor(dropped, (row * lines + line) * s.words_a_line(), j);
+        shares[line * s.length + j] = p[j] * factor;
+        dp[j] *= factor;
+        mean += p[j] * dp[j];
       }
       for (std::size_t j = 0; j < s.length; ++j) {
-        line[j] = (line[j] - mean) * probability[j] * scale;
+        dp[j] = (dp[j] - mean) * p[j] * scale;
       }
     }
-    const auto multiply = [&](const float* a, bool is_turned, const float* b, float* to) {
-      CpuStream::multiply(stream, {.m = s.length,
-                                   .n = s.depth,
-                                   .k = s.length,
-                                   .a_is_turned = is_turned,
-                                   .a = a,
-                                   .b = b,
-                                   .c = change});
-      put_head(s, head, change, to);
-    };
-    multiply(shares, true, dc, changes.value);
-    multiply(dp, false, take_head(s, head, of.key, taken + values), changes.query);
-    multiply(dp, true, take_head(s, head, of.query, taken + values), changes.key);
-  });
+    CpuStream::multiply(stream, of_heads(s, room, of.key + first, changes.query + first));
+    Matmul turned = of_heads(s, shares.data(), dc, changes.value + first);
+    turned.a_is_turned = true;
+    CpuStream::multiply(stream, turned);
+    turned = of_heads(s, room, of.query + first, changes.key + first);
+    turned.a_is_turned = true;
+    CpuStream::multiply(stream, turned);
+  }
 }
 
 /// Calls `each` with a slot that has a token, and with that one's number.

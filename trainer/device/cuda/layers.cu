@@ -80,9 +80,9 @@ __global__ void epilogue_kernel(std::size_t m, std::size_t n, float* c, Ending e
 /// By kernels of our own, of whichever of A and B is turned.
 template <bool TurnedA, bool TurnedB>
 int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
-  return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{s.a, TurnedA ? s.m : s.k},
-                     Strided<TurnedB>{s.b, TurnedB ? s.k : s.n},
-                     Store{s.c, s.accumulate, {s.epilogue, s.with, s.beside}});
+  return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{s.a, s.a_row},
+                     Strided<TurnedB>{s.b, s.b_row},
+                     Store{s.c, s.accumulate, {s.epilogue, s.with, s.beside}, s.c_row});
 }
 
 /// By the library where there is one.
@@ -95,7 +95,10 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul* matmul) {
         s.a_is_turned
             ? (s.b_is_turned ? put_own_product<true, true> : put_own_product<true, false>)
             : (s.b_is_turned ? put_own_product<false, true> : put_own_product<false, false>);
-    error = own(stream, s);
+    error = 0;
+    for (std::size_t i = 0; error == 0 && i < s.batch; ++i) {
+      error = own(stream, s.one(i));
+    }
   } else if (error == 0 && (s.epilogue == Epilogue::gelu_bias || s.epilogue == Epilogue::drelu ||
                             s.epilogue == Epilogue::dgelu)) {
     error = launch(epilogue_kernel, blocks_for(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
@@ -103,7 +106,8 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul* matmul) {
   }
   return error != 0 || s.epilogue != Epilogue::bias_gradient
              ? error
-             : put_column_sums(stream, s.k, s.m, Strided<true>{s.a, s.m}, s.accumulate, s.beside);
+             : put_column_sums(stream, s.k, s.m, Strided<true>{s.a, s.one(0).a_row}, s.accumulate,
+                               s.beside);
 }
 
 int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,

@@ -38,7 +38,8 @@ int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape&
 int multiply(const CudaStreamHandle* stream, const Matmul& s) {
   using Epilogue = Matmul::Epilogue;
   const Blas* blas = find_blas();
-  if (blas == nullptr) {
+  const bool is_plain = s.batch == 1 && s.a_row == 0 && s.b_row == 0 && s.c_row == 0;
+  if (blas == nullptr || !is_plain) {
     return k_no_blas;
   }
   const bool has_bias = s.epilogue == Epilogue::bias || s.epilogue == Epilogue::relu_bias;

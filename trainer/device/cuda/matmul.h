@@ -48,7 +48,8 @@ const Blas* find_blas();
 /// Returned where it has to be computed by other means.
 inline constexpr int k_no_blas = -1;
 
-/// Puts it on the stream; of another epilogue than none, bias and relu_bias the product alone.
+/// Puts it on the stream; of another epilogue than none, bias and relu_bias the product alone. Of a
+/// batch, or rows that do not lie on end: k_no_blas.
 int multiply(const CudaStreamHandle* stream, const Matmul& matmul);
 
 } // namespace trainer

@@ -141,6 +141,7 @@ struct Store {
   float* c;
   bool accumulate = false;
   Ending ending = {};
+  std::size_t row_size = 0; ///< From a row of C to the next; 0: n.
 
   __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
                              const Extent& size) const {
@@ -152,7 +153,7 @@ struct Store {
         if (at_row >= size.m || at_column >= size.n) {
           continue;
         }
-        const std::size_t at = at_row * size.n + at_column;
+        const std::size_t at = at_row * (row_size == 0 ? size.n : row_size) + at_column;
         const float value = ending(sum[r][own], at, at_column);
         to[at] = accumulate ? to[at] + value : value;
       }
