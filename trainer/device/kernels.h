@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "trainer/device/buffer.h"
+#include "trainer/device/matmul.h"
 #include "trainer/device/step_state.h"
 #include "trainer/device/text_kernels.h"
 #include "trainer/on_both.h"
@@ -57,22 +58,6 @@ struct Score {
   }
 };
 
-/// C (m, n) = A (m, k) · B (k, n), all row-major; what is turned is (k, m), or (n, k), in memory.
-struct ProductShape {
-  std::size_t m;
-  std::size_t n;
-  std::size_t k;
-  bool a_is_turned;
-  bool b_is_turned;
-};
-
-/// Of a fully connected layer. Letters: B rows, I inputs, O outputs.
-struct DenseShape {
-  std::size_t rows;
-  std::size_t inputs;
-  std::size_t outputs;
-};
-
 inline constexpr std::size_t k_pixels_a_part = 1024;
 
 /// Of a convolution of 3 × 3 pixels, as many pixels out as in, of which 2 × 2 max-pooling takes a
@@ -94,19 +79,8 @@ struct ConvolutionShape {
   constexpr std::size_t room() const { return parts() * 9 * channels * outputs; }
 };
 
-/// Layers of which all is row-major, for models of any device. (The CPU's own models are written
-/// for other kernels, faster there: cpu/kernels.h.)
+/// Layers beside those that are a product alone, of which all is row-major.
 struct LayerKernels {
-  /// y (B, O) = x (B, I) · weight (O, I)ᵀ + bias (O), and with `relu` what is below 0 to 0.
-  void (*dense)(Stream&, const DenseShape& shape, const float* x, const float* weight,
-                const float* bias, bool relu, float* y);
-  /// dweight (O, I) = dy (B, O)ᵀ · x (B, I), dbias (O) = the sum of dy's rows; or += with
-  /// `accumulate`.
-  void (*dense_backward_weight)(Stream&, const DenseShape& shape, const float* x, const float* dy,
-                                bool accumulate, float* dweight, float* dbias);
-  /// dx (B, I) = dy (B, O) · weight (O, I) where x, what a relu has made, is above 0, else 0.
-  void (*dense_backward_input)(Stream&, const DenseShape& shape, const float* dy,
-                               const float* weight, const float* x, float* dx);
   /// Of logits (B, C): change (B, C) = (softmax - onehot) · `*scale`, which may be the logits'
   /// own memory; null: 0. Adds to `*score`.
   void (*softmax_cross_entropy)(Stream&, std::size_t rows, std::size_t classes, const float* logits,
@@ -154,7 +128,8 @@ struct Kernels {
   void (*normalise)(Stream&, std::size_t n, const double* squares, float* x);
   /// y = a·x + b·y
   void (*blend)(Stream&, std::size_t n, float a, const float* x, float b, float* y);
-  void (*product)(Stream&, const ProductShape& shape, const float* a, const float* b, float* c);
+
+  void (*matmul)(Stream&, const Matmul& matmul);
 
   /// *to = the sum of squares, in float64.
   void (*squares)(Stream&, std::size_t n, const float* gradient, double* to);

@@ -1,6 +1,5 @@
-// What models of text compute beside LayerKernels (kernels.h), all row-major and without gaps, for
-// models of any device. (The CPU's own are written for other kernels, faster there:
-// cpu/transformer_kernels.h.)
+// What models of text compute beside products (matmul.h) and LayerKernels (kernels.h), all
+// row-major and without gaps.
 //
 // Letters: B rows of T tokens, N = B·T; H wide, in A heads of D = H / A each; V words in the
 // vocabulary; K masked tokens of a row at most. Sums are added up in an order that is always the
@@ -15,7 +14,6 @@
 namespace trainer {
 
 class Stream;
-struct DenseShape;
 struct Score;
 
 /// Which random numbers decide on `words` words of 16 bits: those of random_at(seed, dropout,
@@ -93,11 +91,6 @@ struct TextKernels {
   void (*drop_and_add)(Stream&, std::size_t n, const Dropped& dropped, const float* residual,
                        float* x);
 
-  /// Of LayerKernels::dense() without relu: dx (B, I) = dy (B, O) · weight (O, I), or += with
-  /// `accumulate`.
-  void (*dense_backward)(Stream&, const DenseShape& shape, const float* dy, const float* weight,
-                         bool accumulate, float* dx);
-
   /// to (N, H) = the row of words (V, H) that ids (N) say, which are below V, + type (H) +
   /// positions (T, H)
   void (*embed)(Stream&, const TextShape& shape, const std::int32_t* ids, const float* words,
@@ -114,9 +107,7 @@ struct TextKernels {
   void (*norm_backward)(Stream&, const NormShape& shape, const float* x, const float* moments,
                         const float* gain, bool accumulate, float* dy, float* dgain, float* dshift);
 
-  /// y = x · Φ(x), the exact gelu, of n values.
-  void (*gelu)(Stream&, std::size_t n, const float* x, float* y);
-  /// dy becomes dx.
+  /// Of n values that gelu was of (Matmul::Epilogue::gelu_bias): dy becomes dx.
   void (*gelu_backward)(Stream&, std::size_t n, const float* x, float* dy);
 
   /// context (N, H) = dropped p · values, p = softmax(queries · keysᵀ / √D) of each head over the

@@ -128,11 +128,10 @@ class LayeredHead {
     }
     context_->text.gather_masked(context_->stream, shape(pass, tokens, width_),
                                  tokens.masked.data(), x, picked_.data());
-    dense_.forward(memory, slots, picked_.data(), u_.data());
-    context_->text.gelu(context_->stream, slots * width_, u_.data(), g_.data());
+    dense_.forward_gelu(memory, slots, picked_.data(), u_.data(), g_.data());
     norm_.forward(memory, slots, g_.data(), h_.data(), moments_.data());
-    context_->layers.dense(context_->stream, {slots, width_, vocabulary_}, h_.data(), words.weights,
-                           memory.weights + bias_, false, logits_.data());
+    context_->multiply(
+        decoder(slots).forward(h_.data(), words.weights, memory.weights + bias_, logits_.data()));
     return logits_.data();
   }
 
@@ -160,11 +159,10 @@ class LayeredHead {
       }
       return;
     }
-    const DenseShape decoder{slots, width_, vocabulary_};
-    context_->layers.dense_backward_weight(stream, decoder, h_.data(), logits_.data(), more,
-                                           words.gradients, memory.gradients + bias_);
-    context_->text.dense_backward(stream, decoder, logits_.data(), words.weights, false,
-                                  change_.data());
+    context_->multiply(decoder(slots).backward_weight(h_.data(), logits_.data(), more,
+                                                      words.gradients, memory.gradients + bias_));
+    context_->multiply(
+        decoder(slots).backward_input(logits_.data(), words.weights, false, change_.data()));
     norm_.backward(memory, slots, g_.data(), moments_.data(), more, change_.data());
     context_->text.gelu_backward(stream, slots * width_, u_.data(), change_.data());
     dense_.backward_weight(memory, slots, picked_.data(), change_.data(), more);
@@ -174,6 +172,7 @@ class LayeredHead {
   }
 
  private:
+  DenseShape decoder(std::size_t slots) const { return {slots, width_, vocabulary_}; }
   static MaskedShape shape(const TextPass& pass, const Tokens& tokens, std::size_t width) {
     return {pass.rows, pass.length, tokens.most_masked, width};
   }

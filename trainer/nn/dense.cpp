@@ -14,35 +14,38 @@ class LayeredDense final : public Dense {
   LayeredDense(Device& device, const std::string& name, std::size_t inputs, std::size_t outputs,
                TensorTable& tensors)
       : Dense(name, inputs, outputs, Layout::row_major, tensors), stream_(device.stream()),
-        kernels_(*device.kernels().layers) {}
+        kernels_(device.kernels()) {}
 
   void forward(const UnitMemory& memory, std::size_t rows, const float* x, bool relu,
                float* y) const override {
-    kernels_.dense(stream_, shape(rows), x, weight(memory), bias(memory), relu, y);
+    kernels_.matmul(
+        stream_, shape(rows).forward(x, weight(memory), bias(memory), y,
+                                     relu ? Matmul::Epilogue::relu_bias : Matmul::Epilogue::bias));
   }
   void score(const UnitMemory& /*memory*/, std::span<const std::uint8_t> labels, const float* scale,
              bool /*accumulate*/, float* logits, Score* to) const override {
-    kernels_.softmax_cross_entropy(stream_, labels.size(), outputs(), logits, labels.data(), scale,
-                                   logits, to);
+    kernels_.layers->softmax_cross_entropy(stream_, labels.size(), outputs(), logits, labels.data(),
+                                           scale, logits, to);
   }
   void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
                        bool accumulate, ParameterOwner* owner) const override {
-    kernels_.dense_backward_weight(stream_, shape(rows), x, dy, accumulate, weight_gradient(memory),
-                                   bias_gradient(memory));
+    kernels_.matmul(stream_, shape(rows).backward_weight(x, dy, accumulate, weight_gradient(memory),
+                                                         bias_gradient(memory)));
     if (owner != nullptr) {
       owner->final(weight_range().last);
     }
   }
   void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, const float* x,
                       bool /*is_same*/, bool /*accumulate*/, float* /*dbias*/, float* dx) override {
-    kernels_.dense_backward_input(stream_, shape(rows), dy, weight(memory), x, dx);
+    kernels_.matmul(stream_,
+                    shape(rows).backward_input(dy, weight(memory), Matmul::Epilogue::drelu, x, dx));
   }
 
  private:
   DenseShape shape(std::size_t rows) const { return {rows, inputs(), outputs()}; }
 
   Stream& stream_;
-  const LayerKernels& kernels_;
+  const Kernels& kernels_;
 };
 
 } // namespace

@@ -97,8 +97,7 @@ const float* LayeredEncoder::forward(const UnitMemory& memory, const TextPass& p
   mix_.forward(memory, n, room.context.data(), room.sum1.data());
   text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1.data());
   norm1_.forward(memory, n, room.sum1.data(), room.a.data(), room.moments1.data());
-  in_.forward(memory, n, room.a.data(), room.u.data());
-  text.gelu(stream, n * shape_.inner, room.u.data(), room.g.data());
+  in_.forward_gelu(memory, n, room.a.data(), room.u.data(), room.g.data());
   out_.forward(memory, n, room.g.data(), room.sum2.data());
   text.drop_and_add(stream, wide, drop2_.drawn(), room.a.data(), room.sum2.data());
   norm2_.forward(memory, n, room.sum2.data(), y_.data(), room.moments2.data());
@@ -128,8 +127,7 @@ void LayeredEncoder::backward(const UnitMemory& memory, const TextPass& pass, co
   const float* dy = dropped(drop2_, wide, change, scratch.wide.data());
   out_.backward_weight(memory, n, room.g.data(), dy, more);
   finish(out_, owner);
-  out_.backward_input(memory, n, dy, false, inner);
-  text.gelu_backward(stream, n * shape_.inner, room.u.data(), inner);
+  out_.backward_gelu(memory, n, dy, room.u.data(), inner);
   in_.backward_weight(memory, n, room.a.data(), inner, more);
   finish(in_, owner);
   in_.backward_input(memory, n, inner, true, change);

@@ -18,12 +18,12 @@ namespace trainer {
 /// What all parts of a model work with: one of a model, which outlives them.
 struct LayeredContext {
   explicit LayeredContext(Device& device_)
-      : device(device_), stream(device_.stream()), layers(*device_.kernels().layers),
-        text(*device_.kernels().text) {}
+      : device(device_), stream(device_.stream()), text(*device_.kernels().text) {}
+
+  void multiply(const Matmul& matmul) const { device.kernels().matmul(stream, matmul); }
 
   Device& device;
   Stream& stream;
-  const LayerKernels& layers;
   const TextKernels& text;
 };
 
@@ -40,22 +40,33 @@ class LayeredLinear {
   std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Of it in the unit.
 
   void forward(const UnitMemory& memory, std::size_t rows, const float* x, float* y) const {
-    context_->layers.dense(context_->stream, {rows, inputs_, outputs_}, x, memory.weights + weight_,
-                           memory.weights + bias_, false, y);
+    context_->multiply(shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y));
+  }
+  /// y = gelu(u), and u.
+  void forward_gelu(const UnitMemory& memory, std::size_t rows, const float* x, float* u,
+                    float* y) const {
+    context_->multiply(shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y,
+                                           Matmul::Epilogue::gelu_bias, u));
   }
   void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
                        bool accumulate) const {
-    context_->layers.dense_backward_weight(context_->stream, {rows, inputs_, outputs_}, x, dy,
-                                           accumulate, memory.gradients + weight_,
-                                           memory.gradients + bias_);
+    context_->multiply(shape(rows).backward_weight(x, dy, accumulate, memory.gradients + weight_,
+                                                   memory.gradients + bias_));
   }
   void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, bool accumulate,
                       float* dx) const {
-    context_->text.dense_backward(context_->stream, {rows, inputs_, outputs_}, dy,
-                                  memory.weights + weight_, accumulate, dx);
+    context_->multiply(shape(rows).backward_input(dy, memory.weights + weight_, accumulate, dx));
+  }
+  /// Of what x = gelu(u) was of.
+  void backward_gelu(const UnitMemory& memory, std::size_t rows, const float* dy, const float* u,
+                     float* du) const {
+    context_->multiply(
+        shape(rows).backward_input(dy, memory.weights + weight_, Matmul::Epilogue::dgelu, u, du));
   }
 
  private:
+  DenseShape shape(std::size_t rows) const { return {rows, inputs_, outputs_}; }
+
   const LayeredContext* context_;
   std::size_t inputs_;
   std::size_t outputs_;

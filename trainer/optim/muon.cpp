@@ -87,14 +87,19 @@ float* Muon::orthogonal(std::size_t rows, std::size_t columns, float* x) const {
   float* b = square_of_it_.data();
   float* y = next_.data();
   for (int round = 0; round < k_rounds; ++round) {
-    kernels.product(stream, {r, r, n / r, is_tall, !is_tall}, x, x, a);
-    kernels.product(stream, {r, r, r, false, false}, a, a, b);
+    kernels.matmul(stream, {.m = r,
+                            .n = r,
+                            .k = n / r,
+                            .a_is_turned = is_tall,
+                            .b_is_turned = !is_tall,
+                            .a = x,
+                            .b = x,
+                            .c = a});
+    kernels.matmul(stream, {.m = r, .n = r, .k = r, .a = a, .b = a, .c = b});
     kernels.blend(stream, r * r, k_b, a, k_c, b);
-    if (is_tall) {
-      kernels.product(stream, {rows, r, r, false, false}, x, b, y);
-    } else {
-      kernels.product(stream, {r, columns, r, false, false}, b, x, y);
-    }
+    kernels.matmul(
+        stream,
+        {.m = rows, .n = columns, .k = r, .a = is_tall ? x : b, .b = is_tall ? b : x, .c = y});
     kernels.blend(stream, n, k_a, x, 1, y);
     std::swap(x, y);
   }

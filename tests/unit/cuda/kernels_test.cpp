@@ -16,9 +16,6 @@ using namespace trainer::test;
 
 namespace {
 
-const std::vector<DenseShape> k_shapes = {{1, 1, 1},    {3, 5, 7},    {64, 784, 128}, {65, 33, 10},
-                                          {7, 129, 64}, {100, 16, 1}, {2, 17, 257}};
-
 Values squares_of(Values values) {
   for (float& value : values) {
     value *= value;
@@ -84,21 +81,6 @@ TEST_CASE("Muon on a GPU updates matrices as on a CPU, wide and tall") {
                   }
                   device.stream().record()->wait(); // Before its room goes.
                 });
-  }
-}
-
-TEST_CASE("products of matrices on a GPU are the CPU's, whichever of them is turned") {
-  for (const bool a_is_turned : {false, true}) {
-    for (const bool b_is_turned : {false, true}) {
-      for (const auto& [m, n, k] :
-           {std::array<std::size_t, 3>{1, 1, 1}, {3, 17, 5}, {65, 32, 70}}) {
-        const ProductShape shape{m, n, k, a_is_turned, b_is_turned};
-        check_alike({numbers(m * k, 1), numbers(k * n, 2), Values(m * n, NAN)}, 1e-5,
-                    [&](Device& device, const std::vector<float*>& at) {
-                      device.kernels().product(device.stream(), shape, at[0], at[1], at[2]);
-                    });
-      }
-    }
   }
 }
 
@@ -217,57 +199,6 @@ TEST_CASE("bytes become the CPU's floats on a GPU") {
 
 namespace {
 
-void check_dense() {
-  for (const DenseShape& s : k_shapes) {
-    CAPTURE(s.rows);
-    CAPTURE(s.inputs);
-    CAPTURE(s.outputs);
-    const Values x = numbers(s.rows * s.inputs, 1);
-    const Values dy = numbers(s.rows * s.outputs, 2);
-    const Values weight = numbers(s.outputs * s.inputs, 3);
-    const Values bias = numbers(s.outputs, 4);
-    for (const bool is_on : {false, true}) { // Of relu, and of accumulating.
-      check_alike({x, weight, bias, Values(dy.size(), NAN)}, 1e-5,
-                  [&](Device& device, const std::vector<float*>& at) {
-                    device.kernels().layers->dense(device.stream(), s, at[0], at[1], at[2], is_on,
-                                                   at[3]);
-                  });
-      const float before = is_on ? 0.25F : NAN;
-      check_alike({x, dy, Values(weight.size(), before), Values(bias.size(), before)}, 1e-5,
-                  [&](Device& device, const std::vector<float*>& at) {
-                    device.kernels().layers->dense_backward_weight(device.stream(), s, at[0], at[1],
-                                                                   is_on, at[2], at[3]);
-                  });
-    }
-    check_alike({dy, weight, x, Values(x.size(), NAN)}, 1e-5,
-                [&](Device& device, const std::vector<float*>& at) {
-                  device.kernels().layers->dense_backward_input(device.stream(), s, at[0], at[1],
-                                                                at[2], at[3]);
-                });
-  }
-}
-
-} // namespace
-
-TEST_CASE(
-    "a dense layer on a GPU gives the CPU's outputs and gradients, of shapes that fill no tile") {
-  check_dense();
-}
-
-#ifndef DTRAIN_ON_GPU
-TEST_CASE("a dense layer by cuBLASLt does too, and each product is planned once") {
-  setenv("DTRAIN_FAKE_BLAS", "1", 1);
-  check_dense();
-  const int plans = cuda_on_cpu::blas_plans();
-  CHECK(plans > 0);
-  check_dense();
-  CHECK(cuda_on_cpu::blas_plans() == plans);
-  unsetenv("DTRAIN_FAKE_BLAS");
-}
-#endif
-
-namespace {
-
 struct Convolved {
   Values y, dweight, dbias, dx;
   std::vector<std::uint8_t> chosen;
@@ -360,16 +291,6 @@ TEST_CASE("16-bit floats on a GPU are the CPU's, bit for bit") {
     };
     CHECK(run(gpu) == run(cpu));
   }
-}
-
-TEST_CASE("a ReLU on a GPU keeps a NaN") {
-  CudaDevice gpu = make_gpu();
-  On<float> x(gpu, {NAN});
-  On<float> one(gpu, {1});
-  On<float> y(gpu, {0});
-  gpu.kernels().layers->dense(gpu.stream(), {1, 1, 1}, x.data(), one.data(), one.data(), true,
-                              y.data());
-  CHECK(std::isnan(y.read()[0]));
 }
 
 TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up") {

@@ -6,6 +6,7 @@
 
 #include "trainer/device/cpu/bf16_products.h"
 #include "trainer/device/cpu/flat.h"
+#include "trainer/device/cpu/lanes.h"
 
 namespace trainer {
 namespace {
@@ -31,17 +32,6 @@ inline void store_swapped(float* to, typename V::Floats x) {
   for (std::size_t i = 0; i < V::k_lanes; ++i) {
     to[i] = values[i ^ 1U];
   }
-}
-
-/// Some values, then zeros.
-template <typename V>
-inline typename V::Floats load_some(const float* from, std::size_t count) {
-  if (count >= V::k_lanes) {
-    return V::load(from);
-  }
-  typename V::Floats x{};
-  __builtin_memcpy(&x, from, count * sizeof(float));
-  return x;
 }
 
 /// from (rows, width), rows `stride` apart → to, rows `to_stride` apart, up to whole vectors.
@@ -76,7 +66,7 @@ inline void bf16_part_by_float32(const Gemm& g) {
   part.k = g.k + g.k % 2;
   const bool by_columns = g.a_row == 1 && g.a_column != 1;
   const std::size_t stride = padded(by_columns ? g.m : part.k);
-  float* const a = bf16_room(0, (by_columns ? part.k : g.m) * stride);
+  float* const a = product_room(0, (by_columns ? part.k : g.m) * stride);
   if (by_columns) {
     round_columns<V>(g.k, g.m, g.a, g.a_column, a, stride);
   } else {
@@ -92,7 +82,7 @@ inline void bf16_part_by_float32(const Gemm& g) {
   const std::size_t most_panels = k_room / (part.k * k_panel + 1) + 1;
   for (std::size_t panel = 0; panel < g.panels; panel += most_panels) {
     part.panels = g.panels - panel < most_panels ? g.panels - panel : most_panels;
-    float* const b = bf16_room(1, part.panels * part.k * k_panel);
+    float* const b = product_room(1, part.panels * part.k * k_panel);
     for (std::size_t i = 0; i < part.panels; ++i) {
       round_columns<V>(g.k, k_panel, g.b + (panel + i) * flat::b_panel(g), g.b_row,
                        b + i * part.k * k_panel, k_panel);

@@ -16,13 +16,13 @@ std::size_t pairs_of(std::size_t k) { return (k + 1) / 2; }
 std::size_t panel_step(const Gemm& g) { return g.b_panel == 0 ? g.k * k_panel : g.b_panel; }
 
 Bf16Pair* room_of_pairs(std::size_t which, std::size_t count) {
-  return reinterpret_cast<Bf16Pair*>(bf16_room(which, count));
+  return reinterpret_cast<Bf16Pair*>(product_room(which, count));
 }
 
 } // namespace
 
-float* bf16_room(std::size_t which, std::size_t count) {
-  static thread_local std::array<Buffer, 2> rooms = {Buffer(0), Buffer(0)};
+float* product_room(std::size_t which, std::size_t count) {
+  static thread_local std::array<Buffer, 4> rooms = {Buffer(0), Buffer(0), Buffer(0), Buffer(0)};
   if (rooms.at(which).size() < count) {
     rooms.at(which) = Buffer(count);
   }

@@ -50,7 +50,8 @@ const Bf16Instructions* avx512_bf16();
 /// A product by these instructions.
 void gemm_by_bf16(const Gemm& gemm);
 
-/// Memory for a copy of A (0) or B (1), kept for this thread's next product: so many floats.
-float* bf16_room(std::size_t which, std::size_t count);
+/// Memory kept for this thread's next call: so many floats. 0 and 1: of a product; 2 and 3: of what
+/// is made of products.
+float* product_room(std::size_t which, std::size_t count);
 
 } // namespace trainer

@@ -21,21 +21,18 @@ class CpuEvent final : public Event {
   void wait() const override {}
 };
 
-class CpuStream final : public Stream {
- public:
-  std::unique_ptr<Event> record() override { return std::make_unique<CpuEvent>(); }
-  void wait(const Event& /*event*/) override {}
-  void copy(const void* from, void* to, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
-  }
-  void clear(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
-};
-
 } // namespace
 
+std::unique_ptr<Event> CpuStream::record() { return std::make_unique<CpuEvent>(); }
+
+void CpuStream::copy(const void* from, void* to, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+void CpuStream::clear(void* memory, std::size_t bytes) { std::memset(memory, 0, bytes); }
+
 CpuDevice::CpuDevice(const CpuKernels& kernels, std::string why)
-    : kernels_(with_bf16_instructions(kernels)), why_(std::move(why)),
-      stream_(std::make_unique<CpuStream>()) {}
+    : kernels_(with_bf16_instructions(kernels)), why_(std::move(why)), stream_(make_stream()) {}
 
 std::string CpuDevice::describe() const {
   return fmt::format("cpu, {} kernels, 1 thread{}", kernels_.name, why_);
@@ -47,7 +44,9 @@ void CpuDevice::multiply_in(DType type) {
   }
 }
 
-std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuStream>(); }
+std::unique_ptr<Stream> CpuDevice::make_stream() {
+  return std::make_unique<CpuStream>(kernels_.matmul);
+}
 
 namespace {
 

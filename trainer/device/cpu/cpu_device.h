@@ -1,12 +1,31 @@
 // The CPU as a device: memory is the host's, and what is put on a stream is done on return.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/device.h"
 
 namespace trainer {
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(decltype(Kernels::matmul) matmul) : matmul_(matmul) {}
+
+  std::unique_ptr<Event> record() override;
+  void wait(const Event& /*event*/) override {}
+  void copy(const void* from, void* to, std::size_t bytes) override;
+  void clear(void* memory, std::size_t bytes) override;
+
+  /// By the product of the stream's device: for kernels that are made of such.
+  static void multiply(Stream& stream, const Matmul& matmul) {
+    static_cast<CpuStream&>(stream).matmul_(stream, matmul);
+  }
+
+ private:
+  decltype(Kernels::matmul) matmul_;
+};
 
 class CpuDevice : public Device {
  public:

@@ -5,12 +5,12 @@
 
 #include "trainer/device/cpu/bf16_by_float32.h"
 #include "trainer/device/cpu/convolution.h"
+#include "trainer/device/cpu/epilogues.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/plain_layers.h"
 #include "trainer/device/cpu/plain_text.h"
-#include "trainer/device/cpu/row_products.h"
 #include "trainer/device/cpu/transformer.h"
 
 namespace trainer {
@@ -152,9 +152,9 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kernels = {
       {"portable", "portable", flat::begin, flat::prepare, flat::sgd, adam, flat::lamb,
-       flat::muon_direction, flat::muon_take, flat::normalise, flat::blend, row_product<gemm>,
-       flat::squares, flat::sum, bytes_to_floats, plain_narrow, plain_widen, &k_plain_layers,
-       &k_plain_text},
+       flat::muon_direction, flat::muon_take, flat::normalise, flat::blend,
+       vector_matmul<Lanes<Floats4, Bytes4>, gemm>, flat::squares, flat::sum, bytes_to_floats,
+       plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
       gemm,
       bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
       gemm,

@@ -37,5 +37,26 @@ struct Lanes {
   }
 };
 
+/// Some values, then zeros.
+template <typename V>
+inline typename V::Floats load_some(const float* from, std::size_t count) {
+  if (count >= V::k_lanes) {
+    return V::load(from);
+  }
+  typename V::Floats x{};
+  __builtin_memcpy(&x, from, count * sizeof(float));
+  return x;
+}
+
+/// The first `count` of them, or all.
+template <typename V>
+inline void store_some(float* to, typename V::Floats x, std::size_t count) {
+  if (count >= V::k_lanes) {
+    V::store(to, x);
+  } else {
+    __builtin_memcpy(to, &x, count * sizeof(float));
+  }
+}
+
 } // namespace
 } // namespace trainer

@@ -2,54 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
+#include "trainer/device/cpu/bf16_products.h"
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/halves.h"
 
 namespace trainer {
 namespace {
-
-void dense(Stream& /*stream*/, const DenseShape& s, const float* x, const float* weight,
-           const float* bias, bool relu, float* y) {
-  for (std::size_t row = 0; row < s.rows; ++row) {
-    for (std::size_t o = 0; o < s.outputs; ++o) {
-      float sum = bias[o];
-      for (std::size_t i = 0; i < s.inputs; ++i) {
-        sum += x[row * s.inputs + i] * weight[o * s.inputs + i];
-      }
-      y[row * s.outputs + o] = relu && sum < 0 ? 0 : sum; // A NaN stays one.
-    }
-  }
-}
-
-void dense_backward_weight(Stream& /*stream*/, const DenseShape& s, const float* x, const float* dy,
-                           bool accumulate, float* dweight, float* dbias) {
-  if (!accumulate) {
-    std::fill_n(dweight, s.outputs * s.inputs, 0.0F);
-    std::fill_n(dbias, s.outputs, 0.0F);
-  }
-  for (std::size_t row = 0; row < s.rows; ++row) {
-    for (std::size_t o = 0; o < s.outputs; ++o) {
-      const float change = dy[row * s.outputs + o];
-      dbias[o] += change;
-      for (std::size_t i = 0; i < s.inputs; ++i) {
-        dweight[o * s.inputs + i] += change * x[row * s.inputs + i];
-      }
-    }
-  }
-}
-
-void dense_backward_input(Stream& /*stream*/, const DenseShape& s, const float* dy,
-                          const float* weight, const float* x, float* dx) {
-  for (std::size_t row = 0; row < s.rows; ++row) {
-    for (std::size_t i = 0; i < s.inputs; ++i) {
-      float sum = 0;
-      for (std::size_t o = 0; o < s.outputs; ++o) {
-        sum += dy[row * s.outputs + o] * weight[o * s.inputs + i];
-      }
-      dx[row * s.inputs + i] = x[row * s.inputs + i] > 0 ? sum : 0;
-    }
-  }
-}
 
 void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, const float* logits,
                    const std::uint8_t* labels, const float* scale, float* change, Score* score) {
@@ -75,85 +35,114 @@ void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, co
   score->count += static_cast<std::int64_t>(rows);
 }
 
-/// Calls `each` with the pixel of `x` and the number of the weight, within an output's, that each
-/// tap and channel of a pool's pixel reads.
+// A convolution is a product with the pixels that each pooled pixel reads, in a row: of an image
+// at a time, four rows a pool, of 9 · channels values.
+
+std::size_t row_of(const ConvolutionShape& s) { return 9 * s.channels; }
+
+/// Calls `each` with a row's tap and the pixel of the image that it reads, or -1 outside.
 template <typename Each>
-void for_taps(const ConvolutionShape& s, std::size_t image, std::size_t pool, std::size_t quarter,
-              const Each& each) {
+void for_taps(const ConvolutionShape& s, std::size_t row, const Each& each) {
+  const std::size_t pool = row / 4;
   for (std::size_t tap = 0; tap < 9; ++tap) {
-    const std::size_t y = pool / (s.width / 2) * 2 + quarter / 2 + tap / 3; // One more than it is.
-    const std::size_t x = pool % (s.width / 2) * 2 + quarter % 2 + tap % 3;
-    if (y == 0 || y > s.height || x == 0 || x > s.width) {
-      continue;
-    }
-    const std::size_t pixel = (image * s.height + y - 1) * s.width + x - 1;
-    for (std::size_t channel = 0; channel < s.channels; ++channel) {
-      each(pixel * s.channels + channel, tap * s.channels + channel);
-    }
+    const std::size_t y = pool / (s.width / 2) * 2 + row % 4 / 2 + tap / 3; // One more than it is.
+    const std::size_t x = pool % (s.width / 2) * 2 + row % 2 + tap % 3;
+    const bool is_inside = y > 0 && y <= s.height && x > 0 && x <= s.width;
+    each(tap, is_inside ? static_cast<std::ptrdiff_t>((y - 1) * s.width + x - 1) : -1);
   }
 }
 
-void convolution(Stream& /*stream*/, const ConvolutionShape& s, const float* x, const float* weight,
+/// An image's, (4 · P, 9 · C).
+const float* gather_taps(const ConvolutionShape& s, const float* image) {
+  float* const rows = product_room(2, 4 * s.pools() * row_of(s));
+  for (std::size_t row = 0; row < 4 * s.pools(); ++row) {
+    for_taps(s, row, [&](std::size_t tap, std::ptrdiff_t pixel) {
+      float* const to = rows + row * row_of(s) + tap * s.channels;
+      if (pixel < 0) {
+        std::fill_n(to, s.channels, 0.0F);
+      } else {
+        std::copy_n(image + static_cast<std::size_t>(pixel) * s.channels, s.channels, to);
+      }
+    });
+  }
+  return rows;
+}
+
+/// The gradient of an image's (4 · P, O), of that of its pools.
+const float* spread(const ConvolutionShape& s, const float* dy, const std::uint8_t* chosen) {
+  float* const to = product_room(3, 4 * s.pools() * s.outputs);
+  std::fill_n(to, 4 * s.pools() * s.outputs, 0.0F);
+  for (std::size_t i = 0; i < s.pools() * s.outputs; ++i) {
+    if (chosen[i] < 4) {
+      to[(i / s.outputs * 4 + chosen[i]) * s.outputs + i % s.outputs] = dy[i];
+    }
+  }
+  return to;
+}
+
+void convolution(Stream& stream, const ConvolutionShape& s, const float* x, const float* weight,
                  const float* bias, float* y, std::uint8_t* chosen) {
-  for (std::size_t i = 0; i < s.images * s.pools() * s.outputs; ++i) {
-    const std::size_t output = i % s.outputs;
-    const std::size_t pool = i / s.outputs;
-    float best = 0;
-    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
-      float sum = 0;
-      for_taps(s, pool / s.pools(), pool % s.pools(), quarter,
-               [&](std::size_t pixel, std::size_t tap) {
-                 sum += x[pixel] * weight[output * 9 * s.channels + tap];
-               });
-      if (quarter == 0 || (!(sum <= best) && !std::isnan(best))) {
-        best = sum;
-        chosen[i] = static_cast<std::uint8_t>(quarter);
+  const DenseShape product{4 * s.pools(), row_of(s), s.outputs};
+  float* const sums = product_room(3, product.rows * s.outputs);
+  for (std::size_t image = 0; image < s.images; ++image) {
+    const float* const rows = gather_taps(s, x + image * s.height * s.width * s.channels);
+    CpuStream::multiply(stream,
+                        product.forward(rows, weight, nullptr, sums, Matmul::Epilogue::none));
+    for (std::size_t i = 0; i < s.pools() * s.outputs; ++i, ++y, ++chosen) {
+      const float* const four = sums + i / s.outputs * 4 * s.outputs + i % s.outputs;
+      float best = four[0];
+      *chosen = 0;
+      for (std::size_t quarter = 1; quarter < 4; ++quarter) {
+        const float sum = four[quarter * s.outputs];
+        if (!(sum <= best) && !std::isnan(best)) {
+          best = sum;
+          *chosen = static_cast<std::uint8_t>(quarter);
+        }
+      }
+      *y = best + bias[i % s.outputs];
+      if (*y <= 0) { // A NaN stays one.
+        *y = 0;
+        *chosen = 4;
       }
     }
-    y[i] = best + bias[output];
-    if (y[i] <= 0) { // A NaN stays one.
-      y[i] = 0;
-      chosen[i] = 4;
-    }
   }
 }
 
-/// Calls `each` as for_taps(), with the gradient and the output of each pool's that passed any on.
-template <typename Each>
-void for_changes(const ConvolutionShape& s, const float* dy, const std::uint8_t* chosen,
-                 const Each& each) {
-  for (std::size_t i = 0; i < s.images * s.pools() * s.outputs; ++i) {
-    const std::size_t pool = i / s.outputs;
-    if (chosen[i] < 4) {
-      for_taps(s, pool / s.pools(), pool % s.pools(), chosen[i],
-               [&](std::size_t pixel, std::size_t tap) { each(dy[i], i % s.outputs, pixel, tap); });
-    }
-  }
-}
-
-void convolution_backward_weight(Stream& /*stream*/, const ConvolutionShape& s, const float* x,
+void convolution_backward_weight(Stream& stream, const ConvolutionShape& s, const float* x,
                                  const float* dy, const std::uint8_t* chosen, bool accumulate,
                                  float* /*room*/, float* dweight, float* dbias) {
-  if (!accumulate) {
-    std::fill_n(dweight, s.outputs * 9 * s.channels, 0.0F);
-    std::fill_n(dbias, s.outputs, 0.0F);
-  }
-  for_changes(s, dy, chosen,
-              [&](float change, std::size_t output, std::size_t pixel, std::size_t tap) {
-                dweight[output * 9 * s.channels + tap] += change * x[pixel];
-              });
-  for (std::size_t i = 0; i < s.images * s.pools() * s.outputs; ++i) {
-    dbias[i % s.outputs] += chosen[i] < 4 ? dy[i] : 0.0F;
+  const DenseShape product{4 * s.pools(), row_of(s), s.outputs};
+  for (std::size_t image = 0; image < s.images; ++image) {
+    const std::size_t pooled = image * s.pools() * s.outputs;
+    CpuStream::multiply(
+        stream, product.backward_weight(gather_taps(s, x + image * s.height * s.width * s.channels),
+                                        spread(s, dy + pooled, chosen + pooled),
+                                        accumulate || image > 0, dweight, dbias));
   }
 }
 
-void convolution_backward_input(Stream& /*stream*/, const ConvolutionShape& s, const float* dy,
+void convolution_backward_input(Stream& stream, const ConvolutionShape& s, const float* dy,
                                 const std::uint8_t* chosen, const float* weight, float* dx) {
-  std::fill_n(dx, s.images * s.height * s.width * s.channels, 0.0F);
-  for_changes(s, dy, chosen,
-              [&](float change, std::size_t output, std::size_t pixel, std::size_t tap) {
-                dx[pixel] += change * weight[output * 9 * s.channels + tap];
-              });
+  const DenseShape product{4 * s.pools(), row_of(s), s.outputs};
+  const std::size_t values = s.height * s.width * s.channels;
+  std::fill_n(dx, s.images * values, 0.0F);
+  for (std::size_t image = 0; image < s.images; ++image, dx += values) {
+    const std::size_t pooled = image * s.pools() * s.outputs;
+    float* const rows = product_room(2, product.rows * product.inputs);
+    CpuStream::multiply(stream, product.backward_input(spread(s, dy + pooled, chosen + pooled),
+                                                       weight, false, rows));
+    for (std::size_t row = 0; row < product.rows; ++row) {
+      for_taps(s, row, [&](std::size_t tap, std::ptrdiff_t pixel) {
+        if (pixel >= 0) {
+          const float* const from = rows + row * row_of(s) + tap * s.channels;
+          float* const to = dx + static_cast<std::size_t>(pixel) * s.channels;
+          for (std::size_t channel = 0; channel < s.channels; ++channel) {
+            to[channel] += from[channel];
+          }
+        }
+      });
+    }
+  }
 }
 
 } // namespace
@@ -172,8 +161,7 @@ void plain_widen(Stream& /*stream*/, std::size_t n, DType type, const void* from
   }
 }
 
-const LayerKernels k_plain_layers = {
-    dense,       dense_backward_weight,       dense_backward_input,      layer_softmax,
-    convolution, convolution_backward_weight, convolution_backward_input};
+const LayerKernels k_plain_layers = {layer_softmax, convolution, convolution_backward_weight,
+                                     convolution_backward_input};
 
 } // namespace trainer

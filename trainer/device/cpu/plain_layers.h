@@ -1,4 +1,5 @@
-// Layers and casts as plain loops: what other devices' kernels are compared with.
+// Layers and casts of the CPU: plain loops around its product, what other devices' are compared
+// with.
 #pragma once
 
 #include "trainer/device/kernels.h"

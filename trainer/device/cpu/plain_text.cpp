@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/kernels.h"
 #include "trainer/random.h"
 
@@ -46,22 +47,6 @@ void text_drop_and_add(Stream& /*stream*/, std::size_t n, const Dropped& dropped
                        const float* residual, float* x) {
   for (std::size_t i = 0; i < n; ++i) {
     x[i] = x[i] * text_factor(dropped, 0, i) + residual[i];
-  }
-}
-
-void text_dense_backward(Stream& /*stream*/, const DenseShape& s, const float* dy,
-                         const float* weight, bool accumulate, float* dx) {
-  for (std::size_t row = 0; row < s.rows; ++row) {
-    float* to = dx + row * s.inputs;
-    if (!accumulate) {
-      std::fill_n(to, s.inputs, 0.0F);
-    }
-    for (std::size_t o = 0; o < s.outputs; ++o) {
-      const float change = dy[row * s.outputs + o];
-      for (std::size_t i = 0; i < s.inputs; ++i) {
-        to[i] += change * weight[o * s.inputs + i];
-      }
-    }
   }
 }
 
@@ -143,12 +128,6 @@ void text_norm_backward(Stream& /*stream*/, const NormShape& s, const float* x,
 /// Φ(x), of the normal distribution.
 float text_phi(float x) { return 0.5F * (1 + std::erf(x * (std::numbers::sqrt2_v<float> / 2))); }
 
-void text_gelu(Stream& /*stream*/, std::size_t n, const float* x, float* y) {
-  for (std::size_t i = 0; i < n; ++i) {
-    y[i] = x[i] * text_phi(x[i]);
-  }
-}
-
 void text_gelu_backward(Stream& /*stream*/, std::size_t n, const float* x, float* dy) {
   constexpr float k_peak = 0.39894228F; // 1 / √(2π)
   for (std::size_t i = 0; i < n; ++i) {
@@ -156,87 +135,101 @@ void text_gelu_backward(Stream& /*stream*/, std::size_t n, const float* x, float
   }
 }
 
-/// Calls `each` with a row, and where in (N, H) and in (B, A, T, T) a head's values begin there.
-template <typename Each>
-void for_heads(const AttentionShape& s, const Each& each) {
-  for (std::size_t row = 0; row < s.rows; ++row) {
-    for (std::size_t head = 0; head < s.heads; ++head) {
-      each(row, row * s.length * s.width() + head * s.depth, (row * s.heads + head) * s.length);
-    }
-  }
+/// A row's products of heads: rows of (N, H) are so far apart, of (A, T, T) they lie on end.
+Matmul of_heads(const AttentionShape& s, const float* a, const float* b, float* c) {
+  return {.m = s.length,
+          .n = s.depth,
+          .k = s.length,
+          .a = a,
+          .b = b,
+          .c = c,
+          .b_row = s.width(),
+          .c_row = s.width(),
+          .batch = s.heads,
+          .a_batch = s.length * s.length,
+          .b_batch = s.depth,
+          .c_batch = s.depth};
 }
 
-void text_attention(Stream& /*stream*/, const AttentionShape& s, const std::int32_t* lengths,
+/// c (A, T, T) = a · bᵀ
+Matmul of_pairs(const AttentionShape& s, const float* a, const float* b, float* c) {
+  return {.m = s.length,
+          .n = s.length,
+          .k = s.depth,
+          .b_is_turned = true,
+          .a = a,
+          .b = b,
+          .c = c,
+          .a_row = s.width(),
+          .b_row = s.width(),
+          .batch = s.heads,
+          .a_batch = s.depth,
+          .b_batch = s.depth,
+          .c_batch = s.length * s.length};
+}
+
+void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<const float>& of, float* p,
                     float* context) {
   const float scale = 1 / std::sqrt(static_cast<float>(s.depth));
-  for_heads(s, [&](std::size_t row, std::size_t first, std::size_t line) {
+  const std::size_t lines = s.heads * s.length; // A row's.
+  std::vector<float> shares(lines * s.length);
+  for (std::size_t row = 0; row < s.rows; ++row) {
+    const std::size_t first = row * s.length * s.width();
     const auto keys = static_cast<std::size_t>(std::max(lengths[row], 1));
-    for (std::size_t i = 0; i < s.length; ++i, ++line) {
-      float* to = p + line * s.length;
-      const float* query = of.query + first + i * s.width();
-      float largest = -std::numeric_limits<float>::infinity();
-      for (std::size_t j = 0; j < keys; ++j) {
-        const float* key = of.key + first + j * s.width();
-        to[j] = 0;
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          to[j] += query[d] * key[d];
-        }
-        largest = std::max(largest, to[j]);
-      }
+    float* to = p + row * lines * s.length;
+    CpuStream::multiply(stream, of_pairs(s, of.query + first, of.key + first, to));
+    for (std::size_t line = 0; line < lines; ++line, to += s.length) {
+      const float largest = *std::max_element(to, to + keys);
       float sum = 0;
       for (std::size_t j = 0; j < keys; ++j) {
         to[j] = std::exp((to[j] - largest) * scale);
         sum += to[j];
       }
       std::fill(to + keys, to + s.length, 0.0F);
-      float* mixed = context + first + i * s.width();
-      std::fill_n(mixed, s.depth, 0.0F);
-      for (std::size_t j = 0; j < keys; ++j) {
+      for (std::size_t j = 0; j < s.length; ++j) {
         to[j] /= sum;
-        const float kept = to[j] * text_factor(dropped, line * s.words_a_line(), j);
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          mixed[d] += kept * of.value[first + j * s.width() + d];
-        }
+        shares[line * s.length + j] =
+            to[j] * text_factor(dropped, (row * lines + line) * s.words_a_line(), j);
       }
     }
-  });
+    CpuStream::multiply(stream, of_heads(s, shares.data(), of.value + first, context + first));
+  }
 }
 
-void text_attention_backward(Stream& /*stream*/, const AttentionShape& s, const Dropped& dropped,
+// With q, k, v and p of a head and d what dropout multiplies by: dv = (p·d)ᵀ·dc, dp = (dc·vᵀ)·d,
+// ds = (dp - Σ p·dp)·p·scale, dq = ds·k and dk = dsᵀ·q.
+void text_attention_backward(Stream& stream, const AttentionShape& s, const Dropped& dropped,
                              const Heads<const float>& of, const float* p, const float* dcontext,
-                             float* /*room*/, const Heads<float>& changes) {
+                             float* room, const Heads<float>& changes) {
   const float scale = 1 / std::sqrt(static_cast<float>(s.depth));
-  for (float* change : {changes.query, changes.key, changes.value}) {
-    std::fill_n(change, s.rows * s.length * s.width(), 0.0F);
-  }
-  std::vector<float> dp(s.length);
-  for_heads(s, [&](std::size_t /*row*/, std::size_t first, std::size_t line) {
-    for (std::size_t i = 0; i < s.length; ++i, ++line) {
-      const float* probability = p + line * s.length;
-      const std::size_t at = first + i * s.width();
+  const std::size_t lines = s.heads * s.length;
+  std::vector<float> shares(lines * s.length);
+  for (std::size_t row = 0; row < s.rows; ++row) {
+    const std::size_t first = row * s.length * s.width();
+    const float* const dc = dcontext + first;
+    CpuStream::multiply(stream, of_pairs(s, dc, of.value + first, room));
+    for (std::size_t line = 0; line < lines; ++line, p += s.length) {
+      float* const dp = room + line * s.length;
       float mean = 0;
       for (std::size_t j = 0; j < s.length; ++j) {
-        const std::size_t other = first + j * s.width();
-        const float factor = text_factor(dropped, line * s.words_a_line(), j);
-        dp[j] = 0;
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          dp[j] += dcontext[at + d] * of.value[other + d];
-          changes.value[other + d] += probability[j] * factor * dcontext[at + d];
-        }
+        const float factor = text_factor(dropped, (row * lines + line) * s.words_a_line(), j);
+        shares[line * s.length + j] = p[j] * factor;
         dp[j] *= factor;
-        mean += probability[j] * dp[j];
+        mean += p[j] * dp[j];
       }
       for (std::size_t j = 0; j < s.length; ++j) {
-        const std::size_t other = first + j * s.width();
-        const float change = (dp[j] - mean) * probability[j] * scale;
-        for (std::size_t d = 0; d < s.depth; ++d) {
-          changes.query[at + d] += change * of.key[other + d];
-          changes.key[other + d] += change * of.query[at + d];
-        }
+        dp[j] = (dp[j] - mean) * p[j] * scale;
       }
     }
-  });
+    CpuStream::multiply(stream, of_heads(s, room, of.key + first, changes.query + first));
+    Matmul turned = of_heads(s, shares.data(), dc, changes.value + first);
+    turned.a_is_turned = true;
+    CpuStream::multiply(stream, turned);
+    turned = of_heads(s, room, of.query + first, changes.key + first);
+    turned.a_is_turned = true;
+    CpuStream::multiply(stream, turned);
+  }
 }
 
 /// Calls `each` with a slot that has a token, and with that one's number.
@@ -296,10 +289,12 @@ void text_cross_entropy(Stream& /*stream*/, const MaskedShape& s, const std::int
 
 } // namespace
 
-const TextKernels k_plain_text = {text_keep_bits,      text_drop,           text_drop_and_add,
-                                  text_dense_backward, text_embed,          text_embed_backward,
-                                  text_norm,           text_norm_backward,  text_gelu,
-                                  text_gelu_backward,  text_attention,      text_attention_backward,
-                                  text_gather_masked,  text_scatter_masked, text_cross_entropy};
+const TextKernels k_plain_text = {text_keep_bits,      text_drop,
+                                  text_drop_and_add,   text_embed,
+                                  text_embed_backward, text_norm,
+                                  text_norm_backward,  text_gelu_backward,
+                                  text_attention,      text_attention_backward,
+                                  text_gather_masked,  text_scatter_masked,
+                                  text_cross_entropy};
 
 } // namespace trainer

@@ -1,4 +1,5 @@
-// What models of text compute, as plain loops: what other devices' kernels are compared with.
+// What models of text compute: plain loops around the CPU's product, what other devices' kernels
+// are compared with.
 #pragma once
 
 #include "trainer/device/text_kernels.h"

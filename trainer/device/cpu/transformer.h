@@ -213,13 +213,18 @@ void vector_gelu(const RowShape& s, const float* bias, float* x, float* y) {
   }
 }
 
+/// gelu'(x)
+template <typename V>
+inline typename V::Floats gelu_slope(typename V::Floats x) {
+  const auto density = V::all(0.39894228F) * exp_of<V>(V::all(-0.5F) * x * x);
+  return phi_of<V>(x) + x * density;
+}
+
 template <typename V>
 void vector_gelu_backward(const RowShape& s, const float* x, float* dy, float* dbias) {
   for (std::size_t row = 0; row < s.rows; ++row, x += s.stride, dy += s.stride) {
     for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
-      const auto u = V::load(x + j);
-      const auto density = V::all(0.39894228F) * exp_of<V>(V::all(-0.5F) * u * u);
-      const auto dx = V::load(dy + j) * (phi_of<V>(u) + u * density);
+      const auto dx = V::load(dy + j) * gelu_slope<V>(V::load(x + j));
       V::store(dy + j, dx);
       V::store(dbias + j, V::load(dbias + j) + dx);
     }

@@ -12,12 +12,12 @@
 
 #include "trainer/device/cpu/bf16_by_float32.h"
 #include "trainer/device/cpu/convolution.h"
+#include "trainer/device/cpu/epilogues.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/plain_layers.h"
 #include "trainer/device/cpu/plain_text.h"
-#include "trainer/device/cpu/row_products.h"
 #include "trainer/device/cpu/transformer.h"
 
 namespace trainer {
@@ -217,7 +217,7 @@ template <typename V>
 constexpr CpuKernels vector_kernels(const char* name) {
   return {{name, "fma", flat::begin, flat::prepare, flat::sgd, vector_adam<V>, flat::lamb,
            flat::muon_direction, flat::muon_take, flat::normalise, flat::blend,
-           row_product<vector_gemm<V>>, flat::squares, flat::sum, vector_bytes_to_floats<V>,
+           vector_matmul<V, vector_gemm<V>>, flat::squares, flat::sum, vector_bytes_to_floats<V>,
            plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
           vector_gemm<V>,
           bf16_by_float32<V, vector_gemm<V>>,

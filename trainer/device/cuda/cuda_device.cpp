@@ -319,19 +319,17 @@ const CudaStreamHandle* CudaDevice::handle(const Stream& stream) {
 /// `arithmetic`: of one compute capability, whose code is compiled for it alone.
 Kernels CudaDevice::make_kernels(const char* arithmetic) {
 #define DTRAIN_PUT(name) .name = CudaKernels::Put<&DtrainCuda::name, #name>()
-  static constexpr LayerKernels layers = {DTRAIN_PUT(dense),
-                                          DTRAIN_PUT(dense_backward_weight),
-                                          DTRAIN_PUT(dense_backward_input),
-                                          DTRAIN_PUT(softmax_cross_entropy),
-                                          DTRAIN_PUT(convolution),
-                                          DTRAIN_PUT(convolution_backward_weight),
-                                          DTRAIN_PUT(convolution_backward_input)};
+  static constexpr LayerKernels layers = {
+      DTRAIN_PUT(softmax_cross_entropy), DTRAIN_PUT(convolution),
+      DTRAIN_PUT(convolution_backward_weight), DTRAIN_PUT(convolution_backward_input)};
   static constexpr TextKernels text = {
-      DTRAIN_PUT(keep_bits),      DTRAIN_PUT(drop),           DTRAIN_PUT(drop_and_add),
-      DTRAIN_PUT(dense_backward), DTRAIN_PUT(embed),          DTRAIN_PUT(embed_backward),
-      DTRAIN_PUT(norm),           DTRAIN_PUT(norm_backward),  DTRAIN_PUT(gelu),
-      DTRAIN_PUT(gelu_backward),  DTRAIN_PUT(attention),      DTRAIN_PUT(attention_backward),
-      DTRAIN_PUT(gather_masked),  DTRAIN_PUT(scatter_masked), DTRAIN_PUT(masked_cross_entropy)};
+      DTRAIN_PUT(keep_bits),           DTRAIN_PUT(drop),
+      DTRAIN_PUT(drop_and_add),        DTRAIN_PUT(embed),
+      DTRAIN_PUT(embed_backward),      DTRAIN_PUT(norm),
+      DTRAIN_PUT(norm_backward),       DTRAIN_PUT(gelu_backward),
+      DTRAIN_PUT(attention),           DTRAIN_PUT(attention_backward),
+      DTRAIN_PUT(gather_masked),       DTRAIN_PUT(scatter_masked),
+      DTRAIN_PUT(masked_cross_entropy)};
   return {.name = "cuda",
           .arithmetic = arithmetic,
           DTRAIN_PUT(begin),
@@ -343,7 +341,7 @@ Kernels CudaDevice::make_kernels(const char* arithmetic) {
           DTRAIN_PUT(muon_take),
           DTRAIN_PUT(normalise),
           DTRAIN_PUT(blend),
-          DTRAIN_PUT(product),
+          DTRAIN_PUT(matmul),
           DTRAIN_PUT(squares),
           DTRAIN_PUT(sum),
           DTRAIN_PUT(bytes_to_floats),

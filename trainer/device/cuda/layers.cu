@@ -9,13 +9,6 @@
 namespace trainer {
 namespace {
 
-/// dx to 0 where x, what a relu has made, is not above it: 8 bytes read, 4 written.
-__global__ void mask_kernel(std::size_t n, const float* x, float* dx) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    dx[i] = x[i] > 0 ? dx[i] : 0.0F;
-  }
-}
-
 /// A warp a row: 4 bytes read and 4 written a logit, and an exponential of each.
 __global__ void softmax_kernel(std::size_t rows, std::size_t classes, const float* logits,
                                const std::uint8_t* labels, const float* scale, float* change,
@@ -77,99 +70,44 @@ __global__ void add_score(unsigned blocks, const double* partial, std::size_t ro
   }
 }
 
-/// By the library where there is one.
-template <typename OwnKernel>
-int put_matmul(const CudaStreamHandle* stream, const MatmulShape& shape, const float* a,
-               const float* b, const float* bias, float* c, const OwnKernel& own) {
-  const int error = multiply(stream, shape, a, b, bias, c);
-  return error == k_no_blas ? own() : error;
+/// What the library leaves: 4 bytes read and 4 written of C, and 4 of `with` or `beside`.
+__global__ void epilogue_kernel(std::size_t m, std::size_t n, float* c, Ending ending) {
+  for (std::size_t i = first_item(); i < m * n; i += all_threads()) {
+    c[i] = ending(c[i], i, i % n);
+  }
 }
 
 /// By kernels of our own, of whichever of A and B is turned.
 template <bool TurnedA, bool TurnedB>
-int put_own_product(const CudaStreamHandle* stream, const ProductShape& s, const float* a,
-                    const float* b, float* c) {
-  return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{a, TurnedA ? s.m : s.k},
-                     Strided<TurnedB>{b, TurnedB ? s.k : s.n}, Store{.c = c});
+int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
+  return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{s.a, s.a_row},
+                     Strided<TurnedB>{s.b, s.b_row},
+                     Store{s.c, s.accumulate, {s.epilogue, s.with, s.beside}, s.c_row});
 }
 
-int put_row_product(const CudaStreamHandle* stream, const ProductShape* s, const float* a,
-                    const float* b, float* c) {
-  const MatmulShape shape{.m = s->m,
-                          .n = s->n,
-                          .k = s->k,
-                          .a_is_turned = s->a_is_turned,
-                          .b_is_turned = s->b_is_turned};
-  return put_matmul(stream, shape, a, b, nullptr, c, [&] {
-    const auto own = s->a_is_turned ? (s->b_is_turned ? put_own_product<true, true>
-                                                      : put_own_product<true, false>)
-                                    : (s->b_is_turned ? put_own_product<false, true>
-                                                      : put_own_product<false, false>);
-    return own(stream, *s, a, b, c);
-  });
-}
-
-int put_dense(const CudaStreamHandle* stream, const DenseShape* s, const float* x,
-              const float* weight, const float* bias, int relu, float* y) {
-  using Epilogue = MatmulShape::Epilogue;
-  const MatmulShape shape{.m = s->rows,
-                          .n = s->outputs,
-                          .k = s->inputs,
-                          .a_is_turned = false,
-                          .b_is_turned = true,
-                          .epilogue = relu != 0 ? Epilogue::relu_bias : Epilogue::bias};
-  return put_matmul(stream, shape, x, weight, bias, y, [&] {
-    return put_product(stream, s->rows, s->outputs, s->inputs, s->inputs,
-                       Strided<true>{x, s->inputs}, Strided<true>{weight, s->inputs},
-                       Store{.c = y, .bias = bias, .relu = relu != 0});
-  });
-}
-
-int put_dense_backward_weight(const CudaStreamHandle* stream, const DenseShape* s, const float* x,
-                              const float* dy, int accumulate, float* dweight, float* dbias) {
-  const MatmulShape shape{.m = s->outputs,
-                          .n = s->inputs,
-                          .k = s->rows,
-                          .a_is_turned = true,
-                          .b_is_turned = false,
-                          .accumulate = accumulate != 0};
-  const int error = put_matmul(stream, shape, dy, x, nullptr, dweight, [&] {
-    return put_product(stream, s->outputs, s->inputs, s->rows, s->rows,
-                       Strided<false>{dy, s->outputs}, Strided<false>{x, s->inputs},
-                       Store{.c = dweight, .accumulate = accumulate != 0});
-  });
-  return error != 0 ? error
-                    : put_column_sums(stream, s->rows, s->outputs, Strided<true>{dy, s->outputs},
-                                      accumulate != 0, dbias);
-}
-
-int put_dense_backward_input(const CudaStreamHandle* stream, const DenseShape* s, const float* dy,
-                             const float* weight, const float* x, float* dx) {
-  const MatmulShape shape{
-      .m = s->rows, .n = s->inputs, .k = s->outputs, .a_is_turned = false, .b_is_turned = false};
-  const int error = multiply(stream, shape, dy, weight, nullptr, dx);
-  if (error != k_no_blas) {
-    const std::size_t n = s->rows * s->inputs;
-    return error != 0 ? error : launch(mask_kernel, blocks_for(n), k_threads, 0, stream, n, x, dx);
+/// By the library where there is one.
+int put_matmul(const CudaStreamHandle* stream, const Matmul* matmul) {
+  using Epilogue = Matmul::Epilogue;
+  const Matmul& s = *matmul;
+  int error = multiply(stream, s);
+  if (error == k_no_blas) {
+    const auto own =
+        s.a_is_turned
+            ? (s.b_is_turned ? put_own_product<true, true> : put_own_product<true, false>)
+            : (s.b_is_turned ? put_own_product<false, true> : put_own_product<false, false>);
+    error = 0;
+    for (std::size_t i = 0; error == 0 && i < s.batch; ++i) {
+      error = own(stream, s.one(i));
+    }
+  } else if (error == 0 && (s.epilogue == Epilogue::gelu_bias || s.epilogue == Epilogue::drelu ||
+                            s.epilogue == Epilogue::dgelu)) {
+    error = launch(epilogue_kernel, blocks_for(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
+                   Ending{s.epilogue, s.with, s.beside});
   }
-  return put_product(stream, s->rows, s->inputs, s->outputs, s->outputs,
-                     Strided<true>{dy, s->outputs}, Strided<false>{weight, s->inputs},
-                     Store{.c = dx, .mask = x});
-}
-
-int put_dense_backward(const CudaStreamHandle* stream, const DenseShape* s, const float* dy,
-                       const float* weight, int accumulate, float* dx) {
-  const MatmulShape shape{.m = s->rows,
-                          .n = s->inputs,
-                          .k = s->outputs,
-                          .a_is_turned = false,
-                          .b_is_turned = false,
-                          .accumulate = accumulate != 0};
-  return put_matmul(stream, shape, dy, weight, nullptr, dx, [&] {
-    return put_product(stream, s->rows, s->inputs, s->outputs, s->outputs,
-                       Strided<true>{dy, s->outputs}, Strided<false>{weight, s->inputs},
-                       Store{.c = dx, .accumulate = accumulate != 0});
-  });
+  return error != 0 || s.epilogue != Epilogue::bias_gradient
+             ? error
+             : put_column_sums(stream, s.k, s.m, Strided<true>{s.a, s.one(0).a_row}, s.accumulate,
+                               s.beside);
 }
 
 int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
@@ -186,11 +124,7 @@ int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t cl
 } // namespace
 
 void set_layer_kernels(DtrainCuda& table) {
-  table.product = put_row_product;
-  table.dense = put_dense;
-  table.dense_backward_weight = put_dense_backward_weight;
-  table.dense_backward_input = put_dense_backward_input;
-  table.dense_backward = put_dense_backward;
+  table.matmul = put_matmul;
   table.softmax_cross_entropy = put_softmax;
 }
 

@@ -35,20 +35,29 @@ int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape&
 
 } // namespace
 
-int multiply(const CudaStreamHandle* stream, MatmulShape shape, const float* a, const float* b,
-             const float* bias, float* c) {
+int multiply(const CudaStreamHandle* stream, const Matmul& s) {
+  using Epilogue = Matmul::Epilogue;
   const Blas* blas = find_blas();
-  if (blas == nullptr) {
+  const bool is_plain = s.batch == 1 && s.a_row == 0 && s.b_row == 0 && s.c_row == 0;
+  if (blas == nullptr || !is_plain) {
     return k_no_blas;
   }
-  shape.a_alignment = alignment_of(a);
-  shape.b_alignment = alignment_of(b);
-  shape.c_alignment = alignment_of(c);
+  const bool has_bias = s.epilogue == Epilogue::bias || s.epilogue == Epilogue::relu_bias;
+  const MatmulShape shape{.m = s.m,
+                          .n = s.n,
+                          .k = s.k,
+                          .a_is_turned = s.a_is_turned,
+                          .b_is_turned = s.b_is_turned,
+                          .epilogue = has_bias ? s.epilogue : Epilogue::none,
+                          .accumulate = s.accumulate,
+                          .a_alignment = alignment_of(s.a),
+                          .b_alignment = alignment_of(s.b),
+                          .c_alignment = alignment_of(s.c)};
   void* plan = nullptr;
   const int error = plan_of(*blas, *stream, shape, &plan);
   return error != 0        ? error
          : plan == nullptr ? k_no_blas
-                           : blas->run(plan, stream, a, b, bias, c);
+                           : blas->run(plan, stream, s.a, s.b, has_bias ? s.with : nullptr, s.c);
 }
 
 } // namespace trainer

@@ -14,17 +14,17 @@
 
 namespace trainer {
 
-/// C (m, n) = A (m, k) · B (k, n), all row-major.
+/// What a plan is made for: of a Matmul all but where it lies.
 struct MatmulShape {
-  enum class Epilogue : int { none, bias, relu_bias }; ///< Behind it; the bias is (n).
+  using Epilogue = Matmul::Epilogue;
 
   std::size_t m;
   std::size_t n;
   std::size_t k;
-  bool a_is_turned; ///< In memory A is (k, m), and B (n, k).
+  bool a_is_turned;
   bool b_is_turned;
-  Epilogue epilogue = Epilogue::none;
-  bool accumulate = false; ///< C += A · B
+  Epilogue epilogue; ///< none, bias or relu_bias
+  bool accumulate;
   /// Of the memory, in bytes, powers of two up to 256.
   unsigned a_alignment = 0;
   unsigned b_alignment = 0;
@@ -48,8 +48,8 @@ const Blas* find_blas();
 /// Returned where it has to be computed by other means.
 inline constexpr int k_no_blas = -1;
 
-/// `shape` without its alignments. Puts it on the stream.
-int multiply(const CudaStreamHandle* stream, MatmulShape shape, const float* a, const float* b,
-             const float* bias, float* c);
+/// Puts it on the stream; of another epilogue than none, bias and relu_bias the product alone. Of a
+/// batch, or rows that do not lie on end: k_no_blas.
+int multiply(const CudaStreamHandle* stream, const Matmul& matmul);
 
 } // namespace trainer

@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-inline constexpr int k_dtrain_cuda_version = 6;
+inline constexpr int k_dtrain_cuda_version = 7;
 #define DTRAIN_CUDA_SYMBOL "dtrain_cuda"
 
 /// A stream of a GPU, as both sides see it.
@@ -144,8 +144,7 @@ struct DtrainCuda {
   int (*normalise)(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x);
   int (*blend)(const CudaStreamHandle* stream, std::size_t n, float a, const float* x, float b,
                float* y);
-  int (*product)(const CudaStreamHandle* stream, const ProductShape* shape, const float* a,
-                 const float* b, float* c);
+  int (*matmul)(const CudaStreamHandle* stream, const Matmul* matmul);
   int (*squares)(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to);
   int (*sum)(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
              double* to);
@@ -155,13 +154,6 @@ struct DtrainCuda {
                 void* to);
   int (*widen)(const CudaStreamHandle* stream, std::size_t n, DType type, const void* from,
                float* to);
-  int (*dense)(const CudaStreamHandle* stream, const DenseShape* shape, const float* x,
-               const float* weight, const float* bias, int relu, float* y);
-  int (*dense_backward_weight)(const CudaStreamHandle* stream, const DenseShape* shape,
-                               const float* x, const float* dy, int accumulate, float* dweight,
-                               float* dbias);
-  int (*dense_backward_input)(const CudaStreamHandle* stream, const DenseShape* shape,
-                              const float* dy, const float* weight, const float* x, float* dx);
   int (*softmax_cross_entropy)(const CudaStreamHandle* stream, std::size_t rows,
                                std::size_t classes, const float* logits, const std::uint8_t* labels,
                                const float* scale, float* change, Score* score);
@@ -181,8 +173,6 @@ struct DtrainCuda {
               float* to);
   int (*drop_and_add)(const CudaStreamHandle* stream, std::size_t n, const Dropped* dropped,
                       const float* residual, float* x);
-  int (*dense_backward)(const CudaStreamHandle* stream, const DenseShape* shape, const float* dy,
-                        const float* weight, int accumulate, float* dx);
   int (*embed)(const CudaStreamHandle* stream, const TextShape* shape, const std::int32_t* ids,
                const float* words, const float* type, const float* positions, float* to);
   int (*embed_backward)(const CudaStreamHandle* stream, const TextShape* shape,
@@ -193,7 +183,6 @@ struct DtrainCuda {
   int (*norm_backward)(const CudaStreamHandle* stream, const NormShape* shape, const float* x,
                        const float* moments, const float* gain, int accumulate, float* dy,
                        float* dgain, float* dshift);
-  int (*gelu)(const CudaStreamHandle* stream, std::size_t n, const float* x, float* y);
   int (*gelu_backward)(const CudaStreamHandle* stream, std::size_t n, const float* x, float* dy);
   int (*attention)(const CudaStreamHandle* stream, const AttentionShape* shape,
                    const std::int32_t* lengths, const Dropped* dropped,

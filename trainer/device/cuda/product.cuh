@@ -87,8 +87,8 @@ inline unsigned tiles_of(std::size_t all, std::size_t each = k_side) {
 }
 
 template <typename A, typename B, typename End>
-__global__ void __launch_bounds__(k_threads) product_kernel(Extent size, A from_a, B from_b,
-                                                            End end) {
+__global__ void __launch_bounds__(k_threads)
+    product_kernel(Extent size, A from_a, B from_b, End end) {
   DYNAMIC_SHARED(float, tiles);
   const std::size_t row = std::size_t{blockIdx.x} * k_side;
   const std::size_t column = std::size_t{blockIdx.y} * k_side;
@@ -100,13 +100,48 @@ __global__ void __launch_bounds__(k_threads) product_kernel(Extent size, A from_
   end(sum, row + own / k_across * k_own, column + own % k_across, size);
 }
 
+/// Φ(x), of the normal distribution.
+__device__ inline float phi_of(float x) { return 0.5F * (1 + erff(x * 0.70710678F)); }
+
+__device__ inline float gelu_slope(float x) {
+  constexpr float k_peak = 0.39894228F; // 1 / √(2π)
+  return phi_of(x) + x * k_peak * expf(-0.5F * x * x);
+}
+
+/// A Matmul's epilogue.
+struct Ending {
+  Matmul::Epilogue epilogue = Matmul::Epilogue::none;
+  const float* with = nullptr;
+  float* beside = nullptr;
+
+  /// What becomes of value number `at` of C, which is in `column`.
+  __device__ float operator()(float value, std::size_t at, std::size_t column) const {
+    switch (epilogue) {
+    case Matmul::Epilogue::bias:
+      return value + with[column];
+    case Matmul::Epilogue::relu_bias:
+      value += with[column];
+      return value < 0 ? 0.0F : value; // A NaN stays one.
+    case Matmul::Epilogue::gelu_bias:
+      value += with[column];
+      beside[at] = value;
+      return value * phi_of(value);
+    case Matmul::Epilogue::drelu:
+      return with[at] > 0 ? value : 0.0F;
+    case Matmul::Epilogue::dgelu:
+      return value * gelu_slope(with[at]);
+    default:
+      return value;
+    }
+  }
+};
+
 /// To memory, (m, n) row-major, of several splits one after the other.
 struct Store {
   float* c;
   bool accumulate = false;
-  const float* bias = nullptr; ///< (n), added.
-  bool relu = false;
-  const float* mask = nullptr; ///< (m, n): 0 where it is not above 0.
+  Ending ending = {};
+  std::size_t row_size = 0; ///< From a row of C to the next; 0: n.
 
   __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
                              const Extent& size) const {
@@ -118,17 +153,8 @@ struct Store {
         if (at_row >= size.m || at_column >= size.n) {
           continue;
         }
-        const std::size_t at = at_row * size.n + at_column;
-        float value = sum[r][own];
-        if (bias != nullptr) {
-          value += bias[at_column];
-        }
-        if (relu && value < 0) { // A NaN stays one.
-          value = 0;
-        }
-        if (mask != nullptr && !(mask[at] > 0)) {
-          value = 0;
-        }
+        const std::size_t at = at_row * (row_size == 0 ? size.n : row_size) + at_column;
+        const float value = ending(sum[r][own], at, at_column);
         to[at] = accumulate ? to[at] + value : value;
       }
     }

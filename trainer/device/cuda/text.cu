@@ -16,11 +16,10 @@ __global__ void keep_bits_kernel(KeepBits which, std::size_t words, std::uint16_
     unsigned bits = 0;
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint64_t index = which.first + 2 * word + half;
-      const PhiloxWords numbers =
-          philox({{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                   which.substream, static_cast<std::uint32_t>(RandomStream::dropout)}},
-                 static_cast<std::uint32_t>(which.seed),
-                 static_cast<std::uint32_t>(which.seed >> 32));
+      const PhiloxWords numbers = philox(
+          {{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+            which.substream, static_cast<std::uint32_t>(RandomStream::dropout)}},
+          static_cast<std::uint32_t>(which.seed), static_cast<std::uint32_t>(which.seed >> 32));
       for (unsigned bit = 0; bit < k_keep_bits / 2; ++bit) {
         const std::uint32_t number = numbers.at[bit / 2] >> (bit % 2 * 16) & 0xffffU;
         bits |= (number >= which.threshold ? 1U : 0U) << (half * k_keep_bits / 2 + bit);
@@ -58,8 +57,9 @@ __global__ void embed_kernel(TextShape s, const std::int32_t* ids, const float* 
 
 /// A block a token and k_threads columns: the first token of each word adds up the rows of all that
 /// are the same, in their order, and the others' blocks end when they find it. So nothing is sorted
-/// and nothing is added in whatever order. 4 bytes read a value of dy, and N ids a block: N² / 2 ids
-/// in all at most, 32 of them a vote of a warp, and from the caches; of 8,192 tokens about 50 µs.
+/// and nothing is added in whatever order. 4 bytes read a value of dy, and N ids a block: N² / 2
+/// ids in all at most, 32 of them a vote of a warp, and from the caches; of 8,192 tokens about 50
+/// µs.
 __global__ void __launch_bounds__(k_threads)
     embed_words_backward(TextShape s, const std::int32_t* ids, const float* dy, float* dwords) {
   DYNAMIC_SHARED(unsigned, same); // A bit a token, of k_threads at a time.
@@ -171,21 +171,10 @@ struct GainChange {
   }
 };
 
-/// Φ(x), of the normal distribution.
-__device__ inline float phi_of(float x) { return 0.5F * (1 + erff(x * 0.70710678F)); }
-
-/// 4 bytes read, 4 written.
-__global__ void gelu_kernel(std::size_t n, const float* x, float* y) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    y[i] = x[i] * phi_of(x[i]);
-  }
-}
-
 /// 8 bytes read, 4 written.
 __global__ void gelu_backward_kernel(std::size_t n, const float* x, float* dy) {
-  constexpr float k_peak = 0.39894228F; // 1 / √(2π)
   for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    dy[i] *= phi_of(x[i]) + x[i] * k_peak * expf(-0.5F * x[i] * x[i]);
+    dy[i] *= gelu_slope(x[i]);
   }
 }
 
@@ -195,9 +184,9 @@ __global__ void gather_masked_kernel(MaskedShape s, const std::int32_t* masked, 
   for (std::size_t i = first_item(); i < s.slots() * s.width; i += all_threads()) {
     const std::size_t slot = i / s.width;
     const std::size_t first = slot / s.most_masked * s.length;
-    to[i] = masked[slot] < 0 ? 0.0F
-                             : x[(first + static_cast<std::size_t>(masked[slot])) * s.width +
-                                 i % s.width];
+    to[i] = masked[slot] < 0
+                ? 0.0F
+                : x[(first + static_cast<std::size_t>(masked[slot])) * s.width + i % s.width];
   }
 }
 
@@ -231,8 +220,8 @@ __device__ inline float block_largest(float value, double* room) {
   return static_cast<float>(largest);
 }
 
-/// A block a slot: 4 bytes read of each logit, three times, of which two from the second cache where
-/// it has a block's V logits, and 4 written; two exponentials each.
+/// A block a slot: 4 bytes read of each logit, three times, of which two from the second cache
+/// where it has a block's V logits, and 4 written; two exponentials each.
 __global__ void __launch_bounds__(k_threads)
     masked_cross_entropy_kernel(MaskedShape s, const std::int32_t* masked,
                                 const std::int32_t* targets, const float* scale, float* logits,
@@ -348,10 +337,6 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape* s, const 
                              stream, *s, x, moments, gain, dy);
 }
 
-int put_gelu(const CudaStreamHandle* stream, std::size_t n, const float* x, float* y) {
-  return launch(gelu_kernel, blocks_for(n), k_threads, 0, stream, n, x, y);
-}
-
 int put_gelu_backward(const CudaStreamHandle* stream, std::size_t n, const float* x, float* dy) {
   return launch(gelu_backward_kernel, blocks_for(n), k_threads, 0, stream, n, x, dy);
 }
@@ -373,9 +358,8 @@ int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape* 
                              const float* scale, float* logits, Score* score) {
   const auto blocks =
       static_cast<unsigned>(s->slots() < k_score_blocks ? s->slots() : k_score_blocks);
-  const int error =
-      launch(masked_cross_entropy_kernel, blocks, k_threads, k_warps * sizeof(double), stream, *s,
-             masked, targets, scale, logits, stream->partial);
+  const int error = launch(masked_cross_entropy_kernel, blocks, k_threads, k_warps * sizeof(double),
+                           stream, *s, masked, targets, scale, logits, stream->partial);
   return error != 0
              ? error
              : launch(add_masked_score, 1, k_warp_lanes, 0, stream, blocks, stream->partial, score);
@@ -391,7 +375,6 @@ void set_text_kernels(DtrainCuda& table) {
   table.embed_backward = put_embed_backward;
   table.norm = put_norm;
   table.norm_backward = put_norm_backward;
-  table.gelu = put_gelu;
   table.gelu_backward = put_gelu_backward;
   table.gather_masked = put_gather_masked;
   table.scatter_masked = put_scatter_masked;

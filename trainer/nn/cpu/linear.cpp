@@ -2,35 +2,23 @@
 
 #include <algorithm>
 
+#include "trainer/device/cpu/matmul.h"
+
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_cut_rows = 144;       ///< Whole tiles of 6 and 12 rows,
-constexpr std::size_t k_cut_columns = 256;    ///< that with so many columns are 144 KiB.
 constexpr std::size_t k_cut_result = 1 << 16; ///< Floats of a weight's gradient.
 
-} // namespace
-
+/// Of copies that fit the caches as they are it makes no cuts.
 void multiply_in_cuts(const CpuKernels& kernels, const Gemm& gemm) {
-  if (kernels.product != kernels.gemm) { // Whose copies fit the caches as they are.
+  if (kernels.product == kernels.gemm) {
+    gemm_in_cuts(kernels.gemm, gemm);
+  } else {
     kernels.product(gemm);
-    return;
-  }
-  const std::size_t b_panel = gemm.b_panel == 0 ? gemm.k * k_panel : gemm.b_panel;
-  for (std::size_t row = 0; row < gemm.m; row += k_cut_rows) {
-    for (std::size_t k = 0; k < gemm.k; k += k_cut_columns) {
-      Gemm cut = gemm;
-      cut.m = std::min(k_cut_rows, gemm.m - row);
-      cut.k = std::min(k_cut_columns, gemm.k - k);
-      cut.a += row * gemm.a_row + k * gemm.a_column;
-      cut.b += k * gemm.b_row;
-      cut.b_panel = b_panel;
-      cut.c += row * gemm.c_row;
-      cut.accumulate = gemm.accumulate || k > 0;
-      kernels.product(cut);
-    }
   }
 }
+
+} // namespace
 
 Linear::Linear(const std::string& name, std::size_t inputs, std::size_t outputs,
                TensorTable& tensors, const CpuKernels& kernels)

@@ -16,9 +16,6 @@
 
 namespace trainer {
 
-/// A Gemm whose B is in whole panels or strided, in such cuts.
-void multiply_in_cuts(const CpuKernels& kernels, const Gemm& gemm);
-
 class Linear {
  public:
   /// Adds its tensors to the unit of `tensors` that was begun last, whose memory is what is read

@@ -1,0 +1,233 @@
+// Every product that a device computes, of shapes that fill no tile, panel or strip, against sums
+// in float64.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "trainer/device/device.h"
+#include "trainer/random.h"
+
+namespace trainer::test {
+
+using Epilogue = Matmul::Epilogue;
+
+/// Between -1 and 1, the same for the same `salt`.
+inline std::vector<float> some_numbers(std::size_t count, std::uint32_t salt) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = 2 * uniform(random_at(1, RandomStream::weights, salt, i)[0]) - 1;
+  }
+  return values;
+}
+
+/// What a product leaves, and behind it what it must not touch.
+struct Product {
+  std::vector<float> c;
+  std::vector<float> beside;
+};
+inline constexpr std::size_t k_behind = 16;
+inline constexpr float k_untouched = 77;
+
+/// `s` with its memory on `device`, `offset` floats from where it is allocated.
+inline Product multiply_on(Device& device, Matmul s, const std::vector<float>& a,
+                           const std::vector<float>& b, const std::vector<float>& with,
+                           Product before, std::size_t offset = 0) {
+  std::vector<Buffer> there;
+  const auto put = [&](const std::vector<float>& values) {
+    there.push_back(device.allocate(offset + values.size(), DType::f32));
+    device.stream().copy(values.data(), there.back().data() + offset,
+                         values.size() * sizeof(float));
+    return there.back().data() + offset;
+  };
+  before.c.insert(before.c.end(), k_behind, k_untouched);
+  before.beside.insert(before.beside.end(), k_behind, k_untouched);
+  s.a = put(a);
+  s.b = put(b);
+  s.with = put(with);
+  s.c = put(before.c);
+  s.beside = put(before.beside);
+  device.kernels().matmul(device.stream(), s);
+  device.stream().copy(s.c, before.c.data(), before.c.size() * sizeof(float));
+  device.stream().copy(s.beside, before.beside.data(), before.beside.size() * sizeof(float));
+  return before;
+}
+
+inline double phi(double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; }
+inline double gelu_slope_at(double x) {
+  constexpr double k_peak = 0.3989422804014327; // 1 / √(2π)
+  return phi(x) + x * k_peak * std::exp(-x * x / 2);
+}
+
+/// A product, or a batch of them, against float64, whose sums it misses by a rounding of each step
+/// at most.
+inline void check_matmul(Device& device, const Matmul& s) {
+  const Matmul one = s.one(0); // For its strides.
+  const std::size_t last = s.batch - 1;
+  const auto a = some_numbers(last * s.a_batch + (s.a_is_turned ? s.k : s.m) * one.a_row, 1);
+  const auto b = some_numbers(last * s.b_batch + (s.b_is_turned ? s.n : s.k) * one.b_row, 2);
+  const std::size_t size_of_c = last * s.c_batch + s.m * one.c_row;
+  std::vector<float> with = some_numbers(size_of_c + s.n, 3);
+  for (float& value : with) {
+    value *= 4;
+  }
+  const bool has_sums = s.epilogue == Epilogue::bias_gradient;
+  const bool has_u = s.epilogue == Epilogue::gelu_bias;
+  const float before = s.accumulate ? 0.25F : NAN;
+  std::vector<float> c(size_of_c, k_untouched);
+  for (std::size_t i = 0; i < s.batch * s.m * s.n; ++i) {
+    c[i / (s.m * s.n) * s.c_batch + i / s.n % s.m * one.c_row + i % s.n] = before;
+  }
+  const Product found = multiply_on(device, s, a, b, with,
+                                    {c, has_sums ? std::vector<float>(s.m, before)
+                                        : has_u  ? c
+                                                 : std::vector<float>{}},
+                                    s.m % 2);
+  std::vector<bool> is_free(found.c.size(), true);
+  const double start = s.accumulate ? 0.25 : 0;
+  const auto a_at = [&](std::size_t i, std::size_t row, std::size_t step) {
+    return double{
+        a[i * s.a_batch + (s.a_is_turned ? step * one.a_row + row : row * one.a_row + step)]};
+  };
+  std::size_t wrong = 0;
+  const auto check = [&](float value, double exact, double size) {
+    const double bound = std::ldexp(static_cast<double>(s.k + 16), -24) * (size + 1);
+    wrong += std::abs(double{value} - exact) <= bound ? 0 : 1;
+  };
+  for (std::size_t i = 0; i < s.batch; ++i) {
+    for (std::size_t row = 0; row < s.m; ++row) {
+      for (std::size_t column = 0; column < s.n; ++column) {
+        double sum = 0;
+        double size = 0;
+        for (std::size_t step = 0; step < s.k; ++step) {
+          const std::size_t of_b =
+              s.b_is_turned ? column * one.b_row + step : step * one.b_row + column;
+          const double product = a_at(i, row, step) * double{b[i * s.b_batch + of_b]};
+          sum += product;
+          size += std::abs(product);
+        }
+        const std::size_t at = i * s.c_batch + row * one.c_row + column;
+        is_free[at] = false;
+        const double bias = with[column];
+        const double u = with[at];
+        const double biased = sum + bias;
+        double exact = start + sum;
+        double factor = 1;
+        switch (s.epilogue) {
+        case Epilogue::none:
+        case Epilogue::bias_gradient:
+          break;
+        case Epilogue::bias:
+          exact = biased;
+          break;
+        case Epilogue::relu_bias:
+          exact = biased > 0 ? biased : 0;
+          break;
+        case Epilogue::gelu_bias:
+          exact = biased * phi(biased);
+          check(found.beside[at], biased, size + std::abs(bias));
+          break;
+        case Epilogue::drelu:
+          exact = u > 0 ? sum : 0;
+          break;
+        case Epilogue::dgelu:
+          exact = sum * gelu_slope_at(u);
+          factor = 2;
+          break;
+        }
+        check(found.c[at], exact, factor * (size + std::abs(bias)));
+      }
+      if (has_sums) {
+        double sum = start;
+        double size = 0;
+        for (std::size_t step = 0; step < s.k; ++step) {
+          sum += a_at(i, row, step);
+          size += std::abs(a_at(i, row, step));
+        }
+        check(found.beside[row], sum, size);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < is_free.size(); ++i) {
+    const bool is_kept = found.c[i] == k_untouched && (!has_u || found.beside[i] == k_untouched);
+    wrong += is_free[i] && !is_kept ? 1 : 0;
+  }
+  for (std::size_t i = 1; i <= k_behind; ++i) {
+    wrong += found.beside[found.beside.size() - i] == k_untouched ? 0 : 1;
+  }
+  CAPTURE(s.m);
+  CAPTURE(s.n);
+  CAPTURE(s.k);
+  CAPTURE(s.a_is_turned);
+  CAPTURE(s.b_is_turned);
+  CAPTURE(s.accumulate);
+  CAPTURE(s.c_row);
+  CAPTURE(s.batch);
+  CAPTURE(static_cast<int>(s.epilogue));
+  CHECK(wrong == 0);
+}
+
+/// `s` with each epilogue, and added to what is there.
+inline void check_epilogues(Device& device, Matmul s) {
+  for (const Epilogue epilogue :
+       {Epilogue::none, Epilogue::bias, Epilogue::relu_bias, Epilogue::gelu_bias, Epilogue::drelu,
+        Epilogue::dgelu, Epilogue::bias_gradient}) {
+    const bool is_gradient = epilogue == Epilogue::bias_gradient;
+    s.epilogue = epilogue;
+    for (const bool accumulate : {false, true}) {
+      s.accumulate = accumulate;
+      if ((!is_gradient || s.a_is_turned) &&
+          (!accumulate || is_gradient || epilogue == Epilogue::none)) {
+        check_matmul(device, s);
+      }
+    }
+  }
+}
+
+inline void check_all_matmuls(Device& device) {
+  struct Sides {
+    std::size_t m, n, k;
+  };
+  for (const auto& [m, n, k] : {Sides{1, 1, 1},
+                                {3, 7, 5},
+                                {65, 10, 33},
+                                {64, 128, 784},
+                                {7, 64, 129},
+                                {100, 1, 16},
+                                {2, 257, 17},
+                                {150, 33, 260},
+                                {5, 300, 784}}) {
+    for (const bool a_is_turned : {false, true}) {
+      for (const bool b_is_turned : {false, true}) {
+        check_epilogues(
+            device,
+            {.m = m, .n = n, .k = k, .a_is_turned = a_is_turned, .b_is_turned = b_is_turned});
+      }
+    }
+  }
+  // Heads, which lie beside each other in their rows, and the first of them alone.
+  for (const bool a_is_turned : {false, true}) {
+    for (const bool b_is_turned : {false, true}) {
+      for (const std::size_t n : {16, 21}) {
+        Matmul s{.m = 19, .n = n, .k = 35, .a_is_turned = a_is_turned, .b_is_turned = b_is_turned};
+        s.a_batch = a_is_turned ? s.m : s.k;
+        s.b_batch = b_is_turned ? s.k : s.n;
+        s.c_batch = s.n;
+        s.a_row = 3 * s.a_batch;
+        s.b_row = 3 * s.b_batch;
+        s.c_row = 3 * s.c_batch;
+        check_epilogues(device, s);
+        s.batch = 3;
+        check_matmul(device, s);
+      }
+    }
+  }
+  const Product found =
+      multiply_on(device, {.m = 1, .n = 1, .k = 1, .epilogue = Epilogue::relu_bias}, {NAN}, {1},
+                  {1}, {{0}, {}});
+  CHECK(std::isnan(found.c[0])); // Of a relu too.
+}
+
+} // namespace trainer::test

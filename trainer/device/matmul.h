@@ -1,0 +1,117 @@
+// A product of matrices and what follows it, which every device has: fully connected layers are
+// made of these, forward and backward, and Muon's steps.
+#pragma once
+
+#include <cstddef>
+
+namespace trainer {
+
+/// C (m, n) = A (m, k) · B (k, n), of float32, all row-major; none of m, n and k is 0. What is
+/// (m, n) beside C has its rows where C has them.
+struct Matmul {
+  /// What follows it, before C is written. `with` is read, `beside` written.
+  enum class Epilogue : int {
+    none,
+    bias,          ///< C + bias; with: bias (n)
+    relu_bias,     ///< relu(C + bias); a NaN stays one
+    gelu_bias,     ///< gelu(u), u = C + bias, the exact one: u · Φ(u); beside: u (m, n)
+    drelu,         ///< C where u is above 0, else 0; with: u (m, n), what a relu has made
+    dgelu,         ///< C · gelu'(u); with: u (m, n)
+    bias_gradient, ///< C; beside: the sums of A's rows (m); A is turned
+  };
+
+  std::size_t m;
+  std::size_t n;
+  std::size_t k;
+  bool a_is_turned = false; ///< In memory A is (k, m),
+  bool b_is_turned = false; ///< and B (n, k).
+  Epilogue epilogue = Epilogue::none;
+  /// C += A · B, and so what bias_gradient writes; of none and bias_gradient alone.
+  bool accumulate = false;
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* c = nullptr;
+  const float* with = nullptr;
+  float* beside = nullptr;
+
+  // From a row to the next, of A and B as they are in memory; 0: they lie on end.
+  std::size_t a_row = 0;
+  std::size_t b_row = 0;
+  std::size_t c_row = 0;
+  // So many products, whose A, B and C are so far apart; of several none has an epilogue.
+  std::size_t batch = 1;
+  std::size_t a_batch = 0;
+  std::size_t b_batch = 0;
+  std::size_t c_batch = 0;
+
+  /// Number `i` of the batch, alone and with no stride 0.
+  constexpr Matmul one(std::size_t i) const {
+    Matmul s = *this;
+    s.a_row = a_row != 0 ? a_row : a_is_turned ? m : k;
+    s.b_row = b_row != 0 ? b_row : b_is_turned ? k : n;
+    s.c_row = c_row != 0 ? c_row : n;
+    s.a += i * a_batch;
+    s.b += i * b_batch;
+    s.c += i * c_batch;
+    s.batch = 1;
+    return s;
+  }
+};
+
+/// The products of a fully connected layer, y = x · weightᵀ + bias: x (B, I), weight (O, I),
+/// y (B, O), and of their gradients dx, dweight, dy. Letters: B rows, I inputs, O outputs.
+struct DenseShape {
+  std::size_t rows;
+  std::size_t inputs;
+  std::size_t outputs;
+
+  constexpr Matmul forward(const float* x, const float* weight, const float* bias, float* y,
+                           Matmul::Epilogue epilogue = Matmul::Epilogue::bias,
+                           float* beside = nullptr) const {
+    return {.m = rows,
+            .n = outputs,
+            .k = inputs,
+            .b_is_turned = true,
+            .epilogue = epilogue,
+            .a = x,
+            .b = weight,
+            .c = y,
+            .with = bias,
+            .beside = beside};
+  }
+  /// dweight = dyᵀ · x, and dbias = the sum of dy's rows; or += with `accumulate`.
+  constexpr Matmul backward_weight(const float* x, const float* dy, bool accumulate, float* dweight,
+                                   float* dbias) const {
+    return {.m = outputs,
+            .n = inputs,
+            .k = rows,
+            .a_is_turned = true,
+            .epilogue = Matmul::Epilogue::bias_gradient,
+            .accumulate = accumulate,
+            .a = dy,
+            .b = x,
+            .c = dweight,
+            .beside = dbias};
+  }
+  /// dx = dy · weight, or +=.
+  constexpr Matmul backward_input(const float* dy, const float* weight, bool accumulate,
+                                  float* dx) const {
+    return {.m = rows,
+            .n = inputs,
+            .k = outputs,
+            .accumulate = accumulate,
+            .a = dy,
+            .b = weight,
+            .c = dx};
+  }
+  /// Of what was before an activation: `epilogue` is drelu or dgelu, of u (B, I).
+  constexpr Matmul backward_input(const float* dy, const float* weight, Matmul::Epilogue epilogue,
+                                  const float* u, float* dx) const {
+    Matmul product = backward_input(dy, weight, false, dx);
+    product.epilogue = epilogue;
+    product.with = u;
+    return product;
+  }
+};
+
+} // namespace trainer
