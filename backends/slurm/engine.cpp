@@ -13,6 +13,7 @@ std::vector<FieldUse> field_uses() {
       {
           {"runs the cluster's own programs",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
+          {"gives ranks their node's own /dev/shm", {"shareMemory"}},
           {"runs ranks on their nodes themselves", {"hostIPC", "hostNetwork", "hostPID", "rdma"}},
           {"starts all instances at once", {"minAvailable", "startingTimeout"}},
           {"has its own time between TERM and KILL (KillWait)", {"gracePeriod"}},
@@ -21,6 +22,14 @@ std::vector<FieldUse> field_uses() {
           {"shows ranks their nodes' own folders: name one by --data-dir=/FOLDER, or dtrain data "
            "add NAME --path=/FOLDER",
            {"data"}},
+          {"chooses nodes by --constraint, --node-list and --exclude",
+           {"selectors", "tolerations"}},
+          {"places ranks as its site has it (--sbatch-arg=--spread-job, --sbatch-arg=--nodes=N)",
+           {"topologySpread", "binpack"}},
+          {"takes types of GPUs and other devices by --sbatch-arg=--gres=TYPE:N",
+           {"gpuType", "devices"}},
+          {"holds workers to what --worker-cpu and --worker-memory reserve",
+           {"workerCpuLimit", "workerMemoryLimit"}},
           {"gives a job its nodes once, so that no worker comes or goes",
            {"minWorkers", "maxWorkers"}},
           {"starts all roles at once", {"roleSequence"}},

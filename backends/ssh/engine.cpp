@@ -15,7 +15,8 @@ std::vector<FieldUse> field_uses() {
       {
           {"mounts nothing on its hosts: name a folder that they have (--data-dir=/DIR)", {"data"}},
           {"mounts nothing on its hosts: bring files with the code (--sync-mode)", {"configFiles"}},
-          {"starts ranks on the hosts that are named (--hosts)", {"nodeList"}},
+          {"starts ranks on the hosts that are named (--hosts)",
+           {"nodeList", "selectors", "tolerations", "topologySpread", "binpack"}},
       });
 }
 

@@ -35,7 +35,7 @@ const DtrainCuda& cuda_plugin(const std::string& flag) {
   if (table == nullptr || table->version != k_dtrain_cuda_version ||
       table->build != trainer_version()) {
     throw UsageError(fmt::format("{}: {} is a plug-in of another version of dtrain-trainer than "
-                                 "{}; install both anew",
+                                 "{}; reinstall both",
                                  flag, path.string(), trainer_version()));
   }
   return *table;

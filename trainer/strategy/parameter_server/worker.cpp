@@ -107,7 +107,7 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
   if (!std::isfinite(score.loss)) {
     throw Error(
         fmt::format("worker {}: the loss of step {} is {}: the values that the servers hold "
-                    "are lost; start anew with a smaller --learning-rate",
+                    "are lost; start again with a smaller --learning-rate",
                     index_, step, score.loss));
   }
   return score;
