@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness import CAN_MOUNT, EXIT_ENGINE, alive, until
+from harness import CAN_MOUNT, alive, until
 
 TEMPLATES = pathlib.Path(__file__).parents[3] / "templates/ssh"
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"]}
