@@ -54,9 +54,8 @@ TEST_CASE("each field of Kubernetes' own is written to a job file and read back,
       job.backend = other;
       std::vector<std::string> notices;
       const std::string error = refused([&] { notices = check_fields(job); });
-      CHECK((error == fmt::format("{}: the {} backend does not support it; drop it, or use "
-                                  "--backend=kubernetes",
-                                  field.long_flag(), other) ||
+      CHECK(((error.starts_with(fmt::format("{}: the {} backend ", field.long_flag(), other)) &&
+              error.ends_with("; drop it, or use --backend=kubernetes")) ||
              notices.size() == 1));
     }
   }

@@ -85,8 +85,11 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
       wrong.read_until(FrameType::welcome);
       wrong.send(FrameType::initial, 3200);
       wrong.send(FrameType::gradients, size);
-      wrong.send(FrameType::push, {.weight = 1});
-      CHECK_THROWS_AS(wrong.read_until(FrameType::parameters), LinkError);
+      const auto push = [&] {
+        wrong.send(FrameType::push, {.weight = 1}); // It may be closed by then.
+        wrong.read_until(FrameType::parameters);
+      };
+      CHECK_THROWS(push());
       CHECK(server.has_said("it sent a frame of an unexpected length"));
     }
     RawWorker right(server, hello);
