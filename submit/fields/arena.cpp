@@ -154,8 +154,8 @@ void refuse_misread(const std::vector<std::string>& args) {
                                    args[i + 1]));
     }
     if (args[i] == "-x" && (i == 0 || args[i - 1] != "--sbatch-arg")) {
-      throw UsageError("-x: hosts to leave out are --exclude-hosts=HOSTS, Slurm's nodes "
-                       "--exclude=NODES; a variable for the ranks is --env=NAME=VALUE");
+      throw UsageError("-x: hosts to leave out are --exclude-hosts=HOSTS, a queue's "
+                       "nodes --exclude=NODES; a variable for the ranks is --env=NAME=VALUE");
     }
     for (const std::string flag : {"--sync-mode", "--syncMode"}) {
       if (args[i] == flag + "=rsync" ||
