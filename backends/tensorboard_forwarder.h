@@ -1,7 +1,7 @@
 // What a backend can besides, whose TensorBoards run in a network that this machine does not see.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <functional>
 #include <string>

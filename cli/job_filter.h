@@ -1,7 +1,7 @@
 // Which jobs a command means: by name, by label and by status.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "cli/target.h"
 #include "submit/options/option_table.h"
 

@@ -2,7 +2,7 @@
 // reached by ssh alone.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 
 #include <string>
 

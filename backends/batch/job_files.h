@@ -1,8 +1,8 @@
 // A job's files, read a piece at a time from where they are: this machine, or the login host.
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/batch/login.h"
+#include "backends/job_status.h"
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,8 @@
 // The first line of a job's record (record.h): the submission.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
+#include "submit/job_spec.h"
 
 #include <string>
 #include <utility>

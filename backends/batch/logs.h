@@ -2,9 +2,10 @@
 // that says how long both were at which time. However long they are, a piece of each is in memory.
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/batch/login.h"
 #include "backends/batch/record.h"
+#include "backends/job_output.h"
+#include "backends/job_status.h"
 
 #include <functional>
 #include <string>

@@ -1,7 +1,7 @@
 // What a queue says of jobs, as its own folder has read it.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <map>
 #include <optional>

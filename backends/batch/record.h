@@ -15,7 +15,7 @@
 // is "7/NAME", and INSTANCE "7/worker-0".
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <map>
 #include <optional>

@@ -2,8 +2,8 @@
 // dtrain.
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/batch/queue_system.h"
+#include "backends/job_status.h"
 
 #include <string>
 

@@ -2,7 +2,6 @@
 // controller does not answer.
 #pragma once
 
-#include "backends/backend.h"
 #include "submit/errors.h"
 
 #include <algorithm>

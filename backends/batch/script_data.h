@@ -2,8 +2,8 @@
 // command (templates/batch/job.sh, ranks.sh).
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/batch/queue_system.h"
+#include "backends/plan.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -2,7 +2,7 @@
 // its ranks' output.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <string_view>
 #include <vector>

@@ -1,7 +1,7 @@
 // The local backend's plan: where its ranks' data and GPUs are on this machine.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 
 #include <map>
 #include <string>

@@ -1,7 +1,7 @@
 // What this machine and its processes use, measured over a moment.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // Slurm's nodes, as `sinfo --Node` has them.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <string_view>
 #include <vector>

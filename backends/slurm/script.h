@@ -1,8 +1,8 @@
 // What is given to sbatch: templates/slurm/job.sbatch, filled in.
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/batch/job_line.h"
+#include "backends/plan.h"
 
 namespace dtrain::slurm {
 

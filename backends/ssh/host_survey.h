@@ -1,7 +1,8 @@
 // What hosts have to give and what ranks there use, for `check`, `top node` and `top job`.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
+#include "backends/plan.h"
 
 #include <cstdint>
 #include <string>

@@ -10,7 +10,7 @@
 // So a trainer of the same build goes to a host once, and of the code what has changed.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 #include "backends/supervised/store/job_store.h"
 #include "backends/support/os/fd.h"
 

@@ -1,7 +1,7 @@
 // Telling how far a submission is, and how far files have been copied.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 
 #include <cstdint>
 #include <functional>

@@ -2,7 +2,8 @@
 // key changes its meaning or goes.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
+#include "submit/job_spec.h"
 
 #include <optional>
 #include <string>

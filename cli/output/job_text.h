@@ -1,8 +1,9 @@
 // Jobs as people read them: the tables that Arena's users know, and why a job failed.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "cli/output/stream.h"
+#include "submit/job_spec.h"
 
 #include <optional>
 #include <string>

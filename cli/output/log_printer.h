@@ -6,7 +6,8 @@
 // than 1 MiB is broken there, so that memory is bounded whatever is printed.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_output.h"
+#include "backends/job_status.h"
 #include "cli/output/stream.h"
 
 #include <map>

@@ -3,7 +3,7 @@
 // for the rest.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 #include "cli/output/stream.h"
 
 #include <chrono>

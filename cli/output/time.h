@@ -1,7 +1,7 @@
 // Times and durations, as people read and type them.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <chrono>
 #include <string>

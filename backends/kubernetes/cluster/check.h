@@ -1,7 +1,7 @@
 // `dtrain check` for a cluster: reachable, who we are, what we may do, what GPUs there are.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
 
 namespace dtrain::kubernetes {

@@ -5,7 +5,8 @@
 // channel has ended.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_output.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
 
 #include <string>

@@ -1,8 +1,9 @@
 // TensorBoard in the cluster: a Deployment and a Service beside the job.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
+#include "backends/plan.h"
 
 #include <functional>
 #include <string>

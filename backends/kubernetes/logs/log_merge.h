@@ -8,7 +8,8 @@
 // anyway.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_output.h"
+#include "backends/job_status.h"
 
 #include <chrono>
 #include <deque>

@@ -2,7 +2,8 @@
 // through a restart of the API server.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_output.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
 
 namespace dtrain::kubernetes {

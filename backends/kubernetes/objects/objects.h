@@ -11,7 +11,7 @@
 // All carry the labels below; `list` selects on them.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -8,7 +8,7 @@
 // Pure.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "submit/job_spec.h"
 
 #include <nlohmann/json.hpp>

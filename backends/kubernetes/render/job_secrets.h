@@ -1,7 +1,7 @@
 // What only a job's Secret may hold: variables, files and keys.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 
 #include <map>
 #include <string>

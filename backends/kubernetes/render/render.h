@@ -4,8 +4,8 @@
 // other objects' ownerReferences to the Job, and the Secret's random token.
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/kubernetes/render/job_secrets.h"
+#include "backends/plan.h"
 
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
 // From a Pod to its instance's status. Pure.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <nlohmann/json.hpp>
 

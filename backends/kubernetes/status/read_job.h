@@ -1,7 +1,7 @@
 // A job's objects as the cluster has them now.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
 #include "backends/kubernetes/status/status.h"
 

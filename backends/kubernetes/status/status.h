@@ -6,7 +6,7 @@
 //   SUCCEEDED, FAILED   the Job's own condition says so
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/objects/objects.h"
 
 #include <nlohmann/json.hpp>

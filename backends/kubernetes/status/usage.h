@@ -2,7 +2,7 @@
 // another program serves where the cluster has it.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
 
 #include <optional>

@@ -4,9 +4,10 @@
 // own, so that managedFields says who changed what and one change leaves the others' fields alone.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
 #include "backends/kubernetes/status/status.h"
+#include "submit/job_spec.h"
 
 namespace dtrain::kubernetes {
 

@@ -9,8 +9,8 @@
 // it.
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/kubernetes/api/api_client.h"
+#include "backends/plan.h"
 #include "backends/support/code/code_archive.h"
 
 #include <nlohmann/json_fwd.hpp>

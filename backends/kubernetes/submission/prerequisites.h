@@ -1,8 +1,8 @@
 // What must be in the cluster before a job is made: APIs, queues, claims, Secrets, buckets.
 #pragma once
 
-#include "backends/backend.h"
 #include "backends/kubernetes/api/api_client.h"
+#include "backends/plan.h"
 #include "submit/job_spec.h"
 
 #include <string>

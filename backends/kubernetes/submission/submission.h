@@ -1,8 +1,9 @@
 // Making and removing a job's objects.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
+#include "backends/plan.h"
 
 #include <vector>
 

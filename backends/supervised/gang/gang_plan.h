@@ -1,7 +1,8 @@
 // What a supervisor is to start: a plan of a backend, read.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
+#include "backends/plan.h"
 #include "submit/rank_env.h"
 
 #include <optional>

@@ -1,7 +1,7 @@
 // A gang's plan as text: a template of the engine's, filled in by render, read by the supervisor.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 #include "backends/supervised/gang/gang_plan.h"
 
 #include <map>

@@ -1,6 +1,6 @@
 #include "backends/supervised/store/job_index.h"
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "backends/supervised/store/job_listing.h"
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/supervised/store/job_folder.h"
 #include "backends/supervised/store/job_index.h"
 #include "backends/support/os/fd.h"

@@ -1,6 +1,7 @@
 // A job's logs, from the files in its folder.
 #pragma once
 
+#include "backends/job_output.h"
 #include "backends/supervised/store/job_view.h"
 
 namespace dtrain {

@@ -3,7 +3,7 @@
 // The keys that `list` needs stand first, so that it can read thousands: it stops at "instances".
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/process.h"
 

@@ -17,7 +17,7 @@
 // cleared by the next submission.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/supervised/store/job_folder.h"
 #include "backends/supervised/store/job_record.h"
 #include "backends/support/os/fd.h"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/supervised/store/job_store.h"
+#include "submit/job_spec.h"
 #include "submit/template/templates.h"
 
 namespace dtrain {

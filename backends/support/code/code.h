@@ -1,7 +1,7 @@
 // A job's code, brought into a folder: a Git repository at a ref, or a copy of a folder as it is.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/plan.h"
 #include "submit/job_spec.h"
 
 #include <string>

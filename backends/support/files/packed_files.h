@@ -1,7 +1,7 @@
 // What pack.sh (templates/files) sends of an instance's files, wherever an engine has it run.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_output.h"
 #include "backends/support/os/subprocess.h"
 
 #include <string>

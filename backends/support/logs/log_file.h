@@ -9,7 +9,7 @@
 // stay what they were for those who read it meanwhile (log_reader.h).
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 #include "backends/support/os/fd.h"
 
 #include <array>

@@ -7,7 +7,8 @@
 // within a file. A file ends with a newline, but while it is written its end may lack one.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_output.h"
+#include "backends/job_status.h"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,8 @@
 // Reads log files (log_format.h), one or a whole gang's in time order.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_output.h"
+#include "backends/job_status.h"
 #include "backends/support/logs/log_format.h"
 #include "backends/support/os/fd.h"
 

@@ -1,7 +1,7 @@
 // Times as text: RFC 3339 in UTC with nanoseconds, 30 characters, so that texts sort as times do.
 #pragma once
 
-#include "backends/backend.h"
+#include "backends/job_status.h"
 
 #include <optional>
 #include <string>

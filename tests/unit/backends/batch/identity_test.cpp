@@ -4,6 +4,7 @@
 #include "backends/batch/status.h"
 #include "backends/slurm/queue.h"
 #include "backends/slurm/system.h"
+#include "submit/job_spec.h"
 
 #include <doctest/doctest.h>
 
