@@ -89,6 +89,14 @@ class HeldSignals {
   sigset_t before_{};
 };
 
+/// For what is done on the job's own machine.
+void require_within_reach(const JobRef& job, const std::optional<JobRecord>& record) {
+  if (record && !is_within_reach(record->owner)) {
+    throw EngineError(fmt::format("job {} runs {}: run the command there", text_of(job),
+                                  place_text(record->owner)));
+  }
+}
+
 bool is_expired(const JobSummary& job) { return job.expires != 0 && job.expires <= time_now(); }
 
 } // namespace
@@ -314,10 +322,7 @@ InstanceStatus SupervisedBackend::running_instance(const JobRef& job,
   const auto deadline = Clock::now() + k_longest_start;
   while (true) {
     const auto record = viewer_.record(open(job), job);
-    if (record && !is_within_reach(record->owner)) {
-      throw EngineError(fmt::format("job {} runs {}: run the command there", text_of(job),
-                                    place_text(record->owner)));
-    }
+    require_within_reach(job, record);
     for (const auto& each : record ? record->status.instances : std::vector<InstanceStatus>()) {
       if (each.name == instance && each.phase == Phase::running) {
         return each;
@@ -334,10 +339,7 @@ InstanceStatus SupervisedBackend::running_instance(const JobRef& job,
 GangPlan SupervisedBackend::plan(const JobRef& job) const {
   const auto folder = open(job);
   const auto text = folder.read(k_plan_file);
-  if (const auto record = viewer_.record(folder, job); record && !is_within_reach(record->owner)) {
-    throw EngineError(fmt::format("job {} is {}: run the command there", text_of(job),
-                                  place_text(record->owner)));
-  }
+  require_within_reach(job, viewer_.record(folder, job));
   if (!text) {
     throw Error(
         fmt::format("job {} has no {}/{}", text_of(job), printable(folder.path()), k_plan_file));
