@@ -4,7 +4,19 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 namespace dtrain {
+
+namespace {
+
+/// Of a function that the engine has not, though its table does not say so.
+[[noreturn]] void missing(std::string_view function) {
+  throw std::logic_error(
+      fmt::format("its table does not say that the backend has no {}()", function));
+}
+
+} // namespace
 
 void Backend::watch(const JobRef& job, const StatusSink& sink) {
   watch_all(job.namespace_name, {job.name}, [&](const JobNews& news) {
@@ -31,25 +43,19 @@ void Backend::throw_name_in_use(const JobRef& job) {
                                job.namespace_name, job.name));
 }
 
-void Backend::refuse(std::string_view what) const {
-  throw UsageError(fmt::format("the {} backend cannot {}", name(), what));
-}
-
 std::vector<std::string> Backend::settle(JobSpec&) { return {}; }
-std::vector<Plan::Document> Backend::try_plan(const Plan&) {
-  refuse("check a plan on a server (--dry-run=server)");
-}
-bool Backend::suspend(const JobRef&) { refuse("suspend jobs"); }
-bool Backend::resume(const JobRef&) { refuse("resume jobs"); }
-void Backend::scale(const JobRef&, int) { refuse("scale jobs"); }
-std::vector<NodeStatus> Backend::nodes() { refuse("show its nodes"); }
-JobSpec Backend::spec(const JobRef&) { refuse("clone jobs"); }
+
+std::vector<Plan::Document> Backend::try_plan(const Plan&) { missing("try_plan"); }
+bool Backend::suspend(const JobRef&) { missing("suspend"); }
+bool Backend::resume(const JobRef&) { missing("resume"); }
+void Backend::scale(const JobRef&, int) { missing("scale"); }
+std::vector<NodeStatus> Backend::nodes() { missing("nodes"); }
 int Backend::exec(const JobRef&, const std::string&, const std::vector<std::string>&) {
-  refuse("run commands beside a job");
+  missing("exec");
 }
 void Backend::read_files(const JobRef&, const std::string&, const std::string&, const ByteSink&) {
-  refuse("copy a job's files");
+  missing("read_files");
 }
-std::vector<InstanceUsage> Backend::usage(const JobRef&) { refuse("show what a job uses"); }
+std::vector<InstanceUsage> Backend::usage(const JobRef&) { missing("usage"); }
 
 } // namespace dtrain

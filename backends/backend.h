@@ -1,6 +1,6 @@
 // The seam between jobs and engines. A backend is one folder that implements this interface and
-// says in a table what it takes (engine.h), one folder of templates, and one line in registry.cpp;
-// the conformance suite says when it is done.
+// says in a table what it takes and what it cannot do (engine.h), one folder of templates, and one
+// line in registry.cpp; the conformance suite says when it is done.
 //
 // render() is pure. Every side effect is in the other calls, and each either happens whole or
 // throws with nothing left behind.
@@ -94,7 +94,11 @@ class Backend {
   /// record.
   virtual std::vector<JobEvent> events(const JobRef& /*job*/) { return {}; }
 
-  // What not every engine can. These throw UsageError where the engine cannot.
+  /// The job as it was submitted, for `clone`.
+  virtual JobSpec spec(const JobRef& job) = 0;
+
+  // What not every engine can. Its table says what it cannot (Engine::cannot), and nobody asks for
+  // that; an engine whose table does not say it has these.
 
   /// The plan as the engine would store it, by its own validation; nothing is stored.
   virtual std::vector<Plan::Document> try_plan(const Plan& plan);
@@ -108,9 +112,6 @@ class Backend {
   virtual void scale(const JobRef& job, int workers);
 
   virtual std::vector<NodeStatus> nodes();
-
-  /// The job as it was submitted, for `clone`.
-  virtual JobSpec spec(const JobRef& job);
 
   /// Runs a command beside an instance, on this terminal; its exit code, 128 + signal for one.
   virtual int exec(const JobRef& job, const std::string& instance,
@@ -128,9 +129,6 @@ class Backend {
  protected:
   /// For submit().
   [[noreturn]] static void throw_name_in_use(const JobRef& job);
-
-  /// "the slurm backend cannot suspend jobs".
-  [[noreturn]] void refuse(std::string_view what) const;
 };
 
 } // namespace dtrain

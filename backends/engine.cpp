@@ -29,14 +29,19 @@ bool has_key(const std::vector<JobField>& fields, std::string_view key) {
                      [&](const JobField& field) { return field.key == key; });
 }
 
-std::vector<std::string_view> takers(std::string_view key) {
+template <class Is>
+std::vector<std::string_view> engines_where(Is is) {
   std::vector<std::string_view> names;
   for (const Engine* engine : engines()) {
-    if (engine->takes(key)) {
+    if (is(*engine)) {
       names.push_back(engine->name);
     }
   }
   return names;
+}
+
+std::vector<std::string_view> takers(std::string_view key) {
+  return engines_where([&](const Engine& engine) { return engine.takes(key); });
 }
 
 } // namespace
@@ -86,13 +91,40 @@ std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
 }
 
 FieldUse Engine::use_of(std::string_view key) const {
-  if (has_key(own, key)) {
+  if (key == k_backend || has_key(own, key)) {
     return {FieldUse::Kind::taken, key};
   }
   const auto found = std::find_if(fields.begin(), fields.end(),
                                   [&](const FieldUse& field) { return field.key == key; });
   return found == fields.end() ? FieldUse{FieldUse::Kind::refused, key, "does not support it"}
                                : *found;
+}
+
+std::string_view ability_name(Ability ability) {
+  constexpr std::array<std::string_view, 7> k_names{
+      "--dry-run=server", "suspend", "scale", "exec", "cp", "top node", "top job"};
+  return k_names.at(static_cast<std::size_t>(ability));
+}
+
+const Lack* Engine::lack_of(Ability ability) const {
+  const auto found = std::find_if(cannot.begin(), cannot.end(),
+                                  [&](const Lack& lack) { return lack.ability == ability; });
+  return found == cannot.end() ? nullptr : &*found;
+}
+
+void Engine::require(Ability ability) const {
+  if (const Lack* lack = lack_of(ability)) {
+    const std::string_view asked = ability_name(ability);
+    throw UsageError(fmt::format("{}the {} backend {}",
+                                 asked.starts_with('-') ? fmt::format("{}: ", asked) : "", name,
+                                 lack->why));
+  }
+}
+
+std::string Engine::group() const {
+  std::string group(name);
+  group.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(group.front())));
+  return group;
 }
 
 const Engine& find_engine(std::string_view name) {
@@ -147,8 +179,7 @@ const std::vector<JobField>& engine_fields() {
     std::vector<JobField> fields;
     groups.reserve(engines().size());
     for (const Engine* engine : engines()) {
-      std::string& group = groups.emplace_back(engine->name);
-      group.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(group.front())));
+      const std::string& group = groups.emplace_back(engine->group());
       for (const JobField& field : engine->own) {
         if (!has_key(fields, field.key)) {
           fields.push_back(field);
@@ -173,7 +204,7 @@ std::vector<std::string> check_fields(const JobSpec& job) {
   const Engine& engine = find_engine(job.backend);
   std::vector<std::string> notices;
   for (const JobField& field : job_fields()) {
-    if (field.key == k_backend || is_default(job, field)) {
+    if (is_default(job, field)) {
       continue;
     }
     const FieldUse use = engine.use_of(field.key);
@@ -192,16 +223,15 @@ std::vector<std::string> check_fields(const JobSpec& job) {
 
 FieldNotes field_notes() {
   FieldNotes notes;
-  std::vector<JobField> seen;
-  for (const Engine* engine : engines()) {
-    for (const FieldNote& note : engine->notes) {
-      notes[std::string(note.key)] += fmt::format("; {}: {}", engine->name, note.text);
+  for (auto engine = engines().begin(); engine != engines().end(); ++engine) {
+    for (const FieldNote& note : (*engine)->notes) {
+      notes[std::string(note.key)] += fmt::format("; {}: {}", (*engine)->name, note.text);
     }
-    for (const JobField& field : engine->own) {
-      if (has_key(seen, field.key)) {
-        notes[std::string(field.key)] += fmt::format("; {}: {}", engine->name, field.help);
+    for (const JobField& field : (*engine)->own) {
+      if (std::any_of(engines().begin(), engine,
+                      [&](const Engine* before) { return has_key(before->own, field.key); })) {
+        notes[std::string(field.key)] += fmt::format("; {}: {}", (*engine)->name, field.help);
       }
-      seen.push_back(field);
     }
   }
   return notes;
@@ -209,6 +239,12 @@ FieldNotes field_notes() {
 
 std::string engines_that_take(std::string_view key) {
   return fmt::format("{}", fmt::join(takers(key), ", "));
+}
+
+std::string engines_that_cannot(Ability ability) {
+  const auto names =
+      engines_where([&](const Engine& engine) { return engine.lack_of(ability) != nullptr; });
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 } // namespace dtrain

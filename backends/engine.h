@@ -70,6 +70,18 @@ struct FieldNote {
   std::string_view text; ///< "admits it by Kueue's LocalQueue"
 };
 
+/// What not every engine can do with a job, each by a function of Backend's of its own.
+enum class Ability { try_plan, suspend, scale, exec, cp, top_node, top_job };
+
+/// How a user asks for it: "scale", or the flag "--dry-run=server".
+std::string_view ability_name(Ability ability);
+
+/// What an engine cannot do.
+struct Lack {
+  Ability ability;
+  std::string_view why; ///< "gives a job its nodes once; …", with what to do instead.
+};
+
 /// A command of dtrain's that an engine runs for itself, in a process of its own; hidden.
 struct Helper {
   std::string_view command;
@@ -83,6 +95,7 @@ struct Engine {
   /// know of.
   std::vector<FieldUse> fields;
   std::vector<FieldNote> notes = {};
+  std::vector<Lack> cannot = {}; ///< What is not here, its Backend has.
   std::vector<AccessFlag> access = {};
   /// Fields that it brings, which help shows in a group of its name. Of a key that an engine before
   /// it has too, the help follows that one's.
@@ -95,6 +108,15 @@ struct Engine {
   /// Of a key; refused where the engine says nothing.
   FieldUse use_of(std::string_view key) const;
   bool takes(std::string_view key) const { return use_of(key).kind == FieldUse::Kind::taken; }
+
+  /// Null: it can.
+  const Lack* lack_of(Ability ability) const;
+
+  /// Throws UsageError with the reason where it cannot.
+  void require(Ability ability) const;
+
+  /// "Ssh": the group of what it brings.
+  std::string group() const;
 };
 
 /// All, the first of which is the default. registry.cpp is this list and nothing else.
@@ -138,6 +160,9 @@ std::vector<std::string> check_fields(const JobSpec& job);
 
 /// "local, kubernetes": those that take the field of that key.
 std::string engines_that_take(std::string_view key);
+
+/// The same of those that cannot do it.
+std::string engines_that_cannot(Ability ability);
 
 /// "; kubernetes: admits it by Kueue's LocalQueue", of each field that an engine has a note on, or
 /// brings as one before it does.

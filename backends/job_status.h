@@ -118,7 +118,8 @@ struct NodeStatus {
 
 /// One line of `dtrain check`.
 struct CheckResult {
-  enum class Level { ok, warning, error } level = Level::ok;
+  /// A note: what the engine cannot do, which keeps no job from running.
+  enum class Level { ok, note, warning, error } level = Level::ok;
   std::string what;  ///< "GPUs"
   std::string found; ///< "none: jobs run on the CPU"
 };

@@ -130,6 +130,11 @@ std::vector<Option> target_options(TargetOptions& target, bool picks_hosts) {
 }
 
 void add_target(CommandTable& table, TargetOptions& target, bool picks_hosts) {
+  for (const Engine* engine : engines()) {
+    if (const Lack* lack = target.needs ? engine->lack_of(*target.needs) : nullptr) {
+      table.description += fmt::format(" The {} backend cannot: it {}.", engine->name, lack->why);
+    }
+  }
   for (auto& option : target_options(target, picks_hosts)) {
     table.options.push_back(std::move(option));
   }
@@ -272,6 +277,9 @@ std::string no_jobs_text(const Target& target) {
 
 Target open_target(const Context& context, const TargetOptions& target) {
   const TargetOptions resolved = resolve_target(context, target);
+  if (target.needs) {
+    find_engine(resolved.backend).require(*target.needs);
+  }
   Target opened = {context.make_backend(resolved.backend, resolved.access),
                    resolved.namespace_name};
   if (opened.namespace_name.empty()) {

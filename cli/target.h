@@ -26,12 +26,14 @@ struct TargetOptions {
   EngineAccess access;
   ArenaFlags arena; ///< What all of Arena's commands take.
   std::string arena_type;
+  std::optional<Ability> needs = {}; ///< What the command asks of the backend's table.
 };
 
 /// -b, -n, --profile and access_options().
 std::vector<Option> target_options(TargetOptions& target, bool picks_hosts = false);
 
-/// Gives the command those flags, and --type, which Arena says beside a name, where it has none.
+/// Gives the command those flags, and --type, which Arena says beside a name, where it has none;
+/// and says which backends cannot do what it needs.
 void add_target(CommandTable& table, TargetOptions& target, bool picks_hosts = false);
 
 /// NAME of "NAME" or "TYPE/NAME", as -o name prints it. Throws UsageError for anything else.
@@ -80,6 +82,7 @@ std::string chosen_instance(const JobStatus& job, const std::vector<std::string>
 /// Of a namespace without jobs; the line names other backends that have some there.
 std::string no_jobs_text(const Target& target);
 
+/// Throws UsageError where the backend's table says that it cannot do what the command needs.
 Target open_target(const Context& context, const TargetOptions& target);
 
 } // namespace dtrain

@@ -197,6 +197,11 @@ class Engine:
     def dtrain(self, verb, *args, **options):
         return self.home.dtrain(verb, *self.flags, *args, **options)
 
+    def lacks(self):
+        """What its table says that it cannot do, with the reason."""
+        found = self.dtrain("check", "-o", "json", expect=None).json()
+        return {each["what"]: each["found"] for each in found if each["level"] == "note"}
+
     def get(self, name, *flags):
         return self.dtrain("get", name, *flags, "-o", "json").json()
 

@@ -420,14 +420,6 @@ done)sh",
                                 {find(job).folder, std::string(login_.system().logs)}));
 }
 
-void BatchBackend::scale(const JobRef& job, int workers) {
-  find(job);
-  throw UsageError(
-      fmt::format("a {} job cannot be resized; resubmit it: dtrain clone -n {} {} --name=NAME "
-                  "--workers={}; a trainer that has --resume goes on from its last checkpoint",
-                  login_.system().name, job.namespace_name, job.name, workers));
-}
-
 JobSpec BatchBackend::spec(const JobRef& job) {
   return read_job_yaml(login_.run(R"sh(cat "$1/job.yaml")sh", {find(job).folder}), "job.yaml");
 }

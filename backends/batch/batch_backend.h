@@ -44,7 +44,6 @@ class BatchBackend : public Backend {
            const std::vector<std::string>& command) override;
   void read_files(const JobRef& job, const std::string& instance, const std::string& path,
                   const ByteSink& sink) override;
-  void scale(const JobRef& job, int workers) override;
   std::vector<InstanceUsage> usage(const JobRef& job) override;
   std::vector<JobEvent> events(const JobRef& job) override;
 

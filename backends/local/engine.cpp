@@ -30,7 +30,7 @@ const Engine& engine() {
                  "then the others go on without it, and the bundled trainer "
                  "continues from memory"},
                 {"rdma", "the ranks have them anyway"}},
-      .access = {},
+      .cannot = {k_no_server},
       .helpers = {{k_supervise, supervise_here}},
       .records = "jobs/local",
   };

@@ -50,6 +50,9 @@ const Engine& engine() {
       },
       .fields = field_uses(),
       .notes = {{"dataDirs", "asks that every node has it, at its own path"}},
+      .cannot = {{Ability::scale,
+                  "gives a job its nodes once; submit it again: dtrain clone NAME --workers=N (a "
+                  "trainer that has --resume goes on from its last checkpoint)"}},
       .access = {{.name = "login-host",
                   .metavar = "HOST",
                   .help = "Run Slurm's commands on HOST, over ssh",

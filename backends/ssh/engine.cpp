@@ -31,6 +31,7 @@ const Engine& engine() {
       .fields = field_uses(),
       .notes = {{"minWorkers",
                  "once a host is lost, what fails restarts all on the hosts that are left"}},
+      .cannot = {k_no_server},
       .access = {{.name = "hosts",
                   .metavar = "HOST[:SLOTS],…",
                   .help = "Start ranks on these hosts, as ssh knows them: h1,h2:4,gpu[01-16]; or "

@@ -14,4 +14,8 @@ std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
                                         std::vector<FieldExcuse> unused,
                                         std::vector<FieldExcuse> refused);
 
+/// Of each: what it starts is in the plan.
+inline constexpr Lack k_no_server = {
+    Ability::try_plan, "has no server that could check the job; --dry-run alone prints it"};
+
 } // namespace dtrain

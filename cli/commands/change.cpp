@@ -31,6 +31,7 @@ CommandTable suspend_table(ChangeOptions& options) {
                      "and SIGKILL after --grace-period.",
       .examples = {"dtrain suspend mnist", "dtrain suspend mnist --profile=cluster"},
       .options = {job_argument(&options.names, "A job to suspend")}};
+  options.target.needs = Ability::suspend;
   add_target(table, options.target);
   return table;
 }
@@ -44,6 +45,7 @@ CommandTable resume_table(ChangeOptions& options) {
                             "--running-timeout counts from here.",
                         .examples = {"dtrain resume mnist"},
                         .options = {job_argument(&options.names, "A job to resume")}};
+  options.target.needs = Ability::suspend;
   add_target(table, options.target);
   return table;
 }
@@ -73,6 +75,7 @@ CommandTable scale_table(ScaleOptions& options) {
                                    printable(words[0]), words[1]));
     }
   };
+  options.target.needs = Ability::scale;
   add_target(table, options.target);
   return table;
 }
@@ -148,6 +151,7 @@ CommandTable scale_by_table(ScaleByOptions& options) {
                              .help = "not needed: no script is called",
                              .notice = "not needed: no script is called"});
   }
+  options.target.needs = Ability::scale;
   add_target(table, options.target);
   return table;
 }

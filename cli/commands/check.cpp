@@ -20,7 +20,8 @@ CommandTable check_table(CheckOptions& options) {
       .name = "check",
       .summary = "Check that jobs can run",
       .description = "Looks at what jobs need: tools, GPUs, data, folders that can be written. "
-                     "Exits with 4 where a job could not run.",
+                     "Exits with 4 where a job could not run. Notes say what the backend cannot do "
+                     "with jobs.",
       .examples = {"dtrain check", "dtrain check -o json"},
       .options = {output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target, true);
@@ -31,6 +32,8 @@ std::string mark(const Terminal& terminal, CheckResult::Level level) {
   switch (level) {
   case CheckResult::Level::ok:
     return styled(terminal, Style::green, "✓");
+  case CheckResult::Level::note:
+    return "-";
   case CheckResult::Level::warning:
     return styled(terminal, Style::yellow, "!");
   case CheckResult::Level::error:
@@ -40,8 +43,13 @@ std::string mark(const Terminal& terminal, CheckResult::Level level) {
 }
 
 int run_check(Context& context, const CheckOptions& options) {
-  const Target target = open_target(context, options.target);
-  const auto results = target.backend->check();
+  const TargetOptions resolved = resolve_target(context, options.target);
+  auto results = open_target(context, resolved).backend->check();
+  for (const Lack& lack : find_engine(resolved.backend).cannot) {
+    results.push_back({.level = CheckResult::Level::note,
+                       .what = std::string(ability_name(lack.ability)),
+                       .found = fmt::format("not on {}: it {}", resolved.backend, lack.why)});
+  }
   if (const auto format = data_format(options.output)) {
     context.out.write(check_data(results, *format));
   } else {

@@ -56,6 +56,7 @@ CommandTable cp_table(CpOptions& options) {
           instance_argument(&options.instances),
           container_argument(&options.container),
           {.flags = "-q,--quiet", .target = &options.quiet, .help = "Print nothing but errors"}}};
+  options.target.needs = Ability::cp;
   add_target(table, options.target);
   return table;
 }

@@ -27,6 +27,7 @@ CommandTable exec_options(ExecOptions& options, CommandTable table) {
                     .target = &options.tty,
                     .help = "Not needed; a terminal is used where there is one",
                     .hidden = true}};
+  options.target.needs = Ability::exec;
   add_target(table, options.target);
   table.takes_command = true;
   table.rest = &options.command;

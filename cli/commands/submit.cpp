@@ -144,6 +144,10 @@ void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool 
 }
 
 int run_submit(Context& context, const SubmitOptions& options) {
+  const bool asks_server = options.dry_run == "server";
+  if (asks_server) {
+    find_engine(options.job.backend).require(Ability::try_plan);
+  }
   Target target = {context.make_backend(options.job.backend, options.access),
                    options.job.namespace_name};
   if (target.namespace_name.empty()) {
@@ -168,7 +172,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
   const Templates templates = read_templates(job, context.template_folder());
   const Plan plan = target.backend->render(job, templates, target.backend->survey(job));
   tell(plan.notices);
-  if (options.dry_run == "server") {
+  if (asks_server) {
     print_documents(context, target.backend->try_plan(plan));
     return 0;
   }

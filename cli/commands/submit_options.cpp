@@ -205,8 +205,10 @@ CommandTable submit_table(SubmitOptions& options) {
       {.flags = "--dry-run",
        .target = &options.dry_run,
        .metavar = "WHERE",
-       .help = "Print what would be submitted (client, the default), or what the engine would "
-               "store, after its own checks (server); with -o yaml, the job as a file",
+       .help = fmt::format("Print what would be submitted (client, the default), or what the "
+                           "engine checks and would store (server; not on {}); with -o yaml, the "
+                           "job as a file",
+                           engines_that_cannot(Ability::try_plan)),
        .complete = Complete::choices,
        .choices = {"client", "server"},
        .implied = "client"},

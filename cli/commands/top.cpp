@@ -56,6 +56,7 @@ CommandTable top_node_table(TopOptions& options) {
                    .group = "Output",
                    .aliases = {"-w", "--watch"}},
                   output_option(options.output, {"json", "yaml"})}};
+  options.target.needs = Ability::top_node;
   add_target(table, options.target, true);
   return table;
 }
@@ -153,6 +154,7 @@ CommandTable top_job_table(TopOptions& options) {
                    .help = "Jobs in all namespaces",
                    .group = "Where"},
                   output_option(options.output, {"json", "yaml"})}};
+  options.target.needs = Ability::top_job;
   add_target(table, options.target);
   return table;
 }

@@ -296,7 +296,7 @@ std::string nodes_data(const std::vector<NodeStatus>& nodes, DataFormat format) 
 }
 
 std::string check_data(const std::vector<CheckResult>& results, DataFormat format) {
-  static constexpr std::array<std::string_view, 3> k_levels = {"ok", "warning", "error"};
+  static constexpr std::array<std::string_view, 4> k_levels = {"ok", "note", "warning", "error"};
   Json json = Json::array();
   for (const auto& result : results) {
     json.push_back({{"level", k_levels.at(static_cast<std::size_t>(result.level))},

@@ -243,10 +243,7 @@ def test_what_a_rank_wrote_is_copied_here(engine):
                   flags=["--workers=2", *writable])
     here = engine.home.folder / "here"
     here.mkdir()
-    if engine.home.program == "dtrain-toy":
-        result = engine.dtrain("cp", "files:out-0", here, expect=EXIT_USAGE)
-        assert "the toy backend cannot copy" in result.err
-    else:
+    if "cp" not in engine.lacks():
         until(lambda: all(engine.lines("files", "-i", f"worker-{rank}") == ["written"] for rank in (0, 1)),
               "both have written")
         engine.dtrain("cp", "files:out-0", here)
@@ -258,3 +255,30 @@ def test_what_a_rank_wrote_is_copied_here(engine):
         assert "none" in result.err and result.err.count("\n") == 1
         assert sorted(os.listdir(here)) == ["one", "out-0"]
     engine.dtrain("delete", "files")
+
+
+def test_what_the_table_says_that_a_backend_cannot_do_is_refused_and_all_else_is_there(engine):
+    engine.submit("able", "sleep", "600")
+    until(lambda: engine.get("able")["status"] == "RUNNING", "the job runs")
+    asked = {
+        "exec": ("exec", "able", "--", "true"),
+        "cp": ("cp", "able:none", engine.home.folder),
+        "top node": ("top", "node"),
+        "top job": ("top", "job", "able"),
+        "scale": ("scale", "able", "--workers=1"),
+        "--dry-run=server": ("submit", *engine.submit_flags, "--dry-run=server", "--", "true"),
+        "suspend": ("suspend", "able"),
+    }
+    lacks = engine.lacks()
+    assert set(lacks) <= set(asked)
+    for ability, words in asked.items():
+        verb = words[:2] if words[0] == "top" else words[:1]
+        result = engine.home.dtrain(*verb, *engine.flags, *words[len(verb):], expect=None)
+        if ability in lacks:
+            assert result.code == EXIT_USAGE and result.out == ""
+            assert lacks[ability].partition(": it ")[2] in result.err
+        else:
+            # A job may be one that cannot be scaled; that its table leaves out a function is a defect.
+            assert result.code != EXIT_USAGE or ability == "scale", result.err
+            assert "its table" not in result.err
+    engine.dtrain("delete", "able")

@@ -50,7 +50,7 @@ def test_a_job_of_another_user_is_named_as_theirs_and_left_alone(slurm, other):
     number = slurm.running("theirs")["uuid"]
     me = getpass.getuser()
     for words in (["get", "theirs"], ["logs", "theirs"], ["delete", "theirs"], ["wait", "theirs"],
-                  ["suspend", "theirs"], ["resume", "theirs"], ["scale", "theirs", "--workers=2"],
+                  ["suspend", "theirs"], ["resume", "theirs"],
                   ["exec", "theirs", "--", "id"], ["attach", "theirs"], ["explain", "theirs"],
                   ["clone", "theirs", "--name=mine"]):
         # Theirs by name, and in a folder of theirs too.

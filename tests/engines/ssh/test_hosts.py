@@ -173,7 +173,7 @@ def test_check_shows_the_free_slots_and_gpus_of_each_host_by_pdsh_and_without(ss
         top = ssh_home.dtrain("top", "node", "-o", "json", env={**hosts, **env}).json()
         job = ssh_home.dtrain("top", "job", "holds", env={**hosts, **env}).out
         assert "worker-0" in job
-        return checked.splitlines()[-3:], [(node["name"], node["status"]) for node in top]
+        return checked.splitlines()[-4:-1], [(node["name"], node["status"]) for node in top]
 
     first, nodes = shown(without)
     assert not marker.exists()
@@ -186,8 +186,8 @@ def test_check_shows_the_free_slots_and_gpus_of_each_host_by_pdsh_and_without(ss
     unknown = {**BRIEF_LOOKUPS, "DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid"}
     for env in without, with_pdsh:
         lines = ssh.dtrain("check", env={**unknown, **env}, expect=EXIT_ENGINE).out.splitlines()
-        assert "no-such-host.invalid" in lines[-1] and "resolve" in lines[-1]
-        assert "GPUs free" in lines[-2]
+        assert "no-such-host.invalid" in lines[-2] and "resolve" in lines[-2]
+        assert "GPUs free" in lines[-3]
 
 
 @pytest.mark.parametrize("words", [("submit", "--name=many", "--workers=64", "--", "true"), ("check",)],
@@ -230,7 +230,7 @@ def test_a_host_that_turns_some_away_while_many_come_in_is_tried_again(ssh, ssh_
     user = getpass.getuser()
     without_pdsh = {**env, "DTRAIN_SSH_HOSTS": f"{user}@host1"}  # It would read the @ itself.
     for count, asking in enumerate((env, without_pdsh), 2):
-        assert "GPUs free" in ssh.dtrain("check", env=asking).out.splitlines()[-1]
+        assert "GPUs free" in ssh.dtrain("check", env=asking).out.splitlines()[-2]
         assert len(came.read_text()) == 3 * count
     ssh_home.script("ssh", "echo 'ssh_exchange_identification: read: Connection reset by peer' >&2; "
                            "exit 255")

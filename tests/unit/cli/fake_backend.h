@@ -28,6 +28,7 @@ struct FakeEngine {
   std::vector<JobSpec> submitted;
   LogQuery last_query;
   EngineAccess access; ///< The last backend's.
+  int opened = 0;      ///< Backends made.
 };
 
 class FakeBackend : public Backend {
@@ -100,6 +101,8 @@ class FakeBackend : public Backend {
 
   std::vector<CheckResult> check() override { return engine_.checks; }
 
+  JobSpec spec(const JobRef& job) override { throw NotFound(job.name + ": none"); }
+
  private:
   std::vector<JobStatus>::iterator find(const JobRef& job) {
     const auto found =
@@ -150,6 +153,7 @@ struct Session {
     Context context{out_stream, err_stream,
                     [this](std::string_view, const EngineAccess& access) {
                       engine.access = access;
+                      ++engine.opened;
                       return std::make_unique<FakeBackend>(engine);
                     },
                     [] { return k_now; }, config};

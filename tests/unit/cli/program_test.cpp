@@ -373,7 +373,7 @@ TEST_CASE("check exits with 4 only where something would stop a job") {
   Session session;
   session.engine.checks = {{CheckResult::Level::ok, "trainer", "found"},
                            {CheckResult::Level::warning, "GPUs", "none"}};
-  CHECK(session.run({"check"}).status == 0);
+  CHECK(session.run({"check", "-b", "kubernetes"}).status == 0);
   CHECK(session.out == "✓ trainer  found\n! GPUs     none\n");
   session.engine.checks.push_back({CheckResult::Level::error, "disk", "full"});
   CHECK(session.run({"check"}).status == 4);
@@ -478,16 +478,20 @@ TEST_CASE("submit's help is the flags that most jobs need, and the rest by group
   CHECK(session.run({"submit", "--name=x", "--", "prog", "--help=all"}).status == 0);
 }
 
-TEST_CASE("what a backend cannot do is a usage error that names it") {
+TEST_CASE("what a backend cannot do is refused by its table, before it is opened") {
   Session session;
   session.engine.jobs = {job("mnist", Phase::running)};
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"suspend", "mnist"},
-                                                {"resume", "mnist"},
-                                                {"scale", "mnist", "--workers=3"},
-                                                {"top", "node"}}) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"scale", "mnist", "--workers=3", "-b", "slurm"},
+        {"scaleout", "--name=mnist", "--backend=slurm"}}) {
     CHECK(session.run(words).status == 2);
-    CHECK(has(session.err, "the fake backend cannot"));
+    CHECK(has(session.err, ": the slurm backend gives a job its nodes once; submit it again: "));
   }
+  CHECK(session.engine.opened == 0);
+  CHECK(has(session.run({"scale", "--help"}).out, "The slurm backend cannot: it gives"));
+  CHECK(has(session.run({"check", "-b", "slurm"}).out, "- scale  not on slurm: it gives a job"));
+  CHECK(session.status == 0);
+  CHECK(has(session.run({"check", "-b", "slurm", "-o", "json"}).out, "\"level\": \"note\""));
 }
 
 TEST_CASE("delete --save-logs writes a file an instance before the job goes") {

@@ -60,8 +60,9 @@ TEST_CASE("an engine's flags and name are in --help, Tab, the man page and profi
   CHECK(has(page, "toy\\-box"));
   CHECK(has(page, "toy: each a wooden horse"));
   CHECK(program.run({"config", "set", "toy-box", "red"}).status == 0);
-  CHECK(has(program.run({"check", "-b", "toy"}).out, "Toy box  at red"));
-  CHECK(has(program.run({"check", "-b", "toy", "--toy-box=blue"}).out, "Toy box  at blue"));
+  CHECK(has(program.run({"check", "-b", "toy"}).out, "Toy box           at red"));
+  CHECK(
+      has(program.run({"check", "-b", "toy", "--toy-box=blue"}).out, "Toy box           at blue"));
 }
 
 TEST_CASE("an engine refuses what its table does not take, with its own reason") {
@@ -80,6 +81,23 @@ TEST_CASE("an engine refuses what its table does not take, with its own reason")
   CHECK(program.status == 0);
   CHECK(program.err == "dtrain submit: --image: not used: the toy backend has no pictures\n");
   CHECK(has(program.run({"submit", "-b", "top", "--", "true"}).err, "did you mean toy?"));
+}
+
+TEST_CASE("an engine's table says what it cannot do, and help, check and commands know") {
+  Program program;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"cp", "-b", "toy", "a:b", "."},
+        {"exec", "-b", "toy", "a", "--", "true"},
+        {"attach", "-b", "toy", "a"},
+        {"top", "node", "-b", "toy"},
+        {"top", "job", "-b", "toy"},
+        {"scale", "-b", "toy", "a", "--workers=2"}}) {
+    CAPTURE(words[0]);
+    CHECK(program.run(words).status == 2);
+    CHECK(has(program.err, ": the toy backend "));
+  }
+  CHECK(has(program.run({"cp", "--help"}).out, "The toy backend cannot: it lets no toy out"));
+  CHECK(has(program.run({"check", "-b", "toy"}).out, "- cp                not on toy: it lets no"));
 }
 
 TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
