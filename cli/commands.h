@@ -11,9 +11,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace dtrain {
@@ -25,13 +25,18 @@ struct Invocation {
   /// Takes the place of parse_options, for a command whose flags come in layers.
   std::function<bool(const Context&, const CommandTable&, const std::vector<std::string>&)> parse =
       {};
+  std::optional<Ability> needs = {}; ///< What it asks of the backend's table.
 };
 
 template <class Options>
 Invocation bind(CommandTable (*table)(Options&), int (*run)(Context&, const Options&)) {
   auto options = std::make_shared<Options>();
-  CommandTable filled = table(*options);
-  return {std::move(filled), [options, run](Context& context) { return run(context, *options); }};
+  Invocation bound = {table(*options),
+                      [options, run](Context& context) { return run(context, *options); }};
+  if constexpr (requires { options->target.needs; }) {
+    bound.needs = options->target.needs;
+  }
+  return bound;
 }
 
 struct CommandEntry {

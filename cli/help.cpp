@@ -1,9 +1,11 @@
 #include "cli/help.h"
 
 #include "cli/commands.h"
+#include "cli/typed.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -32,7 +34,7 @@ int run_help(Context& context, const HelpOptions& options) {
   if (options.words.empty()) {
     print_overview(context.out);
   } else {
-    print_help(context.out, options.words);
+    print_help(context, options.words);
   }
   return 0;
 }
@@ -94,7 +96,8 @@ void print_overview(Stream& out) {
             "\nMore about one: dtrain help COMMAND\n");
 }
 
-void print_help(Stream& out, const std::vector<std::string>& words) {
+void print_help(Context& context, const std::vector<std::string>& words) {
+  Stream& out = context.out;
   const CommandGroup* group = words.size() == 1 ? group_of(words[0]) : nullptr;
   if (group != nullptr) {
     out.write(fmt::format("{}\n\nUsage: {} {} COMMAND [flags]\n", group->summary, k_program,
@@ -109,7 +112,27 @@ void print_help(Stream& out, const std::vector<std::string>& words) {
     return;
   }
   const Selection selection = select_command(words);
-  out.write(help_text(k_program, selection.entry->make().table, out.terminal().width));
+  print_help(context, selection.entry->make().table, {}, "");
+}
+
+void print_help(Context& context, CommandTable table, const std::vector<std::string>& args,
+                const std::string& group) {
+  const auto own = std::find_if(engines().begin(), engines().end(),
+                                [&](const Engine* each) { return each->name == group; });
+  const Engine* engine = own == engines().end() ? named_engine(context, args) : *own;
+  if (engine != nullptr) {
+    show_only(table, *engine);
+  }
+  context.out.write(help_text(k_program, table, context.out.terminal().width, group));
+  if (std::any_of(table.options.begin(), table.options.end(),
+                  [](const Option& option) { return !option.field.empty(); })) {
+    context.out.write(
+        engine != nullptr
+            ? fmt::format("\nThis is what the {} backend takes; another's: --help --backend=NAME\n",
+                          engine->name)
+            : fmt::format("\nFlags of one backend: --help --backend=NAME ({})\n",
+                          fmt::join(backend_names(), ", ")));
+  }
 }
 
 Invocation help_command() { return bind(help_table, run_help); }

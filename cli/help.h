@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/context.h"
+#include "submit/options/option_table.h"
 
 #include <string>
 #include <string_view>
@@ -13,6 +14,11 @@ namespace dtrain {
 void print_overview(Stream& out);
 
 /// One command, or all of a group ("config"). Throws UsageError for other words.
-void print_help(Stream& out, const std::vector<std::string>& words);
+void print_help(Context& context, const std::vector<std::string>& words);
+
+/// --help=GROUP of a command, with the flags which the backend takes that the group, `args` or the
+/// user's settings name; with all where none is named.
+void print_help(Context& context, CommandTable table, const std::vector<std::string>& args,
+                const std::string& group);
 
 } // namespace dtrain

@@ -26,14 +26,13 @@ int run_command(Context& context, const Selection& selection) {
     return arg.starts_with(k_help_of);
   });
   if (help != end) {
-    context.out.write(help_text("dtrain", invocation.table, context.out.terminal().width,
-                                help->substr(k_help_of.size())));
+    print_help(context, invocation.table, selection.args, help->substr(k_help_of.size()));
     return k_exit_ok;
   }
   const bool run = invocation.parse ? invocation.parse(context, invocation.table, selection.args)
                                     : parse_options(invocation.table, selection.args);
   if (!run) {
-    context.out.write(help_text("dtrain", invocation.table, context.out.terminal().width));
+    print_help(context, invocation.table, selection.args, "");
     return k_exit_ok;
   }
   return invocation.run(context);
@@ -88,7 +87,7 @@ int run_words(Context& context, const std::vector<std::string>& given) {
                                  printable(words[0])));
   }
   if (words.size() == 2 && is_help(words[1])) {
-    print_help(context.out, {words[0]});
+    print_help(context, {words[0]});
     return k_exit_ok;
   }
   return run_command(context, select_command(words));

@@ -202,6 +202,10 @@ class Engine:
         found = self.dtrain("check", "-o", "json", expect=None).json()
         return {each["what"]: each["found"] for each in found if each["level"] == "note"}
 
+    def takes(self, flag):
+        """Whether its table has it take that flag of submit's: Tab offers no other."""
+        return flag in self.home.dtrain("__complete", "bash", "submit", *self.flags, flag).out
+
     def get(self, name, *flags):
         return self.dtrain("get", name, *flags, "-o", "json").json()
 

@@ -4,6 +4,7 @@
 #include "cli/exit_codes.h"
 #include "cli/settings/settings.h"
 #include "cli/target.h"
+#include "cli/typed.h"
 #include "submit/job_roles.h"
 #include "submit/options/completion.h"
 #include "submit/template/render.h"
@@ -15,37 +16,6 @@
 
 namespace dtrain {
 namespace {
-
-/// What the words already typed say about where to look.
-struct Typed {
-  TargetOptions target;
-  std::string job; ///< The first word that is no flag.
-};
-
-/// Reads half a command line: unlike parse_options it knows only these flags and refuses nothing.
-Typed read_typed(const std::vector<std::string>& args) {
-  Typed typed;
-  const auto options = target_options(typed.target);
-  for (std::size_t i = 0; i < args.size(); ++i) {
-    if (!args[i].starts_with('-')) {
-      if (typed.job.empty()) {
-        typed.job = args[i];
-      }
-      continue;
-    }
-    for (const auto& option : options) {
-      auto& value = *std::get<std::string*>(option.target);
-      for (const auto& flag : option.flag_list()) {
-        if (args[i] == flag && i + 1 < args.size()) {
-          value = args[++i];
-        } else if (flag.starts_with("--") && args[i].starts_with(flag + "=")) {
-          value = args[i].substr(flag.size() + 1);
-        }
-      }
-    }
-  }
-  return typed;
-}
 
 /// `behind`: what follows each name.
 std::vector<Candidate> job_names(const Context& context, const Typed& typed, const char* behind) {
@@ -194,6 +164,27 @@ std::vector<Candidate> names_of(const Context& context, const Option& option,
   }
 }
 
+/// True where the words in front of the last begin with the command's.
+bool is_command(const std::vector<std::string>& words, std::string_view name) {
+  return (words.size() > 1 && name == words[0]) ||
+         (words.size() > 2 && name == fmt::format("{} {}", words[0], words[1]));
+}
+
+/// Leaves to be offered what the backend that is named takes, and backends that can do it.
+void narrow(const Context& context, const Invocation& invocation,
+            const std::vector<std::string>& words, CommandTable& table) {
+  if (const Engine* engine = named_engine(context, {words.begin(), words.end() - 1})) {
+    show_only(table, *engine);
+  }
+  for (Option& option : table.options) {
+    if (invocation.needs && option.long_flag() == "--backend") {
+      std::erase_if(option.choices, [&](const std::string& name) {
+        return find_engine(name).lack_of(*invocation.needs) != nullptr;
+      });
+    }
+  }
+}
+
 } // namespace
 
 int run_complete(Context& context, const std::vector<std::string>& args) {
@@ -214,6 +205,9 @@ int run_complete(Context& context, const std::vector<std::string>& args) {
       }
       alive.push_back(entry.make());
       tables.push_back(alive.back().table);
+      if (is_command(words, entry.name)) {
+        narrow(context, alive.back(), words, tables.back());
+      }
     }
     std::vector<Candidate> groups;
     for (const auto& group : command_groups()) {

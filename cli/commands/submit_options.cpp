@@ -161,7 +161,6 @@ CommandTable submit_table(SubmitOptions& options) {
           "image's own program. Command lines written for Arena run as they are: dtrain-arena(7).",
       .examples = {"# Three workers train the bundled model on Fashion-MNIST",
                    "dtrain submit --workers=3 --wait", "dtrain submit --workers=3 -- --epochs=2",
-                   "# Two parameter servers", "dtrain submit --ps=2 --workers=4",
                    "# A launcher with three slots in its host file",
                    "dtrain submit deepspeedjob --workers=3 -- deepspeed train.py", "# Any program",
                    "dtrain submit --name=mnist --workers=2 -- python train.py --lr 1e-3",

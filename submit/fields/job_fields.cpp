@@ -242,7 +242,8 @@ std::vector<Option> job_options(JobSpec& job, const std::vector<std::string>& ba
                        .maximum = field.maximum,
                        .env = std::string(field.env),
                        .duration = field.duration,
-                       .aliases = strings(field.aliases)});
+                       .aliases = strings(field.aliases),
+                       .field = field.key});
     if (const auto note = notes.find(field.key); note != notes.end()) {
       options.back().help += note->second;
     }

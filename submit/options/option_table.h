@@ -53,6 +53,7 @@ struct Option {
   bool duration = false;    ///< An int in milliseconds, given as "10s", "500ms" or seconds.
   std::vector<std::string> aliases = {}; ///< Accepted, but neither shown nor offered.
   bool hidden = false;                   ///< Accepted, but neither shown nor offered.
+  std::string_view field = {};           ///< Key of the job's field that it sets; empty: none.
   std::string notice = {};               ///< Accepted, and said to do nothing, with this reason.
   /// Checks a value and gives what is kept of it; throws UsageError. May be null.
   std::string (*read)(std::string_view flag, const std::string& value) = nullptr;

@@ -77,8 +77,8 @@ SHOW_GPUS = ("sh", "-c", "echo $LOCAL_RANK $LOCAL_WORLD_SIZE "
 
 @pytest.mark.parametrize("workers, gpus", [(3, 1), (2, 2)])
 def test_local_rank_indexes_the_gpus_that_a_rank_sees_and_no_two_reach_the_same(engine, workers, gpus):
-    if engine.home.program == "dtrain-toy":
-        pytest.skip("toys have no GPUs")
+    if not engine.takes("--gpus"):
+        pytest.skip("its ranks have no GPUs")
     engine.submit("gpus", *SHOW_GPUS, flags=[f"--workers={workers}", f"--gpus={gpus}"],
                   env={"DTRAIN_LOCAL_GPUS": "4"})
     engine.wait("gpus")

@@ -478,6 +478,68 @@ TEST_CASE("submit's help is the flags that most jobs need, and the rest by group
   CHECK(session.run({"submit", "--name=x", "--", "prog", "--help=all"}).status == 0);
 }
 
+TEST_CASE("submit's help is of the backend that the line, the environment or the profile names") {
+  Session session;
+  const auto help = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "submit");
+    return session.run(words).out;
+  };
+  const std::string all = help({"--help=all"});
+  CHECK(
+      has(all, "\nFlags of one backend: --help --backend=NAME (local, kubernetes, slurm, ssh)\n"));
+  CHECK(has(help({"--help"}), "\nFlags of one backend: "));
+  const std::string ssh = help({"--help=all", "-b", "ssh"});
+  CHECK(std::count(ssh.begin(), ssh.end(), '\n') * 5 <
+        std::count(all.begin(), all.end(), '\n') * 3);
+  for (const char* other : {"--toleration", "--image", "--queue", "--partition", "--context"}) {
+    CAPTURE(other);
+    CHECK(has(all, other));
+    CHECK_FALSE(has(ssh, other));
+  }
+  for (const char* own : {"--hosts=", "--include=", "--exclude=HOST[", "Hosts, or GPUs of them",
+                          "--backend=NAME", "what the ssh backend takes"}) {
+    CAPTURE(own);
+    CHECK(has(ssh, own));
+  }
+  CHECK_FALSE(has(ssh, "ssh: "));
+  CHECK(has(help({"--help=all", "--backend=slurm"}), "--exclude=NODES"));
+  CHECK_FALSE(has(help({"--help", "-b", "local"}), "--image"));
+  CHECK(help({"--help=all", "--", "-b", "ssh"}) == all);
+  session.run({"config", "set", "backend", "ssh"});
+  CHECK(help({"--help=all"}) == ssh);
+  CHECK(has(help({"--help=ssh"}), "--exclude=HOST["));
+  CHECK(has(help({"--help=slurm"}), "--exclude=NODES"));
+  CHECK(session.run({"help", "submit"}).out == help({"--help"}));
+  CHECK(has(session.out, "what the ssh backend takes"));
+  setenv("DTRAIN_BACKEND", "slurm", 1);
+  CHECK(has(help({"--help"}), "what the slurm backend takes"));
+  unsetenv("DTRAIN_BACKEND");
+  CHECK_FALSE(has(session.run({"list", "--help", "-b", "slurm"}).out, "--context"));
+  CHECK(has(session.out, "--login-host"));
+}
+
+TEST_CASE("Tab offers the flags that the backend takes, and the backends that can do it") {
+  Session session;
+  const auto offered = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"__complete", "bash"});
+    return session.run(words).out;
+  };
+  CHECK(has(offered({"submit", "--tol"}), "--toleration="));
+  CHECK(offered({"submit", "--backend=ssh", "--tol"}) == "\n");
+  CHECK(has(offered({"submit", "-b", "ssh", "--inc"}), "--include="));
+  CHECK(has(offered({"submit", "--dry-run="}), "server"));
+  CHECK_FALSE(has(offered({"submit", "-b", "ssh", "--dry-run="}), "server"));
+  CHECK(offered({"list", "-b", "ssh", "--cont"}) == "\n");
+  CHECK(has(offered({"list", "-l", "-b", "ssh", "--sel"}), "--selector="));
+  CHECK(has(offered({"suspend", "-b", "s"}), "slurm\t"));
+  CHECK(offered({"scale", "-b", "s"}) == "\nssh\t\n");
+  session.engine.jobs = {job("elsewhere", Phase::running)};
+  session.engine.jobs[0].namespace_name = "team";
+  setenv("DTRAIN_NAMESPACE", "team", 1);
+  CHECK(offered({"get", ""}) == "\nelsewhere\t\n");
+  unsetenv("DTRAIN_NAMESPACE");
+}
+
 TEST_CASE("what a backend cannot do is refused by its table, before it is opened") {
   Session session;
   session.engine.jobs = {job("mnist", Phase::running)};

@@ -83,7 +83,7 @@ TEST_CASE("an engine refuses what its table does not take, with its own reason")
   CHECK(has(program.run({"submit", "-b", "top", "--", "true"}).err, "did you mean toy?"));
 }
 
-TEST_CASE("an engine's table says what it cannot do, and help, check and commands know") {
+TEST_CASE("an engine's table says what it cannot do, and help, check, Tab and commands know") {
   Program program;
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"cp", "-b", "toy", "a:b", "."},
@@ -98,6 +98,9 @@ TEST_CASE("an engine's table says what it cannot do, and help, check and command
   }
   CHECK(has(program.run({"cp", "--help"}).out, "The toy backend cannot: it lets no toy out"));
   CHECK(has(program.run({"check", "-b", "toy"}).out, "- cp                not on toy: it lets no"));
+  CHECK_FALSE(has(program.run({"__complete", "bash", "cp", "-b", ""}).out, "toy"));
+  CHECK(has(program.run({"submit", "--help=all", "-b", "toy"}).out, "wooden"));
+  CHECK_FALSE(has(program.out, "--memory"));
 }
 
 TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
