@@ -125,6 +125,29 @@ def until(condition, what, seconds=60, longest_pause=0.25):
 
 
 @contextlib.contextmanager
+def small_disk(folder):
+    """A disk of 2 MiB in that folder."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", folder],
+                      capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(disk):
+    """Fills a disk to its last byte."""
+    with open(disk / "filler", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+
+
+@contextlib.contextmanager
 def alone(what):
     """Nobody else on this machine has `what` meanwhile: another session is waited for. The kernel
     takes it from one that is killed."""

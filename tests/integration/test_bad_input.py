@@ -1,10 +1,10 @@
 """Bad input: one line that names what is wrong, the right exit code, and nothing left behind."""
 import os
-import subprocess
 
 import pytest
 
-from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_ERROR, EXIT_USAGE, Home, until
+import harness
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_ERROR, EXIT_USAGE, Home, fill, until
 
 NAME_LIMIT = 63
 
@@ -169,33 +169,17 @@ def test_a_state_folder_with_strange_things_in_it_is_listed_all_the_same(home):
 @pytest.fixture
 def small_disk(home, build):
     """A home on a disk of 2 MiB."""
-    mount = home.folder / "disk"
-    mount.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", mount],
-                          capture_output=True)
-    if made.returncode != 0:
-        pytest.skip("cannot mount a small disk here")
-    try:
-        yield Home(mount, build)
-    finally:
-        home.wait_for_no_processes()
-        subprocess.run(["umount", "--lazy", mount], check=True)
-
-
-def fill(disk):
-    """Fills a disk to its last byte."""
-    with open(disk.folder / "filler", "wb", buffering=0) as file:
+    with harness.small_disk(home.folder / "disk") as disk:
         try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
+            yield Home(disk, build)
+        finally:
+            home.wait_for_no_processes()
 
 
 def test_a_full_disk_refuses_a_job_whole(small_disk):
     small_disk.submit("before", "true")
     small_disk.dtrain("wait", "before")
-    fill(small_disk)
+    fill(small_disk.folder)
     result = small_disk.submit("during", "true", expect=None)
     assert result.code in (EXIT_ERROR, EXIT_ENGINE)
     assert "space" in result.err and result.err.count("\n") == 1

@@ -25,6 +25,7 @@ struct Matmul {
   std::size_t k;
   bool a_is_turned = false; ///< In memory A is (k, m),
   bool b_is_turned = false; ///< and B (n, k).
+  bool is_rounded = false;  ///< A and B, to what Device::multiply_in() says.
   Epilogue epilogue = Epilogue::none;
   /// C += A · B, and so what bias_gradient writes; of none and bias_gradient alone.
   bool accumulate = false;
@@ -72,6 +73,7 @@ struct DenseShape {
             .n = outputs,
             .k = inputs,
             .b_is_turned = true,
+            .is_rounded = true,
             .epilogue = epilogue,
             .a = x,
             .b = weight,
@@ -86,6 +88,7 @@ struct DenseShape {
             .n = inputs,
             .k = rows,
             .a_is_turned = true,
+            .is_rounded = true,
             .epilogue = Matmul::Epilogue::bias_gradient,
             .accumulate = accumulate,
             .a = dy,
@@ -99,6 +102,7 @@ struct DenseShape {
     return {.m = rows,
             .n = inputs,
             .k = outputs,
+            .is_rounded = true,
             .accumulate = accumulate,
             .a = dy,
             .b = weight,

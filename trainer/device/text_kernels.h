@@ -127,7 +127,8 @@ struct TextKernels {
   void (*scatter_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
                          const float* from, float* to);
   /// logits (M, V) become their gradient, (softmax - onehot) · weight, with a weight of
-  /// `*scale` / how many are masked of the row, null: 0; 0 where a slot has no token. Adds to
+  /// `*scale` / how many are masked of the row, or with null are used up; 0 where a slot has no
+  /// token. Adds to
   /// `*score` a sample each slot that has one, right where no word's logit is larger than that of
   /// `targets` (M).
   void (*masked_cross_entropy)(Stream&, const MaskedShape& shape, const std::int32_t* masked,

@@ -18,8 +18,6 @@ class MaskedLanguageModel : public Model {
 
 /// `options.name`: bert or roberta. Throws UsageError for a shape that no BERT has.
 std::unique_ptr<MaskedLanguageModel> make_bert(const ModelOptions& options, Device& device);
-/// For devices that are not the CPU, of a shape that make_bert() takes.
-std::unique_ptr<MaskedLanguageModel> make_layered_bert(const ModelOptions& options, Device& device);
 
 /// Sets what a preset says: hello, base or large. Throws UsageError for another name.
 void apply_preset(const std::string& name, BertOptions& options);

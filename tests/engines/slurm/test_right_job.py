@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import EXIT_ENGINE, alive, until
+from harness import EXIT_ENGINE, EXIT_ERROR, alive, fill, small_disk, until
 
 TIMED_OUT = "slurm_load_jobs error: Socket timed out on send/recv operation"
 
@@ -188,6 +188,27 @@ def test_a_warning_that_cannot_be_written_down_loses_no_job(slurm):
     slurm.submit("mine", "true")
     has_queued(slurm, line())
     assert slurm.get("mine")["uuid"] == "17"
+
+
+def test_a_disk_that_fills_up_while_slurm_takes_a_job_loses_no_job(slurm):
+    with small_disk(slurm.state) as disk:
+        slurm.script("tools/sbatch", f"cat >/dev/null; cat /dev/zero >{disk}/filler 2>/dev/null; echo careful >&2; echo 17")
+        slurm.submit("mine", "true")
+        has_queued(slurm, line())
+        assert slurm.get("mine")["uuid"] == "17"
+        assert "cannot" not in slurm.dtrain("list").err
+        slurm.script("tools/scancel", f"echo \"$*\" >>{slurm.folder}/cancelled; echo none >{slurm.folder}/queue")
+        slurm.dtrain("delete", "mine")
+        assert cancelled(slurm) and not folder_of(slurm).exists()
+
+
+def test_a_full_disk_leaves_no_job_that_slurm_does_not_have(slurm):
+    with small_disk(slurm.state) as disk:
+        fill(disk)
+        result = slurm.submit("mine", "true", expect=None)
+        assert result.code in (EXIT_ENGINE, EXIT_ERROR) and "space" in result.err and result.err.count("\n") == 1
+        (disk / "filler").unlink()
+        slurm.submit("mine", "true")
 
 
 def test_a_folder_that_a_submission_left_empty_is_no_job(slurm):

@@ -50,12 +50,7 @@ TEST_CASE("a GPU draws the CPU's dropout, bit for bit, wherever it begins") {
       };
       CpuDevice cpu(portable_kernels());
       CudaDevice gpu = make_gpu();
-      const std::vector<std::uint16_t> drawn = draw(gpu);
-      CHECK(drawn == draw(cpu));
-      std::vector<std::uint16_t> expected(words);
-      cpu.cpu_kernels()->transformer.keep_bits({0x123456789ABCDEFULL, 7, first, 6554}, words,
-                                               expected.data());
-      CHECK(drawn == expected);
+      CHECK(draw(gpu) == draw(cpu));
     }
   }
 }

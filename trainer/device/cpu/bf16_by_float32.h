@@ -7,6 +7,7 @@
 #include "trainer/device/cpu/bf16_products.h"
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/lanes.h"
+#include "trainer/device/cpu/matmul.h"
 
 namespace trainer {
 namespace {
@@ -66,7 +67,7 @@ inline void bf16_part_by_float32(const Gemm& g) {
   part.k = g.k + g.k % 2;
   const bool by_columns = g.a_row == 1 && g.a_column != 1;
   const std::size_t stride = padded(by_columns ? g.m : part.k);
-  float* const a = product_room(0, (by_columns ? part.k : g.m) * stride);
+  float* const a = room_for(Room::bf16_a, (by_columns ? part.k : g.m) * stride);
   if (by_columns) {
     round_columns<V>(g.k, g.m, g.a, g.a_column, a, stride);
   } else {
@@ -82,7 +83,7 @@ inline void bf16_part_by_float32(const Gemm& g) {
   const std::size_t most_panels = k_room / (part.k * k_panel + 1) + 1;
   for (std::size_t panel = 0; panel < g.panels; panel += most_panels) {
     part.panels = g.panels - panel < most_panels ? g.panels - panel : most_panels;
-    float* const b = product_room(1, part.panels * part.k * k_panel);
+    float* const b = room_for(Room::bf16_b, part.panels * part.k * k_panel);
     for (std::size_t i = 0; i < part.panels; ++i) {
       round_columns<V>(g.k, k_panel, g.b + (panel + i) * flat::b_panel(g), g.b_row,
                        b + i * part.k * k_panel, k_panel);

@@ -41,6 +41,8 @@ struct Bf16Instructions {
   /// from (k, columns), rows `stride` apart → to (pairs, columns)
   void (*pack_columns)(std::size_t k, std::size_t columns, const float* from, std::size_t stride,
                        Bf16Pair* to);
+  /// from (16, k), rows `stride` apart → to (pairs, 16)
+  void (*pack_turned)(std::size_t k, const float* from, std::size_t stride, Bf16Pair* to);
   void (*multiply)(const Bf16Strip& strip);
 };
 
@@ -49,9 +51,5 @@ const Bf16Instructions* avx512_bf16();
 
 /// A product by these instructions.
 void gemm_by_bf16(const Gemm& gemm);
-
-/// Memory kept for this thread's next call: so many floats. 0 and 1: of a product; 2 and 3: of what
-/// is made of products.
-float* product_room(std::size_t which, std::size_t count);
 
 } // namespace trainer

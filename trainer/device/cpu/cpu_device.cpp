@@ -44,9 +44,7 @@ void CpuDevice::multiply_in(DType type) {
   }
 }
 
-std::unique_ptr<Stream> CpuDevice::make_stream() {
-  return std::make_unique<CpuStream>(kernels_.matmul);
-}
+std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuStream>(kernels_); }
 
 namespace {
 

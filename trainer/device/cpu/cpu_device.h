@@ -11,26 +11,29 @@ namespace trainer {
 
 class CpuStream final : public Stream {
  public:
-  explicit CpuStream(decltype(Kernels::matmul) matmul) : matmul_(matmul) {}
+  /// Of a device's kernels.
+  explicit CpuStream(const CpuKernels& kernels) : kernels_(kernels) {}
 
   std::unique_ptr<Event> record() override;
   void wait(const Event& /*event*/) override {}
   void copy(const void* from, void* to, std::size_t bytes) override;
   void clear(void* memory, std::size_t bytes) override;
 
-  /// By the product of the stream's device: for kernels that are made of such.
-  static void multiply(Stream& stream, const Matmul& matmul) {
-    static_cast<CpuStream&>(stream).matmul_(stream, matmul);
+  /// Of a kernel's stream: for kernels that are made of others.
+  static const CpuKernels& kernels_of(const Stream& stream) {
+    return static_cast<const CpuStream&>(stream).kernels_;
   }
 
  private:
-  decltype(Kernels::matmul) matmul_;
+  const CpuKernels& kernels_;
 };
 
 class CpuDevice : public Device {
  public:
   /// `why` it was chosen, for describe().
   explicit CpuDevice(const CpuKernels& kernels = best_kernels(), std::string why = "");
+  CpuDevice(const CpuDevice&) = delete; // Its streams' kernels are its own.
+  CpuDevice& operator=(const CpuDevice&) = delete;
 
   std::string describe() const override;
   bool is_host() const override { return true; }

@@ -3,42 +3,55 @@
 // Nothing here calls an inline function of a library: see vector.h.
 #pragma once
 
-#include "trainer/device/cpu/matmul.h"
-#include "trainer/device/cpu/transformer.h"
+#include "trainer/device/cpu/sixteen.h"
 
 namespace trainer {
 namespace {
 
+/// C = of(C's values, where they are in C, in which column, how many).
+template <typename V, typename F>
+inline void change_part(const Matmul& s, const MatmulPart& part, const F& of) {
+  for (std::size_t row = part.row; row < part.row + part.rows; ++row) {
+    const std::size_t first = row * s.c_row;
+    const std::size_t end = part.column + part.columns;
+    for (std::size_t j = part.column; j < end; j += V::k_lanes) {
+      const auto x = load_some<V>(s.c + first + j, end - j);
+      store_some<V>(s.c + first + j, of(x, first + j, j, end - j), end - j);
+    }
+  }
+}
+
 template <typename V>
 void vector_finish(const Matmul& s, const MatmulPart& part) {
+  using F = typename V::Floats;
   using Epilogue = Matmul::Epilogue;
-  if (s.epilogue == Epilogue::none || s.epilogue == Epilogue::bias_gradient) {
+  switch (s.epilogue) {
+  case Epilogue::none:
+  case Epilogue::bias_gradient:
     return;
-  }
-  const bool has_bias = s.epilogue != Epilogue::drelu && s.epilogue != Epilogue::dgelu;
-  const auto zero = V::all(0);
-  const std::size_t end = part.column + part.columns;
-  for (std::size_t row = 0; row < s.m; ++row) {
-    const std::size_t first = row * s.c_row;
-    for (std::size_t j = part.column; j < end; j += V::k_lanes) {
-      const std::size_t count = end - j;
-      const auto with = load_some<V>(s.with + (has_bias ? j : first + j), count);
-      auto x = load_some<V>(s.c + first + j, count);
-      if (has_bias) {
-        x = x + with;
-      }
-      if (s.epilogue == Epilogue::relu_bias) {
-        x = zero > x ? zero : x; // Not x > 0: a NaN stays one.
-      } else if (s.epilogue == Epilogue::gelu_bias) {
-        store_some<V>(s.beside + first + j, x, count);
-        x = x * phi_of<V>(x);
-      } else if (s.epilogue == Epilogue::drelu) {
-        x = with > zero ? x : zero;
-      } else if (s.epilogue == Epilogue::dgelu) {
-        x = x * gelu_slope<V>(with);
-      }
-      store_some<V>(s.c + first + j, x, count);
-    }
+  case Epilogue::bias:
+    return change_part<V>(s, part, [&](F x, std::size_t, std::size_t j, std::size_t count) {
+      return x + load_some<V>(s.with + j, count);
+    });
+  case Epilogue::relu_bias:
+    return change_part<V>(s, part, [&](F x, std::size_t, std::size_t j, std::size_t count) {
+      x = x + load_some<V>(s.with + j, count);
+      return V::all(0) > x ? V::all(0) : x; // Not x > 0: a NaN stays one.
+    });
+  case Epilogue::gelu_bias:
+    return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t j, std::size_t count) {
+      x = x + load_some<V>(s.with + j, count);
+      store_some<V>(s.beside + at, x, count);
+      return x * phi_of<V>(x);
+    });
+  case Epilogue::drelu:
+    return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
+      return load_some<V>(s.with + at, count) > V::all(0) ? x : V::all(0);
+    });
+  case Epilogue::dgelu:
+    return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
+      return x * gelu_slope<V>(load_some<V>(s.with + at, count));
+    });
   }
 }
 
@@ -53,11 +66,47 @@ void vector_sum_rows_of(const RowShape& s, const float* from, bool accumulate, f
   }
 }
 
-template <typename V, void (*Product)(const Gemm&)>
-void vector_matmul(Stream& /*stream*/, const Matmul& matmul) {
-  static constexpr MatmulKernels kernels = {Product, plain_pack_transposed, vector_finish<V>,
-                                            vector_sum_rows_of<V>};
-  multiply(kernels, matmul);
+using Floats4 [[gnu::vector_size(16)]] = float;
+
+/// 4 × 4 values, rows so far apart.
+inline void transpose_4(const float* from, std::size_t stride, float* to, std::size_t to_stride) {
+  Floats4 row[4];
+  for (std::size_t i = 0; i < 4; ++i) {
+    __builtin_memcpy(&row[i], from + i * stride, sizeof row[i]);
+  }
+  const Floats4 a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Floats4 b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Floats4 c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Floats4 d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  const Floats4 turned[4] = {
+      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (std::size_t i = 0; i < 4; ++i) {
+    __builtin_memcpy(to + i * to_stride, &turned[i], sizeof turned[i]);
+  }
+}
+
+inline void pack_transposed(const RowShape& s, const float* from, float* to) {
+  for (std::size_t row = 0; row < s.rows; row += k_panel, to += s.width * k_panel) {
+    const float* const first = from + row * s.stride;
+    const std::size_t count = s.rows - row < k_panel ? s.rows - row : k_panel;
+    const std::size_t whole = count == k_panel ? s.width / 4 * 4 : 0;
+    for (std::size_t j = 0; j < whole; j += 4) {
+      for (std::size_t i = 0; i < k_panel; i += 4) {
+        transpose_4(first + i * s.stride + j, s.stride, to + j * k_panel + i, k_panel);
+      }
+    }
+    for (std::size_t j = whole; j < s.width; ++j) {
+      for (std::size_t i = 0; i < k_panel; ++i) {
+        to[j * k_panel + i] = i < count ? first[i * s.stride + j] : 0.0F;
+      }
+    }
+  }
+}
+
+template <typename V>
+constexpr MatmulParts matmul_parts() {
+  return {pack_transposed, vector_finish<V>, vector_sum_rows_of<V>};
 }
 
 } // namespace

@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "trainer/device/cpu/transformer_kernels.h"
+#include "trainer/device/cpu/text.h"
 #include "trainer/device/kernels.h"
 
 namespace trainer {
@@ -43,6 +43,33 @@ struct Gemm {
   // From a row of a panel of B to the next, and from a panel to the next; 0: they lie on end.
   std::size_t b_row = k_panel;
   std::size_t b_panel = 0;
+  /// For gemm_bf16 by instructions alone: B is (panels, 16, k), b_row from a column to the next.
+  bool b_is_turned = false;
+};
+
+struct RowShape {
+  std::size_t rows;
+  std::size_t width;
+  std::size_t stride; ///< From a row to the next.
+};
+
+/// A part of a product's C.
+struct MatmulPart {
+  std::size_t row;
+  std::size_t rows;
+  std::size_t column;
+  std::size_t columns;
+};
+
+/// What Matmul (device/matmul.h) is made of beside a gemm.
+struct MatmulParts {
+  /// from (rows, width) → panels of its columns, rows filled up with zeros to whole panels:
+  /// to (rows / 16, width, 16). Of its transpose it is the panel layout.
+  void (*pack_transposed)(const RowShape& shape, const float* from, float* to);
+  /// The epilogue of this part, which A · B is in.
+  void (*finish)(const Matmul& matmul, const MatmulPart& part);
+  /// to = the sum of from's rows, or +=; of any width.
+  void (*sum_rows)(const RowShape& shape, const float* from, bool accumulate, float* to);
 };
 
 /// An image of a convolution, pixel by pixel, with a column of zeros between rows that serves what
@@ -138,7 +165,8 @@ struct CpuKernels : Kernels {
                                  const float* bias, float scale, float* logits, float* dbias);
 
   ConvolutionKernels convolution;
-  TransformerKernels transformer;
+  MatmulParts parts;
+  AttentionParts attention;
   bool has_bf16 = false; ///< gemm_bf16 is by instructions of the machine's, not by float32's.
 };
 

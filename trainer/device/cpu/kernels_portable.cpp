@@ -9,9 +9,9 @@
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
+#include "trainer/device/cpu/matmul.h"
 #include "trainer/device/cpu/plain_layers.h"
-#include "trainer/device/cpu/plain_text.h"
-#include "trainer/device/cpu/transformer.h"
+#include "trainer/device/cpu/vector_text.h"
 
 namespace trainer {
 namespace {
@@ -144,7 +144,6 @@ void bytes_to_floats(Stream& /*stream*/, std::size_t n, const std::uint8_t* from
   }
 }
 
-using Floats4 [[gnu::vector_size(16)]] = float;
 using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 
 } // namespace
@@ -152,9 +151,9 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kernels = {
       {"portable", "portable", flat::begin, flat::prepare, flat::sgd, adam, flat::lamb,
-       flat::muon_direction, flat::muon_take, flat::normalise, flat::blend,
-       vector_matmul<Lanes<Floats4, Bytes4>, gemm>, flat::squares, flat::sum, bytes_to_floats,
-       plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
+       flat::muon_direction, flat::muon_take, flat::normalise, flat::blend, cpu_matmul,
+       flat::squares, flat::sum, bytes_to_floats, plain_narrow, plain_widen, &k_plain_layers,
+       &k_text_kernels<Lanes<Floats4, Bytes4>>},
       gemm,
       bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
       gemm,
@@ -162,7 +161,8 @@ const CpuKernels& portable_kernels() {
       relu_backward,
       softmax_cross_entropy,
       convolution_kernels<Lanes<Floats4, Bytes4>>(),
-      transformer_kernels<Lanes<Floats4, Bytes4>>()};
+      matmul_parts<Lanes<Floats4, Bytes4>>(),
+      attention_parts<Lanes<Floats4, Bytes4>>()};
   return kernels;
 }
 

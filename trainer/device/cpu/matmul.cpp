@@ -1,91 +1,156 @@
 #include "trainer/device/cpu/matmul.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
 
-#include "trainer/device/cpu/bf16_products.h"
+#include "trainer/device/buffer.h"
+#include "trainer/device/cpu/cpu_device.h"
 
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_cut_rows = 144;    ///< Whole tiles of 6 and 12 rows,
-constexpr std::size_t k_cut_columns = 256; ///< that with so many columns are 144 KiB.
-constexpr std::size_t k_strip = 1 << 17;   ///< Floats of B's.
+// What a product reads again and again stays in a core's second cache: rows of A, whole tiles of 6
+// and 12, by so many columns are 144 KiB, and of B a strip.
+constexpr std::size_t k_cut_rows = 144;
+constexpr std::size_t k_cut_k = 256;
+constexpr std::size_t k_strip = 512; ///< Columns, that with so many rows are 512 KiB.
+/// Of bf16, whose copies are cut along k: more, as each time they are made of all of B.
+constexpr std::size_t k_cut_rows_bf16 = 1536;
 
-/// `columns` of B from `column` on → panels (columns / 16, k, 16), filled up with zeros.
-void pack(const MatmulKernels& kernels, const Matmul& s, const MatmulPart& part, float* to) {
+/// B's rows [first_k, first_k + k) of a part's columns → panels (columns / 16, k, 16), filled up
+/// with zeros.
+void pack(const CpuKernels& kernels, const Matmul& s, const MatmulPart& part, std::size_t first_k,
+          std::size_t count, float* to) {
   if (s.b_is_turned) {
-    kernels.pack_transposed({part.columns, s.k, s.b_row}, s.b + part.column * s.b_row, to);
+    kernels.parts.pack_transposed({part.columns, count, s.b_row},
+                                  s.b + part.column * s.b_row + first_k, to);
     return;
   }
-  for (std::size_t column = 0; column < part.columns; column += k_panel) {
-    const std::size_t count = std::min(k_panel, part.columns - column);
-    const float* from = s.b + part.column + column;
-    for (std::size_t k = 0; k < s.k; ++k, from += s.b_row, to += k_panel) {
-      std::fill(std::copy_n(from, count, to), to + k_panel, 0.0F);
+  const float* from = s.b + first_k * s.b_row + part.column;
+  const std::size_t whole = part.columns / k_panel * k_panel;
+  for (std::size_t k = 0; k < count; ++k, from += s.b_row, to += k_panel) { // As they lie.
+    for (std::size_t column = 0; column < whole; column += k_panel) {
+      std::memcpy(to + column * count, from + column, k_panel * sizeof(float));
+    }
+    if (whole < part.columns) {
+      float* const last = to + whole * count;
+      std::fill(std::copy_n(from + whole, part.columns - whole, last), last + k_panel, 0.0F);
+    }
+  }
+}
+
+/// A strip, of rows of float32 that are cut, in C or where the last panel is not whole beside it.
+void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart& strip,
+                    Gemm gemm) {
+  gemm.b_row = k_panel;
+  for (std::size_t k = 0; k < s.k; k += k_cut_k) {
+    gemm.k = std::min(k_cut_k, s.k - k);
+    gemm.b_panel = gemm.k * k_panel;
+    float* const b = room_for(Room::strip, gemm.panels * gemm.b_panel);
+    pack(kernels, s, strip, k, gemm.k, b);
+    gemm.b = b;
+    for (std::size_t row = 0; row < s.m; row += k_cut_rows) {
+      Gemm cut = gemm;
+      cut.m = std::min(k_cut_rows, s.m - row);
+      cut.a += row * gemm.a_row + k * gemm.a_column;
+      cut.c += row * gemm.c_row;
+      cut.accumulate = gemm.accumulate || k > 0;
+      kernels.gemm(cut);
+      if (k + gemm.k == s.k && gemm.c == s.c + strip.column) {
+        kernels.parts.finish(s, {row, cut.m, strip.column, strip.columns});
+      }
+    }
+  }
+}
+
+/// Likewise of bf16, whose gemm makes copies of its own, panel by panel.
+void multiply_strip_bf16(const CpuKernels& kernels, const Matmul& s, const MatmulPart& strip,
+                         Gemm gemm) {
+  const bool is_whole = gemm.c == s.c + strip.column;
+  gemm.b = s.b + strip.column * (s.b_is_turned ? s.b_row : 1);
+  gemm.b_row = s.b_row;
+  gemm.b_panel = s.b_is_turned ? k_panel * s.b_row : k_panel;
+  gemm.b_is_turned = s.b_is_turned;
+  if (!is_whole || (s.b_is_turned && !kernels.has_bf16)) {
+    float* const b = room_for(Room::strip, gemm.panels * s.k * k_panel);
+    pack(kernels, s, strip, 0, s.k, b);
+    gemm.b = b;
+    gemm.b_row = k_panel;
+    gemm.b_panel = s.k * k_panel;
+    gemm.b_is_turned = false;
+  }
+  for (std::size_t row = 0; row < s.m; row += k_cut_rows_bf16) {
+    Gemm cut = gemm;
+    cut.m = std::min(k_cut_rows_bf16, s.m - row);
+    cut.a += row * gemm.a_row;
+    cut.c += row * gemm.c_row;
+    kernels.gemm_bf16(cut);
+    if (is_whole) {
+      kernels.parts.finish(s, {row, cut.m, strip.column, strip.columns});
     }
   }
 }
 
 /// Of Matmul::one().
-void multiply_one(const MatmulKernels& kernels, const Matmul& s) {
-  const std::size_t panels = padded(s.n) / k_panel;
-  const std::size_t step = std::max<std::size_t>(k_strip / (s.k * k_panel) / 2 * 2, 2);
-  for (std::size_t panel = 0; panel < panels; panel += step) {
-    const std::size_t count = std::min(step, panels - panel);
-    const std::size_t width = count * k_panel;
-    const std::size_t column = panel * k_panel;
-    const MatmulPart part{column, std::min(width, s.n - column)};
-    const bool is_whole = part.columns == width;
-    float* const b = product_room(0, width * s.k);
-    float* const rows = is_whole ? nullptr : product_room(1, s.m * width);
-    pack(kernels, s, part, b);
-    gemm_in_cuts(kernels.gemm, {.m = s.m,
-                                .k = s.k,
-                                .panels = count,
-                                .a = s.a,
-                                .a_row = s.a_is_turned ? 1 : s.a_row,
-                                .a_column = s.a_is_turned ? s.a_row : 1,
-                                .b = b,
-                                .c = is_whole ? s.c + column : rows,
-                                .c_row = is_whole ? s.c_row : width,
-                                .c_panel = k_panel,
-                                .accumulate = is_whole && s.accumulate});
+void multiply_one(const CpuKernels& kernels, const Matmul& s) {
+  const bool is_bf16 = s.is_rounded && kernels.product == kernels.gemm_bf16;
+  const std::size_t most = is_bf16 && kernels.has_bf16 ? s.n : k_strip;
+  MatmulPart strip{0, s.m, 0, 0};
+  for (; strip.column < s.n; strip.column += strip.columns) {
+    const std::size_t rest = s.n - strip.column; // What fills no panel comes last, by itself.
+    const std::size_t column = strip.column;
+    strip.columns = rest < k_panel ? rest : std::min(most, rest) / k_panel * k_panel;
+    const std::size_t width = padded(strip.columns);
+    const bool is_whole = strip.columns == width;
+    float* const rows = is_whole ? nullptr : room_for(Room::rows, s.m * width);
+    const Gemm gemm = {.m = s.m,
+                       .k = s.k,
+                       .panels = width / k_panel,
+                       .a = s.a,
+                       .a_row = s.a_is_turned ? 1 : s.a_row,
+                       .a_column = s.a_is_turned ? s.a_row : 1,
+                       .c = is_whole ? s.c + column : rows,
+                       .c_row = is_whole ? s.c_row : width,
+                       .c_panel = k_panel,
+                       .accumulate = is_whole && s.accumulate};
+    (is_bf16 ? multiply_strip_bf16 : multiply_strip)(kernels, s, strip, gemm);
     for (std::size_t row = 0; !is_whole && row < s.m; ++row) {
       float* const to = s.c + row * s.c_row + column;
-      for (std::size_t j = 0; j < part.columns; ++j) {
+      for (std::size_t j = 0; j < strip.columns; ++j) {
         to[j] = (s.accumulate ? to[j] : 0) + rows[row * width + j];
       }
     }
-    kernels.finish(s, part);
+    if (!is_whole) {
+      kernels.parts.finish(s, strip);
+    }
   }
   if (s.epilogue == Matmul::Epilogue::bias_gradient) {
-    kernels.sum_rows({s.k, s.m, s.a_row}, s.a, s.accumulate, s.beside);
+    kernels.parts.sum_rows({s.k, s.m, s.a_row}, s.a, s.accumulate, s.beside);
   }
 }
 
 } // namespace
 
-void gemm_in_cuts(void (*product)(const Gemm&), const Gemm& gemm) {
-  const std::size_t b_panel = gemm.b_panel == 0 ? gemm.k * k_panel : gemm.b_panel;
-  for (std::size_t row = 0; row < gemm.m; row += k_cut_rows) {
-    for (std::size_t k = 0; k < gemm.k; k += k_cut_columns) {
-      Gemm cut = gemm;
-      cut.m = std::min(k_cut_rows, gemm.m - row);
-      cut.k = std::min(k_cut_columns, gemm.k - k);
-      cut.a += row * gemm.a_row + k * gemm.a_column;
-      cut.b += k * gemm.b_row;
-      cut.b_panel = b_panel;
-      cut.c += row * gemm.c_row;
-      cut.accumulate = gemm.accumulate || k > 0;
-      product(cut);
-    }
-  }
-}
-
-void multiply(const MatmulKernels& kernels, const Matmul& matmul) {
+void multiply(const CpuKernels& kernels, const Matmul& matmul) {
   for (std::size_t i = 0; i < matmul.batch; ++i) {
     multiply_one(kernels, matmul.one(i));
   }
+}
+
+void cpu_matmul(Stream& stream, const Matmul& matmul) {
+  multiply(CpuStream::kernels_of(stream), matmul);
+}
+
+float* room_for(Room room, std::size_t count) {
+  static thread_local std::array<std::unique_ptr<Buffer>, static_cast<std::size_t>(Room::count)>
+      rooms;
+  std::unique_ptr<Buffer>& found = rooms.at(static_cast<std::size_t>(room));
+  if (found == nullptr || found->size() < count) {
+    found = std::make_unique<Buffer>(count);
+  }
+  return found->data();
 }
 
 } // namespace trainer

@@ -7,26 +7,20 @@
 
 namespace trainer {
 
-/// A part of C.
-struct MatmulPart {
-  std::size_t column;
-  std::size_t columns;
+void multiply(const CpuKernels& kernels, const Matmul& matmul);
+/// By the kernels of the stream's device.
+void cpu_matmul(Stream& stream, const Matmul& matmul);
+
+/// Memory kept for this thread's next call: so many floats.
+enum class Room : std::size_t {
+  bf16_a, ///< A product's copies.
+  bf16_b,
+  strip, ///< Matmul's, of B,
+  rows,  ///< and of C.
+  layer, ///< Of what is made of products.
+  layer2,
+  count,
 };
-
-/// What a set of kernels has for it.
-struct MatmulKernels {
-  void (*gemm)(const Gemm& gemm);
-  void (*pack_transposed)(const RowShape& shape, const float* from, float* to);
-  /// The epilogue of these columns of C, which A · B is in.
-  void (*finish)(const Matmul& matmul, const MatmulPart& part);
-  /// to = the sum of from's rows, or +=; of any width.
-  void (*sum_rows)(const RowShape& shape, const float* from, bool accumulate, float* to);
-};
-
-void multiply(const MatmulKernels& kernels, const Matmul& matmul);
-
-/// A product cut so that what it reads again and again, rows of A by so many columns, stays in a
-/// core's second cache.
-void gemm_in_cuts(void (*product)(const Gemm&), const Gemm& gemm);
+float* room_for(Room room, std::size_t count);
 
 } // namespace trainer

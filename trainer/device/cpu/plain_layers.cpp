@@ -4,8 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "trainer/device/cpu/bf16_products.h"
-#include "trainer/device/cpu/cpu_device.h"
+#include "trainer/device/cpu/matmul.h"
 #include "trainer/device/halves.h"
 
 namespace trainer {
@@ -54,7 +53,7 @@ void for_taps(const ConvolutionShape& s, std::size_t row, const Each& each) {
 
 /// An image's, (4 · P, 9 · C).
 const float* gather_taps(const ConvolutionShape& s, const float* image) {
-  float* const rows = product_room(2, 4 * s.pools() * row_of(s));
+  float* const rows = room_for(Room::layer, 4 * s.pools() * row_of(s));
   for (std::size_t row = 0; row < 4 * s.pools(); ++row) {
     for_taps(s, row, [&](std::size_t tap, std::ptrdiff_t pixel) {
       float* const to = rows + row * row_of(s) + tap * s.channels;
@@ -70,7 +69,7 @@ const float* gather_taps(const ConvolutionShape& s, const float* image) {
 
 /// The gradient of an image's (4 · P, O), of that of its pools.
 const float* spread(const ConvolutionShape& s, const float* dy, const std::uint8_t* chosen) {
-  float* const to = product_room(3, 4 * s.pools() * s.outputs);
+  float* const to = room_for(Room::layer2, 4 * s.pools() * s.outputs);
   std::fill_n(to, 4 * s.pools() * s.outputs, 0.0F);
   for (std::size_t i = 0; i < s.pools() * s.outputs; ++i) {
     if (chosen[i] < 4) {
@@ -83,11 +82,10 @@ const float* spread(const ConvolutionShape& s, const float* dy, const std::uint8
 void convolution(Stream& stream, const ConvolutionShape& s, const float* x, const float* weight,
                  const float* bias, float* y, std::uint8_t* chosen) {
   const DenseShape product{4 * s.pools(), row_of(s), s.outputs};
-  float* const sums = product_room(3, product.rows * s.outputs);
+  float* const sums = room_for(Room::layer2, product.rows * s.outputs);
   for (std::size_t image = 0; image < s.images; ++image) {
     const float* const rows = gather_taps(s, x + image * s.height * s.width * s.channels);
-    CpuStream::multiply(stream,
-                        product.forward(rows, weight, nullptr, sums, Matmul::Epilogue::none));
+    cpu_matmul(stream, product.forward(rows, weight, nullptr, sums, Matmul::Epilogue::none));
     for (std::size_t i = 0; i < s.pools() * s.outputs; ++i, ++y, ++chosen) {
       const float* const four = sums + i / s.outputs * 4 * s.outputs + i % s.outputs;
       float best = four[0];
@@ -114,10 +112,10 @@ void convolution_backward_weight(Stream& stream, const ConvolutionShape& s, cons
   const DenseShape product{4 * s.pools(), row_of(s), s.outputs};
   for (std::size_t image = 0; image < s.images; ++image) {
     const std::size_t pooled = image * s.pools() * s.outputs;
-    CpuStream::multiply(
-        stream, product.backward_weight(gather_taps(s, x + image * s.height * s.width * s.channels),
-                                        spread(s, dy + pooled, chosen + pooled),
-                                        accumulate || image > 0, dweight, dbias));
+    cpu_matmul(stream,
+               product.backward_weight(gather_taps(s, x + image * s.height * s.width * s.channels),
+                                       spread(s, dy + pooled, chosen + pooled),
+                                       accumulate || image > 0, dweight, dbias));
   }
 }
 
@@ -128,9 +126,9 @@ void convolution_backward_input(Stream& stream, const ConvolutionShape& s, const
   std::fill_n(dx, s.images * values, 0.0F);
   for (std::size_t image = 0; image < s.images; ++image, dx += values) {
     const std::size_t pooled = image * s.pools() * s.outputs;
-    float* const rows = product_room(2, product.rows * product.inputs);
-    CpuStream::multiply(stream, product.backward_input(spread(s, dy + pooled, chosen + pooled),
-                                                       weight, false, rows));
+    float* const rows = room_for(Room::layer, product.rows * product.inputs);
+    cpu_matmul(stream, product.backward_input(spread(s, dy + pooled, chosen + pooled), weight,
+                                              false, rows));
     for (std::size_t row = 0; row < product.rows; ++row) {
       for_taps(s, row, [&](std::size_t tap, std::ptrdiff_t pixel) {
         if (pixel >= 0) {

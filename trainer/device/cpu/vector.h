@@ -16,9 +16,9 @@
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/cpu/lanes.h"
+#include "trainer/device/cpu/matmul.h"
 #include "trainer/device/cpu/plain_layers.h"
-#include "trainer/device/cpu/plain_text.h"
-#include "trainer/device/cpu/transformer.h"
+#include "trainer/device/cpu/vector_text.h"
 
 namespace trainer {
 namespace {
@@ -216,9 +216,9 @@ void vector_bytes_to_floats(Stream& stream, std::size_t n, const std::uint8_t* f
 template <typename V>
 constexpr CpuKernels vector_kernels(const char* name) {
   return {{name, "fma", flat::begin, flat::prepare, flat::sgd, vector_adam<V>, flat::lamb,
-           flat::muon_direction, flat::muon_take, flat::normalise, flat::blend,
-           vector_matmul<V, vector_gemm<V>>, flat::squares, flat::sum, vector_bytes_to_floats<V>,
-           plain_narrow, plain_widen, &k_plain_layers, &k_plain_text},
+           flat::muon_direction, flat::muon_take, flat::normalise, flat::blend, cpu_matmul,
+           flat::squares, flat::sum, vector_bytes_to_floats<V>, plain_narrow, plain_widen,
+           &k_plain_layers, &k_text_kernels<V>},
           vector_gemm<V>,
           bf16_by_float32<V, vector_gemm<V>>,
           vector_gemm<V>,
@@ -226,7 +226,8 @@ constexpr CpuKernels vector_kernels(const char* name) {
           vector_relu_backward<V>,
           plain_softmax,
           convolution_kernels<V>(),
-          transformer_kernels<V>()};
+          matmul_parts<V>(),
+          attention_parts<V>()};
 }
 
 } // namespace

@@ -182,7 +182,7 @@ TEST_CASE("dropout drops as many as it says, others at each position, and keeps 
   CHECK(f.pass(batch).loss != first);
   const KeepBits which{9, 4, 1000, 6554}; // A tenth.
   std::vector<std::uint16_t> words(4096);
-  f.device.cpu_kernels()->transformer.keep_bits(which, words.size(), words.data());
+  f.device.kernels().text->keep_bits(f.device.stream(), which, words.size(), words.data());
   const auto kept = std::accumulate(words.begin(), words.end(), 0, [](int sum, std::uint16_t word) {
     return sum + __builtin_popcount(word);
   });
@@ -244,6 +244,52 @@ TEST_CASE("activations that are computed again give the gradients of those that 
     CHECK(std::equal(kept.gradients.data(), kept.gradients.data() + kept.gradients.size(),
                      again.gradients.data()));
   }
+}
+
+TEST_CASE("batches of other sizes, and rows with nothing masked, are those of a model that saw no "
+          "others") {
+  const RandomText few(12, 2, k_words, {12});
+  RandomText many(20, 3, k_words, {20, 13, 20, 9});
+  std::fill_n(many.masked.begin(), 3, -1);
+  RandomText none(12, 2, k_words, {12});
+  none.masked.assign(none.masked.size(), -1);
+  const RandomText unmasked(12, 0, k_words, {12});
+  Fixture f(small_bert(0.2));
+  for (const RandomText* text : {&few, &static_cast<const RandomText&>(many), &few,
+                                 &static_cast<const RandomText&>(none), &unmasked}) {
+    Fixture fresh(small_bert(0.2));
+    const Score expected = fresh.pass(text->batch());
+    const Score found = f.pass(text->batch());
+    CHECK(found.loss == expected.loss);
+    CHECK(found.count == expected.count);
+    CHECK(std::equal(f.gradients.data(), f.gradients.data() + f.gradients.size(),
+                     fresh.gradients.data()));
+  }
+  const RandomText longer(25, 3, k_words, {25});
+  CHECK_THROWS_AS(f.pass(longer.batch()), UsageError);
+}
+
+TEST_CASE("a masked token's logits are what its loss is of") {
+  Fixture f(small_bert());
+  f.enlarge();
+  RandomText text(20, 3, k_words, {20, 13});
+  text.masked[2] = -1;
+  const std::vector<float> logits = f.model->logits(text.batch(), f.owner);
+  REQUIRE(logits.size() == 5 * k_words);
+  double loss = 0;
+  std::size_t row = 0;
+  for (std::size_t slot = 0; slot < text.masked.size(); ++slot) {
+    if (text.masked[slot] >= 0) {
+      double sum = 0;
+      for (std::size_t word = 0; word < k_words; ++word) {
+        sum += std::exp(double{logits[row * k_words + word]});
+      }
+      loss += std::log(sum) -
+              double{logits[row * k_words + static_cast<std::size_t>(text.targets[slot])]};
+      ++row;
+    }
+  }
+  CHECK(f.pass(text.batch()).loss == doctest::Approx(loss).epsilon(1e-5));
 }
 
 TEST_CASE("RoBERTa is BERT with names and positions of its own") {

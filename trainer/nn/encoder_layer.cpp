@@ -1,4 +1,4 @@
-#include "trainer/nn/layered_encoder.h"
+#include "trainer/nn/encoder_layer.h"
 
 #include <array>
 #include <utility>
@@ -10,7 +10,7 @@ Buffer floats(Device& device, std::size_t count) { return device.allocate(count,
 
 } // namespace
 
-LayeredScratch::LayeredScratch(Device& device, const EncoderShape& shape, std::size_t rows,
+EncoderScratch::EncoderScratch(Device& device, const EncoderShape& shape, std::size_t rows,
                                std::size_t length)
     : wide(floats(device, rows * length * shape.width)),
       wide2(floats(device, rows * length * shape.width)),
@@ -20,7 +20,7 @@ LayeredScratch::LayeredScratch(Device& device, const EncoderShape& shape, std::s
       value(floats(device, rows * length * shape.width)),
       squares(floats(device, rows * shape.heads * length * length)) {}
 
-LayeredRoom::LayeredRoom(Device& device, const EncoderShape& shape, std::size_t rows,
+EncoderRoom::EncoderRoom(Device& device, const EncoderShape& shape, std::size_t rows,
                          std::size_t length)
     : query(floats(device, rows * length * shape.width)),
       key(floats(device, rows * length * shape.width)),
@@ -34,7 +34,7 @@ LayeredRoom::LayeredRoom(Device& device, const EncoderShape& shape, std::size_t 
       sum2(floats(device, rows * length * shape.width)),
       moments2(floats(device, rows * length * 2)) {}
 
-LayeredEncoder::LayeredEncoder(const LayeredContext& context, const std::string& name,
+EncoderLayer::EncoderLayer(const LayerContext& context, const std::string& name,
                                const EncoderShape& shape, const DropoutRule& rule,
                                std::uint32_t site, TensorTable& tensors)
     : context_(&context), shape_(shape), unit_(tensors.begin_unit()), first_(tensors.arena_size()),
@@ -49,23 +49,23 @@ LayeredEncoder::LayeredEncoder(const LayeredContext& context, const std::string&
       drop0_(context, rule, site), drop1_(context, rule, site + 1),
       drop2_(context, rule, site + 2) {}
 
-void LayeredEncoder::initialize(std::span<float> arena) const {
+void EncoderLayer::initialize(std::span<float> arena) const {
   norm1_.initialize(arena);
   norm2_.initialize(arena);
 }
 
-void LayeredEncoder::rehearse(ParameterOwner& owner) const {
-  for (const LayeredLinear* layer : {&out_, &in_, &mix_, &value_, &key_, &query_}) {
+void EncoderLayer::rehearse(ParameterOwner& owner) const {
+  for (const Linear* layer : {&out_, &in_, &mix_, &value_, &key_, &query_}) {
     finish(*layer, owner);
   }
 }
 
-AttentionShape LayeredEncoder::attention(const TextPass& pass) const {
+AttentionShape EncoderLayer::attention(const TextPass& pass) const {
   return {pass.rows, pass.length, shape_.heads, shape_.width / shape_.heads};
 }
 
-void LayeredEncoder::make_room(std::size_t rows, std::size_t length,
-                               std::shared_ptr<LayeredRoom> room) {
+void EncoderLayer::make_room(std::size_t rows, std::size_t length,
+                               std::shared_ptr<EncoderRoom> room) {
   const AttentionShape attention{1, length, shape_.heads, shape_.width / shape_.heads};
   const std::size_t words = length * shape_.width / k_keep_bits;
   room_ = std::move(room);
@@ -75,11 +75,11 @@ void LayeredEncoder::make_room(std::size_t rows, std::size_t length,
   y_ = floats(context_->device, rows * length * shape_.width);
 }
 
-const float* LayeredEncoder::forward(const UnitMemory& memory, const TextPass& pass,
+const float* EncoderLayer::forward(const UnitMemory& memory, const TextPass& pass,
                                      const float* x) {
   const TextKernels& text = context_->text;
   Stream& stream = context_->stream;
-  const LayeredRoom& room = *room_;
+  const EncoderRoom& room = *room_;
   const std::size_t n = pass.tokens();
   const std::size_t wide = n * shape_.width;
   const std::size_t words = pass.length * shape_.width / k_keep_bits;
@@ -104,7 +104,7 @@ const float* LayeredEncoder::forward(const UnitMemory& memory, const TextPass& p
   return y_.data();
 }
 
-const float* LayeredEncoder::dropped(const LayeredDropout& drop, std::size_t values,
+const float* EncoderLayer::dropped(const Dropout& drop, std::size_t values,
                                      const float* change, float* to) const {
   if (drop.drawn().keep == nullptr) {
     return change;
@@ -113,11 +113,11 @@ const float* LayeredEncoder::dropped(const LayeredDropout& drop, std::size_t val
   return to;
 }
 
-void LayeredEncoder::backward(const UnitMemory& memory, const TextPass& pass, const float* x,
-                              float* change, const LayeredScratch& scratch, ParameterOwner& owner) {
+void EncoderLayer::backward(const UnitMemory& memory, const TextPass& pass, const float* x,
+                              float* change, const EncoderScratch& scratch, ParameterOwner& owner) {
   const TextKernels& text = context_->text;
   Stream& stream = context_->stream;
-  const LayeredRoom& room = *room_;
+  const EncoderRoom& room = *room_;
   const bool more = pass.accumulate;
   const std::size_t n = pass.tokens();
   const std::size_t wide = n * shape_.width;
@@ -141,7 +141,7 @@ void LayeredEncoder::backward(const UnitMemory& memory, const TextPass& pass, co
                           {room.query.data(), room.key.data(), room.value.data()},
                           room.probabilities.data(), scratch.wide2.data(), scratch.squares.data(),
                           {scratch.query.data(), scratch.key.data(), scratch.value.data()});
-  const std::array<std::pair<const LayeredLinear*, const Buffer*>, 3> parts = {
+  const std::array<std::pair<const Linear*, const Buffer*>, 3> parts = {
       {{&value_, &scratch.value}, {&key_, &scratch.key}, {&query_, &scratch.query}}};
   for (const auto& [part, of_part] : parts) {
     part->backward_weight(memory, n, x, of_part->data(), more);

@@ -1,6 +1,5 @@
-// What a transformer is made of, over the kernels that every device has: what a GPU computes. The
-// CPU's own are in nn/cpu/, with the same tensors in the same places, so that one's checkpoint is
-// the other's; here all is row-major, also within the arenas.
+// What a transformer is made of, over the kernels that every device has. All is row-major, also
+// within the arenas.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +15,8 @@
 namespace trainer {
 
 /// What all parts of a model work with: one of a model, which outlives them.
-struct LayeredContext {
-  explicit LayeredContext(Device& device_)
+struct LayerContext {
+  explicit LayerContext(Device& device_)
       : device(device_), stream(device_.stream()), text(*device_.kernels().text) {}
 
   void multiply(const Matmul& matmul) const { device.kernels().matmul(stream, matmul); }
@@ -29,9 +28,9 @@ struct LayeredContext {
 
 /// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I] of the unit that was begun
 /// last, whose memory is what is read and written.
-class LayeredLinear {
+class Linear {
  public:
-  LayeredLinear(const LayeredContext& context, const std::string& name, std::size_t inputs,
+  Linear(const LayerContext& context, const std::string& name, std::size_t inputs,
                 std::size_t outputs, TensorTable& tensors)
       : context_(&context), inputs_(inputs), outputs_(outputs),
         bias_(tensors[tensors.add(name + ".bias", {outputs})].in_unit),
@@ -67,7 +66,7 @@ class LayeredLinear {
  private:
   DenseShape shape(std::size_t rows) const { return {rows, inputs_, outputs_}; }
 
-  const LayeredContext* context_;
+  const LayerContext* context_;
   std::size_t inputs_;
   std::size_t outputs_;
   std::size_t bias_; ///< Where it lies in the unit.
@@ -75,9 +74,9 @@ class LayeredLinear {
 };
 
 /// Tensors NAME.weight and NAME.bias, of the rows' width, likewise.
-class LayeredNorm {
+class LayerNorm {
  public:
-  LayeredNorm(const LayeredContext& context, const std::string& name, std::size_t width,
+  LayerNorm(const LayerContext& context, const std::string& name, std::size_t width,
               float epsilon, TensorTable& tensors)
       : context_(&context), width_(width), epsilon_(epsilon), first_(tensors.arena_size()),
         gain_(tensors[tensors.add(name + ".weight", {width})].in_unit),
@@ -102,7 +101,7 @@ class LayeredNorm {
   }
 
  private:
-  const LayeredContext* context_;
+  const LayerContext* context_;
   std::size_t width_;
   float epsilon_;
   std::size_t first_; ///< Of it in the arenas.
@@ -110,10 +109,10 @@ class LayeredNorm {
   std::size_t shift_;
 };
 
-/// Drops what Dropout drops, bit for bit.
-class LayeredDropout {
+/// Drops what nn/dropout.h says.
+class Dropout {
  public:
-  LayeredDropout(const LayeredContext& context, const DropoutRule& rule, std::uint32_t site)
+  Dropout(const LayerContext& context, const DropoutRule& rule, std::uint32_t site)
       : context_(&context), rule_(rule), site_(site) {}
 
   /// Room for the words of `rows` rows of so many each, where it drops at all.
@@ -135,7 +134,7 @@ class LayeredDropout {
  private:
   std::uint16_t* bits() const { return static_cast<std::uint16_t*>(bits_.memory()); }
 
-  const LayeredContext* context_;
+  const LayerContext* context_;
   DropoutRule rule_;
   std::uint32_t site_;
   bool is_on_ = false;

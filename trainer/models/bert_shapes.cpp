@@ -1,4 +1,4 @@
-#include "trainer/models/bert_parts.h"
+#include "trainer/models/bert_shapes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trainer/errors.h"
+#include "trainer/models/bert.h"
 #include "trainer/random.h"
 
 namespace trainer {
@@ -40,6 +41,23 @@ std::vector<float> normal(std::uint64_t seed, std::uint32_t tensor, std::size_t 
 }
 
 } // namespace
+
+void check_bert_shape(const ModelOptions& options) {
+  const BertOptions& o = options.bert;
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError(fmt::format("--model={}: {}", options.name, what));
+  };
+  if (o.vocabulary == 0) {
+    refuse("learns from text; give --data=DIR, a folder that dtrain-trainer tokenize has written");
+  }
+  if (o.layers == 0 || o.heads == 0 || o.hidden == 0 || o.hidden % (o.heads * k_keep_bits) != 0) {
+    refuse(fmt::format("{} wide in {} heads; --hidden must be a multiple of 16 × --heads", o.hidden,
+                       o.heads));
+  }
+  if (o.inner == 0 || o.inner % k_keep_bits != 0) {
+    refuse(fmt::format("--ff={}: must be a multiple of 16", o.inner));
+  }
+}
 
 HeadNames bert_head_names(const ModelOptions& options) {
   return is_of_roberta(options)
@@ -88,53 +106,22 @@ void draw_bert_weights(std::uint64_t seed, const TensorTable& tensors, std::span
   }
 }
 
-std::string BertBase::describe() const {
-  return fmt::format("{} of {} layers, {} wide, {} heads, {} within, {} words", name_,
-                     options_.layers, options_.hidden, options_.heads, options_.inner,
-                     options_.vocabulary);
-}
-
-void BertBase::rehearse(std::size_t /*rows*/, ParameterOwner& owner,
-                        const std::function<void(std::size_t unit)>& ahead) const {
-  const std::size_t embeddings = units().size() - 1; // Behind the head and the layers.
-  owner.need(embeddings);
-  for (std::size_t unit = embeddings; --unit > 0;) {
-    owner.need(unit);
-    owner.done(unit);
+void apply_preset(const std::string& name, BertOptions& options) {
+  struct Preset {
+    const char* name;
+    std::size_t layers, hidden, heads, inner;
+  };
+  constexpr Preset presets[] = {
+      {"hello", 6, 256, 8, 512}, {"base", 12, 768, 12, 3072}, {"large", 24, 1024, 16, 4096}};
+  const auto* preset = std::find_if(std::begin(presets), std::end(presets),
+                                    [&](const Preset& one) { return one.name == name; });
+  if (preset == std::end(presets)) {
+    throw UsageError(fmt::format("--preset={}: must be hello, base or large", name));
   }
-  owner.need(0);
-  ahead(embeddings); // The words' rows are the head's decoder.
-  finish(owner, 0);
-  for (std::size_t unit = 1; unit < embeddings; ++unit) {
-    owner.need(unit);
-    rehearse_layer(options_.layers - unit, owner);
-    owner.done(unit);
-  }
-  finish(owner, embeddings);
-}
-
-void BertBase::take_room(std::size_t rows, std::size_t length, std::size_t most_masked) {
-  rows_ = rows;
-  length_ = length;
-  most_masked_ = most_masked;
-  make_rooms(rows, length, most_masked);
-}
-
-TextPass BertBase::pass_of(const Batch& batch, bool is_training, bool accumulate) {
-  const Tokens& tokens = batch.tokens;
-  if (tokens.length > options_.max_length) {
-    throw UsageError(fmt::format("--max-length={}: the text's rows have {} tokens",
-                                 options_.max_length, tokens.length));
-  }
-  if (batch.rows > rows_ || tokens.length != length_ || tokens.most_masked > most_masked_) {
-    take_room(batch.rows, tokens.length, tokens.most_masked);
-  }
-  return {.rows = batch.rows,
-          .length = tokens.length,
-          .lengths = tokens.lengths.data(),
-          .position = batch.position,
-          .is_training = is_training,
-          .accumulate = accumulate};
+  options.layers = preset->layers;
+  options.hidden = preset->hidden;
+  options.heads = preset->heads;
+  options.inner = preset->inner;
 }
 
 } // namespace trainer

@@ -1,0 +1,40 @@
+// The parts of TextKernels (device/text_kernels.h) that are the same for all sets of kernels, and
+// what attention is made of beside products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "trainer/device/text_kernels.h"
+
+namespace trainer {
+
+/// Lines of a head's (T, T): what a token has of each of its row's.
+struct AttentionLines {
+  std::size_t lines;
+  std::size_t width; ///< T; they lie on end.
+  std::size_t keys;  ///< What is behind so many is padding, and none of it wanted.
+  float scale;
+};
+
+struct AttentionParts {
+  /// x = softmax(scale · x) of a line's keys, of the others 0; and where anything is dropped,
+  /// to = dropped x.
+  void (*softmax)(const AttentionLines& shape, const Dropped& dropped, float* x, float* to);
+  /// Of x that softmax() made, and the gradient of what it dropped: dx = that of its input, and
+  /// where anything is dropped, to = dropped x.
+  void (*softmax_backward)(const AttentionLines& shape, const Dropped& dropped, const float* x,
+                           float* dx, float* to);
+};
+
+void text_attention(Stream& stream, const AttentionShape& shape, const std::int32_t* lengths,
+                    const Dropped& dropped, const Heads<const float>& of, float* p, float* context);
+void text_attention_backward(Stream& stream, const AttentionShape& shape, const Dropped& dropped,
+                             const Heads<const float>& of, const float* p, const float* dcontext,
+                             float* room, const Heads<float>& changes);
+void text_gather_masked(Stream& stream, const MaskedShape& shape, const std::int32_t* masked,
+                        const float* x, float* to);
+void text_scatter_masked(Stream& stream, const MaskedShape& shape, const std::int32_t* masked,
+                         const float* from, float* to);
+
+} // namespace trainer

@@ -1,0 +1,340 @@
+// TextKernels (device/text_kernels.h) over vectors of V::k_lanes floats, and what attention is made
+// of beside products.
+//
+// Nothing here calls an inline function of a library: see vector.h.
+#pragma once
+
+#include "trainer/device/cpu/sixteen.h"
+#include "trainer/device/cpu/text.h"
+
+namespace trainer {
+namespace {
+
+/// Those of 16 values whose bit is set, times `scale`; the others 0.
+template <typename V>
+inline void drop_some(Sixteen<V>& x, std::uint16_t keep, float scale) {
+  Ints<V> lane;
+  for (std::size_t i = 0; i < V::k_lanes; ++i) {
+    lane[i] = 1 << i;
+  }
+  x.each([&](typename V::Floats part, std::size_t i) {
+    const int bits = keep >> (i * V::k_lanes);
+    const Ints<V> kept = (Ints<V>{} + bits) & lane;
+    return kept != 0 ? part * V::all(scale) : typename V::Floats{};
+  });
+}
+
+constexpr std::size_t k_counters = 16; ///< Of philox4x32 at a time.
+
+inline void multiply_words(std::uint32_t factor, const std::uint32_t* by, std::uint32_t* high,
+                           std::uint32_t* low) {
+  for (std::size_t i = 0; i < k_counters; ++i) {
+    const std::uint64_t product = std::uint64_t{factor} * by[i];
+    high[i] = static_cast<std::uint32_t>(product >> 32);
+    low[i] = static_cast<std::uint32_t>(product);
+  }
+}
+
+/// As random_at() has them: see trainer/random.h, whose numbers these are.
+template <typename V>
+void vector_keep_bits(Stream& /*stream*/, const KeepBits& which, std::size_t words,
+                      std::uint16_t* to) {
+  constexpr std::uint32_t k_stream = 4; // RandomStream::dropout
+  for (std::size_t word = 0; word < words; word += k_counters / 2) {
+    std::uint32_t c[4][k_counters];
+    std::uint32_t high[2][k_counters];
+    std::uint32_t low[2][k_counters];
+    for (std::size_t i = 0; i < k_counters; ++i) {
+      const std::uint64_t index = which.first + 2 * word + i;
+      c[0][i] = static_cast<std::uint32_t>(index);
+      c[1][i] = static_cast<std::uint32_t>(index >> 32);
+      c[2][i] = which.substream;
+      c[3][i] = k_stream;
+    }
+    auto key0 = static_cast<std::uint32_t>(which.seed);
+    auto key1 = static_cast<std::uint32_t>(which.seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      multiply_words(0xD2511F53, c[0], high[0], low[0]);
+      multiply_words(0xCD9E8D57, c[2], high[1], low[1]);
+      for (std::size_t i = 0; i < k_counters; ++i) {
+        c[0][i] = high[1][i] ^ c[1][i] ^ key0;
+        c[1][i] = low[1][i];
+        c[2][i] = high[0][i] ^ c[3][i] ^ key1;
+        c[3][i] = low[0][i];
+      }
+      key0 += 0x9E3779B9;
+      key1 += 0xBB67AE85;
+    }
+    for (std::size_t i = 0; i < k_counters / 2 && word + i < words; ++i) {
+      unsigned bits = 0;
+      for (std::size_t half = 0; half < 2; ++half) {
+        for (std::size_t j = 0; j < 4; ++j) {
+          const std::uint32_t number = c[j][2 * i + half];
+          bits |= ((number & 0xFFFFU) >= which.threshold ? 1U : 0U) << (8 * half + 2 * j);
+          bits |= ((number >> 16) >= which.threshold ? 1U : 0U) << (8 * half + 2 * j + 1);
+        }
+      }
+      to[word + i] = static_cast<std::uint16_t>(bits);
+    }
+  }
+}
+
+template <typename V>
+inline void drop_at(Sixteen<V>& x, const Dropped& d, std::size_t word) {
+  if (d.keep != nullptr) {
+    drop_some<V>(x, d.keep[word], d.scale);
+  }
+}
+
+template <typename V>
+void vector_drop(Stream& /*stream*/, std::size_t n, const Dropped& d, const float* x, float* to) {
+  for (std::size_t i = 0; i < n; i += k_panel) {
+    auto value = Sixteen<V>::load(x + i);
+    drop_at<V>(value, d, i / k_panel);
+    value.store(to + i);
+  }
+}
+
+template <typename V>
+void vector_drop_and_add(Stream& /*stream*/, std::size_t n, const Dropped& d, const float* residual,
+                         float* x) {
+  for (std::size_t i = 0; i < n; i += k_panel) {
+    auto value = Sixteen<V>::load(x + i);
+    const auto rest = Sixteen<V>::load(residual + i);
+    drop_at<V>(value, d, i / k_panel);
+    value.each([&](auto part, std::size_t j) { return part + rest.part[j]; });
+    value.store(x + i);
+  }
+}
+
+template <typename V>
+void vector_embed(Stream& /*stream*/, const TextShape& s, const std::int32_t* ids,
+                  const float* words, const float* type, const float* positions, float* to) {
+  for (std::size_t token = 0; token < s.tokens(); ++token, to += s.width) {
+    const float* word = words + static_cast<std::size_t>(ids[token]) * s.width;
+    const float* position = positions + token % s.length * s.width;
+    for (std::size_t i = 0; i < s.width; i += V::k_lanes) {
+      const std::size_t count = s.width - i;
+      store_some<V>(to + i,
+                    load_some<V>(word + i, count) + load_some<V>(type + i, count) +
+                        load_some<V>(position + i, count),
+                    count);
+    }
+  }
+}
+
+template <typename V>
+inline void add_row(std::size_t width, const float* from, float* to) {
+  for (std::size_t i = 0; i < width; i += V::k_lanes) {
+    const std::size_t count = width - i;
+    store_some<V>(to + i, load_some<V>(to + i, count) + load_some<V>(from + i, count), count);
+  }
+}
+
+template <typename V>
+void vector_embed_backward(Stream& /*stream*/, const TextShape& s, const std::int32_t* ids,
+                           const float* dy, float* dwords, float* dtype, float* dpositions) {
+  for (std::size_t token = 0; token < s.tokens(); ++token, dy += s.width) {
+    add_row<V>(s.width, dy, dwords + static_cast<std::size_t>(ids[token]) * s.width);
+    add_row<V>(s.width, dy, dtype);
+    add_row<V>(s.width, dy, dpositions + token % s.length * s.width);
+  }
+}
+
+template <typename V>
+void vector_norm(Stream& /*stream*/, const NormShape& s, const float* x, const float* gain,
+                 const float* shift, float* y, float* moments) {
+  const float share = 1.0F / static_cast<float>(s.width);
+  for (std::size_t row = 0; row < s.rows; ++row, x += s.width, y += s.width) {
+    auto sum = Sixteen<V>::all(0);
+    for (std::size_t j = 0; j < s.width; j += k_panel) {
+      const auto value = Sixteen<V>::load(x + j);
+      sum.each([&](auto part, std::size_t i) { return part + value.part[i]; });
+    }
+    const float mean = sum.sum() * share;
+    auto squares = Sixteen<V>::all(0);
+    for (std::size_t j = 0; j < s.width; j += k_panel) {
+      const auto value = Sixteen<V>::load(x + j);
+      squares.each([&](auto part, std::size_t i) {
+        const auto off = value.part[i] - V::all(mean);
+        return off * off + part;
+      });
+    }
+    const float inverse = 1.0F / __builtin_sqrtf(squares.sum() * share + s.epsilon);
+    for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
+      const auto unit = (V::load(x + j) - V::all(mean)) * V::all(inverse);
+      V::store(y + j, unit * V::load(gain + j) + V::load(shift + j));
+    }
+    moments[2 * row] = mean;
+    moments[2 * row + 1] = inverse;
+  }
+}
+
+// With x̂ the normalised row and g = dy · gain: dx = (g - mean(g) - x̂ · mean(g · x̂)) · inverse.
+template <typename V>
+void vector_norm_backward(Stream& /*stream*/, const NormShape& s, const float* x,
+                          const float* moments, const float* gain, bool accumulate, float* dy,
+                          float* dgain, float* dshift) {
+  const float share = 1.0F / static_cast<float>(s.width);
+  if (!accumulate) {
+    __builtin_memset(dgain, 0, s.width * sizeof(float));
+    __builtin_memset(dshift, 0, s.width * sizeof(float));
+  }
+  for (std::size_t row = 0; row < s.rows; ++row, x += s.width, dy += s.width) {
+    const auto mean = V::all(moments[2 * row]);
+    const auto inverse = V::all(moments[2 * row + 1]);
+    auto of_gradient = Sixteen<V>::all(0);
+    auto of_product = Sixteen<V>::all(0);
+    for (std::size_t j = 0; j < s.width; j += k_panel) {
+      for (std::size_t i = 0; i < Sixteen<V>::k_count; ++i) {
+        const std::size_t at = j + i * V::k_lanes;
+        const auto change = V::load(dy + at);
+        const auto unit = (V::load(x + at) - mean) * inverse;
+        const auto g = change * V::load(gain + at);
+        V::store(dgain + at, V::load(dgain + at) + change * unit);
+        V::store(dshift + at, V::load(dshift + at) + change);
+        of_gradient.part[i] = of_gradient.part[i] + g;
+        of_product.part[i] = of_product.part[i] + g * unit;
+      }
+    }
+    const auto mean_gradient = V::all(of_gradient.sum() * share);
+    const auto mean_product = V::all(of_product.sum() * share);
+    for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
+      const auto unit = (V::load(x + j) - mean) * inverse;
+      const auto g = V::load(dy + j) * V::load(gain + j);
+      V::store(dy + j, (g - mean_gradient - unit * mean_product) * inverse);
+    }
+  }
+}
+
+template <typename V>
+void vector_gelu_backward(Stream& /*stream*/, std::size_t n, const float* x, float* dy) {
+  for (std::size_t i = 0; i < n; i += V::k_lanes) {
+    store_some<V>(dy + i, load_some<V>(dy + i, n - i) * gelu_slope<V>(load_some<V>(x + i, n - i)),
+                  n - i);
+  }
+}
+
+/// x = e^(scale · (x - the largest)), of x's first `count` values, at least one; their sum.
+template <typename V>
+inline float exponentials(std::size_t count, float scale, float largest, float* x) {
+  const auto most = V::all(largest);
+  auto sum = Sixteen<V>::all(0);
+  for (std::size_t j = 0; j < count; j += k_panel) {
+    auto value = Sixteen<V>::load_some(x + j, count - j, -__builtin_inff());
+    value.each(
+        [&](auto part, std::size_t /*i*/) { return exp_of<V>((part - most) * V::all(scale)); });
+    value.store_some(x + j, count - j);
+    sum.each([&](auto part, std::size_t i) { return part + value.part[i]; });
+  }
+  return sum.sum();
+}
+
+template <typename V>
+inline float largest_of(std::size_t count, const float* x) {
+  auto most = Sixteen<V>::load_some(x, count, -__builtin_inff());
+  for (std::size_t j = k_panel; j < count; j += k_panel) {
+    const auto value = Sixteen<V>::load_some(x + j, count - j, -__builtin_inff());
+    most.each(
+        [&](auto part, std::size_t i) { return value.part[i] > part ? value.part[i] : part; });
+  }
+  return most.largest();
+}
+
+template <typename V>
+void vector_softmax(const AttentionLines& s, const Dropped& d, float* x, float* to) {
+  const std::size_t words = (s.width + k_panel - 1) / k_panel;
+  for (std::size_t line = 0; line < s.lines; ++line, x += s.width) {
+    const float sum = exponentials<V>(s.keys, s.scale, largest_of<V>(s.keys, x), x);
+    const auto share = V::all(1.0F / sum);
+    for (std::size_t j = 0; j < s.width; j += k_panel) {
+      auto value = j < s.keys ? Sixteen<V>::load_some(x + j, s.keys - j) : Sixteen<V>::all(0);
+      value.each([&](auto part, std::size_t /*i*/) { return part * share; });
+      value.store_some(x + j, s.width - j);
+      if (d.keep != nullptr) {
+        drop_some<V>(value, d.keep[line * words + j / k_panel], d.scale);
+        value.store_some(to + line * s.width + j, s.width - j);
+      }
+    }
+  }
+}
+
+template <typename V>
+void vector_softmax_backward(const AttentionLines& s, const Dropped& d, const float* x, float* dx,
+                             float* to) {
+  const std::size_t words = (s.width + k_panel - 1) / k_panel;
+  for (std::size_t line = 0; line < s.lines; ++line, x += s.width, dx += s.width) {
+    auto sum = Sixteen<V>::all(0);
+    for (std::size_t j = 0; j < s.width; j += k_panel) {
+      auto change = Sixteen<V>::load_some(dx + j, s.width - j);
+      const auto value = Sixteen<V>::load_some(x + j, s.width - j);
+      if (d.keep != nullptr) {
+        const std::uint16_t keep = d.keep[line * words + j / k_panel];
+        drop_some<V>(change, keep, d.scale);
+        change.store_some(dx + j, s.width - j);
+        auto kept = value;
+        drop_some<V>(kept, keep, d.scale);
+        kept.store_some(to + line * s.width + j, s.width - j);
+      }
+      sum.each([&](auto part, std::size_t i) { return part + value.part[i] * change.part[i]; });
+    }
+    const auto mean = V::all(sum.sum());
+    for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
+      const std::size_t count = s.width - j;
+      store_some<V>(dx + j,
+                    (load_some<V>(dx + j, count) - mean) * load_some<V>(x + j, count) *
+                        V::all(s.scale),
+                    count);
+    }
+  }
+}
+
+template <typename V>
+void vector_cross_entropy(Stream& /*stream*/, const MaskedShape& s, const std::int32_t* masked,
+                          const std::int32_t* targets, const float* scale, float* logits,
+                          Score* score) {
+  for (std::size_t slot = 0; slot < s.slots(); ++slot) {
+    float* z = logits + slot * s.width;
+    if (masked[slot] < 0) {
+      __builtin_memset(z, 0, s.width * sizeof(float));
+      continue;
+    }
+    const std::size_t first = slot / s.most_masked * s.most_masked;
+    int count = 0;
+    for (std::size_t i = 0; i < s.most_masked; ++i) {
+      count += masked[first + i] >= 0 ? 1 : 0;
+    }
+    float& target = z[targets[slot]];
+    const float largest = largest_of<V>(s.width, z);
+    const float shifted = target - largest;
+    const float sum = exponentials<V>(s.width, 1, largest, z);
+    score->loss += double{__builtin_logf(sum)} - double{shifted};
+    score->correct += shifted >= 0 ? 1 : 0;
+    ++score->count;
+    if (scale == nullptr) {
+      continue;
+    }
+    const float weight = *scale / static_cast<float>(count);
+    const auto share = V::all(weight / sum);
+    for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
+      store_some<V>(z + j, load_some<V>(z + j, s.width - j) * share, s.width - j);
+    }
+    target -= weight;
+  }
+}
+
+template <typename V>
+constexpr AttentionParts attention_parts() {
+  return {vector_softmax<V>, vector_softmax_backward<V>};
+}
+
+template <typename V>
+inline constexpr TextKernels k_text_kernels = {
+    vector_keep_bits<V>,     vector_drop<V>,           vector_drop_and_add<V>,
+    vector_embed<V>,         vector_embed_backward<V>, vector_norm<V>,
+    vector_norm_backward<V>, vector_gelu_backward<V>,  text_attention,
+    text_attention_backward, text_gather_masked,       text_scatter_masked,
+    vector_cross_entropy<V>};
+
+} // namespace
+} // namespace trainer

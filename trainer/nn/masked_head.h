@@ -1,0 +1,113 @@
+// Which words stand where tokens are masked: dense, GELU and norm, and then a logit of each word,
+// by the words' own rows of the embedding.
+//
+// All that the kernels read of a batch is in the device's memory, and the host looks at none of it:
+// there is a slot for each token that may be masked, K a row, and all of them are computed.
+//
+// Letters: N tokens of a pass, B rows of T, H wide, V words, M = B·K slots.
+#pragma once
+
+#include <span>
+
+#include "trainer/nn/batch.h"
+#include "trainer/nn/text_layers.h"
+#include "trainer/nn/text_shapes.h"
+
+namespace trainer {
+
+class MaskedHead {
+ public:
+  /// Adds a unit of its tensors, as wide as a layer, whose memory is what is read and written.
+  MaskedHead(const LayerContext& context, const HeadNames& names, const EncoderShape& shape,
+             std::size_t vocabulary, TensorTable& tensors)
+      : context_(&context), width_(shape.width), vocabulary_(vocabulary),
+        unit_(tensors.begin_unit()), bias_(tensors[tensors.add(names.bias, {vocabulary})].in_unit),
+        norm_(context, names.norm, width_, shape.epsilon, tensors),
+        dense_(context, names.dense, width_, width_, tensors) {}
+
+  std::size_t unit() const { return unit_; }
+  void initialize(std::span<float> arena) const { norm_.initialize(arena); }
+
+  void make_room(std::size_t slots) {
+    for (Buffer* wide : {&picked_, &u_, &g_, &h_, &change_}) {
+      *wide = context_->device.allocate(slots * width_, DType::f32);
+    }
+    moments_ = context_->device.allocate(slots * 2, DType::f32);
+    logits_ = context_->device.allocate(slots * vocabulary_, DType::f32);
+  }
+
+  /// Of x (N, H): the logits (M, V). `memory`: of its unit; `words`: of the words' rows (V, H).
+  const float* forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                       const Tokens& tokens, const float* x) {
+    const std::size_t slots = pass.rows * tokens.most_masked;
+    if (slots == 0) {
+      return nullptr;
+    }
+    context_->text.gather_masked(context_->stream, shape(pass, tokens, width_),
+                                 tokens.masked.data(), x, picked_.data());
+    dense_.forward_gelu(memory, slots, picked_.data(), u_.data(), g_.data());
+    norm_.forward(memory, slots, g_.data(), h_.data(), moments_.data());
+    context_->multiply(
+        decoder(slots).forward(h_.data(), words.weights, memory.weights + bias_, logits_.data()));
+    return logits_.data();
+  }
+
+  /// Of the logits before, which become their gradient, times `*scale`; null: 0.
+  void score(const TextPass& pass, const Tokens& tokens, const float* scale, Score* to) const {
+    if (tokens.most_masked > 0) {
+      context_->text.masked_cross_entropy(context_->stream, shape(pass, tokens, vocabulary_),
+                                          tokens.masked.data(), tokens.targets.data(), scale,
+                                          logits_.data(), to);
+    }
+  }
+
+  /// Behind score(): `change` (N, H) becomes x's gradient; the words' is written over, or with
+  /// pass.accumulate added to.
+  void backward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                const Tokens& tokens, float* change) const {
+    const bool more = pass.accumulate;
+    Stream& stream = context_->stream;
+    const std::size_t slots = pass.rows * tokens.most_masked;
+    stream.clear(change, pass.tokens() * width_ * sizeof(float));
+    if (slots == 0) {
+      if (!more) {
+        stream.clear(memory.gradients, dense_.last() * sizeof(float));
+        stream.clear(words.gradients, vocabulary_ * width_ * sizeof(float));
+      }
+      return;
+    }
+    context_->multiply(decoder(slots).backward_weight(h_.data(), logits_.data(), more,
+                                                      words.gradients, memory.gradients + bias_));
+    context_->multiply(
+        decoder(slots).backward_input(logits_.data(), words.weights, false, change_.data()));
+    norm_.backward(memory, slots, g_.data(), moments_.data(), more, change_.data());
+    context_->text.gelu_backward(stream, slots * width_, u_.data(), change_.data());
+    dense_.backward_weight(memory, slots, picked_.data(), change_.data(), more);
+    dense_.backward_input(memory, slots, change_.data(), false, picked_.data());
+    context_->text.scatter_masked(stream, shape(pass, tokens, width_), tokens.masked.data(),
+                                  picked_.data(), change);
+  }
+
+ private:
+  DenseShape decoder(std::size_t slots) const { return {slots, width_, vocabulary_}; }
+  static MaskedShape shape(const TextPass& pass, const Tokens& tokens, std::size_t width) {
+    return {pass.rows, pass.length, tokens.most_masked, width};
+  }
+
+  const LayerContext* context_;
+  std::size_t width_;
+  std::size_t vocabulary_;
+  std::size_t unit_;
+  std::size_t bias_; ///< Where it lies in the unit.
+  LayerNorm norm_;
+  Linear dense_;
+  Buffer picked_{0};  ///< (M, H)
+  Buffer u_{0};       ///< (M, H): before GELU,
+  Buffer g_{0};       ///< and behind it,
+  Buffer moments_{0}; ///< (M, 2)
+  Buffer h_{0};       ///< and normalised;
+  Buffer change_{0};  ///< its gradient.
+  Buffer logits_{0};  ///< (M, V)
+};
+
+} // namespace trainer
