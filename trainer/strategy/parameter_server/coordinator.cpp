@@ -99,7 +99,8 @@ void Coordinator::greet(Worker& worker) {
 void Coordinator::answer(Worker& worker) {
   const WorkReport& report = worker.report;
   const std::int64_t batch =
-      ledger_->next(worker.who.rank, report.version, report.went_back != 0).value_or(-1);
+      ledger_->next(worker.who.rank, report.version, report.generation, report.count > 0)
+          .value_or(-1);
   worker.channel.send(FrameType::work, bytes_of(batch));
   if (report.count > 0) {
     progress_.done = ledger_->done();

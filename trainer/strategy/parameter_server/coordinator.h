@@ -23,11 +23,11 @@ namespace trainer {
 
 /// What a worker tells of the batch that it is done with; goes over the wire as it is.
 struct WorkReport {
-  std::int64_t version = 0;   ///< Of the values that it has now.
-  std::int64_t went_back = 0; ///< 1: the servers went back to that version.
-  double loss = 0;            ///< Sum over the batch; count 0 with the first report.
+  std::int64_t version = 0;    ///< Of the values that it has now.
+  std::int64_t generation = 0; ///< Likewise.
+  double loss = 0;             ///< Sum over the batch.
   std::int64_t correct = 0;
-  std::int64_t count = 0;
+  std::int64_t count = 0;     ///< 0: it has done none, or the servers restarted meanwhile.
   double input_seconds = 0;   ///< Spent on it getting input,
   double waiting_seconds = 0; ///< and waiting for servers and coordinator.
 };

@@ -17,20 +17,19 @@
 namespace trainer {
 
 enum class FrameType : std::uint32_t {
-  hello = 1,   ///< Worker: who it is, the job and the ranges that it expects. JSON.
-  welcome,     ///< Server: accepted. JSON.
-  refused,     ///< Server: not accepted, and why.
-  initial,     ///< Worker: first values of all ranges.
-  gradients,   ///< Worker: the next of those of its step, unless it shares memory.
-  push,        ///< Worker: fields; the gradients of `step` are whole.
-  parameters,  ///< Server: fields, then values of version `step`, unless it shares memory.
-  pull,        ///< Worker: fields; asks for parameters of version `step` or later.
-  rollback,    ///< Worker: fields; a server came back at `step`, `extra` is its incarnation.
-  rolled_back, ///< Server: fields; pushes were dropped, this is version `step`.
-  beat,        ///< Either: alive.
-  goodbye,     ///< Worker: done with training.
-  ask,         ///< Worker to coordinator: a WorkReport; what next?
-  work,        ///< Coordinator: the number of a batch; -1: nothing is left to do.
+  hello = 1, ///< Worker: who it is, the job and the ranges that it expects. JSON.
+  welcome,   ///< Server: accepted, and how it stands. JSON. Worker: how does it stand?
+  refused,   ///< Server: not accepted, and why.
+  begin,     ///< Worker: fields; go on in generation `extra` from the snapshot of `step`, or, where
+             ///< that is -1, from the values that follow.
+  gradients, ///< Worker: the next of those of its step, unless it shares memory.
+  push,      ///< Worker: fields; the gradients of `step` are whole.
+  parameters, ///< Server: fields, then values of version `step`, unless it shares memory.
+  pull,       ///< Worker: fields; asks for parameters of version `step` or later.
+  beat,       ///< Either: alive.
+  goodbye,    ///< Worker: done with training.
+  ask,        ///< Worker to coordinator: a WorkReport; what next?
+  work,       ///< Coordinator: the number of a batch; -1: nothing is left to do.
 };
 
 /// What a frame's body begins with. Values follow range after range, as float32, gradients as the
@@ -78,11 +77,16 @@ struct WorkerHello {
   SharedFile::Ticket memory;      ///< Arena of gradients, then of parameters; fd -1: none.
 };
 
+/// How a server stands.
+///
+/// Servers go on together: whenever one of them has lost its values, all begin another generation,
+/// at the newest snapshot that all have (at the first values, where the job is new). Workers find
+/// out and say so, and what they pushed in the generation before is dropped.
 struct ServerWelcome {
   std::int64_t version = 0;
-  std::int64_t incarnation = 0; ///< A random number a process.
-  bool has_values = false;      ///< False: the worker is to send the first ones.
-  bool resumed = false;         ///< From a snapshot, with no update since.
+  std::int64_t generation = 0;         ///< 0: it has no values.
+  bool has_moved = false;              ///< There were updates in this generation.
+  std::vector<std::int64_t> snapshots; ///< Versions, newest first.
   bool shares_memory = false;
 };
 

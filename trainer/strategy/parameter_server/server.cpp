@@ -6,12 +6,10 @@
 #include <fmt/ranges.h>
 
 #include "trainer/checkpoint/numbered_files.h"
-#include "trainer/entropy.h"
 
 namespace trainer {
 ParameterServer::ParameterServer(const ServerOptions& options, Device& device, Notice notice)
     : options_(options), device_(device), notice_(std::move(notice)),
-      incarnation_(random_value<std::int64_t>()),
       peers_({options_.host, options_.port}, fmt::format("ps {}", options_.index), options_.token,
              LinkPurpose::parameter_server, options_.peer_timeout, options_.rendezvous_timeout,
              [this](Session& session, const std::string& why) { lose(session, why); }) {}
@@ -86,10 +84,7 @@ void ParameterServer::hello(Session& session, WorkerHello hello) {
     store_.emplace(hello.ranges, hello.policy.learning_rate, device_);
     if (!options_.snapshot_dir.empty()) {
       remove_unfinished(options_.snapshot_dir);
-      resumed_ = has_values_ = store_->load(options_.snapshot_dir, job_text(hello), -1);
-      if (resumed_) {
-        say(fmt::format("resumes at step {} from {}", version(), options_.snapshot_dir));
-      }
+      snapshots_ = ShardStore::snapshots(options_.snapshot_dir);
     }
   } else if (const auto differs = difference(*settings_, hello)) {
     refusal = fmt::format("it trains another job than worker {}: {}", settings_->worker, *differs);
@@ -106,9 +101,7 @@ void ParameterServer::hello(Session& session, WorkerHello hello) {
   session.accept(std::move(hello), *store_);
   session.clock = slowest_clock();
   session.member = gathering_;
-  const ServerWelcome welcome{version(), incarnation_, has_values_, resumed_,
-                              session.shares_memory()};
-  session.channel.send(FrameType::welcome, bytes_of_text(welcome_text(welcome)));
+  welcome(session);
   if (gathering_ && missing_workers().empty()) {
     end_gathering();
   } else if (!gathering_) {
@@ -116,13 +109,10 @@ void ParameterServer::hello(Session& session, WorkerHello hello) {
   }
 }
 
-void ParameterServer::initial(std::span<const std::byte> values) {
-  const auto parameters = std::as_writable_bytes(store_->parameters());
-  if (!has_values_ && values.size() == parameters.size()) {
-    std::copy(values.begin(), values.end(), parameters.begin());
-    has_values_ = true;
-    advance_ = true;
-  }
+void ParameterServer::welcome(Session& session) {
+  const ServerWelcome text{version(), generation_, version() > began_at_, snapshots_,
+                           session.shares_memory()};
+  session.channel.send(FrameType::welcome, bytes_of_text(welcome_text(text)));
 }
 
 std::vector<int> ParameterServer::missing_workers() const {

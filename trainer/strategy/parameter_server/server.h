@@ -12,10 +12,12 @@
 // rendezvous_timeout for one to come back, then fails.
 // End: the last worker says goodbye.
 //
-// Snapshots: every policy.snapshot_every updates, at the same versions on every server, the newest
-// two kept. Workers that find a server back at an older version ask the others to roll back to it,
-// so that the job continues as if the updates since had not been; they take the same samples again.
-// An asynchronous job goes on with what each server has.
+// Snapshots: of the first values, then every policy.snapshot_every updates, at the same versions on
+// every server, the newest two kept: servers are an update apart at most, so they have one in
+// common. When a server has come back, all of them restart from the newest that all have, as the
+// workers tell them (protocol.h: generations), so that the job continues as if the updates since
+// had not been; the workers take the same samples again. In an asynchronous job the one that came
+// back restarts alone, from its own newest.
 #pragma once
 
 #include <algorithm>
@@ -64,10 +66,11 @@ class ParameterServer final : public SessionOwner {
  private:
   void hello(Session& session, WorkerHello hello) override;
   ShardStore& store() override { return *store_; }
-  void initial(std::span<const std::byte> values) override;
+  void welcome(Session& session) override;
+  void begin(Session& session, const FrameFields& fields,
+             std::span<const std::byte> values) override;
   void pushed(Session& session) override;
-  void pull(Session& session) override { answer(session); }
-  void rollback(Session& session, std::int64_t step, std::int64_t incarnation) override;
+  void pull(Session& session) override;
   void goodbye(Session& session) override {
     done_.insert(session.worker());
     session.over = true;
@@ -91,6 +94,9 @@ class ParameterServer final : public SessionOwner {
   void say(const std::string& text) const {
     notice_(fmt::format("ps {}: {}", options_.index, text));
   }
+
+  bool restart(Session& session, const FrameFields& fields, std::span<const std::byte> values);
+  void save();
 
   void update();
   bool update_sync();
@@ -123,23 +129,23 @@ class ParameterServer final : public SessionOwner {
   Device& device_;
   Notice notice_;
   std::atomic<bool> stopped_{false};
-  std::int64_t incarnation_; ///< A random number a process.
 
   Peers<Session> peers_;
   std::list<Session>& sessions_ = peers_.all();
   std::optional<WorkerHello> settings_; ///< The first worker's; all others agree.
   std::optional<ShardStore> store_;
-  bool has_values_ = false;
-  bool resumed_ = false; ///< From a snapshot, with no update since.
+  std::vector<std::int64_t> snapshots_; ///< Newest first.
+  std::int64_t generation_ = 0;         ///< 0: there are no values.
+  std::int64_t began_at_ = 0;           ///< Its first version.
+  bool resumed_ = false;                ///< From a snapshot.
   bool gathering_ = true;
   bool advance_ = false; ///< A worker left: an update may be complete now.
   std::set<int> done_;
-  std::int64_t rolled_back_for_ = 0; ///< The incarnation that the last rollback was about.
   Deadline gather_until_;
   Deadline alone_until_;
   std::string last_lost_;
 
-  FrameFields totals_; ///< Loss, correct, count of all pushes applied.
+  FrameFields totals_; ///< Loss, correct, count of all pushes applied in this generation.
   std::int64_t late_ = 0;
   std::int64_t stale_most_ = 0;
   Deadline next_report_;

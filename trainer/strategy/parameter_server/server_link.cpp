@@ -29,10 +29,6 @@ Score ParameterClient::Server::totals() const noexcept {
           totals_before_.count + totals_.count};
 }
 
-std::string ParameterClient::Server::went_back() const {
-  return fmt::format("{} went back to step {}", name(), version_);
-}
-
 template <typename Act>
 void ParameterClient::Server::guarded(const Act& act) {
   try {
@@ -83,8 +79,6 @@ void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
 void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
   welcomed_ = false;
   answered_ = true;
-  rolled_back_ = false;
-  went_back_for_ = 0;
   sent_ = 0;
   refused_.clear();
   heard_ = Clock::now();
@@ -115,7 +109,6 @@ void ParameterClient::Server::advance(short ready, double peer_timeout) {
 
 void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
   answered_ = false;
-  pushed_ = type == FrameType::push;
   fields.request = ++request_;
   guarded([&] {
     // Beats lie unread while this rank computes: silence counts from here.
@@ -124,13 +117,26 @@ void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
   });
 }
 
-void ParameterClient::Server::send_initial() {
-  WriteParts parts;
+void ParameterClient::Server::ask_how_it_stands() {
+  welcomed_ = false;
+  heard_ = Clock::now();
+  guarded([&] { channel_->send(FrameType::welcome); });
+}
+
+void ParameterClient::Server::begin(std::int64_t generation, std::int64_t version) {
+  WriteParts values;
   for (const ArenaRange& range : hello_.ranges) {
-    parts.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
+    if (version < 0 && welcome_.generation < generation) {
+      values.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
+    }
   }
-  guarded([&] { channel_->send(FrameType::initial, {}, std::move(parts)); });
-  welcome_.has_values = true;
+  if (std::exchange(generation_, generation) != generation) {
+    totals_before_ = totals();
+    totals_ = {};
+    version_ = 0;
+  }
+  const FrameFields fields{.step = version, .extra = generation};
+  guarded([&] { channel_->send(FrameType::begin, bytes_of(fields), std::move(values)); });
 }
 
 /// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
@@ -189,14 +195,8 @@ void ParameterClient::Server::push(const FrameFields& fields) {
 }
 
 void ParameterClient::Server::pull(std::int64_t version) {
-  rolled_back_ = false;
   sent_ = 0;
   ask(FrameType::pull, {.step = version});
-}
-
-void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t incarnation) {
-  const FrameFields fields{.step = version, .extra = incarnation};
-  guarded([&] { channel_->send(FrameType::rollback, bytes_of(fields)); });
 }
 
 void ParameterClient::Server::goodbye() {
@@ -228,8 +228,6 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
     }
     return parts;
   }
-  case FrameType::rolled_back:
-    return {writable_bytes_of(fields_)};
   case FrameType::beat:
     return {};
   default:
@@ -240,12 +238,7 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
 void ParameterClient::Server::handle(const FrameHeader& header) {
   switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
-    if (ServerWelcome welcome = parse_welcome(text_of(text_));
-        welcome.incarnation != std::exchange(welcome_, welcome).incarnation) {
-      totals_before_ = totals();
-      totals_ = {};
-    }
-    version_ = welcome_.version;
+    welcome_ = parse_welcome(text_of(text_));
     welcomed_ = true;
     break;
   case FrameType::refused:
@@ -253,19 +246,12 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     break;
   case FrameType::parameters:
     if (fields_.request != request_) {
-      break; // Asked for before the servers went back.
+      break; // Asked for before the servers restarted.
     }
     version_ = fields_.step;
     totals_ = {fields_.loss, fields_.correct, fields_.count};
     first_worker_ = fields_.extra;
-    welcome_.resumed = false;
     answered_ = true;
-    break;
-  case FrameType::rolled_back:
-    version_ = fields_.step;
-    went_back_for_ = fields_.extra;
-    rolled_back_ = true;
-    pushed_ = false; // It was dropped.
     break;
   default:
     break;

@@ -70,8 +70,11 @@ ReadParts Session::body_of(const FrameHeader& header) {
     return room_for(header, text_);
   }
   switch (type) {
-  case FrameType::initial:
-    return room_for(header, text_, owner_.store().parameters().size_bytes());
+  case FrameType::begin: {
+    const std::size_t values = owner_.store().parameters().size_bytes();
+    text_.resize(header.size > sizeof fields_ ? values : 0);
+    return {writable_bytes_of(fields_), text_};
+  }
   case FrameType::gradients: {
     if (push_ || shares_memory()) {
       not_due();
@@ -86,8 +89,8 @@ ReadParts Session::body_of(const FrameHeader& header) {
   }
   case FrameType::push:
   case FrameType::pull:
-  case FrameType::rollback:
     return {writable_bytes_of(fields_)};
+  case FrameType::welcome:
   case FrameType::beat:
   case FrameType::goodbye:
     return {};
@@ -101,8 +104,12 @@ void Session::handle(const FrameHeader& header) {
   case FrameType::hello:
     owner_.hello(*this, parse_hello(text_of(text_)));
     break;
-  case FrameType::initial:
-    owner_.initial(text_);
+  case FrameType::welcome:
+    owner_.welcome(*this);
+    break;
+  case FrameType::begin:
+    received_ = 0;
+    owner_.begin(*this, fields_, text_);
     break;
   case FrameType::gradients: {
     const std::size_t count = header.size / wire_size(wire());
@@ -132,9 +139,6 @@ void Session::handle(const FrameHeader& header) {
     waits_for = fields_.step;
     request = fields_.request;
     owner_.pull(*this);
-    break;
-  case FrameType::rollback:
-    owner_.rollback(*this, fields_.step, fields_.extra);
     break;
   case FrameType::goodbye:
     owner_.goodbye(*this);

@@ -19,10 +19,11 @@ class SessionOwner {
   virtual ~SessionOwner() = default;
   virtual void hello(Session& session, WorkerHello hello) = 0;
   virtual ShardStore& store() = 0;
-  virtual void initial(std::span<const std::byte> values) = 0;
+  virtual void welcome(Session& session) = 0;
+  virtual void begin(Session& session, const FrameFields& fields,
+                     std::span<const std::byte> values) = 0;
   virtual void pushed(Session& session) = 0;
   virtual void pull(Session& session) = 0;
-  virtual void rollback(Session& session, std::int64_t step, std::int64_t incarnation) = 0;
   virtual void goodbye(Session& session) = 0;
 };
 
@@ -53,7 +54,7 @@ class Session final : public Peer {
 
   bool member = false;                   ///< Updates wait for its pushes.
   std::optional<std::int64_t> waits_for; ///< Values of this version or later, asked for.
-  std::int64_t went_back_for = 0;        ///< The incarnation of which it was told last.
+  std::int64_t generation = -1;          ///< In which it pushes and pulls; -1: none yet.
   std::int64_t request = 0;              ///< Of what is to be answered.
   std::int64_t clock = 0;                ///< Steps that it has pushed (asynchronous jobs).
   std::uint64_t shared_bytes = 0;        ///< Moved through shared memory.

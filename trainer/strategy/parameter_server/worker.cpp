@@ -119,17 +119,19 @@ void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
                 {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX});
   WorkReport report;
   report.version = step;
+  report.generation = client_.generation();
   while (const auto number = chief.next(report)) {
     const double input = loader.seconds();
     const double waiting = client_.seconds_waiting() + chief.seconds_waiting();
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
     const Score score = compute(batch, report.version);
     const ParameterClient::Values values = client_.step(report.version, score, batch.rows);
-    report.went_back = values.step <= report.version ? 1 : 0;
+    const bool is_done = client_.generation() == report.generation;
+    report.generation = client_.generation();
     report.version = values.step;
     report.loss = score.loss;
     report.correct = score.correct;
-    report.count = score.count;
+    report.count = is_done ? score.count : 0;
     report.input_seconds = loader.seconds() - input;
     report.waiting_seconds = client_.seconds_waiting() + chief.seconds_waiting() - waiting;
   }

@@ -37,7 +37,7 @@ class PsWorker {
     const auto batch_size = static_cast<std::uint64_t>(job_.batch_size());
     std::int64_t step = first;
     while (step < last) {
-      // One pass, unless a server that came back sends the job to another step.
+      // One pass, unless servers that restart send the job to another step.
       Loader loader(
           data_.train, device_,
           {static_cast<std::size_t>(batch_size), index_, workers_,
@@ -46,12 +46,14 @@ class PsWorker {
            last - step});
       for (const Batch& batch : loader) {
         const Score score = compute(batch, step);
-        const std::int64_t expected = step + 1;
+        const std::int64_t before = step;
         const ParameterClient::Values values = client_.step(step, score, batch.rows);
         step = values.step;
         input_seconds_ = loaded_before_ + loader.seconds();
-        after_step(step, values.totals);
-        if (step != expected) {
+        if (step > before) {
+          after_step(step, values.totals);
+        }
+        if (step != before + 1) {
           break;
         }
       }

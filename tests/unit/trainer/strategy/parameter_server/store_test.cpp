@@ -82,7 +82,7 @@ TEST_CASE("a snapshot continues to the same bits") {
   whole.apply({&second, 1});
 
   ShardStore resumed(k_ranges, {.peak = 0.01}, test_device());
-  REQUIRE(resumed.load(folder.path, "job", -1));
+  resumed.load(folder.path, "job", 1);
   CHECK(resumed.version() == 1);
   resumed.apply({&second, 1});
   CHECK(values_of(resumed) == values_of(whole));
@@ -115,18 +115,20 @@ TEST_CASE("a damaged snapshot is passed over for an older whole one") {
   SUBCASE("not finished") { fs::remove(folder.path / "step-000000003.json"); }
   SUBCASE("empty") { fs::resize_file(newest, 0); }
   SUBCASE("not a snapshot") { std::ofstream(newest) << "something else entirely, and longer"; }
+  CHECK(ShardStore::snapshots(folder.path) == std::vector<std::int64_t>{2});
   ShardStore resumed(k_ranges, {.peak = 0.01}, test_device());
-  REQUIRE(resumed.load(folder.path, "job", -1));
+  resumed.load(folder.path, "job", 2);
   CHECK(resumed.version() == 2);
-  CHECK_FALSE(resumed.load(folder.path, "job", 3));
+  CHECK_FALSE(fs::exists(newest)); // Its step is to be done again.
 }
 
 TEST_CASE("a snapshot of another job is refused, not overwritten by chance") {
   const Folder folder;
   make_store().save(folder.path, "job", 2);
   ShardStore other(k_ranges, {.peak = 0.01}, test_device());
-  CHECK_THROWS_AS(other.load(folder.path, "another job", -1), DataError);
-  CHECK_FALSE(other.load(folder.path / "none", "job", -1));
+  CHECK_THROWS_AS(other.load(folder.path, "another job", 0), DataError);
+  CHECK_THROWS_AS(other.load(folder.path / "none", "job", 0), DataError);
+  CHECK(ShardStore::snapshots(folder.path / "none").empty());
 }
 
 } // namespace
