@@ -34,19 +34,19 @@ void require(bool ok) {
 class Owner final : public SessionOwner {
  public:
   void hello(Session& session, WorkerHello hello) override {
-    hello.memory = {}; // Another process' files are not this test's to open.
-    session.accept(std::move(hello), store_);
+    hello.memory = {};       // Another process' files are not this test's to open.
+    hello.ranges = k_ranges; // As a server sees to.
+    session.accept(std::move(hello));
   }
-  ShardStore& store() override { return store_; }
   void welcome(Session&) override {}
   void begin(Session&, const FrameFields&, std::span<const std::byte>) override {}
   void pushed(Session& session) override {
-    const Contribution one = session.contribution(store_);
+    const Contribution one = session.contribution();
     require(one.gradients.size() == 2 && one.weight > 0);
     store_.apply({&one, 1});
     session.drop_push();
   }
-  void pull(Session& session) override { session.send_parameters({}, store_); }
+  void pull(Session& session) override { session.send_parameters({}, store_.parameters()); }
   void goodbye(Session& session) override { session.over = true; }
 
  private:

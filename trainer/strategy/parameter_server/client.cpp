@@ -54,8 +54,9 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     if (memory_) {
       hello.memory = memory_.ticket();
     }
-    servers_.emplace_back(static_cast<int>(i), options_.servers[i], options_.token,
-                          std::move(hello), parameters_, gradients_);
+    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", i),
+                          options_.servers[i], options_.token, std::move(hello), parameters_,
+                          gradients_);
   }
   // Servers take silence for death; a worker in a long step says that it lives from here.
   alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] {

@@ -4,8 +4,7 @@
 #include <mutex>
 #include <optional>
 
-#include "trainer/job/beat.h"
-#include "trainer/strategy/parameter_server/coordinator.h"
+#include "trainer/strategy/parameter_server/server_link.h"
 
 namespace trainer {
 
@@ -24,9 +23,7 @@ class CoordinatorLink {
  public:
   /// Connects. Throws UsageError for what is no address, PeerError when the coordinator cannot be
   /// reached, ClusterError when it refuses this worker.
-  explicit CoordinatorLink(CoordinatorLinkOptions options);
-  CoordinatorLink(const CoordinatorLink&) = delete;
-  CoordinatorLink& operator=(const CoordinatorLink&) = delete;
+  explicit CoordinatorLink(const CoordinatorLinkOptions& options);
 
   /// The next batch to train on; none: nothing is left. Throws PeerError when the coordinator is
   /// gone.
@@ -36,15 +33,10 @@ class CoordinatorLink {
   double seconds_waiting() const { return seconds_waiting_; }
 
  private:
-  std::string name() const;
-  void meet(Deadline deadline);
-
-  CoordinatorLinkOptions options_;
-  TaskAddress where_;
+  double peer_timeout_;
   double seconds_waiting_ = 0;
-
   std::mutex mutex_; ///< Guards the link; alive_ uses it while this rank computes.
-  Fd link_;
+  ParameterClient::Server link_;
   std::optional<Beat> alive_; ///< Last: it uses the others.
 };
 

@@ -67,6 +67,18 @@ struct PsPolicy {
   WireType gradients = WireType::fp32;
 };
 
+/// What a worker tells the coordinator of the batch that it is done with; goes as it is.
+struct WorkReport {
+  std::int64_t version = 0;    ///< Of the values that it has now.
+  std::int64_t generation = 0; ///< Likewise.
+  double loss = 0;             ///< Sum over the batch.
+  std::int64_t correct = 0;
+  std::int64_t count = 0;     ///< 0: it has done none, or the servers restarted meanwhile.
+  double input_seconds = 0;   ///< Spent on it getting input,
+  double waiting_seconds = 0; ///< and waiting for servers and coordinator.
+};
+static_assert(sizeof(WorkReport) == 56);
+
 struct WorkerHello {
   int worker = 0;
   int workers = 1;

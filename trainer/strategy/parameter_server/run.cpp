@@ -31,25 +31,29 @@ void warn_without_token(const PsTask& task) {
   }
 }
 
+ServiceOptions service_options(const PsJob& job, const std::string& address,
+                               const std::string& who) {
+  return {.address = TaskAddress::parse(address, who),
+          .token = job.task.token,
+          .peer_timeout = job.peer_timeout,
+          .rendezvous_timeout = job.rendezvous_timeout};
+}
+
 void serve(const PsJob& job) {
   const PsTask& task = job.task;
-  const std::string& address = task.servers[static_cast<std::size_t>(task.index)];
-  const TaskAddress where = TaskAddress::parse(address, fmt::format("ps {}", task.index));
   ServerOptions server;
-  server.host = where.host;
-  server.port = where.port;
+  server.service = service_options(job, task.servers[static_cast<std::size_t>(task.index)],
+                                   fmt::format("ps {}", task.index));
   server.index = task.index;
-  server.token = task.token;
   if (!job.snapshot_dir.empty()) {
     server.snapshot_dir =
         fmt::format("{}/ps-{}-of-{}", job.snapshot_dir, task.index, task.servers.size());
   }
-  server.peer_timeout = job.peer_timeout;
-  server.rendezvous_timeout = job.rendezvous_timeout;
   const std::unique_ptr<Device> device = make_device("cpu"); // Whatever the workers have.
   ParameterServer running(server, *device, say);
-  say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index, address,
-                  task.workers.size(), device->describe()));
+  say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index,
+                  task.servers[static_cast<std::size_t>(task.index)], task.workers.size(),
+                  device->describe()));
   warn_without_token(task);
   running.run();
 }
@@ -87,8 +91,7 @@ void coordinate(const PsJob& job) {
     }
   };
   CoordinatorOptions coordinator;
-  coordinator.address = TaskAddress::parse(task.chief, "the chief");
-  coordinator.token = task.token;
+  coordinator.service = service_options(job, task.chief, "chief");
   coordinator.workers = static_cast<int>(task.workers.size());
   coordinator.sync = job.policy.sync;
   coordinator.job = job_settings(job);
@@ -97,10 +100,8 @@ void coordinate(const PsJob& job) {
     return job.run.steps > 0 ? job.run.steps * static_cast<std::int64_t>(task.workers.size())
                              : (samples * job.run.epochs + size - 1) / size;
   };
-  coordinator.peer_timeout = job.peer_timeout;
-  coordinator.rendezvous_timeout = job.rendezvous_timeout;
   Coordinator running(
-      std::move(coordinator), [&](const std::string& text) { outputs.say(text); }, on_progress);
+      coordinator, [&](const std::string& text) { outputs.say(text); }, on_progress);
   warn_without_token(task);
   outputs.say(fmt::format("chief: hands out batches of {} samples to {} workers from {}",
                           job.batch_size(), task.workers.size(), task.chief));

@@ -8,20 +8,19 @@
 
 namespace trainer {
 
-ParameterClient::Server::Server(int index, const std::string& address, std::string token,
-                                WorkerHello hello, std::span<float> parameters,
+ParameterClient::Server::Server(LinkPurpose purpose, std::string title, const std::string& address,
+                                std::string token, WorkerHello hello, std::span<float> parameters,
                                 std::span<float> gradients)
-    : index_(index), address_(address),
-      where_(TaskAddress::parse(address, fmt::format("parameter server {}", index))),
-      token_(std::move(token)), hello_(std::move(hello)), parameters_(parameters),
-      gradients_(gradients) {
+    : purpose_(purpose), title_(std::move(title)), address_(address),
+      where_(TaskAddress::parse(address, title_)), token_(std::move(token)),
+      hello_(std::move(hello)), parameters_(parameters), gradients_(gradients) {
   for (const ArenaRange& range : hello_.ranges) {
     halves_.resize(halves_.size() + (hello_.policy.gradients == WireType::fp32 ? 0 : range.size()));
   }
 }
 
 std::string ParameterClient::Server::name() const {
-  return fmt::format("ps {} ({})", index_, address_);
+  return fmt::format("{} ({})", title_, address_);
 }
 
 Score ParameterClient::Server::totals() const noexcept {
@@ -40,8 +39,10 @@ void ParameterClient::Server::guarded(const Act& act) {
     channel_.reset();
     why_ = error.what();
     if (refused_.empty()) { // Else it has closed the connection after it said why.
-      throw ServerLost(fmt::format("worker {} lost {} at step {}: {}; waiting for it",
-                                   hello_.worker, name(), version_, why_));
+      throw ServerLost(
+          fmt::format("worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version_, why_,
+                      purpose_ == LinkPurpose::coordinator ? "a job ends with its coordinator"
+                                                           : "waiting for it"));
     }
   }
   if (!refused_.empty()) {
@@ -51,8 +52,7 @@ void ParameterClient::Server::guarded(const Act& act) {
 }
 
 void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
-  const Introduction self =
-      introduce_self(LinkPurpose::parameter_server, hello_.worker, hello_.workers);
+  const Introduction self = introduce_self(purpose_, hello_.worker, hello_.workers);
   std::optional<std::string> why;
   try {
     why = dial_until(where_, token_, self, deadline, [&](Fd link) {
@@ -84,10 +84,14 @@ void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
   heard_ = Clock::now();
   guarded([&] { channel_->send(FrameType::hello, bytes_of_text(hello_text(hello_))); });
   while (!welcomed_) {
-    pollfd polled = to_poll();
-    poll(&polled, 1, poll_timeout(deadline));
-    advance(polled.revents, peer_timeout);
+    wait(deadline, peer_timeout);
   }
+}
+
+void ParameterClient::Server::wait(Deadline deadline, double peer_timeout) {
+  pollfd polled = to_poll();
+  poll(&polled, 1, poll_timeout(deadline));
+  advance(polled.revents, peer_timeout);
 }
 
 pollfd ParameterClient::Server::to_poll() const {
@@ -199,6 +203,15 @@ void ParameterClient::Server::pull(std::int64_t version) {
   ask(FrameType::pull, {.step = version});
 }
 
+void ParameterClient::Server::ask_for_work(const WorkReport& report) {
+  answered_ = false;
+  version_ = report.version;
+  guarded([&] {
+    heard_ = Clock::now();
+    channel_->send(FrameType::ask, bytes_of(report));
+  });
+}
+
 void ParameterClient::Server::goodbye() {
   if (is_open()) {
     guarded([&] { channel_->send(FrameType::goodbye); });
@@ -228,6 +241,8 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
     }
     return parts;
   }
+  case FrameType::work:
+    return {writable_bytes_of(work_)};
   case FrameType::beat:
     return {};
   default:
@@ -251,6 +266,9 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     version_ = fields_.step;
     totals_ = {fields_.loss, fields_.correct, fields_.count};
     first_worker_ = fields_.extra;
+    answered_ = true;
+    break;
+  case FrameType::work:
     answered_ = true;
     break;
   default:

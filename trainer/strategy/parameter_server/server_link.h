@@ -1,4 +1,5 @@
-// A worker's connection to one parameter server: what has been asked of it and what it answered.
+// A worker's connection to one parameter server, or to the chief: what has been asked of it and
+// what it answered.
 #pragma once
 
 #include <list>
@@ -22,9 +23,9 @@ struct ServerLost : Error {
 
 class ParameterClient::Server final : public FrameHandler {
  public:
-  /// Throws UsageError for an address that is not host:port.
-  Server(int index, const std::string& address, std::string token, WorkerHello hello,
-         std::span<float> parameters, std::span<float> gradients);
+  /// `title`: "ps 1". Throws UsageError for an address that is not host:port.
+  Server(LinkPurpose purpose, std::string title, const std::string& address, std::string token,
+         WorkerHello hello, std::span<float> parameters = {}, std::span<float> gradients = {});
 
   std::string name() const; ///< "ps 1 (host:port)"
   bool is_open() const noexcept { return channel_.has_value(); }
@@ -48,6 +49,7 @@ class ParameterClient::Server final : public FrameHandler {
   void send_final(std::size_t count);
   void push(const FrameFields& fields); ///< The rest goes with it.
   void pull(std::int64_t version);
+  void ask_for_work(const WorkReport& report);
   void goodbye();
   void beat() noexcept;
 
@@ -65,9 +67,13 @@ class ParameterClient::Server final : public FrameHandler {
     return welcome_.snapshots.empty() ? -1 : welcome_.snapshots.front();
   }
 
+  /// The batch that it gave last; -1: none is left.
+  std::int64_t work() const noexcept { return work_; }
+
   pollfd to_poll() const;
   /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
   void advance(short ready, double peer_timeout);
+  void wait(Deadline deadline, double peer_timeout); ///< For something to advance with.
 
   ReadParts body_of(const FrameHeader& header) override;
   void handle(const FrameHeader& header) override;
@@ -79,7 +85,8 @@ class ParameterClient::Server final : public FrameHandler {
   void send_gradients(std::size_t count);
   void meet(Deadline deadline, double peer_timeout);
 
-  int index_;
+  LinkPurpose purpose_;
+  std::string title_;
   std::string address_;
   TaskAddress where_;
   std::string token_;
@@ -97,6 +104,7 @@ class ParameterClient::Server final : public FrameHandler {
   bool welcomed_ = false;
   bool answered_ = true;
   std::int64_t request_ = 0;
+  std::int64_t work_ = -1;
   std::string refused_;
   Deadline heard_;
   FrameFields fields_; ///< Of the frame that comes.

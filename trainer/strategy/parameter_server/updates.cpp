@@ -62,7 +62,7 @@ bool ParameterServer::update_sync() {
             [](const Session* a, const Session* b) { return a->worker() < b->worker(); });
   std::vector<Contribution> contributions;
   for (const Session* session : pushes) {
-    contributions.push_back(session->contribution(*store_));
+    contributions.push_back(session->contribution());
     add_score(*session->push());
   }
   store_->apply(contributions);
@@ -77,7 +77,7 @@ bool ParameterServer::update_sync() {
 void ParameterServer::update_async() {
   for (Session& session : sessions_) {
     if (session.push() && !session.over) {
-      const Contribution one = session.contribution(*store_);
+      const Contribution one = session.contribution();
       add_score(*session.push());
       store_->apply({&one, 1});
       session.drop_push();
@@ -112,7 +112,7 @@ FrameFields ParameterServer::values_header() const {
   fields.step = version();
   fields.extra = done_.empty() ? settings_->workers : *done_.begin();
   for (const Session& session : sessions_) {
-    if (session.worker() >= 0 && !session.over) {
+    if (is_active(session)) {
       fields.extra = std::min<std::int64_t>(fields.extra, session.worker());
     }
   }
@@ -140,7 +140,7 @@ void ParameterServer::answer(Session& session) {
     return;
   }
   session.waits_for.reset();
-  peers_.guarded(session, [&] { session.send_parameters(values_header(), *store_); });
+  guarded(session, [&] { session.send_parameters(values_header(), store_->parameters()); });
 }
 
 void ParameterServer::pull(Session& session) {
@@ -188,8 +188,8 @@ bool ParameterServer::restart(Session& session, const FrameFields& fields,
   for (Session& other : sessions_) {
     other.drop_push();
     other.waits_for.reset();
-    if (&other != &session && other.worker() >= 0 && !other.over) {
-      peers_.guarded(other, [&] { welcome(other); });
+    if (&other != &session && is_active(other)) {
+      guarded(other, [&] { welcome(other); });
     }
   }
   return true;

@@ -22,14 +22,14 @@ class Running {
  public:
   Running(int workers, std::int64_t batches, double wait = 20)
       : coordinator_(
-            {.address = {"127.0.0.1", 0},
-             .token = k_token,
+            {.service = {.address = {"127.0.0.1", 0},
+                         .token = k_token,
+                         .peer_timeout = unit::time_out(2),
+                         .rendezvous_timeout = wait},
              .workers = workers,
              .sync = false,
              .job = k_job,
-             .batches = [batches](std::int64_t) { return batches; },
-             .peer_timeout = unit::time_out(2),
-             .rendezvous_timeout = wait},
+             .batches = [batches](std::int64_t) { return batches; }},
             [this](const std::string& text) {
               const std::lock_guard lock(mutex_);
               said_ += text + "\n";
@@ -131,7 +131,8 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
   hello.ranges = {{0, 16}};
   hello.arena = 16;
   try {
-    ParameterClient::Server link(0, "127.0.0.1:" + std::to_string(server.port()), k_token, hello,
+    ParameterClient::Server link(LinkPurpose::parameter_server, "ps 0",
+                                 "127.0.0.1:" + std::to_string(server.port()), k_token, hello,
                                  arena, arena);
     link.dial(after_seconds(unit::k_patience), unit::k_patience);
     FAIL("it was not refused");
@@ -192,7 +193,7 @@ TEST_CASE("a worker of another job is refused with what differs, and one too man
 }
 
 TEST_CASE("a coordinator whose workers do not come, or do not come back, says so") {
-  CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 did not come") != std::string::npos);
+  CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 of 2 did not come") != std::string::npos);
   Running running(1, 5, unit::time_out(0.5)); // In which the one worker has to come.
   {
     CoordinatorLink worker(running.link(0, 1));
