@@ -25,7 +25,7 @@
 namespace trainer {
 
 struct ClientOptions {
-  std::vector<std::string> servers; ///< host:port
+  std::vector<std::string> servers; ///< host:port; or the chief.
   int worker = 0;
   int workers = 1;
   std::string token;

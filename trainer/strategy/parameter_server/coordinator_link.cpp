@@ -1,22 +1,11 @@
 #include "trainer/strategy/parameter_server/coordinator_link.h"
 
 namespace trainer {
-namespace {
 
-WorkerHello hello_of(const CoordinatorLinkOptions& options) {
-  WorkerHello hello;
-  hello.worker = options.worker;
-  hello.workers = options.workers;
-  hello.job = options.job;
-  hello.job["samples"] = options.samples;
-  return hello;
-}
-
-} // namespace
-
-CoordinatorLink::CoordinatorLink(const CoordinatorLinkOptions& options)
+CoordinatorLink::CoordinatorLink(const ClientOptions& options)
     : peer_timeout_(options.peer_timeout),
-      link_(LinkPurpose::coordinator, "chief", options.address, options.token, hello_of(options)) {
+      link_(LinkPurpose::coordinator, "chief", options.servers.front(), options.token,
+            {.worker = options.worker, .workers = options.workers, .job = options.job}) {
   link_.dial(after_seconds(options.rendezvous_timeout), peer_timeout_);
   alive_.emplace(mutex_, beat_seconds(peer_timeout_), [this] { link_.beat(); });
 }

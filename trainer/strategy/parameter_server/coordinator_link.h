@@ -8,22 +8,12 @@
 
 namespace trainer {
 
-struct CoordinatorLinkOptions {
-  std::string address; ///< host:port
-  std::string token;
-  int worker = 0;
-  int workers = 1;
-  nlohmann::json job;       ///< Must be the coordinator's.
-  std::int64_t samples = 0; ///< Of an epoch.
-  double peer_timeout = 8;
-  double rendezvous_timeout = 60;
-};
-
 class CoordinatorLink {
  public:
-  /// Connects. Throws UsageError for what is no address, PeerError when the coordinator cannot be
-  /// reached, ClusterError when it refuses this worker.
-  explicit CoordinatorLink(const CoordinatorLinkOptions& options);
+  /// Connects to the first of `servers`; the job has the samples of an epoch besides what must be
+  /// the coordinator's. Throws UsageError for what is no address, PeerError when the coordinator
+  /// cannot be reached, ClusterError when it refuses this worker.
+  explicit CoordinatorLink(const ClientOptions& options);
 
   /// The next batch to train on; none: nothing is left. Throws PeerError when the coordinator is
   /// gone.

@@ -82,11 +82,11 @@ static_assert(sizeof(WorkReport) == 56);
 struct WorkerHello {
   int worker = 0;
   int workers = 1;
-  PsPolicy policy;
-  nlohmann::json job; ///< What must be alike on all workers besides: seed, data digest, …
-  std::vector<ArenaRange> ranges; ///< That this server is to hold.
-  std::size_t arena = 0;          ///< Floats of the whole model.
-  SharedFile::Ticket memory;      ///< Arena of gradients, then of parameters; fd -1: none.
+  PsPolicy policy = {};
+  nlohmann::json job = {}; ///< What must be alike on all workers besides: seed, data digest, …
+  std::vector<ArenaRange> ranges = {}; ///< That this server is to hold.
+  std::size_t arena = 0;               ///< Floats of the whole model.
+  SharedFile::Ticket memory = {};      ///< Arena of gradients, then of parameters; fd -1: none.
 };
 
 /// How a server stands.

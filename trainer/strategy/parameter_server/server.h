@@ -64,11 +64,8 @@ class ParameterServer final : public WorkerService {
   bool restart(Session& session, const FrameFields& fields, std::span<const std::byte> values);
   void save();
 
-  bool update_sync();
-  void update_async();
+  std::vector<Session*> next_pushes();
   void answer(Session& session);
-  void after_update();
-  void add_score(const FrameFields& push);
   FrameFields values_header() const;
   std::int64_t slowest_clock() const;
   void end_gathering();

@@ -23,24 +23,41 @@ void ParameterServer::update() {
   if (gathering_) {
     return;
   }
-  if (settings_->policy.sync) {
-    while (update_sync()) {
+  for (auto pushes = next_pushes(); !pushes.empty(); pushes = next_pushes()) {
+    std::vector<Contribution> contributions;
+    for (const Session* session : pushes) {
+      contributions.push_back(session->contribution());
+      totals_.loss += session->push()->loss;
+      totals_.correct += session->push()->correct;
+      totals_.count += session->push()->count;
     }
-  } else {
-    update_async();
+    store_->apply(contributions);
+    for (Session* session : pushes) {
+      session->drop_push();
+      session->waits_for = version();
+    }
+    if (version() % std::max<std::int64_t>(settings_->policy.snapshot_every, 1) == 0) {
+      save();
+    }
   }
   for (Session& session : sessions_) {
     answer(session);
   }
 }
 
-/// One update, where enough workers have pushed for it.
-bool ParameterServer::update_sync() {
+/// Of which an update is to be made now; none: there are not enough.
+std::vector<Session*> ParameterServer::next_pushes() {
   std::vector<Session*> pushes;
   int members = 0;
   int able = 0;
   for (Session& session : sessions_) {
     if (session.over || !session.member) {
+      continue;
+    }
+    if (!settings_->policy.sync) {
+      if (session.push()) {
+        return {&session};
+      }
       continue;
     }
     ++members;
@@ -56,47 +73,11 @@ bool ParameterServer::update_sync() {
   }
   const int needed = std::max(1, std::min(able, members - settings_->policy.backup_workers));
   if (static_cast<int>(pushes.size()) < needed) {
-    return false;
+    return {};
   }
   std::sort(pushes.begin(), pushes.end(),
             [](const Session* a, const Session* b) { return a->worker() < b->worker(); });
-  std::vector<Contribution> contributions;
-  for (const Session* session : pushes) {
-    contributions.push_back(session->contribution());
-    add_score(*session->push());
-  }
-  store_->apply(contributions);
-  for (Session* session : pushes) {
-    session->drop_push();
-    session->waits_for = version();
-  }
-  after_update();
-  return true;
-}
-
-void ParameterServer::update_async() {
-  for (Session& session : sessions_) {
-    if (session.push() && !session.over) {
-      const Contribution one = session.contribution();
-      add_score(*session.push());
-      store_->apply({&one, 1});
-      session.drop_push();
-      session.waits_for = 0;
-      after_update();
-    }
-  }
-}
-
-void ParameterServer::add_score(const FrameFields& push) {
-  totals_.loss += push.loss;
-  totals_.correct += push.correct;
-  totals_.count += push.count;
-}
-
-void ParameterServer::after_update() {
-  if (version() % std::max<std::int64_t>(settings_->policy.snapshot_every, 1) == 0) {
-    save();
-  }
+  return pushes;
 }
 
 void ParameterServer::save() {

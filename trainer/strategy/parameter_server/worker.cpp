@@ -28,23 +28,28 @@ std::vector<ArenaRange> tensors_of(const Model& model) {
   return ranges;
 }
 
-ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
-                             bool is_host) {
+ClientOptions link_options(const PsJob& job, std::vector<std::string> servers) {
   ClientOptions client;
-  client.servers = job.task.servers;
+  client.servers = std::move(servers);
   client.worker = job.task.index;
   client.workers = static_cast<int>(job.task.workers.size());
   client.token = job.task.token;
+  client.job = job_settings(job);
+  client.peer_timeout = job.peer_timeout;
+  client.rendezvous_timeout = job.rendezvous_timeout;
+  return client;
+}
+
+ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
+                             bool is_host) {
+  ClientOptions client = link_options(job, job.task.servers);
   client.policy = job.policy;
   client.policy.learning_rate = learning_rate(job, data.train.count);
-  client.job = job_settings(job);
   client.job["data digest"] = digest(data);
   client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
   client.tensors = tensors_of(model);
   client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
-  client.peer_timeout = job.peer_timeout;
-  client.rendezvous_timeout = job.rendezvous_timeout;
   return client;
 }
 
@@ -62,6 +67,12 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
                                                : Arenas{parameters_.span(), gradients_.span()}),
       scale_(device.allocate(1, DType::f32)) {
   model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
+}
+
+std::unique_ptr<CoordinatorLink> PsWorker::meet_chief() const {
+  ClientOptions options = link_options(job_, {job_.task.chief});
+  options.job["samples"] = data_.train.count;
+  return std::make_unique<CoordinatorLink>(options);
 }
 
 std::int64_t PsWorker::connect() {

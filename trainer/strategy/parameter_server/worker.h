@@ -25,6 +25,7 @@ class PsWorker {
   /// Connects nothing yet. What it is given must outlive it.
   PsWorker(const PsJob& job, const Dataset& data, Device& device);
 
+  std::unique_ptr<CoordinatorLink> meet_chief() const;
   std::int64_t connect();
   ParameterClient& client() { return client_; }
   Model& model() { return *model_; }

@@ -17,6 +17,19 @@ namespace {
 constexpr const char* k_token = "a token for tests";
 const nlohmann::json k_job = {{"seed", 7}, {"batch size", 10}};
 
+ClientOptions link_to(int port, int worker, int workers) {
+  ClientOptions options;
+  options.servers = {"127.0.0.1:" + std::to_string(port)};
+  options.token = k_token;
+  options.worker = worker;
+  options.workers = workers;
+  options.job = k_job;
+  options.job["samples"] = 100;
+  options.peer_timeout = 5;
+  options.rendezvous_timeout = 20;
+  return options;
+}
+
 /// A coordinator of an asynchronous job in a thread of its own.
 class Running {
  public:
@@ -40,15 +53,8 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  CoordinatorLinkOptions link(int worker, int workers) const {
-    return {.address = "127.0.0.1:" + std::to_string(coordinator_.port()),
-            .token = k_token,
-            .worker = worker,
-            .workers = workers,
-            .job = k_job,
-            .samples = 100,
-            .peer_timeout = 5,
-            .rendezvous_timeout = 20};
+  ClientOptions link(int worker, int workers) const {
+    return link_to(coordinator_.port(), worker, workers);
   }
   std::string finish() { return thread_.thrown(); }
   std::string said() {
@@ -107,14 +113,7 @@ class Refusing {
 TEST_CASE("what a chief says in refusing a worker stays one line, whatever it holds") {
   Refusing chief(LinkPurpose::coordinator, "other\n\x1b[2Jjob");
   try {
-    const CoordinatorLink link({.address = "127.0.0.1:" + std::to_string(chief.port()),
-                                .token = k_token,
-                                .worker = 0,
-                                .workers = 1,
-                                .job = k_job,
-                                .samples = 100,
-                                .peer_timeout = 5,
-                                .rendezvous_timeout = 20});
+    const CoordinatorLink link(link_to(chief.port(), 0, 1));
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
@@ -180,7 +179,7 @@ TEST_CASE("a worker that is lost is named, and its batch done by another") {
 
 TEST_CASE("a worker of another job is refused with what differs, and one too many by number") {
   Running running(1, 1);
-  CoordinatorLinkOptions options = running.link(0, 1);
+  ClientOptions options = running.link(0, 1);
   options.job["seed"] = 8;
   CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("seed: 8 and 7"), ClusterError);
   options = running.link(1, 2);
