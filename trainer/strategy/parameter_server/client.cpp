@@ -248,15 +248,6 @@ void ParameterClient::pull_newest() {
   }
 }
 
-FrameFields ParameterClient::push_fields(std::int64_t step, const Score& score,
-                                         std::size_t samples) const {
-  return {.step = step,
-          .weight = static_cast<double>(samples > 0 ? samples : score.count),
-          .loss = score.loss,
-          .correct = score.correct,
-          .count = score.count};
-}
-
 /// What is to be pushed, to the servers that are of this version; -1: to all.
 void ParameterClient::push(std::int64_t version) {
   for (Server& server : servers_) {
@@ -280,9 +271,14 @@ void ParameterClient::final(std::size_t count) {
 }
 
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
-                                              std::size_t samples) {
+                                              std::size_t samples, double factor) {
   std::unique_lock lock(mutex_);
-  last_push_ = push_fields(step, score, samples);
+  last_push_ = {.step = step,
+                .weight = static_cast<double>(samples > 0 ? samples : score.count),
+                .factor = factor,
+                .loss = score.loss,
+                .correct = score.correct,
+                .count = score.count};
   try {
     push(-1);
     pull_newest(); // With backup workers a late push is answered by each server's newest version.

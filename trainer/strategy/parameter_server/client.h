@@ -71,9 +71,10 @@ class ParameterClient {
   };
 
   /// Pushes gradients(), the mean over `samples` (0: as many as were scored), computed from the
-  /// values of `step`, and waits for the values that follow; parameters() holds them. In an
-  /// asynchronous job `step` is this worker's own count. Throws PeerError, ClusterError.
-  Values step(std::int64_t step, const Score& score, std::size_t samples = 0);
+  /// values of `step`, to be multiplied by `factor` before they are added up, and waits for the
+  /// values that follow; parameters() holds them. In an asynchronous job `step` is this worker's
+  /// own count. Throws PeerError, ClusterError.
+  Values step(std::int64_t step, const Score& score, std::size_t samples = 0, double factor = 1);
 
   /// Whether this worker is the first of those that are there or done: it says how the job went.
   bool is_first();
@@ -100,7 +101,6 @@ class ParameterClient {
   void pull_newest();
   void await_answers();
   void drive(const Done& is_done);
-  FrameFields push_fields(std::int64_t step, const Score& score, std::size_t samples) const;
 
   ClientOptions options_;
   std::function<void(const std::string&)> notice_;

@@ -36,7 +36,8 @@ enum class FrameType : std::uint32_t {
 /// hello says.
 struct FrameFields {
   std::int64_t step = 0;
-  double weight = 0; ///< Of a push: its samples.
+  double weight = 0; ///< Of a push: its samples,
+  double factor = 1; ///< and what clips its gradients.
   double loss = 0;   ///< A push's own sum; of parameters: all workers' since the job's start.
   std::int64_t correct = 0;
   std::int64_t count = 0;
@@ -44,7 +45,7 @@ struct FrameFields {
                             ///< is there or done.
   std::int64_t request = 0; ///< Of a push or pull, and of the parameters that answer it.
 };
-static_assert(sizeof(FrameFields) == 56);
+static_assert(sizeof(FrameFields) == 64);
 
 /// How pushes become updates; alike on all ranks of a job.
 ///

@@ -41,6 +41,7 @@ Contribution Session::contribution() const {
     next += range.size();
   }
   one.weight = push_ ? push_->weight : 0;
+  one.factor = push_ ? push_->factor : 1;
   return one;
 }
 
@@ -124,7 +125,7 @@ void Session::handle(const FrameHeader& header) {
     break;
   }
   case FrameType::push:
-    if (push_ || !(fields_.weight > 0)) {
+    if (push_ || !(fields_.weight > 0 && fields_.factor > 0 && fields_.factor <= 1)) {
       not_due();
     }
     if (std::exchange(received_, 0) != gradients_.size()) {

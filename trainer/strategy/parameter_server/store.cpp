@@ -41,7 +41,8 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
       float* sum = gradients_.data() + start + first;
       for (std::size_t k = 0; k < contributions.size(); ++k) {
         const float* from = contributions[k].gradients[r] + first;
-        const auto share = static_cast<float>(contributions[k].weight / samples);
+        const auto share =
+            static_cast<float>(contributions[k].weight / samples * contributions[k].factor);
         if (k == 0) {
           for (std::size_t i = 0; i < size; ++i) {
             sum[i] = share * from[i];

@@ -23,6 +23,7 @@ namespace trainer {
 struct Contribution {
   std::vector<const float*> gradients; ///< One a range, in order.
   double weight = 1;                   ///< Samples.
+  double factor = 1;                   ///< Of the gradients.
 };
 
 class ShardStore {

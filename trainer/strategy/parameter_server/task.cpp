@@ -228,14 +228,18 @@ void benchmark(const PsJob& job) {
 } // namespace
 
 nlohmann::json job_settings(const PsJob& job) {
-  return {{"seed", job.run.seed},
-          {"batch size", job.batch_size()},
-          {"model", job.run.model.name},
-          {"hidden", shape_text(job.run.model)},
-          {"workers", job.task.workers.size()},
-          {"epochs", job.run.epochs},
-          {"steps", job.run.steps},
-          {"update", job.policy.sync ? "sync" : "async"}};
+  nlohmann::json settings = {{"seed", job.run.seed},
+                             {"batch size", job.batch_size()},
+                             {"model", job.run.model.name},
+                             {"hidden", shape_text(job.run.model)},
+                             {"workers", job.task.workers.size()},
+                             {"epochs", job.run.epochs},
+                             {"steps", job.run.steps},
+                             {"update", job.policy.sync ? "sync" : "async"}};
+  if (job.run.step.clip_norm > 0) { // Else snapshots are as those of before.
+    settings["clip norm"] = job.run.step.clip_norm;
+  }
+  return settings;
 }
 
 LearningRate learning_rate(const PsJob& job, std::size_t samples) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/device/step_state.h"
 #include "trainer/errors.h"
 #include "trainer/run/replica.h"
 #include "trainer/strategy/shards.h"
@@ -65,7 +66,7 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
       gradients_(device.allocate(parameters_.size(), DType::f32)),
       owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
                                                : Arenas{parameters_.span(), gradients_.span()}),
-      scale_(device.allocate(1, DType::f32)) {
+      scale_(device.allocate(1, DType::f32)), squares_(device.allocate(1, DType::f64)) {
   model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
 }
 
@@ -110,17 +111,28 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
   sent_ahead_ = 0;
   passes_->run(batch, scale_.data(), owner(), outcomes_.begin());
   outcomes_.send(step);
+  const double limit = job_.run.step.clip_norm;
+  double squares = 0;
+  if (limit > 0) {
+    const auto gradients = device_.is_host() ? client_.gradients() : gradients_.span();
+    auto* const sum = static_cast<double*>(squares_.memory());
+    device_.kernels().squares(device_.stream(), gradients.size(), gradients.data(), sum);
+    device_.stream().copy(sum, &squares, sizeof squares);
+  }
   if (!device_.is_host()) {
     device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
   }
   outcomes_.wait();
   const Score score = outcomes_.take().score;
-  if (!std::isfinite(score.loss)) {
-    throw Error(
-        fmt::format("worker {}: the loss of step {} is {}: the values that the servers hold "
-                    "are lost; start again with a smaller --learning-rate",
-                    index_, step, score.loss));
+  const double norm = std::sqrt(squares);
+  if (!std::isfinite(score.loss + norm)) {
+    const bool is_loss = !std::isfinite(score.loss);
+    throw Error(fmt::format("worker {}: the {} of step {} is {}: the values that the servers hold "
+                            "are lost; start again with a smaller --learning-rate",
+                            index_, is_loss ? "loss" : "norm of the gradients", step,
+                            is_loss ? score.loss : norm));
   }
+  clipping_ = limit > 0 ? clipping_factor(norm, static_cast<float>(limit)) : 1;
   return score;
 }
 
@@ -136,7 +148,8 @@ void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
     const double waiting = client_.seconds_waiting() + chief.seconds_waiting();
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
     const Score score = compute(batch, report.version);
-    const ParameterClient::Values values = client_.step(report.version, score, batch.rows);
+    const ParameterClient::Values values =
+        client_.step(report.version, score, batch.rows, clipping_);
     const bool is_done = client_.generation() == report.generation;
     report.generation = client_.generation();
     report.version = values.step;

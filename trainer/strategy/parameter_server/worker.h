@@ -48,7 +48,7 @@ class PsWorker {
       for (const Batch& batch : loader) {
         const Score score = compute(batch, step);
         const std::int64_t before = step;
-        const ParameterClient::Values values = client_.step(step, score, batch.rows);
+        const ParameterClient::Values values = client_.step(step, score, batch.rows, clipping_);
         step = values.step;
         input_seconds_ = loaded_before_ + loader.seconds();
         if (step > before) {
@@ -68,7 +68,8 @@ class PsWorker {
   double input_seconds() const { return input_seconds_; }
 
  private:
-  /// The batch's gradients and score. Throws Error where its loss is no number.
+  /// The batch's gradients and score. Throws Error where its loss, or the norm by which they are to
+  /// be clipped, is no number.
   Score compute(const Batch& batch, std::int64_t step);
 
   const PsJob& job_;
@@ -86,6 +87,8 @@ class PsWorker {
   std::size_t sent_ahead_ = 0;   ///< Gradients of the batch, on their way before it is done.
   Buffer scale_;                 ///< Of a sample's loss.
   float scaled_by_ = 0;
+  Buffer squares_; ///< Their sum over the gradients, in float64.
+  double clipping_ = 1;
   double input_seconds_ = 0;
   double loaded_before_ = 0;
 };
