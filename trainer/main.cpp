@@ -21,7 +21,7 @@
 #include "trainer/run/evaluator.h"
 #include "trainer/run/fill.h"
 #include "trainer/run/requeue.h"
-#include "trainer/strategy/parameter_server/run.h"
+#include "trainer/strategy/parameter_server/task.h"
 #include "trainer/text/tokenize.h"
 #include "trainer/version.h"
 

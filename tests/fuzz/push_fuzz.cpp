@@ -34,19 +34,19 @@ void require(bool ok) {
 class Owner final : public SessionOwner {
  public:
   void hello(Session& session, WorkerHello hello) override {
-    hello.memory = {}; // Another process' files are not this test's to open.
-    session.accept(std::move(hello), store_);
+    hello.memory = {};       // Another process' files are not this test's to open.
+    hello.ranges = k_ranges; // As a server sees to.
+    session.accept(std::move(hello));
   }
-  ShardStore& store() override { return store_; }
-  void initial(std::span<const std::byte>) override {}
+  void welcome(Session&) override {}
+  void begin(Session&, const FrameFields&, std::span<const std::byte>) override {}
   void pushed(Session& session) override {
-    const Contribution one = session.contribution(store_);
+    const Contribution one = session.contribution();
     require(one.gradients.size() == 2 && one.weight > 0);
     store_.apply({&one, 1});
     session.drop_push();
   }
-  void pull(Session& session) override { session.send_parameters({}, store_); }
-  void rollback(Session&, std::int64_t, std::int64_t) override {}
+  void pull(Session& session) override { session.send_parameters({}, store_.parameters()); }
   void goodbye(Session& session) override { session.over = true; }
 
  private:
@@ -86,7 +86,7 @@ void feed(Session& session, const Fd& worker, Input input, std::size_t push_byte
     const std::size_t low = input.next();
     const std::size_t length = low | static_cast<std::size_t>(input.next()) << 8;
     std::vector<std::byte> body;
-    if (type == FrameType::push || type == FrameType::pull || type == FrameType::rollback) {
+    if (type == FrameType::push || type == FrameType::pull || type == FrameType::begin) {
       const auto bytes = bytes_of(fields);
       body.assign(bytes.begin(), bytes.end());
     }

@@ -102,6 +102,20 @@ def test_servers_replicas_and_one_process_have_the_same_losses(home, data, job):
         assert losses(path[name]) == pytest.approx(alone, abs=1e-5), name
 
 
+def test_a_worker_of_servers_clips_its_gradients_as_one_process_does(home, data, job):
+    path = {name: home.folder / f"{name}.csv" for name in ["unclipped", "alone", "served", "led"]}
+    flags = ["--batch-size=64", "--steps=60", "--log-every=5"]
+    clip = "--clip-norm=0.2"
+    home.trainer(f"--data={data}", *flags, f"--csv={path['unclipped']}")
+    home.trainer(f"--data={data}", *flags, clip, f"--csv={path['alone']}")
+    job(2, 1, *flags, clip, "--transport=tcp", f"--csv={path['served']}").wait()
+    job(2, 1, *flags, clip, f"--csv={path['led']}", chief=True).wait()
+    alone = losses(path["alone"])
+    assert alone != pytest.approx(losses(path["unclipped"]), abs=1e-3)
+    for name in ["served", "led"]:
+        assert losses(path[name]) == pytest.approx(alone, abs=1e-5), name
+
+
 def test_the_servers_say_how_much_went_through_them(job):
     served = job(2, 1, "--transport=tcp", *STEPS)
     served.wait()

@@ -120,7 +120,6 @@ void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options)
          "; each worker reads all and takes its part");
   refuse(options.optimizer != "adam" || options.weight_decay > 0, "--optimizer or --weight-decay",
          "; its servers use Adam");
-  refuse(options.clip_norm > 0, "--clip-norm", "; no one has all gradients");
   refuse(options.precision != "fp32", "--precision", "");
   refuse(options.offload_optimizer != "none" || options.offload_param != "none",
          "--offload-optimizer or --offload-param", "; its servers keep these in memory");

@@ -229,7 +229,8 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--clip-norm",
        .target = &o.clip_norm,
        .metavar = "NORM",
-       .help = "Clip the L2 norm of a step's gradients, all together, to this [no clipping]",
+       .help = "Clip the L2 norm of a step's gradients, all together, to this; with parameter "
+               "servers, of each worker's own [no clipping]",
        .group = group},
       {.flags = "--zero-stage",
        .target = &o.zero_stage,

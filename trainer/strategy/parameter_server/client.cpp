@@ -1,8 +1,6 @@
 #include "trainer/strategy/parameter_server/client.h"
 
 #include <algorithm>
-#include <limits>
-#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,12 +12,6 @@ namespace trainer {
 namespace {
 
 constexpr double k_answer_slice_seconds = 0.1;
-
-[[noreturn]] void refuse_empty(const ParameterClient::Server& server) {
-  throw PeerError(fmt::format("{} came back without the values that it held: --snapshot-dir and "
-                              "--snapshot-every make it survive that",
-                              server.name()));
-}
 
 /// Lets go of a lock while it lives.
 class Unlocked {
@@ -62,8 +54,9 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     if (memory_) {
       hello.memory = memory_.ticket();
     }
-    servers_.emplace_back(static_cast<int>(i), options_.servers[i], options_.token,
-                          std::move(hello), parameters_, gradients_);
+    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", i),
+                          options_.servers[i], options_.token, std::move(hello), parameters_,
+                          gradients_);
   }
   // Servers take silence for death; a worker in a long step says that it lives from here.
   alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] {
@@ -133,98 +126,96 @@ void ParameterClient::drive(const Done& is_done) {
   seconds_waiting_ += -seconds_until(started);
 }
 
-std::int64_t ParameterClient::connect() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
+/// Until all servers' values are of one version, which may be that of what was pushed, or an
+/// earlier one.
+void ParameterClient::join(std::unique_lock<std::mutex>& lock) {
+  for (const std::int64_t pushed_in = generation_;;) {
     try {
       reconnect_lost(lock);
-      if (options_.policy.sync) {
-        roll_back(std::numeric_limits<std::int64_t>::max());
-      }
-      give_first_values();
+      begin();
       pull_all();
+      if (options_.policy.sync && generation_ == pushed_in) {
+        push(last_push_.step); // To those that have yet to take the step.
+      }
       pull_newest();
-      break;
+      return;
     } catch (const ServerLost& lost) {
       notice_(lost.what());
     }
   }
+}
+
+/// Has all servers be of one generation: the one they are in, or another.
+void ParameterClient::begin() {
+  const auto look = [&] {
+    for (Server& server : servers_) {
+      server.ask_how_it_stands();
+    }
+    drive([](const Server& server) { return server.is_welcome(); });
+  };
+  // Twice, as they answer one after the other: one that has no values now, when another had made
+  // updates before, is not about to get the first ones from another worker.
+  look();
+  std::int64_t moved = 0;
+  bool has_begun = false;
+  for (const Server& server : servers_) {
+    const ServerWelcome& one = server.welcome();
+    moved = std::max(moved, one.has_moved ? one.generation : 0);
+    has_begun = has_begun || one.version > 0 || server.newest_snapshot() > 0;
+  }
+  look();
+  const std::int64_t common = newest_common();
+  const bool is_sync = options_.policy.sync;
+  std::int64_t generation = 1;
+  bool is_one_lost = false;
+  for (const Server& server : servers_) {
+    generation = std::max(generation, server.welcome().generation);
+    is_one_lost = is_one_lost || server.has_lost_values();
+    if (has_begun && server.has_lost_values() &&
+        (is_sync ? common : server.newest_snapshot()) < 0) {
+      throw PeerError(fmt::format("{} came back without the values that it held, or a snapshot "
+                                  "that all servers have: --snapshot-dir and --snapshot-every make "
+                                  "it survive that",
+                                  server.name()));
+    }
+  }
+  if (is_sync && is_one_lost) {
+    // Unless another worker has had the others begin it, and is about to tell the lost one.
+    generation = std::max(generation, generation_ + 1);
+    generation += moved == generation ? 1 : 0;
+  }
+  generation_ = generation;
+  for (Server& server : servers_) {
+    server.begin(generation, is_sync ? common : server.newest_snapshot());
+  }
+}
+
+/// The version of the newest snapshot that all servers have; -1: none.
+std::int64_t ParameterClient::newest_common() const {
+  for (const std::int64_t version : servers_.front().welcome().snapshots) {
+    if (std::all_of(servers_.begin(), servers_.end(), [version](const Server& server) {
+          const auto& has = server.welcome().snapshots;
+          return std::find(has.begin(), has.end(), version) != has.end();
+        })) {
+      return version;
+    }
+  }
+  return -1;
+}
+
+std::int64_t ParameterClient::connect() {
+  std::unique_lock lock(mutex_);
+  join(lock);
   const std::int64_t version = servers_.front().version();
   return options_.policy.sync ? version : version / options_.workers;
 }
 
-void ParameterClient::give_first_values() {
-  for (Server& server : servers_) {
-    if (server.welcome().has_values) {
-      continue;
-    }
-    for (const Server& other : servers_) {
-      if (other.version() > 0) {
-        refuse_empty(server);
-      }
-    }
-    server.send_initial();
-  }
-}
-
-/// The server that others must go back to: it came back from a snapshot, or did go back for one.
-const ParameterClient::Server* ParameterClient::furthest_back() const {
-  const Server* furthest = nullptr;
-  for (const Server& server : servers_) {
-    const bool went = server.welcome().resumed || server.was_rolled_back();
-    if (went && (furthest == nullptr || server.version() < furthest->version())) {
-      furthest = &server;
-    }
-  }
-  return furthest;
-}
-
-/// Puts servers back to the version of one that came back, where that is before `step`: what it had
-/// applied of later ones is lost. At `step` itself it needs only this worker's push again, and one
-/// that is a step ahead waits for the others, which are about to take that step.
-void ParameterClient::roll_back(std::int64_t step) {
-  const Server* back = furthest_back();
-  if (back == nullptr || back->version() >= step) {
-    drive([&](const Server& server) {
-      if (server.was_rolled_back() && server.version() < step) {
-        throw ServerLost(server.went_back());
-      }
-      return !server.has_to_answer_push();
-    });
-    return;
-  }
-  const std::int64_t incarnation =
-      back->was_rolled_back() ? back->went_back_for() : back->welcome().incarnation;
-  std::vector<const Server*> asked;
-  for (Server& server : servers_) {
-    if (server.version() > back->version() && server.went_back_for() != incarnation) {
-      server.ask_rollback(back->version(), incarnation);
-      asked.push_back(&server);
-    }
-  }
-  drive([&](const Server& server) {
-    return server.went_back_for() == incarnation ||
-           std::find(asked.begin(), asked.end(), &server) == asked.end();
-  });
-}
-
-/// Since the values in the arena were asked for.
-bool ParameterClient::was_rolled_back() const {
-  return std::any_of(servers_.begin(), servers_.end(),
-                     [](const Server& server) { return server.was_rolled_back(); });
-}
-
-bool ParameterClient::have_one_version() const {
-  return std::all_of(servers_.begin(), servers_.end(), [&](const Server& server) {
-    return server.version() == servers_.front().version();
-  });
-}
-
-/// Waits for what was asked. Throws ServerLost when a server goes back meanwhile.
+/// Waits for what was asked. Throws ServerLost when a server restarts meanwhile.
 void ParameterClient::await_answers() {
   drive([&](const Server& server) {
-    if (server.was_rolled_back()) {
-      throw ServerLost(server.went_back());
+    if (server.welcome().generation > generation_) {
+      throw ServerLost(
+          fmt::format("{} restarted from step {}", server.name(), server.welcome().version));
     }
     return server.has_answered();
   });
@@ -240,11 +231,14 @@ void ParameterClient::pull_all() {
 
 /// Until all servers' values are of one version.
 void ParameterClient::pull_newest() {
-  while (options_.policy.sync && !have_one_version()) {
-    const auto newest =
-        std::max_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
+  while (options_.policy.sync) {
+    const auto [oldest, newest] =
+        std::minmax_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
           return a.version() < b.version();
         });
+    if (oldest->version() == newest->version()) {
+      break;
+    }
     for (Server& server : servers_) {
       if (server.version() < newest->version()) {
         server.pull(newest->version());
@@ -254,37 +248,10 @@ void ParameterClient::pull_newest() {
   }
 }
 
-FrameFields ParameterClient::push_fields(std::int64_t step, const Score& score,
-                                         std::size_t samples) const {
-  return {.step = step,
-          .weight = static_cast<double>(samples > 0 ? samples : score.count),
-          .loss = score.loss,
-          .correct = score.correct,
-          .count = score.count};
-}
-
-/// To every server that it can reach, for the other workers wait for that. Throws ServerLost for
-/// the first that it cannot.
-void ParameterClient::push_all() {
-  std::optional<ServerLost> lost;
+/// What is to be pushed, to the servers that are of this version; -1: to all.
+void ParameterClient::push(std::int64_t version) {
   for (Server& server : servers_) {
-    try {
-      server.push(last_push_);
-    } catch (const ServerLost& error) {
-      if (!lost) {
-        lost = error;
-      }
-    }
-  }
-  if (lost) {
-    throw ServerLost(*lost);
-  }
-}
-
-/// To those that have yet to take the step.
-void ParameterClient::push_again(std::int64_t step) {
-  for (Server& server : servers_) {
-    if (server.version() == step) {
+    if (version < 0 || server.version() == version) {
       server.push(last_push_);
     }
   }
@@ -304,64 +271,22 @@ void ParameterClient::final(std::size_t count) {
 }
 
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
-                                              std::size_t samples) {
+                                              std::size_t samples, double factor) {
   std::unique_lock lock(mutex_);
-  last_push_ = push_fields(step, score, samples);
-  Values values;
+  last_push_ = {.step = step,
+                .weight = static_cast<double>(samples > 0 ? samples : score.count),
+                .factor = factor,
+                .loss = score.loss,
+                .correct = score.correct,
+                .count = score.count};
   try {
-    if (was_rolled_back()) {
-      throw ServerLost("the servers went back while this worker computed");
-    }
-    push_all();
-    await_answers();
-    values.step = options_.policy.sync ? servers_.front().version() : step + 1;
-    // With backup workers a late push is answered by each server's newest version.
-    if (options_.policy.sync && !have_one_version()) {
-      pull_newest();
-      values.step = servers_.front().version();
-    }
+    push(-1);
+    pull_newest(); // With backup workers a late push is answered by each server's newest version.
   } catch (const ServerLost& lost) {
     notice_(lost.what());
-    values = recover(step, lock);
+    join(lock);
   }
-  values.totals = servers_.front().totals();
-  return values;
-}
-
-ParameterClient::Values ParameterClient::recover(std::int64_t pushed,
-                                                 std::unique_lock<std::mutex>& lock) {
-  for (;;) {
-    try {
-      std::vector<const Server*> back;
-      for (const Server& server : servers_) {
-        if (!server.is_open()) {
-          back.push_back(&server);
-        }
-      }
-      reconnect_lost(lock);
-      for (const Server* server : back) {
-        notice_(fmt::format("{} is back, at step {}", server->name(), server->version()));
-        if (!server->welcome().has_values) {
-          refuse_empty(*server);
-        }
-      }
-      if (!options_.policy.sync) {
-        pull_all();
-        return {pushed + 1, true, {}};
-      }
-      roll_back(pushed);
-      pull_all();
-      if (std::all_of(servers_.begin(), servers_.end(), [&](const Server& server) {
-            return server.version() == pushed || server.version() == pushed + 1;
-          })) {
-        push_again(pushed);
-      }
-      pull_newest();
-      return {servers_.front().version(), true, {}};
-    } catch (const ServerLost& lost) {
-      notice_(lost.what());
-    }
-  }
+  return {options_.policy.sync ? servers_.front().version() : step + 1, servers_.front().totals()};
 }
 
 bool ParameterClient::is_first() {

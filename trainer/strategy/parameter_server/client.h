@@ -4,8 +4,9 @@
 // it reads and writes them in place, through shared memory, and only headers travel.
 //
 // A server that is gone or silent for peer_timeout is named by a notice and waited for, at most
-// rendezvous_timeout. When one comes back at an older version (sync), all servers are rolled back
-// to it and step() says at which step to go on.
+// rendezvous_timeout. When one has lost its values meanwhile, this worker has all servers restart
+// from the newest snapshot that all have (protocol.h: generations; async: that one from its own),
+// and step() says at which step to go on.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,7 @@
 namespace trainer {
 
 struct ClientOptions {
-  std::vector<std::string> servers; ///< host:port
+  std::vector<std::string> servers; ///< host:port; or the chief.
   int worker = 0;
   int workers = 1;
   std::string token;
@@ -64,18 +65,22 @@ class ParameterClient {
   void final(std::size_t count);
 
   struct Values {
-    std::int64_t step = 0; ///< To go on with; sync: the values' version.
-    bool resumed = false;  ///< A server came back: `step` need not follow the one pushed.
+    std::int64_t step = 0; ///< To go on with; sync: the values' version, an earlier one than was
+                           ///< pushed where the servers restarted.
     Score totals;          ///< Over all workers' pushes so far, as server 0 counts them.
   };
 
   /// Pushes gradients(), the mean over `samples` (0: as many as were scored), computed from the
-  /// values of `step`, and waits for the values that follow; parameters() holds them. In an
-  /// asynchronous job `step` is this worker's own count. Throws PeerError, ClusterError.
-  Values step(std::int64_t step, const Score& score, std::size_t samples = 0);
+  /// values of `step`, to be multiplied by `factor` before they are added up, and waits for the
+  /// values that follow; parameters() holds them. In an asynchronous job `step` is this worker's
+  /// own count. Throws PeerError, ClusterError.
+  Values step(std::int64_t step, const Score& score, std::size_t samples = 0, double factor = 1);
 
   /// Whether this worker is the first of those that are there or done: it says how the job went.
   bool is_first();
+
+  /// Of the values: more, once the servers have restarted.
+  std::int64_t generation() const { return generation_; }
 
   /// Done with training.
   void goodbye();
@@ -87,20 +92,15 @@ class ParameterClient {
  private:
   using Done = std::function<bool(const Server&)>;
 
-  Values recover(std::int64_t pushed, std::unique_lock<std::mutex>& lock);
-  const Server* furthest_back() const;
-  void roll_back(std::int64_t step);
-  bool was_rolled_back() const;
-  bool have_one_version() const;
-  void give_first_values();
+  void join(std::unique_lock<std::mutex>& lock);
+  void begin();
+  std::int64_t newest_common() const;
   void reconnect_lost(std::unique_lock<std::mutex>& lock);
-  void push_all();
-  void push_again(std::int64_t step);
+  void push(std::int64_t version);
   void pull_all();
   void pull_newest();
   void await_answers();
   void drive(const Done& is_done);
-  FrameFields push_fields(std::int64_t step, const Score& score, std::size_t samples) const;
 
   ClientOptions options_;
   std::function<void(const std::string&)> notice_;
@@ -115,7 +115,8 @@ class ParameterClient {
   std::list<Server> servers_;
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
   FrameFields last_push_;
-  std::optional<Beat> alive_; ///< Last: it uses the others.
+  std::int64_t generation_ = 0; ///< 0: none begun yet.
+  std::optional<Beat> alive_;   ///< Last: it uses the others.
 };
 
 } // namespace trainer

@@ -4,29 +4,16 @@
 #include <mutex>
 #include <optional>
 
-#include "trainer/job/beat.h"
-#include "trainer/strategy/parameter_server/coordinator.h"
+#include "trainer/strategy/parameter_server/server_link.h"
 
 namespace trainer {
 
-struct CoordinatorLinkOptions {
-  std::string address; ///< host:port
-  std::string token;
-  int worker = 0;
-  int workers = 1;
-  nlohmann::json job;       ///< Must be the coordinator's.
-  std::int64_t samples = 0; ///< Of an epoch.
-  double peer_timeout = 8;
-  double rendezvous_timeout = 60;
-};
-
 class CoordinatorLink {
  public:
-  /// Connects. Throws UsageError for what is no address, PeerError when the coordinator cannot be
-  /// reached, ClusterError when it refuses this worker.
-  explicit CoordinatorLink(CoordinatorLinkOptions options);
-  CoordinatorLink(const CoordinatorLink&) = delete;
-  CoordinatorLink& operator=(const CoordinatorLink&) = delete;
+  /// Connects to the first of `servers`; the job has the samples of an epoch besides what must be
+  /// the coordinator's. Throws UsageError for what is no address, PeerError when the coordinator
+  /// cannot be reached, ClusterError when it refuses this worker.
+  explicit CoordinatorLink(const ClientOptions& options);
 
   /// The next batch to train on; none: nothing is left. Throws PeerError when the coordinator is
   /// gone.
@@ -36,15 +23,10 @@ class CoordinatorLink {
   double seconds_waiting() const { return seconds_waiting_; }
 
  private:
-  std::string name() const;
-  void meet(Deadline deadline);
-
-  CoordinatorLinkOptions options_;
-  TaskAddress where_;
+  double peer_timeout_;
   double seconds_waiting_ = 0;
-
   std::mutex mutex_; ///< Guards the link; alive_ uses it while this rank computes.
-  Fd link_;
+  ParameterClient::Server link_;
   std::optional<Beat> alive_; ///< Last: it uses the others.
 };
 

@@ -115,9 +115,9 @@ WorkerHello parse_hello(const std::string& text) {
 
 std::string welcome_text(const ServerWelcome& welcome) {
   return json{{"version", welcome.version},
-              {"incarnation", welcome.incarnation},
-              {"has values", welcome.has_values},
-              {"resumed", welcome.resumed},
+              {"generation", welcome.generation},
+              {"has moved", welcome.has_moved},
+              {"snapshots", welcome.snapshots},
               {"shares memory", welcome.shares_memory}}
       .dump();
 }
@@ -126,8 +126,9 @@ ServerWelcome parse_welcome(const std::string& text) {
   try {
     const json all = json::parse(text);
     return {whole_number<std::int64_t>(all.at("version")),
-            whole_number<std::int64_t>(all.at("incarnation")), all.at("has values").get<bool>(),
-            all.at("resumed").get<bool>(), all.at("shares memory").get<bool>()};
+            whole_number<std::int64_t>(all.at("generation")), all.at("has moved").get<bool>(),
+            all.at("snapshots").get<std::vector<std::int64_t>>(),
+            all.at("shares memory").get<bool>()};
   } catch (const json::exception&) {
     throw LinkError("its welcome cannot be read");
   }

@@ -17,27 +17,27 @@
 namespace trainer {
 
 enum class FrameType : std::uint32_t {
-  hello = 1,   ///< Worker: who it is, the job and the ranges that it expects. JSON.
-  welcome,     ///< Server: accepted. JSON.
-  refused,     ///< Server: not accepted, and why.
-  initial,     ///< Worker: first values of all ranges.
-  gradients,   ///< Worker: the next of those of its step, unless it shares memory.
-  push,        ///< Worker: fields; the gradients of `step` are whole.
-  parameters,  ///< Server: fields, then values of version `step`, unless it shares memory.
-  pull,        ///< Worker: fields; asks for parameters of version `step` or later.
-  rollback,    ///< Worker: fields; a server came back at `step`, `extra` is its incarnation.
-  rolled_back, ///< Server: fields; pushes were dropped, this is version `step`.
-  beat,        ///< Either: alive.
-  goodbye,     ///< Worker: done with training.
-  ask,         ///< Worker to coordinator: a WorkReport; what next?
-  work,        ///< Coordinator: the number of a batch; -1: nothing is left to do.
+  hello = 1, ///< Worker: who it is, the job and the ranges that it expects. JSON.
+  welcome,   ///< Server: accepted, and how it stands. JSON. Worker: how does it stand?
+  refused,   ///< Server: not accepted, and why.
+  begin,     ///< Worker: fields; go on in generation `extra` from the snapshot of `step`, or, where
+             ///< that is -1, from the values that follow.
+  gradients, ///< Worker: the next of those of its step, unless it shares memory.
+  push,      ///< Worker: fields; the gradients of `step` are whole.
+  parameters, ///< Server: fields, then values of version `step`, unless it shares memory.
+  pull,       ///< Worker: fields; asks for parameters of version `step` or later.
+  beat,       ///< Either: alive.
+  goodbye,    ///< Worker: done with training.
+  ask,        ///< Worker to coordinator: a WorkReport; what next?
+  work,       ///< Coordinator: the number of a batch; -1: nothing is left to do.
 };
 
 /// What a frame's body begins with. Values follow range after range, as float32, gradients as the
 /// hello says.
 struct FrameFields {
   std::int64_t step = 0;
-  double weight = 0; ///< Of a push: its samples.
+  double weight = 0; ///< Of a push: its samples,
+  double factor = 1; ///< and what clips its gradients.
   double loss = 0;   ///< A push's own sum; of parameters: all workers' since the job's start.
   std::int64_t correct = 0;
   std::int64_t count = 0;
@@ -45,7 +45,7 @@ struct FrameFields {
                             ///< is there or done.
   std::int64_t request = 0; ///< Of a push or pull, and of the parameters that answer it.
 };
-static_assert(sizeof(FrameFields) == 56);
+static_assert(sizeof(FrameFields) == 64);
 
 /// How pushes become updates; alike on all ranks of a job.
 ///
@@ -68,21 +68,38 @@ struct PsPolicy {
   WireType gradients = WireType::fp32;
 };
 
+/// What a worker tells the coordinator of the batch that it is done with; goes as it is.
+struct WorkReport {
+  std::int64_t version = 0;    ///< Of the values that it has now.
+  std::int64_t generation = 0; ///< Likewise.
+  double loss = 0;             ///< Sum over the batch.
+  std::int64_t correct = 0;
+  std::int64_t count = 0;     ///< 0: it has done none, or the servers restarted meanwhile.
+  double input_seconds = 0;   ///< Spent on it getting input,
+  double waiting_seconds = 0; ///< and waiting for servers and coordinator.
+};
+static_assert(sizeof(WorkReport) == 56);
+
 struct WorkerHello {
   int worker = 0;
   int workers = 1;
-  PsPolicy policy;
-  nlohmann::json job; ///< What must be alike on all workers besides: seed, data digest, …
-  std::vector<ArenaRange> ranges; ///< That this server is to hold.
-  std::size_t arena = 0;          ///< Floats of the whole model.
-  SharedFile::Ticket memory;      ///< Arena of gradients, then of parameters; fd -1: none.
+  PsPolicy policy = {};
+  nlohmann::json job = {}; ///< What must be alike on all workers besides: seed, data digest, …
+  std::vector<ArenaRange> ranges = {}; ///< That this server is to hold.
+  std::size_t arena = 0;               ///< Floats of the whole model.
+  SharedFile::Ticket memory = {};      ///< Arena of gradients, then of parameters; fd -1: none.
 };
 
+/// How a server stands.
+///
+/// Servers go on together: whenever one of them has lost its values, all begin another generation,
+/// at the newest snapshot that all have (at the first values, where the job is new). Workers find
+/// out and say so, and what they pushed in the generation before is dropped.
 struct ServerWelcome {
   std::int64_t version = 0;
-  std::int64_t incarnation = 0; ///< A random number a process.
-  bool has_values = false;      ///< False: the worker is to send the first ones.
-  bool resumed = false;         ///< From a snapshot, with no update since.
+  std::int64_t generation = 0;         ///< 0: it has no values.
+  bool has_moved = false;              ///< There were updates in this generation.
+  std::vector<std::int64_t> snapshots; ///< Versions, newest first.
   bool shares_memory = false;
 };
 

@@ -8,29 +8,24 @@
 
 namespace trainer {
 
-ParameterClient::Server::Server(int index, const std::string& address, std::string token,
-                                WorkerHello hello, std::span<float> parameters,
+ParameterClient::Server::Server(LinkPurpose purpose, std::string title, const std::string& address,
+                                std::string token, WorkerHello hello, std::span<float> parameters,
                                 std::span<float> gradients)
-    : index_(index), address_(address),
-      where_(TaskAddress::parse(address, fmt::format("parameter server {}", index))),
-      token_(std::move(token)), hello_(std::move(hello)), parameters_(parameters),
-      gradients_(gradients) {
+    : purpose_(purpose), title_(std::move(title)), address_(address),
+      where_(TaskAddress::parse(address, title_)), token_(std::move(token)),
+      hello_(std::move(hello)), parameters_(parameters), gradients_(gradients) {
   for (const ArenaRange& range : hello_.ranges) {
     halves_.resize(halves_.size() + (hello_.policy.gradients == WireType::fp32 ? 0 : range.size()));
   }
 }
 
 std::string ParameterClient::Server::name() const {
-  return fmt::format("ps {} ({})", index_, address_);
+  return fmt::format("{} ({})", title_, address_);
 }
 
 Score ParameterClient::Server::totals() const noexcept {
   return {totals_before_.loss + totals_.loss, totals_before_.correct + totals_.correct,
           totals_before_.count + totals_.count};
-}
-
-std::string ParameterClient::Server::went_back() const {
-  return fmt::format("{} went back to step {}", name(), version_);
 }
 
 template <typename Act>
@@ -44,8 +39,10 @@ void ParameterClient::Server::guarded(const Act& act) {
     channel_.reset();
     why_ = error.what();
     if (refused_.empty()) { // Else it has closed the connection after it said why.
-      throw ServerLost(fmt::format("worker {} lost {} at step {}: {}; waiting for it",
-                                   hello_.worker, name(), version_, why_));
+      throw ServerLost(
+          fmt::format("worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version_, why_,
+                      purpose_ == LinkPurpose::coordinator ? "a job ends with its coordinator"
+                                                           : "waiting for it"));
     }
   }
   if (!refused_.empty()) {
@@ -55,8 +52,7 @@ void ParameterClient::Server::guarded(const Act& act) {
 }
 
 void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
-  const Introduction self =
-      introduce_self(LinkPurpose::parameter_server, hello_.worker, hello_.workers);
+  const Introduction self = introduce_self(purpose_, hello_.worker, hello_.workers);
   std::optional<std::string> why;
   try {
     why = dial_until(where_, token_, self, deadline, [&](Fd link) {
@@ -83,17 +79,19 @@ void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
 void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
   welcomed_ = false;
   answered_ = true;
-  rolled_back_ = false;
-  went_back_for_ = 0;
   sent_ = 0;
   refused_.clear();
   heard_ = Clock::now();
   guarded([&] { channel_->send(FrameType::hello, bytes_of_text(hello_text(hello_))); });
   while (!welcomed_) {
-    pollfd polled = to_poll();
-    poll(&polled, 1, poll_timeout(deadline));
-    advance(polled.revents, peer_timeout);
+    wait(deadline, peer_timeout);
   }
+}
+
+void ParameterClient::Server::wait(Deadline deadline, double peer_timeout) {
+  pollfd polled = to_poll();
+  poll(&polled, 1, poll_timeout(deadline));
+  advance(polled.revents, peer_timeout);
 }
 
 pollfd ParameterClient::Server::to_poll() const {
@@ -115,7 +113,6 @@ void ParameterClient::Server::advance(short ready, double peer_timeout) {
 
 void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
   answered_ = false;
-  pushed_ = type == FrameType::push;
   fields.request = ++request_;
   guarded([&] {
     // Beats lie unread while this rank computes: silence counts from here.
@@ -124,13 +121,26 @@ void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
   });
 }
 
-void ParameterClient::Server::send_initial() {
-  WriteParts parts;
+void ParameterClient::Server::ask_how_it_stands() {
+  welcomed_ = false;
+  heard_ = Clock::now();
+  guarded([&] { channel_->send(FrameType::welcome); });
+}
+
+void ParameterClient::Server::begin(std::int64_t generation, std::int64_t version) {
+  WriteParts values;
   for (const ArenaRange& range : hello_.ranges) {
-    parts.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
+    if (version < 0 && welcome_.generation < generation) {
+      values.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
+    }
   }
-  guarded([&] { channel_->send(FrameType::initial, {}, std::move(parts)); });
-  welcome_.has_values = true;
+  if (std::exchange(generation_, generation) != generation) {
+    totals_before_ = totals();
+    totals_ = {};
+    version_ = 0;
+  }
+  const FrameFields fields{.step = version, .extra = generation};
+  guarded([&] { channel_->send(FrameType::begin, bytes_of(fields), std::move(values)); });
 }
 
 /// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
@@ -189,14 +199,17 @@ void ParameterClient::Server::push(const FrameFields& fields) {
 }
 
 void ParameterClient::Server::pull(std::int64_t version) {
-  rolled_back_ = false;
   sent_ = 0;
   ask(FrameType::pull, {.step = version});
 }
 
-void ParameterClient::Server::ask_rollback(std::int64_t version, std::int64_t incarnation) {
-  const FrameFields fields{.step = version, .extra = incarnation};
-  guarded([&] { channel_->send(FrameType::rollback, bytes_of(fields)); });
+void ParameterClient::Server::ask_for_work(const WorkReport& report) {
+  answered_ = false;
+  version_ = report.version;
+  guarded([&] {
+    heard_ = Clock::now();
+    channel_->send(FrameType::ask, bytes_of(report));
+  });
 }
 
 void ParameterClient::Server::goodbye() {
@@ -228,8 +241,8 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
     }
     return parts;
   }
-  case FrameType::rolled_back:
-    return {writable_bytes_of(fields_)};
+  case FrameType::work:
+    return {writable_bytes_of(work_)};
   case FrameType::beat:
     return {};
   default:
@@ -240,12 +253,7 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
 void ParameterClient::Server::handle(const FrameHeader& header) {
   switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
-    if (ServerWelcome welcome = parse_welcome(text_of(text_));
-        welcome.incarnation != std::exchange(welcome_, welcome).incarnation) {
-      totals_before_ = totals();
-      totals_ = {};
-    }
-    version_ = welcome_.version;
+    welcome_ = parse_welcome(text_of(text_));
     welcomed_ = true;
     break;
   case FrameType::refused:
@@ -253,19 +261,15 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     break;
   case FrameType::parameters:
     if (fields_.request != request_) {
-      break; // Asked for before the servers went back.
+      break; // Asked for before the servers restarted.
     }
     version_ = fields_.step;
     totals_ = {fields_.loss, fields_.correct, fields_.count};
     first_worker_ = fields_.extra;
-    welcome_.resumed = false;
     answered_ = true;
     break;
-  case FrameType::rolled_back:
-    version_ = fields_.step;
-    went_back_for_ = fields_.extra;
-    rolled_back_ = true;
-    pushed_ = false; // It was dropped.
+  case FrameType::work:
+    answered_ = true;
     break;
   default:
     break;

@@ -1,4 +1,5 @@
-// A worker's connection to one parameter server: what has been asked of it and what it answered.
+// A worker's connection to one parameter server, or to the chief: what has been asked of it and
+// what it answered.
 #pragma once
 
 #include <list>
@@ -14,7 +15,7 @@
 
 namespace trainer {
 
-/// A server's connection is gone, or the servers were rolled back: what was asked will not be
+/// A server's connection is gone, or the servers have restarted: what was asked will not be
 /// answered. The line names server and cause.
 struct ServerLost : Error {
   using Error::Error;
@@ -22,9 +23,9 @@ struct ServerLost : Error {
 
 class ParameterClient::Server final : public FrameHandler {
  public:
-  /// Throws UsageError for an address that is not host:port.
-  Server(int index, const std::string& address, std::string token, WorkerHello hello,
-         std::span<float> parameters, std::span<float> gradients);
+  /// `title`: "ps 1". Throws UsageError for an address that is not host:port.
+  Server(LinkPurpose purpose, std::string title, const std::string& address, std::string token,
+         WorkerHello hello, std::span<float> parameters = {}, std::span<float> gradients = {});
 
   std::string name() const; ///< "ps 1 (host:port)"
   bool is_open() const noexcept { return channel_.has_value(); }
@@ -40,29 +41,39 @@ class ParameterClient::Server final : public FrameHandler {
   void dial(Deadline deadline, double peer_timeout);
 
   // Requests; each is answered before the next. Throw ServerLost.
-  void send_initial();
+  void ask_how_it_stands();
+  /// From its snapshot of `version`; -1: from the values that this worker has.
+  void begin(std::int64_t generation, std::int64_t version);
   /// The first `count` gradients of the arena are final: those that have not gone go now. Where
   /// the server is lost, push() says so.
   void send_final(std::size_t count);
   void push(const FrameFields& fields); ///< The rest goes with it.
   void pull(std::int64_t version);
-  void ask_rollback(std::int64_t version, std::int64_t incarnation);
+  void ask_for_work(const WorkReport& report);
   void goodbye();
   void beat() noexcept;
 
   bool has_answered() const noexcept { return answered_; }
-  bool has_to_answer_push() const noexcept { return pushed_ && !answered_; }
   bool has_unsent() const noexcept { return is_open() && channel_->has_unsent(); }
 
-  /// Since the last pull.
-  bool was_rolled_back() const noexcept { return rolled_back_; }
-  /// The incarnation of the server for which this one last said that it went back; 0: none.
-  std::int64_t went_back_for() const noexcept { return went_back_for_; }
-  std::string went_back() const; ///< "ps 1 (host:port) went back to step 100"
+  /// Its welcome() has come.
+  bool is_welcome() const noexcept { return welcomed_; }
+  /// It is another process than the one that had the values that this worker saw last.
+  bool has_lost_values() const noexcept {
+    return welcome_.generation == 0 ||
+           (welcome_.generation == generation_ && welcome_.version < version_);
+  }
+  std::int64_t newest_snapshot() const {
+    return welcome_.snapshots.empty() ? -1 : welcome_.snapshots.front();
+  }
+
+  /// The batch that it gave last; -1: none is left.
+  std::int64_t work() const noexcept { return work_; }
 
   pollfd to_poll() const;
   /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
   void advance(short ready, double peer_timeout);
+  void wait(Deadline deadline, double peer_timeout); ///< For something to advance with.
 
   ReadParts body_of(const FrameHeader& header) override;
   void handle(const FrameHeader& header) override;
@@ -74,7 +85,8 @@ class ParameterClient::Server final : public FrameHandler {
   void send_gradients(std::size_t count);
   void meet(Deadline deadline, double peer_timeout);
 
-  int index_;
+  LinkPurpose purpose_;
+  std::string title_;
   std::string address_;
   TaskAddress where_;
   std::string token_;
@@ -85,15 +97,14 @@ class ParameterClient::Server final : public FrameHandler {
   std::optional<Channel> channel_;
   ServerWelcome welcome_;
   std::int64_t version_ = 0;
-  Score totals_;        ///< As this incarnation counts,
-  Score totals_before_; ///< and those before it did.
+  std::int64_t generation_ = 0; ///< That this worker has begun with it.
+  Score totals_;                ///< As this generation counts,
+  Score totals_before_;         ///< and those before it did.
   std::int64_t first_worker_ = 0;
   bool welcomed_ = false;
   bool answered_ = true;
-  bool pushed_ = false; ///< What was asked last was a push.
   std::int64_t request_ = 0;
-  bool rolled_back_ = false;
-  std::int64_t went_back_for_ = 0;
+  std::int64_t work_ = -1;
   std::string refused_;
   Deadline heard_;
   FrameFields fields_; ///< Of the frame that comes.

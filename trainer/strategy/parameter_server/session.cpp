@@ -10,8 +10,12 @@ std::string Session::name() const {
                 : fmt::format("a worker of {} (pid {})", who.host, who.pid);
 }
 
-void Session::accept(WorkerHello hello, const ShardStore& store) {
+void Session::accept(WorkerHello hello) {
   hello_ = std::move(hello);
+  held_ = 0;
+  for (const ArenaRange& range : hello_->ranges) {
+    held_ += range.size();
+  }
   if (const SharedFile file = SharedFile::open(hello_->memory)) {
     try {
       arenas_ = file.map(0, SharedLayout(hello_->arena).size);
@@ -21,43 +25,44 @@ void Session::accept(WorkerHello hello, const ShardStore& store) {
       throw LinkError(error.what());
     }
   } else {
-    gradients_.resize(store.parameters().size());
-    halves_.resize(wire() == WireType::fp32 ? 0 : store.parameters().size());
-    outgoing_.resize(store.parameters().size());
+    gradients_.resize(held_);
+    halves_.resize(wire() == WireType::fp32 ? 0 : held_);
+    outgoing_.resize(held_);
   }
 }
 
-Contribution Session::contribution(const ShardStore& store) const {
+Contribution Session::contribution() const {
   Contribution one;
   const auto* shared = reinterpret_cast<const float*>(
       shares_memory() ? arenas_.data() + SharedLayout(hello_->arena).gradients : nullptr);
   const float* next = gradients_.data();
-  for (const ArenaRange& range : store.ranges()) {
+  for (const ArenaRange& range : hello_->ranges) {
     one.gradients.push_back(shares_memory() ? shared + range.first : next);
     next += range.size();
   }
   one.weight = push_ ? push_->weight : 0;
+  one.factor = push_ ? push_->factor : 1;
   return one;
 }
 
-void Session::send_parameters(FrameFields fields, const ShardStore& store) {
+void Session::send_parameters(FrameFields fields, std::span<const float> values) {
   fields.request = request;
   if (shares_memory()) {
     auto* to = reinterpret_cast<float*>(arenas_.data() + SharedLayout(hello_->arena).parameters);
-    const float* from = store.parameters().data();
-    for (const ArenaRange& range : store.ranges()) {
+    const float* from = values.data();
+    for (const ArenaRange& range : hello_->ranges) {
       std::copy_n(from, range.size(), to + range.first);
       from += range.size();
     }
-    shared_bytes += store.parameters().size_bytes();
+    shared_bytes += values.size_bytes();
     channel.send(FrameType::parameters, bytes_of(fields));
     return;
   }
   if (channel.has_unsent()) {
     throw LinkError("it asks for values faster than it reads them");
   }
-  // The store may change before all is sent.
-  std::copy_n(store.parameters().data(), outgoing_.size(), outgoing_.data());
+  // They may change before all is sent.
+  std::copy_n(values.data(), outgoing_.size(), outgoing_.data());
   channel.send(FrameType::parameters, bytes_of(fields), {std::as_bytes(std::span(outgoing_))});
 }
 
@@ -70,8 +75,9 @@ ReadParts Session::body_of(const FrameHeader& header) {
     return room_for(header, text_);
   }
   switch (type) {
-  case FrameType::initial:
-    return room_for(header, text_, owner_.store().parameters().size_bytes());
+  case FrameType::begin:
+    text_.resize(header.size > sizeof fields_ ? held_ * sizeof(float) : 0);
+    return {writable_bytes_of(fields_), text_};
   case FrameType::gradients: {
     if (push_ || shares_memory()) {
       not_due();
@@ -86,8 +92,10 @@ ReadParts Session::body_of(const FrameHeader& header) {
   }
   case FrameType::push:
   case FrameType::pull:
-  case FrameType::rollback:
     return {writable_bytes_of(fields_)};
+  case FrameType::ask:
+    return {writable_bytes_of(report_)};
+  case FrameType::welcome:
   case FrameType::beat:
   case FrameType::goodbye:
     return {};
@@ -101,8 +109,12 @@ void Session::handle(const FrameHeader& header) {
   case FrameType::hello:
     owner_.hello(*this, parse_hello(text_of(text_)));
     break;
-  case FrameType::initial:
-    owner_.initial(text_);
+  case FrameType::welcome:
+    owner_.welcome(*this);
+    break;
+  case FrameType::begin:
+    received_ = 0;
+    owner_.begin(*this, fields_, text_);
     break;
   case FrameType::gradients: {
     const std::size_t count = header.size / wire_size(wire());
@@ -113,7 +125,7 @@ void Session::handle(const FrameHeader& header) {
     break;
   }
   case FrameType::push:
-    if (push_ || !(fields_.weight > 0)) {
+    if (push_ || !(fields_.weight > 0 && fields_.factor > 0 && fields_.factor <= 1)) {
       not_due();
     }
     if (std::exchange(received_, 0) != gradients_.size()) {
@@ -122,7 +134,7 @@ void Session::handle(const FrameHeader& header) {
     push_ = fields_;
     request = fields_.request;
     if (shares_memory()) {
-      shared_bytes += owner_.store().parameters().size_bytes();
+      shared_bytes += held_ * sizeof(float);
     }
     owner_.pushed(*this);
     break;
@@ -133,8 +145,8 @@ void Session::handle(const FrameHeader& header) {
     request = fields_.request;
     owner_.pull(*this);
     break;
-  case FrameType::rollback:
-    owner_.rollback(*this, fields_.step, fields_.extra);
+  case FrameType::ask:
+    owner_.ask(*this, report_);
     break;
   case FrameType::goodbye:
     owner_.goodbye(*this);

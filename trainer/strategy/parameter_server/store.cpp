@@ -41,7 +41,8 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
       float* sum = gradients_.data() + start + first;
       for (std::size_t k = 0; k < contributions.size(); ++k) {
         const float* from = contributions[k].gradients[r] + first;
-        const auto share = static_cast<float>(contributions[k].weight / samples);
+        const auto share =
+            static_cast<float>(contributions[k].weight / samples * contributions[k].factor);
         if (k == 0) {
           for (std::size_t i = 0; i < size; ++i) {
             sum[i] = share * from[i];
@@ -79,39 +80,42 @@ void ShardStore::save(const std::string& folder, const std::string& holds, std::
   file.commit(keep);
 }
 
-void ShardStore::forget_after(const std::string& folder, std::int64_t version) {
+std::vector<std::int64_t> ShardStore::snapshots(const std::string& folder) {
+  std::vector<std::int64_t> versions;
   for (const NumberedFile& found : numbered_files(folder)) {
-    if (found.number > version) {
-      remove_numbered(found);
+    if (what_is_wrong(found.path).empty()) {
+      versions.push_back(found.number);
     }
   }
+  return versions;
 }
 
-bool ShardStore::load(const std::string& folder, const std::string& holds, std::int64_t version) {
-  for (const NumberedFile& found : numbered_files(folder)) {
-    if ((version >= 0 && found.number != version) || !what_is_wrong(found.path).empty()) {
-      continue; // Damaged: an older one may be whole.
-    }
-    const SafeTensors content = read_safetensors(found.path);
-    const auto held = content.metadata.find("holds");
-    if (held == content.metadata.end() || held->second != holds) {
-      throw DataError(fmt::format("{}: is of another job, number of servers or version of "
-                                  "dtrain-trainer; use another --snapshot-dir or remove it",
-                                  found.path));
-    }
-    for (const Part& part : parts()) {
-      const auto saved =
-          std::find_if(content.tensors.begin(), content.tensors.end(),
-                       [&](const NamedTensor& tensor) { return tensor.name == part.name; });
-      if (saved == content.tensors.end() || saved->values.size() != part.values.size()) {
-        throw DataError(fmt::format("{}: has no {}", found.path, part.name));
-      }
-      std::copy(saved->values.begin(), saved->values.end(), part.values.begin());
-    }
-    optimizer_.set_state(found.number, 0, {});
-    return true;
+void ShardStore::load(const std::string& folder, const std::string& holds, std::int64_t version) {
+  const std::vector<NumberedFile> files = numbered_files(folder);
+  const auto file = std::find_if(files.begin(), files.end(), [version](const NumberedFile& one) {
+    return one.number == version;
+  });
+  if (file == files.end()) {
+    throw DataError(fmt::format("{}: has no snapshot of step {}", folder, version));
   }
-  return false;
+  const SafeTensors content = read_safetensors(file->path);
+  const auto held = content.metadata.find("holds");
+  if (held == content.metadata.end() || held->second != holds) {
+    throw DataError(fmt::format("{}: is of another job, number of servers or version of "
+                                "dtrain-trainer; use another --snapshot-dir or remove it",
+                                file->path));
+  }
+  for (const Part& part : parts()) {
+    const auto saved =
+        std::find_if(content.tensors.begin(), content.tensors.end(),
+                     [&](const NamedTensor& tensor) { return tensor.name == part.name; });
+    if (saved == content.tensors.end() || saved->values.size() != part.values.size()) {
+      throw DataError(fmt::format("{}: has no {}", file->path, part.name));
+    }
+    std::copy(saved->values.begin(), saved->values.end(), part.values.begin());
+  }
+  optimizer_.set_state(version, 0, {});
+  std::for_each(files.begin(), file, remove_numbered);
 }
 
 } // namespace trainer

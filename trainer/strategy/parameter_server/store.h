@@ -23,6 +23,7 @@ namespace trainer {
 struct Contribution {
   std::vector<const float*> gradients; ///< One a range, in order.
   double weight = 1;                   ///< Samples.
+  double factor = 1;                   ///< Of the gradients.
 };
 
 class ShardStore {
@@ -41,12 +42,12 @@ class ShardStore {
   /// removes all but the newest `keep`. `holds` must be the same at load(). Throws DataError.
   void save(const std::string& folder, const std::string& holds, std::size_t keep) const;
 
-  /// Loads version `version`; -1: the newest that is whole. False: there is none. Throws DataError
-  /// when the one found holds something else.
-  bool load(const std::string& folder, const std::string& holds, std::int64_t version);
+  /// The versions of the snapshots there that are whole, newest first.
+  static std::vector<std::int64_t> snapshots(const std::string& folder);
 
-  /// Removes snapshots of later versions: of steps that are to be done again.
-  static void forget_after(const std::string& folder, std::int64_t version);
+  /// Loads one, and removes those of later versions: of steps that are to be done again. Throws
+  /// DataError when it holds something else, or is not there.
+  void load(const std::string& folder, const std::string& holds, std::int64_t version);
 
  private:
   /// The parameters, and each moment of theirs.

@@ -1,11 +1,18 @@
-// One task of a job with parameter servers, as TF_CONFIG says it.
+// A job with parameter servers, as the task that TF_CONFIG says: ps, worker or chief.
+//
+// Synchronous: step t of n workers with batch B takes samples [t·n·B, (t+1)·n·B) of the stream that
+// data/loader.h describes, worker i those from i·B on, so the job is that of one process with a
+// batch of n·B. Asynchronous: each worker takes the same samples, at its own pace. With a chief,
+// synchronous or not, workers take the batches that it hands out, see work_ledger.h.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "trainer/cluster/cluster.h"
 #include "trainer/data/locate.h"
 #include "trainer/monitor/outputs.h"
 #include "trainer/optim/learning_rate.h"
@@ -53,5 +60,14 @@ LearningRate learning_rate(const PsJob& job, std::size_t samples);
 
 /// Of one worker: as run.steps says, or to see `samples` so often as run.epochs; whole steps.
 std::int64_t steps_of(const PsJob& job, std::size_t samples);
+
+/// This task, where TF_CONFIG has parameter servers. Throws ClusterError for servers without a
+/// worker, and for a task that is none of the three.
+std::optional<PsTask> parameter_server_task(const GetEnv& get);
+std::optional<PsTask> parameter_server_task();
+
+/// Serves, trains or hands out work until the job is done. A benchmark takes five windows of
+/// run.steps / 5 steps, and prints samples/s of all workers.
+void run_parameter_server_task(const PsJob& job);
 
 } // namespace trainer

@@ -8,6 +8,10 @@ constexpr std::size_t k_snapshots_kept = 2;
 }
 
 void ParameterServer::pushed(Session& session) {
+  if (session.generation != generation_) {
+    session.drop_push(); // It has yet to hear of the restart.
+    return;
+  }
   session.member = true;
   session.clock = session.push()->step + 1;
   if (!settings_->policy.sync) {
@@ -16,22 +20,33 @@ void ParameterServer::pushed(Session& session) {
 }
 
 void ParameterServer::update() {
-  if (gathering_ || !has_values_) {
+  if (gathering_) {
     return;
   }
-  if (settings_->policy.sync) {
-    while (update_sync()) {
+  for (auto pushes = next_pushes(); !pushes.empty(); pushes = next_pushes()) {
+    std::vector<Contribution> contributions;
+    for (const Session* session : pushes) {
+      contributions.push_back(session->contribution());
+      totals_.loss += session->push()->loss;
+      totals_.correct += session->push()->correct;
+      totals_.count += session->push()->count;
     }
-  } else {
-    update_async();
+    store_->apply(contributions);
+    for (Session* session : pushes) {
+      session->drop_push();
+      session->waits_for = version();
+    }
+    if (version() % std::max<std::int64_t>(settings_->policy.snapshot_every, 1) == 0) {
+      save();
+    }
   }
   for (Session& session : sessions_) {
     answer(session);
   }
 }
 
-/// One update, where enough workers have pushed for it.
-bool ParameterServer::update_sync() {
+/// Of which an update is to be made now; none: there are not enough.
+std::vector<Session*> ParameterServer::next_pushes() {
   std::vector<Session*> pushes;
   int members = 0;
   int able = 0;
@@ -39,11 +54,17 @@ bool ParameterServer::update_sync() {
     if (session.over || !session.member) {
       continue;
     }
+    if (!settings_->policy.sync) {
+      if (session.push()) {
+        return {&session};
+      }
+      continue;
+    }
     ++members;
     // One that waits for later values, which it saw at another server, adds nothing to these.
     able += session.waits_for && *session.waits_for > version() ? 0 : 1;
     if (session.push() && session.push()->step < version()) {
-      ++late_; // A backup worker's, or of before a rollback that it has not heard of yet.
+      ++late_; // A backup worker's.
       session.drop_push();
       session.waits_for = version();
     } else if (session.push() && session.push()->step == version()) {
@@ -52,48 +73,18 @@ bool ParameterServer::update_sync() {
   }
   const int needed = std::max(1, std::min(able, members - settings_->policy.backup_workers));
   if (static_cast<int>(pushes.size()) < needed) {
-    return false;
+    return {};
   }
   std::sort(pushes.begin(), pushes.end(),
             [](const Session* a, const Session* b) { return a->worker() < b->worker(); });
-  std::vector<Contribution> contributions;
-  for (const Session* session : pushes) {
-    contributions.push_back(session->contribution(*store_));
-    add_score(*session->push());
-  }
-  store_->apply(contributions);
-  for (Session* session : pushes) {
-    session->drop_push();
-    session->waits_for = version();
-  }
-  after_update();
-  return true;
+  return pushes;
 }
 
-void ParameterServer::update_async() {
-  for (Session& session : sessions_) {
-    if (session.push() && !session.over) {
-      const Contribution one = session.contribution(*store_);
-      add_score(*session.push());
-      store_->apply({&one, 1});
-      session.drop_push();
-      session.waits_for = 0;
-      after_update();
-    }
-  }
-}
-
-void ParameterServer::add_score(const FrameFields& push) {
-  totals_.loss += push.loss;
-  totals_.correct += push.correct;
-  totals_.count += push.count;
-}
-
-void ParameterServer::after_update() {
-  resumed_ = false;
-  const std::int64_t every = settings_->policy.snapshot_every;
-  if (every > 0 && !options_.snapshot_dir.empty() && version() % every == 0) {
+void ParameterServer::save() {
+  if (settings_->policy.snapshot_every > 0 && !options_.snapshot_dir.empty()) {
     store_->save(options_.snapshot_dir, job_text(*settings_), k_snapshots_kept);
+    snapshots_.insert(snapshots_.begin(), version());
+    snapshots_.resize(std::min(snapshots_.size(), k_snapshots_kept));
   }
 }
 
@@ -102,7 +93,7 @@ FrameFields ParameterServer::values_header() const {
   fields.step = version();
   fields.extra = done_.empty() ? settings_->workers : *done_.begin();
   for (const Session& session : sessions_) {
-    if (session.worker() >= 0 && !session.over) {
+    if (is_active(session)) {
       fields.extra = std::min<std::int64_t>(fields.extra, session.worker());
     }
   }
@@ -121,7 +112,7 @@ std::int64_t ParameterServer::slowest_clock() const {
 
 /// Sends the values that the worker waits for, once they are there and it is not too far ahead.
 void ParameterServer::answer(Session& session) {
-  if (session.over || !session.waits_for || !has_values_ || *session.waits_for > version()) {
+  if (session.over || !session.waits_for || *session.waits_for > version()) {
     return;
   }
   const PsPolicy& policy = settings_->policy;
@@ -130,35 +121,59 @@ void ParameterServer::answer(Session& session) {
     return;
   }
   session.waits_for.reset();
-  peers_.guarded(session, [&] { session.send_parameters(values_header(), *store_); });
+  guarded(session, [&] { session.send_parameters(values_header(), store_->parameters()); });
 }
 
-void ParameterServer::rollback(Session& session, std::int64_t step, std::int64_t incarnation) {
-  const bool goes_back = rolled_back_for_ != incarnation && step < version();
-  if (goes_back) {
-    if (options_.snapshot_dir.empty() ||
-        !store_->load(options_.snapshot_dir, job_text(*settings_), step)) {
-      refuse(session,
-             fmt::format("ps {} has no snapshot of step {}, to which another server came back",
-                         options_.index, step));
-      return;
-    }
-    ShardStore::forget_after(options_.snapshot_dir, step);
-    say(fmt::format("rolled back to step {}, to which another server came back", step));
-    rolled_back_for_ = incarnation;
-    for (Session& one : sessions_) {
-      one.drop_push();
-      one.waits_for.reset();
+void ParameterServer::pull(Session& session) {
+  if (session.generation != generation_) {
+    session.waits_for.reset(); // It has yet to hear of the restart.
+  }
+  answer(session);
+}
+
+void ParameterServer::begin(Session& session, const FrameFields& fields,
+                            std::span<const std::byte> values) {
+  if (fields.extra <= generation_ || restart(session, fields, values)) {
+    session.generation = fields.extra;
+    session.drop_push();
+    session.waits_for.reset();
+  }
+}
+
+/// Begins another generation. False where it has no such snapshot.
+bool ParameterServer::restart(Session& session, const FrameFields& fields,
+                              std::span<const std::byte> values) {
+  const auto parameters = std::as_writable_bytes(store_->parameters());
+  const bool is_new = fields.step < 0;
+  if (is_new && values.size() != parameters.size()) {
+    wrong_length();
+  }
+  if (is_new ? version() > 0
+             : std::find(snapshots_.begin(), snapshots_.end(), fields.step) == snapshots_.end()) {
+    refuse(session, fmt::format("ps {} has no snapshot of step {}", options_.index, fields.step));
+    return false;
+  }
+  if (is_new) {
+    std::copy(values.begin(), values.end(), parameters.begin());
+    save();
+  } else {
+    store_->load(options_.snapshot_dir, job_text(*settings_), fields.step);
+    snapshots_.erase(snapshots_.begin(),
+                     std::find(snapshots_.begin(), snapshots_.end(), fields.step));
+    resumed_ = true;
+    say(fmt::format("resumes at step {} from {}", version(), options_.snapshot_dir));
+  }
+  generation_ = fields.extra;
+  began_at_ = version();
+  totals_ = {};
+  for (Session& other : sessions_) {
+    other.drop_push();
+    other.waits_for.reset();
+    if (&other != &session && is_active(other)) {
+      guarded(other, [&] { welcome(other); });
     }
   }
-  for (Session& one : sessions_) {
-    // Once each: a worker that hears it twice would think that the servers went back again.
-    if (one.worker() >= 0 && !one.over && (&one == &session || goes_back) &&
-        std::exchange(one.went_back_for, incarnation) != incarnation) {
-      const FrameFields fields{.step = version(), .extra = incarnation};
-      peers_.guarded(one, [&] { one.channel.send(FrameType::rolled_back, bytes_of(fields)); });
-    }
-  }
+  return true;
 }
 
 } // namespace trainer

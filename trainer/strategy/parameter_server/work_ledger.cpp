@@ -5,51 +5,54 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_versions_kept = 100'000; ///< More than lie between two snapshots.
+constexpr std::size_t k_given_kept = 1'000'000; ///< More than lie between two snapshots.
 
 }
 
-void WorkLedger::begin_version(std::int64_t version, bool went_back) {
-  const std::int64_t newest = first_of_.empty() ? -1 : first_of_.rbegin()->first;
-  if (version > newest) {
-    if (first_of_.empty()) {
-      next_ = std::min(version * workers_, batches_); // This coordinator is new, the job is not.
-    }
-    first_of_[version] = next_;
-    if (first_of_.size() > k_versions_kept) {
-      first_of_.erase(first_of_.begin());
-    }
-  } else if (went_back && version < newest) {
-    const auto found = first_of_.find(version);
-    next_ = found != first_of_.end() ? found->second : std::min(version * workers_, next_);
-    first_of_.erase(first_of_.upper_bound(version), first_of_.end());
-    returned_.clear();
-    under_way_.clear();
+void WorkLedger::restart(std::int64_t version) {
+  if (next_ == 0) { // This coordinator is new; the job may not be.
+    next_ = std::min(version * workers_, batches_);
   }
+  under_way_.clear();
+  std::erase_if(given_, [&](const Given& one) {
+    if (one.version >= version) {
+      returned_.insert(one.batch);
+    }
+    return one.version >= version;
+  });
 }
 
-std::optional<std::int64_t> WorkLedger::next(int worker, std::int64_t version, bool went_back) {
+std::optional<std::int64_t> WorkLedger::next(int worker, std::int64_t version,
+                                             std::int64_t generation, bool is_done) {
+  if (sync_ && generation > generation_) {
+    generation_ = generation;
+    restart(version);
+  }
+  if (!is_done) {
+    lose(worker);
+  }
   under_way_.erase(worker);
-  if (sync_) {
-    begin_version(version, went_back);
-  }
   std::int64_t batch = next_;
   if (!returned_.empty()) {
-    batch = returned_.front();
-    returned_.pop_front();
+    batch = returned_.extract(returned_.begin()).value();
   } else if (next_ < batches_) {
     ++next_;
   } else {
     return std::nullopt;
   }
   under_way_[worker] = batch;
+  if (sync_) {
+    given_.push_back({version, batch});
+    if (given_.size() > k_given_kept) {
+      given_.pop_front();
+    }
+  }
   return batch;
 }
 
 void WorkLedger::lose(int worker) {
-  const auto found = under_way_.find(worker);
-  if (found != under_way_.end()) {
-    returned_.push_back(found->second);
+  if (const auto found = under_way_.find(worker); found != under_way_.end()) {
+    returned_.insert(found->second);
     under_way_.erase(found);
   }
 }

@@ -5,14 +5,16 @@
 // fast workers take more of them. What a lost worker had goes to the next one that asks, as
 // TensorFlow's ClusterCoordinator schedules a lost worker's function again.
 //
-// In a synchronous job servers may go back to an older version. The batches given out since then
-// have been undone with it: they are given out again.
+// When the servers of a synchronous job restart from a snapshot, in another generation
+// (protocol.h), the batches given out for its version and later ones have been undone: they are
+// given out again.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 
 namespace trainer {
 
@@ -22,9 +24,10 @@ class WorkLedger {
   WorkLedger(std::int64_t batches, int workers, bool sync)
       : batches_(batches), workers_(workers), sync_(sync) {}
 
-  /// The batch for a worker that has the values of `version`, and is done with the one it had.
-  /// `went_back`: the servers did, to that version. None: all are given out.
-  std::optional<std::int64_t> next(int worker, std::int64_t version, bool went_back);
+  /// The batch for a worker that has these values, asked before anything is pushed in a generation.
+  /// `is_done`: with the one it had, in this generation. None: all are given out.
+  std::optional<std::int64_t> next(int worker, std::int64_t version, std::int64_t generation,
+                                   bool is_done = true);
 
   /// A worker is gone: what it had is to be done by another.
   void lose(int worker);
@@ -36,15 +39,21 @@ class WorkLedger {
   bool is_finished() const { return done() == batches_; }
 
  private:
-  void begin_version(std::int64_t version, bool went_back);
+  void restart(std::int64_t version);
+
+  struct Given {
+    std::int64_t version; ///< Of the values for which it was given out.
+    std::int64_t batch;
+  };
 
   std::int64_t batches_;
   int workers_;
   bool sync_;
+  std::int64_t generation_ = 0;
   std::int64_t next_ = 0;
-  std::deque<std::int64_t> returned_;             ///< By lost workers; below next_.
-  std::map<int, std::int64_t> under_way_;         ///< Worker -> batch.
-  std::map<std::int64_t, std::int64_t> first_of_; ///< Version -> its first batch; the newest ones.
+  std::set<std::int64_t> returned_;       ///< To be given out again; below next_.
+  std::map<int, std::int64_t> under_way_; ///< Worker -> batch.
+  std::deque<Given> given_;               ///< Of a synchronous job, the newest ones.
 };
 
 } // namespace trainer

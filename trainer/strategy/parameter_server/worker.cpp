@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/device/step_state.h"
 #include "trainer/errors.h"
 #include "trainer/run/replica.h"
 #include "trainer/strategy/shards.h"
@@ -28,23 +29,28 @@ std::vector<ArenaRange> tensors_of(const Model& model) {
   return ranges;
 }
 
-ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
-                             bool is_host) {
+ClientOptions link_options(const PsJob& job, std::vector<std::string> servers) {
   ClientOptions client;
-  client.servers = job.task.servers;
+  client.servers = std::move(servers);
   client.worker = job.task.index;
   client.workers = static_cast<int>(job.task.workers.size());
   client.token = job.task.token;
+  client.job = job_settings(job);
+  client.peer_timeout = job.peer_timeout;
+  client.rendezvous_timeout = job.rendezvous_timeout;
+  return client;
+}
+
+ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
+                             bool is_host) {
+  ClientOptions client = link_options(job, job.task.servers);
   client.policy = job.policy;
   client.policy.learning_rate = learning_rate(job, data.train.count);
-  client.job = job_settings(job);
   client.job["data digest"] = digest(data);
   client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
   client.tensors = tensors_of(model);
   client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
-  client.peer_timeout = job.peer_timeout;
-  client.rendezvous_timeout = job.rendezvous_timeout;
   return client;
 }
 
@@ -60,8 +66,14 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
       gradients_(device.allocate(parameters_.size(), DType::f32)),
       owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
                                                : Arenas{parameters_.span(), gradients_.span()}),
-      scale_(device.allocate(1, DType::f32)) {
+      scale_(device.allocate(1, DType::f32)), squares_(device.allocate(1, DType::f64)) {
   model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
+}
+
+std::unique_ptr<CoordinatorLink> PsWorker::meet_chief() const {
+  ClientOptions options = link_options(job_, {job_.task.chief});
+  options.job["samples"] = data_.train.count;
+  return std::make_unique<CoordinatorLink>(options);
 }
 
 std::int64_t PsWorker::connect() {
@@ -99,17 +111,28 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
   sent_ahead_ = 0;
   passes_->run(batch, scale_.data(), owner(), outcomes_.begin());
   outcomes_.send(step);
+  const double limit = job_.run.step.clip_norm;
+  double squares = 0;
+  if (limit > 0) {
+    const auto gradients = device_.is_host() ? client_.gradients() : gradients_.span();
+    auto* const sum = static_cast<double*>(squares_.memory());
+    device_.kernels().squares(device_.stream(), gradients.size(), gradients.data(), sum);
+    device_.stream().copy(sum, &squares, sizeof squares);
+  }
   if (!device_.is_host()) {
     device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
   }
   outcomes_.wait();
   const Score score = outcomes_.take().score;
-  if (!std::isfinite(score.loss)) {
-    throw Error(
-        fmt::format("worker {}: the loss of step {} is {}: the values that the servers hold "
-                    "are lost; start again with a smaller --learning-rate",
-                    index_, step, score.loss));
+  const double norm = std::sqrt(squares);
+  if (!std::isfinite(score.loss + norm)) {
+    const bool is_loss = !std::isfinite(score.loss);
+    throw Error(fmt::format("worker {}: the {} of step {} is {}: the values that the servers hold "
+                            "are lost; start again with a smaller --learning-rate",
+                            index_, is_loss ? "loss" : "norm of the gradients", step,
+                            is_loss ? score.loss : norm));
   }
+  clipping_ = limit > 0 ? clipping_factor(norm, static_cast<float>(limit)) : 1;
   return score;
 }
 
@@ -119,17 +142,20 @@ void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
                 {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX});
   WorkReport report;
   report.version = step;
+  report.generation = client_.generation();
   while (const auto number = chief.next(report)) {
     const double input = loader.seconds();
     const double waiting = client_.seconds_waiting() + chief.seconds_waiting();
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
     const Score score = compute(batch, report.version);
-    const ParameterClient::Values values = client_.step(report.version, score, batch.rows);
-    report.went_back = values.step <= report.version ? 1 : 0;
+    const ParameterClient::Values values =
+        client_.step(report.version, score, batch.rows, clipping_);
+    const bool is_done = client_.generation() == report.generation;
+    report.generation = client_.generation();
     report.version = values.step;
     report.loss = score.loss;
     report.correct = score.correct;
-    report.count = score.count;
+    report.count = is_done ? score.count : 0;
     report.input_seconds = loader.seconds() - input;
     report.waiting_seconds = client_.seconds_waiting() + chief.seconds_waiting() - waiting;
   }

@@ -25,6 +25,7 @@ class PsWorker {
   /// Connects nothing yet. What it is given must outlive it.
   PsWorker(const PsJob& job, const Dataset& data, Device& device);
 
+  std::unique_ptr<CoordinatorLink> meet_chief() const;
   std::int64_t connect();
   ParameterClient& client() { return client_; }
   Model& model() { return *model_; }
@@ -37,7 +38,7 @@ class PsWorker {
     const auto batch_size = static_cast<std::uint64_t>(job_.batch_size());
     std::int64_t step = first;
     while (step < last) {
-      // One pass, unless a server that came back sends the job to another step.
+      // One pass, unless servers that restart send the job to another step.
       Loader loader(
           data_.train, device_,
           {static_cast<std::size_t>(batch_size), index_, workers_,
@@ -46,12 +47,14 @@ class PsWorker {
            last - step});
       for (const Batch& batch : loader) {
         const Score score = compute(batch, step);
-        const std::int64_t expected = step + 1;
-        const ParameterClient::Values values = client_.step(step, score, batch.rows);
+        const std::int64_t before = step;
+        const ParameterClient::Values values = client_.step(step, score, batch.rows, clipping_);
         step = values.step;
         input_seconds_ = loaded_before_ + loader.seconds();
-        after_step(step, values.totals);
-        if (step != expected) {
+        if (step > before) {
+          after_step(step, values.totals);
+        }
+        if (step != before + 1) {
           break;
         }
       }
@@ -65,7 +68,8 @@ class PsWorker {
   double input_seconds() const { return input_seconds_; }
 
  private:
-  /// The batch's gradients and score. Throws Error where its loss is no number.
+  /// The batch's gradients and score. Throws Error where its loss, or the norm by which they are to
+  /// be clipped, is no number.
   Score compute(const Batch& batch, std::int64_t step);
 
   const PsJob& job_;
@@ -83,6 +87,8 @@ class PsWorker {
   std::size_t sent_ahead_ = 0;   ///< Gradients of the batch, on their way before it is done.
   Buffer scale_;                 ///< Of a sample's loss.
   float scaled_by_ = 0;
+  Buffer squares_; ///< Their sum over the gradients, in float64.
+  double clipping_ = 1;
   double input_seconds_ = 0;
   double loaded_before_ = 0;
 };

@@ -17,19 +17,32 @@ namespace {
 constexpr const char* k_token = "a token for tests";
 const nlohmann::json k_job = {{"seed", 7}, {"batch size", 10}};
 
+ClientOptions link_to(int port, int worker, int workers) {
+  ClientOptions options;
+  options.servers = {"127.0.0.1:" + std::to_string(port)};
+  options.token = k_token;
+  options.worker = worker;
+  options.workers = workers;
+  options.job = k_job;
+  options.job["samples"] = 100;
+  options.peer_timeout = 5;
+  options.rendezvous_timeout = 20;
+  return options;
+}
+
 /// A coordinator of an asynchronous job in a thread of its own.
 class Running {
  public:
   Running(int workers, std::int64_t batches, double wait = 20)
       : coordinator_(
-            {.address = {"127.0.0.1", 0},
-             .token = k_token,
+            {.service = {.address = {"127.0.0.1", 0},
+                         .token = k_token,
+                         .peer_timeout = unit::time_out(2),
+                         .rendezvous_timeout = wait},
              .workers = workers,
              .sync = false,
              .job = k_job,
-             .batches = [batches](std::int64_t) { return batches; },
-             .peer_timeout = unit::time_out(2),
-             .rendezvous_timeout = wait},
+             .batches = [batches](std::int64_t) { return batches; }},
             [this](const std::string& text) {
               const std::lock_guard lock(mutex_);
               said_ += text + "\n";
@@ -40,15 +53,8 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  CoordinatorLinkOptions link(int worker, int workers) const {
-    return {.address = "127.0.0.1:" + std::to_string(coordinator_.port()),
-            .token = k_token,
-            .worker = worker,
-            .workers = workers,
-            .job = k_job,
-            .samples = 100,
-            .peer_timeout = 5,
-            .rendezvous_timeout = 20};
+  ClientOptions link(int worker, int workers) const {
+    return link_to(coordinator_.port(), worker, workers);
   }
   std::string finish() { return thread_.thrown(); }
   std::string said() {
@@ -107,14 +113,7 @@ class Refusing {
 TEST_CASE("what a chief says in refusing a worker stays one line, whatever it holds") {
   Refusing chief(LinkPurpose::coordinator, "other\n\x1b[2Jjob");
   try {
-    const CoordinatorLink link({.address = "127.0.0.1:" + std::to_string(chief.port()),
-                                .token = k_token,
-                                .worker = 0,
-                                .workers = 1,
-                                .job = k_job,
-                                .samples = 100,
-                                .peer_timeout = 5,
-                                .rendezvous_timeout = 20});
+    const CoordinatorLink link(link_to(chief.port(), 0, 1));
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
@@ -131,7 +130,8 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
   hello.ranges = {{0, 16}};
   hello.arena = 16;
   try {
-    ParameterClient::Server link(0, "127.0.0.1:" + std::to_string(server.port()), k_token, hello,
+    ParameterClient::Server link(LinkPurpose::parameter_server, "ps 0",
+                                 "127.0.0.1:" + std::to_string(server.port()), k_token, hello,
                                  arena, arena);
     link.dial(after_seconds(unit::k_patience), unit::k_patience);
     FAIL("it was not refused");
@@ -179,7 +179,7 @@ TEST_CASE("a worker that is lost is named, and its batch done by another") {
 
 TEST_CASE("a worker of another job is refused with what differs, and one too many by number") {
   Running running(1, 1);
-  CoordinatorLinkOptions options = running.link(0, 1);
+  ClientOptions options = running.link(0, 1);
   options.job["seed"] = 8;
   CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("seed: 8 and 7"), ClusterError);
   options = running.link(1, 2);
@@ -192,7 +192,7 @@ TEST_CASE("a worker of another job is refused with what differs, and one too man
 }
 
 TEST_CASE("a coordinator whose workers do not come, or do not come back, says so") {
-  CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 did not come") != std::string::npos);
+  CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 of 2 did not come") != std::string::npos);
   Running running(1, 5, unit::time_out(0.5)); // In which the one worker has to come.
   {
     CoordinatorLink worker(running.link(0, 1));

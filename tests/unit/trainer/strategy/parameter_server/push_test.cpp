@@ -83,7 +83,7 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
       CAPTURE(size);
       RawWorker wrong(server, hello);
       wrong.read_until(FrameType::welcome);
-      wrong.send(FrameType::initial, 3200);
+      wrong.send(FrameType::begin, {.step = -1, .extra = 1}, 3200);
       wrong.send(FrameType::gradients, size);
       const auto push = [&] {
         wrong.send(FrameType::push, {.weight = 1}); // It may be closed by then.
@@ -94,6 +94,7 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
     }
     RawWorker right(server, hello);
     right.read_until(FrameType::welcome);
+    right.send(FrameType::begin, {.step = -1, .extra = 1});
     right.send(FrameType::gradients, due / 4);
     right.send(FrameType::pull, FrameFields{}); // It begins anew.
     right.read_until(FrameType::parameters);

@@ -23,13 +23,12 @@ class Running {
  public:
   explicit Running(int index, int port = 0, std::string snapshots = "", double wait = 20,
                    double peer_timeout = k_peer_timeout)
-      : server_({.host = "127.0.0.1",
-                 .port = port,
+      : server_({.service = {.address = {"127.0.0.1", port},
+                             .token = k_token,
+                             .peer_timeout = peer_timeout,
+                             .rendezvous_timeout = wait},
                  .index = index,
-                 .token = k_token,
-                 .snapshot_dir = std::move(snapshots),
-                 .peer_timeout = peer_timeout,
-                 .rendezvous_timeout = wait},
+                 .snapshot_dir = std::move(snapshots)},
                 test_device(), [this](const std::string& text) { note(text); }),
         thread_([this] { server_.run(); }) {}
   ~Running() { server_.stop(); }

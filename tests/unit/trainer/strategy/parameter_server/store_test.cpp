@@ -48,18 +48,19 @@ Contribution of(const std::vector<float>& values, double weight = 1) {
   return {{values.data(), values.data() + k_ranges[0].size()}, weight};
 }
 
-TEST_CASE("an update is Adam's of the mean, weighted by samples") {
+TEST_CASE("an update is Adam's of the mean of clipped gradients, weighted by samples") {
   ShardStore store = make_store();
   const auto a = gradient(1.0F);
   const auto b = gradient(-0.5F);
-  const std::vector<Contribution> both = {of(a, 3), of(b)};
+  std::vector<Contribution> both = {of(a, 3), of(b)};
+  both[0].factor = 0.5; // As its worker clips it.
   store.apply(both);
 
   Buffer parameters(1600);
   Buffer mean(1600);
   for (std::size_t i = 0; i < 1600; ++i) {
     parameters.data()[i] = 0.001F * static_cast<float>(i);
-    mean.data()[i] = 0.75F * a[i] + 0.25F * b[i];
+    mean.data()[i] = 0.375F * a[i] + 0.25F * b[i];
   }
   Optimizer adam({.learning_rate = 0.01}, parameters.span(), mean.span(), test_device());
   adam.begin_step();
@@ -82,7 +83,7 @@ TEST_CASE("a snapshot continues to the same bits") {
   whole.apply({&second, 1});
 
   ShardStore resumed(k_ranges, {.peak = 0.01}, test_device());
-  REQUIRE(resumed.load(folder.path, "job", -1));
+  resumed.load(folder.path, "job", 1);
   CHECK(resumed.version() == 1);
   resumed.apply({&second, 1});
   CHECK(values_of(resumed) == values_of(whole));
@@ -115,18 +116,20 @@ TEST_CASE("a damaged snapshot is passed over for an older whole one") {
   SUBCASE("not finished") { fs::remove(folder.path / "step-000000003.json"); }
   SUBCASE("empty") { fs::resize_file(newest, 0); }
   SUBCASE("not a snapshot") { std::ofstream(newest) << "something else entirely, and longer"; }
+  CHECK(ShardStore::snapshots(folder.path) == std::vector<std::int64_t>{2});
   ShardStore resumed(k_ranges, {.peak = 0.01}, test_device());
-  REQUIRE(resumed.load(folder.path, "job", -1));
+  resumed.load(folder.path, "job", 2);
   CHECK(resumed.version() == 2);
-  CHECK_FALSE(resumed.load(folder.path, "job", 3));
+  CHECK_FALSE(fs::exists(newest)); // Its step is to be done again.
 }
 
 TEST_CASE("a snapshot of another job is refused, not overwritten by chance") {
   const Folder folder;
   make_store().save(folder.path, "job", 2);
   ShardStore other(k_ranges, {.peak = 0.01}, test_device());
-  CHECK_THROWS_AS(other.load(folder.path, "another job", -1), DataError);
-  CHECK_FALSE(other.load(folder.path / "none", "job", -1));
+  CHECK_THROWS_AS(other.load(folder.path, "another job", 0), DataError);
+  CHECK_THROWS_AS(other.load(folder.path / "none", "job", 0), DataError);
+  CHECK(ShardStore::snapshots(folder.path / "none").empty());
 }
 
 } // namespace
