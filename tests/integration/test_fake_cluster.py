@@ -153,6 +153,42 @@ def test_a_log_that_breaks_off_goes_on_where_it_was(cluster, came):
     assert len(answers) == 2
 
 
+GONE = b"unable to retrieve container logs for containerd://cb60b593fd1e"
+
+
+def test_what_a_kubelet_says_in_the_place_of_a_log_is_no_line_of_it(cluster):
+    put_done(cluster)
+    answers = []
+
+    def answer(_, path):
+        if path.endswith("/log"):
+            answers.append(GONE if len(answers) < 2 else b"2026-01-01T00:00:01Z here\n")
+            return 200, answers[-1]
+        return None
+    cluster.on_request = answer
+    assert cluster.dtrain("logs", "a").out == "here\n"
+    cluster.on_request = lambda method, path: (200, GONE) if path.endswith("/log") else None
+    result = cluster.dtrain("logs", "a", expect=None)
+    assert result.out == "" and GONE.decode() in result.err
+
+
+def test_an_answer_that_stays_away_is_asked_for_once_more(cluster):
+    put_done(cluster)
+    slow = []
+
+    def answer(method, path):
+        if path.endswith("/jobs/a") and not slow:
+            slow.append(path)
+            told.wait(60 * cluster.home.build.slowness)
+    told = threading.Event()
+    cluster.on_request = answer
+    try:
+        assert "a" in cluster.dtrain("get", "a").out
+    finally:
+        told.set()
+    assert slow
+
+
 def test_a_logs_line_without_end_is_saved_to_the_byte(cluster):
     put_done(cluster)
     bar = "".join(f"\r{i} of 40000" for i in range(40000))

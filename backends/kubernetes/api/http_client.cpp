@@ -14,6 +14,7 @@ namespace dtrain::kubernetes {
 namespace {
 
 constexpr long k_call_timeout_s = 60;
+constexpr long k_silence_s = 20;
 constexpr long k_connection_cache = 16;
 
 } // namespace
@@ -30,6 +31,7 @@ struct HttpClient::Transfer : CurlHandle {
   bool paused = false;                // Has more, which libcurl keeps.
   bool is_stream = false;
   bool done = false;
+  bool timed_out = false;
   bool closed = false;
 
   Transfer(const CurlLibrary& library, CURLM* loop) : CurlHandle(library), multi(loop) {}
@@ -128,6 +130,7 @@ std::unique_ptr<HttpClient::Transfer> HttpClient::start(const HttpRequest& reque
 
 void HttpClient::finish(Transfer& transfer, CURLcode code) {
   transfer.done = true;
+  transfer.timed_out = code == CURLE_OPERATION_TIMEDOUT;
   curl_.easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &transfer.response.status);
   if (code != CURLE_OK) {
     transfer.response.error = transfer.words(code);
@@ -210,15 +213,33 @@ std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& r
   // One after the other: of two answers that come at once on a connection, libcurl 7.88 at times
   // leaves one unread for good.
   for (const HttpRequest& request : requests) {
-    std::unique_ptr<Transfer> transfer = start(request);
-    transfer->set(CURLOPT_TIMEOUT, k_call_timeout_s);
-    curl_.multi_add_handle(multi_, transfer->easy);
-    while (!transfer->done) {
-      drive(std::chrono::seconds(1), false);
+    // A busy server's answer may stay away on a connection that streams share: what only reads asks
+    // once more, on one of its own.
+    const bool reads = request.method == "GET";
+    std::unique_ptr<Transfer> transfer = call_once(request, reads ? k_silence_s : 0);
+    if (reads && transfer->timed_out) {
+      transfer = call_once(request, 0);
     }
     responses.push_back(std::move(transfer->response));
   }
   return responses;
+}
+
+std::unique_ptr<HttpClient::Transfer> HttpClient::call_once(const HttpRequest& request,
+                                                            long most_silence_s) {
+  std::unique_ptr<Transfer> transfer = start(request);
+  transfer->set(CURLOPT_TIMEOUT, k_call_timeout_s);
+  if (most_silence_s > 0) {
+    transfer->set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    transfer->set(CURLOPT_LOW_SPEED_TIME, most_silence_s);
+  } else if (request.method == "GET") {
+    transfer->set(CURLOPT_FRESH_CONNECT, 1L);
+  }
+  curl_.multi_add_handle(multi_, transfer->easy);
+  while (!transfer->done) {
+    drive(std::chrono::seconds(1), false);
+  }
+  return transfer;
 }
 
 HttpResponse HttpClient::call(const HttpRequest& request) {

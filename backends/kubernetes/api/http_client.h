@@ -78,6 +78,9 @@ class HttpClient {
   struct Transfer;
 
   std::unique_ptr<Transfer> start(const HttpRequest& request);
+  /// To its end. `most_silence_s`: without a byte it has timed out; 0: as long as any call may
+  /// take.
+  std::unique_ptr<Transfer> call_once(const HttpRequest& request, long most_silence_s);
   void finish(Transfer& transfer, CURLcode code);
   void drive(std::chrono::milliseconds wait, bool for_streams);
   bool has_news() const;

@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds k_retry_pause{300};
 constexpr std::chrono::milliseconds k_grace_when_gone{2000};
 constexpr int k_most_failures = 5;
 constexpr std::chrono::milliseconds k_no_news{60'000};
+/// What a kubelet answers as if it were the log, of a container that its runtime does not have.
+constexpr std::string_view k_no_log = "unable to retrieve container logs for ";
 
 /// RFC 3339 of the second that `time` lies in.
 std::string second_text(Time time) {
@@ -152,6 +154,10 @@ bool PodLog::takes_line(std::string_view& line) {
   const std::size_t space = std::min(line.find(' '), line.size());
   const Time time = parse_time(line.substr(0, space));
   counts_ = time >= second_of(last_time_);
+  if (line.starts_with(k_no_log)) {
+    unavailable_ = printable(line);
+    return false;
+  }
   if (time == 0) { // The API's own words in the stream, or a line that has no time.
     return true;
   }
@@ -177,7 +183,11 @@ bool PodLog::takes_line(std::string_view& line) {
 void PodLog::on_end(const HttpResponse& response) {
   streaming_ = false;
   ApiResult result{response.status, json::parse(response.body, nullptr, false)};
-  bool in_order = response.status == k_ok && response.error.empty();
+  if (partial_line_.starts_with(k_no_log)) { // It has no end.
+    unavailable_ = printable(std::exchange(partial_line_, {}));
+  }
+  const std::string unavailable = std::exchange(unavailable_, {});
+  bool in_order = response.status == k_ok && response.error.empty() && unavailable.empty();
   if (in_order && (read_after_end_ || !query_.follow)) {
     if (!partial_line_.empty()) {
       on_line(std::exchange(partial_line_, {}));
@@ -190,7 +200,9 @@ void PodLog::on_end(const HttpResponse& response) {
     finish();
   } else if (!in_order && (ended_ || !query_.follow) && ++failures_ >= k_most_failures) {
     finish(fmt::format("the log of {} cannot be read: {}", instance_,
-                       response.status == 0 ? printable(response.error) : result.message()));
+                       !unavailable.empty()   ? unavailable
+                       : response.status == 0 ? printable(response.error)
+                                              : result.message()));
   } else {
     // Broken off, the server restarts, or the container has ended and its status is on the way:
     // wait for that, then read the rest.

@@ -77,7 +77,8 @@ class PodLog {
   std::string instance_;
   std::string refused_;
   std::string lost_;
-  int failures_ = 0;                                      // In a row.
+  std::string unavailable_; // What the open stream's kubelet says in the place of a log.
+  int failures_ = 0;        // In a row.
   std::optional<LogMerge::Clock::time_point> give_up_at_; // The Pod is gone: its stream may hang.
   LogMerge::Clock::time_point retry_at_;
 };
