@@ -235,6 +235,14 @@ def test_a_plug_in_of_another_build_is_refused_before_anything_is_asked_of_it(on
     assert f"{tmp_path}/libdtrain_cuda.so is a plug-in of another version" in err and err.count("\n") == 1
 
 
+def test_the_plug_in_exports_one_function_and_needs_nothing_that_a_bare_machine_lacks(build):
+    plug_in = build.bin / "libdtrain_cuda.so"
+    exported = subprocess.run(["nm", "-D", "--defined-only", plug_in], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in exported.stdout.splitlines()] == ["dtrain_cuda_device"]
+    needed = subprocess.run(["readelf", "-d", plug_in], capture_output=True, text=True, check=True)
+    assert not re.search(r"NEEDED.*(stdc|gcc|cuda|nccl|cublas)", needed.stdout)
+
+
 def test_a_wheel_whose_hash_differs_is_refused_and_nothing_left(tmp_path):
     """Wheels of the right names and versions, but of other contents."""
     cmake = pathlib.Path(__file__).parents[3] / "cmake"
