@@ -21,6 +21,7 @@
 #include <boost/context/pooled_fixedsize_stack.hpp>
 
 #include "tests/cuda_on_cpu/runtime.h"
+#include "trainer/device/cuda/stream.h"
 
 using std::isnan;
 #define __global__

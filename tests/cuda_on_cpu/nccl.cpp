@@ -1,4 +1,4 @@
-// NCCL as tests have it where there is no GPU, behind the plug-in's table: ranks are threads or
+// NCCL as tests have it where there is no GPU, behind its table: ranks are threads or
 // processes of one machine, which find each other by a folder that the id names. What a rank brings
 // to a collective is a file there, and a collective is done on a rank's stream when all have
 // brought theirs, as late as NCCL's own.
@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "tests/cuda_on_cpu/runtime.h"
+#include "trainer/device/cuda/kernels.h"
 #include "trainer/device/halves.h"
 
 namespace cuda_on_cpu {
@@ -243,13 +244,14 @@ int put(const NcclCall* calls, std::size_t count) {
     const NcclCall call = calls[i];
     const std::lock_guard lock(mutex());
     Comm& comm = comm_of(call.comm);
-    if (call.stream->gpu != comm.gpu || !is_on_gpu(comm.gpu, call.memory)) {
+    const CudaStreamHandle& stream = *handle_of(*call.stream);
+    if (stream.gpu != comm.gpu || !is_on_gpu(comm.gpu, call.memory)) {
       fail("NCCL is given a stream or memory of another GPU");
     }
     comm.asked = 0; // It is in progress again.
     const CommHandle handle = *static_cast<CommHandle*>(call.comm);
     const std::uint64_t number = comm.put++;
-    put_until(*call.stream, [handle, call, number] {
+    put_until(stream, [handle, call, number] {
       Comm& own = *handle;
       if (own.is_aborted) {
         return true;
@@ -318,16 +320,14 @@ int version() {
   return text == nullptr ? 23007 : std::atoi(text);
 }
 
-const DtrainNccl* find_nccl(char* why, std::size_t size) {
+} // namespace
+} // namespace cuda_on_cpu
+
+const trainer::DtrainNccl* trainer::find_nccl(std::string& why) {
+  using namespace cuda_on_cpu;
   static DtrainNccl table = {0,          text,          make_id, connect,    state,
                              add_memory, remove_memory, put,     abort_comm, destroy};
   table.version = version();
-  (void)std::snprintf(why, size, "libnccl.so.2: none in this test");
+  why = "libnccl.so.2: none in this test";
   return table.version == 0 ? nullptr : &table;
 }
-
-} // namespace
-
-void set_nccl(DtrainCuda& table) { table.nccl = find_nccl; }
-
-} // namespace cuda_on_cpu

@@ -1,7 +1,5 @@
 #include "tests/cuda_on_cpu/runtime.h"
 
-#include "trainer/device/cuda/matmul.h"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -22,12 +20,49 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "trainer/device/cuda/stream.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(memory, size) ((void)(memory), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(memory, size) ((void)(memory), (void)(size))
 #endif
+
+namespace cuda_on_cpu {
+namespace {
+
+using Queue = CUstream_st;
+
+struct EventState {
+  bool has_passed = false;
+  Queue* queue = nullptr;
+};
+using EventHandle = std::shared_ptr<EventState>;
+
+struct Work {
+  std::function<bool()> run; ///< Whether it is done; else it is to be asked again.
+  EventHandle passes;        ///< One that is recorded here,
+  EventHandle held;          ///< or that is waited for.
+};
+
+} // namespace
+} // namespace cuda_on_cpu
+
+struct CUstream_st {
+  int gpu = 0;
+  std::deque<cuda_on_cpu::Work> work;
+  bool is_noting = false; ///< Kernels for a graph.
+  std::vector<std::function<bool()>> noted;
+};
+struct CUevent_st {
+  cuda_on_cpu::EventHandle state; ///< Null: it was recorded nowhere yet.
+};
+struct CUgraph_st {
+  int gpu;
+  std::vector<std::function<bool()>> kernels;
+};
+struct CUgraphExec_st : CUgraph_st {};
 
 namespace cuda_on_cpu {
 
@@ -38,16 +73,10 @@ void fail(const char* what) {
 
 namespace {
 
-using trainer::CudaGpu;
 using trainer::CudaStreamHandle;
 
 constexpr std::size_t k_memory = std::size_t{256} << 20; ///< Of a GPU.
 constexpr std::size_t k_alignment = 256;                 ///< And so much between allocations.
-constexpr std::size_t k_workspace = 4096;
-constexpr int k_out_of_memory = 2;
-constexpr int k_no_device = 100;
-constexpr int k_old_driver = 35;
-constexpr int k_illegal_address = 700;
 constexpr int k_version = 13000;
 
 int number(const char* variable, int otherwise) {
@@ -71,40 +100,16 @@ struct Gpu {
   }
 };
 
-struct EventState {
-  bool has_passed = false;
-  struct Queue* queue = nullptr;
-  int gpu = 0;
-};
-using EventHandle = std::shared_ptr<EventState>;
-
-struct Work {
-  std::function<bool()> run; ///< Whether it is done; else it is to be asked again.
-  EventHandle passes;        ///< One that is recorded here,
-  EventHandle held;          ///< or that is waited for.
-};
-
-struct Queue {
-  int gpu = 0;
-  std::deque<Work> work;
-  bool is_noting = false; ///< Kernels for a graph.
-  std::vector<std::function<bool()>> noted;
-};
-
-struct Graph {
-  int gpu;
-  std::vector<std::function<bool()>> kernels;
-};
-
 struct World {
   std::mutex mutex;
   std::map<int, Gpu> gpus;
   std::set<Queue*> queues;
-  std::set<EventHandle*> events;
-  std::set<Graph*> graphs;
+  std::set<cudaEvent_t> events;
+  std::set<cudaGraph_t> noted;
+  std::set<cudaGraphExec_t> graphs;
   std::map<const std::byte*, std::size_t> pinned;
-  int kernels = 0; ///< Carried out.
-  int error = 0;   ///< Of all that is done from now on.
+  int kernels = 0;                 ///< Carried out.
+  cudaError_t error = cudaSuccess; ///< Of all that is done from now on.
 };
 
 World& world() {
@@ -213,10 +218,11 @@ void run_all(Lock& lock, int gpu) {
   }
 }
 
-Queue& queue_of(const CudaStreamHandle& stream, bool is_kernel = false) {
-  auto* queue = static_cast<Queue*>(stream.stream);
-  if (world().queues.count(queue) == 0 || queue->gpu != stream.gpu) {
-    fail("work for a stream that there is not");
+thread_local int current = 0; ///< The GPU that this thread's calls are of.
+
+Queue& queue_of(cudaStream_t queue, bool is_kernel = false) {
+  if (world().queues.count(queue) == 0 || queue->gpu != current) {
+    fail("work for a stream that there is not, or of another GPU than the thread's");
   }
   if (queue->is_noting && !is_kernel) {
     fail("something else than a kernel is put on a stream whose kernels are noted");
@@ -224,29 +230,36 @@ Queue& queue_of(const CudaStreamHandle& stream, bool is_kernel = false) {
   return *queue;
 }
 
-EventHandle& event_of(void* event) {
-  auto* handle = static_cast<EventHandle*>(event);
-  if (world().events.count(handle) == 0) {
+EventHandle& event_of(cudaEvent_t event) {
+  if (world().events.count(event) == 0) {
     fail("an event that there is not");
   }
-  return *handle;
+  return event->state;
 }
 
-bool is_pinned(const void* at, std::size_t bytes) {
+const EventHandle& recorded(cudaEvent_t event) {
+  const EventHandle& state = event_of(event);
+  if (state == nullptr) {
+    fail("an event that was recorded nowhere");
+  }
+  return state;
+}
+
+bool is_pinned(const void* at) {
   const auto* byte = static_cast<const std::byte*>(at);
   auto it = world().pinned.upper_bound(byte);
   if (it == world().pinned.begin()) {
     return false;
   }
   --it;
-  return byte + bytes <= it->first + it->second;
+  return byte < it->first + it->second;
 }
 
 /// A kernel; the one that fails does nothing.
 std::function<bool()> kernel_of(std::function<void()> work) {
   return [work = std::move(work)] {
     if (++world().kernels == number("DTRAIN_FAKE_FAULT", 0)) {
-      world().error = k_illegal_address;
+      world().error = cudaErrorIllegalAddress;
     } else {
       work();
     }
@@ -261,252 +274,14 @@ std::function<bool()> once(std::function<void()> work) {
   };
 }
 
-void text(int error, char* to, std::size_t size) {
-  const char* what = error == k_out_of_memory ? "out of memory"
-                     : error == k_no_device   ? "no CUDA-capable device is detected"
-                     : error == k_old_driver
-                         ? "CUDA driver version is insufficient for CUDA runtime version"
-                     : error == k_illegal_address ? "an illegal memory access was encountered"
-                                                  : "invalid argument";
-  (void)std::snprintf(to, size, "%s", what);
-}
-
-int versions(int* of_driver, int* runtime) {
-  *of_driver = driver();
-  *runtime = k_version;
-  return 0;
-}
-
-int count(int* found) {
-  *found = driver() >= k_version ? gpus() : 0;
-  return driver() < k_version ? k_old_driver : *found == 0 ? k_no_device : 0;
-}
-
-int about(int index, CudaGpu* to) {
-  const std::lock_guard lock(world().mutex);
-  const Gpu& gpu = gpu_of(index);
-  *to = {};
-  (void)std::snprintf(to->name, sizeof to->name, "a CPU in a GPU's place");
-  to->major = number("DTRAIN_FAKE_COMPUTE", 9);
-  to->multiprocessors = 1;
-  to->hertz = 1e9;
-  to->memory = k_memory;
-  to->free = k_memory - gpu.used;
-  const char* uuid = std::getenv("DTRAIN_FAKE_UUID"); // Else as if every process had its own GPUs.
-  (void)std::snprintf(reinterpret_cast<char*>(to->uuid), sizeof to->uuid, "%.8s %d",
-                      uuid == nullptr ? std::to_string(getpid()).c_str() : uuid, index);
-  return 0;
-}
-
-int allocate(int index, std::size_t bytes, void** memory) {
-  const std::lock_guard lock(world().mutex);
-  Gpu& gpu = gpu_of(index);
-  const std::size_t size = (bytes / k_alignment + 2) * k_alignment;
-  std::size_t at = 0;
-  for (const auto& [offset, taken] : gpu.taken) { // The first gap that is wide enough.
-    if (offset - at >= size) {
-      break;
-    }
-    at = offset + taken;
-  }
-  if (at + size > k_memory) {
-    return k_out_of_memory;
-  }
-  gpu.taken[at] = size;
-  gpu.used = std::max(gpu.used, at + size);
-  const Opened opened(gpu);
-  ASAN_UNPOISON_MEMORY_REGION(gpu.memory + at, size);
-  std::memset(gpu.memory + at, 0xff, size);
-  ASAN_POISON_MEMORY_REGION(gpu.memory + at + bytes, size - bytes);
-  *memory = gpu.memory + at;
-  return 0;
-}
-
-int release(int index, void* memory) {
-  Lock lock(world().mutex);
-  run_all(lock, index);
-  Gpu& gpu = gpu_of(index);
-  const auto it =
-      gpu.taken.find(static_cast<std::size_t>(static_cast<std::byte*>(memory) - gpu.memory));
-  if (it == gpu.taken.end()) {
-    fail("memory is given back that was not given out");
-  }
-  ASAN_POISON_MEMORY_REGION(gpu.memory + it->first, it->second);
-  gpu.taken.erase(it);
-  return 0;
-}
-
-int allocate_pinned(std::size_t bytes, void** memory) {
-  const std::lock_guard lock(world().mutex);
-  auto* room = new std::byte[bytes];
-  world().pinned[room] = bytes;
-  *memory = room;
-  return 0;
-}
-
-int free_pinned(void* memory) {
-  Lock lock(world().mutex);
-  for (int index = 0; index < gpus(); ++index) {
-    run_all(lock, index);
-  }
-  auto* room = static_cast<std::byte*>(memory);
-  if (world().pinned.erase(room) != 1) {
-    fail("pinned memory is given back that was not given out");
-  }
-  delete[] room;
-  return 0;
-}
-
-int make_stream(int index, CudaStreamHandle* stream) {
-  void* partial = nullptr;
-  int error = allocate(index, trainer::k_cuda_partials * sizeof(double), &partial);
-  void* workspace = nullptr;
-  const std::size_t bytes = trainer::find_blas() == nullptr ? 0 : k_workspace;
-  if (error == 0 && bytes > 0) {
-    error = allocate(index, bytes, &workspace);
-  }
-  const Lock lock(world().mutex);
-  auto* queue = new Queue;
-  queue->gpu = index;
-  world().queues.insert(queue);
-  *stream = {index, queue, static_cast<double*>(partial), workspace, bytes};
-  return error;
-}
-
-int destroy_stream(const CudaStreamHandle* stream) {
-  {
-    Lock lock(world().mutex);
-    Queue& queue = queue_of(*stream);
-    run_until(lock, queue, [] { return false; });
-    world().queues.erase(&queue);
-    delete &queue;
-  }
-  const int error = stream->workspace == nullptr ? 0 : release(stream->gpu, stream->workspace);
-  return error != 0 ? error : release(stream->gpu, stream->partial);
-}
-
-int record(const CudaStreamHandle* stream, void** event) {
-  const std::lock_guard lock(world().mutex);
-  Queue& queue = queue_of(*stream);
-  auto* handle = new EventHandle(std::make_shared<EventState>());
-  (*handle)->queue = &queue;
-  (*handle)->gpu = stream->gpu;
-  queue.work.push_back({nullptr, *handle, nullptr});
-  world().events.insert(handle);
-  *event = handle;
-  return 0;
-}
-
-int destroy_event(void* event) {
-  const std::lock_guard lock(world().mutex);
-  EventHandle* handle = &event_of(event);
-  world().events.erase(handle);
-  delete handle;
-  return 0;
-}
-
-int has_passed(void* event, int* passed) {
-  const std::lock_guard lock(world().mutex);
-  const EventHandle state = event_of(event);
-  *passed = state->has_passed ? 1 : 0;
-  if (!state->has_passed) {
-    if (run_next(*state->queue) == Step::blocked) { // Whoever asks often enough gets there.
-      advance_all();
-    }
-  }
-  return world().error;
-}
-
-int wait(void* event) {
-  Lock lock(world().mutex);
-  const EventHandle state = event_of(event);
-  run_until(lock, *state->queue, [&] { return state->has_passed; });
-  if (!state->has_passed) {
-    fail("an event that no stream comes to");
-  }
-  return world().error;
-}
-
-int hold(const CudaStreamHandle* stream, void* event) {
-  const std::lock_guard lock(world().mutex);
-  queue_of(*stream).work.push_back({nullptr, nullptr, event_of(event)});
-  return 0;
-}
-
-int copy(const CudaStreamHandle* stream, const void* from, void* to, std::size_t bytes) {
-  Lock lock(world().mutex);
-  Queue& queue = queue_of(*stream);
-  const Gpu& gpu = gpu_of(stream->gpu);
-  bool waits = false;
-  for (const void* side : {from, static_cast<const void*>(to)}) {
-    for (const auto& [index, other] : world().gpus) {
-      if (index != stream->gpu && other.holds(side)) {
-        fail("a copy of another GPU's memory");
-      }
-    }
-    waits = waits || (!gpu.holds(side) && !is_pinned(side, bytes));
-  }
-  queue.work.push_back({once([=] { std::memcpy(to, from, bytes); }), nullptr, nullptr});
-  run_until(lock, queue, [&] { return !waits; });
-  return world().error;
-}
-
-int clear(const CudaStreamHandle* stream, void* memory, std::size_t bytes) {
-  const std::lock_guard lock(world().mutex);
-  if (!gpu_of(stream->gpu).holds(memory)) {
-    fail("what is to be cleared is not this GPU's memory");
-  }
-  queue_of(*stream).work.push_back(
-      {once([=] { std::memset(memory, 0, bytes); }), nullptr, nullptr});
-  return 0;
-}
-
-int begin_graph(const CudaStreamHandle* stream) {
-  const Lock lock(world().mutex);
-  queue_of(*stream).is_noting = true;
-  return 0;
-}
-
-int end_graph(const CudaStreamHandle* stream, void** graph) {
-  const Lock lock(world().mutex);
-  Queue& queue = queue_of(*stream, true);
-  auto* made = new Graph{queue.gpu, std::exchange(queue.noted, {})};
-  world().graphs.insert(made);
-  queue.is_noting = false;
-  *graph = made;
-  return 0;
-}
-
-int put_graph(const CudaStreamHandle* stream, void* graph) {
-  const Lock lock(world().mutex);
-  Queue& queue = queue_of(*stream);
-  auto* known = static_cast<Graph*>(graph);
-  if (world().graphs.count(known) == 0 || known->gpu != queue.gpu) {
-    fail("a graph that there is not, or of another GPU");
-  }
-  ++put_graphs;
-  for (const auto& kernel : known->kernels) {
-    queue.work.push_back({kernel, nullptr, nullptr});
-  }
-  return 0;
-}
-
-int destroy_graph(void* graph) {
-  const Lock lock(world().mutex);
-  if (world().graphs.erase(static_cast<Graph*>(graph)) != 1) {
-    fail("a graph is destroyed that there is not");
-  }
-  delete static_cast<Graph*>(graph);
-  return 0;
-}
-
 } // namespace
 
 int graphs_put() { return put_graphs; }
 
 void put(const CudaStreamHandle& stream, std::function<void()> work) {
   const std::lock_guard lock(world().mutex);
-  Queue& queue = queue_of(stream, true);
+  current = stream.gpu; // As launch() does on a GPU.
+  Queue& queue = queue_of(stream.stream, true);
   if (queue.is_noting) {
     queue.noted.push_back(kernel_of(std::move(work)));
   } else {
@@ -516,7 +291,8 @@ void put(const CudaStreamHandle& stream, std::function<void()> work) {
 
 void put_until(const CudaStreamHandle& stream, std::function<bool()> work) {
   const std::lock_guard lock(world().mutex);
-  queue_of(stream).work.push_back({std::move(work), nullptr, nullptr});
+  current = stream.gpu;
+  queue_of(stream.stream).work.push_back({std::move(work), nullptr, nullptr});
 }
 
 bool is_on_gpu(int gpu, const void* memory) {
@@ -526,36 +302,308 @@ bool is_on_gpu(int gpu, const void* memory) {
 
 std::size_t live() {
   const std::lock_guard lock(world().mutex);
-  std::size_t all =
-      world().queues.size() + world().events.size() + world().graphs.size() + world().pinned.size();
+  std::size_t all = world().queues.size() + world().events.size() + world().noted.size() +
+                    world().graphs.size() + world().pinned.size();
   for (const auto& [index, gpu] : world().gpus) {
     all += gpu.taken.size();
   }
   return all;
 }
 
-void set_runtime(trainer::DtrainCuda& table) {
-  table.text = text;
-  table.versions = versions;
-  table.count = count;
-  table.about = about;
-  table.allocate = allocate;
-  table.free = release;
-  table.allocate_pinned = allocate_pinned;
-  table.free_pinned = free_pinned;
-  table.make_stream = make_stream;
-  table.destroy_stream = destroy_stream;
-  table.record = record;
-  table.destroy_event = destroy_event;
-  table.has_passed = has_passed;
-  table.wait = wait;
-  table.hold = hold;
-  table.copy = copy;
-  table.clear = clear;
-  table.begin_graph = begin_graph;
-  table.end_graph = end_graph;
-  table.put_graph = put_graph;
-  table.destroy_graph = destroy_graph;
+} // namespace cuda_on_cpu
+
+using namespace cuda_on_cpu;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+  case cudaErrorMemoryAllocation:
+    return "out of memory";
+  case cudaErrorNoDevice:
+    return "no CUDA-capable device is detected";
+  case cudaErrorInsufficientDriver:
+    return "CUDA driver version is insufficient for CUDA runtime version";
+  case cudaErrorIllegalAddress:
+    return "an illegal memory access was encountered";
+  default:
+    return "invalid argument";
+  }
 }
 
-} // namespace cuda_on_cpu
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = driver();
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = k_version;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = driver() >= k_version ? gpus() : 0;
+  return driver() < k_version ? cudaErrorInsufficientDriver
+         : *count == 0        ? cudaErrorNoDevice
+                              : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const std::lock_guard lock(world().mutex);
+  gpu_of(device);
+  *properties = {};
+  (void)std::snprintf(properties->name, sizeof properties->name, "a CPU in a GPU's place");
+  properties->major = number("DTRAIN_FAKE_COMPUTE", 9);
+  properties->multiProcessorCount = 1;
+  const char* uuid = std::getenv("DTRAIN_FAKE_UUID"); // Else as if every process had its own GPUs.
+  (void)std::snprintf(properties->uuid.bytes, sizeof properties->uuid, "%.8s %d",
+                      uuid == nullptr ? std::to_string(getpid()).c_str() : uuid, device);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
+  *value = 1'000'000; // kHz
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  const std::lock_guard lock(world().mutex);
+  gpu_of(device);
+  current = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const std::lock_guard lock(world().mutex);
+  *total = k_memory;
+  *free = k_memory - gpu_of(current).used;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  const std::lock_guard lock(world().mutex);
+  Gpu& gpu = gpu_of(current);
+  const std::size_t size = (bytes / k_alignment + 2) * k_alignment;
+  std::size_t at = 0;
+  for (const auto& [offset, taken] : gpu.taken) { // The first gap that is wide enough.
+    if (offset - at >= size) {
+      break;
+    }
+    at = offset + taken;
+  }
+  if (at + size > k_memory) {
+    return cudaErrorMemoryAllocation;
+  }
+  gpu.taken[at] = size;
+  gpu.used = std::max(gpu.used, at + size);
+  const Opened opened(gpu);
+  ASAN_UNPOISON_MEMORY_REGION(gpu.memory + at, size);
+  std::memset(gpu.memory + at, 0xff, size);
+  ASAN_POISON_MEMORY_REGION(gpu.memory + at + bytes, size - bytes);
+  *memory = gpu.memory + at;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  if (memory == nullptr) {
+    return cudaSuccess;
+  }
+  Lock lock(world().mutex);
+  run_all(lock, current);
+  Gpu& gpu = gpu_of(current);
+  const auto it =
+      gpu.taken.find(static_cast<std::size_t>(static_cast<std::byte*>(memory) - gpu.memory));
+  if (it == gpu.taken.end()) {
+    fail("memory is given back that was not given out");
+  }
+  ASAN_POISON_MEMORY_REGION(gpu.memory + it->first, it->second);
+  gpu.taken.erase(it);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  auto* room = new std::byte[bytes];
+  world().pinned[room] = bytes;
+  *memory = room;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  Lock lock(world().mutex);
+  for (int index = 0; index < gpus(); ++index) {
+    run_all(lock, index);
+  }
+  auto* room = static_cast<std::byte*>(memory);
+  if (world().pinned.erase(room) != 1) {
+    fail("pinned memory is given back that was not given out");
+  }
+  delete[] room;
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+  const std::lock_guard lock(world().mutex);
+  const auto& all = world().gpus;
+  const bool is_on_one = std::any_of(all.begin(), all.end(),
+                                     [&](const auto& gpu) { return gpu.second.holds(memory); });
+  attributes->type = is_on_one           ? cudaMemoryTypeDevice
+                     : is_pinned(memory) ? cudaMemoryTypeHost
+                                         : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  *stream = new Queue;
+  (*stream)->gpu = current;
+  world().queues.insert(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Lock lock(world().mutex);
+  run_until(lock, queue_of(stream), [] { return false; });
+  return world().error;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  if (!queue_of(stream).work.empty()) {
+    fail("a stream goes before what is on it is done");
+  }
+  world().queues.erase(stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  queue_of(stream).work.push_back({nullptr, nullptr, recorded(event)});
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
+                            cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  Queue& queue = queue_of(stream);
+  for (const auto& [index, gpu] : world().gpus) {
+    if (index != current && (gpu.holds(from) || gpu.holds(to))) {
+      fail("a copy of another GPU's memory");
+    }
+  }
+  queue.work.push_back({once([=] { std::memcpy(to, from, bytes); }), nullptr, nullptr});
+  return world().error;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  if (!gpu_of(current).holds(memory)) {
+    fail("what is to be cleared is not this GPU's memory");
+  }
+  queue_of(stream).work.push_back(
+      {once([=] { std::memset(memory, value, bytes); }), nullptr, nullptr});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  *event = new CUevent_st;
+  world().events.insert(*event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  Queue& queue = queue_of(stream);
+  EventHandle& state = event_of(event);
+  state = std::make_shared<EventState>();
+  state->queue = &queue;
+  queue.work.push_back({nullptr, state, nullptr});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(world().mutex);
+  const EventHandle state = recorded(event);
+  const bool has_passed = state->has_passed;
+  if (!has_passed && run_next(*state->queue) == Step::blocked) {
+    advance_all(); // Whoever asks often enough gets there.
+  }
+  return world().error != cudaSuccess ? world().error
+         : has_passed                 ? cudaSuccess
+                                      : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Lock lock(world().mutex);
+  const EventHandle state = recorded(event);
+  run_until(lock, *state->queue, [&] { return state->has_passed; });
+  if (!state->has_passed) {
+    fail("an event that no stream comes to");
+  }
+  return world().error;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(world().mutex);
+  event_of(event).reset();
+  world().events.erase(event);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  const std::lock_guard lock(world().mutex);
+  queue_of(stream).is_noting = true;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(world().mutex);
+  Queue& queue = queue_of(stream, true);
+  *graph = new CUgraph_st{queue.gpu, std::exchange(queue.noted, {})};
+  world().noted.insert(*graph);
+  queue.is_noting = false;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  if (world().noted.count(graph) == 0) {
+    fail("a graph that there is not");
+  }
+  *made = new CUgraphExec_st{*graph};
+  world().graphs.insert(*made);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const std::lock_guard lock(world().mutex);
+  if (world().noted.erase(graph) != 1) {
+    fail("a graph is destroyed that there is not");
+  }
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  Queue& queue = queue_of(stream);
+  if (world().graphs.count(graph) == 0 || graph->gpu != queue.gpu) {
+    fail("a graph that there is not, or of another GPU");
+  }
+  ++put_graphs;
+  for (const auto& kernel : graph->kernels) {
+    queue.work.push_back({kernel, nullptr, nullptr});
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  const std::lock_guard lock(world().mutex);
+  if (world().graphs.erase(graph) != 1) {
+    fail("a graph is destroyed that there is not");
+  }
+  delete graph;
+  return cudaSuccess;
+}

@@ -1,4 +1,4 @@
-// CUDA's runtime as tests have it where there is no GPU, behind the plug-in's table.
+// CUDA's runtime as tests have it where there is no GPU (cuda_runtime.h), and what they ask it.
 //
 // It is as late as a GPU may be: what is put on a stream is carried out when somebody waits for it,
 // or asks often enough whether it has passed, and other streams only where an event says so. So
@@ -15,7 +15,9 @@
 #include <cstddef>
 #include <functional>
 
-#include "trainer/device/cuda/plugin.h"
+namespace trainer {
+struct CudaStreamHandle;
+}
 
 namespace cuda_on_cpu {
 
@@ -32,13 +34,9 @@ bool is_on_gpu(int gpu, const void* memory);
 /// Allocations, streams and events that nobody has given back.
 std::size_t live();
 
-/// Those functions of the table that are not kernels.
-void set_runtime(trainer::DtrainCuda& table);
 /// Graphs that were put on a stream so far.
 int graphs_put();
 /// Products that were planned so far (blas.cpp).
 int blas_plans();
-/// NCCL as tests have it (nccl.cpp).
-void set_nccl(trainer::DtrainCuda& table);
 
 } // namespace cuda_on_cpu

@@ -15,10 +15,6 @@ namespace {
 
 constexpr const char* k_gpu = "gpu:";
 
-std::unique_ptr<Device> make_gpu(const std::string& flag, int index) {
-  return std::make_unique<CudaDevice>(cuda_plugin(flag), index, flag);
-}
-
 /// Of a rank: LOCAL_RANK indexes CUDA_VISIBLE_DEVICES (dtrain-environment(7)). Other launchers show
 /// each rank its own alone, and count on.
 int gpu_of(int local_rank) {
@@ -30,19 +26,14 @@ int gpu_of(int local_rank) {
 
 } // namespace
 
-void Device::move_to_file(std::span<float> /*part*/, const std::string& folder) {
-  throw UsageError(fmt::format("{}: what is offloaded there is a CPU's; use --device=cpu, or leave "
-                               "--offload-optimizer and --offload-param out",
-                               folder));
-}
-
 std::unique_ptr<Device> make_device(const std::string& choice, int local_rank,
                                     const std::string& no_gpu) {
   if (choice.starts_with(k_gpu)) {
-    return make_gpu("--devices=" + choice, std::stoi(choice.substr(std::string(k_gpu).size())));
+    return make_cuda_device(std::stoi(choice.substr(std::string(k_gpu).size())),
+                            "--devices=" + choice);
   }
   if (choice == "cuda") {
-    return make_gpu("--device=cuda", gpu_of(local_rank));
+    return make_cuda_device(gpu_of(local_rank), "--device=cuda");
   }
   std::string why;
   if (choice == "auto" && std::filesystem::exists("/dev/nvidiactl")) {
@@ -50,7 +41,7 @@ std::unique_ptr<Device> make_device(const std::string& choice, int local_rank,
       return std::make_unique<CpuDevice>(best_kernels(), fmt::format(" (no GPU: {})", no_gpu));
     }
     try {
-      return make_gpu("not a GPU", gpu_of(local_rank));
+      return make_cuda_device(gpu_of(local_rank), "not a GPU");
     } catch (const UsageError& error) {
       why = fmt::format(" ({})", error.what());
     }

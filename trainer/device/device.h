@@ -21,6 +21,7 @@
 namespace trainer {
 
 struct CpuKernels;
+class CudaDevice;
 
 /// A point in a stream.
 class Event {
@@ -76,7 +77,7 @@ class Device {
   /// Whole pages of such memory, to which nothing has been written yet, lie in a file in `folder`
   /// from now on: one without a name, which ends with the memory. Throws UsageError, naming the
   /// folder, where there is no room, and on a device that cannot.
-  virtual void move_to_file(std::span<float> part, const std::string& folder);
+  virtual void move_to_file(std::span<float> part, const std::string& folder) = 0;
   /// A part of memory that was moved is about to be written: its pages come at once, and no others
   /// with them, as a read would bring those around it.
   virtual void fetch(std::span<float> /*part*/) {}
@@ -96,6 +97,8 @@ class Device {
   virtual void multiply_in(DType /*type*/) {}
   /// The CPU's own, for models that are written for them; null on any other device.
   virtual const CpuKernels* cpu_kernels() const { return nullptr; }
+  /// This GPU, for NCCL; null on any other device.
+  virtual CudaDevice* cuda() { return nullptr; }
 };
 
 /// `choice`: auto, cpu, cuda, or one of several: cpu:1, gpu:1. `local_rank`: of this host's ranks,

@@ -32,7 +32,7 @@ class Explained final : public ForwardingCommunicator {
 std::vector<CudaDevice*> gpus_among(const std::vector<std::unique_ptr<Device>>& devices) {
   std::vector<CudaDevice*> gpus;
   for (const auto& device : devices) {
-    if (auto* gpu = dynamic_cast<CudaDevice*>(device.get()); gpu != nullptr) {
+    if (CudaDevice* gpu = device->cuda(); gpu != nullptr) {
       gpus.push_back(gpu);
     }
   }

@@ -189,7 +189,6 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
     (["--devices=gpu:1"], {"CUDA_VISIBLE_DEVICES": "0,GPU-none", "DTRAIN_FAKE_GPUS": "1"},
      "no GPU 1 here, but 1 of CUDA_VISIBLE_DEVICES=0,GPU-none, which CUDA reads up to the first"),
     (["--devices=gpu:0,cpu:0"], {}, "CPUs and GPUs in one process"),
-    (["--device=cuda"], {"DTRAIN_FAKE_PLUGIN_VERSION": "1"}, "a plug-in of another version"),
     (["--device=cuda"], {"DTRAIN_FAKE_DRIVER": "0"}, "no NVIDIA driver"),
     (["--device=cuda"], {"DTRAIN_FAKE_GPUS": "0"}, "no CUDA-capable device"),
     (["--communication=nccl"], {}, "--communication=nccl: NCCL needs GPUs"),
@@ -222,6 +221,26 @@ def test_without_its_plug_in_the_trainer_starts_and_says_what_it_lacks(on_cpu, d
     (tmp_path / "libdtrain_cuda.so").write_text("no library")
     _, err = end(start(alone, data, "--device=cuda"), EXIT_USAGE)
     assert "libdtrain_cuda.so" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("old, new", [(b", plug-in ", b", plug_in "),
+                                      (b"dtrain_cuda_device\0", b"dtrain_cuda_devicE\0")],
+                         ids=("build", "function"))
+def test_a_plug_in_of_another_build_is_refused_before_anything_is_asked_of_it(on_cpu, data, tmp_path, old, new):
+    alone = shutil.copy(on_cpu, tmp_path / "dtrain-trainer")
+    plug_in = (on_cpu.parent / "libdtrain_cuda.so").read_bytes()
+    assert plug_in.count(old) >= 1
+    (tmp_path / "libdtrain_cuda.so").write_bytes(plug_in.replace(old, new))
+    _, err = end(start(alone, data, "--device=cuda"), EXIT_USAGE)
+    assert f"{tmp_path}/libdtrain_cuda.so is a plug-in of another version" in err and err.count("\n") == 1
+
+
+def test_the_plug_in_exports_one_function_and_needs_nothing_that_a_bare_machine_lacks(build):
+    plug_in = build.bin / "libdtrain_cuda.so"
+    exported = subprocess.run(["nm", "-D", "--defined-only", plug_in], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in exported.stdout.splitlines()] == ["dtrain_cuda_device"]
+    needed = subprocess.run(["readelf", "-d", plug_in], capture_output=True, text=True, check=True)
+    assert not re.search(r"NEEDED.*(stdc|gcc|cuda|nccl|cublas)", needed.stdout)
 
 
 def test_a_wheel_whose_hash_differs_is_refused_and_nothing_left(tmp_path):

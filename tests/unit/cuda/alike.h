@@ -33,7 +33,8 @@ std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays,
 template <typename Work>
 void check_alike(const std::vector<Values>& arrays, double tolerance, const Work& work) {
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   const auto expected = on_device(cpu, arrays, work);
   const auto found = on_device(gpu, arrays, work);
   for (std::size_t array = 0; array < expected.size(); ++array) {

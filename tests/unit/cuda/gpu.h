@@ -1,8 +1,9 @@
-// A GPU to test with: the plug-in's table as tests/cuda_on_cpu has it, or, in unit-gpu, the
+// A GPU to test with: the plug-in's as tests/cuda_on_cpu compiles it, or, in unit-gpu, the
 // machine's.
 #pragma once
 
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,11 +12,13 @@
 
 namespace trainer::test {
 
+inline std::unique_ptr<CudaDevice> make_gpu(int index = 0) {
 #ifdef DTRAIN_ON_GPU
-inline CudaDevice make_gpu(int index = 0) { return {cuda_plugin("unit-gpu"), index, "unit-gpu"}; }
+  return make_cuda_device(index, "unit-gpu");
 #else
-inline CudaDevice make_gpu(int index = 0) { return {*dtrain_cuda(), index, "--device=cuda"}; }
+  return make_cuda_device(index, "--device=cuda", dtrain_cuda_device);
 #endif
+}
 
 /// Values on a device: `values`, until another is put there.
 template <typename T>

@@ -103,7 +103,8 @@ TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and sc
     return all;
   };
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   const LossScaleOptions dynamic{.fixed = 0, .window = 2, .hysteresis = 1, .least = 512};
   for (const StepRule& rule :
        {StepRule{.clip_norm = 1}, StepRule{.size = StepRule::Size::rate, .clip_norm = 1e6F},
@@ -153,7 +154,8 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
                   });
     }
   }
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   Values poisoned = numbers(1000, 1);
   poisoned[777] = NAN;
   On<float> gradients(gpu, poisoned);
@@ -187,7 +189,8 @@ TEST_CASE("bytes become the CPU's floats on a GPU") {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::uint8_t>(i);
   }
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   On<std::uint8_t> from(gpu, bytes);
   On<float> to(gpu, Values(bytes.size(), NAN));
   gpu.kernels().bytes_to_floats(gpu.stream(), bytes.size(), from.data(), to.data());
@@ -248,7 +251,8 @@ TEST_CASE("a convolution on a GPU gives the CPU's outputs, choices and gradients
     const Values x = numbers(s.images * s.height * s.width * s.channels, 1);
     for (const bool accumulate : {false, true}) {
       CpuDevice cpu(portable_kernels());
-      CudaDevice gpu = make_gpu();
+      const auto made_gpu = make_gpu();
+      CudaDevice& gpu = *made_gpu;
       const Convolved expected = convolve(cpu, s, x, accumulate);
       const Convolved found = convolve(gpu, s, x, accumulate);
       CHECK(found.chosen == expected.chosen);
@@ -261,7 +265,8 @@ TEST_CASE("a convolution on a GPU gives the CPU's outputs, choices and gradients
 }
 
 TEST_CASE("a pool on a GPU keeps a NaN") {
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   const Convolved found = convolve(gpu, {1, 2, 2, 1, 1}, {NAN, 0, 0, 0}, false);
   CHECK(std::isnan(found.y[0]));
 }
@@ -276,7 +281,8 @@ TEST_CASE("16-bit floats on a GPU are the CPU's, bit for bit") {
   values[1] = -NAN;
   values[2] = 65519;
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   for (const DType type : {DType::bf16, DType::f16}) {
     const auto run = [&](Device& device) {
       On<float> from(device, values);
@@ -318,7 +324,8 @@ TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up"
         return std::pair(z.read(), score.read()[0]);
       };
       CpuDevice cpu(portable_kernels());
-      CudaDevice gpu = make_gpu();
+      const auto made_gpu = make_gpu();
+      CudaDevice& gpu = *made_gpu;
       const auto [expected, expected_score] = run(cpu);
       const auto [found, score] = run(gpu);
       for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -9,14 +9,16 @@ using namespace trainer;
 using namespace trainer::test;
 
 TEST_CASE("a product on a GPU is float64's, whatever its shape and epilogue") {
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   check_all_matmuls(gpu);
 }
 
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("a product by cuBLASLt is float64's too, and each is planned once") {
   setenv("DTRAIN_FAKE_BLAS", "1", 1);
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   check_all_matmuls(gpu);
   const int plans = cuda_on_cpu::blas_plans();
   CHECK(plans > 0);

@@ -23,17 +23,17 @@ constexpr double k_patience = 20;
 /// `body` for each of two GPUs, in a thread of its own.
 template <typename Body>
 void on_two_gpus(const Body& body) {
-  std::array<CudaDevice, k_gpus> gpus = {make_gpu(0), make_gpu(1)};
-  std::array<char, 64> why{};
-  const DtrainNccl* table = gpus[0].table().nccl(why.data(), why.size());
+  const std::array gpus = {make_gpu(0), make_gpu(1)};
+  std::string why;
+  const DtrainNccl* table = gpus[0]->nccl(why);
   REQUIRE(table != nullptr);
   const auto alone = make_single_rank();
-  NcclGroup group(*table, {gpus.data(), gpus.data() + 1}, *alone, k_patience);
+  NcclGroup group(*table, {gpus[0].get(), gpus[1].get()}, *alone, k_patience);
   CHECK(group.describe().find("NCCL 2.30.7, 2 ranks") == 0);
   run_replicas(k_gpus, CrossDeviceOps::shares, [&](Communicator& inner) {
     NcclCommunicator communicator(inner, group, inner.rank());
     try {
-      body(gpus[static_cast<std::size_t>(inner.rank())], communicator);
+      body(*gpus[static_cast<std::size_t>(inner.rank())], communicator);
     } catch (const std::exception& error) {
       group.fail(error.what());
       throw;

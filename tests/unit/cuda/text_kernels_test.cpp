@@ -49,8 +49,8 @@ TEST_CASE("a GPU draws the CPU's dropout, bit for bit, wherever it begins") {
         return to.read();
       };
       CpuDevice cpu(portable_kernels());
-      CudaDevice gpu = make_gpu();
-      CHECK(draw(gpu) == draw(cpu));
+      const auto gpu = make_gpu();
+      CHECK(draw(*gpu) == draw(cpu));
     }
   }
 }
@@ -190,7 +190,8 @@ TEST_CASE("what is masked is gathered on a GPU, put back, and scored as on the C
       return std::pair(z.read(), score.read()[0]);
     };
     CpuDevice cpu(portable_kernels());
-    CudaDevice gpu = make_gpu();
+    const auto made_gpu = make_gpu();
+    CudaDevice& gpu = *made_gpu;
     const auto [expected, expected_score] = run(cpu);
     const auto [found, score] = run(gpu);
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -219,7 +220,8 @@ TEST_CASE("more masked tokens than blocks are all scored, and a logit that is no
     return score.read()[0];
   };
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   Values logits = numbers(s.slots() * s.width, 5);
   const Score expected = run(cpu, logits);
   const Score found = run(gpu, logits);

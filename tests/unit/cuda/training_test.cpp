@@ -103,7 +103,8 @@ void check_equal(const Trained& found, const Trained& expected) {
 
 TEST_CASE("a GPU trains the MLP to the CPU's loss") {
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   check_equal(train_alone(gpu, {.buckets = 0}), train_alone(cpu, {.buckets = 0}));
   const StepOptions accumulated{.buckets = 0, .rows_at_once = 7, .clip_norm = 0.5};
   const OptimizerOptions lamb{.rule = OptimizerOptions::Rule::lamb};
@@ -113,7 +114,8 @@ TEST_CASE("a GPU trains the MLP to the CPU's loss") {
 TEST_CASE(
     "a step on one GPU is a graph once its memory is known, and is right after more is taken") {
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   const Dataset data = synthetic_dataset(96, 1);
   const auto train = [&](Device& device) {
     const auto alone = make_single_rank(device.is_host() ? nullptr : &device);
@@ -172,7 +174,8 @@ TEST_CASE("a GPU trains the CNN as the CPU does") {
     return std::pair(model->tensors().export_arena(parameters.read()), score.read()[0]);
   };
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   const auto of_cpu = train(cpu);
   const auto of_gpu = train(gpu);
   const std::vector<NamedTensor>& expected = of_cpu.first;
@@ -193,7 +196,8 @@ TEST_CASE("a GPU trains the CNN as the CPU does") {
 
 TEST_CASE("a GPU trains BERT to the CPU's loss, dropout included") {
   CpuDevice cpu(portable_kernels());
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   const StepOptions options{.buckets = 0, .rows_at_once = 4, .clip_norm = 0.5};
   // Of gradients alone: Adam makes the least rounding of the keys' biases', which are 0, a step.
   const OptimizerOptions sgd{.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.5};
@@ -204,7 +208,8 @@ TEST_CASE("a GPU trains BERT to the CPU's loss, dropout included") {
 TEST_CASE("a GPU that trained gives all back") {
   const std::size_t before = cuda_on_cpu::live();
   {
-    CudaDevice gpu = make_gpu();
+    const auto made_gpu = make_gpu();
+    CudaDevice& gpu = *made_gpu;
     train_alone(gpu, {.buckets = 0});
     train_alone(gpu, {.buckets = 0}, {}, on_text());
   }
@@ -212,11 +217,13 @@ TEST_CASE("a GPU that trained gives all back") {
 }
 
 TEST_CASE("two GPUs in one process learn what one with their global batch learns") {
-  CudaDevice one = make_gpu();
+  const auto made_one = make_gpu();
+  CudaDevice& one = *made_one;
   const Trained alone = train_alone(one, {.buckets = 0});
   std::vector<Trained> together(2);
   run_replicas(2, CrossDeviceOps::shares, [&](Communicator& communicator) {
-    CudaDevice gpu = make_gpu(communicator.rank());
+    const auto made_gpu = make_gpu(communicator.rank());
+    CudaDevice& gpu = *made_gpu;
     DeviceCommunicator of_gpu(communicator, gpu);
     together[static_cast<std::size_t>(communicator.rank())] =
         train_on(gpu, of_gpu, {.buckets = 4 << 10}, {});
@@ -229,7 +236,8 @@ TEST_CASE("two GPUs in one process learn what one with their global batch learns
 }
 
 TEST_CASE("what a stream is given is done when somebody waits for it, in the order of events") {
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   const auto other = gpu.make_stream();
   const Buffer pinned = gpu.allocate_pinned(2, DType::f32);
   const Buffer memory = gpu.allocate(2, DType::f32);
@@ -250,6 +258,45 @@ TEST_CASE("what a stream is given is done when somebody waits for it, in the ord
   CHECK(back.data()[1] == 4);
 }
 
+TEST_CASE(
+    "what is thrown while a step becomes a graph passes, and the next is a graph all the same") {
+  const std::size_t before = cuda_on_cpu::live();
+  {
+    const auto made_gpu = make_gpu();
+    Device& gpu = *made_gpu;
+    On<float> x(gpu, {1.0F});
+    const Buffer squares = gpu.allocate(1, DType::f64);
+    bool throws = false;
+    const auto step = [&] {
+      gpu.stream().replay({1}, [&] {
+        gpu.kernels().squares(gpu.stream(), 1, x.data(), static_cast<double*>(squares.memory()));
+        if (throws) {
+          throw Error("no more data");
+        }
+        gpu.kernels().normalise(gpu.stream(), 1, static_cast<double*>(squares.memory()), x.data());
+      });
+    };
+    step();
+    throws = true;
+    CHECK_THROWS_WITH_AS(step(), "no more data", Error);
+    throws = false;
+    const int graphs = cuda_on_cpu::graphs_put();
+    step();
+    step();
+    CHECK(cuda_on_cpu::graphs_put() == graphs + 2);
+    CHECK(x.read()[0] == 1);
+  }
+  CHECK(cuda_on_cpu::live() == before);
+}
+
+TEST_CASE("a GPU moves nothing to a file, and a plug-in of another build is not looked at") {
+  const auto made_gpu = make_gpu();
+  CHECK_THROWS_WITH_AS(made_gpu->move_to_file({}, "/scratch"),
+                       doctest::Contains("/scratch: what is offloaded there is a CPU's"),
+                       UsageError);
+  CHECK(dtrain_cuda_device("0.0.9", nullptr, 9, nullptr) == nullptr);
+}
+
 TEST_CASE("what a GPU cannot be is said in one line") {
   const auto told = [](int index) {
     try {
@@ -266,7 +313,8 @@ TEST_CASE("what a GPU cannot be is said in one line") {
   setenv("DTRAIN_FAKE_DRIVER", "12040", 1);
   CHECK(told(0).find("the driver is for CUDA 12.4, and CUDA 13.0 is needed") != std::string::npos);
   unsetenv("DTRAIN_FAKE_DRIVER");
-  CudaDevice gpu = make_gpu();
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
   CHECK_THROWS_WITH_AS(gpu.allocate(std::size_t{1} << 30, DType::f32),
                        doctest::Contains("gpu:0: no 4.00 GiB more, beside the 0.00 GiB that this "
                                          "process has there: of 0.25 GiB "),

@@ -1,7 +1,6 @@
 #include "trainer/collectives/nccl/choice.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,14 +12,13 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_nccl_why = 512;
 constexpr int k_shares_gpus = 23003; ///< The first NCCL of which two ranks may be on one GPU.
 
 /// What a worker tells the others.
 struct Offer {
   std::int32_t gpus = 0;
   std::int32_t nccl = 0; ///< Its version; 0: it has none.
-  std::array<unsigned char, sizeof(CudaGpu::uuid)> first{};
+  CudaDevice::Uuid first{};
 };
 
 bool may_share_gpus(int version) {
@@ -68,14 +66,14 @@ NcclChoice choose_nccl(Communicator& between, const std::vector<CudaDevice*>& gp
                        const std::string& asked) {
   Offer mine{static_cast<std::int32_t>(gpus.size()), 0, {}};
   const DtrainNccl* nccl = nullptr;
-  std::array<char, k_nccl_why> missing{};
+  std::string missing;
   if (!gpus.empty()) {
     const CudaDevice& first = *gpus.front();
-    std::copy_n(std::begin(first.about().uuid), mine.first.size(), mine.first.begin());
-    nccl = first.table().nccl(missing.data(), missing.size());
+    mine.first = first.uuid();
+    nccl = first.nccl(missing);
     mine.nccl = nccl == nullptr ? 0 : nccl->version;
   }
-  const std::string why = why_not(all_gather(between, mine, "GPUs"), missing.data(), between);
+  const std::string why = why_not(all_gather(between, mine, "GPUs"), missing, between);
   if (why.empty()) {
     return {nccl, ""};
   }

@@ -322,7 +322,7 @@ void NcclGroup::add_calls(Member& member, const Collective& collective,
                                 halves);
     memory = halves;
   }
-  NcclCall call{Op::all_reduce, member.rank.comm, CudaDevice::handle(*member.stream), memory, count,
+  NcclCall call{Op::all_reduce, member.rank.comm, member.stream.get(), memory, count,
                 dtype,          collective.root};
   if (collective.kind == Collective::Kind::all_reduce ||
       collective.kind == Collective::Kind::broadcast) {

@@ -208,52 +208,52 @@ int put_all(const Puts&... puts) {
 
 float scale_of(const AttentionShape& s) { return 1 / sqrtf(static_cast<float>(s.depth)); }
 
-int put_attention(const CudaStreamHandle* stream, const AttentionShape* s,
-                  const std::int32_t* lengths, const Dropped* dropped,
-                  const Heads<const float>* of, float* p, float* context) {
-  const std::size_t t = s->length;
+int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
+                  const std::int32_t* lengths, const Dropped& dropped,
+                  const Heads<const float>& of, float* p, float* context) {
+  const std::size_t t = s.length;
   return put_all(
       [&] {
-        return put_heads<true, true>(stream, *s, {t, t, s->depth, s->depth}, strips(*s, of->query),
-                                     strips(*s, of->key), squares(*s, p));
+        return put_heads<true, true>(stream, s, {t, t, s.depth, s.depth}, strips(s, of.query),
+                                     strips(s, of.key), squares(s, p));
       },
       [&] {
-        return launch(lines_softmax, blocks_for(s->lines(), k_warps), k_threads, 0, stream, *s,
-                      lengths, scale_of(*s), p);
+        return launch(lines_softmax, blocks_for(s.lines(), k_warps), k_threads, 0, stream, s,
+                      lengths, scale_of(s), p);
       },
-      [&] { return put_dropped_heads<true>(stream, *s, *dropped, p, of->value, context); });
+      [&] { return put_dropped_heads<true>(stream, s, dropped, p, of.value, context); });
 }
 
-int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape* s,
-                           const Dropped* dropped, const Heads<const float>* of, const float* p,
-                           const float* dcontext, float* room, const Heads<float>* changes) {
-  const std::size_t t = s->length;
+int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape& s,
+                           const Dropped& dropped, const Heads<const float>& of, const float* p,
+                           const float* dcontext, float* room, const Heads<float>& changes) {
+  const std::size_t t = s.length;
   const float* const dp = room;
   return put_all(
-      [&] { return put_dropped_heads<false>(stream, *s, *dropped, p, dcontext, changes->value); },
+      [&] { return put_dropped_heads<false>(stream, s, dropped, p, dcontext, changes.value); },
       [&] {
-        return put_heads<true, true>(stream, *s, {t, t, s->depth, s->depth}, strips(*s, dcontext),
-                                     strips(*s, of->value), squares(*s, room));
+        return put_heads<true, true>(stream, s, {t, t, s.depth, s.depth}, strips(s, dcontext),
+                                     strips(s, of.value), squares(s, room));
       },
       [&] {
-        return launch(lines_softmax_backward, blocks_for(s->lines(), k_warps), k_threads, 0, stream,
-                      *s, *dropped, scale_of(*s), p, room);
+        return launch(lines_softmax_backward, blocks_for(s.lines(), k_warps), k_threads, 0, stream,
+                      s, dropped, scale_of(s), p, room);
       },
       [&] {
-        return put_heads<true, false>(stream, *s, {t, s->depth, t, t}, squares(*s, dp),
-                                      strips(*s, of->key), strips(*s, changes->query));
+        return put_heads<true, false>(stream, s, {t, s.depth, t, t}, squares(s, dp),
+                                      strips(s, of.key), strips(s, changes.query));
       },
       [&] {
-        return put_heads<false, false>(stream, *s, {t, s->depth, t, t}, squares(*s, dp),
-                                       strips(*s, of->query), strips(*s, changes->key));
+        return put_heads<false, false>(stream, s, {t, s.depth, t, t}, squares(s, dp),
+                                       strips(s, of.query), strips(s, changes.key));
       });
 }
 
 } // namespace
 
-void set_attention_kernels(DtrainCuda& table) {
-  table.attention = put_attention;
-  table.attention_backward = put_attention_backward;
+void set_attention_kernels(TextKernels& text) {
+  DTRAIN_PUT(text, attention);
+  DTRAIN_PUT(text, attention_backward);
 }
 
 } // namespace trainer

@@ -145,44 +145,44 @@ __global__ void add_parts(std::size_t n, std::size_t parts, const float* from, b
   }
 }
 
-int put_convolution(const CudaStreamHandle* stream, const ConvolutionShape* s, const float* x,
+int put_convolution(const CudaStreamHandle* stream, const ConvolutionShape& s, const float* x,
                     const float* weight, const float* bias, float* y, std::uint8_t* chosen) {
-  const std::size_t k = k_taps * s->channels;
-  return put_product(stream, s->pooled_pixels(), s->outputs, k, k, Pixels<true>{*s, x},
+  const std::size_t k = k_taps * s.channels;
+  return put_product(stream, s.pooled_pixels(), s.outputs, k, k, Pixels<true>{s, x},
                      Strided<true>{weight, k}, Pool{bias, y, chosen});
 }
 
-int put_convolution_backward_weight(const CudaStreamHandle* stream, const ConvolutionShape* s,
+int put_convolution_backward_weight(const CudaStreamHandle* stream, const ConvolutionShape& s,
                                     const float* x, const float* dy, const std::uint8_t* chosen,
-                                    int accumulate, float* room, float* dweight, float* dbias) {
-  const std::size_t n = k_taps * s->channels;
-  int error = put_product(stream, s->outputs, n, s->pooled_pixels(), k_pixels_a_part,
-                          UnpooledByOutput{{s->outputs, dy, chosen}}, Pixels<false>{*s, x},
+                                    bool accumulate, float* room, float* dweight, float* dbias) {
+  const std::size_t n = k_taps * s.channels;
+  int error = put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
+                          UnpooledByOutput{{s.outputs, dy, chosen}}, Pixels<false>{s, x},
                           Store{.c = room});
   if (error == 0) {
-    error = launch(add_parts, blocks_for(n * s->outputs), k_threads, 0, stream, n * s->outputs,
-                   s->parts(), room, accumulate != 0, dweight);
+    error = launch(add_parts, blocks_for(n * s.outputs), k_threads, 0, stream, n * s.outputs,
+                   s.parts(), room, accumulate, dweight);
   }
   return error != 0 ? error
-                    : put_column_sums(stream, s->images * s->pools(), s->outputs,
-                                      Pooled{s->outputs, dy, chosen}, accumulate != 0, dbias);
+                    : put_column_sums(stream, s.images * s.pools(), s.outputs,
+                                      Pooled{s.outputs, dy, chosen}, accumulate, dbias);
 }
 
-int put_convolution_backward_input(const CudaStreamHandle* stream, const ConvolutionShape* s,
+int put_convolution_backward_input(const CudaStreamHandle* stream, const ConvolutionShape& s,
                                    const float* dy, const std::uint8_t* chosen,
                                    const float* weight, float* dx) {
-  const std::size_t k = k_taps * s->outputs;
-  return put_product(stream, s->images * s->height * s->width, s->channels, k, k,
-                     UnpooledAround{{s->outputs, dy, chosen}, *s}, WeightByChannel{*s, weight},
+  const std::size_t k = k_taps * s.outputs;
+  return put_product(stream, s.images * s.height * s.width, s.channels, k, k,
+                     UnpooledAround{{s.outputs, dy, chosen}, s}, WeightByChannel{s, weight},
                      Store{.c = dx});
 }
 
 } // namespace
 
-void set_convolution_kernels(DtrainCuda& table) {
-  table.convolution = put_convolution;
-  table.convolution_backward_weight = put_convolution_backward_weight;
-  table.convolution_backward_input = put_convolution_backward_input;
+void set_convolution_kernels(LayerKernels& layers) {
+  DTRAIN_PUT(layers, convolution);
+  DTRAIN_PUT(layers, convolution_backward_weight);
+  DTRAIN_PUT(layers, convolution_backward_input);
 }
 
 } // namespace trainer

@@ -136,7 +136,7 @@ int run(void* plan, const CudaStreamHandle* stream, const float* a, const float*
   const float beta = p.accumulate ? 1 : 0;
   const cublasStatus_t error = lt.matmul(
       p.handle, &description, &one, b, p.b, a, p.a, &beta, c, p.c, c, p.c, &p.algorithm,
-      stream->workspace, stream->workspace_bytes, static_cast<cudaStream_t>(stream->stream));
+      stream->workspace, stream->workspace_bytes, stream->stream);
   return error == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 

@@ -1,34 +1,45 @@
+// The plug-in's device, over CUDA's runtime.
 #include "trainer/device/cuda/cuda_device.h"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
+#include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "trainer/errors.h"
+#include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/matmul.h"
 
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_cuda_text = 256;
 constexpr double k_gib = 1 << 30;
+std::atomic<const CudaHost*> host = nullptr; ///< The trainer that this is the plug-in of.
 
-std::string cuda_text(const DtrainCuda& table, int error) {
-  std::array<char, k_cuda_text> text{};
-  table.text(error, text.data(), text.size());
-  return text.data();
+[[noreturn]] void fail(const std::string& what) {
+  host.load()->error(what.c_str());
+  std::abort(); // It has thrown.
+}
+[[noreturn]] void refuse(const std::string& what) {
+  host.load()->usage_error(what.c_str());
+  std::abort();
 }
 
-void check_cuda(const DtrainCuda& table, int error, const std::string& what) {
-  if (error != 0) {
-    throw Error(fmt::format("CUDA: {}: {}", what, cuda_text(table, error)));
+const char* cuda_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
+
+void check(int error, std::string_view what) {
+  if (error != cudaSuccess) {
+    fail(fmt::format("CUDA: {}: {}", what, cuda_text(error)));
   }
 }
+
+/// CUDA's calls are of the thread's own device.
+void use(int gpu, std::string_view what) { check(cudaSetDevice(gpu), what); }
 
 /// "13.0" of 13000
 std::string cuda_version(int number) {
@@ -40,69 +51,129 @@ bool is_launch_blocking() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
+/// Whether it is memory that the host allocated by other means than CUDA.
+bool is_pageable(const void* memory) {
+  cudaPointerAttributes attributes{};
+  return cudaPointerGetAttributes(&attributes, memory) != cudaSuccess ||
+         attributes.type == cudaMemoryTypeUnregistered;
+}
+
 constexpr const char* k_some_work = "work on a GPU (--cuda-launch-blocking names the kernel)";
 
-/// Of an error's text.
-struct KernelName {
-  template <std::size_t N>
-  constexpr KernelName(const char (&from)[N]) { // NOLINT(google-explicit-constructor)
-    std::copy_n(from, N, text);
-  }
-  char text[32] = {};
-};
-
-} // namespace
-
-class CudaDevice::CudaEvent final : public Event {
+class CudaEvent final : public Event {
  public:
-  CudaEvent(const DtrainCuda& table, void* event) : table_(table), event_(event) {}
-  ~CudaEvent() override { table_.destroy_event(event_); }
+  CudaEvent(const CudaStreamHandle& stream, const char* what) {
+    use(stream.gpu, what);
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), what);
+    check(cudaEventRecord(event_, stream.stream), what);
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   bool has_passed() const override {
-    int passed = 0;
-    check_cuda(table_, table_.has_passed(event_, &passed), k_some_work);
-    return passed != 0;
+    const cudaError_t error = cudaEventQuery(event_);
+    check(error == cudaErrorNotReady ? cudaSuccess : error, k_some_work);
+    return error == cudaSuccess;
   }
   void wait() const override { wait_for(k_some_work); }
   /// An error is reported as one in `what`.
-  void wait_for(const char* what) const { check_cuda(table_, table_.wait(event_), what); }
-  void* get() const { return event_; }
+  void wait_for(const char* what) const { check(cudaEventSynchronize(event_), what); }
+  cudaEvent_t get() const { return event_; }
 
  private:
-  const DtrainCuda& table_;
-  void* event_;
+  cudaEvent_t event_ = nullptr;
 };
 
-class CudaDevice::CudaStream final : public Stream {
+/// While one lives, kernels put on the stream are noted, not carried out.
+class Capture {
+ public:
+  explicit Capture(const CudaStreamHandle& stream) : stream_(stream) {
+    use(stream.gpu, k_begins);
+    check(cudaStreamBeginCapture(stream.stream, cudaStreamCaptureModeThreadLocal), k_begins);
+  }
+  ~Capture() {
+    if (is_open_) {
+      end();
+      cudaGraphDestroy(noted_);
+    }
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  cudaGraphExec_t finish() {
+    cudaGraphExec_t made = nullptr;
+    cudaError_t error = end();
+    if (error == cudaSuccess) {
+      error = cudaGraphInstantiate(&made, noted_, 0);
+      cudaGraphDestroy(noted_);
+    }
+    check(error, "a graph's end");
+    return made;
+  }
+
+ private:
+  static constexpr const char* k_begins = "a graph's beginning";
+
+  cudaError_t end() {
+    is_open_ = false;
+    const cudaError_t error = cudaSetDevice(stream_.gpu);
+    return error != cudaSuccess ? error : cudaStreamEndCapture(stream_.stream, &noted_);
+  }
+
+  const CudaStreamHandle& stream_;
+  cudaGraph_t noted_ = nullptr;
+  bool is_open_ = true;
+};
+
+class CudaStream final : public Stream {
  public:
   /// `allocations`: of the device, counted by it.
-  CudaStream(const DtrainCuda& table, int gpu, const std::atomic<std::uint64_t>& allocations)
-      : table_(table), allocations_(allocations) {
-    check_cuda(table, table.make_stream(gpu, &handle_), "a stream");
+  CudaStream(int gpu, const std::atomic<std::uint64_t>& allocations) : allocations_(allocations) {
+    constexpr const char* k_what = "a stream";
+    use(gpu, k_what);
+    handle_.gpu = gpu;
+    void* partial = nullptr;
+    check(cudaStreamCreateWithFlags(&handle_.stream, cudaStreamNonBlocking), k_what);
+    check(cudaMalloc(&partial, k_cuda_partials * sizeof(double)), k_what);
+    handle_.partial = static_cast<double*>(partial);
+    if (find_blas() != nullptr) {
+      check(cudaMalloc(&handle_.workspace, k_cuda_workspace), k_what);
+      handle_.workspace_bytes = k_cuda_workspace;
+    }
   }
   ~CudaStream() override {
     forget();
-    table_.destroy_stream(&handle_);
+    cudaSetDevice(handle_.gpu);
+    cudaStreamSynchronize(handle_.stream);
+    cudaStreamDestroy(handle_.stream);
+    cudaFree(handle_.workspace);
+    cudaFree(handle_.partial);
   }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
   std::unique_ptr<Event> record() override {
-    void* event = nullptr;
-    check_cuda(table_, table_.record(&handle_, &event), "an event");
-    return std::make_unique<CudaEvent>(table_, event);
+    return std::make_unique<CudaEvent>(handle_, "an event");
   }
   void wait(const Event& event) override {
-    check_cuda(table_, table_.hold(&handle_, dynamic_cast<const CudaEvent&>(event).get()),
-               "waiting for an event");
+    constexpr const char* k_what = "waiting for an event";
+    use(handle_.gpu, k_what);
+    check(cudaStreamWaitEvent(handle_.stream, static_cast<const CudaEvent&>(event).get(), 0),
+          k_what);
   }
   void copy(const void* from, void* to, std::size_t bytes) override {
-    check_cuda(table_, table_.copy(&handle_, from, to, bytes), "a copy");
+    constexpr const char* k_what = "a copy";
+    use(handle_.gpu, k_what);
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_.stream), k_what);
+    if (is_pageable(from) || is_pageable(to)) {
+      check(cudaStreamSynchronize(handle_.stream), k_what);
+    }
   }
   void clear(void* memory, std::size_t bytes) override {
-    check_cuda(table_, table_.clear(&handle_, memory, bytes), "clearing memory");
+    constexpr const char* k_what = "clearing memory";
+    use(handle_.gpu, k_what);
+    check(cudaMemsetAsync(memory, 0, bytes, handle_.stream), k_what);
   }
 
   /// The first time as it is, so that all memory is there; the second time noted as a graph.
@@ -125,231 +196,220 @@ class CudaDevice::CudaStream final : public Stream {
       return;
     }
     if (it->second == nullptr) {
-      it->second = note(put);
+      Capture capture(handle_);
+      put();
+      it->second = capture.finish();
     }
-    check_cuda(table_, table_.put_graph(&handle_, it->second), "a graph");
+    use(handle_.gpu, k_graph);
+    check(cudaGraphLaunch(it->second, handle_.stream), k_graph);
   }
 
-  /// Of a kernel that was put here.
-  void check(int error, const char* kernel) {
-    check_cuda(table_, error, kernel);
+  void check_put(int error, const char* kernel) const {
+    check(error, kernel);
     if (is_blocking_) {
-      void* event = nullptr;
-      check_cuda(table_, table_.record(&handle_, &event), kernel);
-      CudaEvent(table_, event).wait_for(kernel);
+      CudaEvent(handle_, kernel).wait_for(kernel);
     }
   }
 
-  const DtrainCuda& table() const { return table_; }
   const CudaStreamHandle* handle() const { return &handle_; }
 
  private:
   static constexpr std::size_t k_most_graphs = 64;
-
-  void* note(const std::function<void()>& put) {
-    check_cuda(table_, table_.begin_graph(&handle_), "a graph's beginning");
-    void* graph = nullptr;
-    try {
-      put();
-    } catch (...) {
-      if (table_.end_graph(&handle_, &graph) == 0) {
-        table_.destroy_graph(graph);
-      }
-      throw;
-    }
-    check_cuda(table_, table_.end_graph(&handle_, &graph), "a graph's end");
-    return graph;
-  }
+  static constexpr const char* k_graph = "a graph";
 
   /// They are of memory that may have been given back.
   void forget() {
     for (const auto& [key, graph] : graphs_) {
       if (graph != nullptr) {
-        table_.destroy_graph(graph);
+        cudaGraphExecDestroy(graph);
       }
     }
     graphs_.clear();
   }
 
-  const DtrainCuda& table_;
   CudaStreamHandle handle_;
   bool is_blocking_ = is_launch_blocking();
   const std::atomic<std::uint64_t>& allocations_;
   std::uint64_t seen_allocations_ = 0;
-  std::map<std::vector<std::uint64_t>, void*> graphs_; ///< Null: put here once so far.
+  /// Null: put here once so far.
+  std::map<std::vector<std::uint64_t>, cudaGraphExec_t> graphs_;
 };
 
-/// What Kernels holds: each puts a kernel of the table on the stream that it is given.
-struct CudaKernels {
-  /// As the table takes it, which is C's: shapes by their address, and whether as a number.
-  template <typename T>
-  static auto plain(const T& argument) {
-    if constexpr (std::is_same_v<T, bool>) {
-      return argument ? 1 : 0;
-    } else if constexpr (std::is_class_v<T>) {
-      return &argument;
-    } else {
-      return argument;
+class Gpu final : public CudaDevice {
+ public:
+  Gpu(int index, const std::string& flag) : index_(index) {
+    check_there_is(flag);
+    const std::string what = fmt::format("GPU {}", index);
+    check(cudaGetDeviceProperties(&about_, index), what);
+    use(index, what);
+    std::size_t free = 0;
+    check(cudaMemGetInfo(&free, &memory_), what);
+    int kilohertz = 0;
+    if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) == cudaSuccess) {
+      hertz_ = 1e3 * kilohertz;
+    }
+    arithmetic_ = fmt::format("cuda {}.{}", about_.major, about_.minor);
+    kernels_.name = "cuda";
+    kernels_.arithmetic = arithmetic_.c_str(); // Its code is compiled for it alone.
+    kernels_.layers = &layers_;
+    kernels_.text = &text_;
+    set_flat_kernels(kernels_);
+    set_layer_kernels(kernels_, layers_);
+    set_convolution_kernels(layers_);
+    set_text_kernels(text_);
+    set_attention_kernels(text_);
+    stream_ = std::make_unique<CudaStream>(index, allocations_);
+  }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  std::string describe() const override {
+    return fmt::format("gpu:{}, {}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}",
+                       index_, about_.name, static_cast<double>(memory_) / k_gib,
+                       about_.multiProcessorCount, about_.major, about_.minor);
+  }
+  double peak_flops() const override {
+    // Additions and multiplications of float32 that a multiprocessor begins at a time.
+    const int lanes = about_.major == 8 && about_.minor == 0    ? 64
+                      : about_.major >= 8 && about_.major <= 12 ? 128
+                                                                : 0;
+    return 2.0 * lanes * about_.multiProcessorCount * hertz_;
+  }
+  std::size_t most_allocated() const override { return most_allocated_; }
+
+  Buffer allocate(std::size_t count, DType dtype) override {
+    const std::size_t bytes = count * size_of(dtype);
+    void* memory = nullptr;
+    ++allocations_;
+    if (bytes > 0) {
+      if (cudaError_t error = cudaSetDevice(index_);
+          error != cudaSuccess || (error = cudaMalloc(&memory, bytes)) != cudaSuccess) {
+        fail_without(bytes, error);
+      }
+    }
+    const std::size_t all = allocated_ += bytes;
+    most_allocated_ = std::max<std::size_t>(most_allocated_, all);
+    Buffer buffer(memory, count, dtype, {Memory::Kind::cuda, index_}, [this, bytes](void* what) {
+      allocated_ -= bytes;
+      cudaSetDevice(index_);
+      cudaFree(what);
+    });
+    if (bytes > 0) {
+      stream_->clear(memory, bytes);
+      stream_->record()->wait(); // Before another stream uses it.
+    }
+    return buffer;
+  }
+  Buffer allocate_pinned(std::size_t count, DType dtype) override {
+    const std::size_t bytes = count * size_of(dtype);
+    void* memory = nullptr;
+    if (bytes > 0) {
+      check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
+            fmt::format("{} bytes of pinned memory", bytes));
+    }
+    return {memory, count, dtype, {Memory::Kind::pinned, index_}, [](void* what) {
+              cudaFreeHost(what);
+            }};
+  }
+  void move_to_file(std::span<float> /*part*/, const std::string& folder) override {
+    refuse(fmt::format("{}: what is offloaded there is a CPU's; use --device=cpu, or leave "
+                       "--offload-optimizer and --offload-param out",
+                       folder));
+  }
+
+  Stream& stream() override { return *stream_; }
+  std::unique_ptr<Stream> make_stream() override {
+    return std::make_unique<CudaStream>(index_, allocations_);
+  }
+  const Kernels& kernels() const override { return kernels_; }
+
+  int index() const override { return index_; }
+  Uuid uuid() const override {
+    Uuid uuid;
+    static_assert(sizeof uuid == sizeof about_.uuid);
+    std::memcpy(uuid.data(), &about_.uuid, sizeof uuid);
+    return uuid;
+  }
+  const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
+
+ private:
+  void check_there_is(const std::string& flag) const {
+    int driver = 0;
+    int runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    int gpus = 0;
+    const cudaError_t error = cudaGetDeviceCount(&gpus);
+    if (driver == 0) {
+      refuse(fmt::format("{}: no NVIDIA driver on this machine; use --device=cpu", flag));
+    }
+    if (error != cudaSuccess && driver < runtime) {
+      refuse(fmt::format("{}: the driver is for CUDA {}, and CUDA {} is needed: {}; install "
+                         "a newer driver, or use --device=cpu",
+                         flag, cuda_version(driver), cuda_version(runtime), cuda_text(error)));
+    }
+    if (error != cudaSuccess) {
+      refuse(fmt::format("{}: {}; use --device=cpu", flag, cuda_text(error)));
+    }
+    if (index_ >= gpus) {
+      const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
+      refuse(fmt::format(
+          "{}: there is no GPU {} here, but {}{}", flag, index_, gpus,
+          shown != nullptr ? fmt::format(" of CUDA_VISIBLE_DEVICES={}, which CUDA reads up to the "
+                                         "first that this machine has not",
+                                         shown)
+          : gpus > 0       ? ", from 0 on"
+                           : ""));
     }
   }
 
-  template <auto Function, typename... Arguments>
-  static void put(Stream& stream, const char* name, const Arguments&... arguments) {
-    auto& on = static_cast<CudaDevice::CudaStream&>(stream);
-    on.check((on.table().*Function)(on.handle(), plain(arguments)...), name);
+  [[noreturn]] void fail_without(std::size_t bytes, int error) const {
+    std::size_t free = 0;
+    std::size_t all = 0;
+    cudaMemGetInfo(&free, &all);
+    const auto gib = [](std::size_t some) { return static_cast<double>(some) / k_gib; };
+    fail(fmt::format("gpu:{}: no {:.2f} GiB more, beside the {:.2f} GiB that this process "
+                     "has there: of {:.2f} GiB {:.2f} are free ({}); lower --batch-size "
+                     "or --hidden, or end other programs on it (nvidia-smi lists them)",
+                     index_, gib(bytes), gib(allocated_), gib(memory_), gib(free),
+                     cuda_text(error)));
   }
 
-  template <typename... Parameters>
-  using Kernel = void (*)(Stream&, Parameters...);
-
-  /// A kernel of the table, as a function of the parameters that Kernels has it with.
-  template <auto Function, KernelName Name>
-  struct Put {
-    template <typename... Parameters>
-    constexpr operator Kernel<Parameters...>() const { // NOLINT(google-explicit-constructor)
-      return [](Stream& stream, Parameters... parameters) {
-        put<Function>(stream, Name.text, parameters...);
-      };
-    }
-  };
+  int index_;
+  cudaDeviceProp about_{};
+  std::size_t memory_ = 0;
+  double hertz_ = 0; ///< Of its multiprocessors, at most; 0: not known.
+  std::string arithmetic_;
+  Kernels kernels_{};
+  LayerKernels layers_{};
+  TextKernels text_{};
+  std::atomic<std::uint64_t> allocations_{0};
+  std::atomic<std::size_t> allocated_{0}; ///< Bytes.
+  std::atomic<std::size_t> most_allocated_{0};
+  std::unique_ptr<CudaStream> stream_;
 };
 
-CudaDevice::CudaDevice(const DtrainCuda& table, int index, const std::string& flag)
-    : table_(table), index_(index) {
-  int driver = 0;
-  int runtime = 0;
-  table.versions(&driver, &runtime);
-  int gpus = 0;
-  const int error = table.count(&gpus);
-  if (driver == 0) {
-    throw UsageError(fmt::format("{}: no NVIDIA driver on this machine; use --device=cpu", flag));
-  }
-  if (error != 0 && driver < runtime) {
-    throw UsageError(
-        fmt::format("{}: the driver is for CUDA {}, and CUDA {} is needed: {}; install "
-                    "a newer driver, or use --device=cpu",
-                    flag, cuda_version(driver), cuda_version(runtime), cuda_text(table, error)));
-  }
-  if (error != 0) {
-    throw UsageError(fmt::format("{}: {}; use --device=cpu", flag, cuda_text(table, error)));
-  }
-  if (index >= gpus) {
-    const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
-    throw UsageError(fmt::format(
-        "{}: there is no GPU {} here, but {}{}", flag, index, gpus,
-        shown != nullptr ? fmt::format(" of CUDA_VISIBLE_DEVICES={}, which CUDA reads up to the "
-                                       "first that this machine has not",
-                                       shown)
-        : gpus > 0       ? ", from 0 on"
-                         : ""));
-  }
-  check_cuda(table, table.about(index, &about_), fmt::format("GPU {}", index));
-  arithmetic_ = fmt::format("cuda {}.{}", about_.major, about_.minor);
-  kernels_ = make_kernels(arithmetic_.c_str());
-  stream_ = std::make_unique<CudaStream>(table, index, allocations_);
-}
+} // namespace
 
-CudaDevice::~CudaDevice() = default;
-
-double CudaDevice::peak_flops() const {
-  // Additions and multiplications of float32 that a multiprocessor begins at a time.
-  const int lanes = about_.major == 8 && about_.minor == 0    ? 64
-                    : about_.major >= 8 && about_.major <= 12 ? 128
-                                                              : 0;
-  return 2.0 * lanes * about_.multiprocessors * about_.hertz;
-}
-
-std::string CudaDevice::describe() const {
-  return fmt::format("gpu:{}, {}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}", index_,
-                     about_.name, static_cast<double>(about_.memory) / k_gib,
-                     about_.multiprocessors, about_.major, about_.minor);
-}
-
-Buffer CudaDevice::allocate(std::size_t count, DType dtype) {
-  const std::size_t bytes = count * size_of(dtype);
-  void* memory = nullptr;
-  ++allocations_;
-  if (bytes > 0) {
-    if (const int error = table_.allocate(index_, bytes, &memory); error != 0) {
-      CudaGpu now{};
-      table_.about(index_, &now);
-      const auto gib = [](std::size_t some) { return static_cast<double>(some) / k_gib; };
-      throw Error(fmt::format("gpu:{}: no {:.2f} GiB more, beside the {:.2f} GiB that this process "
-                              "has there: of {:.2f} GiB {:.2f} are free ({}); lower --batch-size "
-                              "or --hidden, or end other programs on it (nvidia-smi lists them)",
-                              index_, gib(bytes), gib(allocated_), gib(about_.memory),
-                              gib(now.free), cuda_text(table_, error)));
-    }
-  }
-  const std::size_t all = allocated_ += bytes;
-  most_allocated_ = std::max<std::size_t>(most_allocated_, all);
-  Buffer buffer(memory, count, dtype, {Memory::Kind::cuda, index_}, [this, bytes](void* what) {
-    allocated_ -= bytes;
-    table_.free(index_, what);
-  });
-  if (bytes > 0) {
-    stream_->clear(memory, bytes);
-    stream_->record()->wait(); // Before another stream uses it.
-  }
-  return buffer;
-}
-
-Buffer CudaDevice::allocate_pinned(std::size_t count, DType dtype) {
-  const std::size_t bytes = count * size_of(dtype);
-  void* memory = nullptr;
-  if (bytes > 0) {
-    check_cuda(table_, table_.allocate_pinned(bytes, &memory),
-               fmt::format("{} bytes of pinned memory", bytes));
-  }
-  return {memory, count, dtype, {Memory::Kind::pinned, index_}, [table = &table_](void* what) {
-            table->free_pinned(what);
-          }};
-}
-
-Stream& CudaDevice::stream() { return *stream_; }
-
-std::unique_ptr<Stream> CudaDevice::make_stream() {
-  return std::make_unique<CudaStream>(table_, index_, allocations_);
-}
-
-const CudaStreamHandle* CudaDevice::handle(const Stream& stream) {
+const CudaStreamHandle* handle_of(const Stream& stream) {
   return static_cast<const CudaStream&>(stream).handle();
 }
 
-/// `arithmetic`: of one compute capability, whose code is compiled for it alone.
-Kernels CudaDevice::make_kernels(const char* arithmetic) {
-#define DTRAIN_PUT(name) .name = CudaKernels::Put<&DtrainCuda::name, #name>()
-  static constexpr LayerKernels layers = {
-      DTRAIN_PUT(softmax_cross_entropy), DTRAIN_PUT(convolution),
-      DTRAIN_PUT(convolution_backward_weight), DTRAIN_PUT(convolution_backward_input)};
-  static constexpr TextKernels text = {
-      DTRAIN_PUT(keep_bits),           DTRAIN_PUT(drop),
-      DTRAIN_PUT(drop_and_add),        DTRAIN_PUT(embed),
-      DTRAIN_PUT(embed_backward),      DTRAIN_PUT(norm),
-      DTRAIN_PUT(norm_backward),       DTRAIN_PUT(gelu_backward),
-      DTRAIN_PUT(attention),           DTRAIN_PUT(attention_backward),
-      DTRAIN_PUT(gather_masked),       DTRAIN_PUT(scatter_masked),
-      DTRAIN_PUT(masked_cross_entropy)};
-  return {.name = "cuda",
-          .arithmetic = arithmetic,
-          DTRAIN_PUT(begin),
-          DTRAIN_PUT(prepare),
-          DTRAIN_PUT(sgd),
-          DTRAIN_PUT(adam),
-          DTRAIN_PUT(lamb),
-          DTRAIN_PUT(muon_direction),
-          DTRAIN_PUT(muon_take),
-          DTRAIN_PUT(normalise),
-          DTRAIN_PUT(blend),
-          DTRAIN_PUT(matmul),
-          DTRAIN_PUT(squares),
-          DTRAIN_PUT(sum),
-          DTRAIN_PUT(bytes_to_floats),
-          DTRAIN_PUT(narrow),
-          DTRAIN_PUT(widen),
-          .layers = &layers,
-          .text = &text};
-#undef DTRAIN_PUT
+void check_kernel(Stream& stream, int error, const char* kernel) {
+  static_cast<const CudaStream&>(stream).check_put(error, kernel);
+}
+
+extern "C" __attribute__((visibility("default"))) CudaDevice*
+dtrain_cuda_device(const char* build, const CudaHost* trainer, int index, const char* flag) {
+  if (std::strcmp(build, DTRAIN_CUDA_BUILD) != 0) {
+    return nullptr;
+  }
+  host = trainer;
+  try {
+    throw 0;
+  } catch (int) { // This library's unwinder makes itself ready when something is thrown here first.
+  }
+  return new Gpu(index, flag);
 }
 
 } // namespace trainer

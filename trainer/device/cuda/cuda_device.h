@@ -1,11 +1,17 @@
-// A GPU as a device, over the table of a plug-in.
+// A GPU as a device: what the plug-in libdtrain_cuda.so gives, which is linked with CUDA's runtime.
+// The trainer loads it when it is wanted, and so starts where there is no driver. Tests compile the
+// plug-in with a runtime of their own, which has no GPU (tests/cuda_on_cpu).
+//
+// Each has a libstdc++ and an unwinder in itself, of the same compiler (DTRAIN_CUDA_BUILD). The
+// plug-in lets nothing out that it throws, and catches nothing that it has not: it has the trainer
+// throw (CudaHost), and that passes through its functions. Memory is malloc()'s in both.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <memory>
 #include <string>
 
-#include "trainer/device/cuda/plugin.h"
+#include "trainer/device/cuda/nccl.h"
 #include "trainer/device/device.h"
 
 namespace trainer {
@@ -13,49 +19,37 @@ namespace trainer {
 /// A variable of CUDA's own: 1 has every kernel waited for.
 inline constexpr const char* k_cuda_launch_blocking = "CUDA_LAUNCH_BLOCKING";
 
-class CudaDevice final : public Device {
+class CudaDevice : public Device {
  public:
-  /// Number `index` of those that CUDA shows this process. Throws UsageError where there is none,
-  /// or its driver is missing or too old, saying what was asked with `flag`: "--device=cuda".
-  CudaDevice(const DtrainCuda& table, int index, const std::string& flag);
-  ~CudaDevice() override;
-  CudaDevice(const CudaDevice&) = delete;
-  CudaDevice& operator=(const CudaDevice&) = delete;
+  using Uuid = std::array<unsigned char, 16>;
 
-  std::string describe() const override;
-  Buffer allocate(std::size_t count, DType dtype) override;
-  Buffer allocate_pinned(std::size_t count, DType dtype) override;
-  Stream& stream() override;
-  std::unique_ptr<Stream> make_stream() override;
-  const Kernels& kernels() const override { return kernels_; }
-  double peak_flops() const override;
-  std::size_t most_allocated() const override { return most_allocated_; }
-
-  const DtrainCuda& table() const { return table_; }
-  int index() const { return index_; }
-  const CudaGpu& about() const { return about_; }
-  /// Of a stream that a CudaDevice made.
-  static const CudaStreamHandle* handle(const Stream& stream);
-
- private:
-  class CudaStream;
-  class CudaEvent;
-  friend struct CudaKernels;
-  static Kernels make_kernels(const char* arithmetic);
-
-  const DtrainCuda& table_;
-  int index_;
-  CudaGpu about_{};
-  std::string arithmetic_;
-  Kernels kernels_{};
-  std::atomic<std::uint64_t> allocations_{0};
-  std::atomic<std::size_t> allocated_{0}; ///< Bytes.
-  std::atomic<std::size_t> most_allocated_{0};
-  std::unique_ptr<CudaStream> stream_;
+  CudaDevice* cuda() final { return this; }
+  virtual int index() const = 0; ///< Of those that CUDA shows this process.
+  virtual Uuid uuid() const = 0; ///< No other GPU has it.
+  /// Null where there is none, and `why`.
+  virtual const DtrainNccl* nccl(std::string& why) const = 0;
 };
 
-/// The plug-in beside this program, loaded once. Throws UsageError beginning with `flag` where
-/// there is none, or it is of another version.
-const DtrainCuda& cuda_plugin(const std::string& flag);
+/// What the plug-in has the trainer throw.
+struct CudaHost {
+  void (*error)(const char* what);
+  void (*usage_error)(const char* what);
+};
+
+/// Of plug-in and trainer, which share classes: the same, or they do not fit.
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 8, C++ " __VERSION__
+
+/// The one function that the plug-in exports: GPU number `index`. Null: `build` is not its own, and
+/// nothing else has been looked at. A usage error, beginning with `flag`, where there is no such
+/// GPU, or its driver is missing or too old.
+using MakeCudaDevice = CudaDevice*(const char* build, const CudaHost* host, int index,
+                                   const char* flag);
+#define DTRAIN_CUDA_SYMBOL "dtrain_cuda_device"
+extern "C" MakeCudaDevice dtrain_cuda_device;
+
+/// By the plug-in beside this program, or, in tests, by `make`. Throws UsageError beginning with
+/// `flag` where there is no plug-in, or it is of another build, or as above.
+std::unique_ptr<CudaDevice> make_cuda_device(int index, const std::string& flag,
+                                             MakeCudaDevice* make = nullptr);
 
 } // namespace trainer

@@ -207,48 +207,48 @@ __global__ void widen_kernel(std::size_t n, const std::uint16_t* from, float* to
 
 constexpr std::size_t k_room = k_warps * sizeof(double);
 
-int put_begin(const CudaStreamHandle* stream, const StepRule* rule, const StepInput* input,
+int put_begin(const CudaStreamHandle* stream, const StepRule& rule, const StepInput& input,
               StepState* state) {
-  return launch(begin_kernel, 1, k_warp_lanes, 0, stream, *rule, *input, state);
+  return launch(begin_kernel, 1, k_warp_lanes, 0, stream, rule, input, state);
 }
 
-int put_prepare(const CudaStreamHandle* stream, const StepRule* rule, const double* squares,
+int put_prepare(const CudaStreamHandle* stream, const StepRule& rule, const double* squares,
                 StepState* state) {
-  return launch(prepare_kernel, 1, k_warp_lanes, 0, stream, *rule, squares, state);
+  return launch(prepare_kernel, 1, k_warp_lanes, 0, stream, rule, squares, state);
 }
 
-int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
             const StepState* state, const float* gradient, float* m, float* parameter) {
-  return launch(sgd_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state, gradient, m,
+  return launch(sgd_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state, gradient, m,
                 parameter);
 }
 
-int put_adam(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+int put_adam(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
              const StepState* state, const float* gradient, float* m, float* v, float* parameter) {
-  return launch(adam_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state, gradient, m, v,
+  return launch(adam_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state, gradient, m, v,
                 parameter);
 }
 
-int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
              const StepState* state, const float* gradient, float* m, float* v, float* u,
              float* parameter) {
   const unsigned blocks = blocks_for(n);
-  const int error = launch(lamb_direction, blocks, k_threads, k_room, stream, n, *rule, state,
+  const int error = launch(lamb_direction, blocks, k_threads, k_room, stream, n, rule, state,
                            gradient, m, v, u, parameter, stream->partial);
   return error != 0 ? error
                     : launch(lamb_take, blocks, k_threads, sizeof(float), stream, n, state, blocks,
                              stream->partial, u, parameter);
 }
 
-int put_muon_direction(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+int put_muon_direction(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
                        const StepState* state, const float* gradient, float* m, float* u) {
-  return launch(muon_direction_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state,
+  return launch(muon_direction_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state,
                 gradient, m, u);
 }
 
-int put_muon_take(const CudaStreamHandle* stream, std::size_t n, const UpdateRule* rule,
+int put_muon_take(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
                   const StepState* state, float ratio, const float* u, float* parameter) {
-  return launch(muon_take_kernel, blocks_for(n), k_threads, 0, stream, n, *rule, state, ratio, u,
+  return launch(muon_take_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state, ratio, u,
                 parameter);
 }
 
@@ -293,21 +293,21 @@ int put_widen(const CudaStreamHandle* stream, std::size_t n, DType type, const v
 
 } // namespace
 
-void set_flat_kernels(DtrainCuda& table) {
-  table.begin = put_begin;
-  table.prepare = put_prepare;
-  table.sgd = put_sgd;
-  table.adam = put_adam;
-  table.lamb = put_lamb;
-  table.muon_direction = put_muon_direction;
-  table.muon_take = put_muon_take;
-  table.normalise = put_normalise;
-  table.blend = put_blend;
-  table.squares = put_squares;
-  table.sum = put_sum;
-  table.bytes_to_floats = put_bytes_to_floats;
-  table.narrow = put_narrow;
-  table.widen = put_widen;
+void set_flat_kernels(Kernels& kernels) {
+  DTRAIN_PUT(kernels, begin);
+  DTRAIN_PUT(kernels, prepare);
+  DTRAIN_PUT(kernels, sgd);
+  DTRAIN_PUT(kernels, adam);
+  DTRAIN_PUT(kernels, lamb);
+  DTRAIN_PUT(kernels, muon_direction);
+  DTRAIN_PUT(kernels, muon_take);
+  DTRAIN_PUT(kernels, normalise);
+  DTRAIN_PUT(kernels, blend);
+  DTRAIN_PUT(kernels, squares);
+  DTRAIN_PUT(kernels, sum);
+  DTRAIN_PUT(kernels, bytes_to_floats);
+  DTRAIN_PUT(kernels, narrow);
+  DTRAIN_PUT(kernels, widen);
 }
 
 } // namespace trainer

@@ -1,17 +1,32 @@
-// The kernels' side of the plug-in's table (plugin.h).
+// What the plug-in's device (cuda_device.cpp) is made of: its kernels, and NCCL.
 #pragma once
 
-#include "trainer/device/cuda/plugin.h"
+#include <string>
+
+#include "trainer/device/cuda/nccl.h"
+#include "trainer/device/cuda/stream.h"
+#include "trainer/device/kernels.h"
 
 namespace trainer {
 
-/// Fills in NCCL.
-void set_nccl(DtrainCuda& table);
-/// Fills in the table's kernels.
-void set_flat_kernels(DtrainCuda& table);
-void set_layer_kernels(DtrainCuda& table);
-void set_convolution_kernels(DtrainCuda& table);
-void set_text_kernels(DtrainCuda& table);
-void set_attention_kernels(DtrainCuda& table);
+/// Of a stream of the plug-in's.
+const CudaStreamHandle* handle_of(const Stream& stream);
+/// Of a kernel that was put there; its name is part of an error's text.
+void check_kernel(Stream& stream, int error, const char* kernel);
+
+/// A slot of Kernels becomes put_NAME, which returns 0 or CUDA's error code.
+#define DTRAIN_PUT(kernels, name)                                                                  \
+  kernels.name = [](Stream& on, auto... arguments) {                                               \
+    check_kernel(on, put_##name(handle_of(on), arguments...), #name);                              \
+  }
+
+void set_flat_kernels(Kernels& kernels);
+void set_layer_kernels(Kernels& kernels, LayerKernels& layers);
+void set_convolution_kernels(LayerKernels& layers);
+void set_text_kernels(TextKernels& text);
+void set_attention_kernels(TextKernels& text);
+
+/// Loaded when it is first asked for; null where there is none, and `why`.
+const DtrainNccl* find_nccl(std::string& why);
 
 } // namespace trainer

@@ -8,9 +8,7 @@
 #ifdef DTRAIN_CUDA_ON_CPU
 #include "tests/cuda_on_cpu/cuda_on_cpu.h"
 #else
-#include <cuda_runtime.h>
-
-#include "trainer/device/cuda/plugin.h"
+#include "trainer/device/cuda/stream.h"
 
 #define DYNAMIC_SHARED(type, name)                                                                 \
   extern __shared__ __align__(16) unsigned char dynamic_shared_[];                                 \
@@ -24,8 +22,7 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sha
   if (const cudaError_t error = cudaSetDevice(stream->gpu); error != cudaSuccess) {
     return error;
   }
-  kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream->stream)>>>(
-      static_cast<Parameters>(arguments)...);
+  kernel<<<grid, block, shared, stream->stream>>>(static_cast<Parameters>(arguments)...);
   return cudaGetLastError();
 }
 

@@ -86,9 +86,8 @@ int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
 }
 
 /// By the library where there is one.
-int put_matmul(const CudaStreamHandle* stream, const Matmul* matmul) {
+int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
   using Epilogue = Matmul::Epilogue;
-  const Matmul& s = *matmul;
   int error = multiply(stream, s);
   if (error == k_no_blas) {
     const auto own =
@@ -110,7 +109,7 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul* matmul) {
                                s.beside);
 }
 
-int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
+int put_softmax_cross_entropy(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
                 const float* logits, const std::uint8_t* labels, const float* scale, float* change,
                 Score* score) {
   const unsigned blocks = blocks_for(rows, k_warps);
@@ -123,9 +122,9 @@ int put_softmax(const CudaStreamHandle* stream, std::size_t rows, std::size_t cl
 
 } // namespace
 
-void set_layer_kernels(DtrainCuda& table) {
-  table.matmul = put_matmul;
-  table.softmax_cross_entropy = put_softmax;
+void set_layer_kernels(Kernels& kernels, LayerKernels& layers) {
+  DTRAIN_PUT(kernels, matmul);
+  DTRAIN_PUT(layers, softmax_cross_entropy);
 }
 
 } // namespace trainer

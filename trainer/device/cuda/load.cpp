@@ -12,11 +12,11 @@ namespace trainer {
 namespace {
 
 constexpr const char* k_cuda_plugin = "libdtrain_cuda.so";
+constexpr CudaHost k_cuda_host = {[](const char* what) { throw Error(what); },
+                                  [](const char* what) { throw UsageError(what); }};
 
-} // namespace
-
-const DtrainCuda& cuda_plugin(const std::string& flag) {
-  const auto path = dtrain::this_program().parent_path() / k_cuda_plugin;
+/// Null: it has no such function.
+MakeCudaDevice* load_plugin(const std::filesystem::path& path, const std::string& flag) {
   if (std::error_code error; !std::filesystem::exists(path, error)) {
     throw UsageError(
         fmt::format("{}: no CUDA plug-in {}; build it with cmake --workflow --preset cuda, or use "
@@ -25,20 +25,28 @@ const DtrainCuda& cuda_plugin(const std::string& flag) {
   }
   // Never unloaded: what CUDA keeps for a thread ends with the program.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  void* symbol = library == nullptr ? nullptr : dlsym(library, DTRAIN_CUDA_SYMBOL);
-  if (symbol == nullptr) {
+  if (library == nullptr) {
     const char* why = dlerror();
     throw UsageError(fmt::format("{}: {}; use --device=cpu", flag,
                                  why == nullptr ? path.string() + " cannot be loaded" : why));
   }
-  const DtrainCuda* table = reinterpret_cast<const DtrainCuda* (*)()>(symbol)();
-  if (table == nullptr || table->version != k_dtrain_cuda_version ||
-      table->build != trainer_version()) {
+  return reinterpret_cast<MakeCudaDevice*>(dlsym(library, DTRAIN_CUDA_SYMBOL));
+}
+
+} // namespace
+
+std::unique_ptr<CudaDevice> make_cuda_device(int index, const std::string& flag,
+                                             MakeCudaDevice* make) {
+  const auto path = dtrain::this_program().parent_path() / k_cuda_plugin;
+  make = make == nullptr ? load_plugin(path, flag) : make;
+  std::unique_ptr<CudaDevice> device(
+      make == nullptr ? nullptr : make(DTRAIN_CUDA_BUILD, &k_cuda_host, index, flag.c_str()));
+  if (device == nullptr) {
     throw UsageError(fmt::format("{}: {} is a plug-in of another version of dtrain-trainer than "
                                  "{}; reinstall both",
                                  flag, path.string(), trainer_version()));
   }
-  return *table;
+  return device;
 }
 
 } // namespace trainer

@@ -10,7 +10,8 @@
 #include <compare>
 #include <cstddef>
 
-#include "trainer/device/cuda/plugin.h"
+#include "trainer/device/cuda/stream.h"
+#include "trainer/device/matmul.h"
 
 namespace trainer {
 

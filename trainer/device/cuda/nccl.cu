@@ -1,4 +1,4 @@
-// NCCL behind the plug-in's table: libnccl.so.2, found as any library is, beside the plug-in, or
+// NCCL behind its table: libnccl.so.2, found as any library is, beside the plug-in, or
 // in a Python wheel.
 #include <cstdio>
 #include <cstring>
@@ -116,9 +116,10 @@ void* own_chunk(const NcclCall& call) {
 ncclResult_t put_one(const NcclCall& call) {
   const ncclDataType_t type = type_of(call.dtype);
   const ncclComm_t comm = comm_of(call.comm);
-  const auto stream = static_cast<cudaStream_t>(call.stream->stream);
+  const CudaStreamHandle& on = *handle_of(*call.stream);
+  const cudaStream_t stream = on.stream;
   void* const memory = call.memory;
-  if (cudaSetDevice(call.stream->gpu) != cudaSuccess) {
+  if (cudaSetDevice(on.gpu) != cudaSuccess) {
     return ncclUnhandledCudaError;
   }
   switch (call.op) {
@@ -185,16 +186,14 @@ std::string load(DtrainNccl& table) {
   return "";
 }
 
-const DtrainNccl* find_nccl(char* why, std::size_t size) {
+} // namespace
+
+const DtrainNccl* find_nccl(std::string& why) {
   static DtrainNccl table = {0,          text,          make_id, connect,    state,
                              add_memory, remove_memory, put,     abort_comm, destroy};
   static const std::string missing = load(table);
-  (void)std::snprintf(why, size, "%s", missing.c_str());
+  why = missing;
   return missing.empty() ? &table : nullptr;
 }
-
-} // namespace
-
-void set_nccl(DtrainCuda& table) { table.nccl = find_nccl; }
 
 } // namespace trainer

@@ -282,84 +282,84 @@ __global__ void add_masked_score(unsigned blocks, const double* partial, Score* 
   }
 }
 
-int put_keep_bits(const CudaStreamHandle* stream, const KeepBits* which, std::size_t words,
+int put_keep_bits(const CudaStreamHandle* stream, const KeepBits& which, std::size_t words,
                   std::uint16_t* to) {
-  return launch(keep_bits_kernel, blocks_for(words), k_threads, 0, stream, *which, words, to);
+  return launch(keep_bits_kernel, blocks_for(words), k_threads, 0, stream, which, words, to);
 }
 
-int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped* dropped, const float* x,
+int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped, const float* x,
              float* to) {
-  return launch(drop_kernel, blocks_for(n), k_threads, 0, stream, n, *dropped, x, to);
+  return launch(drop_kernel, blocks_for(n), k_threads, 0, stream, n, dropped, x, to);
 }
 
-int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Dropped* dropped,
+int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
                      const float* residual, float* x) {
-  return launch(drop_and_add_kernel, blocks_for(n), k_threads, 0, stream, n, *dropped, residual, x);
+  return launch(drop_and_add_kernel, blocks_for(n), k_threads, 0, stream, n, dropped, residual, x);
 }
 
-int put_embed(const CudaStreamHandle* stream, const TextShape* s, const std::int32_t* ids,
+int put_embed(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
               const float* words, const float* type, const float* positions, float* to) {
-  return launch(embed_kernel, blocks_for(s->tokens() * s->width), k_threads, 0, stream, *s, ids,
+  return launch(embed_kernel, blocks_for(s.tokens() * s.width), k_threads, 0, stream, s, ids,
                 words, type, positions, to);
 }
 
-int put_embed_backward(const CudaStreamHandle* stream, const TextShape* s, const std::int32_t* ids,
+int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
                        const float* dy, float* dwords, float* dtype, float* dpositions) {
-  const dim3 grid(static_cast<unsigned>(s->tokens()), tiles_of(s->width, k_threads), 1);
-  int error = launch(embed_words_backward, grid, k_threads, k_warps * sizeof(unsigned), stream, *s,
+  const dim3 grid(static_cast<unsigned>(s.tokens()), tiles_of(s.width, k_threads), 1);
+  int error = launch(embed_words_backward, grid, k_threads, k_warps * sizeof(unsigned), stream, s,
                      ids, dy, dwords);
   if (error == 0) {
-    error = launch(embed_positions_backward, blocks_for(s->length * s->width), k_threads, 0, stream,
-                   *s, dy, dpositions);
+    error = launch(embed_positions_backward, blocks_for(s.length * s.width), k_threads, 0, stream,
+                   s, dy, dpositions);
   }
   return error != 0 ? error
-                    : put_column_sums(stream, s->tokens(), s->width, Strided<true>{dy, s->width},
+                    : put_column_sums(stream, s.tokens(), s.width, Strided<true>{dy, s.width},
                                       true, dtype);
 }
 
-int put_norm(const CudaStreamHandle* stream, const NormShape* s, const float* x, const float* gain,
+int put_norm(const CudaStreamHandle* stream, const NormShape& s, const float* x, const float* gain,
              const float* shift, float* y, float* moments) {
-  return launch(norm_kernel, blocks_for(s->rows, k_warps), k_threads, 0, stream, *s, x, gain, shift,
+  return launch(norm_kernel, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x, gain, shift,
                 y, moments);
 }
 
-int put_norm_backward(const CudaStreamHandle* stream, const NormShape* s, const float* x,
-                      const float* moments, const float* gain, int accumulate, float* dy,
+int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const float* x,
+                      const float* moments, const float* gain, bool accumulate, float* dy,
                       float* dgain, float* dshift) {
-  int error = put_column_sums(stream, s->rows, s->width, GainChange{s->width, x, moments, dy},
-                              accumulate != 0, dgain);
+  int error = put_column_sums(stream, s.rows, s.width, GainChange{s.width, x, moments, dy},
+                              accumulate, dgain);
   if (error == 0) {
-    error = put_column_sums(stream, s->rows, s->width, Strided<true>{dy, s->width}, accumulate != 0,
+    error = put_column_sums(stream, s.rows, s.width, Strided<true>{dy, s.width}, accumulate,
                             dshift);
   }
   return error != 0 ? error
-                    : launch(norm_backward_kernel, blocks_for(s->rows, k_warps), k_threads, 0,
-                             stream, *s, x, moments, gain, dy);
+                    : launch(norm_backward_kernel, blocks_for(s.rows, k_warps), k_threads, 0,
+                             stream, s, x, moments, gain, dy);
 }
 
 int put_gelu_backward(const CudaStreamHandle* stream, std::size_t n, const float* x, float* dy) {
   return launch(gelu_backward_kernel, blocks_for(n), k_threads, 0, stream, n, x, dy);
 }
 
-int put_gather_masked(const CudaStreamHandle* stream, const MaskedShape* s,
+int put_gather_masked(const CudaStreamHandle* stream, const MaskedShape& s,
                       const std::int32_t* masked, const float* x, float* to) {
-  return launch(gather_masked_kernel, blocks_for(s->slots() * s->width), k_threads, 0, stream, *s,
+  return launch(gather_masked_kernel, blocks_for(s.slots() * s.width), k_threads, 0, stream, s,
                 masked, x, to);
 }
 
-int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape* s,
+int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape& s,
                        const std::int32_t* masked, const float* from, float* to) {
-  return launch(scatter_masked_kernel, blocks_for(s->slots() * s->width), k_threads, 0, stream, *s,
+  return launch(scatter_masked_kernel, blocks_for(s.slots() * s.width), k_threads, 0, stream, s,
                 masked, from, to);
 }
 
-int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape* s,
+int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape& s,
                              const std::int32_t* masked, const std::int32_t* targets,
                              const float* scale, float* logits, Score* score) {
   const auto blocks =
-      static_cast<unsigned>(s->slots() < k_score_blocks ? s->slots() : k_score_blocks);
+      static_cast<unsigned>(s.slots() < k_score_blocks ? s.slots() : k_score_blocks);
   const int error = launch(masked_cross_entropy_kernel, blocks, k_threads, k_warps * sizeof(double),
-                           stream, *s, masked, targets, scale, logits, stream->partial);
+                           stream, s, masked, targets, scale, logits, stream->partial);
   return error != 0
              ? error
              : launch(add_masked_score, 1, k_warp_lanes, 0, stream, blocks, stream->partial, score);
@@ -367,18 +367,18 @@ int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape* 
 
 } // namespace
 
-void set_text_kernels(DtrainCuda& table) {
-  table.keep_bits = put_keep_bits;
-  table.drop = put_drop;
-  table.drop_and_add = put_drop_and_add;
-  table.embed = put_embed;
-  table.embed_backward = put_embed_backward;
-  table.norm = put_norm;
-  table.norm_backward = put_norm_backward;
-  table.gelu_backward = put_gelu_backward;
-  table.gather_masked = put_gather_masked;
-  table.scatter_masked = put_scatter_masked;
-  table.masked_cross_entropy = put_masked_cross_entropy;
+void set_text_kernels(TextKernels& text) {
+  DTRAIN_PUT(text, keep_bits);
+  DTRAIN_PUT(text, drop);
+  DTRAIN_PUT(text, drop_and_add);
+  DTRAIN_PUT(text, embed);
+  DTRAIN_PUT(text, embed_backward);
+  DTRAIN_PUT(text, norm);
+  DTRAIN_PUT(text, norm_backward);
+  DTRAIN_PUT(text, gelu_backward);
+  DTRAIN_PUT(text, gather_masked);
+  DTRAIN_PUT(text, scatter_masked);
+  DTRAIN_PUT(text, masked_cross_entropy);
 }
 
 } // namespace trainer
