@@ -35,8 +35,8 @@ EncoderRoom::EncoderRoom(Device& device, const EncoderShape& shape, std::size_t 
       moments2(floats(device, rows * length * 2)) {}
 
 EncoderLayer::EncoderLayer(const LayerContext& context, const std::string& name,
-                               const EncoderShape& shape, const DropoutRule& rule,
-                               std::uint32_t site, TensorTable& tensors)
+                           const EncoderShape& shape, const DropoutRule& rule, std::uint32_t site,
+                           TensorTable& tensors)
     : context_(&context), shape_(shape), unit_(tensors.begin_unit()), first_(tensors.arena_size()),
       norm2_(context, name + ".output.LayerNorm", shape.width, shape.epsilon, tensors),
       out_(context, name + ".output.dense", shape.inner, shape.width, tensors),
@@ -65,7 +65,7 @@ AttentionShape EncoderLayer::attention(const TextPass& pass) const {
 }
 
 void EncoderLayer::make_room(std::size_t rows, std::size_t length,
-                               std::shared_ptr<EncoderRoom> room) {
+                             std::shared_ptr<EncoderRoom> room) {
   const AttentionShape attention{1, length, shape_.heads, shape_.width / shape_.heads};
   const std::size_t words = length * shape_.width / k_keep_bits;
   room_ = std::move(room);
@@ -75,8 +75,7 @@ void EncoderLayer::make_room(std::size_t rows, std::size_t length,
   y_ = floats(context_->device, rows * length * shape_.width);
 }
 
-const float* EncoderLayer::forward(const UnitMemory& memory, const TextPass& pass,
-                                     const float* x) {
+const float* EncoderLayer::forward(const UnitMemory& memory, const TextPass& pass, const float* x) {
   const TextKernels& text = context_->text;
   Stream& stream = context_->stream;
   const EncoderRoom& room = *room_;
@@ -104,8 +103,8 @@ const float* EncoderLayer::forward(const UnitMemory& memory, const TextPass& pas
   return y_.data();
 }
 
-const float* EncoderLayer::dropped(const Dropout& drop, std::size_t values,
-                                     const float* change, float* to) const {
+const float* EncoderLayer::dropped(const Dropout& drop, std::size_t values, const float* change,
+                                   float* to) const {
   if (drop.drawn().keep == nullptr) {
     return change;
   }
@@ -114,7 +113,7 @@ const float* EncoderLayer::dropped(const Dropout& drop, std::size_t values,
 }
 
 void EncoderLayer::backward(const UnitMemory& memory, const TextPass& pass, const float* x,
-                              float* change, const EncoderScratch& scratch, ParameterOwner& owner) {
+                            float* change, const EncoderScratch& scratch, ParameterOwner& owner) {
   const TextKernels& text = context_->text;
   Stream& stream = context_->stream;
   const EncoderRoom& room = *room_;

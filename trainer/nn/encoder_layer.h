@@ -1,5 +1,5 @@
-// A layer of BERT: attention of each token to all of its row, and two dense layers with GELU between
-// them, each with a residual and a norm behind it.
+// A layer of BERT: attention of each token to all of its row, and two dense layers with GELU
+// between them, each with a residual and a norm behind it.
 //
 // Letters: N tokens of a pass, B rows of T, H wide in A heads, F within. A pass keeps
 // N·(10·H + 2·F) + B·A·T² floats of a layer for backward.
@@ -52,7 +52,7 @@ class EncoderLayer {
   /// Adds its tensors, in the order in which backward finishes them, a unit, whose memory is what
   /// is read and written. `site`: of the first of its three dropouts.
   EncoderLayer(const LayerContext& context, const std::string& name, const EncoderShape& shape,
-                 const DropoutRule& rule, std::uint32_t site, TensorTable& tensors);
+               const DropoutRule& rule, std::uint32_t site, TensorTable& tensors);
 
   std::size_t unit() const { return unit_; }
   /// The norms' gains.
@@ -81,7 +81,7 @@ class EncoderLayer {
   EncoderShape shape_;
   std::size_t unit_;
   std::size_t first_; ///< Of it in the arenas.
-  LayerNorm norm2_; ///< In the order of the arenas.
+  LayerNorm norm2_;   ///< In the order of the arenas.
   Linear out_;
   Linear in_;
   LayerNorm norm1_;

@@ -31,7 +31,7 @@ struct LayerContext {
 class Linear {
  public:
   Linear(const LayerContext& context, const std::string& name, std::size_t inputs,
-                std::size_t outputs, TensorTable& tensors)
+         std::size_t outputs, TensorTable& tensors)
       : context_(&context), inputs_(inputs), outputs_(outputs),
         bias_(tensors[tensors.add(name + ".bias", {outputs})].in_unit),
         weight_(tensors[tensors.add(name + ".weight", {outputs, inputs})].in_unit) {}
@@ -76,8 +76,8 @@ class Linear {
 /// Tensors NAME.weight and NAME.bias, of the rows' width, likewise.
 class LayerNorm {
  public:
-  LayerNorm(const LayerContext& context, const std::string& name, std::size_t width,
-              float epsilon, TensorTable& tensors)
+  LayerNorm(const LayerContext& context, const std::string& name, std::size_t width, float epsilon,
+            TensorTable& tensors)
       : context_(&context), width_(width), epsilon_(epsilon), first_(tensors.arena_size()),
         gain_(tensors[tensors.add(name + ".weight", {width})].in_unit),
         shift_(tensors[tensors.add(name + ".bias", {width})].in_unit) {}

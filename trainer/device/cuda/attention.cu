@@ -209,8 +209,8 @@ int put_all(const Puts&... puts) {
 float scale_of(const AttentionShape& s) { return 1 / sqrtf(static_cast<float>(s.depth)); }
 
 int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
-                  const std::int32_t* lengths, const Dropped& dropped,
-                  const Heads<const float>& of, float* p, float* context) {
+                  const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
+                  float* p, float* context) {
   const std::size_t t = s.length;
   return put_all(
       [&] {

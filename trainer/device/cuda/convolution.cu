@@ -1,16 +1,18 @@
-// Convolutions as products of matrices that nobody writes down (implicit GEMM): each value is looked
-// up where it is, in the image or in the pool that it is of. Letters as ConvolutionShape has them;
-// R = 4·N·P pixels that are in pools, four on end, so that a thread's four rows are one pool's.
+// Convolutions as products of matrices that nobody writes down (implicit GEMM): each value is
+// looked up where it is, in the image or in the pool that it is of. Letters as ConvolutionShape has
+// them; R = 4·N·P pixels that are in pools, four on end, so that a thread's four rows are one
+// pool's.
 //
 //   forward   (R, O) = pixels (R, 9·C) · weightᵀ (9·C, O), pooled in registers: a pool's sums never
 //             leave them
-//   weight    (O, 9·C) = dyᵀ (O, R) · pixels (R, 9·C), dy being 0 but for the pixel that was chosen;
+//   weight    (O, 9·C) = dyᵀ (O, R) · pixels (R, 9·C), dy being 0 but for the pixel that was
+//   chosen;
 //             R is long and the result small, so R is split, and the parts are added up in order
 //   input     (N·H·W, C) = dy (N·H·W, 9·O) · weight (9·O, C)
 //
 // Each is 2·R·9·C·O FLOP. Read and written are at least 4·(N·H·W·C + 9·C·O) + 5·N·P·O bytes: of the
-// CNN's second one 72 FLOP a byte, bound by arithmetic (67 TFLOP/s of fp32 on an H200); of its first,
-// one channel, 17, about even with memory.
+// CNN's second one 72 FLOP a byte, bound by arithmetic (67 TFLOP/s of fp32 on an H200); of its
+// first, one channel, 17, about even with memory.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
@@ -78,8 +80,7 @@ struct UnpooledAround : Unpooled { ///< (pixel of the image, tap·O + output)
       return 0;
     }
     const std::size_t image = pixel / (s.width * s.height);
-    const std::size_t pool =
-        image * s.pools() + (at_y - 1) / 2 * pools_across + (at_x - 1) / 2;
+    const std::size_t pool = image * s.pools() + (at_y - 1) / 2 * pools_across + (at_x - 1) / 2;
     return at(pool, (at_y - 1) % 2 * 2 + (at_x - 1) % 2, step % outputs);
   }
 };
@@ -156,9 +157,9 @@ int put_convolution_backward_weight(const CudaStreamHandle* stream, const Convol
                                     const float* x, const float* dy, const std::uint8_t* chosen,
                                     bool accumulate, float* room, float* dweight, float* dbias) {
   const std::size_t n = k_taps * s.channels;
-  int error = put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
-                          UnpooledByOutput{{s.outputs, dy, chosen}}, Pixels<false>{s, x},
-                          Store{.c = room});
+  int error =
+      put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
+                  UnpooledByOutput{{s.outputs, dy, chosen}}, Pixels<false>{s, x}, Store{.c = room});
   if (error == 0) {
     error = launch(add_parts, blocks_for(n * s.outputs), k_threads, 0, stream, n * s.outputs,
                    s.parts(), room, accumulate, dweight);
@@ -169,8 +170,8 @@ int put_convolution_backward_weight(const CudaStreamHandle* stream, const Convol
 }
 
 int put_convolution_backward_input(const CudaStreamHandle* stream, const ConvolutionShape& s,
-                                   const float* dy, const std::uint8_t* chosen,
-                                   const float* weight, float* dx) {
+                                   const float* dy, const std::uint8_t* chosen, const float* weight,
+                                   float* dx) {
   const std::size_t k = k_taps * s.outputs;
   return put_product(stream, s.images * s.height * s.width, s.channels, k, k,
                      UnpooledAround{{s.outputs, dy, chosen}, s}, WeightByChannel{s, weight},

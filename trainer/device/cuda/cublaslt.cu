@@ -1,6 +1,7 @@
 // cuBLASLt, loaded when a product is first asked for: libcublasLt.so.13, found as any library is,
-// beside the plug-in, or in a Python wheel. It computes by columns, of which a row-major matrix is the
-// transpose: so it is given Cᵀ (n, m) = Bᵀ · Aᵀ, of which the bias, one a row, is ours, one a column.
+// beside the plug-in, or in a Python wheel. It computes by columns, of which a row-major matrix is
+// the transpose: so it is given Cᵀ (n, m) = Bᵀ · Aᵀ, of which the bias, one a row, is ours, one a
+// column.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -71,11 +72,10 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   }
   const cublasOperation_t first = s.b_is_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = s.a_is_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasLtEpilogue_t epilogue = s.epilogue == MatmulShape::Epilogue::none
-                                          ? CUBLASLT_EPILOGUE_DEFAULT
-                                      : s.epilogue == MatmulShape::Epilogue::bias
-                                          ? CUBLASLT_EPILOGUE_BIAS
-                                          : CUBLASLT_EPILOGUE_RELU_BIAS;
+  const cublasLtEpilogue_t epilogue =
+      s.epilogue == MatmulShape::Epilogue::none   ? CUBLASLT_EPILOGUE_DEFAULT
+      : s.epilogue == MatmulShape::Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS
+                                                  : CUBLASLT_EPILOGUE_RELU_BIAS;
   const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE;
   cublasLtMatmulPreference_t preference = nullptr;
   Steps steps;
@@ -127,16 +127,15 @@ int run(void* plan, const CudaStreamHandle* stream, const float* a, const float*
   }
   // Of the call, not of the plan: two threads may use a plan at once.
   cublasLtMatmulDescOpaque_t description = *p.description;
-  if (p.has_bias &&
-      lt.set_description(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) !=
-          CUBLAS_STATUS_SUCCESS) {
+  if (p.has_bias && lt.set_description(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                       sizeof bias) != CUBLAS_STATUS_SUCCESS) {
     return cudaErrorUnknown;
   }
   const float one = 1;
   const float beta = p.accumulate ? 1 : 0;
-  const cublasStatus_t error = lt.matmul(
-      p.handle, &description, &one, b, p.b, a, p.a, &beta, c, p.c, c, p.c, &p.algorithm,
-      stream->workspace, stream->workspace_bytes, stream->stream);
+  const cublasStatus_t error =
+      lt.matmul(p.handle, &description, &one, b, p.b, a, p.a, &beta, c, p.c, c, p.c, &p.algorithm,
+                stream->workspace, stream->workspace_bytes, stream->stream);
   return error == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 

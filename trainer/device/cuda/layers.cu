@@ -110,8 +110,8 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
 }
 
 int put_softmax_cross_entropy(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
-                const float* logits, const std::uint8_t* labels, const float* scale, float* change,
-                Score* score) {
+                              const float* logits, const std::uint8_t* labels, const float* scale,
+                              float* change, Score* score) {
   const unsigned blocks = blocks_for(rows, k_warps);
   const int error = launch(softmax_kernel, blocks, k_threads, k_warps * sizeof(double), stream,
                            rows, classes, logits, labels, scale, change, stream->partial);

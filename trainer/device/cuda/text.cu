@@ -299,8 +299,8 @@ int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Droppe
 
 int put_embed(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
               const float* words, const float* type, const float* positions, float* to) {
-  return launch(embed_kernel, blocks_for(s.tokens() * s.width), k_threads, 0, stream, s, ids,
-                words, type, positions, to);
+  return launch(embed_kernel, blocks_for(s.tokens() * s.width), k_threads, 0, stream, s, ids, words,
+                type, positions, to);
 }
 
 int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
@@ -313,8 +313,8 @@ int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const
                    s, dy, dpositions);
   }
   return error != 0 ? error
-                    : put_column_sums(stream, s.tokens(), s.width, Strided<true>{dy, s.width},
-                                      true, dtype);
+                    : put_column_sums(stream, s.tokens(), s.width, Strided<true>{dy, s.width}, true,
+                                      dtype);
 }
 
 int put_norm(const CudaStreamHandle* stream, const NormShape& s, const float* x, const float* gain,
@@ -329,8 +329,8 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const 
   int error = put_column_sums(stream, s.rows, s.width, GainChange{s.width, x, moments, dy},
                               accumulate, dgain);
   if (error == 0) {
-    error = put_column_sums(stream, s.rows, s.width, Strided<true>{dy, s.width}, accumulate,
-                            dshift);
+    error =
+        put_column_sums(stream, s.rows, s.width, Strided<true>{dy, s.width}, accumulate, dshift);
   }
   return error != 0 ? error
                     : launch(norm_backward_kernel, blocks_for(s.rows, k_warps), k_threads, 0,
