@@ -1,7 +1,7 @@
-// What a BERT of given weights makes of given text: logits, loss and gradients, for test_bert.py to
-// hold beside those of Hugging Face's.
+// What a transformer of given weights makes of given text: logits, loss and gradients, for
+// test_bert.py to hold beside those of Hugging Face's.
 //
-// usage: bert-outputs bert|roberta LAYERS HIDDEN HEADS FF MAX-LENGTH FOLDER
+// usage: bert-outputs bert|roberta|gpt2 LAYERS HIDDEN HEADS FF MAX-LENGTH FOLDER
 //
 // FOLDER holds model.safetensors and text.safetensors (ids, lengths, masked and targets, as
 // floats); outputs.safetensors is written there: logits, loss, and the gradients by the parameters'
@@ -11,7 +11,7 @@
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/device/cpu/cpu_device.h"
-#include "trainer/models/bert.h"
+#include "trainer/models/transformer.h"
 #include "trainer/strategy/replicated.h"
 
 using namespace trainer;
@@ -38,20 +38,20 @@ int main(int /*argc*/, char** argv) {
   const std::vector<std::int32_t> masked = numbers(text, "masked");
   const std::vector<std::int32_t> targets = numbers(text, "targets");
   ModelOptions options{.name = argv[1]};
-  options.bert = {.layers = std::stoul(argv[2]),
-                  .hidden = std::stoul(argv[3]),
-                  .heads = std::stoul(argv[4]),
-                  .inner = std::stoul(argv[5]),
-                  .max_length = std::stoul(argv[6]),
-                  .dropout = 0};
+  options.transformer = {.layers = std::stoul(argv[2]),
+                         .hidden = std::stoul(argv[3]),
+                         .heads = std::stoul(argv[4]),
+                         .inner = std::stoul(argv[5]),
+                         .max_length = std::stoul(argv[6]),
+                         .dropout = 0};
   for (const NamedTensor& tensor : weights.tensors) {
-    if (tensor.name.ends_with("word_embeddings.weight")) {
-      options.bert.vocabulary = tensor.shape.front();
+    if (tensor.name.ends_with("word_embeddings.weight") || tensor.name.ends_with("wte.weight")) {
+      options.transformer.vocabulary = tensor.shape.front();
     }
   }
-  options.bert.norm_epsilon = options.name == "bert" ? 1e-12 : 1e-5;
+  options.transformer.norm_epsilon = options.name == "bert" ? 1e-12 : 1e-5;
   CpuDevice device;
-  const auto model = make_bert(options, device);
+  const auto model = make_language_model(options, device);
   const Buffer parameters(model->tensors().arena_size());
   const Buffer gradients(parameters.size());
   Replicated owner(model->units(), {parameters.span(), gradients.span()});
@@ -62,7 +62,7 @@ int main(int /*argc*/, char** argv) {
       .global_rows = rows,
       .tokens = {ids.size() / rows, masked.size() / rows, ids, lengths, masked, targets}};
   std::vector<NamedTensor> all = {
-      {"logits", {masked.size(), options.bert.vocabulary}, model->logits(batch, owner)}};
+      {"logits", {masked.size(), options.transformer.vocabulary}, model->logits(batch, owner)}};
   Score score;
   const float mean = 1.0F / static_cast<float>(rows);
   model->forward_backward(batch, &mean, false, owner, &score);

@@ -1,4 +1,4 @@
-"""BERT and RoBERTa beside Hugging Face's. `./dev test peers` brings them."""
+"""BERT, RoBERTa and GPT-2 beside Hugging Face's. `./dev test peers` brings them."""
 import json
 
 import pytest
@@ -10,7 +10,8 @@ BESIDE = """
 import json, subprocess, sys
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+from transformers import (BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, RobertaConfig,
+                          RobertaForMaskedLM)
 folder, program, name, layers, hidden, heads, ff, length = sys.argv[1:]
 layers, hidden, heads, ff, length = map(int, (layers, hidden, heads, ff, length))
 torch.manual_seed(1)
@@ -20,6 +21,10 @@ shape = dict(vocab_size=words, hidden_size=hidden, num_hidden_layers=layers,
              attention_probs_dropout_prob=0.0, initializer_range=0.15)
 if name == "bert":
     model = BertForMaskedLM(BertConfig(max_position_embeddings=length, **shape))
+elif name == "gpt2":
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=words, n_positions=length, n_embd=hidden,
+                                       n_layer=layers, n_head=heads, n_inner=ff, resid_pdrop=0.0,
+                                       embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.15))
 else:
     model = RobertaForMaskedLM(RobertaConfig(max_position_embeddings=length + 2, type_vocab_size=1,
                                              pad_token_id=1, layer_norm_eps=1e-5, **shape))
@@ -30,12 +35,15 @@ parameters = dict(model.named_parameters())
 save_file({key: value.detach().clone() for key, value in parameters.items()},
           f"{folder}/model.safetensors")
 ids = torch.randint(5, words, (rows, length))
-lengths = torch.tensor([length, length - 7, length - 16])
+lengths = torch.tensor([length, length - 7, length - 16] if name != "gpt2" else [length] * rows)
 attention = (torch.arange(length) < lengths[:, None]).long()
 ids[attention == 0] = 1
 places = torch.stack([torch.randperm(int(n))[:masked].sort().values for n in lengths])
 targets = torch.randint(5, words, (rows, masked))
 labels = torch.full_like(ids, -100).scatter(1, places, targets)
+if name == "gpt2":  # Which tells each next token.
+    places = torch.arange(length - 1).expand(rows, -1).contiguous()
+    targets, labels = ids[:, 1:].contiguous(), ids
 text = {"ids": ids, "lengths": lengths, "masked": places, "targets": targets}
 save_file({key: value.float() for key, value in text.items()}, f"{folder}/text.safetensors")
 out = model(input_ids=ids, attention_mask=attention, labels=labels)
@@ -54,7 +62,7 @@ print(json.dumps(far))
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])
 def test_logits_and_gradients_are_those_of_transformers(home, peer, name):
     python = peer("transformers") / "bin/python"
     out = home.run([python, "-c", BESIDE, home.folder, home.build.bin / "bert-outputs", name,

@@ -33,8 +33,9 @@ constexpr std::string_view k_not_ours[] = {"bert.pooler.", "roberta.pooler.",
                                            "roberta.embeddings.position_ids"};
 
 /// Names that a tied tensor has besides its own, which need not be there.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> k_tied = {
-    {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> k_tied = {
+    {{"lm_head.weight", "transformer.wte.weight"},
+     {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
      {"cls.predictions.decoder.bias", "cls.predictions.bias"},
      {"lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"},
      {"lm_head.decoder.bias", "lm_head.bias"}}};
@@ -46,7 +47,7 @@ class ModelConfig {
     std::ifstream file(path_, std::ios::binary);
     if (!file) {
       throw DataError(fmt::format("{}: there is none; give the --checkpoint-dir of a run with "
-                                  "--model=bert or roberta, or a folder of Hugging Face's",
+                                  "--model=bert, roberta or gpt2, or a folder of Hugging Face's",
                                   path_));
     }
     values_ = Json::parse(file, nullptr, false);
@@ -86,6 +87,7 @@ class ModelConfig {
         found == values_.end() ? "is missing" : "is " + dtrain::printable(found->dump()), wanted));
   }
   bool has(const char* key) const { return values_.contains(key); }
+  bool is_set(const char* key) const { return has(key) && !values_[key].is_null(); }
 
  private:
   std::string path_;
@@ -98,14 +100,22 @@ bool is_left_out(const NamedTensor& tensor, const SafeTensors& all, const Tensor
                   [&](std::string_view start) { return name.starts_with(start); })) {
     return true;
   }
+  if (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")) {
+    return true; // GPT-2's masks.
+  }
   const bool is_checkpoint = all.metadata.contains("format") && all.metadata.contains("step");
   return is_checkpoint && // Whose moments are adam.m.NAME and the like.
          std::any_of(table.tensors().begin(), table.tensors().end(),
                      [&](const Tensor& own) { return name.ends_with("." + own.name); });
 }
 
-/// LayerNorm.gamma and .beta, as the first BERTs have them.
+/// LayerNorm.gamma and .beta, as the first BERTs have them, and GPT-2's names without the head.
 std::string todays_name(std::string name) {
+  for (const char* part : {"wte.", "wpe.", "h.", "ln_f."}) {
+    if (name.starts_with(part)) {
+      return "transformer." + name;
+    }
+  }
   for (const auto& [old, today] :
        {std::pair("LayerNorm.gamma", "weight"), std::pair("LayerNorm.beta", "bias")}) {
     if (name.ends_with(old)) {
@@ -115,10 +125,8 @@ std::string todays_name(std::string name) {
   return name;
 }
 
-} // namespace
-
-void save_model_config(const ModelOptions& model, const std::string& folder) {
-  const BertOptions& bert = model.bert;
+Json bert_config(const ModelOptions& model) {
+  const TransformerOptions& bert = model.transformer;
   const bool is_roberta = model.name == "roberta";
   Json config = {{"architectures", {is_roberta ? "RobertaForMaskedLM" : "BertForMaskedLM"}},
                  {"model_type", model.name},
@@ -140,17 +148,58 @@ void save_model_config(const ModelOptions& model, const std::string& folder) {
     config["bos_token_id"] = 0;
     config["eos_token_id"] = 2;
   }
+  return config;
+}
+
+Json gpt2_config(const TransformerOptions& gpt) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"vocab_size", gpt.vocabulary},
+          {"n_embd", gpt.hidden},
+          {"n_layer", gpt.layers},
+          {"n_head", gpt.heads},
+          {"n_inner", gpt.inner},
+          {"n_positions", gpt.max_length},
+          {"activation_function", "gelu_new"},
+          {"embd_pdrop", gpt.dropout},
+          {"resid_pdrop", gpt.dropout},
+          {"attn_pdrop", gpt.dropout},
+          {"layer_norm_epsilon", gpt.norm_epsilon},
+          {"tie_word_embeddings", true}};
+}
+
+TransformerOptions read_gpt2(const ModelConfig& config) {
+  config.word("activation_function", {"gelu_new"});
+  TransformerOptions gpt{.layers = config.size("n_layer"),
+                         .hidden = config.size("n_embd"),
+                         .heads = config.size("n_head"),
+                         .max_length = config.size("n_positions"),
+                         .vocabulary = config.size("vocab_size"),
+                         .dropout = config.number("resid_pdrop", 0.1),
+                         .norm_epsilon = config.number("layer_norm_epsilon", 1e-5)};
+  gpt.inner = config.is_set("n_inner") ? config.size("n_inner") : 4 * gpt.hidden;
+  return gpt;
+}
+
+} // namespace
+
+void save_model_config(const ModelOptions& model, const std::string& folder) {
   make_folder(folder);
-  const std::string text = config.dump(2) + "\n";
+  const std::string text =
+      (model.name == "gpt2" ? gpt2_config(model.transformer) : bert_config(model)).dump(2) + "\n";
   AtomicFile file((fs::path(folder) / k_model_config).string());
   file.write(std::as_bytes(std::span(text)));
   file.commit();
 }
-
 ModelOptions read_model_config(const std::string& folder) {
   const ModelConfig config(folder);
   ModelOptions model;
-  model.name = config.has("model_type") ? config.word("model_type", {"bert", "roberta"}) : "bert";
+  model.name =
+      config.has("model_type") ? config.word("model_type", {"bert", "roberta", "gpt2"}) : "bert";
+  if (model.name == "gpt2") {
+    model.transformer = read_gpt2(config);
+    return model;
+  }
   const bool is_roberta = model.name == "roberta";
   config.word("hidden_act", {"gelu"});
   config.word("position_embedding_type", {"absolute"});
@@ -159,14 +208,14 @@ ModelOptions read_model_config(const std::string& folder) {
   if (positions <= unused) {
     config.refuse("max_position_embeddings", "3 or more");
   }
-  model.bert = {.layers = config.size("num_hidden_layers"),
-                .hidden = config.size("hidden_size"),
-                .heads = config.size("num_attention_heads"),
-                .inner = config.size("intermediate_size"),
-                .max_length = positions - unused,
-                .vocabulary = config.size("vocab_size"),
-                .dropout = config.number("hidden_dropout_prob", 0.1),
-                .norm_epsilon = config.number("layer_norm_eps", 1e-12)};
+  model.transformer = {.layers = config.size("num_hidden_layers"),
+                       .hidden = config.size("hidden_size"),
+                       .heads = config.size("num_attention_heads"),
+                       .inner = config.size("intermediate_size"),
+                       .max_length = positions - unused,
+                       .vocabulary = config.size("vocab_size"),
+                       .dropout = config.number("hidden_dropout_prob", 0.1),
+                       .norm_epsilon = config.number("layer_norm_eps", 1e-12)};
   return model;
 }
 

@@ -1,5 +1,5 @@
-// BERT and RoBERTa as Hugging Face keeps them: a folder with config.json, the tokenizer's files
-// and the weights, model.safetensors.
+// BERT, RoBERTa and GPT-2 as Hugging Face keeps them: a folder with config.json, the tokenizer's
+// files and the weights, model.safetensors.
 //
 // A run puts config.json and the tokenizer's files beside its checkpoints, whose tensors have those
 // names anyway, so that either folder says all about its model.
@@ -14,7 +14,7 @@
 
 namespace trainer {
 
-/// Writes config.json of a BERT or RoBERTa. Throws Error.
+/// Writes config.json of a transformer. Throws Error.
 void save_model_config(const ModelOptions& model, const std::string& folder);
 
 /// The model that a folder's config.json describes. Throws DataError naming the file and what of it

@@ -228,7 +228,7 @@ Dataset load_dataset(const std::string& folder, const Reader& reader) {
 }
 
 const char* scored_things(const Dataset& dataset) {
-  return dataset.train.text ? "masked tokens" : "images";
+  return dataset.train.text ? dataset.train.text->told() : "images";
 }
 
 std::uint64_t digest(const Dataset& dataset) {

@@ -180,7 +180,7 @@ Dataset find_dataset(const DataOptions& options, int worker, int workers) {
                       "every batch; use data",
                       folder));
     }
-    return load_text(folder, options.masking);
+    return load_text(folder, options.is_causal, options.masking);
   }
   return load_dataset(folder, {options.shard, worker, workers, options.classes, options.one_pass});
 }

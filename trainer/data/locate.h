@@ -51,7 +51,8 @@ struct DataOptions {
   std::size_t classes = 10; ///< Of images.
   bool one_pass = false;
   bool progress_bar = false;   ///< Of a download.
-  MaskingOptions masking = {}; ///< Of text.
+  bool is_causal = false;      ///< Of text: each next token is to be told.
+  MaskingOptions masking = {}; ///< Else.
 };
 
 /// Locates and loads, as one worker of several. A folder may also hold text (data/token_shards.h).

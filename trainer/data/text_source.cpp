@@ -28,6 +28,7 @@ class MaskedRows final : public TokenSource {
   std::size_t count() const override { return rows_.count(); }
   std::size_t length() const override { return rows_.length(); }
   std::size_t most_masked() const override { return masking_.most(length()); }
+  const char* told() const override { return "masked tokens"; }
   std::size_t vocabulary() const override { return vocabulary_; }
   std::uint64_t digest() const override { return digest_; }
 
@@ -50,21 +51,58 @@ class MaskedRows final : public TokenSource {
   std::uint64_t digest_ = 0;
 };
 
-Split split_of(const TokenRows& rows, const TokenSet& set, const MaskingOptions& masking) {
+/// Every token but a row's first is to be told, by those in front of it.
+class CausalRows final : public TokenSource {
+ public:
+  CausalRows(TokenRows rows, const TokenSet& set)
+      : rows_(std::move(rows)), vocabulary_(set.vocabulary), digest_(set.digest) {}
+
+  std::size_t count() const override { return rows_.count(); }
+  std::size_t length() const override { return rows_.length(); }
+  std::size_t most_masked() const override { return length() - 1; }
+  const char* told() const override { return "tokens"; }
+  std::size_t vocabulary() const override { return vocabulary_; }
+  std::uint64_t digest() const override { return digest_; }
+
+  void read(std::uint64_t sample, std::uint64_t /*seed*/, std::uint64_t /*position*/,
+            const TokenRow& to) const override {
+    const std::size_t length = rows_.read(sample, {to.ids, this->length()});
+    *to.length = static_cast<std::int32_t>(length);
+    tell_next(length, most_masked(), to);
+  }
+
+ private:
+  TokenRows rows_;
+  std::size_t vocabulary_;
+  std::uint64_t digest_;
+};
+
+Split split_of(const TokenRows& rows, const TokenSet& set, bool is_causal,
+               const MaskingOptions& masking) {
   Split split;
   split.count = rows.count();
-  split.text = std::make_shared<MaskedRows>(rows, set, masking);
+  if (is_causal) {
+    split.text = std::make_shared<CausalRows>(rows, set);
+  } else {
+    split.text = std::make_shared<MaskedRows>(rows, set, masking);
+  }
   return split;
 }
 
 } // namespace
 
-Dataset load_text(const std::string& folder, const MaskingOptions& masking) {
+Dataset load_text(const std::string& folder, bool is_causal, const MaskingOptions& masking) {
   const TokenSet set = open_token_set(folder);
+  if (!is_causal && !set.special.has_mask()) {
+    throw DataError(
+        fmt::format("{}: is in GPT-2's tokens, of which none is a mask; train with "
+                    "--model=gpt2, or tokenize with a vocabulary of BERT's or RoBERTa's",
+                    folder));
+  }
   Dataset dataset;
   dataset.folder = folder;
-  dataset.train = split_of(set.train, set, masking);
-  dataset.test = split_of(set.held_out, set, masking);
+  dataset.train = split_of(set.train, set, is_causal, masking);
+  dataset.test = split_of(set.held_out, set, is_causal, masking);
   return dataset;
 }
 

@@ -12,11 +12,13 @@ struct Matmul {
   /// What follows it, before C is written. `with` is read, `beside` written.
   enum class Epilogue : int {
     none,
-    bias,          ///< C + bias; with: bias (n)
-    relu_bias,     ///< relu(C + bias); a NaN stays one
-    gelu_bias,     ///< gelu(u), u = C + bias, the exact one: u · Φ(u); beside: u (m, n)
-    drelu,         ///< C where u is above 0, else 0; with: u (m, n), what a relu has made
-    dgelu,         ///< C · gelu'(u); with: u (m, n)
+    bias,           ///< C + bias; with: bias (n)
+    relu_bias,      ///< relu(C + bias); a NaN stays one
+    gelu_bias,      ///< gelu(u), u = C + bias, the exact one: u · Φ(u); beside: u (m, n)
+    gelu_tanh_bias, ///< The same by tanh: u · (1 + tanh(√(2/π)·(u + 0.044715·u³))) / 2
+    drelu,          ///< C where u is above 0, else 0; with: u (m, n), what a relu has made
+    dgelu,          ///< C · gelu'(u); with: u (m, n)
+    dgelu_tanh,
     bias_gradient, ///< C; beside: the sums of A's rows (m); A is turned
   };
 
@@ -81,7 +83,7 @@ struct DenseShape {
             .with = bias,
             .beside = beside};
   }
-  /// dweight = dyᵀ · x, and dbias = the sum of dy's rows; or += with `accumulate`.
+  /// dweight = dyᵀ · x, and dbias = the sum of dy's rows, null: none; or += with `accumulate`.
   constexpr Matmul backward_weight(const float* x, const float* dy, bool accumulate, float* dweight,
                                    float* dbias) const {
     return {.m = outputs,
@@ -89,7 +91,7 @@ struct DenseShape {
             .k = rows,
             .a_is_turned = true,
             .is_rounded = true,
-            .epilogue = Matmul::Epilogue::bias_gradient,
+            .epilogue = dbias == nullptr ? Matmul::Epilogue::none : Matmul::Epilogue::bias_gradient,
             .accumulate = accumulate,
             .a = dy,
             .b = x,
@@ -108,7 +110,7 @@ struct DenseShape {
             .b = weight,
             .c = dx};
   }
-  /// Of what was before an activation: `epilogue` is drelu or dgelu, of u (B, I).
+  /// Of what was before an activation: `epilogue` is its gradient, of u (B, I).
   constexpr Matmul backward_input(const float* dy, const float* weight, Matmul::Epilogue epilogue,
                                   const float* u, float* dx) const {
     Matmul product = backward_input(dy, weight, false, dx);

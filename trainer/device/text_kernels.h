@@ -51,10 +51,11 @@ struct NormShape {
 };
 
 struct AttentionShape {
-  std::size_t rows;   ///< B
-  std::size_t length; ///< T
-  std::size_t heads;  ///< A
-  std::size_t depth;  ///< D
+  std::size_t rows;       ///< B
+  std::size_t length;     ///< T
+  std::size_t heads;      ///< A
+  std::size_t depth;      ///< D
+  bool is_causal = false; ///< A token sees none behind it.
 
   DTRAIN_ON_BOTH constexpr std::size_t width() const { return heads * depth; }
   /// Rows of probabilities, of T values each, and the words that say which are kept.
@@ -92,7 +93,7 @@ struct TextKernels {
                        float* x);
 
   /// to (N, H) = the row of words (V, H) that ids (N) say, which are below V, + type (H) +
-  /// positions (T, H)
+  /// positions (T, H). Without types `type` is null, and so is `dtype`.
   void (*embed)(Stream&, const TextShape& shape, const std::int32_t* ids, const float* words,
                 const float* type, const float* positions, float* to);
   /// dwords (V, H), dtype (H) and dpositions (T, H) += the rows of dy (N, H) that are theirs.
@@ -111,7 +112,8 @@ struct TextKernels {
   void (*gelu_backward)(Stream&, std::size_t n, const float* x, float* dy);
 
   /// context (N, H) = dropped p · values, p = softmax(queries · keysᵀ / √D) of each head over the
-  /// first `lengths` (B) tokens of the row, at least one; of the others 0. `p` (B, A, T, T) is kept
+  /// first `lengths` (B) tokens of the row, at least one, and with `is_causal` over those up to its
+  /// own; of the others 0. `p` (B, A, T, T) is kept
   /// for backward, before it is dropped.
   void (*attention)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<const float>& of, float* p, float* context);

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "trainer/errors.h"
-#include "trainer/models/bert.h"
 #include "trainer/models/models.h"
+#include "trainer/models/transformer.h"
 
 namespace trainer {
 
@@ -36,7 +36,7 @@ void Model::rehearse(std::size_t /*rows*/, ParameterOwner& owner,
 
 std::string shape_text(const ModelOptions& options) {
   if (options.is_of_text()) {
-    const BertOptions& o = options.bert;
+    const TransformerOptions& o = options.transformer;
     return fmt::format("{}x{} heads={} ff={} max-length={} dropout={:g} epsilon={:g}", o.layers,
                        o.hidden, o.heads, o.inner, o.max_length, o.dropout, o.norm_epsilon);
   }
@@ -51,10 +51,10 @@ std::unique_ptr<Model> make_model(const ModelOptions& options, Device& device) {
     return make_cnn(options, device);
   }
   if (options.is_of_text()) {
-    return make_bert(options, device);
+    return make_language_model(options, device);
   }
   throw UsageError(
-      fmt::format("--model={}: no such model; use mlp, cnn, bert or roberta", options.name));
+      fmt::format("--model={}: no such model; use mlp, cnn, bert, roberta or gpt2", options.name));
 }
 
 } // namespace trainer

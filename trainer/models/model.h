@@ -63,7 +63,7 @@ class Model {
 };
 
 /// Of a transformer for text; the data say the vocabulary.
-struct BertOptions {
+struct TransformerOptions {
   std::size_t layers = 6;
   std::size_t hidden = 256; ///< How wide it is.
   std::size_t heads = 8;
@@ -81,10 +81,12 @@ struct ModelOptions {
   std::size_t width = 28;
   std::size_t classes = 10;
   std::vector<std::size_t> hidden = {128}; ///< Widths of the fully connected hidden layers.
-  BertOptions bert = {};
+  TransformerOptions transformer = {};
   std::uint64_t seed = 0; ///< Of what is drawn while it trains.
 
-  bool is_of_text() const { return name == "bert" || name == "roberta"; }
+  bool is_of_text() const { return name == "bert" || name == "roberta" || is_causal(); }
+  /// It learns the token that comes next, of all.
+  bool is_causal() const { return name == "gpt2"; }
 };
 
 /// "512,256", or "6x256 heads=8 ff=512 …": all that makes one model of a name another.

@@ -1,5 +1,5 @@
-// The models that make_model() knows beside BERT (bert.h), each in the file of its name; the CNN
-// for devices that are not the CPU in layered_cnn.cpp.
+// The models that make_model() knows beside transformers (transformer.h), each in the file of its
+// name; the CNN for devices that are not the CPU in layered_cnn.cpp.
 #pragma once
 
 #include <array>

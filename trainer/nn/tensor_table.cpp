@@ -21,6 +21,9 @@ std::size_t Tensor::place_of(std::size_t index) const {
   if (layout == Layout::row_major) {
     return index;
   }
+  if (layout == Layout::turned) {
+    return index % shape[1] * shape[0] + index / shape[1];
+  }
   const std::size_t inputs = size / padded(shape[0]);
   const std::size_t output = index / inputs;
   return (output / k_panel * inputs + index % inputs) * k_panel + output % k_panel;

@@ -5,8 +5,8 @@
 // one, with zeros that stay zeros, so that an arena may be cut at any such multiple. A unit is a
 // contiguous range of tensors that are used together: a layer. A tensor's layout
 // there is row-major, or, where a copy for the kernels would cost speed, the panels that they read
-// (device/cpu/kernels.h). What leaves an arena by name is always row-major, weights as
-// [outputs, inputs].
+// (device/cpu/kernels.h). What leaves an arena by name is always row-major, and of the shape that
+// its model is published with.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@ namespace trainer {
 enum class Layout : std::uint8_t {
   row_major,
   panels, ///< Of [outputs, inputs…]: (outputs / 16, inputs, 16), outputs filled up.
+  turned, ///< Of [inputs, outputs], as GPT-2's weights are published: (outputs, inputs).
 };
 
 /// A contiguous part of an arena, in floats.

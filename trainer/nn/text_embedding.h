@@ -1,10 +1,11 @@
-// What a text's tokens become: the sum of their words', their places' and their type's rows,
-// normalised and dropped.
+// What a text's tokens become: the sum of their words' and their places' rows, and of their type's
+// where a model has types, normalised where it says so, and dropped.
 //
 // Letters: N tokens of a pass, B rows of T, H wide.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,24 +17,34 @@ namespace trainer {
 class TextEmbedding {
  public:
   /// Adds a unit of its tensors, whose memory is what is read and written.
-  TextEmbedding(const LayerContext& context, const std::string& name, const EmbeddingShape& shape,
-                const DropoutRule& rule, std::uint32_t site, TensorTable& tensors)
+  TextEmbedding(const LayerContext& context, const EmbeddingShape& shape, const DropoutRule& rule,
+                std::uint32_t site, TensorTable& tensors)
       : context_(&context), shape_(shape), unit_(tensors.begin_unit()),
-        norm_(context, name + ".LayerNorm", shape.width, shape.epsilon, tensors),
-        types_(add(tensors, name + ".token_type_embeddings.weight", shape.types)),
-        positions_(add(tensors, name + ".position_embeddings.weight", shape.positions)),
-        words_(add(tensors, name + ".word_embeddings.weight", shape.vocabulary)),
-        dropout_(context, rule, site) {}
+        dropout_(context, rule, site) {
+    if (!shape.norm.empty()) { // In the order in which backward is done with them.
+      norm_.emplace(context, shape.norm, shape.width, shape.epsilon, tensors);
+    }
+    if (!shape.types.empty()) {
+      types_ = add(tensors, shape.types, shape.type_rows);
+    }
+    positions_ = add(tensors, shape.positions, shape.position_rows);
+    words_ = add(tensors, shape.words, shape.vocabulary);
+  }
 
   std::size_t unit() const { return unit_; }
   UnitMemory words(const UnitMemory& memory) const { return memory.from(words_); }
-  void initialize(std::span<float> arena) const { norm_.initialize(arena); }
+  void initialize(std::span<float> arena) const {
+    if (norm_) {
+      norm_->initialize(arena);
+    }
+  }
 
   void make_room(std::size_t rows, std::size_t length) {
     Device& device = context_->device;
-    sum_ = device.allocate(rows * length * shape_.width, DType::f32);
-    moments_ = device.allocate(rows * length * 2, DType::f32);
-    x_ = device.allocate(rows * length * shape_.width, DType::f32);
+    const std::size_t tokens = rows * length;
+    sum_ = device.allocate(norm_ ? tokens * shape_.width : 0, DType::f32);
+    moments_ = device.allocate(norm_ ? tokens * 2 : 0, DType::f32);
+    x_ = device.allocate(tokens * shape_.width, DType::f32);
     dropout_.make_room(rows, length * shape_.width / k_keep_bits);
   }
 
@@ -41,9 +52,11 @@ class TextEmbedding {
   const float* forward(const UnitMemory& memory, const TextPass& pass, const std::int32_t* ids) {
     const float* const parameters = memory.weights;
     context_->text.embed(context_->stream, {pass.rows, pass.length, shape_.width}, ids,
-                         parameters + words_, parameters + types_, parameters + first_position(),
-                         sum_.data());
-    norm_.forward(memory, pass.tokens(), sum_.data(), x_.data(), moments_.data());
+                         parameters + words_, types_ ? parameters + *types_ : nullptr,
+                         parameters + first_position(), norm_ ? sum_.data() : x_.data());
+    if (norm_) {
+      norm_->forward(memory, pass.tokens(), sum_.data(), x_.data(), moments_.data());
+    }
     dropout_.draw(pass, pass.length * shape_.width / k_keep_bits);
     drop(pass, x_.data());
     return x_.data();
@@ -54,20 +67,24 @@ class TextEmbedding {
                 float* change) {
     float* const gradients = memory.gradients;
     drop(pass, change);
-    norm_.backward(memory, pass.tokens(), sum_.data(), moments_.data(), pass.accumulate, change);
-    if (!pass.accumulate) {
-      context_->stream.clear(gradients + types_, shape_.types * shape_.width * sizeof(float));
-      context_->stream.clear(gradients + positions_,
-                             shape_.positions * shape_.width * sizeof(float));
+    if (norm_) {
+      norm_->backward(memory, pass.tokens(), sum_.data(), moments_.data(), pass.accumulate, change);
     }
-    context_->text.embed_backward(context_->stream, {pass.rows, pass.length, shape_.width}, ids,
-                                  change, gradients + words_, gradients + types_,
-                                  gradients + first_position());
+    const std::size_t row = shape_.width * sizeof(float);
+    if (!pass.accumulate) {
+      context_->stream.clear(gradients + positions_, shape_.position_rows * row);
+      if (types_) {
+        context_->stream.clear(gradients + *types_, shape_.type_rows * row);
+      }
+    }
+    context_->text.embed_backward(
+        context_->stream, {pass.rows, pass.length, shape_.width}, ids, change, gradients + words_,
+        types_ ? gradients + *types_ : nullptr, gradients + first_position());
   }
 
  private:
   std::size_t add(TensorTable& tensors, const std::string& name, std::size_t rows) const {
-    return tensors[tensors.add(name, {rows, shape_.width})].in_unit;
+    return tensors[tensors.add(name + ".weight", {rows, shape_.width})].in_unit;
   }
   /// Of a text's first token, in the unit.
   std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }
@@ -81,10 +98,10 @@ class TextEmbedding {
   const LayerContext* context_;
   EmbeddingShape shape_;
   std::size_t unit_;
-  LayerNorm norm_; ///< In the order of the arenas.
-  std::size_t types_;
-  std::size_t positions_;
-  std::size_t words_;
+  std::optional<LayerNorm> norm_;
+  std::optional<std::size_t> types_; ///< Where it lies in the unit, and so
+  std::size_t positions_ = 0;
+  std::size_t words_ = 0;
   Dropout dropout_;
   Buffer sum_{0};     ///< (N, H): before the norm,
   Buffer moments_{0}; ///< (N, 2)

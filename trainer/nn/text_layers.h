@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trainer/device/device.h"
 #include "trainer/nn/dropout.h"
@@ -26,26 +27,41 @@ struct LayerContext {
   const TextKernels& text;
 };
 
-/// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I] of the unit that was begun
-/// last, whose memory is what is read and written.
+/// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I], or [I, O] and turned, of
+/// the unit that was begun last, whose memory is what is read and written.
 class Linear {
  public:
+  using Epilogue = Matmul::Epilogue;
+
   Linear(const LayerContext& context, const std::string& name, std::size_t inputs,
-         std::size_t outputs, TensorTable& tensors)
+         std::size_t outputs, TensorTable& tensors, Layout layout = Layout::row_major)
       : context_(&context), inputs_(inputs), outputs_(outputs),
         bias_(tensors[tensors.add(name + ".bias", {outputs})].in_unit),
-        weight_(tensors[tensors.add(name + ".weight", {outputs, inputs})].in_unit) {}
+        weight_(tensors[tensors.add(name + ".weight",
+                                    layout == Layout::turned
+                                        ? std::vector<std::size_t>{inputs, outputs}
+                                        : std::vector<std::size_t>{outputs, inputs},
+                                    layout)]
+                    .in_unit) {}
 
+  /// Outputs [first, first + count) of it, which are a layer too.
+  Linear part(std::size_t first, std::size_t count) const {
+    Linear some = *this;
+    some.outputs_ = count;
+    some.bias_ += first;
+    some.weight_ += first * inputs_;
+    return some;
+  }
   std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Of it in the unit.
 
   void forward(const UnitMemory& memory, std::size_t rows, const float* x, float* y) const {
     context_->multiply(shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y));
   }
-  /// y = gelu(u), and u.
-  void forward_gelu(const UnitMemory& memory, std::size_t rows, const float* x, float* u,
-                    float* y) const {
-    context_->multiply(shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y,
-                                           Matmul::Epilogue::gelu_bias, u));
+  /// y = gelu(u), and u; `gelu`: which.
+  void forward_gelu(const UnitMemory& memory, std::size_t rows, const float* x, float* u, float* y,
+                    Epilogue gelu = Epilogue::gelu_bias) const {
+    context_->multiply(
+        shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y, gelu, u));
   }
   void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
                        bool accumulate) const {
@@ -58,9 +74,8 @@ class Linear {
   }
   /// Of what x = gelu(u) was of.
   void backward_gelu(const UnitMemory& memory, std::size_t rows, const float* dy, const float* u,
-                     float* du) const {
-    context_->multiply(
-        shape(rows).backward_input(dy, memory.weights + weight_, Matmul::Epilogue::dgelu, u, du));
+                     float* du, Epilogue gelu = Epilogue::dgelu) const {
+    context_->multiply(shape(rows).backward_input(dy, memory.weights + weight_, gelu, u, du));
   }
 
  private:
@@ -82,6 +97,7 @@ class LayerNorm {
         gain_(tensors[tensors.add(name + ".weight", {width})].in_unit),
         shift_(tensors[tensors.add(name + ".bias", {width})].in_unit) {}
 
+  std::size_t last() const { return shift_ + width_; } ///< Of it in the unit.
   void initialize(std::span<float> arena) const {
     std::fill_n(arena.data() + first_, width_, 1.0F);
   }

@@ -22,7 +22,11 @@ struct Sides {
   std::size_t longer() const { return std::max(rows, columns); }
 };
 
-Sides sides_of(const Tensor& tensor) { return {tensor.shape[0], tensor.count() / tensor.shape[0]}; }
+/// Of what lies in memory row after row. A transpose's direction is the transpose of its own.
+Sides sides_of(const Tensor& tensor) {
+  const Sides sides = {tensor.shape[0], tensor.count() / tensor.shape[0]};
+  return tensor.layout == Layout::turned ? Sides{sides.columns, sides.rows} : sides;
+}
 
 template <typename Size>
 std::size_t most(const TensorTable& tensors, const Size& size) {
@@ -40,7 +44,9 @@ std::size_t square_of(const Tensor& tensor) {
 } // namespace
 
 bool is_for_muon(const Tensor& tensor) {
-  return tensor.shape.size() > 1 && tensor.name.find("embeddings") == std::string::npos;
+  return tensor.shape.size() > 1 && tensor.name.find("embeddings") == std::string::npos &&
+         tensor.name.find(".wte.") == std::string::npos &&
+         tensor.name.find(".wpe.") == std::string::npos;
 }
 
 Muon::Muon(const TensorTable& tensors, Device& device)

@@ -17,9 +17,9 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
   table.description =
       "Trains the multilayer perceptron 784-128-10 (or --hidden of other widths), or with "
       "--model=cnn a small convolutional network, with Adam on Fashion-MNIST, MNIST or files of "
-      "their format; with --model=bert or roberta a transformer that learns to tell masked words "
-      "of "
-      "a text. Started as several ranks (by dtrain submit, torchrun, mpirun or srun) it "
+      "their format; with --model=bert, roberta or gpt2 a transformer that learns to tell masked "
+      "words of a text, or the next. Started as several ranks (by dtrain submit, torchrun, mpirun "
+      "or srun) it "
       "trains them as one, averaging gradients with a ring all-reduce.\n\n"
       "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
       "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.\n\n"

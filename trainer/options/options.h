@@ -31,7 +31,7 @@ struct TrainerOptions {
   std::optional<ElasticityOptions> elastic; ///< Where DeepSpeed's file has the global batch chosen.
   std::string model = "mlp";
   std::string hidden; ///< Widths of the MLP's hidden layers, or BERT's; empty: the model's own.
-  std::string preset = "hello";
+  std::string preset; ///< "": the model's first.
   std::int64_t layers = 0; ///< BERT's; 0: as the preset says, so the next two.
   std::int64_t heads = 0;
   std::int64_t inner = 0;

@@ -9,7 +9,7 @@
 #include "submit/errors.h"
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/errors.h"
-#include "trainer/models/bert.h"
+#include "trainer/models/transformer.h"
 #include "trainer/options/parts.h"
 #include "trainer/strategy/choice.h"
 
@@ -170,8 +170,8 @@ std::vector<std::size_t> parse_hidden(const std::string& text) {
 
 namespace {
 
-BertOptions bert_options(const TrainerOptions& options) {
-  BertOptions bert;
+TransformerOptions transformer_options(const TrainerOptions& options) {
+  TransformerOptions shape;
   std::error_code ignored;
   const bool has_shape =
       !options.initial_weights.empty() &&
@@ -183,23 +183,27 @@ BertOptions bert_options(const TrainerOptions& options) {
       throw UsageError(fmt::format("--model={}: the weights in --initial-weights={} are of a {}",
                                    options.model, options.initial_weights, given.name));
     }
-    bert = given.bert;
-    bert.vocabulary = 0; // The data's.
+    shape = given.transformer;
+    shape.vocabulary = 0; // The data's.
     if (options.preset != TrainerOptions().preset) {
       throw UsageError(fmt::format("--preset={}: config.json in --initial-weights={} says the "
                                    "shape; leave it out",
                                    options.preset, options.initial_weights));
     }
   } else {
-    apply_preset(options.preset, bert);
+    apply_preset(options.model, options.preset, shape);
   }
   const auto set = [](std::int64_t value, std::size_t& to) {
     to = value > 0 ? static_cast<std::size_t>(value) : to;
   };
-  set(options.layers, bert.layers);
-  set(options.heads, bert.heads);
-  set(options.inner, bert.inner);
-  set(options.max_length, bert.max_length);
+  set(options.layers, shape.layers);
+  set(options.heads, shape.heads);
+  if (options.model == "gpt2" && !has_shape) {
+    shape.max_length = 1024;
+    shape.inner = options.hidden.empty() ? shape.inner : 4 * parse_hidden(options.hidden).front();
+  }
+  set(options.inner, shape.inner);
+  set(options.max_length, shape.max_length);
   if (!options.hidden.empty()) {
     const std::vector<std::size_t> widths = parse_hidden(options.hidden);
     if (widths.size() > 1) {
@@ -208,7 +212,7 @@ BertOptions bert_options(const TrainerOptions& options) {
                       "dense layers",
                       options.hidden, options.model));
     }
-    bert.hidden = widths.front();
+    shape.hidden = widths.front();
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw UsageError(fmt::format("--dropout={}: must be 0 or more and below 1", options.dropout));
@@ -225,19 +229,23 @@ BertOptions bert_options(const TrainerOptions& options) {
       throw UsageError(fmt::format("{}={}: must be 0 to 1", flag, share));
     }
   }
+  if (options.model == "gpt2" && !(masking == MaskingOptions{})) {
+    throw UsageError("--mask-prob and its like: --model=gpt2 learns the token that comes next, and "
+                     "masks none");
+  }
   if (masking.random + masking.keep > 1) {
     throw UsageError("--random-replace-prob and --unmask-replace-prob: are shares of the same "
                      "tokens, and more than 1 together");
   }
   constexpr double k_bert = 1e-12;
-  constexpr double k_roberta = 1e-5;
-  bert.dropout = options.dropout;
-  bert.recompute = options.checkpoint_activations;
-  bert.norm_epsilon = options.norm_epsilon > 0     ? options.norm_epsilon
-                      : has_shape                  ? bert.norm_epsilon
-                      : options.model == "roberta" ? k_roberta
-                                                   : k_bert;
-  return bert;
+  constexpr double k_other = 1e-5;
+  shape.dropout = options.dropout;
+  shape.recompute = options.checkpoint_activations;
+  shape.norm_epsilon = options.norm_epsilon > 0  ? options.norm_epsilon
+                       : has_shape               ? shape.norm_epsilon
+                       : options.model == "bert" ? k_bert
+                                                 : k_other;
+  return shape;
 }
 
 /// What only a model of text knows.
@@ -254,8 +262,9 @@ void refuse_text_options(const TrainerOptions& options) {
                      : options.checkpoint_activations            ? "--checkpoint-activations"
                                                                  : nullptr;
   if (flag != nullptr) {
-    throw UsageError(fmt::format("{}: goes with --model=bert or roberta, and --model={} has none",
-                                 flag, options.model));
+    throw UsageError(
+        fmt::format("{}: goes with --model=bert, roberta or gpt2, and --model={} has none", flag,
+                    options.model));
   }
 }
 
@@ -266,7 +275,7 @@ ModelOptions model_options(const TrainerOptions& options) {
   model.name = options.model;
   model.seed = static_cast<std::uint64_t>(options.seed);
   if (model.is_of_text()) {
-    model.bert = bert_options(options);
+    model.transformer = transformer_options(options);
   } else {
     refuse_text_options(options);
     model.hidden = options.hidden.empty() ? model.hidden : parse_hidden(options.hidden);
@@ -337,6 +346,7 @@ DataOptions data_options(const TrainerOptions& options) {
           .classes = static_cast<std::size_t>(options.classes),
           .one_pass = options.epochs == 1 && !options.resume && !by_speed,
           .progress_bar = !options.no_progress && isatty(STDERR_FILENO) == 1,
+          .is_causal = options.model == "gpt2",
           .masking = options.masking};
 }
 

@@ -97,29 +97,32 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .help =
            "mlp: the multilayer perceptron; cnn: the same behind two 3 × 3 convolutions (32 "
            "and 64 channels), each with 2 × 2 max-pooling; bert, roberta: a transformer encoder "
-           "that learns the masked tokens of a text [mlp]",
+           "that learns the masked tokens of a text; gpt2: a decoder that learns each next one "
+           "[mlp]",
        .group = group,
        .complete = dtrain::Complete::choices,
-       .choices = {"mlp", "cnn", "bert", "roberta"}},
+       .choices = {"mlp", "cnn", "bert", "roberta", "gpt2"}},
       {.flags = "--hidden",
        .target = &o.hidden,
        .metavar = "N[,N...]",
-       .help = "Units of the fully connected hidden layers, first layer first [128]; of bert and "
-               "roberta how wide they are, one number [as --preset]",
+       .help = "Units of the fully connected hidden layers, first layer first [128]; of "
+               "transformers how wide they are, one number [as --preset]",
        .group = group},
       {.flags = "--preset",
        .target = &o.preset,
        .metavar = "NAME",
        .help =
            "Shape of bert and roberta: hello (6 layers, 256 wide, 8 heads, --ff 512), base (12, "
-           "768, 12, 3072) or large (24, 1024, 16, 4096) [hello]",
+           "768, 12, 3072) or large (24, 1024, 16, 4096) [hello]; of gpt2: 124M (12, 768, 12, "
+           "3072), 355M (24, 1024, 16, 4096), 774M (36, 1280, 20, 5120) or 1558M (48, 1600, 25, "
+           "6400) [124M]",
        .group = group,
        .complete = dtrain::Complete::choices,
-       .choices = {"hello", "base", "large"}},
+       .choices = {"hello", "base", "large", "124M", "355M", "774M", "1558M"}},
       {.flags = "--layers",
        .target = &o.layers,
        .metavar = "N",
-       .help = "Layers of bert and roberta [as --preset]",
+       .help = "Layers of a transformer [as --preset]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_layers},
@@ -133,7 +136,9 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--ff",
        .target = &o.inner,
        .metavar = "N",
-       .help = "Width between the two dense layers of each layer [as --preset]",
+       .help = "Width between the two dense layers of each layer [as --preset; of gpt2 with "
+               "--hidden four "
+               "times that]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_width},
@@ -141,8 +146,8 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .target = &o.max_length,
        .metavar = "TOKENS",
        .help =
-           "Positions that bert and roberta know, at least the tokens of a row of text [512, or "
-           "as --initial-weights has it]",
+           "Positions that a transformer knows, at least the tokens of a row of text [512, gpt2: "
+           "1024, or as --initial-weights has it]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_width},
@@ -151,13 +156,13 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .metavar = "PATH",
        .help = "Begin with these weights instead of random ones: a safetensors file, another run's "
                "--checkpoint-dir, or a folder of Hugging Face's, whose config.json then says the "
-               "shape of bert and roberta [none]",
+               "shape of a transformer [none]",
        .group = group,
        .complete = dtrain::Complete::file},
       {.flags = "--dropout",
        .target = &o.dropout,
        .metavar = "P",
-       .help = "Share of values that bert and roberta drop while they train [0.1]",
+       .help = "Share of values that a transformer drops while it trains [0.1]",
        .group = group},
       {.flags = "--mask-prob",
        .target = &o.masking.mask,
@@ -177,13 +182,13 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--checkpoint-activations",
        .target = &o.checkpoint_activations,
        .metavar = "",
-       .help = "Keep of each layer of bert and roberta what it gives alone, and compute the rest "
+       .help = "Keep of each layer of a transformer what it gives alone, and compute the rest "
                "again in backward: less memory for a third more computing, and the same bits",
        .group = group},
       {.flags = "--norm-epsilon",
        .target = &o.norm_epsilon,
        .metavar = "E",
-       .help = "Added to variances that are divided by [1e-12; roberta: 1e-5]",
+       .help = "Added to variances that are divided by [1e-12; roberta and gpt2: 1e-5]",
        .group = group},
       {.flags = "--optimizer",
        .target = &o.optimizer,
@@ -407,7 +412,7 @@ std::vector<dtrain::Option> output_flags(TrainerOptions& o) {
        .target = &o.export_folder,
        .metavar = "DIR",
        .help = "At the end, write the model to this folder as Hugging Face keeps it: "
-               "model.safetensors, and of bert and roberta config.json and the vocabulary [none]",
+               "model.safetensors, and of transformers config.json and the vocabulary [none]",
        .group = group,
        .complete = dtrain::Complete::directory},
   };

@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
-#include "trainer/models/bert.h"
+#include "trainer/models/transformer.h"
 #include "trainer/strategy/replicated.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/text/unicode.h"
@@ -84,15 +84,21 @@ dtrain::CommandTable fill_command(FillOptions& options) {
 
 void fill(const FillOptions& options) {
   ModelOptions shape = read_model_config(options.checkpoint);
+  if (shape.is_causal()) {
+    throw UsageError(
+        fmt::format("--checkpoint={}: is of a {}, which tells the word that comes next "
+                    "and fills no blanks; use that of a bert or roberta",
+                    options.checkpoint, shape.name));
+  }
   const auto tokenizer = load_tokenizer(options.checkpoint);
   const std::size_t words = tokenizer->vocabulary().size();
-  if (words > shape.bert.vocabulary) {
+  if (words > shape.transformer.vocabulary) {
     throw DataError(fmt::format("{}: the vocabulary has {} tokens, and config.json says {}",
-                                options.checkpoint, words, shape.bert.vocabulary));
+                                options.checkpoint, words, shape.transformer.vocabulary));
   }
   CpuDevice device;
-  const auto model = make_bert(shape, device);
-  const std::vector<TokenId> ids = tokens_of(options, *tokenizer, shape.bert.max_length);
+  const auto model = make_language_model(shape, device);
+  const std::vector<TokenId> ids = tokens_of(options, *tokenizer, shape.transformer.max_length);
   const Buffer parameters(model->tensors().arena_size());
   Replicated owner(model->units(), {parameters.span()});
   const auto say = [](const std::string& text) {
@@ -123,7 +129,7 @@ void fill(const FillOptions& options) {
   std::vector<Guess> guesses;
   const auto top = std::min(static_cast<std::size_t>(options.top), words);
   for (std::size_t blank = 0; blank < blanks.size(); ++blank) {
-    const auto of_blank = std::span(logits).subspan(blank * shape.bert.vocabulary, words);
+    const auto of_blank = std::span(logits).subspan(blank * shape.transformer.vocabulary, words);
     const double largest{*std::max_element(of_blank.begin(), of_blank.end())};
     const double sum =
         std::accumulate(of_blank.begin(), of_blank.end(), 0.0, [&](double all, float logit) {

@@ -26,9 +26,9 @@ inline ModelOptions fitted(ModelOptions model, const Dataset& data) {
   if (data.train.text) {
     if (!model.is_of_text()) {
       throw UsageError("--model=" + model.name + ": learns from images, and " + data.folder +
-                       " is text; use --model=bert");
+                       " is text; use --model=bert or gpt2");
     }
-    model.bert.vocabulary = data.train.text->vocabulary();
+    model.transformer.vocabulary = data.train.text->vocabulary();
   }
   return model;
 }
@@ -36,8 +36,9 @@ inline ModelOptions fitted(ModelOptions model, const Dataset& data) {
 /// `count` random samples that it can learn from, for benchmarks.
 inline Dataset synthetic_for(const ModelOptions& model, std::size_t count, std::uint64_t seed) {
   constexpr std::size_t k_words = 30'522; // BERT's own.
-  return model.is_of_text() ? synthetic_text(count, model.bert.max_length, k_words, seed)
-                            : synthetic_dataset(count, seed);
+  return model.is_of_text()
+             ? synthetic_text(count, model.transformer.max_length, k_words, seed, model.is_causal())
+             : synthetic_dataset(count, seed);
 }
 
 struct Replica {

@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t k_most_tokens = 1 << 24;
 
 const std::array<std::string, 5> k_bpe_special = {"<pad>", "<unk>", "<s>", "</s>", "<mask>"};
+constexpr const char* k_gpt2_special = "<|endoftext|>"; ///< Its only one.
 
 enum class BytePieceKind { letter, number, space, other };
 
@@ -119,7 +120,8 @@ std::size_t byte_bpe_piece(std::string_view text) {
 }
 
 ByteBpe::ByteBpe(const std::string& vocabulary_path, const std::string& merges_path)
-    : Tokenizer(read_bpe_tokens(vocabulary_path), vocabulary_path, k_bpe_special, true) {
+    : Tokenizer(read_bpe_tokens(vocabulary_path), vocabulary_path, k_bpe_special, true,
+                k_gpt2_special) {
   for (std::size_t byte = 0; byte < bytes_.size(); ++byte) {
     std::string letter;
     unicode::append_utf8(byte_letters()[byte], letter);

@@ -89,16 +89,18 @@ class Texts {
   std::size_t bytes_ = 0;
 };
 
-/// Tokens into rows.
+/// Tokens into rows. Those of a vocabulary with a mask each have their first and their last token;
+/// else a row goes on where the one before it ends.
 class Rows {
  public:
   Rows(TokenSetWriter& writer, const SpecialTokens& special, std::size_t length, bool lines)
-      : writer_(writer), special_(special), length_(length), lines_(lines), row_{special.first} {}
+      : writer_(writer), special_(special), length_(length), lines_(lines),
+        ends_(special.has_mask() ? 1 : 0), row_(ends_, special.first) {}
 
   /// A line's; one without tokens ends a text.
   void add(std::span<const TokenId> tokens) {
     tokens_ += tokens.size();
-    if (tokens.empty() && !lines_ && row_.size() > 1 && row_.back() != special_.last) {
+    if (tokens.empty() && !lines_ && row_.size() > ends_ && row_.back() != special_.last) {
       put(special_.last);
     }
     for (const TokenId token : tokens) {
@@ -110,12 +112,12 @@ class Rows {
   }
 
   void end_row() {
-    if (row_.size() > 1) {
-      if (row_.back() != special_.last) {
+    if (row_.size() > ends_) {
+      if (ends_ > 0 && row_.back() != special_.last) {
         row_.push_back(special_.last);
       }
       writer_.add(row_);
-      row_.resize(1);
+      row_.resize(ends_);
     }
   }
 
@@ -124,7 +126,7 @@ class Rows {
  private:
   void put(TokenId token) {
     row_.push_back(token);
-    if (row_.size() + 1 == length_) {
+    if (row_.size() + ends_ == length_) {
       end_row();
     }
   }
@@ -133,6 +135,7 @@ class Rows {
   SpecialTokens special_;
   std::size_t length_;
   bool lines_;
+  std::size_t ends_; ///< Tokens that begin a row, and so that end it.
   std::vector<TokenId> row_;
   std::uint64_t tokens_ = 0;
 };
@@ -193,7 +196,9 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
       "writes them in its tokens to a folder, which --data of dtrain-trainer takes. The texts are "
       "UTF-8; a blank line ends a document, and so does the end of a file.\n\n"
       "Rows have --length tokens, [CLS] and [SEP] included. Documents follow each other in them, a "
-      "[SEP] between two; with --lines each line has rows of its own, filled up with [PAD].\n\n"
+      "[SEP] between two; with --lines each line has rows of its own, filled up with [PAD]. In "
+      "GPT-2's tokens, which have no mask, <|endoftext|> is between documents, lines keep their "
+      "ends, and a row goes on where the one before it ends.\n\n"
       "The folder holds manifest.json, the rows in files that training maps into memory, and the "
       "vocabulary: vocab.txt and tokenizer_config.json, or vocab.json and merges.txt.";
   table.examples = {
@@ -277,7 +282,11 @@ void tokenize(const TokenizeOptions& options) {
   const auto total = static_cast<std::int64_t>(texts.bytes() >> 10);
   texts.each_line([&](std::string_view line, std::size_t done) {
     tokens.clear();
-    tokenizer->encode(line, tokens);
+    if (tokenizer->special().has_mask() || options.lines || line.empty()) {
+      tokenizer->encode(line, tokens);
+    } else { // Which tells the ends of lines, too.
+      tokenizer->encode(std::string(line) + "\n", tokens);
+    }
     rows.add(tokens);
     console.progress(static_cast<std::int64_t>(done >> 10), total, "KiB in tokens,");
   });

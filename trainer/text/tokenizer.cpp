@@ -17,8 +17,12 @@
 namespace trainer {
 
 Tokenizer::Tokenizer(Vocabulary vocabulary, const std::string& path,
-                     const std::array<std::string, 5>& names, bool strips)
+                     std::array<std::string, 5> names, bool strips, const std::string& only)
     : vocabulary_(std::move(vocabulary)), strips_(strips) {
+  if (!vocabulary_.find(names.back()) && vocabulary_.find(only)) {
+    names.fill(only);
+    strips_ = false;
+  }
   const std::array<TokenId*, 5> ids = {&special_.pad, &special_.unknown, &special_.first,
                                        &special_.last, &special_.mask};
   for (std::size_t i = 0; i < names.size(); ++i) {

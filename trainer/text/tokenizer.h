@@ -1,4 +1,4 @@
-// Text into tokens, as Hugging Face's `tokenizers` cuts it for BERT and for RoBERTa.
+// Text into tokens, as Hugging Face's `tokenizers` cuts it for BERT, RoBERTa and GPT-2.
 //
 // The names of special tokens, "[MASK]", are found in the text first; what is between them is cut
 // by the model: WordPiece or byte-level BPE. Pieces of text that come again are looked up whole.
@@ -36,10 +36,11 @@ class Tokenizer {
   virtual const char* kind() const = 0; ///< "WordPiece"
 
  protected:
-  /// `names`: of pad, unknown, first, last, mask. Throws DataError naming `path` and the one that
-  /// the vocabulary lacks. `strips`: spaces before the mask go with it.
-  Tokenizer(Vocabulary vocabulary, const std::string& path, const std::array<std::string, 5>& names,
-            bool strips);
+  /// `names`: of pad, unknown, first, last, mask; all of them are `only` where the vocabulary has
+  /// that and no mask. Throws DataError naming `path` and the one that the vocabulary lacks.
+  /// `strips`: spaces before the mask go with it.
+  Tokenizer(Vocabulary vocabulary, const std::string& path, std::array<std::string, 5> names,
+            bool strips, const std::string& only = "");
 
   /// Of text without special tokens.
   virtual void encode_plain(std::string_view text, std::vector<TokenId>& to) = 0;

@@ -22,6 +22,8 @@ struct SpecialTokens {
   TokenId mask = 0;
 
   bool operator==(const SpecialTokens&) const = default;
+  /// GPT-2's, which has a token for the end of a text and no other.
+  bool has_mask() const { return mask != last; }
   bool contains(TokenId id) const {
     return id == pad || id == unknown || id == first || id == last || id == mask;
   }

@@ -48,7 +48,7 @@ Task on_images() { return {k_model, synthetic_dataset(96, 1), 24, k_steps}; }
 /// Small: the kernels may be emulated.
 Task on_text() {
   ModelOptions model{.name = "bert", .seed = 3};
-  model.bert = {.layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16};
+  model.transformer = {.layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16};
   return {model, synthetic_text(12, 14, 40, 1), 6, 3};
 }
 

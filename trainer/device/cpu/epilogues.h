@@ -44,6 +44,12 @@ void vector_finish(const Matmul& s, const MatmulPart& part) {
       store_some<V>(s.beside + at, x, count);
       return x * phi_of<V>(x);
     });
+  case Epilogue::gelu_tanh_bias:
+    return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t j, std::size_t count) {
+      x = x + load_some<V>(s.with + j, count);
+      store_some<V>(s.beside + at, x, count);
+      return x * gelu_share<V>(x);
+    });
   case Epilogue::drelu:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
       return load_some<V>(s.with + at, count) > V::all(0) ? x : V::all(0);
@@ -51,6 +57,10 @@ void vector_finish(const Matmul& s, const MatmulPart& part) {
   case Epilogue::dgelu:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
       return x * gelu_slope<V>(load_some<V>(s.with + at, count));
+    });
+  case Epilogue::dgelu_tanh:
+    return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
+      return x * gelu_tanh_slope<V>(load_some<V>(s.with + at, count));
     });
   }
 }

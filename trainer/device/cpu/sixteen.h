@@ -146,5 +146,20 @@ inline typename V::Floats gelu_slope(typename V::Floats x) {
   return phi_of<V>(x) + x * density;
 }
 
+// gelu by tanh is x · σ(2·s), s = √(2/π)·(x + 0.044715·x³), as (1 + tanh(s)) / 2 = σ(2·s).
+
+template <typename V>
+inline typename V::Floats gelu_share(typename V::Floats x) {
+  const auto twice = V::all(1.5957691F) * (x + V::all(0.044715F) * x * x * x);
+  return V::all(1.0F) / (V::all(1.0F) + exp_of<V>(V::all(0) - twice));
+}
+
+template <typename V>
+inline typename V::Floats gelu_tanh_slope(typename V::Floats x) {
+  const auto share = gelu_share<V>(x);
+  const auto steep = V::all(1.5957691F) + V::all(0.2140645F) * x * x; // 3 · 0.044715 · 1.5957691
+  return share + x * share * (V::all(1.0F) - share) * steep;
+}
+
 } // namespace
 } // namespace trainer

@@ -61,7 +61,7 @@ class Head {
 };
 
 AttentionLines lines_of(const AttentionShape& s, std::size_t keys) {
-  return {s.length, s.length, keys, 1 / std::sqrt(static_cast<float>(s.depth))};
+  return {s.length, s.length, keys, 1 / std::sqrt(static_cast<float>(s.depth)), s.is_causal};
 }
 
 /// A head's lines as they are dropped, where anything is.

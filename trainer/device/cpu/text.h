@@ -15,6 +15,11 @@ struct AttentionLines {
   std::size_t width; ///< T; they lie on end.
   std::size_t keys;  ///< What is behind so many is padding, and none of it wanted.
   float scale;
+  bool is_causal = false; ///< Line i has i + 1 keys at most.
+
+  constexpr std::size_t keys_of(std::size_t line) const {
+    return is_causal && line < keys ? line + 1 : keys;
+  }
 };
 
 struct AttentionParts {

@@ -115,10 +115,11 @@ void vector_embed(Stream& /*stream*/, const TextShape& s, const std::int32_t* id
     const float* position = positions + token % s.length * s.width;
     for (std::size_t i = 0; i < s.width; i += V::k_lanes) {
       const std::size_t count = s.width - i;
-      store_some<V>(to + i,
-                    load_some<V>(word + i, count) + load_some<V>(type + i, count) +
-                        load_some<V>(position + i, count),
-                    count);
+      auto sum = load_some<V>(word + i, count) + load_some<V>(position + i, count);
+      if (type != nullptr) {
+        sum = sum + load_some<V>(type + i, count);
+      }
+      store_some<V>(to + i, sum, count);
     }
   }
 }
@@ -136,7 +137,9 @@ void vector_embed_backward(Stream& /*stream*/, const TextShape& s, const std::in
                            const float* dy, float* dwords, float* dtype, float* dpositions) {
   for (std::size_t token = 0; token < s.tokens(); ++token, dy += s.width) {
     add_row<V>(s.width, dy, dwords + static_cast<std::size_t>(ids[token]) * s.width);
-    add_row<V>(s.width, dy, dtype);
+    if (dtype != nullptr) {
+      add_row<V>(s.width, dy, dtype);
+    }
     add_row<V>(s.width, dy, dpositions + token % s.length * s.width);
   }
 }
@@ -245,10 +248,11 @@ template <typename V>
 void vector_softmax(const AttentionLines& s, const Dropped& d, float* x, float* to) {
   const std::size_t words = (s.width + k_panel - 1) / k_panel;
   for (std::size_t line = 0; line < s.lines; ++line, x += s.width) {
-    const float sum = exponentials<V>(s.keys, s.scale, largest_of<V>(s.keys, x), x);
+    const std::size_t keys = s.keys_of(line);
+    const float sum = exponentials<V>(keys, s.scale, largest_of<V>(keys, x), x);
     const auto share = V::all(1.0F / sum);
     for (std::size_t j = 0; j < s.width; j += k_panel) {
-      auto value = j < s.keys ? Sixteen<V>::load_some(x + j, s.keys - j) : Sixteen<V>::all(0);
+      auto value = j < keys ? Sixteen<V>::load_some(x + j, keys - j) : Sixteen<V>::all(0);
       value.each([&](auto part, std::size_t /*i*/) { return part * share; });
       value.store_some(x + j, s.width - j);
       if (d.keep != nullptr) {

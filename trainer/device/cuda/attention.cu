@@ -156,7 +156,9 @@ __global__ void lines_softmax(AttentionShape s, const std::int32_t* lengths, flo
   for (std::size_t line = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes;
        line < s.lines(); line += std::size_t{gridDim.x} * k_warps) {
     const std::int32_t length = lengths[line / (s.heads * s.length)];
-    const std::size_t keys = length < 1 ? 1 : static_cast<std::size_t>(length);
+    const std::size_t most = length < 1 ? 1 : static_cast<std::size_t>(length);
+    const std::size_t own = line % s.length + 1;
+    const std::size_t keys = s.is_causal && own < most ? own : most;
     float* const x = p + line * s.length;
     float largest = -INFINITY;
     for (std::size_t j = lane; j < keys; j += k_warp_lanes) {

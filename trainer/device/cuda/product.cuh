@@ -108,6 +108,16 @@ __device__ inline float gelu_slope(float x) {
   return phi_of(x) + x * k_peak * expf(-0.5F * x * x);
 }
 
+/// gelu by tanh is x · σ(2·s), s = √(2/π)·(x + 0.044715·x³).
+__device__ inline float gelu_share(float x) {
+  return 1 / (1 + expf(-1.5957691F * (x + 0.044715F * x * x * x)));
+}
+
+__device__ inline float gelu_tanh_slope(float x) {
+  const float share = gelu_share(x);
+  return share + x * share * (1 - share) * (1.5957691F + 0.2140645F * x * x);
+}
+
 /// A Matmul's epilogue.
 struct Ending {
   Matmul::Epilogue epilogue = Matmul::Epilogue::none;
@@ -126,6 +136,12 @@ struct Ending {
       value += with[column];
       beside[at] = value;
       return value * phi_of(value);
+    case Matmul::Epilogue::gelu_tanh_bias:
+      value += with[column];
+      beside[at] = value;
+      return value * gelu_share(value);
+    case Matmul::Epilogue::dgelu_tanh:
+      return value * gelu_tanh_slope(with[at]);
     case Matmul::Epilogue::drelu:
       return with[at] > 0 ? value : 0.0F;
     case Matmul::Epilogue::dgelu:

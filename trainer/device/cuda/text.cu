@@ -50,7 +50,8 @@ __global__ void embed_kernel(TextShape s, const std::int32_t* ids, const float* 
   for (std::size_t i = first_item(); i < s.tokens() * s.width; i += all_threads()) {
     const std::size_t token = i / s.width;
     const std::size_t column = i % s.width;
-    to[i] = words[static_cast<std::size_t>(ids[token]) * s.width + column] + type[column] +
+    to[i] = words[static_cast<std::size_t>(ids[token]) * s.width + column] +
+            (type == nullptr ? 0.0F : type[column]) +
             positions[token % s.length * s.width + column];
   }
 }
@@ -312,9 +313,9 @@ int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const
     error = launch(embed_positions_backward, blocks_for(s.length * s.width), k_threads, 0, stream,
                    s, dy, dpositions);
   }
-  return error != 0 ? error
-                    : put_column_sums(stream, s.tokens(), s.width, Strided<true>{dy, s.width}, true,
-                                      dtype);
+  return error != 0 || dtype == nullptr ? error
+                                        : put_column_sums(stream, s.tokens(), s.width,
+                                                          Strided<true>{dy, s.width}, true, dtype);
 }
 
 int put_norm(const CudaStreamHandle* stream, const NormShape& s, const float* x, const float* gain,

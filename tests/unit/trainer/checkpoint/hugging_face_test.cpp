@@ -8,7 +8,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
-#include "trainer/models/bert.h"
+#include "trainer/models/transformer.h"
 
 using namespace trainer;
 
@@ -16,18 +16,18 @@ namespace {
 
 ModelOptions small(const std::string& name) {
   return {.name = name,
-          .bert = {.layers = 1,
-                   .hidden = 32,
-                   .heads = 2,
-                   .inner = 48,
-                   .max_length = 12,
-                   .vocabulary = 40,
-                   .norm_epsilon = 1e-5}};
+          .transformer = {.layers = 1,
+                          .hidden = 32,
+                          .heads = 2,
+                          .inner = 48,
+                          .max_length = 12,
+                          .vocabulary = 40,
+                          .norm_epsilon = 1e-5}};
 }
 
 struct Weights {
   explicit Weights(const std::string& name)
-      : model(make_bert(small(name), device)), parameters(model->tensors().arena_size()) {
+      : model(make_language_model(small(name), device)), parameters(model->tensors().arena_size()) {
     model->initialize(3, parameters.span());
   }
   /// Its tensors as `change` leaves them, in a file; and what load_weights() makes of that.
@@ -52,7 +52,7 @@ struct Weights {
   }
 
   CpuDevice device;
-  std::unique_ptr<MaskedLanguageModel> model;
+  std::unique_ptr<LanguageModel> model;
   Buffer parameters;
 };
 
@@ -63,16 +63,16 @@ NamedTensor& named(std::vector<NamedTensor>& tensors, const std::string& name) {
 
 } // namespace
 
-TEST_CASE("a folder's config.json says the model that was saved, BERT and RoBERTa") {
-  for (const char* name : {"bert", "roberta"}) {
+TEST_CASE("a folder's config.json says the model that was saved, of each transformer") {
+  for (const char* name : {"bert", "roberta", "gpt2"}) {
     const TempFolder folder;
     save_model_config(small(name), folder.path());
     const ModelOptions read = read_model_config(folder.path());
     CHECK(read.name == name);
     CHECK(shape_text(read) == shape_text(small(name)));
-    CHECK(read.bert.max_length == 12);
-    CHECK(read.bert.vocabulary == 40);
-    CHECK(read.bert.norm_epsilon == 1e-5);
+    CHECK(read.transformer.max_length == 12);
+    CHECK(read.transformer.vocabulary == 40);
+    CHECK(read.transformer.norm_epsilon == 1e-5);
   }
 }
 
@@ -83,10 +83,24 @@ TEST_CASE("a config.json of a model that this program has not is refused, the ke
     return message_of<DataError>([&] { read_model_config(folder.path()); });
   };
   CHECK(contains(refused("[]"), "no JSON object"));
-  CHECK(contains(refused("{\"model_type\":\"gpt2\"}"), "\"model_type\" is \"gpt2\""));
+  CHECK(contains(refused("{\"model_type\":\"t5\"}"), "\"model_type\" is \"t5\""));
   CHECK(contains(refused("{\"hidden_act\":\"gelu_new\"}"), "\"hidden_act\""));
   CHECK(contains(refused("{\"max_position_embeddings\":8}"), "\"num_hidden_layers\" is missing"));
   CHECK(contains(refused("{\"max_position_embeddings\":-8}"), "\"max_position_embeddings\" is -8"));
+}
+
+TEST_CASE(
+    "GPT-2's weights load without the model's name in front, and with its masks and its head") {
+  Weights weights("gpt2");
+  CHECK(weights.holds(weights.load([](auto&) {})));
+  CHECK(weights.holds(weights.load([&](auto& tensors) {
+    for (NamedTensor& tensor : tensors) {
+      tensor.name = tensor.name.substr(std::string("transformer.").size());
+    }
+    tensors.push_back({"h.0.attn.bias", {2, 2}, {1, 0, 1, 1}});
+    tensors.push_back(named(tensors, "wte.weight"));
+    tensors.back().name = "lm_head.weight";
+  })));
 }
 
 TEST_CASE("weights load under the names of BERT's first release, and of what is tied or not ours") {

@@ -61,6 +61,16 @@ inline double gelu_slope_at(double x) {
   return phi(x) + x * k_peak * std::exp(-x * x / 2);
 }
 
+inline double gelu_share_at(double x) {
+  return (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x))) / 2;
+}
+/// By a difference of what is smooth.
+inline double gelu_tanh_slope_at(double x) {
+  constexpr double k_step = 1e-5;
+  return ((x + k_step) * gelu_share_at(x + k_step) - (x - k_step) * gelu_share_at(x - k_step)) /
+         (2 * k_step);
+}
+
 /// A product, or a batch of them, against float64, whose sums it misses by a rounding of each step
 /// at most.
 inline void check_matmul(Device& device, const Matmul& s) {
@@ -74,7 +84,7 @@ inline void check_matmul(Device& device, const Matmul& s) {
     value *= 4;
   }
   const bool has_sums = s.epilogue == Epilogue::bias_gradient;
-  const bool has_u = s.epilogue == Epilogue::gelu_bias;
+  const bool has_u = s.epilogue == Epilogue::gelu_bias || s.epilogue == Epilogue::gelu_tanh_bias;
   const float before = s.accumulate ? 0.25F : NAN;
   std::vector<float> c(size_of_c, k_untouched);
   for (std::size_t i = 0; i < s.batch * s.m * s.n; ++i) {
@@ -129,6 +139,14 @@ inline void check_matmul(Device& device, const Matmul& s) {
           exact = biased * phi(biased);
           check(found.beside[at], biased, size + std::abs(bias));
           break;
+        case Epilogue::gelu_tanh_bias:
+          exact = biased * gelu_share_at(biased);
+          check(found.beside[at], biased, size + std::abs(bias));
+          break;
+        case Epilogue::dgelu_tanh:
+          exact = sum * gelu_tanh_slope_at(u);
+          factor = 2;
+          break;
         case Epilogue::drelu:
           exact = u > 0 ? sum : 0;
           break;
@@ -171,9 +189,9 @@ inline void check_matmul(Device& device, const Matmul& s) {
 
 /// `s` with each epilogue, and added to what is there.
 inline void check_epilogues(Device& device, Matmul s) {
-  for (const Epilogue epilogue :
-       {Epilogue::none, Epilogue::bias, Epilogue::relu_bias, Epilogue::gelu_bias, Epilogue::drelu,
-        Epilogue::dgelu, Epilogue::bias_gradient}) {
+  for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::relu_bias,
+                                  Epilogue::gelu_bias, Epilogue::gelu_tanh_bias, Epilogue::drelu,
+                                  Epilogue::dgelu, Epilogue::dgelu_tanh, Epilogue::bias_gradient}) {
     const bool is_gradient = epilogue == Epilogue::bias_gradient;
     s.epilogue = epilogue;
     for (const bool accumulate : {false, true}) {

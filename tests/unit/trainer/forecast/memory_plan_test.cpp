@@ -60,7 +60,7 @@ TEST_CASE("gradients of several passes are all there at once, at every stage") {
 
 TEST_CASE("of a transformer, stage 3 plans the layers in use, and the words all the time") {
   MemoryPlanOptions options{.model = {.name = "bert"}, .ranks = 8};
-  options.model.bert = {
+  options.model.transformer = {
       .layers = 12, .hidden = 128, .heads = 2, .inner = 512, .max_length = 32, .vocabulary = 1000};
   options.like = {.rows = 2, .tokens = {.length = 32, .most_masked = 5}};
   const MemoryPlan whole = plan(options, 0);

@@ -1,4 +1,4 @@
-#include "trainer/models/bert.h"
+#include "trainer/models/transformer.h"
 
 #include <doctest/doctest.h>
 
@@ -22,19 +22,38 @@ constexpr std::size_t k_words = 101;
 
 ModelOptions small_bert(double dropout = 0) {
   ModelOptions options{.name = "bert", .seed = 5};
-  options.bert = {.layers = 2,
-                  .hidden = 32,
-                  .heads = 2,
-                  .inner = 48,
-                  .max_length = 24,
-                  .vocabulary = k_words,
-                  .dropout = dropout};
+  options.transformer = {.layers = 2,
+                         .hidden = 32,
+                         .heads = 2,
+                         .inner = 48,
+                         .max_length = 24,
+                         .vocabulary = k_words,
+                         .dropout = dropout};
   return options;
+}
+
+ModelOptions small_gpt2(double dropout = 0) {
+  ModelOptions options = small_bert(dropout);
+  options.name = "gpt2";
+  options.transformer.norm_epsilon = 1e-5;
+  return options;
+}
+
+/// Its rows' tokens, each of which tells the next.
+RandomText next_of(RandomText text) {
+  for (std::size_t i = 0; i < text.masked.size(); ++i) {
+    const std::size_t row = i / text.most_masked;
+    const std::size_t at = i % text.most_masked;
+    const bool is_told = at + 1 < static_cast<std::size_t>(text.lengths[row]);
+    text.masked[i] = is_told ? static_cast<std::int32_t>(at) : -1;
+    text.targets[i] = is_told ? text.ids[row * text.length + at + 1] : 0;
+  }
+  return text;
 }
 
 struct Fixture {
   explicit Fixture(const ModelOptions& options, const CpuKernels& kernels = best_kernels())
-      : device(kernels), model(make_bert(options, device)),
+      : device(kernels), model(make_language_model(options, device)),
         parameters(model->tensors().arena_size()), gradients(parameters.size()),
         owner(model->units(), {parameters.span(), gradients.span()}) {
     model->initialize(3, parameters.span());
@@ -56,7 +75,7 @@ struct Fixture {
   }
 
   CpuDevice device;
-  std::unique_ptr<MaskedLanguageModel> model;
+  std::unique_ptr<LanguageModel> model;
   Buffer parameters;
   Buffer gradients;
   test::NotingOwner owner;
@@ -235,9 +254,9 @@ TEST_CASE("training teaches BERT its masked tokens") {
 TEST_CASE("activations that are computed again give the gradients of those that were kept") {
   const RandomText text(20, 3, k_words, {20, 13, 20});
   ModelOptions options = small_bert(0.1);
-  options.bert.layers = 3;
+  options.transformer.layers = 3;
   Fixture kept(options);
-  options.bert.recompute = true;
+  options.transformer.recompute = true;
   Fixture again(options);
   for (const bool accumulate : {false, true}) {
     CHECK(kept.pass(text.batch(), accumulate).loss == again.pass(text.batch(), accumulate).loss);
@@ -313,14 +332,14 @@ TEST_CASE("RoBERTa is BERT with names and positions of its own") {
 TEST_CASE("a shape that no BERT has, and text of another vocabulary, are refused") {
   CpuDevice device;
   ModelOptions options = small_bert();
-  options.bert.heads = 3;
-  CHECK_THROWS_WITH_AS(make_bert(options, device),
+  options.transformer.heads = 3;
+  CHECK_THROWS_WITH_AS(make_language_model(options, device),
                        "--model=bert: 32 wide in 3 heads; --hidden must be a multiple of 16 × "
                        "--heads",
                        UsageError);
   options = small_bert();
-  options.bert.vocabulary = 0;
-  CHECK_THROWS_AS(make_bert(options, device), UsageError);
+  options.transformer.vocabulary = 0;
+  CHECK_THROWS_AS(make_language_model(options, device), UsageError);
   Fixture f(small_bert());
   RandomText text(20, 3, k_words, {20});
   text.ids[3] = k_words;
@@ -328,4 +347,53 @@ TEST_CASE("a shape that no BERT has, and text of another vocabulary, are refused
   CHECK_THROWS_AS(f.model->evaluate(text.batch(), f.owner, &score), DataError);
   const RandomText longer(25, 3, k_words, {25});
   CHECK_THROWS_AS(f.model->evaluate(longer.batch(), f.owner, &score), UsageError);
+}
+
+TEST_CASE("GPT-2's gradients agree with finite differences, dropout included") {
+  check_gradients(portable_kernels(), small_gpt2());
+  check_gradients(best_kernels(), small_gpt2(0.3));
+}
+
+TEST_CASE("a token of GPT-2 sees none behind it") {
+  Fixture f(small_gpt2());
+  f.enlarge();
+  RandomText text = next_of(RandomText(12, 11, k_words, {12, 9}));
+  const std::vector<float> before = f.model->logits(text.batch(), f.owner);
+  text.ids[7] = (text.ids[7] + 1) % static_cast<std::int32_t>(k_words);
+  const std::vector<float> after = f.model->logits(text.batch(), f.owner);
+  REQUIRE(after.size() == (11 + 8) * k_words);
+  const auto is_row = [&](std::size_t row) {
+    return std::equal(before.begin() + static_cast<std::ptrdiff_t>(row * k_words),
+                      before.begin() + static_cast<std::ptrdiff_t>((row + 1) * k_words),
+                      after.begin() + static_cast<std::ptrdiff_t>(row * k_words));
+  };
+  for (std::size_t row = 0; row < 19; ++row) {
+    CAPTURE(row);
+    CHECK(is_row(row) == (row < 7 || row > 10));
+  }
+}
+
+TEST_CASE("GPT-2's activations that are computed again give the same gradients") {
+  ModelOptions options = small_gpt2(0.2);
+  options.transformer.layers = 3;
+  Fixture kept(options);
+  options.transformer.recompute = true;
+  Fixture again(options);
+  const RandomText text = next_of(RandomText(12, 11, k_words, {12, 9}));
+  CHECK(kept.pass(text.batch()).loss == again.pass(text.batch()).loss);
+  CHECK(std::equal(kept.gradients.data(), kept.gradients.data() + kept.gradients.size(),
+                   again.gradients.data()));
+}
+
+TEST_CASE("training teaches GPT-2 its next tokens") {
+  Fixture f(small_gpt2());
+  const RandomText text = next_of(RandomText(12, 11, k_words, {12, 12}));
+  Optimizer adam({.learning_rate = 3e-3}, f.parameters.span(), f.gradients.span(), f.device);
+  const double first = f.pass(text.batch()).loss;
+  for (int step = 0; step < 60; ++step) {
+    f.pass(text.batch());
+    adam.begin_step();
+    adam.update(0, f.parameters.size());
+  }
+  CHECK(f.pass(text.batch()).loss < first / 4);
 }

@@ -8,7 +8,7 @@
 
 #include "tests/unit/trainer/models/fixture.h"
 #include "tests/unit/trainer/models/text.h"
-#include "trainer/models/bert.h"
+#include "trainer/models/transformer.h"
 
 using namespace trainer;
 
@@ -45,17 +45,18 @@ TEST_CASE("a rehearsal tells what a pass tells") {
   check_images({.name = "cnn", .height = 12, .width = 12});
 
   const test::RandomText text(8, 2, 50, {8, 5, 8});
-  for (const bool recompute : {false, true}) {
-    ModelOptions options{.name = "bert"};
-    options.bert = {.layers = 3,
-                    .hidden = 32,
-                    .heads = 2,
-                    .inner = 48,
-                    .max_length = 8,
-                    .vocabulary = 50,
-                    .recompute = recompute};
+  for (const auto& [name, recompute] : {std::pair("bert", false), std::pair("bert", true),
+                                        std::pair("gpt2", false), std::pair("gpt2", true)}) {
+    ModelOptions options{.name = name};
+    options.transformer = {.layers = 3,
+                           .hidden = 32,
+                           .heads = 2,
+                           .inner = 48,
+                           .max_length = 8,
+                           .vocabulary = 50,
+                           .recompute = recompute};
     CpuDevice device;
-    const auto model = make_bert(options, device);
+    const auto model = make_language_model(options, device);
     const Buffer parameters(model->tensors().arena_size());
     const Buffer gradients(parameters.size());
     test::NotingOwner owner(model->units(), {parameters.span(), gradients.span()});
@@ -71,9 +72,9 @@ TEST_CASE("a rehearsal tells what a pass tells") {
 TEST_CASE("the room that a model is told to make is all that a pass takes") {
   const test::RandomText text(16, 4, 50, {16, 16});
   ModelOptions options{.name = "bert"};
-  options.bert = {
+  options.transformer = {
       .layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16, .vocabulary = 50};
-  for (const char* name : {"bert", "mlp", "cnn"}) {
+  for (const char* name : {"bert", "gpt2", "mlp", "cnn"}) {
     CAPTURE(name);
     options.name = name;
     CpuDevice device;

@@ -1,0 +1,299 @@
+#include "trainer/models/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trainer/errors.h"
+#include "trainer/nn/masked_head.h"
+#include "trainer/nn/text_embedding.h"
+#include "trainer/random.h"
+
+namespace trainer {
+namespace {
+
+/// Values [first, last) of a tensor: four from each four numbers, by the method of Box and
+/// Muller. `first`: a multiple of 4.
+std::vector<float> normal(std::uint64_t seed, std::uint32_t tensor, double deviation,
+                          std::size_t first, std::size_t last) {
+  std::vector<float> values(last - first);
+  for (std::size_t i = first; i < last; i += 4) {
+    const auto bits = random_at(seed, RandomStream::weights, tensor, i / 4);
+    for (std::size_t j = 0; j < 4 && i + j < last; ++j) {
+      const std::size_t pair = j / 2 * 2;
+      const double length = deviation * std::sqrt(-2 * std::log(1.0 - double{uniform(bits[pair])}));
+      const double angle = 2 * std::numbers::pi * double{uniform(bits[pair + 1])};
+      values[i - first + j] =
+          static_cast<float>(length * (j % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+    }
+  }
+  return values;
+}
+
+/// Weights to begin with, in all of an arena's matrices.
+void draw_weights(std::uint64_t seed, const TensorTable& tensors,
+                  const std::function<double(const std::string&)>& deviation_of,
+                  std::span<float> arena) {
+  constexpr std::size_t k_piece = 1 << 16;
+  for (std::size_t t = 0; t < tensors.tensors().size(); ++t) {
+    const Tensor& tensor = tensors[t];
+    const std::size_t count = tensor.count();
+    const bool is_weight = tensor.shape.size() > 1; // Else a bias, or a norm's.
+    for (std::size_t first = 0; is_weight && first < count; first += k_piece) {
+      const std::size_t last = std::min(first + k_piece, count);
+      const auto values =
+          normal(seed, static_cast<std::uint32_t>(t), deviation_of(tensor.name), first, last);
+      for (std::size_t i = first; i < last; ++i) {
+        arena[tensor.offset + tensor.place_of(i)] = values[i - first];
+      }
+    }
+  }
+}
+
+/// Of a layer's three dropouts the first one's; the embedding's is 0.
+std::uint32_t site_of(std::size_t layer) {
+  constexpr std::uint32_t k_drops_a_layer = 3;
+  return 1 + k_drops_a_layer * static_cast<std::uint32_t>(layer);
+}
+
+class Transformer final : public LanguageModel {
+ public:
+  Transformer(TransformerPlan plan, Device& device)
+      : plan_(std::move(plan)), options_(plan_.options), context_(device),
+        head_(context_, plan_.head, plan_.layer, options_.vocabulary, tensors_) {
+    for (std::size_t i = options_.layers; i-- > 0;) {
+      layers_.push_back(plan_.make_layer(context_, fmt::format("{}.{}", plan_.layers, i),
+                                         plan_.layer, plan_.dropout, site_of(i), tensors_));
+    }
+    std::reverse(layers_.begin(), layers_.end());
+    embedding_.emplace(context_, plan_.embedding, plan_.dropout, 0, tensors_);
+  }
+
+  const TensorTable& tensors() const override { return tensors_; }
+  std::string describe() const override {
+    return fmt::format("{} of {} layers, {} wide, {} heads, {} within, {} words", plan_.name,
+                       options_.layers, options_.hidden, options_.heads, options_.inner,
+                       options_.vocabulary);
+  }
+
+  void initialize(std::uint64_t seed, std::span<float> arena) const override {
+    draw_weights(seed, tensors_, plan_.deviation_of, arena);
+    embedding_->initialize(arena);
+    head_.initialize(arena);
+    for (const auto& layer : layers_) {
+      layer->initialize(arena);
+    }
+  }
+
+  void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) override {
+    const TextPass pass = pass_of(batch, false, false);
+    forward(pass, batch.tokens, owner);
+    head_.score(pass, batch.tokens, nullptr, to);
+  }
+
+  std::vector<float> logits(const Batch& batch, ParameterOwner& owner) override {
+    const std::span<const std::int32_t> masked = batch.tokens.masked;
+    const float* const found = forward(pass_of(batch, false, false), batch.tokens, owner);
+    std::vector<std::int32_t> places(masked.size());
+    context_.stream.copy(masked.data(), places.data(), masked.size_bytes());
+    std::vector<float> all;
+    for (std::size_t slot = 0; slot < places.size(); ++slot) {
+      if (places[slot] >= 0) {
+        const std::size_t first = all.size();
+        all.resize(first + options_.vocabulary);
+        context_.stream.copy(found + slot * options_.vocabulary, all.data() + first,
+                             options_.vocabulary * sizeof(float));
+      }
+    }
+    return all;
+  }
+
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
+                        ParameterOwner& owner, Score* to) override {
+    const TextPass pass = pass_of(batch, true, accumulate);
+    forward(pass, batch.tokens, owner);
+    head_.score(pass, batch.tokens, scale, to);
+    head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch.tokens, change_.data());
+    finish(owner, head_.unit());
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      TransformerLayer& layer = *layers_[i];
+      const UnitMemory memory = owner.need(layer.unit());
+      const float* const x = inputs_[i];
+      if (options_.recompute && i + 1 < layers_.size()) { // The last one's are still there.
+        layer.forward(memory, pass, x);
+      }
+      layer.backward(memory, pass, x, change_.data(), scratch_, owner);
+      owner.done(layer.unit());
+    }
+    embedding_->backward(of_embedding_, pass, batch.tokens.ids.data(), change_.data());
+    finish(owner, embedding_->unit());
+  }
+
+  void rehearse(std::size_t /*rows*/, ParameterOwner& owner,
+                const std::function<void(std::size_t unit)>& ahead) const override {
+    owner.need(embedding_->unit());
+    for (const auto& layer : layers_) {
+      owner.need(layer->unit());
+      owner.done(layer->unit());
+    }
+    owner.need(head_.unit());
+    ahead(embedding_->unit()); // The words' rows are the head's decoder.
+    finish(owner, head_.unit());
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      owner.need(layers_[i]->unit());
+      layers_[i]->rehearse(owner);
+      owner.done(layers_[i]->unit());
+    }
+    finish(owner, embedding_->unit());
+  }
+
+  void make_room(const Batch& like) override {
+    take_room(like.rows, like.tokens.length, like.tokens.most_masked);
+  }
+
+ private:
+  /// For passes of so many rows, instead of what there was.
+  void take_room(std::size_t rows, std::size_t length, std::size_t most_masked) {
+    rows_ = rows;
+    length_ = length;
+    most_masked_ = most_masked;
+    scratch_ = {};
+    embedding_->make_room(rows, length);
+    head_.make_room(rows * most_masked);
+    std::shared_ptr<LayerRoom> room;
+    for (const auto& layer : layers_) {
+      if (room == nullptr || !options_.recompute) {
+        room = std::make_shared<LayerRoom>(context_.device, plan_.layer, rows, length);
+      }
+      layer->make_room(rows, length, room);
+    }
+    change_ = context_.device.allocate(rows * length * plan_.layer.width, DType::f32);
+    scratch_ = LayerScratch(context_.device, plan_.layer, rows, length);
+  }
+
+  /// Of a batch, for which there is room then. Throws UsageError where its rows are too long, and
+  /// where the host can see them DataError for words that the model does not have.
+  TextPass pass_of(const Batch& batch, bool is_training, bool accumulate) {
+    const Tokens& tokens = batch.tokens;
+    if (tokens.length > options_.max_length) {
+      throw UsageError(fmt::format("--max-length={}: the text's rows have {} tokens",
+                                   options_.max_length, tokens.length));
+    }
+    if (context_.device.is_host()) {
+      check_words(tokens.ids);
+      check_words(tokens.targets);
+    }
+    if (batch.rows > rows_ || tokens.length != length_ || tokens.most_masked > most_masked_) {
+      take_room(batch.rows, tokens.length, tokens.most_masked);
+    }
+    return {.rows = batch.rows,
+            .length = tokens.length,
+            .lengths = tokens.lengths.data(),
+            .position = batch.position,
+            .is_training = is_training,
+            .accumulate = accumulate};
+  }
+
+  void check_words(std::span<const std::int32_t> ids) const {
+    for (const std::int32_t id : ids) {
+      if (static_cast<std::size_t>(id) >= options_.vocabulary) { // A negative one is too large.
+        throw DataError(fmt::format("token {} of the text, and the model's vocabulary has {}; "
+                                    "train with the vocabulary that the text was tokenized with",
+                                    id, options_.vocabulary));
+      }
+    }
+  }
+
+  /// The logits. The embedding is needed to the end: its words are the head's decoder.
+  const float* forward(const TextPass& pass, const Tokens& tokens, ParameterOwner& owner) {
+    of_embedding_ = owner.need(embedding_->unit());
+    const float* x = embedding_->forward(of_embedding_, pass, tokens.ids.data());
+    inputs_.clear();
+    for (const auto& layer : layers_) {
+      inputs_.push_back(x);
+      x = layer->forward(owner.need(layer->unit()), pass, x);
+      owner.done(layer->unit());
+    }
+    of_head_ = owner.need(head_.unit());
+    return head_.forward(of_head_, embedding_->words(of_embedding_), pass, tokens, x);
+  }
+
+  TransformerPlan plan_;
+  const TransformerOptions& options_;
+  LayerContext context_;
+  TensorTable tensors_;
+  MaskedHead head_;                                       ///< In the order of the arenas.
+  std::vector<std::unique_ptr<TransformerLayer>> layers_; ///< From the input on.
+  std::optional<TextEmbedding> embedding_;
+  UnitMemory of_head_; ///< While a pass lasts.
+  UnitMemory of_embedding_;
+  std::vector<const float*> inputs_; ///< Of the layers, (N, H) each.
+  Buffer change_{0};                 ///< (N, H): the gradient on its way down.
+  LayerScratch scratch_;
+  // What there is room for.
+  std::size_t rows_ = 0;
+  std::size_t length_ = 0;
+  std::size_t most_masked_ = 0;
+};
+
+void check_shape(const ModelOptions& options) {
+  const TransformerOptions& o = options.transformer;
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError(fmt::format("--model={}: {}", options.name, what));
+  };
+  if (o.vocabulary == 0) {
+    refuse("learns from text; give --data=DIR, a folder that dtrain-trainer tokenize has written");
+  }
+  if (o.layers == 0 || o.heads == 0 || o.hidden == 0 || o.hidden % (o.heads * k_keep_bits) != 0) {
+    refuse(fmt::format("{} wide in {} heads; --hidden must be a multiple of 16 × --heads", o.hidden,
+                       o.heads));
+  }
+  if (o.inner == 0 || o.inner % k_keep_bits != 0) {
+    refuse(fmt::format("--ff={}: must be a multiple of 16", o.inner));
+  }
+}
+
+struct Preset {
+  const char* model; ///< And of RoBERTa, which is a BERT.
+  const char* name;
+  std::size_t layers, hidden, heads, inner;
+};
+constexpr Preset k_presets[] = {
+    {"bert", "hello", 6, 256, 8, 512},     {"bert", "base", 12, 768, 12, 3072},
+    {"bert", "large", 24, 1024, 16, 4096}, {"gpt2", "124M", 12, 768, 12, 3072},
+    {"gpt2", "355M", 24, 1024, 16, 4096},  {"gpt2", "774M", 36, 1280, 20, 5120},
+    {"gpt2", "1558M", 48, 1600, 25, 6400}};
+
+} // namespace
+
+std::unique_ptr<LanguageModel> make_language_model(const ModelOptions& options, Device& device) {
+  check_shape(options);
+  return std::make_unique<Transformer>(
+      options.name == "gpt2" ? plan_gpt2(options) : plan_bert(options), device);
+}
+
+void apply_preset(const std::string& model, const std::string& name, TransformerOptions& options) {
+  const std::string_view family = model == "roberta" ? "bert" : model;
+  std::vector<std::string_view> names;
+  for (const Preset& preset : k_presets) {
+    if (preset.model != family) {
+      continue;
+    }
+    names.emplace_back(preset.name);
+    if (preset.name == name || (name.empty() && names.size() == 1)) {
+      options.layers = preset.layers;
+      options.hidden = preset.hidden;
+      options.heads = preset.heads;
+      options.inner = preset.inner;
+      return;
+    }
+  }
+  throw UsageError(
+      fmt::format("--preset={}: of --model={} there are {}", name, model, fmt::join(names, ", ")));
+}
+
+} // namespace trainer

@@ -1,0 +1,124 @@
+#include <array>
+#include <utility>
+
+#include "trainer/nn/transformer_layer.h"
+
+namespace trainer {
+namespace {
+
+using Epilogue = Matmul::Epilogue;
+
+class DecoderLayer final : public TransformerLayer {
+ public:
+  DecoderLayer(const LayerContext& context, const std::string& name, const LayerShape& shape,
+               const DropoutRule& rule, std::uint32_t site, TensorTable& tensors)
+      : TransformerLayer(context, shape, rule, site, true, tensors),
+        out_(context, name + ".mlp.c_proj", shape.inner, shape.width, tensors, Layout::turned),
+        in_(context, name + ".mlp.c_fc", shape.width, shape.inner, tensors, Layout::turned),
+        norm2_(context, name + ".ln_2", shape.width, shape.epsilon, tensors),
+        mix_(context, name + ".attn.c_proj", shape.width, shape.width, tensors, Layout::turned),
+        heads_(context, name + ".attn.c_attn", shape.width, 3 * shape.width, tensors,
+               Layout::turned),
+        norm1_(context, name + ".ln_1", shape.width, shape.epsilon, tensors) {}
+
+  void initialize(std::span<float> arena) const override {
+    norm1_.initialize(arena);
+    norm2_.initialize(arena);
+  }
+
+  const float* forward(const UnitMemory& memory, const TextPass& pass, const float* x) override {
+    const TextKernels& text = context_->text;
+    Stream& stream = context_->stream;
+    const LayerRoom& room = *room_;
+    const std::size_t n = pass.tokens();
+    const std::size_t wide = n * shape_.width;
+    draw(pass);
+
+    norm1_.forward(memory, n, x, room.wide.data(), room.moments1.data());
+    const std::array<const Buffer*, 3> parts = {&room.query, &room.key, &room.value};
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      head_part(i).forward(memory, n, room.wide.data(), parts[i]->data());
+    }
+    text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(),
+                   {room.query.data(), room.key.data(), room.value.data()},
+                   room.probabilities.data(), room.context.data());
+    mix_.forward(memory, n, room.context.data(), room.sum1.data());
+    text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1.data());
+    norm2_.forward(memory, n, room.sum1.data(), room.a.data(), room.moments2.data());
+    in_.forward_gelu(memory, n, room.a.data(), room.u.data(), room.g.data(),
+                     Epilogue::gelu_tanh_bias);
+    out_.forward(memory, n, room.g.data(), y_.data());
+    text.drop_and_add(stream, wide, drop2_.drawn(), room.sum1.data(), y_.data());
+    return y_.data();
+  }
+
+  void backward(const UnitMemory& memory, const TextPass& pass, const float* x, float* change,
+                const LayerScratch& scratch, ParameterOwner& owner) override {
+    const TextKernels& text = context_->text;
+    Stream& stream = context_->stream;
+    const LayerRoom& room = *room_;
+    const bool more = pass.accumulate;
+    const std::size_t n = pass.tokens();
+    const std::size_t wide = n * shape_.width;
+    float* const inner = scratch.inner.data();
+    float* const branch = scratch.wide2.data();
+
+    const float* dy = dropped(drop2_, wide, change, scratch.wide.data());
+    out_.backward_weight(memory, n, room.g.data(), dy, more);
+    finish(out_.last(), owner);
+    out_.backward_gelu(memory, n, dy, room.u.data(), inner, Epilogue::dgelu_tanh);
+    in_.backward_weight(memory, n, room.a.data(), inner, more);
+    finish(in_.last(), owner);
+    in_.backward_input(memory, n, inner, false, branch);
+    norm2_.backward(memory, n, room.sum1.data(), room.moments2.data(), more, branch);
+    text.drop_and_add(stream, wide, {}, branch, change);
+
+    dy = dropped(drop1_, wide, change, scratch.wide.data());
+    mix_.backward_weight(memory, n, room.context.data(), dy, more);
+    finish(mix_.last(), owner);
+    mix_.backward_input(memory, n, dy, false, branch);
+    text.attention_backward(stream, attention(pass), drop0_.drawn(),
+                            {room.query.data(), room.key.data(), room.value.data()},
+                            room.probabilities.data(), branch, scratch.squares.data(),
+                            {scratch.query.data(), scratch.key.data(), scratch.value.data()});
+    const std::array<const Buffer*, 3> parts = {&scratch.query, &scratch.key, &scratch.value};
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      head_part(i).backward_weight(memory, n, room.wide.data(), parts[i]->data(), more);
+      head_part(i).backward_input(memory, n, parts[i]->data(), i > 0, branch);
+    }
+    finish(heads_.last(), owner);
+    norm1_.backward(memory, n, x, room.moments1.data(), more, branch);
+    text.drop_and_add(stream, wide, {}, branch, change);
+    finish(norm1_.last(), owner);
+  }
+
+  void rehearse(ParameterOwner& owner) const override {
+    for (const std::size_t last :
+         {out_.last(), in_.last(), mix_.last(), heads_.last(), norm1_.last()}) {
+      finish(last, owner);
+    }
+  }
+
+ private:
+  /// Of the queries, keys or values.
+  Linear head_part(std::size_t number) const {
+    return heads_.part(number * shape_.width, shape_.width);
+  }
+
+  Linear out_; ///< In the order of the arenas.
+  Linear in_;
+  LayerNorm norm2_;
+  Linear mix_;   ///< Of the heads' contexts.
+  Linear heads_; ///< Queries, keys and values of all.
+  LayerNorm norm1_;
+};
+
+} // namespace
+
+std::unique_ptr<TransformerLayer>
+make_decoder_layer(const LayerContext& context, const std::string& name, const LayerShape& shape,
+                   const DropoutRule& rule, std::uint32_t site, TensorTable& tensors) {
+  return std::make_unique<DecoderLayer>(context, name, shape, rule, site, tensors);
+}
+
+} // namespace trainer
