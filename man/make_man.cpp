@@ -7,6 +7,7 @@
 #include "trainer/checkpoint/inspect.h"
 #include "trainer/options/options.h"
 #include "trainer/run/fill.h"
+#include "trainer/run/generate.h"
 #include "trainer/text/tokenize.h"
 
 #include <cstdio>
@@ -95,8 +96,9 @@ void write_trainer_page(const Pages& pages) {
   std::string folder;
   trainer::TokenizeOptions text;
   trainer::FillOptions blanks;
+  trainer::GenerateOptions more;
   for (const auto& command : {trainer::inspect_command(folder), trainer::tokenize_command(text),
-                              trainer::fill_command(blanks)}) {
+                              trainer::fill_command(blanks), trainer::generate_command(more)}) {
     pages.write(dtrain::man_page_name(context.program, command),
                 dtrain::man_page(context, command));
   }

@@ -20,6 +20,7 @@
 #include "trainer/run/benchmark.h"
 #include "trainer/run/evaluator.h"
 #include "trainer/run/fill.h"
+#include "trainer/run/generate.h"
 #include "trainer/run/requeue.h"
 #include "trainer/strategy/parameter_server/task.h"
 #include "trainer/text/tokenize.h"
@@ -36,10 +37,12 @@ bool run_command(const std::vector<std::string>& words) {
   std::string folder;
   trainer::TokenizeOptions text;
   trainer::FillOptions blanks;
+  trainer::GenerateOptions more;
   const std::pair<dtrain::CommandTable, std::function<void()>> commands[] = {
       {trainer::inspect_command(folder), [&] { trainer::inspect_checkpoints(folder); }},
       {trainer::tokenize_command(text), [&] { trainer::tokenize(text); }},
-      {trainer::fill_command(blanks), [&] { trainer::fill(blanks); }}};
+      {trainer::fill_command(blanks), [&] { trainer::fill(blanks); }},
+      {trainer::generate_command(more), [&] { trainer::generate(more); }}};
   for (const auto& [table, run] : commands) {
     if (words.empty() || words.front() != table.name) {
       continue;

@@ -14,7 +14,8 @@ enum class RandomStream : std::uint32_t {
   weights = 2,
   synthetic_data = 3,
   dropout = 4,
-  masking = 5
+  masking = 5,
+  sampling = 6
 };
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,

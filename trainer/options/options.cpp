@@ -19,15 +19,14 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
       "--model=cnn a small convolutional network, with Adam on Fashion-MNIST, MNIST or files of "
       "their format; with --model=bert, roberta or gpt2 a transformer that learns to tell masked "
       "words of a text, or the next. Started as several ranks (by dtrain submit, torchrun, mpirun "
-      "or srun) it "
-      "trains them as one, averaging gradients with a ring all-reduce.\n\n"
+      "or srun) it trains them as one, averaging gradients with a ring all-reduce.\n\n"
       "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
       "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.\n\n"
       "Asked by SIGUSR1 (or as --save-on-signal says), a run with --checkpoint-dir saves a "
       "checkpoint and ends with exit code 75, which asks a scheduler to restart it.\n\n"
       "dtrain-trainer inspect DIR shows the checkpoints that a run has saved, dtrain-trainer "
-      "tokenize turns text into tokens for a language model, and dtrain-trainer fill tells what "
-      "words such a model puts where a text has blanks.";
+      "tokenize turns text into tokens for a language model, dtrain-trainer fill tells what words "
+      "such a model puts where a text has blanks, and dtrain-trainer generate how it goes on.";
   table.examples = {"# Train alone, on Fashion-MNIST",
                     "dtrain-trainer",
                     "# Three ranks on this machine",

@@ -8,13 +8,8 @@
 #include <fmt/format.h>
 
 #include "submit/errors.h"
-#include "trainer/checkpoint/hugging_face.h"
-#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
-#include "trainer/models/transformer.h"
-#include "trainer/strategy/replicated.h"
-#include "trainer/text/tokenizer.h"
-#include "trainer/text/unicode.h"
+#include "trainer/run/trained_model.h"
 
 namespace trainer {
 namespace {
@@ -30,9 +25,7 @@ std::string word_of(const Tokenizer& tokenizer, TokenId id) {
 /// [CLS], the text's tokens, [SEP].
 std::vector<TokenId> tokens_of(const FillOptions& options, Tokenizer& tokenizer,
                                std::size_t max_length) {
-  if (unicode::invalid_utf8(options.text) != std::string::npos) {
-    throw UsageError("the text is not UTF-8");
-  }
+  require_utf8(options.text);
   const SpecialTokens& special = tokenizer.special();
   std::vector<TokenId> ids = {special.first};
   tokenizer.encode(options.text, ids);
@@ -83,42 +76,19 @@ dtrain::CommandTable fill_command(FillOptions& options) {
 }
 
 void fill(const FillOptions& options) {
-  ModelOptions shape = read_model_config(options.checkpoint);
-  if (shape.is_causal()) {
-    throw UsageError(
-        fmt::format("--checkpoint={}: is of a {}, which tells the word that comes next "
-                    "and fills no blanks; use that of a bert or roberta",
-                    options.checkpoint, shape.name));
-  }
-  const auto tokenizer = load_tokenizer(options.checkpoint);
-  const std::size_t words = tokenizer->vocabulary().size();
-  if (words > shape.transformer.vocabulary) {
-    throw DataError(fmt::format("{}: the vocabulary has {} tokens, and config.json says {}",
-                                options.checkpoint, words, shape.transformer.vocabulary));
-  }
-  CpuDevice device;
-  const auto model = make_language_model(shape, device);
-  const std::vector<TokenId> ids = tokens_of(options, *tokenizer, shape.transformer.max_length);
-  const Buffer parameters(model->tensors().arena_size());
-  Replicated owner(model->units(), {parameters.span()});
-  const auto say = [](const std::string& text) {
-    fmt::print(stderr, "dtrain-trainer: {}\n", text);
-  };
-  load_weights(find_weights(options.checkpoint, say), model->tensors(), parameters.span());
-
+  TrainedModel model(options.checkpoint, false,
+                     "which tells the word that comes next and fills no blanks: ask it by "
+                     "dtrain-trainer generate");
+  Tokenizer& tokenizer = model.tokenizer();
+  const std::size_t words = model.words();
+  const std::vector<TokenId> ids = tokens_of(options, tokenizer, model.max_length());
   std::vector<std::int32_t> blanks;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] == tokenizer->special().mask) {
+    if (ids[i] == tokenizer.special().mask) {
       blanks.push_back(static_cast<std::int32_t>(i));
     }
   }
-  const auto length = static_cast<std::int32_t>(ids.size());
-  const std::vector<TokenId> targets(blanks.size(), ids.front()); // They count for nothing.
-  const std::vector<float> logits = model->logits(
-      {.rows = 1,
-       .global_rows = 1,
-       .tokens = {ids.size(), blanks.size(), ids, std::span(&length, 1), blanks, targets}},
-      owner);
+  const std::vector<float> logits = model.logits(ids, ids.size(), blanks);
 
   std::size_t width = 4;
   struct Guess {
@@ -129,7 +99,7 @@ void fill(const FillOptions& options) {
   std::vector<Guess> guesses;
   const auto top = std::min(static_cast<std::size_t>(options.top), words);
   for (std::size_t blank = 0; blank < blanks.size(); ++blank) {
-    const auto of_blank = std::span(logits).subspan(blank * shape.transformer.vocabulary, words);
+    const auto of_blank = std::span(logits).subspan(blank * words, words);
     const double largest{*std::max_element(of_blank.begin(), of_blank.end())};
     const double sum =
         std::accumulate(of_blank.begin(), of_blank.end(), 0.0, [&](double all, float logit) {
@@ -145,8 +115,7 @@ void fill(const FillOptions& options) {
                       });
     for (std::size_t i = 0; i < top; ++i) {
       const double logit{of_blank[static_cast<std::size_t>(order[i])]};
-      guesses.push_back(
-          {blank + 1, word_of(*tokenizer, order[i]), std::exp(logit - largest) / sum});
+      guesses.push_back({blank + 1, word_of(tokenizer, order[i]), std::exp(logit - largest) / sum});
       width = std::max(width, guesses.back().word.size());
     }
   }

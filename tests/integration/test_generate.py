@@ -1,0 +1,99 @@
+"""GPT-2: its tokens, its training, and `dtrain-trainer generate`."""
+import json
+
+import pytest
+
+from harness import EXIT_USAGE
+
+WORDS = "winter is cold and summer was warm but autumn leaves fell over quiet garden walls".split()
+SHAPE = ["--model=gpt2", "--layers=2", "--hidden=64", "--heads=2", "--max-length=48", "--dropout=0",
+         "--learning-rate=0.005", "--batch-size=16"]
+
+
+def byte_letters():
+    """GPT-2's: a letter that shows for each byte."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    letters, more = {byte: chr(byte) for byte in shown}, 256
+    for byte in range(256):
+        if byte not in letters:
+            letters[byte] = chr(more)
+            more += 1
+    return letters
+
+
+@pytest.fixture
+def vocabulary(home):
+    """Bytes, words with the space before them, and the end of a text."""
+    folder = home.folder / "gpt2"
+    folder.mkdir()
+    letters = byte_letters()
+    tokens, merges = [letters[byte] for byte in range(256)], []
+    for word in WORDS:
+        made = letters[ord(" ")]
+        for letter in word:
+            if made + letter not in tokens:
+                merges.append(f"{made} {letter}")
+                tokens.append(made + letter)
+            made += letter
+    tokens.append("<|endoftext|>")
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    return folder
+
+
+@pytest.fixture
+def tokens(home, vocabulary):
+    """A text that goes round, so that each word says the next."""
+    (home.folder / "text.txt").write_text(
+        "".join(" " + WORDS[i % len(WORDS)] for i in range(3000)) + "\n\n a text of its own\n")
+    home.trainer("tokenize", home.folder / "text.txt", "-o", home.folder / "tokens",
+                 f"--vocabulary={vocabulary}", "--length=24", "--held-out=5")
+    return home.folder / "tokens"
+
+
+def test_what_a_run_has_learned_goes_on_with_a_text(home, tokens):
+    out = home.trainer(f"--data={tokens}", *SHAPE, "--steps=300",
+                       f"--checkpoint-dir={home.folder / 'run'}", f"--export={home.folder / 'model'}").out
+    assert "held-out" in out and "tokens" in out and "masked" not in out
+    config = json.loads((home.folder / "model/config.json").read_text())
+    assert config["architectures"] == ["GPT2LMHeadModel"] and config["n_inner"] == 256
+
+    def generate(*flags, folder="run", expect=0):
+        return home.trainer("generate", f"--checkpoint={home.folder / folder}", *flags, expect=expect)
+    begun = " winter is cold and summer"
+    went_on = begun + " was warm but autumn leaves fell\n"
+    assert generate(begun, "--tokens=6").out == went_on
+    assert generate(begun, "--tokens=6", folder="model").out == went_on
+    drawn = generate(begun, "--temperature=2", "--top=30", "--seed=4").out
+    assert drawn == generate(begun, "--temperature=2", "--top=30", "--seed=4").out
+    assert drawn != generate(begun, "--temperature=2", "--top=30", "--seed=5").out
+    out = home.trainer(f"--data={tokens}", "--model=gpt2", "--steps=1", "--learning-rate=1e-30",
+                       f"--initial-weights={home.folder / 'model'}", f"--export={home.folder / 'again'}").out
+    assert generate(begun, "--tokens=6", folder="again").out == went_on, out
+
+    said = generate("winter " * 60, expect=EXIT_USAGE).err
+    assert "the model goes on with 47 at most" in said and said.count("\n") == 1
+    said = home.trainer("fill", f"--checkpoint={home.folder / 'run'}", "a <mask>", expect=EXIT_USAGE).err
+    assert "is of a gpt2" in said and "dtrain-trainer generate" in said and said.count("\n") == 1
+    assert "--temperature=-1" in generate("a", "--temperature=-1", expect=EXIT_USAGE).err
+
+
+def test_gpt2s_tokens_have_no_ends_of_rows_and_no_mask(home, tokens):
+    set_of = json.loads((tokens / "manifest.json").read_text())
+    end = set_of["last"]
+    assert set_of["mask"] == set_of["first"] == end
+    rows = (tokens / "train-00000.tokens").read_bytes()[64:]
+    ids = [int.from_bytes(rows[i:i + 2], "little") for i in range(0, len(rows), 2)]
+    assert ids[:24].count(end) == 0 and ids.count(end) < 40, "between texts, and behind the last"
+    said = home.trainer(f"--data={tokens}", "--model=bert", "--steps=1", expect=None)
+    assert said.code == 1 and "--model=gpt2" in said.err and said.err.count("\n") == 1
+    said = home.trainer(f"--data={tokens}", "--model=gpt2", "--mask-prob=0.2", expect=EXIT_USAGE).err
+    assert "--mask-prob" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("flags", [["--zero-stage=3"], ["--precision=bf16"], ["--checkpoint-activations"]],
+                         ids=lambda flags: flags[0])
+def test_gpt2_trains_on_several_ranks(home, tokens, flags):
+    out = home.dtrain("submit", "--name=gpt", "--workers=2", "--wait", "--", f"--data={tokens}", *SHAPE,
+                      "--steps=120", *flags, seconds=120).out
+    assert float(out.rpartition("held-out accuracy")[2].split("%")[0].split()[-1]) > 60, out
