@@ -80,21 +80,22 @@ TEST_CASE("text is embedded on a GPU as on the CPU, and its gradients added to t
        {TextShape{1, 1, 16}, TextShape{3, 7, 48}, TextShape{2, 150, 16}, TextShape{2, 5, 272}}) {
     constexpr std::size_t k_words = 11;
     const Ids ids = ids_below(s.tokens(), k_words);
+    const bool has_types = s.rows > 1;
     CAPTURE(s.length);
     CAPTURE(s.width);
     check_alike({numbers(k_words * s.width, 1), numbers(s.width, 2), numbers(s.length * s.width, 3),
                  Values(s.tokens() * s.width, NAN)},
                 1e-6, [&](Device& device, const Floats& at) {
                   On<std::int32_t> on_ids(device, ids);
-                  device.kernels().text->embed(device.stream(), s, on_ids.data(), at[0], at[1],
-                                               at[2], at[3]);
+                  device.kernels().text->embed(device.stream(), s, on_ids.data(), at[0],
+                                               has_types ? at[1] : nullptr, at[2], at[3]);
                 });
     check_alike({numbers(s.tokens() * s.width, 4), Values(k_words * s.width, 0.5F),
                  Values(s.width, 0.25F), Values(s.length * s.width, -1.0F)},
                 k_tolerance, [&](Device& device, const Floats& at) {
                   On<std::int32_t> on_ids(device, ids);
                   device.kernels().text->embed_backward(device.stream(), s, on_ids.data(), at[0],
-                                                        at[1], at[2], at[3]);
+                                                        at[1], has_types ? at[2] : nullptr, at[3]);
                 });
   }
 }
@@ -129,8 +130,10 @@ TEST_CASE("gelu's gradient on a GPU is the CPU's") {
 }
 
 TEST_CASE("attention on a GPU is the CPU's, and its gradients, of heads that fill no tile") {
-  for (const AttentionShape& s : {AttentionShape{1, 1, 1, 16}, AttentionShape{3, 20, 2, 16},
-                                  AttentionShape{2, 70, 1, 48}, AttentionShape{1, 33, 3, 80}}) {
+  for (const AttentionShape& s :
+       {AttentionShape{1, 1, 1, 16}, AttentionShape{3, 20, 2, 16}, AttentionShape{2, 70, 1, 48},
+        AttentionShape{1, 33, 3, 80}, AttentionShape{3, 20, 2, 16, true},
+        AttentionShape{2, 70, 1, 48, true}}) {
     const std::size_t n = s.rows * s.length * s.width();
     const std::size_t squares = s.lines() * s.length;
     Ids lengths(s.rows, static_cast<std::int32_t>(s.length));

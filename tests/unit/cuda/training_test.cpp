@@ -46,10 +46,10 @@ struct Task {
 Task on_images() { return {k_model, synthetic_dataset(96, 1), 24, k_steps}; }
 
 /// Small: the kernels may be emulated.
-Task on_text() {
-  ModelOptions model{.name = "bert", .seed = 3};
+Task on_text(const std::string& name = "bert") {
+  ModelOptions model{.name = name, .seed = 3};
   model.transformer = {.layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16};
-  return {model, synthetic_text(12, 14, 40, 1), 6, 3};
+  return {model, synthetic_text(12, 14, 40, 1, model.is_causal()), 6, 3};
 }
 
 /// One rank's part.
@@ -201,7 +201,10 @@ TEST_CASE("a GPU trains BERT to the CPU's loss, dropout included") {
   const StepOptions options{.buckets = 0, .rows_at_once = 4, .clip_norm = 0.5};
   // Of gradients alone: Adam makes the least rounding of the keys' biases', which are 0, a step.
   const OptimizerOptions sgd{.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.5};
-  check_equal(train_alone(gpu, options, sgd, on_text()), train_alone(cpu, options, sgd, on_text()));
+  for (const char* name : {"bert", "gpt2"}) {
+    check_equal(train_alone(gpu, options, sgd, on_text(name)),
+                train_alone(cpu, options, sgd, on_text(name)));
+  }
 }
 
 #ifndef DTRAIN_ON_GPU
