@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
+#include <optional>
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/cpu_device.h"
@@ -144,11 +144,11 @@ void cpu_matmul(Stream& stream, const Matmul& matmul) {
 }
 
 float* room_for(Room room, std::size_t count) {
-  static thread_local std::array<std::unique_ptr<Buffer>, static_cast<std::size_t>(Room::count)>
+  static thread_local std::array<std::optional<Buffer>, static_cast<std::size_t>(Room::count)>
       rooms;
-  std::unique_ptr<Buffer>& found = rooms.at(static_cast<std::size_t>(room));
-  if (found == nullptr || found->size() < count) {
-    found = std::make_unique<Buffer>(count);
+  std::optional<Buffer>& found = rooms.at(static_cast<std::size_t>(room));
+  if (!found || found->size() < count) {
+    found = Buffer::paged(count, DType::f32); // A cache's worth, and so in no plan.
   }
   return found->data();
 }
