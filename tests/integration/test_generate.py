@@ -78,6 +78,14 @@ def test_what_a_run_has_learned_goes_on_with_a_text(home, tokens):
     assert "--temperature=-1" in generate("a", "--temperature=-1", expect=EXIT_USAGE).err
 
 
+def test_a_text_of_which_nothing_is_held_out_says_so(home, vocabulary):
+    (home.folder / "few.txt").write_text(" winter is cold and summer was warm\n" * 9)
+    home.trainer("tokenize", home.folder / "few.txt", "-o", home.folder / "few",
+                 f"--vocabulary={vocabulary}", "--length=16")
+    out = home.trainer(f"--data={home.folder / 'few'}", *SHAPE, "--steps=2").out
+    assert "held-out accuracy: not measured, no tokens are held out" in out and "nan" not in out
+
+
 def test_gpt2s_tokens_have_no_ends_of_rows_and_no_mask(home, tokens):
     set_of = json.loads((tokens / "manifest.json").read_text())
     end = set_of["last"]

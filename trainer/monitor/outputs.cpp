@@ -82,6 +82,10 @@ void Outputs::new_shares(const std::vector<std::size_t>& rows, std::size_t globa
 }
 
 void Outputs::held_out(const Score& score, std::int64_t step, const char* of) {
+  if (score.count == 0) {
+    say(fmt::format("held-out accuracy: not measured, no {} are held out", of));
+    return;
+  }
   const auto count = static_cast<double>(score.count);
   const double accuracy = static_cast<double>(score.correct) / count;
   say(fmt::format("held-out accuracy {:.2f} %  loss {:.4f}  ({} {})", 100 * accuracy,

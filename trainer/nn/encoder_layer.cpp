@@ -25,7 +25,7 @@ class EncoderLayer final : public TransformerLayer {
     norm2_.initialize(arena);
   }
 
-  const float* forward(const UnitMemory& memory, const TextPass& pass, const float* x) {
+  const float* forward(const UnitMemory& memory, const TextPass& pass, const float* x) override {
     const TextKernels& text = context_->text;
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
