@@ -156,9 +156,12 @@ inline typename V::Floats gelu_share(typename V::Floats x) {
 
 template <typename V>
 inline typename V::Floats gelu_tanh_slope(typename V::Floats x) {
-  const auto share = gelu_share<V>(x);
+  const auto one = V::all(1.0F);
+  const auto twice = V::all(1.5957691F) * (x + V::all(0.044715F) * x * x * x);
+  const auto rest = exp_of<V>(V::all(0) - twice);
+  const auto share = one / (one + rest); // And 1 - share is share · rest, with no bits lost.
   const auto steep = V::all(1.5957691F) + V::all(0.2140645F) * x * x; // 3 · 0.044715 · 1.5957691
-  return share + x * share * (V::all(1.0F) - share) * steep;
+  return share + x * share * (share * rest) * steep;
 }
 
 } // namespace

@@ -114,8 +114,9 @@ __device__ inline float gelu_share(float x) {
 }
 
 __device__ inline float gelu_tanh_slope(float x) {
-  const float share = gelu_share(x);
-  return share + x * share * (1 - share) * (1.5957691F + 0.2140645F * x * x);
+  const float rest = expf(fminf(-1.5957691F * (x + 0.044715F * x * x * x), 80)); // Not infinite.
+  const float share = 1 / (1 + rest); // And 1 - share is share · rest, with no bits lost.
+  return share + x * share * (share * rest) * (1.5957691F + 0.2140645F * x * x);
 }
 
 /// A Matmul's epilogue.
