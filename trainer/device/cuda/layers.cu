@@ -98,8 +98,8 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
     for (std::size_t i = 0; error == 0 && i < s.batch; ++i) {
       error = own(stream, s.one(i));
     }
-  } else if (error == 0 && (s.epilogue == Epilogue::gelu_bias || s.epilogue == Epilogue::drelu ||
-                            s.epilogue == Epilogue::dgelu)) {
+  } else if (error == 0 && s.epilogue != Epilogue::none && s.epilogue != Epilogue::bias &&
+             s.epilogue != Epilogue::relu_bias && s.epilogue != Epilogue::bias_gradient) {
     error = launch(epilogue_kernel, blocks_for(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
                    Ending{s.epilogue, s.with, s.beside});
   }

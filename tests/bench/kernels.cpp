@@ -1,0 +1,167 @@
+// How fast a GPU's kernels are, as JSON: GB/s of those over flat ranges, and of a copy beside them,
+// which is as fast as its memory; TFLOP/s of products, and milliseconds of attention. bench-kernels
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/clock.h"
+#include "trainer/device/device.h"
+
+namespace {
+
+using trainer::AttentionShape;
+using trainer::Buffer;
+using trainer::DType;
+using trainer::Matmul;
+
+constexpr std::size_t k_values = std::size_t{1} << 27; ///< 0.5 GiB, ten times what its caches hold.
+constexpr int k_rounds = 5;
+constexpr int k_puts = 10; ///< A round.
+
+class Measured {
+ public:
+  explicit Measured(trainer::Device& device) : device_(device) {}
+
+  /// Seconds of one, in the fastest round.
+  double seconds(const std::function<void()>& put) const {
+    put();
+    double best = std::numeric_limits<double>::max();
+    for (int round = 0; round < k_rounds; ++round) {
+      device_.stream().record()->wait();
+      const double begin = trainer::now();
+      for (int i = 0; i < k_puts; ++i) {
+        put();
+      }
+      device_.stream().record()->wait();
+      best = std::min(best, (trainer::now() - begin) / k_puts);
+    }
+    return best;
+  }
+  void print(const std::string& what, const char* unit, double value) {
+    fmt::print("{}\"{}, {}\": {:.5g}", is_first_ ? "{" : ", ", what, unit, value);
+    is_first_ = false;
+  }
+
+ private:
+  trainer::Device& device_;
+  bool is_first_ = true;
+};
+
+void flat(trainer::Device& device, Measured& measured) {
+  constexpr double k_giga = 1e9;
+  const trainer::Kernels& kernels = device.kernels();
+  trainer::Stream& stream = device.stream();
+  std::vector<Buffer> memory;
+  for (int i = 0; i < 4; ++i) {
+    memory.push_back(device.allocate(k_values, DType::f32));
+  }
+  float* const g = memory[0].data();
+  float* const m = memory[1].data();
+  float* const v = memory[2].data();
+  float* const p = memory[3].data();
+  const Buffer state_memory = device.allocate(sizeof(trainer::StepState), DType::u8);
+  auto* const state = static_cast<trainer::StepState*>(state_memory.memory());
+  const Buffer sum = device.allocate(1, DType::f64);
+  const trainer::UpdateRule rule;
+  kernels.begin(stream, {}, {}, state);
+  const auto rate = [&](const char* what, std::size_t bytes, const std::function<void()>& put) {
+    measured.print(what, "GB/s",
+                   static_cast<double>(bytes * k_values) / measured.seconds(put) / k_giga);
+  };
+  rate("copy", 8, [&] { stream.copy(g, m, k_values * sizeof(float)); });
+  rate("adam", 28, [&] { kernels.adam(stream, k_values, rule, state, g, m, v, p); });
+  rate("sgd", 20, [&] { kernels.sgd(stream, k_values, rule, state, g, m, p); });
+  rate("lamb", 40, [&] { kernels.lamb(stream, k_values, rule, state, g, m, v, g, p); });
+  rate("squares", 4,
+       [&] { kernels.squares(stream, k_values, g, static_cast<double*>(sum.memory())); });
+  rate("blend", 12, [&] { kernels.blend(stream, k_values, 0.5F, g, 0.5F, p); });
+  rate("bytes_to_floats", 5, [&] {
+    kernels.bytes_to_floats(stream, k_values, static_cast<const std::uint8_t*>(memory[0].memory()),
+                            p);
+  });
+  rate("narrow", 6, [&] { kernels.narrow(stream, k_values, DType::bf16, g, p); });
+  rate("widen", 6, [&] { kernels.widen(stream, k_values, DType::bf16, g, p); });
+  rate("drop_and_add", 12, [&] { kernels.text->drop_and_add(stream, k_values, {}, g, p); });
+  constexpr std::size_t k_width = 1024;
+  const trainer::NormShape shape{k_values / k_width, k_width, 1e-5F};
+  const Buffer moments = device.allocate(2 * shape.rows, DType::f32);
+  rate("norm", 8, [&] { kernels.text->norm(stream, shape, g, m, v, p, moments.data()); });
+  rate("norm_backward", 20,
+       [&] { kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, m, v); });
+}
+
+void products(trainer::Device& device, Measured& measured) {
+  constexpr double k_tera = 1e12;
+  const std::size_t most = std::size_t{1} << 26;
+  const Buffer a = device.allocate(most, DType::f32);
+  const Buffer b = device.allocate(most, DType::f32);
+  const Buffer c = device.allocate(most, DType::f32);
+  const Buffer beside = device.allocate(most, DType::f32);
+  const auto put = [&](const std::string& name, Matmul s) {
+    s.is_rounded = true;
+    s.a = a.data();
+    s.b = b.data();
+    s.c = c.data();
+    s.with = a.data();
+    s.beside = beside.data();
+    const double seconds = measured.seconds([&] { device.kernels().matmul(device.stream(), s); });
+    measured.print(fmt::format("{} {} x {} x {}", name, s.m, s.n, s.k), "TFLOP/s",
+                   2.0 * static_cast<double>(s.m * s.n * s.k) / seconds / k_tera);
+  };
+  using Epilogue = Matmul::Epilogue;
+  put("product",
+      {.m = 64, .n = 128, .k = 784, .b_is_turned = true, .epilogue = Epilogue::relu_bias});
+  put("product", {.m = 4096, .n = 4096, .k = 4096});
+  put("qkv", {.m = 8192, .n = 768, .k = 768, .b_is_turned = true, .epilogue = Epilogue::bias});
+  put("up, gelu",
+      {.m = 8192, .n = 3072, .k = 768, .b_is_turned = true, .epilogue = Epilogue::gelu_tanh_bias});
+  put("down", {.m = 8192, .n = 768, .k = 3072, .b_is_turned = true, .epilogue = Epilogue::bias});
+  put("weight",
+      {.m = 3072, .n = 768, .k = 8192, .a_is_turned = true, .epilogue = Epilogue::bias_gradient});
+  put("words", {.m = 1024, .n = 50304, .k = 768, .b_is_turned = true});
+}
+
+void attention(trainer::Device& device, Measured& measured) {
+  for (const auto& s :
+       {AttentionShape{32, 128, 12, 64, false}, AttentionShape{8, 1024, 12, 64, true}}) {
+    const std::size_t values = s.rows * s.length * s.width();
+    const std::size_t squares = s.lines() * s.length;
+    std::vector<Buffer> memory;
+    for (int i = 0; i < 8; ++i) {
+      memory.push_back(device.allocate(values, DType::f32));
+    }
+    const Buffer p = device.allocate(squares, DType::f32);
+    const Buffer room = device.allocate(squares, DType::f32);
+    const Buffer lengths = device.allocate(s.rows, DType::f32);
+    const std::vector<std::int32_t> all(s.rows, static_cast<std::int32_t>(s.length));
+    device.stream().copy(all.data(), lengths.memory(), lengths.bytes());
+    const auto at = [&](int i) { return memory[i].data(); };
+    const trainer::TextKernels& text = *device.kernels().text;
+    const std::string name =
+        fmt::format("attention {} x {} x {} x {}", s.rows, s.length, s.heads, s.depth);
+    measured.print(name, "ms", 1e3 * measured.seconds([&] {
+      text.attention(device.stream(), s, static_cast<const std::int32_t*>(lengths.memory()), {},
+                     {at(0), at(1), at(2)}, p.data(), at(3));
+    }));
+    measured.print(name + " backward", "ms", 1e3 * measured.seconds([&] {
+      text.attention_backward(device.stream(), s, {}, {at(0), at(1), at(2)}, p.data(), at(3),
+                              room.data(), {at(4), at(5), at(6)});
+    }));
+  }
+}
+
+} // namespace
+
+int main() {
+  const auto device = trainer::make_device("cuda");
+  Measured measured(*device);
+  flat(*device, measured);
+  products(*device, measured);
+  attention(*device, measured);
+  fmt::print("}}\n");
+}
