@@ -95,7 +95,7 @@ void flat(trainer::Device& device, Measured& measured) {
        [&] { kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, m, v); });
 }
 
-void products(trainer::Device& device, Measured& measured) {
+void products(trainer::Device& device, Measured& measured, const std::string& type) {
   constexpr double k_tera = 1e12;
   const std::size_t most = std::size_t{1} << 26;
   const Buffer a = device.allocate(most, DType::f32);
@@ -110,7 +110,7 @@ void products(trainer::Device& device, Measured& measured) {
     s.with = a.data();
     s.beside = beside.data();
     const double seconds = measured.seconds([&] { device.kernels().matmul(device.stream(), s); });
-    measured.print(fmt::format("{} {} x {} x {}", name, s.m, s.n, s.k), "TFLOP/s",
+    measured.print(fmt::format("{}{} {} x {} x {}", type, name, s.m, s.n, s.k), "TFLOP/s",
                    2.0 * static_cast<double>(s.m * s.n * s.k) / seconds / k_tera);
   };
   using Epilogue = Matmul::Epilogue;
@@ -123,10 +123,13 @@ void products(trainer::Device& device, Measured& measured) {
   put("down", {.m = 8192, .n = 768, .k = 3072, .b_is_turned = true, .epilogue = Epilogue::bias});
   put("weight",
       {.m = 3072, .n = 768, .k = 8192, .a_is_turned = true, .epilogue = Epilogue::bias_gradient});
+  put("up backward", {.m = 8192, .n = 3072, .k = 768, .epilogue = Epilogue::dgelu_tanh});
+  put("part", {.m = 8192, .n = 768, .k = 768, .b_row = 2304});
+  put("words", {.m = 1024, .n = 50257, .k = 768, .b_is_turned = true});
   put("words", {.m = 1024, .n = 50304, .k = 768, .b_is_turned = true});
 }
 
-void attention(trainer::Device& device, Measured& measured) {
+void attention(trainer::Device& device, Measured& measured, const std::string& type) {
   for (const auto& s :
        {AttentionShape{32, 128, 12, 64, false}, AttentionShape{8, 1024, 12, 64, true}}) {
     const std::size_t values = s.rows * s.length * s.width();
@@ -143,14 +146,15 @@ void attention(trainer::Device& device, Measured& measured) {
     const auto at = [&](int i) { return memory[i].data(); };
     const trainer::TextKernels& text = *device.kernels().text;
     const std::string name =
-        fmt::format("attention {} x {} x {} x {}", s.rows, s.length, s.heads, s.depth);
+        fmt::format("{}attention {} x {} x {} x {}", type, s.rows, s.length, s.heads, s.depth);
     measured.print(name, "ms", 1e3 * measured.seconds([&] {
       text.attention(device.stream(), s, static_cast<const std::int32_t*>(lengths.memory()), {},
                      {at(0), at(1), at(2)}, p.data(), at(3));
     }));
     measured.print(name + " backward", "ms", 1e3 * measured.seconds([&] {
-      text.attention_backward(device.stream(), s, {}, {at(0), at(1), at(2)}, p.data(), at(3),
-                              room.data(), {at(4), at(5), at(6)});
+      text.attention_backward(
+          device.stream(), s, static_cast<const std::int32_t*>(lengths.memory()), {},
+          {at(0), at(1), at(2)}, p.data(), at(3), at(7), room.data(), {at(4), at(5), at(6)});
     }));
   }
 }
@@ -161,7 +165,12 @@ int main() {
   const auto device = trainer::make_device("cuda");
   Measured measured(*device);
   flat(*device, measured);
-  products(*device, measured);
-  attention(*device, measured);
+  for (const std::string type : {"", "bf16 "}) {
+    if (!type.empty()) {
+      device->multiply_in(DType::bf16);
+    }
+    products(*device, measured, type);
+    attention(*device, measured, type);
+  }
   fmt::print("}}\n");
 }

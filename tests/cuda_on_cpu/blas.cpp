@@ -1,6 +1,6 @@
 // cuBLASLt as tests have it where there is no GPU: products by plain loops, carried out on the
 // stream as late as its own. Wrong use ends the program: memory less aligned than the plan was
-// told, a plan or workspace of another GPU or stream, a bias where the plan has none.
+// told, a plan or workspace of another GPU or stream.
 //
 // DTRAIN_FAKE_BLAS=1: there is one; by itself the plug-in's own kernels compute.
 #include <atomic>
@@ -10,6 +10,7 @@
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "trainer/device/cuda/matmul.h"
+#include "trainer/device/halves.h"
 
 namespace cuda_on_cpu {
 namespace {
@@ -23,9 +24,18 @@ struct Plan {
   MatmulShape shape;
 };
 
+/// Of some epilogues, as the real one's, there is none; nor of one in two shapes.
 int plan(int gpu, const MatmulShape& shape, std::size_t workspace, void** plan) {
+  using Epilogue = Matmul::Epilogue;
   if (workspace == 0) {
     fail("a product is planned without a workspace");
+  }
+  const bool is_known =
+      shape.epilogue <= Epilogue::relu_bias ||
+      (shape.epilogue == Epilogue::bias_gradient && !shape.accumulate && shape.n % 2 == 0);
+  if (!is_known) {
+    *plan = nullptr;
+    return 0;
   }
   static std::deque<Plan> plans; // One thread at a time makes them.
   ++made;
@@ -39,35 +49,60 @@ void check_memory(int gpu, const void* memory, unsigned alignment) {
   }
 }
 
-void compute(const MatmulShape& s, const float* a, const float* b, const float* bias, float* c) {
+float value_of(DType type, const void* memory, std::size_t at) {
+  const auto* const halves = static_cast<const std::uint16_t*>(memory);
+  return type == DType::bf16  ? Bf16::widen(halves[at])
+         : type == DType::f16 ? Fp16::widen(halves[at])
+                              : static_cast<const float*>(memory)[at];
+}
+
+void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t number) {
+  using Epilogue = Matmul::Epilogue;
+  const auto a = [&](std::size_t row, std::size_t step) {
+    const std::size_t at = s.a_is_turned ? step * s.a_row + row : row * s.a_row + step;
+    return value_of(s.type, memory.a, number * s.a_batch + at);
+  };
+  const auto b = [&](std::size_t step, std::size_t column) {
+    const std::size_t at = s.b_is_turned ? column * s.b_row + step : step * s.b_row + column;
+    return value_of(s.type, memory.b, number * s.b_batch + at);
+  };
   for (std::size_t row = 0; row < s.m; ++row) {
     for (std::size_t column = 0; column < s.n; ++column) {
       float sum = 0;
       for (std::size_t i = 0; i < s.k; ++i) {
-        sum += a[s.a_is_turned ? i * s.m + row : row * s.k + i] *
-               b[s.b_is_turned ? column * s.k + i : i * s.n + column];
+        sum += a(row, i) * b(i, column);
       }
-      sum += s.epilogue == MatmulShape::Epilogue::none ? 0 : bias[column];
-      if (s.epilogue == MatmulShape::Epilogue::relu_bias && sum < 0) {
+      if (s.epilogue == Epilogue::bias || s.epilogue == Epilogue::relu_bias) {
+        sum += memory.with[column];
+      }
+      if (s.epilogue == Epilogue::relu_bias && sum < 0) {
         sum = 0;
       }
-      float& to = c[row * s.n + column];
+      float& to = memory.c[number * s.c_batch + row * s.c_row + column];
       to = s.accumulate ? to + sum : sum;
+    }
+    if (s.epilogue == Epilogue::bias_gradient) {
+      memory.beside[row] = 0;
+      for (std::size_t i = 0; i < s.k; ++i) {
+        memory.beside[row] += a(row, i);
+      }
     }
   }
 }
 
-int run(void* plan, const CudaStreamHandle* stream, const float* a, const float* b,
-        const float* bias, float* c) {
+int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory) {
   const auto& [gpu, shape] = *static_cast<Plan*>(plan);
-  check_memory(gpu, a, shape.a_alignment);
-  check_memory(gpu, b, shape.b_alignment);
-  check_memory(gpu, c, shape.c_alignment);
-  if (stream->gpu != gpu || !is_on_gpu(gpu, stream->workspace) ||
-      (bias != nullptr) != (shape.epilogue != MatmulShape::Epilogue::none)) {
-    fail("a product on another GPU's stream, or with a bias that its plan has not");
+  check_memory(gpu, memory.a, shape.a_alignment);
+  check_memory(gpu, memory.b, shape.b_alignment);
+  check_memory(gpu, memory.c, shape.c_alignment);
+  if (stream->gpu != gpu || !is_on_gpu(gpu, stream->workspace)) {
+    fail("a product on another GPU's stream");
   }
-  put(*stream, [shape = shape, a, b, bias, c] { compute(shape, a, b, bias, c); });
+  put(*stream, [shape = shape, memory] {
+    for (std::size_t i = 0; i < shape.batch; ++i) {
+      compute(shape, memory, i);
+    }
+  });
   return 0;
 }
 

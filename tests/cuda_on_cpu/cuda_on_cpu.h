@@ -28,6 +28,22 @@ using std::isnan;
 #define __device__
 #define __launch_bounds__(...)
 
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(8) ushort4 {
+  std::uint16_t x, y, z, w;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
 struct dim3 {
   // NOLINTNEXTLINE(google-explicit-constructor): as CUDA's.
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
@@ -125,6 +141,15 @@ T exchange(unsigned mask, T value, int from) {
   std::memcpy(&result, &self().warp->slot[static_cast<std::size_t>(from)], sizeof result);
   meet(mask, bits); // Nobody writes the slots of the next one before all have read.
   return result;
+}
+
+/// What each lane of a whole warp brings.
+inline std::array<std::uint64_t, k_warp> gather(std::uint64_t value) {
+  constexpr unsigned k_all = 0xffffffffU;
+  meet(k_all, value);
+  const std::array<std::uint64_t, k_warp> all = self().warp->slot;
+  meet(k_all, value); // As in exchange().
+  return all;
 }
 
 /// A bit each lane of `mask`: whether `value` is not 0 there.

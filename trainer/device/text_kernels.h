@@ -113,14 +113,15 @@ struct TextKernels {
 
   /// context (N, H) = dropped p · values, p = softmax(queries · keysᵀ / √D) of each head over the
   /// first `lengths` (B) tokens of the row, at least one, and with `is_causal` over those up to its
-  /// own; of the others 0. `p` (B, A, T, T) is kept
-  /// for backward, before it is dropped.
+  /// own; of the others 0. `p` (B, A, T, T) is kept for backward: before it is dropped, or what a
+  /// device needs to make it again.
   void (*attention)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<const float>& of, float* p, float* context);
-  /// From dcontext (N, H); in `room` (B, A, T, T) it is done.
-  void (*attention_backward)(Stream&, const AttentionShape& shape, const Dropped& dropped,
-                             const Heads<const float>& of, const float* p, const float* dcontext,
-                             float* room, const Heads<float>& changes);
+  /// From dcontext (N, H), of the same; in `room` (B, A, T, T) it is done.
+  void (*attention_backward)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
+                             const Dropped& dropped, const Heads<const float>& of, const float* p,
+                             const float* context, const float* dcontext, float* room,
+                             const Heads<float>& changes);
 
   /// to (M, H) = the rows of x (N, H) that the slots are of; 0 where a slot has none.
   void (*gather_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,

@@ -77,9 +77,10 @@ class DecoderLayer final : public TransformerLayer {
     mix_.backward_weight(memory, n, room.context.data(), dy, more);
     finish(mix_.last(), owner);
     mix_.backward_input(memory, n, dy, false, branch);
-    text.attention_backward(stream, attention(pass), drop0_.drawn(),
+    text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(),
                             {room.query.data(), room.key.data(), room.value.data()},
-                            room.probabilities.data(), branch, scratch.squares.data(),
+                            room.probabilities.data(), room.context.data(), branch,
+                            scratch.squares.data(),
                             {scratch.query.data(), scratch.key.data(), scratch.value.data()});
     const std::array<const Buffer*, 3> parts = {&scratch.query, &scratch.key, &scratch.value};
     for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -73,9 +73,10 @@ class EncoderLayer final : public TransformerLayer {
     mix_.backward_weight(memory, n, room.context.data(), dy, more);
     finish(mix_.last(), owner);
     mix_.backward_input(memory, n, dy, false, scratch.wide2.data());
-    text.attention_backward(stream, attention(pass), drop0_.drawn(),
+    text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(),
                             {room.query.data(), room.key.data(), room.value.data()},
-                            room.probabilities.data(), scratch.wide2.data(), scratch.squares.data(),
+                            room.probabilities.data(), room.context.data(), scratch.wide2.data(),
+                            scratch.squares.data(),
                             {scratch.query.data(), scratch.key.data(), scratch.value.data()});
     const std::array<std::pair<const Linear*, const Buffer*>, 3> parts = {
         {{&value_, &scratch.value}, {&key_, &scratch.key}, {&query_, &scratch.query}}};

@@ -384,8 +384,7 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
 
 /// What of a run has no form on a GPU; empty: nothing.
 std::string only_on_cpus(const TrainerOptions& options, const Cluster& cluster) {
-  return is_elastic(options, cluster)  ? "elastic workers compute on CPUs"
-         : options.precision != "fp32" ? fmt::format("--precision={} is a CPU's", options.precision)
+  return is_elastic(options, cluster) ? "elastic workers compute on CPUs"
          : options.offload_optimizer != "none" || options.offload_param != "none"
              ? "what is offloaded is a CPU's"
              : "";

@@ -66,12 +66,10 @@ void Replica::compute_in(Precision precision_) {
   if (precision == Precision::fp32) {
     return;
   }
-  if (!device.is_host()) {
-    throw UsageError(fmt::format("--precision={}: GPUs compute in float32 here; use --device=cpu, "
-                                 "or leave it out",
-                                 precision_name(precision)));
-  }
   device.multiply_in(precision == Precision::bf16 ? DType::bf16 : DType::f16);
+  if (!rounds()) {
+    return;
+  }
   rounded = sharding.stage == 3 ? device.allocate_paged(parameters.size())
                                 : device.allocate(parameters.size(), DType::f32);
 }
@@ -83,7 +81,8 @@ void Replica::initialize(std::uint64_t seed) const {
 }
 
 std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
-  const Arenas arenas{parameters, gradients, precision, rounded.span()};
+  const Arenas arenas{parameters, gradients, rounds() ? precision : Precision::fp32,
+                      rounded.span()};
   if (sharding.stage < 3) {
     return std::make_unique<Replicated>(model->units(), arenas);
   }

@@ -61,6 +61,9 @@ struct Replica {
 
   /// From the next attach() on the model computes with parameters of this precision.
   void compute_in(Precision precision_);
+  /// Whether there is a rounded copy of the parameters, and gradients are rounded before they are
+  /// added up: a GPU rounds what it multiplies, as it does.
+  bool rounds() const { return precision != Precision::fp32 && device.is_host(); }
   /// Weights of the seed.
   void initialize(std::uint64_t seed) const;
 

@@ -44,7 +44,8 @@ std::string precision_text(Precision precision, const Device& device) {
   }
   const CpuKernels* const cpu = device.cpu_kernels();
   return fmt::format(", {} over float32{}", precision_name(precision),
-                     precision != Precision::bf16 || cpu == nullptr ? ""
+                     !device.is_host() ? ", multiplied by tensor cores"
+                     : precision != Precision::bf16 || cpu == nullptr ? ""
                      : cpu->has_bf16 ? ", multiplied by the CPU's instructions for it"
                                      : ", multiplied in float32");
 }

@@ -180,7 +180,7 @@ void MultiWorker::start(std::size_t ready) {
     // Where all of a sum is everyone's, the votes are summed with it.
     const std::size_t more =
         is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? votes_.size() : 0;
-    if (is_mixed()) {
+    if (replica_.rounds()) {
       round_gradients(buckets[started_]);
     }
     const std::span<float> bucket(gradients_.data() + buckets[started_].first,

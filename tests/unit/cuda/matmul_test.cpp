@@ -3,6 +3,7 @@
 #include "tests/unit/cuda/gpu.h"
 #include "tests/unit/trainer/device/matmul_oracle.h"
 
+#include <cmath>
 #include <cstdlib>
 
 using namespace trainer;
@@ -14,9 +15,81 @@ TEST_CASE("a product on a GPU is float64's, whatever its shape and epilogue") {
   check_all_matmuls(gpu);
 }
 
+/// While one lives, there is a cuBLASLt: on a GPU the machine's own.
+class WithBlas {
+ public:
+  WithBlas() { setenv("DTRAIN_FAKE_BLAS", "1", 1); }
+  ~WithBlas() { unsetenv("DTRAIN_FAKE_BLAS"); }
+};
+
+TEST_CASE("a product of what is rounded to 16 bits on a GPU is float64's but for that") {
+  const WithBlas with_blas;
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const auto gpu = make_gpu();
+    gpu->multiply_in(type);
+    check_all_matmuls(*gpu, true);
+  }
+}
+
+TEST_CASE("what is rounded for a product is rounded again once it has changed") {
+  const WithBlas with_blas;
+  const auto gpu = make_gpu();
+  gpu->multiply_in(DType::bf16);
+  constexpr std::size_t k_side = 24;
+  constexpr std::size_t k_all = k_side * k_side;
+  On<float> a(*gpu, numbers(k_all, 1));
+  On<float> b(*gpu, numbers(k_all, 2));
+  On<float> c(*gpu, std::vector<float>(k_all));
+  On<float> d(*gpu, std::vector<float>(k_all));
+  const auto product = [&](On<float>& left, On<float>& right, On<float>& to) {
+    gpu->kernels().matmul(gpu->stream(), {.m = k_side,
+                                          .n = k_side,
+                                          .k = k_side,
+                                          .is_rounded = true,
+                                          .a = left.data(),
+                                          .b = right.data(),
+                                          .c = to.data()});
+  };
+  const auto all = [&] { // Once as it is, once noted, once as it was noted.
+    gpu->kernels().blend(gpu->stream(), k_all, 0.5F, b.data(), 0.5F, a.data()); // By a kernel,
+    product(a, b, c);
+    product(c, b, a); // by a product,
+    product(a, b, d);
+  };
+  std::vector<float> before = numbers(k_all, 1);
+  const std::vector<float> of_b = numbers(k_all, 2);
+  const auto expected = [&](const std::vector<float>& left) {
+    std::vector<float> to(k_all);
+    for (std::size_t i = 0; i < k_all; ++i) {
+      for (std::size_t step = 0; step < k_side; ++step) {
+        to[i] += left[i / k_side * k_side + step] * of_b[step * k_side + i % k_side];
+      }
+    }
+    return to;
+  };
+  for (int time = 0; time < 3; ++time) {
+    gpu->stream().replay({1}, all);
+    for (std::size_t i = 0; i < k_all; ++i) {
+      before[i] = 0.5F * of_b[i] + 0.5F * before[i];
+    }
+    before = expected(expected(before));
+    const std::vector<float> last = expected(before);
+    const std::vector<float> found = d.read();
+    double wrong = 0;
+    double size = 0;
+    for (std::size_t i = 0; i < k_all; ++i) {
+      wrong += std::abs(double{found[i]} - double{last[i]});
+      size += std::abs(double{last[i]});
+    }
+    CHECK(wrong < 0.03 * size);
+    before = a.read();
+    gpu->stream().copy(before.data(), a.data(), k_all * sizeof(float)); // and by a copy.
+  }
+}
+
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("a product by cuBLASLt is float64's too, and each is planned once") {
-  setenv("DTRAIN_FAKE_BLAS", "1", 1);
+  const WithBlas with_blas;
   const auto made_gpu = make_gpu();
   CudaDevice& gpu = *made_gpu;
   check_all_matmuls(gpu);
@@ -24,6 +97,5 @@ TEST_CASE("a product by cuBLASLt is float64's too, and each is planned once") {
   CHECK(plans > 0);
   check_matmul(gpu, {.m = 64, .n = 128, .k = 784});
   CHECK(cuda_on_cpu::blas_plans() == plans);
-  unsetenv("DTRAIN_FAKE_BLAS");
 }
 #endif

@@ -10,6 +10,7 @@
 // product has 2·D FLOP each, so with heads of 64 all is about even between memory (4.8 TB/s on an
 // H200) and arithmetic (67 TFLOP/s of fp32).
 #include "trainer/device/cuda/dropped.cuh"
+#include "trainer/device/cuda/flash_attention.h"
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
@@ -213,6 +214,9 @@ float scale_of(const AttentionShape& s) { return 1 / sqrtf(static_cast<float>(s.
 int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                   const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
                   float* p, float* context) {
+  if (is_flash(stream, s)) {
+    return put_flash_attention(stream, s, lengths, dropped, of, p, context);
+  }
   const std::size_t t = s.length;
   return put_all(
       [&] {
@@ -227,8 +231,12 @@ int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
 }
 
 int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape& s,
-                           const Dropped& dropped, const Heads<const float>& of, const float* p,
+                           const std::int32_t* lengths, const Dropped& dropped,
+                           const Heads<const float>& of, const float* p, const float* context,
                            const float* dcontext, float* room, const Heads<float>& changes) {
+  if (is_flash(stream, s)) {
+    return put_flash_backward(stream, s, lengths, dropped, of, p, context, dcontext, room, changes);
+  }
   const std::size_t t = s.length;
   const float* const dp = room;
   return put_all(

@@ -20,6 +20,7 @@ struct Lt {
   decltype(&cublasLtMatmulDescCreate) make_description;
   decltype(&cublasLtMatmulDescSetAttribute) set_description;
   decltype(&cublasLtMatrixLayoutCreate) make_layout;
+  decltype(&cublasLtMatrixLayoutSetAttribute) set_layout;
   decltype(&cublasLtMatmulPreferenceCreate) make_preference;
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
   decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
@@ -35,9 +36,26 @@ struct Plan {
   cublasLtMatrixLayout_t a = nullptr;
   cublasLtMatrixLayout_t c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  Matmul::Epilogue epilogue = Matmul::Epilogue::none;
   bool accumulate = false;
-  bool has_bias = false;
 };
+
+/// Ours, as the library has it; 0: it has none such, or a slower one than a kernel behind it.
+int library_epilogue(const MatmulShape& s) {
+  using Epilogue = Matmul::Epilogue;
+  switch (s.epilogue) {
+  case Epilogue::none:
+    return CUBLASLT_EPILOGUE_DEFAULT;
+  case Epilogue::bias:
+    return CUBLASLT_EPILOGUE_BIAS;
+  case Epilogue::relu_bias:
+    return CUBLASLT_EPILOGUE_RELU_BIAS;
+  case Epilogue::bias_gradient: // Written over, not added to.
+    return s.accumulate ? 0 : CUBLASLT_EPILOGUE_BGRADB;
+  default:
+    return 0;
+  }
+}
 
 /// The first error, after which nothing more is tried.
 class Steps {
@@ -63,22 +81,26 @@ int handle_of(int gpu, cublasLtHandle_t* handle) {
 }
 
 int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
+  *made = nullptr;
+  const int epilogue = library_epilogue(s);
+  if (epilogue == 0) {
+    return 0;
+  }
   auto* p = new Plan{};
+  p->epilogue = s.epilogue;
   p->accumulate = s.accumulate;
-  p->has_bias = s.epilogue != MatmulShape::Epilogue::none;
   if (const int error = handle_of(gpu, &p->handle); error != 0) {
     delete p;
     return error;
   }
   const cublasOperation_t first = s.b_is_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = s.a_is_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasLtEpilogue_t epilogue =
-      s.epilogue == MatmulShape::Epilogue::none   ? CUBLASLT_EPILOGUE_DEFAULT
-      : s.epilogue == MatmulShape::Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS
-                                                  : CUBLASLT_EPILOGUE_RELU_BIAS;
   const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE;
   cublasLtMatmulPreference_t preference = nullptr;
   Steps steps;
+  const cudaDataType_t type = s.type == DType::bf16  ? CUDA_R_16BF
+                              : s.type == DType::f16 ? CUDA_R_16F
+                                                     : CUDA_R_32F;
   steps.then(lt.make_description, &p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   const auto describe = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
     steps.then(lt.set_description, p->description, what, &value, sizeof value);
@@ -86,16 +108,23 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   describe(CUBLASLT_MATMUL_DESC_TRANSA, first);
   describe(CUBLASLT_MATMUL_DESC_TRANSB, second);
   describe(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  // As they lie in memory, by columns: a row-major (r, c) is (c, r), its columns c apart.
-  const std::size_t b_rows = s.b_is_turned ? s.k : s.n;
-  const std::size_t b_columns = s.b_is_turned ? s.n : s.k;
-  const std::size_t a_rows = s.a_is_turned ? s.m : s.k;
-  const std::size_t a_columns = s.a_is_turned ? s.k : s.m;
-  steps
-      .then(lt.make_layout, &p->b, CUDA_R_32F, b_rows, b_columns, static_cast<std::int64_t>(b_rows))
-      .then(lt.make_layout, &p->a, CUDA_R_32F, a_rows, a_columns, static_cast<std::int64_t>(a_rows))
-      .then(lt.make_layout, &p->c, CUDA_R_32F, s.n, s.m, static_cast<std::int64_t>(s.n))
-      .then(lt.make_preference, &preference);
+  describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(CUDA_R_32F));
+  // As they lie in memory, by columns: a row-major (r, c) is (c, r), its columns a row apart.
+  const auto lay = [&](cublasLtMatrixLayout_t* layout, cudaDataType_t of, std::size_t rows,
+                       std::size_t columns, std::size_t row, std::size_t apart) {
+    const auto count = static_cast<std::int32_t>(s.batch);
+    const auto offset = static_cast<std::int64_t>(apart);
+    steps.then(lt.make_layout, layout, of, columns, rows, static_cast<std::int64_t>(row));
+    if (s.batch > 1) {
+      steps.then(lt.set_layout, *layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count)
+          .then(lt.set_layout, *layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset,
+                sizeof offset);
+    }
+  };
+  lay(&p->b, type, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, s.b_row, s.b_batch);
+  lay(&p->a, type, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, s.a_row, s.a_batch);
+  lay(&p->c, CUDA_R_32F, s.m, s.n, s.c_row, s.c_batch);
+  steps.then(lt.make_preference, &preference);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
     steps.then(lt.set_preference, preference, what, &value, sizeof value);
   };
@@ -112,31 +141,32 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   if (preference != nullptr) {
     lt.destroy_preference(preference);
   }
-  const bool is_none = steps.error() == CUBLAS_STATUS_NOT_SUPPORTED ||
-                       (steps.error() == CUBLAS_STATUS_SUCCESS && found == 0);
-  p->algorithm = best.algo;
-  *made = is_none ? nullptr : p; // Kept, as all plans are.
-  return is_none || steps.error() == CUBLAS_STATUS_SUCCESS ? 0 : cudaErrorUnknown;
+  if (found > 0 && best.state == CUBLAS_STATUS_SUCCESS) {
+    p->algorithm = best.algo;
+    *made = p; // Kept, as all plans are.
+  }
+  // That it is not supported is said in more than one way.
+  return steps.error() == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
-int run(void* plan, const CudaStreamHandle* stream, const float* a, const float* b,
-        const float* bias, float* c) {
+int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   auto& p = *static_cast<Plan*>(plan);
   if (const cudaError_t error = cudaSetDevice(stream->gpu); error != cudaSuccess) {
     return error;
   }
   // Of the call, not of the plan: two threads may use a plan at once.
   cublasLtMatmulDescOpaque_t description = *p.description;
-  if (p.has_bias && lt.set_description(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                       sizeof bias) != CUBLAS_STATUS_SUCCESS) {
-    return cudaErrorUnknown;
+  const float* const bias = p.epilogue == Matmul::Epilogue::bias_gradient ? s.beside : s.with;
+  Steps steps;
+  if (p.epilogue != Matmul::Epilogue::none) {
+    steps.then(lt.set_description, &description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+               sizeof bias);
   }
   const float one = 1;
   const float beta = p.accumulate ? 1 : 0;
-  const cublasStatus_t error =
-      lt.matmul(p.handle, &description, &one, b, p.b, a, p.a, &beta, c, p.c, c, p.c, &p.algorithm,
-                stream->workspace, stream->workspace_bytes, stream->stream);
-  return error == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
+  steps.then(lt.matmul, p.handle, &description, &one, s.b, p.b, s.a, p.a, &beta, s.c, p.c, s.c, p.c,
+             &p.algorithm, stream->workspace, stream->workspace_bytes, stream->stream);
+  return steps.error() == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
 /// Null: a function is missing.
@@ -155,6 +185,7 @@ const Blas* load() {
   find(lt.make_description, "cublasLtMatmulDescCreate");
   find(lt.set_description, "cublasLtMatmulDescSetAttribute");
   find(lt.make_layout, "cublasLtMatrixLayoutCreate");
+  find(lt.set_layout, "cublasLtMatrixLayoutSetAttribute");
   find(lt.make_preference, "cublasLtMatmulPreferenceCreate");
   find(lt.set_preference, "cublasLtMatmulPreferenceSetAttribute");
   find(lt.destroy_preference, "cublasLtMatmulPreferenceDestroy");

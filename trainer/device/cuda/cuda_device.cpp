@@ -129,10 +129,12 @@ class Capture {
 class CudaStream final : public Stream {
  public:
   /// `allocations`: of the device, counted by it.
-  CudaStream(int gpu, const std::atomic<std::uint64_t>& allocations) : allocations_(allocations) {
+  CudaStream(int gpu, std::atomic<std::uint64_t>& allocations)
+      : narrowed_(gpu, allocations), allocations_(allocations) {
     constexpr const char* k_what = "a stream";
     use(gpu, k_what);
     handle_.gpu = gpu;
+    handle_.narrowed = &narrowed_;
     void* partial = nullptr;
     check(cudaStreamCreateWithFlags(&handle_.stream, cudaStreamNonBlocking), k_what);
     check(cudaMalloc(&partial, k_cuda_partials * sizeof(double)), k_what);
@@ -147,6 +149,7 @@ class CudaStream final : public Stream {
     cudaSetDevice(handle_.gpu);
     cudaStreamSynchronize(handle_.stream);
     cudaStreamDestroy(handle_.stream);
+    narrowed_.free();
     cudaFree(handle_.workspace);
     cudaFree(handle_.partial);
   }
@@ -159,12 +162,14 @@ class CudaStream final : public Stream {
   void wait(const Event& event) override {
     constexpr const char* k_what = "waiting for an event";
     use(handle_.gpu, k_what);
+    narrowed_.forget();
     check(cudaStreamWaitEvent(handle_.stream, static_cast<const CudaEvent&>(event).get(), 0),
           k_what);
   }
   void copy(const void* from, void* to, std::size_t bytes) override {
     constexpr const char* k_what = "a copy";
     use(handle_.gpu, k_what);
+    narrowed_.forget();
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_.stream), k_what);
     if (is_pageable(from) || is_pageable(to)) {
       check(cudaStreamSynchronize(handle_.stream), k_what);
@@ -173,11 +178,13 @@ class CudaStream final : public Stream {
   void clear(void* memory, std::size_t bytes) override {
     constexpr const char* k_what = "clearing memory";
     use(handle_.gpu, k_what);
+    narrowed_.forget();
     check(cudaMemsetAsync(memory, 0, bytes, handle_.stream), k_what);
   }
 
   /// The first time as it is, so that all memory is there; the second time noted as a graph.
   void replay(const std::vector<std::uint64_t>& key, const std::function<void()>& put) override {
+    narrowed_.forget(); // What is noted must not rest on what was there before.
     if (is_blocking_) {
       put();
       return;
@@ -200,11 +207,16 @@ class CudaStream final : public Stream {
       put();
       it->second = capture.finish();
     }
+    narrowed_.forget();
     use(handle_.gpu, k_graph);
     check(cudaGraphLaunch(it->second, handle_.stream), k_graph);
   }
 
-  void check_put(int error, const char* kernel) const {
+  /// `keeps`: it has told narrowed() what it wrote.
+  void check_put(int error, const char* kernel, bool keeps) {
+    if (!keeps) {
+      narrowed_.forget();
+    }
     check(error, kernel);
     if (is_blocking_) {
       CudaEvent(handle_, kernel).wait_for(kernel);
@@ -212,6 +224,7 @@ class CudaStream final : public Stream {
   }
 
   const CudaStreamHandle* handle() const { return &handle_; }
+  void multiply_in(DType type) { handle_.multiplies_in = type; }
 
  private:
   static constexpr std::size_t k_most_graphs = 64;
@@ -229,6 +242,7 @@ class CudaStream final : public Stream {
 
   CudaStreamHandle handle_;
   bool is_blocking_ = is_launch_blocking();
+  Narrowed narrowed_;
   const std::atomic<std::uint64_t>& allocations_;
   std::uint64_t seen_allocations_ = 0;
   /// Null: put here once so far.
@@ -322,6 +336,7 @@ class Gpu final : public CudaDevice {
     return std::make_unique<CudaStream>(index_, allocations_);
   }
   const Kernels& kernels() const override { return kernels_; }
+  void multiply_in(DType type) override { stream_->multiply_in(type); }
 
   int index() const override { return index_; }
   Uuid uuid() const override {
@@ -396,7 +411,7 @@ const CudaStreamHandle* handle_of(const Stream& stream) {
 }
 
 void check_kernel(Stream& stream, int error, const char* kernel) {
-  static_cast<const CudaStream&>(stream).check_put(error, kernel);
+  static_cast<CudaStream&>(stream).check_put(error, kernel, std::string_view(kernel) == "matmul");
 }
 
 extern "C" __attribute__((visibility("default"))) CudaDevice*

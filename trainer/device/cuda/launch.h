@@ -3,13 +3,16 @@
 //
 //   launch(kernel, grid, block, shared_bytes, stream, arguments…)   instead of <<<…>>>
 //   DYNAMIC_SHARED(float, tile)                                     instead of extern __shared__
+//   DTRAIN_UNROLL                                                   instead of #pragma unroll
 #pragma once
 
 #ifdef DTRAIN_CUDA_ON_CPU
+#define DTRAIN_UNROLL
 #include "tests/cuda_on_cpu/cuda_on_cpu.h"
 #else
 #include "trainer/device/cuda/stream.h"
 
+#define DTRAIN_UNROLL _Pragma("unroll")
 #define DYNAMIC_SHARED(type, name)                                                                 \
   extern __shared__ __align__(16) unsigned char dynamic_shared_[];                                 \
   type* name = reinterpret_cast<type*>(dynamic_shared_)

@@ -71,9 +71,10 @@ __global__ void add_score(unsigned blocks, const double* partial, std::size_t ro
 }
 
 /// What the library leaves: 4 bytes read and 4 written of C, and 4 of `with` or `beside`.
-__global__ void epilogue_kernel(std::size_t m, std::size_t n, float* c, Ending ending) {
-  for (std::size_t i = first_item(); i < m * n; i += all_threads()) {
-    c[i] = ending(c[i], i, i % n);
+__global__ void epilogue_kernel(Matmul s, Ending ending) {
+  for (std::size_t i = first_item(); i < s.m * s.n; i += all_threads()) {
+    const std::size_t at = i / s.n * s.c_row + i % s.n;
+    s.c[at] = ending(s.c[at], at, i % s.n);
   }
 }
 
@@ -88,7 +89,8 @@ int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
 /// By the library where there is one.
 int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
   using Epilogue = Matmul::Epilogue;
-  int error = multiply(stream, s);
+  bool has_ended = false;
+  int error = multiply(stream, s, has_ended);
   if (error == k_no_blas) {
     const auto own =
         s.a_is_turned
@@ -98,12 +100,18 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
     for (std::size_t i = 0; error == 0 && i < s.batch; ++i) {
       error = own(stream, s.one(i));
     }
-  } else if (error == 0 && s.epilogue != Epilogue::none && s.epilogue != Epilogue::bias &&
-             s.epilogue != Epilogue::relu_bias && s.epilogue != Epilogue::bias_gradient) {
-    error = launch(epilogue_kernel, blocks_for(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
+    has_ended = s.epilogue != Epilogue::bias_gradient;
+  } else if (error == 0 && !has_ended && s.epilogue != Epilogue::bias_gradient) {
+    error = launch(epilogue_kernel, blocks_for(s.m * s.n), k_threads, 0, stream, s.one(0),
                    Ending{s.epilogue, s.with, s.beside});
+    has_ended = true;
   }
-  return error != 0 || s.epilogue != Epilogue::bias_gradient
+  const std::size_t written = (s.batch - 1) * s.c_batch + s.m * s.one(0).c_row;
+  stream->narrowed->forget(s.c, written);
+  if (s.beside != nullptr) {
+    stream->narrowed->forget(s.beside, s.epilogue == Epilogue::bias_gradient ? s.m : written);
+  }
+  return error != 0 || has_ended
              ? error
              : put_column_sums(stream, s.k, s.m, Strided<true>{s.a, s.one(0).a_row}, s.accumulate,
                                s.beside);

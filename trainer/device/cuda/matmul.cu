@@ -1,5 +1,8 @@
 #include "trainer/device/cuda/matmul.h"
 
+#include "trainer/device/cuda/sums.cuh"
+#include "trainer/device/halves.h"
+
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -33,31 +36,150 @@ int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape&
   return error;
 }
 
+// 4 bytes read, 2 written, and zeros up to the end of a row.
+template <typename Half>
+__global__ void narrow_rows_kernel(Narrowed::Matrix matrix, std::uint16_t* to) {
+  const std::size_t row = matrix.row();
+  for (std::size_t i = 4 * first_item(); i < matrix.rows * row; i += 4 * all_threads()) {
+    const std::size_t column = i % row;
+    const float* const from = matrix.from + i / row * matrix.stride + column;
+    float4 x = {};
+    if (column + 4 <= matrix.columns && reinterpret_cast<std::uintptr_t>(from) % sizeof x == 0) {
+      x = *reinterpret_cast<const float4*>(from);
+    } else {
+      x.x = column < matrix.columns ? from[0] : 0.0F;
+      x.y = column + 1 < matrix.columns ? from[1] : 0.0F;
+      x.z = column + 2 < matrix.columns ? from[2] : 0.0F;
+      x.w = column + 3 < matrix.columns ? from[3] : 0.0F;
+    }
+    *reinterpret_cast<ushort4*>(to + i) =
+        ushort4{Half::narrow(x.x), Half::narrow(x.y), Half::narrow(x.z), Half::narrow(x.w)};
+  }
+}
+
+MatmulShape shape_of(const Matmul& s, std::size_t batch) {
+  return {.m = s.m,
+          .n = s.n,
+          .k = s.k,
+          .a_is_turned = s.a_is_turned,
+          .b_is_turned = s.b_is_turned,
+          .type = DType::f32,
+          .epilogue = s.epilogue,
+          .accumulate = s.accumulate,
+          .a_row = s.a_row,
+          .b_row = s.b_row,
+          .c_row = s.c_row,
+          .batch = batch,
+          .a_batch = s.a_batch,
+          .b_batch = s.b_batch,
+          .c_batch = s.c_batch,
+          .a_alignment = alignment_of(s.a),
+          .b_alignment = alignment_of(s.b),
+          .c_alignment = alignment_of(s.c)};
+}
+
+/// With its epilogue if there is a plan of that.
+int run_planned(const Blas& blas, const CudaStreamHandle* stream, MatmulShape shape,
+                const MatmulMemory& memory, bool& has_ended) {
+  using Epilogue = Matmul::Epilogue;
+  const Epilogue asked = shape.epilogue;
+  void* plan = nullptr;
+  int error = plan_of(blas, *stream, shape, &plan);
+  if (error == 0 && plan == nullptr && asked != Epilogue::none) {
+    shape.epilogue = Epilogue::none;
+    error = plan_of(blas, *stream, shape, &plan);
+  }
+  has_ended = shape.epilogue == asked;
+  return error != 0 ? error : plan == nullptr ? k_no_blas : blas.run(plan, stream, memory);
+}
+
 } // namespace
 
-int multiply(const CudaStreamHandle* stream, const Matmul& s) {
-  using Epilogue = Matmul::Epilogue;
+int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const void** to) {
+  Slot* chosen = nullptr;
+  const std::size_t bytes = matrix.rows * matrix.row() * sizeof(std::uint16_t);
+  const auto is_better = [&](const Slot& slot) {
+    const bool fits = slot.bytes >= bytes;
+    const bool chosen_fits = chosen->bytes >= bytes;
+    return fits == chosen_fits ? slot.used < chosen->used : fits;
+  };
+  for (Slot& slot : slots_) {
+    if (slot.used != 0 && slot.matrix == matrix) {
+      slot.used = ++uses_;
+      *to = slot.memory;
+      return 0;
+    }
+    if (chosen == nullptr || is_better(slot)) {
+      chosen = &slot;
+    }
+  }
+  if (chosen->bytes < bytes) {
+    ++allocations_;
+    cudaError_t error = cudaSetDevice(gpu_);
+    error = error != cudaSuccess ? error : cudaFree(chosen->memory);
+    *chosen = {};
+    error = error != cudaSuccess ? error : cudaMalloc(&chosen->memory, bytes);
+    if (error != cudaSuccess) {
+      return error;
+    }
+    chosen->bytes = bytes;
+  }
+  chosen->matrix = matrix;
+  chosen->used = ++uses_;
+  *to = chosen->memory;
+  return launch(stream->multiplies_in == DType::bf16 ? narrow_rows_kernel<Bf16>
+                                                     : narrow_rows_kernel<Fp16>,
+                blocks_for(matrix.rows * matrix.row() / 4), k_threads, 0, stream, matrix,
+                static_cast<std::uint16_t*>(chosen->memory));
+}
+
+void Narrowed::forget() {
+  for (Slot& slot : slots_) {
+    slot.used = 0;
+  }
+}
+
+void Narrowed::forget(const float* written, std::size_t count) {
+  const auto at = [](const float* memory) { return reinterpret_cast<std::uintptr_t>(memory); };
+  for (Slot& slot : slots_) {
+    const float* const from = slot.matrix.from;
+    const bool is_before = at(from + slot.matrix.rows * slot.matrix.stride) <= at(written);
+    slot.used = is_before || at(written + count) <= at(from) ? slot.used : 0;
+  }
+}
+
+void Narrowed::free() {
+  cudaSetDevice(gpu_);
+  for (Slot& slot : slots_) {
+    cudaFree(slot.memory);
+    slot = {};
+  }
+}
+
+int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_ended) {
   const Blas* blas = find_blas();
-  const bool is_plain = s.batch == 1 && s.a_row == 0 && s.b_row == 0 && s.c_row == 0;
-  if (blas == nullptr || !is_plain) {
+  if (blas == nullptr) {
     return k_no_blas;
   }
-  const bool has_bias = s.epilogue == Epilogue::bias || s.epilogue == Epilogue::relu_bias;
-  const MatmulShape shape{.m = s.m,
-                          .n = s.n,
-                          .k = s.k,
-                          .a_is_turned = s.a_is_turned,
-                          .b_is_turned = s.b_is_turned,
-                          .epilogue = has_bias ? s.epilogue : Epilogue::none,
-                          .accumulate = s.accumulate,
-                          .a_alignment = alignment_of(s.a),
-                          .b_alignment = alignment_of(s.b),
-                          .c_alignment = alignment_of(s.c)};
-  void* plan = nullptr;
-  const int error = plan_of(*blas, *stream, shape, &plan);
-  return error != 0        ? error
-         : plan == nullptr ? k_no_blas
-                           : blas->run(plan, stream, s.a, s.b, has_bias ? s.with : nullptr, s.c);
+  const Matmul s = matmul.one(0);
+  MatmulShape shape = shape_of(s, matmul.batch);
+  MatmulMemory memory{s.a, s.b, s.c, s.with, s.beside};
+  if (s.is_rounded && matmul.batch == 1 && stream->multiplies_in != DType::f32) {
+    const Narrowed::Matrix a{s.a, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, s.a_row};
+    const Narrowed::Matrix b{s.b, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, s.b_row};
+    int error = stream->narrowed->get(stream, a, &memory.a);
+    if (error == 0) {
+      error = stream->narrowed->get(stream, b, &memory.b);
+    }
+    if (error != 0) {
+      return error;
+    }
+    shape.type = stream->multiplies_in;
+    shape.a_row = a.row();
+    shape.b_row = b.row();
+    shape.a_alignment = shape.b_alignment = k_most_alignment;
+  }
+  return run_planned(*blas, stream, shape, memory, has_ended);
 }
 
 } // namespace trainer

@@ -4,18 +4,23 @@
 // How a product of some shape is best computed on a GPU is asked for once and remembered: the same
 // shape is computed the same way in every step and every run, by the same library. No way is taken
 // that adds to memory in whatever order blocks come (CUBLASLT_REDUCTION_SCHEME_INPLACE): runs are
-// repeated bit for bit. Products are in float32 throughout, without TF32.
+// repeated bit for bit. Products are in float32 throughout, without TF32, but where a model
+// computes in 16 bits: what it multiplies is rounded to them, and summed up in float32.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <compare>
 #include <cstddef>
+#include <cstdint>
 
 #include "trainer/device/cuda/stream.h"
 #include "trainer/device/matmul.h"
+#include "trainer/on_both.h"
 
 namespace trainer {
 
-/// What a plan is made for: of a Matmul all but where it lies.
+/// What a plan is made for: of a Matmul all but where it lies. No stride between rows is 0.
 struct MatmulShape {
   using Epilogue = Matmul::Epilogue;
 
@@ -24,8 +29,16 @@ struct MatmulShape {
   std::size_t k;
   bool a_is_turned;
   bool b_is_turned;
-  Epilogue epilogue; ///< none, bias or relu_bias
+  DType type; ///< A's and B's; C is float32.
+  Epilogue epilogue;
   bool accumulate;
+  std::size_t a_row;
+  std::size_t b_row;
+  std::size_t c_row;
+  std::size_t batch;
+  std::size_t a_batch;
+  std::size_t b_batch;
+  std::size_t c_batch;
   /// Of the memory, in bytes, powers of two up to 256.
   unsigned a_alignment = 0;
   unsigned b_alignment = 0;
@@ -34,13 +47,66 @@ struct MatmulShape {
   auto operator<=>(const MatmulShape&) const = default;
 };
 
+/// Where a product lies: as Matmul has it, but for A and B, which may be of 16 bits.
+struct MatmulMemory {
+  const void* a;
+  const void* b;
+  float* c;
+  const float* with;
+  float* beside;
+};
+
 /// The library, or what tests have in its place. All return 0 or an error code.
 struct Blas {
-  /// The best way to compute it within so many bytes of workspace; null: there is none.
+  /// The best way to compute it within so many bytes of workspace; null: there is none, of this
+  /// epilogue.
   int (*plan)(int gpu, const MatmulShape& shape, std::size_t workspace, void** plan);
   /// Puts it on the stream, with the stream's own workspace.
-  int (*run)(void* plan, const CudaStreamHandle* stream, const float* a, const float* b,
-             const float* bias, float* c);
+  int (*run)(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory);
+};
+
+/// What a stream multiplies in 16 bits: matrices that are rounded to them before, and used again by
+/// the products that follow at once. So a gradient is rounded once for both of its products, and a
+/// layer's input once for queries, keys and values.
+class Narrowed {
+ public:
+  /// `allocations`: of the device, counted up where memory is taken.
+  Narrowed(int gpu, std::atomic<std::uint64_t>& allocations)
+      : gpu_(gpu), allocations_(allocations) {}
+  ~Narrowed() { free(); }
+  Narrowed(const Narrowed&) = delete;
+  Narrowed& operator=(const Narrowed&) = delete;
+
+  struct Matrix {
+    const float* from;
+    std::size_t rows;
+    std::size_t columns;
+    std::size_t stride;
+
+    bool operator==(const Matrix&) const = default;
+    /// From row to row as it is rounded, so that each begins at 16 bytes.
+    DTRAIN_ON_BOTH std::size_t row() const { return (columns + 7) / 8 * 8; }
+  };
+  /// `to`: the matrix, rounded on the stream to what that multiplies in, if it is not there yet.
+  int get(const CudaStreamHandle* stream, const Matrix& matrix, const void** to);
+  /// Something else has been put on the stream, which may have written anywhere,
+  void forget();
+  /// or only there.
+  void forget(const float* written, std::size_t count);
+  void free();
+
+ private:
+  struct Slot {
+    Matrix matrix{};
+    void* memory = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t used = 0; ///< The higher, the later.
+  };
+
+  int gpu_;
+  std::atomic<std::uint64_t>& allocations_;
+  std::uint64_t uses_ = 0;
+  std::array<Slot, 4> slots_;
 };
 
 /// Null: there is none here.
@@ -49,8 +115,7 @@ const Blas* find_blas();
 /// Returned where it has to be computed by other means.
 inline constexpr int k_no_blas = -1;
 
-/// Puts it on the stream; of another epilogue than none, bias and relu_bias the product alone. Of a
-/// batch, or rows that do not lie on end: k_no_blas.
-int multiply(const CudaStreamHandle* stream, const Matmul& matmul);
+/// Puts it on the stream. `has_ended`: with its epilogue; else the product alone.
+int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_ended);
 
 } // namespace trainer

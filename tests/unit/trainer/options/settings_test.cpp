@@ -10,9 +10,6 @@ TEST_CASE("auto is the CPU, and says why, where what is asked has no form on a G
   cluster.world_size = 2;
   TrainerOptions options;
   CHECK(rank_options(options, cluster).no_gpu == "");
-  options.precision = "bf16";
-  CHECK(rank_options(options, cluster).no_gpu == "--precision=bf16 is a CPU's");
-  options = {};
   options.offload_optimizer = "cpu";
   CHECK(rank_options(options, cluster).no_gpu == "what is offloaded is a CPU's");
   options = {};

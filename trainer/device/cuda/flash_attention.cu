@@ -1,0 +1,559 @@
+// A block has 128 queries of a head, or in backward 128 keys, 16 a warp, and goes over the others a
+// tile at a time. Backward is two kernels, one of the queries' gradients and one of the keys' and
+// values', each of which computes the probabilities by itself: 9 products of 2·B·T²·H FLOP for
+// forward and backward where 7 would do, but none is added in whatever order blocks come. Letters
+// as text_kernels.h has them.
+#include "trainer/device/cuda/flash_attention.h"
+
+#include "trainer/device/cuda/dropped.cuh"
+#include "trainer/device/cuda/mma.cuh"
+#include "trainer/device/cuda/sums.cuh"
+
+namespace trainer {
+namespace {
+
+constexpr int k_step = 16;                ///< Of a product, and the rows of a warp.
+constexpr int k_lines = k_warps * k_step; ///< Of a block.
+constexpr float k_log2_e = 1.44269504F;   ///< Exponentials are powers of two.
+constexpr int k_forward_tile = 64;        ///< Keys,
+constexpr int k_backward_tile = 32;       ///< and in backward keys or queries.
+
+/// A head's part of (N, H): D values of each of T tokens.
+template <typename Value>
+struct Strip {
+  Value* first;
+  std::size_t stride;
+  int length;
+
+  __device__ Value* at(int token) const { return first + static_cast<std::size_t>(token) * stride; }
+};
+
+/// What a block is of.
+struct Place {
+  std::size_t line; ///< The first of its head, in (B, A, T).
+  std::size_t at;   ///< Of its head in (N, H).
+  int length;       ///< T
+  int keys;         ///< That are seen by queries of this row.
+  int first;        ///< Its own first query or key.
+  int warp_first;   ///< That of this thread's warp.
+  int group;        ///< Of four lanes, which have a row, and the one eight below it,
+  int in_group;     ///< and which of them this thread is.
+};
+
+__device__ inline Place place_of(const AttentionShape& s, const std::int32_t* lengths) {
+  const unsigned tiles = static_cast<unsigned>((s.length + k_lines - 1) / k_lines);
+  const std::size_t matrix = blockIdx.x / tiles;
+  const std::size_t row = matrix / s.heads;
+  const int lane = static_cast<int>(threadIdx.x) % k_warp_lanes;
+  const int first = static_cast<int>(blockIdx.x % tiles) * k_lines;
+  const std::int32_t length = lengths[row];
+  return {matrix * s.length,
+          row * s.length * s.width() + matrix % s.heads * s.depth,
+          static_cast<int>(s.length),
+          length < 1 ? 1 : length,
+          first,
+          first + static_cast<int>(threadIdx.x) / k_warp_lanes * k_step,
+          lane / 4,
+          lane % 4};
+}
+
+template <typename Value>
+__device__ Strip<Value> strip(const AttentionShape& s, const Place& place, Value* all) {
+  return {all + place.at, s.width(), static_cast<int>(s.length)};
+}
+
+template <typename Value>
+__device__ float4 four(const Strip<Value>& from, int token, int column) {
+  return token < from.length ? *reinterpret_cast<const float4*>(from.at(token) + column)
+                             : float4{0, 0, 0, 0};
+}
+
+/// Words of a row of a tile in shared memory: no two lanes meet in a bank.
+template <int Depth>
+constexpr int k_row_words = Depth / 2 + 4;
+template <int Depth>
+constexpr int k_pair_words = Depth + 8;
+
+/// A thread's part of a tile on its way from memory to shared memory: four values of two tokens
+/// that follow each other, once or more.
+template <int Depth, int Tile>
+class Fetched {
+ public:
+  __device__ void fetch(const Strip<const float>& from, int first) {
+    each([&](int part, int pair, int four_columns) {
+      of_[part][0] = four(from, first + 2 * pair, four_columns * 4);
+      of_[part][1] = four(from, first + 2 * pair + 1, four_columns * 4);
+    });
+  }
+  /// Neighbours within a row packed.
+  __device__ void put_rows(std::uint32_t* to) const {
+    each([&](int part, int pair, int four_columns) {
+      for (int i = 0; i < 2; ++i) {
+        const float4 x = of_[part][i];
+        *reinterpret_cast<uint2*>(to + (2 * pair + i) * k_row_words<Depth> + four_columns * 2) =
+            uint2{pack_bf16(x.x, x.y), pack_bf16(x.z, x.w)};
+      }
+    });
+  }
+  /// Neighbours within a column packed: of two tokens.
+  __device__ void put_pairs(std::uint32_t* to) const {
+    each([&](int part, int pair, int four_columns) {
+      const float4 x = of_[part][0];
+      const float4 y = of_[part][1];
+      *reinterpret_cast<uint4*>(to + pair * k_pair_words<Depth> + four_columns * 4) =
+          uint4{pack_bf16(x.x, y.x), pack_bf16(x.y, y.y), pack_bf16(x.z, y.z), pack_bf16(x.w, y.w)};
+    });
+  }
+
+ private:
+  static constexpr int k_fours = Depth / 4;
+  static constexpr int k_all = Tile / 2 * k_fours;
+  static constexpr int k_parts = (k_all + k_threads - 1) / k_threads;
+
+  template <typename Act>
+  __device__ static void each(const Act& act) {
+    DTRAIN_UNROLL
+    for (int part = 0; part < k_parts; ++part) {
+      const int i = part * k_threads + static_cast<int>(threadIdx.x);
+      if (i < k_all) {
+        act(part, i / k_fours, i % k_fours);
+      }
+    }
+  }
+
+  float4 of_[k_parts][2];
+};
+
+/// A warp's 16 rows as the A of products along their depth.
+template <int Depth>
+__device__ void load_factors(const Strip<const float>& from, const Place& place,
+                             FactorA (&a)[Depth / k_step]) {
+  for (int step = 0; step < Depth / k_step; ++step) {
+    for (int word = 0; word < 4; ++word) {
+      const int token = place.warp_first + place.group + word % 2 * 8;
+      const int column = step * k_step + word / 2 * 8 + 2 * place.in_group;
+      const float2 x = token < from.length
+                           ? *reinterpret_cast<const float2*>(from.at(token) + column)
+                           : float2{0, 0};
+      a[step][word] = pack_bf16(x.x, x.y);
+    }
+  }
+}
+
+/// sums += a · rowsᵀ, along the depth.
+template <int Depth, int Tile>
+__device__ void add_by_rows(const FactorA (&a)[Depth / k_step], const std::uint32_t* rows,
+                            const Place& place, Sums (&sums)[Tile / 8]) {
+  DTRAIN_UNROLL
+  for (int step = 0; step < Depth / k_step; ++step) {
+    DTRAIN_UNROLL
+    for (int j = 0; j < Tile / 8; ++j) {
+      const std::uint32_t* const b =
+          rows + (j * 8 + place.group) * k_row_words<Depth> + step * 8 + place.in_group;
+      add_mma(sums[j], a[step], b[0], b[4]);
+    }
+  }
+}
+
+/// sums += a · pairs, along the tile, where `of_tile` has been packed of sums.
+template <int Depth, int Tile>
+__device__ void add_by_pairs(const Sums (&of_tile)[Tile / 8], const std::uint32_t* pairs,
+                             const Place& place, Sums (&sums)[Depth / 8]) {
+  DTRAIN_UNROLL
+  for (int step = 0; step < Tile / k_step; ++step) {
+    FactorA a;
+    pack_sums(of_tile[2 * step], of_tile[2 * step + 1], a);
+    DTRAIN_UNROLL
+    for (int j = 0; j < Depth / 8; ++j) {
+      const std::uint32_t* const b =
+          pairs + (step * 8 + place.in_group) * k_pair_words<Depth> + j * 8 + place.group;
+      add_mma(sums[j], a, b[0], b[4 * k_pair_words<Depth>]);
+    }
+  }
+}
+
+/// A warp's 16 rows, times `by`, of each half of them its own.
+template <int Depth>
+__device__ void store(const Sums (&sums)[Depth / 8], const float (&by)[2], const Place& place,
+                      const Strip<float>& to) {
+  for (int half = 0; half < 2; ++half) {
+    const int token = place.warp_first + place.group + half * 8;
+    if (token < to.length) {
+      DTRAIN_UNROLL
+      for (int j = 0; j < Depth / 8; ++j) {
+        *reinterpret_cast<float2*>(to.at(token) + j * 8 + 2 * place.in_group) =
+            float2{sums[j][2 * half] * by[half], sums[j][2 * half + 1] * by[half]};
+      }
+    }
+  }
+}
+
+/// Over the four lanes that have a row.
+__device__ inline float group_sum(float value) {
+  value += __shfl_xor_sync(k_all_lanes, value, 1);
+  return value + __shfl_xor_sync(k_all_lanes, value, 2);
+}
+__device__ inline float group_largest(float value) {
+  value = fmaxf(value, __shfl_xor_sync(k_all_lanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(k_all_lanes, value, 2));
+}
+
+__device__ inline bool is_seen(const AttentionShape& s, const Place& place, int query, int key) {
+  return key < place.keys && !(s.is_causal && key > query);
+}
+
+/// The keys that some query up to `last` sees.
+__device__ inline int keys_up_to(const AttentionShape& s, const Place& place, int last) {
+  return s.is_causal && last + 1 < place.keys ? last + 1 : place.keys;
+}
+
+/// Products of a query and a key that it does not see become those of no weight. `RowsAreQueries`:
+/// the rows are queries and the columns keys, of which the first is `column0`; else the other way.
+template <bool RowsAreQueries, int Tile>
+__device__ void hide(const AttentionShape& s, const Place& place, int column0,
+                     Sums (&products)[Tile / 8]) {
+  DTRAIN_UNROLL
+  for (int j = 0; j < Tile / 8; ++j) {
+    DTRAIN_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int row = place.warp_first + place.group + i / 2 * 8;
+      const int column = column0 + j * 8 + 2 * place.in_group + i % 2;
+      const bool is_seen_here =
+          is_seen(s, place, RowsAreQueries ? row : column, RowsAreQueries ? column : row);
+      products[j][i] = is_seen_here ? products[j][i] : -INFINITY;
+    }
+  }
+}
+
+/// Of dropout, what a query's probability of a key is multiplied by.
+__device__ inline float factor_of(const AttentionShape& s, const Place& place,
+                                  const Dropped& dropped, int query, int key) {
+  return query < place.length && key < place.length
+             ? drop_factor(dropped, (place.line + query) * s.words_a_line(), key)
+             : 0.0F;
+}
+
+/// `scale`: of the powers of two. `lse` (B, A, T): the logarithm, to base 2, of what a line's
+/// probabilities are divided by.
+template <int Depth>
+__global__ void __launch_bounds__(k_threads)
+    flash_forward(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
+                  Heads<const float> of, float* lse, float* context) {
+  constexpr int k_tile = k_forward_tile;
+  DYNAMIC_SHARED(std::uint32_t, room);
+  std::uint32_t* const keys = room;
+  std::uint32_t* const values = room + k_tile * k_row_words<Depth>;
+  const Place place = place_of(s, lengths);
+  FactorA queries[Depth / k_step];
+  load_factors<Depth>(strip(s, place, of.query), place, queries);
+  float largest[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};
+  Sums out[Depth / 8] = {};
+  const int last = keys_up_to(s, place, place.first + k_lines - 1);
+  Fetched<Depth, k_tile> next_keys;
+  Fetched<Depth, k_tile> next_values;
+  const auto fetch = [&](int key0) {
+    next_keys.fetch(strip(s, place, of.key), key0);
+    next_values.fetch(strip(s, place, of.value), key0);
+  };
+  fetch(0);
+  for (int key0 = 0; key0 < last; key0 += k_tile) {
+    __syncthreads();
+    next_keys.put_rows(keys);
+    next_values.put_pairs(values);
+    __syncthreads();
+    if (key0 + k_tile < last) {
+      fetch(key0 + k_tile);
+    }
+    if (key0 >= keys_up_to(s, place, place.warp_first + k_step - 1)) {
+      continue; // All of the warp.
+    }
+    Sums p[k_tile / 8] = {};
+    add_by_rows<Depth, k_tile>(queries, keys, place, p);
+    if (key0 + k_tile > keys_up_to(s, place, place.warp_first)) {
+      hide<true, k_tile>(s, place, key0, p);
+    }
+    DTRAIN_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float most = largest[half];
+      DTRAIN_UNROLL
+      for (int j = 0; j < k_tile / 8; ++j) {
+        most = fmaxf(most, fmaxf(p[j][2 * half], p[j][2 * half + 1]));
+      }
+      most = group_largest(most); // Of key 0 at least, which all see.
+      const float shrink = exp2f((largest[half] - most) * scale);
+      largest[half] = most;
+      float more = 0;
+      DTRAIN_UNROLL
+      for (int j = 0; j < k_tile / 8; ++j) {
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          p[j][i] = exp2f((p[j][i] - most) * scale);
+          more += p[j][i];
+        }
+      }
+      sum[half] = sum[half] * shrink + more;
+      DTRAIN_UNROLL
+      for (int j = 0; j < Depth / 8; ++j) {
+        out[j][2 * half] *= shrink;
+        out[j][2 * half + 1] *= shrink;
+      }
+      if (dropped.keep != nullptr) {
+        const int query = place.warp_first + place.group + half * 8;
+        DTRAIN_UNROLL
+        for (int j = 0; j < k_tile / 8; ++j) {
+          for (int i = 0; i < 2; ++i) {
+            const int key = key0 + j * 8 + 2 * place.in_group + i;
+            p[j][2 * half + i] *= factor_of(s, place, dropped, query, key);
+          }
+        }
+      }
+    }
+    add_by_pairs<Depth, k_tile>(p, values, place, out);
+  }
+  float share[2];
+  for (int half = 0; half < 2; ++half) {
+    const float all = group_sum(sum[half]);
+    share[half] = 1 / all;
+    const int query = place.warp_first + place.group + half * 8;
+    if (place.in_group == 0 && query < place.length) {
+      lse[place.line + query] = largest[half] * scale + log2f(all);
+    }
+  }
+  store<Depth>(out, share, place, strip(s, place, context));
+}
+
+/// inner (B, A, T): of each line the product of what it gave and its change. Depth / 4 lanes a
+/// line.
+template <int Depth>
+__global__ void flash_inner(AttentionShape s, const float* context, const float* dcontext,
+                            float* inner) {
+  constexpr unsigned k_lanes = Depth / 4;
+  const std::size_t i = first_item();
+  const std::size_t line = i / k_lanes; // As they lie in (N, H).
+  float sum = 0;
+  if (line < s.lines()) {
+    const float4 x = *reinterpret_cast<const float4*>(context + i * 4);
+    const float4 y = *reinterpret_cast<const float4*>(dcontext + i * 4);
+    sum = x.x * y.x + x.y * y.y + (x.z * y.z + x.w * y.w);
+  }
+  for (int other = k_lanes / 2; other > 0; other /= 2) {
+    sum += __shfl_xor_sync(k_all_lanes, sum, other);
+  }
+  if (line < s.lines() && i % k_lanes == 0) {
+    const std::size_t token = line / s.heads;
+    inner[(token / s.length * s.heads + line % s.heads) * s.length + token % s.length] = sum;
+  }
+}
+
+template <int Depth>
+__global__ void __launch_bounds__(k_threads)
+    flash_queries(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
+                  Heads<const float> of, const float* dcontext, const float* lse,
+                  const float* inner, float* dqueries) {
+  constexpr int k_tile = k_backward_tile;
+  DYNAMIC_SHARED(std::uint32_t, room);
+  std::uint32_t* const key_rows = room;
+  std::uint32_t* const value_rows = key_rows + k_tile * k_row_words<Depth>;
+  std::uint32_t* const key_pairs = value_rows + k_tile * k_row_words<Depth>;
+  const Place place = place_of(s, lengths);
+  FactorA queries[Depth / k_step];
+  FactorA changes[Depth / k_step];
+  load_factors<Depth>(strip(s, place, of.query), place, queries);
+  load_factors<Depth>(strip(s, place, dcontext), place, changes);
+  float its_lse[2];
+  float its_inner[2];
+  for (int half = 0; half < 2; ++half) {
+    const int query = place.warp_first + place.group + half * 8;
+    its_lse[half] = query < place.length ? lse[place.line + query] : INFINITY;
+    its_inner[half] = query < place.length ? inner[place.line + query] : 0;
+  }
+  Sums out[Depth / 8] = {};
+  const int last = keys_up_to(s, place, place.first + k_lines - 1);
+  Fetched<Depth, k_tile> next_keys;
+  Fetched<Depth, k_tile> next_values;
+  const auto fetch = [&](int key0) {
+    next_keys.fetch(strip(s, place, of.key), key0);
+    next_values.fetch(strip(s, place, of.value), key0);
+  };
+  fetch(0);
+  for (int key0 = 0; key0 < last; key0 += k_tile) {
+    __syncthreads();
+    next_keys.put_rows(key_rows);
+    next_keys.put_pairs(key_pairs);
+    next_values.put_rows(value_rows);
+    __syncthreads();
+    if (key0 + k_tile < last) {
+      fetch(key0 + k_tile);
+    }
+    if (key0 >= keys_up_to(s, place, place.warp_first + k_step - 1)) {
+      continue; // All of the warp.
+    }
+    Sums products[k_tile / 8] = {};
+    Sums dp[k_tile / 8] = {};
+    add_by_rows<Depth, k_tile>(queries, key_rows, place, products);
+    add_by_rows<Depth, k_tile>(changes, value_rows, place, dp);
+    if (key0 + k_tile > keys_up_to(s, place, place.warp_first)) {
+      hide<true, k_tile>(s, place, key0, products);
+    }
+    DTRAIN_UNROLL
+    for (int j = 0; j < k_tile / 8; ++j) {
+      DTRAIN_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (dropped.keep != nullptr) {
+          dp[j][i] *= factor_of(s, place, dropped, place.warp_first + place.group + i / 2 * 8,
+                                key0 + j * 8 + 2 * place.in_group + i % 2);
+        }
+        products[j][i] =
+            exp2f(products[j][i] * scale - its_lse[i / 2]) * (dp[j][i] - its_inner[i / 2]);
+      }
+    }
+    add_by_pairs<Depth, k_tile>(products, key_pairs, place, out);
+  }
+  const float by = scale / k_log2_e;
+  store<Depth>(out, {by, by}, place, strip(s, place, dqueries));
+}
+
+/// Keys are the rows of its products, queries the columns.
+template <int Depth>
+__global__ void __launch_bounds__(k_threads)
+    flash_keys(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
+               Heads<const float> of, const float* dcontext, const float* lse, const float* inner,
+               float* dkeys, float* dvalues) {
+  constexpr int k_tile = k_backward_tile;
+  DYNAMIC_SHARED(std::uint32_t, room);
+  std::uint32_t* const query_rows = room;
+  std::uint32_t* const change_rows = query_rows + k_tile * k_row_words<Depth>;
+  std::uint32_t* const query_pairs = change_rows + k_tile * k_row_words<Depth>;
+  std::uint32_t* const change_pairs = query_pairs + k_tile / 2 * k_pair_words<Depth>;
+  float* const tile_lse = reinterpret_cast<float*>(change_pairs + k_tile / 2 * k_pair_words<Depth>);
+  float* const tile_inner = tile_lse + k_tile;
+  const Place place = place_of(s, lengths);
+  FactorA keys[Depth / k_step];
+  FactorA values[Depth / k_step];
+  load_factors<Depth>(strip(s, place, of.key), place, keys);
+  load_factors<Depth>(strip(s, place, of.value), place, values);
+  Sums out_keys[Depth / 8] = {};
+  Sums out_values[Depth / 8] = {};
+  const int begin = place.first >= place.keys ? place.length : s.is_causal ? place.first : 0;
+  Fetched<Depth, k_tile> next_queries;
+  Fetched<Depth, k_tile> next_changes;
+  float next_lse = 0;
+  float next_inner = 0;
+  const auto fetch = [&](int query0) {
+    next_queries.fetch(strip(s, place, of.query), query0);
+    next_changes.fetch(strip(s, place, dcontext), query0);
+    if (threadIdx.x < k_tile) {
+      const int query = query0 + static_cast<int>(threadIdx.x);
+      next_lse = query < place.length ? lse[place.line + query] : INFINITY;
+      next_inner = query < place.length ? inner[place.line + query] : 0;
+    }
+  };
+  fetch(begin);
+  for (int query0 = begin; query0 < place.length; query0 += k_tile) {
+    __syncthreads();
+    next_queries.put_rows(query_rows);
+    next_queries.put_pairs(query_pairs);
+    next_changes.put_rows(change_rows);
+    next_changes.put_pairs(change_pairs);
+    if (threadIdx.x < k_tile) {
+      tile_lse[threadIdx.x] = next_lse;
+      tile_inner[threadIdx.x] = next_inner;
+    }
+    __syncthreads();
+    if (query0 + k_tile < place.length) {
+      fetch(query0 + k_tile);
+    }
+    if (place.warp_first >= place.keys || (s.is_causal && query0 + k_tile <= place.warp_first)) {
+      continue; // All of the warp.
+    }
+    Sums p[k_tile / 8] = {};
+    Sums ds[k_tile / 8] = {};
+    add_by_rows<Depth, k_tile>(keys, query_rows, place, p);
+    add_by_rows<Depth, k_tile>(values, change_rows, place, ds);
+    if (place.warp_first + k_step > place.keys ||
+        (s.is_causal && query0 < place.warp_first + k_step - 1)) {
+      hide<false, k_tile>(s, place, query0, p);
+    }
+    DTRAIN_UNROLL
+    for (int j = 0; j < k_tile / 8; ++j) {
+      DTRAIN_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int in_tile = j * 8 + 2 * place.in_group + i % 2;
+        float factor = 1;
+        if (dropped.keep != nullptr) {
+          factor = factor_of(s, place, dropped, query0 + in_tile,
+                             place.warp_first + place.group + i / 2 * 8);
+        }
+        const float its = exp2f(p[j][i] * scale - tile_lse[in_tile]);
+        p[j][i] = its * factor;
+        ds[j][i] = its * (ds[j][i] * factor - tile_inner[in_tile]);
+      }
+    }
+    add_by_pairs<Depth, k_tile>(p, change_pairs, place, out_values);
+    add_by_pairs<Depth, k_tile>(ds, query_pairs, place, out_keys);
+  }
+  const float by = scale / k_log2_e;
+  store<Depth>(out_keys, {by, by}, place, strip(s, place, dkeys));
+  store<Depth>(out_values, {1, 1}, place, strip(s, place, dvalues));
+}
+
+float power_scale(const AttentionShape& s) { return k_log2_e / sqrtf(static_cast<float>(s.depth)); }
+
+unsigned blocks_of(const AttentionShape& s) {
+  return static_cast<unsigned>(s.rows * s.heads * ((s.length + k_lines - 1) / k_lines));
+}
+
+template <int Depth>
+int put_forward(const CudaStreamHandle* stream, const AttentionShape& s,
+                const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
+                float* lse, float* context) {
+  constexpr std::size_t k_room =
+      k_forward_tile * k_row_words<Depth> * 4 + k_forward_tile / 2 * k_pair_words<Depth> * 4;
+  return launch(flash_forward<Depth>, blocks_of(s), k_threads, k_room, stream, s, lengths, dropped,
+                power_scale(s), of, lse, context);
+}
+
+template <int Depth>
+int put_backward(const CudaStreamHandle* stream, const AttentionShape& s,
+                 const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
+                 const float* lse, const float* context, const float* dcontext, float* inner,
+                 const Heads<float>& changes) {
+  constexpr std::size_t k_rows = k_backward_tile * k_row_words<Depth> * 4;
+  constexpr std::size_t k_pairs = k_backward_tile / 2 * k_pair_words<Depth> * 4;
+  const std::size_t threads = s.lines() * (Depth / 4);
+  int error =
+      launch(flash_inner<Depth>, static_cast<unsigned>((threads + k_threads - 1) / k_threads),
+             k_threads, 0, stream, s, context, dcontext, inner);
+  if (error == 0) {
+    error = launch(flash_queries<Depth>, blocks_of(s), k_threads, 2 * k_rows + k_pairs, stream, s,
+                   lengths, dropped, power_scale(s), of, dcontext, lse, inner, changes.query);
+  }
+  return error != 0 ? error
+                    : launch(flash_keys<Depth>, blocks_of(s), k_threads,
+                             2 * k_rows + 2 * k_pairs + 2 * k_backward_tile * sizeof(float), stream,
+                             s, lengths, dropped, power_scale(s), of, dcontext, lse, inner,
+                             changes.key, changes.value);
+}
+
+} // namespace
+
+bool is_flash(const CudaStreamHandle* stream, const AttentionShape& s) {
+  return stream->multiplies_in != DType::f32 && (s.depth == 32 || s.depth == 64);
+}
+
+int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& s,
+                        const std::int32_t* lengths, const Dropped& dropped,
+                        const Heads<const float>& of, float* p, float* context) {
+  return (s.depth == 32 ? put_forward<32> : put_forward<64>)(stream, s, lengths, dropped, of, p,
+                                                             context);
+}
+
+int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
+                       const std::int32_t* lengths, const Dropped& dropped,
+                       const Heads<const float>& of, const float* p, const float* context,
+                       const float* dcontext, float* room, const Heads<float>& changes) {
+  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(stream, s, lengths, dropped, of, p,
+                                                               context, dcontext, room, changes);
+}
+
+} // namespace trainer

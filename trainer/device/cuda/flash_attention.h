@@ -1,0 +1,25 @@
+// Attention by tensor cores, where a model computes in 16 bits: probabilities are computed again in
+// backward, from a number a line that forward leaves, and never lie in memory (Dao 2023,
+// FlashAttention-2). What is multiplied is rounded to bf16; all else is in float32.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/device/cuda/stream.h"
+#include "trainer/device/text_kernels.h"
+
+namespace trainer {
+
+/// Of this shape, on a stream that multiplies in 16 bits.
+bool is_flash(const CudaStreamHandle* stream, const AttentionShape& shape);
+
+/// As TextKernels::attention and its backward; of `p` and `room` a float a line is used.
+int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& shape,
+                        const std::int32_t* lengths, const Dropped& dropped,
+                        const Heads<const float>& of, float* p, float* context);
+int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& shape,
+                       const std::int32_t* lengths, const Dropped& dropped,
+                       const Heads<const float>& of, const float* p, const float* context,
+                       const float* dcontext, float* room, const Heads<float>& changes);
+
+} // namespace trainer
