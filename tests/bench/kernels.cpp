@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/clock.h"
@@ -91,8 +92,80 @@ void flat(trainer::Device& device, Measured& measured) {
   const trainer::NormShape shape{k_values / k_width, k_width, 1e-5F};
   const Buffer moments = device.allocate(2 * shape.rows, DType::f32);
   rate("norm", 8, [&] { kernels.text->norm(stream, shape, g, m, v, p, moments.data()); });
-  rate("norm_backward", 20,
+  rate("norm_backward", 12,
        [&] { kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, m, v); });
+  rate("gelu_backward", 12, [&] { kernels.text->gelu_backward(stream, k_values, g, p); });
+}
+
+/// GPT-2's, of 8 × 1024 tokens: GB/s of what has to be read and written once.
+void text(trainer::Device& device, Measured& measured) {
+  constexpr double k_giga = 1e9;
+  constexpr std::size_t k_words = 50'304;
+  const trainer::TextShape shape{8, 1024, 768};
+  const trainer::MaskedShape slots{shape.rows, shape.length, shape.length, k_words};
+  const trainer::TextKernels& kernels = *device.kernels().text;
+  trainer::Stream& stream = device.stream();
+  const Buffer logits = device.allocate(slots.slots() * k_words, DType::f32);
+  const Buffer words = device.allocate(k_words * shape.width, DType::f32);
+  const Buffer positions = device.allocate(shape.length * shape.width, DType::f32);
+  const Buffer x = device.allocate(shape.tokens() * shape.width, DType::f32);
+  const Buffer scale = device.allocate(1, DType::f32);
+  const Buffer changes = device.allocate(2 * shape.width, DType::f32);
+  const Buffer score = device.allocate(sizeof(trainer::Score), DType::u8);
+  const Buffer id_memory = device.allocate(shape.tokens(), DType::f32);
+  const Buffer slot_memory = device.allocate(shape.tokens(), DType::f32);
+  std::vector<std::int32_t> ids(shape.tokens());
+  std::vector<std::int32_t> masked(shape.tokens());
+  for (std::size_t i = 0; i < ids.size(); ++i) { // As in text, a few words again and again.
+    const std::size_t any = i * 2654435761U % k_words;
+    ids[i] = static_cast<std::int32_t>(i % 4 == 0 ? any % 16 : any);
+    masked[i] = static_cast<std::int32_t>(i % shape.length);
+  }
+  stream.copy(ids.data(), id_memory.memory(), id_memory.bytes());
+  stream.copy(masked.data(), slot_memory.memory(), slot_memory.bytes());
+  const auto* const at = static_cast<const std::int32_t*>(id_memory.memory());
+  const auto* const which = static_cast<const std::int32_t*>(slot_memory.memory());
+  const auto rate = [&](const char* what, std::size_t bytes, const std::function<void()>& put) {
+    measured.print(what, "GB/s", static_cast<double>(bytes) / measured.seconds(put) / k_giga);
+  };
+  const std::size_t tokens = 4 * shape.tokens() * shape.width; // Bytes of them.
+  rate("masked_cross_entropy 8192 x 50304", 8 * slots.slots() * k_words, [&] {
+    kernels.masked_cross_entropy(stream, slots, which, at, scale.data(), logits.data(),
+                                 static_cast<trainer::Score*>(score.memory()));
+  });
+  rate("embed 8192 x 768", 2 * tokens, [&] {
+    kernels.embed(stream, shape, at, words.data(), nullptr, positions.data(), x.data());
+  });
+  rate("embed_backward 8192 x 768", 2 * tokens, [&] {
+    kernels.embed_backward(stream, shape, at, x.data(), words.data(), nullptr, positions.data());
+  });
+  const trainer::NormShape norm{shape.tokens(), shape.width, 1e-5F};
+  const Buffer moments = device.allocate(2 * norm.rows, DType::f32);
+  rate("norm 8192 x 768", 2 * tokens, [&] {
+    kernels.norm(stream, norm, x.data(), positions.data(), positions.data(), words.data(),
+                 moments.data());
+  });
+  rate("norm_backward 8192 x 768", 3 * tokens, [&] {
+    kernels.norm_backward(stream, norm, words.data(), moments.data(), positions.data(), false,
+                          x.data(), changes.data(), changes.data() + shape.width);
+  });
+  // A product of next to no work, beside the sums of its 8192 × 3072 and 64 × 128 values.
+  for (const auto& [rows, columns] : {std::pair{8192, 3072}, std::pair{64, 128}}) {
+    const Matmul s{.m = static_cast<std::size_t>(columns),
+                   .n = 1,
+                   .k = static_cast<std::size_t>(rows),
+                   .a_is_turned = true,
+                   .epilogue = Matmul::Epilogue::bias_gradient,
+                   .a = logits.data(),
+                   .b = x.data(),
+                   .c = words.data(),
+                   .beside = positions.data()};
+    Matmul alone = s;
+    alone.epilogue = Matmul::Epilogue::none;
+    const double seconds = measured.seconds([&] { device.kernels().matmul(stream, s); }) -
+                           measured.seconds([&] { device.kernels().matmul(stream, alone); });
+    measured.print(fmt::format("column sums {} x {}", rows, columns), "us", 1e6 * seconds);
+  }
 }
 
 void products(trainer::Device& device, Measured& measured, const std::string& type) {
@@ -165,6 +238,7 @@ int main() {
   const auto device = trainer::make_device("cuda");
   Measured measured(*device);
   flat(*device, measured);
+  text(*device, measured);
   for (const std::string type : {"", "bf16 "}) {
     if (!type.empty()) {
       device->multiply_in(DType::bf16);

@@ -234,6 +234,14 @@ void run_block(Block& b, const Kernel& kernel) {
   type* name = reinterpret_cast<type*>(cuda_on_cpu::block()->shared.data())
 
 inline void __syncthreads() { cuda_on_cpu::sync_threads(); }
+inline void __threadfence() {}
+
+/// One more, and 0 behind `last`; returns what was there. Threads run in turns.
+inline unsigned atomicInc(unsigned* value, unsigned last) {
+  const unsigned before = *value;
+  *value = before >= last ? 0 : before + 1;
+  return before;
+}
 
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes) {

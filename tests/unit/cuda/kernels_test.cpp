@@ -52,6 +52,49 @@ TEST_CASE("optimizers on a GPU update as on a CPU, whatever the length") {
   }
 }
 
+TEST_CASE("flat kernels on a GPU begin wherever in memory, and leave what is beside them") {
+  constexpr std::size_t k_beside = 8;
+  const UpdateRule rule{.epsilon = 1e-4F, .l2 = 0.1F, .decay = 0.5};
+  for (const std::size_t begin : {1, 2, 4}) { // Of fours none, none, and all.
+    for (const std::size_t n : {1, 3, 1021, 1024}) {
+      CAPTURE(begin);
+      CAPTURE(n);
+      const std::size_t all = begin + n + k_beside;
+      const std::vector<Values> arrays = {
+          numbers(all, 1), numbers(all, 2), squares_of(numbers(all, 3)),
+          numbers(all, 4), Values(all, 7),  Values(2 * all, 7)};
+      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& memory) {
+        On<StepState> state(device, {{.learning_rate = 0.02,
+                                      .step_size = 0.01F,
+                                      .inverse_correction2 = 2,
+                                      .factor = 0.5F}});
+        const Kernels& kernels = device.kernels();
+        Stream& stream = device.stream();
+        std::vector<float*> at = memory;
+        for (float*& array : at) {
+          array += begin;
+        }
+        kernels.sgd(stream, n, rule, state.data(), at[0], at[1], at[3]);
+        kernels.adam(stream, n, rule, state.data(), at[0], at[1], at[2], at[3]);
+        kernels.lamb(stream, n, rule, state.data(), at[0], at[1], at[2], at[4], at[3]);
+        kernels.muon_direction(stream, n, rule, state.data(), at[0], at[1], at[4]);
+        kernels.muon_take(stream, n, rule, state.data(), 0.5F, at[4], at[3]);
+        // Halves behind floats of another place, and bytes of any.
+        auto* const halves = reinterpret_cast<std::uint16_t*>(memory[5]) + begin;
+        kernels.narrow(stream, n, DType::bf16, at[3], halves);
+        kernels.widen(stream, n, DType::bf16, halves, at[4]);
+        kernels.blend(stream, n, 0.5F, at[4], 0.25F, at[1]);
+        auto* const bytes = reinterpret_cast<const std::uint8_t*>(memory[5]) + 2 * begin + 1;
+        kernels.bytes_to_floats(stream, n, bytes, at[4]);
+        const Buffer square = device.allocate(1, DType::f64);
+        kernels.squares(stream, n, at[3], static_cast<double*>(square.memory()));
+        kernels.normalise(stream, n, static_cast<double*>(square.memory()), at[3]);
+        stream.record()->wait(); // Before the square goes.
+      });
+    }
+  }
+}
+
 TEST_CASE("LAMB on a GPU takes a ratio of 1 for parameters that are all zero") {
   check_alike({numbers(50, 1), Values(50), Values(50), Values(50), Values(50)}, 2e-6,
               [&](Device& device, const std::vector<float*>& at) {
@@ -182,6 +225,26 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
                        parameters.data());
     CHECK(parameters.read() == before);
   }
+}
+
+TEST_CASE("a norm of more values than a GPU's grid has threads is the CPU's, the same each time") {
+  const Values values = numbers(1'100'003, 1);
+  const auto sum_of = [&](Device& device) {
+    On<float> there(device, values);
+    On<double> to(device, {0});
+    device.kernels().squares(device.stream(), values.size() - 1, there.data() + 1, to.data());
+    const double first = to.read()[0];
+    device.kernels().squares(device.stream(), values.size() - 1, there.data() + 1, to.data());
+    CHECK(to.read()[0] == first);
+    device.kernels().squares(device.stream(), values.size(), there.data(), to.data());
+    return std::pair(first, to.read()[0]);
+  };
+  CpuDevice cpu(portable_kernels());
+  const auto made_gpu = make_gpu();
+  const auto expected = sum_of(cpu);
+  const auto found = sum_of(*made_gpu);
+  CHECK(found.first == doctest::Approx(expected.first).epsilon(1e-9));
+  CHECK(found.second == doctest::Approx(expected.second).epsilon(1e-9));
 }
 
 TEST_CASE("bytes become the CPU's floats on a GPU") {

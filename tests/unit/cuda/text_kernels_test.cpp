@@ -75,41 +75,51 @@ TEST_CASE("a GPU drops what the CPU drops") {
 }
 
 TEST_CASE("text is embedded on a GPU as on the CPU, and its gradients added to those before") {
-  // One row, more tokens than a block has threads, and more columns.
-  for (const TextShape& s :
-       {TextShape{1, 1, 16}, TextShape{3, 7, 48}, TextShape{2, 150, 16}, TextShape{2, 5, 272}}) {
+  // One row, more tokens than a block has threads, more columns, and rows that begin at no fours.
+  for (const TextShape& s : {TextShape{1, 1, 16}, TextShape{3, 7, 48}, TextShape{2, 150, 16},
+                             TextShape{2, 5, 272}, TextShape{2, 3, 1104}, TextShape{3, 5, 272}}) {
+    const std::size_t begin = s.rows == 3 ? 1 : 0;
     constexpr std::size_t k_words = 11;
     const Ids ids = ids_below(s.tokens(), k_words);
     const bool has_types = s.rows > 1;
     CAPTURE(s.length);
     CAPTURE(s.width);
-    check_alike({numbers(k_words * s.width, 1), numbers(s.width, 2), numbers(s.length * s.width, 3),
-                 Values(s.tokens() * s.width, NAN)},
+    check_alike({numbers(begin + k_words * s.width, 1), numbers(s.width, 2),
+                 numbers(s.length * s.width, 3), Values(s.tokens() * s.width, NAN)},
                 1e-6, [&](Device& device, const Floats& at) {
                   On<std::int32_t> on_ids(device, ids);
-                  device.kernels().text->embed(device.stream(), s, on_ids.data(), at[0],
+                  device.kernels().text->embed(device.stream(), s, on_ids.data(), at[0] + begin,
                                                has_types ? at[1] : nullptr, at[2], at[3]);
                 });
-    check_alike({numbers(s.tokens() * s.width, 4), Values(k_words * s.width, 0.5F),
+    check_alike({numbers(begin + s.tokens() * s.width, 4), Values(k_words * s.width, 0.5F),
                  Values(s.width, 0.25F), Values(s.length * s.width, -1.0F)},
                 k_tolerance, [&](Device& device, const Floats& at) {
                   On<std::int32_t> on_ids(device, ids);
-                  device.kernels().text->embed_backward(device.stream(), s, on_ids.data(), at[0],
-                                                        at[1], has_types ? at[2] : nullptr, at[3]);
+                  device.kernels().text->embed_backward(device.stream(), s, on_ids.data(),
+                                                        at[0] + begin, at[1],
+                                                        has_types ? at[2] : nullptr, at[3]);
                 });
   }
 }
 
 TEST_CASE("rows are normalised on a GPU as on the CPU, and so are gradients") {
+  // More rows than blocks take at once, rows of one, two and four fours a thread and of more, and
+  // such as do not begin at fours.
   for (const NormShape& s :
-       {NormShape{1, 16, 1e-12F}, NormShape{9, 48, 1e-5F}, NormShape{70, 272, 1e-12F}}) {
+       {NormShape{1, 16, 1e-12F}, NormShape{9, 48, 1e-5F}, NormShape{70, 272, 1e-12F},
+        NormShape{1100, 16, 1e-12F}, NormShape{20, 1040, 1e-5F}, NormShape{3, 2304, 1e-5F},
+        NormShape{3, 4112, 1e-5F}, NormShape{300, 48, 1e-5F}}) {
+    const std::size_t begin = s.rows == 300 ? 1 : 0;
+    CAPTURE(s.rows);
+    CAPTURE(s.width);
     const std::size_t n = s.rows * s.width;
     for (const bool accumulate : {false, true}) {
       const float before = accumulate ? 0.25F : NAN;
-      check_alike({numbers(n, 1), numbers(s.width, 2), numbers(s.width, 3), Values(n, NAN),
+      check_alike({numbers(begin + n, 1), numbers(s.width, 2), numbers(s.width, 3), Values(n, NAN),
                    Values(2 * s.rows, NAN), numbers(n, 4), Values(s.width, before),
                    Values(s.width, before)},
-                  4e-5, [&](Device& device, const Floats& at) {
+                  4e-5, [&](Device& device, Floats at) {
+                    at[0] += begin;
                     const TextKernels& text = *device.kernels().text;
                     text.norm(device.stream(), s, at[0], at[1], at[2], at[3], at[4]);
                     text.norm_backward(device.stream(), s, at[0], at[4], at[1], accumulate, at[5],
@@ -117,6 +127,22 @@ TEST_CASE("rows are normalised on a GPU as on the CPU, and so are gradients") {
                   });
     }
   }
+}
+
+TEST_CASE("gradients of a norm on a GPU are the same bits each time") {
+  const NormShape s{2000, 768, 1e-5F};
+  const std::size_t n = s.rows * s.width;
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
+  const std::vector<Values> arrays = {numbers(n, 1), numbers(2 * s.rows, 2), numbers(s.width, 3),
+                                      numbers(n, 4), Values(s.width),        Values(s.width)};
+  const auto run = [&] {
+    return on_device(gpu, arrays, [&](Device& device, const Floats& at) {
+      device.kernels().text->norm_backward(device.stream(), s, at[0], at[1], at[2], false, at[3],
+                                           at[4], at[5]);
+    });
+  };
+  CHECK(run() == run());
 }
 
 TEST_CASE("gelu's gradient on a GPU is the CPU's") {
@@ -198,7 +224,8 @@ TEST_CASE("what is masked is gathered on a GPU, put back, and scored as on the C
   constexpr std::size_t k_rows = 4;
   constexpr std::size_t k_most = 3;
   constexpr std::size_t k_length = 5;
-  for (const std::size_t width : {16, 48, 301}) {
+  // The last of so many logits that a block has as many threads as there are.
+  for (const std::size_t width : {16, 48, 301, 5000, 8201, 8204}) {
     const MaskedShape s{k_rows, k_length, k_most, width};
     CAPTURE(width);
     check_alike({numbers(k_rows * k_length * width, 1), Values(s.slots() * width, NAN),
@@ -214,7 +241,8 @@ TEST_CASE("what is masked is gathered on a GPU, put back, and scored as on the C
     logits[static_cast<std::size_t>(targets[0])] = 3;             // Right,
     logits[width + static_cast<std::size_t>(targets[1])] = 3;     // and so where another
     logits[width + static_cast<std::size_t>(targets[1]) % 7] = 3; // is as large;
-    logits[3 * width + 5] = 1000;                                 // no exponential overflows.
+    logits[3 * width + 5] = 1000;                                 // no exponential overflows,
+    logits[4 * width + 5] = -INFINITY;                            // and none is no number.
     const auto run = [&](Device& device) {
       On<float> z(device, logits);
       On<std::int32_t> on_masked(device, masked);

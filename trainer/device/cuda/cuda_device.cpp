@@ -137,8 +137,11 @@ class CudaStream final : public Stream {
     handle_.narrowed = &narrowed_;
     void* partial = nullptr;
     check(cudaStreamCreateWithFlags(&handle_.stream, cudaStreamNonBlocking), k_what);
-    check(cudaMalloc(&partial, k_cuda_partials * sizeof(double)), k_what);
+    constexpr std::size_t k_arrivals = k_cuda_arrivals * sizeof(unsigned);
+    check(cudaMalloc(&partial, k_cuda_partials * sizeof(double) + k_arrivals), k_what);
     handle_.partial = static_cast<double*>(partial);
+    handle_.arrived = reinterpret_cast<unsigned*>(handle_.partial + k_cuda_partials);
+    check(cudaMemsetAsync(handle_.arrived, 0, k_arrivals, handle_.stream), k_what);
     if (find_blas() != nullptr) {
       check(cudaMalloc(&handle_.workspace, k_cuda_workspace), k_what);
       handle_.workspace_bytes = k_cuda_workspace;

@@ -1,8 +1,8 @@
 // Kernels over flat ranges. All are bound by memory: the bytes a value that each reads and writes
 // are beside it, with few FLOP to hide behind them, so a GPU of 4.8 TB/s does at most 4.8e12 /
 // bytes values a second. Neighbouring threads read neighbouring values.
+#include "trainer/device/cuda/fours.cuh"
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/sums.cuh"
 #include "trainer/device/halves.h"
 
 namespace trainer {
@@ -28,12 +28,13 @@ __global__ void sgd_kernel(std::size_t n, UpdateRule r, const StepState* state,
   }
   const float factor = state->factor;
   const float step_size = state->step_size;
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    const float p = parameter[i];
-    const float m_new = r.beta1 * m[i] + (gradient[i] * factor + r.l2 * p);
-    m[i] = m_new;
-    parameter[i] = p - step_size * m_new;
-  }
+  each(
+      of_grid(), n,
+      [&](float g, float& m_new, float& p) {
+        m_new = r.beta1 * m_new + (g * factor + r.l2 * p);
+        p -= step_size * m_new;
+      },
+      gradient, m, parameter);
 }
 
 // 16 bytes read, 12 written; 16 FLOP.
@@ -46,22 +47,23 @@ __global__ void adam_kernel(std::size_t n, UpdateRule r, const StepState* state,
   const float shrink = shrink_of(r, *state);
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    const float p = parameter[i];
-    const float g = gradient[i] * factor + r.l2 * p;
-    const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
-    const float v_new = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
-    m[i] = m_new;
-    v[i] = v_new;
-    parameter[i] = shrink * p - step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon);
-  }
+  each(
+      of_grid(), n,
+      [&](float raw, float& m_new, float& v_new, float& p) {
+        const float g = raw * factor + r.l2 * p;
+        m_new = r.beta1 * m_new + (1 - r.beta1) * g;
+        v_new = r.beta2 * v_new + (1 - r.beta2) * (g * g);
+        p = shrink * p - step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon);
+      },
+      gradient, m, v, parameter);
 }
 
 // LAMB: a pass that makes the direction u and sums of squares, 16 bytes read and 12 written, one
 // that takes it, 8 read and 4 written.
-__global__ void lamb_direction(std::size_t n, UpdateRule r, const StepState* state,
-                               const float* gradient, float* m, float* v, float* u,
-                               const float* parameter, double* partial) {
+__global__ void __launch_bounds__(k_threads)
+    lamb_direction(std::size_t n, UpdateRule r, const StepState* state, const float* gradient,
+                   float* m, float* v, float* u, const float* parameter, double* partial,
+                   unsigned* arrived, double* squares) {
   if (is_skipped(*state)) {
     return;
   }
@@ -70,45 +72,39 @@ __global__ void lamb_direction(std::size_t n, UpdateRule r, const StepState* sta
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
   const auto decay = static_cast<float>(r.decay);
-  double of_parameters = 0;
-  double of_direction = 0;
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    const float p = parameter[i];
-    const float g = gradient[i] * factor;
-    const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
-    const float v_new = r.beta2 * v[i] + (1 - r.beta2) * (g * g);
-    const float u_new = step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon) + decay * p;
-    m[i] = m_new;
-    v[i] = v_new;
-    u[i] = u_new;
-    of_parameters += double{p} * double{p};
-    of_direction += double{u_new} * double{u_new};
-  }
-  of_parameters = block_sum(of_parameters, room);
-  of_direction = block_sum(of_direction, room);
-  if (threadIdx.x == 0) {
-    partial[blockIdx.x] = of_parameters;
-    partial[k_most_blocks + blockIdx.x] = of_direction;
+  double sums[2] = {0, 0}; // Of parameters, and of the direction.
+  each(
+      of_grid(), n,
+      [&](float raw, float& m_new, float& v_new, float& u_new, float p) {
+        const float g = raw * factor;
+        m_new = r.beta1 * m_new + (1 - r.beta1) * g;
+        v_new = r.beta2 * v_new + (1 - r.beta2) * (g * g);
+        u_new = step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon) + decay * p;
+        sums[0] += double{p} * double{p};
+        sums[1] += double{u_new} * double{u_new};
+      },
+      gradient, m, v, u, parameter);
+  if (grid_sums(sums, room, partial, arrived) && threadIdx.x == 0) {
+    squares[0] = sums[0];
+    squares[1] = sums[1];
   }
 }
 
-__global__ void lamb_take(std::size_t n, const StepState* state, unsigned blocks,
-                          const double* partial, const float* u, float* parameter) {
+__global__ void lamb_take(std::size_t n, const StepState* state, const double* squares,
+                          const float* u, float* parameter) {
   if (is_skipped(*state)) {
     return;
   }
   DYNAMIC_SHARED(float, step);
-  if (threadIdx.x < k_warp_lanes) {
-    const double p = sqrt(sum_of_partials(partial, blocks));
-    const double d = sqrt(sum_of_partials(partial + k_most_blocks, blocks));
-    if (threadIdx.x == 0) {
-      *step = static_cast<float>(state->learning_rate * (p > 0 && d > 0 ? p / d : 1.0));
-    }
+  if (threadIdx.x == 0) {
+    const double p = sqrt(squares[0]);
+    const double d = sqrt(squares[1]);
+    *step = static_cast<float>(state->learning_rate * (p > 0 && d > 0 ? p / d : 1.0));
   }
   __syncthreads();
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    parameter[i] -= *step * u[i];
-  }
+  const float by = *step;
+  each(
+      of_grid(), n, [&](float direction, float& p) { p -= by * direction; }, u, parameter);
 }
 
 // Muon: 8 bytes read and 8 written a value, and 8 read and 4 written.
@@ -118,12 +114,14 @@ __global__ void muon_direction_kernel(std::size_t n, UpdateRule r, const StepSta
     return;
   }
   const float factor = state->factor;
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    const float g = gradient[i] * factor;
-    const float m_new = r.beta1 * m[i] + (1 - r.beta1) * g;
-    m[i] = m_new;
-    u[i] = (1 - r.beta1) * g + r.beta1 * m_new;
-  }
+  each(
+      of_grid(), n,
+      [&](float raw, float& m_new, float& u_new) {
+        const float g = raw * factor;
+        m_new = r.beta1 * m_new + (1 - r.beta1) * g;
+        u_new = (1 - r.beta1) * g + r.beta1 * m_new;
+      },
+      gradient, m, u);
 }
 
 __global__ void muon_take_kernel(std::size_t n, UpdateRule r, const StepState* state, float ratio,
@@ -133,43 +131,34 @@ __global__ void muon_take_kernel(std::size_t n, UpdateRule r, const StepState* s
   }
   const float shrink = shrink_of(r, *state);
   const auto rate = static_cast<float>(state->learning_rate * double{ratio});
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    parameter[i] = shrink * parameter[i] - rate * u[i];
-  }
+  each(
+      of_grid(), n, [&](float direction, float& p) { p = shrink * p - rate * direction; }, u,
+      parameter);
 }
 
 // 4 bytes read, 4 written.
 __global__ void normalise_kernel(std::size_t n, const double* squares, float* x) {
   const float by = inverse_norm(*squares);
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    x[i] *= by;
-  }
+  each(
+      of_grid(), n, [&](float& value) { value *= by; }, x);
 }
 
 // 8 bytes read, 4 written.
 __global__ void blend_kernel(std::size_t n, float a, const float* x, float b, float* y) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    y[i] = a * x[i] + b * y[i];
-  }
+  each(
+      of_grid(), n, [&](float from, float& to) { to = a * from + b * to; }, x, y);
 }
 
 // 4 bytes read.
-__global__ void squares_kernel(std::size_t n, const float* values, double* partial) {
+__global__ void __launch_bounds__(k_threads)
+    squares_kernel(std::size_t n, const float* values, double* partial, unsigned* arrived,
+                   double* to) {
   DYNAMIC_SHARED(double, room);
-  double sum = 0;
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    sum += double{values[i]} * double{values[i]};
-  }
-  sum = block_sum(sum, room);
-  if (threadIdx.x == 0) {
-    partial[blockIdx.x] = sum;
-  }
-}
-
-__global__ void total(unsigned blocks, const double* partial, double* to) {
-  const double sum = sum_of_partials(partial, blocks);
-  if (threadIdx.x == 0) {
-    *to = sum;
+  double sum[1] = {0};
+  each(
+      of_grid(), n, [&](float value) { sum[0] += double{value} * double{value}; }, values);
+  if (grid_sums(sum, room, partial, arrived) && threadIdx.x == 0) {
+    *to = sum[0];
   }
 }
 
@@ -186,23 +175,22 @@ __global__ void sum_kernel(std::size_t n, std::size_t stride, const double* from
 
 // 1 byte read, 4 written.
 __global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    to[i] = static_cast<float>(from[i]) * (1.0F / 255.0F);
-  }
+  each(
+      of_grid(), n,
+      [](std::uint8_t byte, float& value) { value = static_cast<float>(byte) * (1.0F / 255.0F); },
+      from, to);
 }
 
 // 4 bytes read, 2 written, and the other way; about 10 integer operations, which hide behind them.
 template <typename Half>
 __global__ void narrow_kernel(std::size_t n, const float* from, std::uint16_t* to) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    to[i] = Half::narrow(from[i]);
-  }
+  each(
+      of_grid(), n, [](float value, std::uint16_t& half) { half = Half::narrow(value); }, from, to);
 }
 template <typename Half>
 __global__ void widen_kernel(std::size_t n, const std::uint16_t* from, float* to) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    to[i] = Half::widen(from[i]);
-  }
+  each(
+      of_grid(), n, [](std::uint16_t half, float& value) { value = Half::widen(half); }, from, to);
 }
 
 constexpr std::size_t k_room = k_warps * sizeof(double);
@@ -219,54 +207,52 @@ int put_prepare(const CudaStreamHandle* stream, const StepRule& rule, const doub
 
 int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
             const StepState* state, const float* gradient, float* m, float* parameter) {
-  return launch(sgd_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state, gradient, m,
+  return launch(sgd_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state, gradient, m,
                 parameter);
 }
 
 int put_adam(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
              const StepState* state, const float* gradient, float* m, float* v, float* parameter) {
-  return launch(adam_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state, gradient, m, v,
-                parameter);
+  return launch(adam_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state, gradient, m,
+                v, parameter);
 }
 
 int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
              const StepState* state, const float* gradient, float* m, float* v, float* u,
              float* parameter) {
-  const unsigned blocks = blocks_for(n);
-  const int error = launch(lamb_direction, blocks, k_threads, k_room, stream, n, rule, state,
-                           gradient, m, v, u, parameter, stream->partial);
+  const unsigned blocks = blocks_of_fours(n, k_most_blocks);
+  double* const squares = stream->partial + 2 * k_most_blocks;
+  const int error = launch(lamb_direction, blocks, k_threads, 2 * k_room, stream, n, rule, state,
+                           gradient, m, v, u, parameter, stream->partial, stream->arrived, squares);
   return error != 0 ? error
-                    : launch(lamb_take, blocks, k_threads, sizeof(float), stream, n, state, blocks,
-                             stream->partial, u, parameter);
+                    : launch(lamb_take, blocks_of_fours(n), k_threads, sizeof(float), stream, n,
+                             state, squares, u, parameter);
 }
 
 int put_muon_direction(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
                        const StepState* state, const float* gradient, float* m, float* u) {
-  return launch(muon_direction_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state,
+  return launch(muon_direction_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state,
                 gradient, m, u);
 }
 
 int put_muon_take(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
                   const StepState* state, float ratio, const float* u, float* parameter) {
-  return launch(muon_take_kernel, blocks_for(n), k_threads, 0, stream, n, rule, state, ratio, u,
-                parameter);
+  return launch(muon_take_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state, ratio,
+                u, parameter);
 }
 
 int put_normalise(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x) {
-  return launch(normalise_kernel, blocks_for(n), k_threads, 0, stream, n, squares, x);
+  return launch(normalise_kernel, blocks_of_fours(n), k_threads, 0, stream, n, squares, x);
 }
 
 int put_blend(const CudaStreamHandle* stream, std::size_t n, float a, const float* x, float b,
               float* y) {
-  return launch(blend_kernel, blocks_for(n), k_threads, 0, stream, n, a, x, b, y);
+  return launch(blend_kernel, blocks_of_fours(n), k_threads, 0, stream, n, a, x, b, y);
 }
 
 int put_squares(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to) {
-  const unsigned blocks = blocks_for(n);
-  const int error =
-      launch(squares_kernel, blocks, k_threads, k_room, stream, n, gradient, stream->partial);
-  return error != 0 ? error
-                    : launch(total, 1, k_warp_lanes, 0, stream, blocks, stream->partial, to);
+  return launch(squares_kernel, blocks_of_fours(n, k_most_blocks), k_threads, k_room, stream, n,
+                gradient, stream->partial, stream->arrived, to);
 }
 
 int put_sum(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
@@ -276,18 +262,18 @@ int put_sum(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, c
 
 int put_bytes_to_floats(const CudaStreamHandle* stream, std::size_t n, const std::uint8_t* from,
                         float* to) {
-  return launch(bytes_kernel, blocks_for(n), k_threads, 0, stream, n, from, to);
+  return launch(bytes_kernel, blocks_of_fours(n), k_threads, 0, stream, n, from, to);
 }
 
 int put_narrow(const CudaStreamHandle* stream, std::size_t n, DType type, const float* from,
                void* to) {
-  return launch(type == DType::bf16 ? narrow_kernel<Bf16> : narrow_kernel<Fp16>, blocks_for(n),
+  return launch(type == DType::bf16 ? narrow_kernel<Bf16> : narrow_kernel<Fp16>, blocks_of_fours(n),
                 k_threads, 0, stream, n, from, static_cast<std::uint16_t*>(to));
 }
 
 int put_widen(const CudaStreamHandle* stream, std::size_t n, DType type, const void* from,
               float* to) {
-  return launch(type == DType::bf16 ? widen_kernel<Bf16> : widen_kernel<Fp16>, blocks_for(n),
+  return launch(type == DType::bf16 ? widen_kernel<Bf16> : widen_kernel<Fp16>, blocks_of_fours(n),
                 k_threads, 0, stream, n, static_cast<const std::uint16_t*>(from), to);
 }
 

@@ -10,15 +10,15 @@ namespace trainer {
 namespace {
 
 /// A warp a row: 4 bytes read and 4 written a logit, and an exponential of each.
-__global__ void softmax_kernel(std::size_t rows, std::size_t classes, const float* logits,
-                               const std::uint8_t* labels, const float* scale, float* change,
-                               double* partial) {
+__global__ void __launch_bounds__(k_threads)
+    softmax_kernel(std::size_t rows, std::size_t classes, const float* logits,
+                   const std::uint8_t* labels, const float* scale, float* change, double* partial,
+                   unsigned* arrived, Score* score) {
   DYNAMIC_SHARED(double, room);
   const float weight = scale == nullptr ? 0.0F : *scale;
   const unsigned lane = threadIdx.x % k_warp_lanes;
   const unsigned warp = threadIdx.x / k_warp_lanes;
-  double loss = 0;
-  double correct = 0;
+  double sums[2] = {0, 0}; // Of the loss, and of what is right.
   for (std::size_t row = std::size_t{blockIdx.x} * k_warps + warp; row < rows;
        row += std::size_t{gridDim.x} * k_warps) {
     const float* z = logits + row * classes;
@@ -49,33 +49,37 @@ __global__ void softmax_kernel(std::size_t rows, std::size_t classes, const floa
     for (std::size_t c = lane; c < classes; c += k_warp_lanes) {
       dz[c] = (expf(z[c] - largest) / sum - (c == label ? 1.0F : 0.0F)) * weight;
     }
-    loss += double{logf(sum)} - double{shifted};
-    correct += which == label ? 1 : 0;
+    if (lane == 0) {
+      sums[0] += double{logf(sum)} - double{shifted};
+      sums[1] += which == label ? 1 : 0;
+    }
   }
-  loss = block_sum(lane == 0 ? loss : 0.0, room);
-  correct = block_sum(lane == 0 ? correct : 0.0, room);
-  if (threadIdx.x == 0) {
-    partial[blockIdx.x] = loss;
-    partial[k_most_blocks + blockIdx.x] = correct;
-  }
-}
-
-__global__ void add_score(unsigned blocks, const double* partial, std::size_t rows, Score* score) {
-  const double loss = sum_of_partials(partial, blocks);
-  const double correct = sum_of_partials(partial + k_most_blocks, blocks);
-  if (threadIdx.x == 0) {
-    score->loss += loss;
-    score->correct += static_cast<std::int64_t>(correct);
+  if (grid_sums(sums, room, partial, arrived) && threadIdx.x == 0) {
+    score->loss += sums[0];
+    score->correct += static_cast<std::int64_t>(sums[1]);
     score->count += static_cast<std::int64_t>(rows);
   }
 }
 
 /// What the library leaves: 4 bytes read and 4 written of C, and 4 of `with` or `beside`.
-__global__ void epilogue_kernel(Matmul s, Ending ending) {
-  for (std::size_t i = first_item(); i < s.m * s.n; i += all_threads()) {
-    const std::size_t at = i / s.n * s.c_row + i % s.n;
-    s.c[at] = ending(s.c[at], at, i % s.n);
+__global__ void epilogue_kernel(std::size_t m, std::size_t n, float* c, Ending ending) {
+  if (ending.is_slope()) {
+    each(
+        of_grid(), m * n, [&](float& value, float u) { value = ending.of(value, u); }, c,
+        ending.with);
+    return;
   }
+  const bool is_32 = m * n <= 0xffffffffU; // Of which a remainder takes a third of the time.
+  const auto end = [&]<int N>(std::size_t at, Pack<float, N>& values, Pack<float, N>& beside) {
+    const std::size_t column =
+        is_32 ? static_cast<unsigned>(at) % static_cast<unsigned>(n) : at % n;
+    const Pack<float, N> bias = load<N>(ending.with + column);
+    for (int i = 0; i < N; ++i) {
+      beside.at[i] = values.at[i] + bias.at[i];
+      values.at[i] = ending.of(beside.at[i], 0);
+    }
+  };
+  each_pack(of_grid(), m * n, n % k_four == 0 && are_fours(ending.with), end, c, ending.beside);
 }
 
 /// By kernels of our own, of whichever of A and B is turned.
@@ -102,7 +106,7 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
     }
     has_ended = s.epilogue != Epilogue::bias_gradient;
   } else if (error == 0 && !has_ended && s.epilogue != Epilogue::bias_gradient) {
-    error = launch(epilogue_kernel, blocks_for(s.m * s.n), k_threads, 0, stream, s.one(0),
+    error = launch(epilogue_kernel, blocks_of_fours(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
                    Ending{s.epilogue, s.with, s.beside});
     has_ended = true;
   }
@@ -120,12 +124,9 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
 int put_softmax_cross_entropy(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
                               const float* logits, const std::uint8_t* labels, const float* scale,
                               float* change, Score* score) {
-  const unsigned blocks = blocks_for(rows, k_warps);
-  const int error = launch(softmax_kernel, blocks, k_threads, k_warps * sizeof(double), stream,
-                           rows, classes, logits, labels, scale, change, stream->partial);
-  return error != 0
-             ? error
-             : launch(add_score, 1, k_warp_lanes, 0, stream, blocks, stream->partial, rows, score);
+  return launch(softmax_kernel, blocks_for(rows, k_warps), k_threads, 2 * k_warps * sizeof(double),
+                stream, rows, classes, logits, labels, scale, change, stream->partial,
+                stream->arrived, score);
 }
 
 } // namespace

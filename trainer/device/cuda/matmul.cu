@@ -78,14 +78,16 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .c_alignment = alignment_of(s.c)};
 }
 
-/// With its epilogue if there is a plan of that.
+/// With its epilogue if there is a plan of that; else with one behind it, where there is such.
 int run_planned(const Blas& blas, const CudaStreamHandle* stream, MatmulShape shape,
                 const MatmulMemory& memory, bool& has_ended) {
   using Epilogue = Matmul::Epilogue;
   const Epilogue asked = shape.epilogue;
   void* plan = nullptr;
   int error = plan_of(blas, *stream, shape, &plan);
-  if (error == 0 && plan == nullptr && asked != Epilogue::none) {
+  const bool is_beside = asked == Epilogue::bias_gradient;
+  const bool can_follow = is_beside || (asked > Epilogue::relu_bias && shape.c_row == shape.n);
+  if (error == 0 && plan == nullptr && can_follow) {
     shape.epilogue = Epilogue::none;
     error = plan_of(blas, *stream, shape, &plan);
   }

@@ -7,7 +7,7 @@
 // while a tile is in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
 #pragma once
 
-#include "trainer/device/cuda/sums.cuh"
+#include "trainer/device/cuda/fours.cuh"
 
 namespace trainer {
 namespace {
@@ -121,35 +121,48 @@ __device__ inline float gelu_tanh_slope(float x) {
 
 /// A Matmul's epilogue.
 struct Ending {
-  Matmul::Epilogue epilogue = Matmul::Epilogue::none;
+  using Epilogue = Matmul::Epilogue;
+  Epilogue epilogue = Epilogue::none;
   const float* with = nullptr;
   float* beside = nullptr;
 
-  /// What becomes of value number `at` of C, which is in `column`.
-  __device__ float operator()(float value, std::size_t at, std::size_t column) const {
+  __device__ bool has_bias() const {
+    return epilogue >= Epilogue::bias && epilogue <= Epilogue::gelu_tanh_bias;
+  }
+  __device__ bool is_gelu() const {
+    return epilogue == Epilogue::gelu_bias || epilogue == Epilogue::gelu_tanh_bias;
+  }
+  __device__ bool is_slope() const {
+    return epilogue >= Epilogue::drelu && epilogue <= Epilogue::dgelu_tanh;
+  }
+  /// What becomes of a value of C that has the bias, or that `u` is beside.
+  __device__ float of(float value, float u) const {
     switch (epilogue) {
-    case Matmul::Epilogue::bias:
-      return value + with[column];
-    case Matmul::Epilogue::relu_bias:
-      value += with[column];
+    case Epilogue::relu_bias:
       return value < 0 ? 0.0F : value; // A NaN stays one.
-    case Matmul::Epilogue::gelu_bias:
-      value += with[column];
-      beside[at] = value;
+    case Epilogue::gelu_bias:
       return value * phi_of(value);
-    case Matmul::Epilogue::gelu_tanh_bias:
-      value += with[column];
-      beside[at] = value;
+    case Epilogue::gelu_tanh_bias:
       return value * gelu_share(value);
-    case Matmul::Epilogue::dgelu_tanh:
-      return value * gelu_tanh_slope(with[at]);
-    case Matmul::Epilogue::drelu:
-      return with[at] > 0 ? value : 0.0F;
-    case Matmul::Epilogue::dgelu:
-      return value * gelu_slope(with[at]);
+    case Epilogue::drelu:
+      return u > 0 ? value : 0.0F;
+    case Epilogue::dgelu:
+      return value * gelu_slope(u);
+    case Epilogue::dgelu_tanh:
+      return value * gelu_tanh_slope(u);
     default:
       return value;
     }
+  }
+  /// What becomes of value number `at` of C, which is in `column`.
+  __device__ float operator()(float value, std::size_t at, std::size_t column) const {
+    if (has_bias()) {
+      value += with[column];
+    }
+    if (is_gelu()) {
+      beside[at] = value;
+    }
+    return of(value, is_slope() ? with[at] : 0.0F);
   }
 };
 
@@ -185,33 +198,79 @@ int put_product(const CudaStreamHandle* stream, std::size_t m, std::size_t n, st
                 k_threads, k_tile_room, stream, Extent{m, n, k, split}, a, b, end);
 }
 
-/// to (n) (+)= the sum of the rows of (m, n) values `from`(row, column): a block a warp's width of
-/// columns, each of its warps every k_warps-th row.
+constexpr std::size_t k_column_partials = 2 * k_warp_lanes * k_most_blocks;
+constexpr std::size_t k_rows_ahead = 8; ///< That a thread loads at once.
+
+/// The sums of rows [first, last) of from(row, column), of a warp's width of columns: to the first
+/// warp. Each of the block's warps takes every k_warps-th row. `room`: a value a thread.
 template <typename From>
-__global__ void column_sums(std::size_t m, std::size_t n, From from, bool accumulate, float* to) {
-  DYNAMIC_SHARED(float, room);
-  const std::size_t lane = threadIdx.x % k_warp_lanes;
-  const std::size_t column = std::size_t{blockIdx.x} * k_warp_lanes + lane;
+__device__ float sum_of_rows(std::size_t first, std::size_t last, std::size_t columns,
+                             std::size_t column, const From& from, float* room) {
   float sum = 0;
-  for (std::size_t row = threadIdx.x / k_warp_lanes; column < n && row < m; row += k_warps) {
-    sum += from(row, column);
+  for (std::size_t row = first + threadIdx.x / k_warp_lanes; column < columns && row < last;
+       row += k_rows_ahead * k_warps) {
+    float ahead[k_rows_ahead];
+    for (std::size_t i = 0; i < k_rows_ahead; ++i) {
+      ahead[i] = row + i * k_warps < last ? from(row + i * k_warps, column) : 0.0F;
+    }
+    for (std::size_t i = 0; i < k_rows_ahead; ++i) {
+      sum += ahead[i];
+    }
   }
   room[threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.x < k_warp_lanes && column < n) {
-    sum = accumulate ? to[column] : 0.0F;
+  if (threadIdx.x < k_warp_lanes) {
+    sum = 0;
     for (int warp = 0; warp < k_warps; ++warp) {
-      sum += room[warp * k_warp_lanes + lane];
+      sum += room[warp * k_warp_lanes + threadIdx.x];
     }
-    to[column] = sum;
+  }
+  return sum;
+}
+
+/// to (n) (+)= the sum of the rows of (m, n) values `from`(row, column). Of many rows several
+/// blocks take a part each, of which the last to come adds up what they leave in `partial`.
+template <typename From, typename To>
+__global__ void __launch_bounds__(k_threads)
+    column_sums(std::size_t m, std::size_t n, From from, bool accumulate, To to, float* partial,
+                unsigned* arrived) {
+  DYNAMIC_SHARED(float, room);
+  const std::size_t column = std::size_t{blockIdx.x} * k_warp_lanes + threadIdx.x % k_warp_lanes;
+  const bool is_whole = threadIdx.x < k_warp_lanes && column < n;
+  const std::size_t each = (m + gridDim.y - 1) / gridDim.y;
+  const std::size_t first = blockIdx.y * each;
+  float sum = sum_of_rows(first, first + each < m ? first + each : m, n, column, from, room);
+  if (gridDim.y > 1) {
+    if (is_whole) {
+      partial[blockIdx.y * n + column] = sum;
+    }
+    if (!is_last_block(arrived + blockIdx.x, gridDim.y, room)) {
+      return;
+    }
+    sum = sum_of_rows(0, gridDim.y, n, column, Strided<true>{partial, n}, room);
+  }
+  if (is_whole) {
+    to[column] = accumulate ? to[column] + sum : sum;
   }
 }
 
+/// `to`: a pointer, or what is indexed like one. `partial`: k_column_partials floats.
+template <typename From, typename To>
+int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n, const From& from,
+                    bool accumulate, const To& to, float* partial) {
+  constexpr std::size_t k_rows_a_block = 2 * k_rows_ahead * k_warps;
+  const unsigned across = tiles_of(n, k_warp_lanes);
+  const unsigned down = across >= k_cuda_arrivals
+                            ? 1
+                            : blocks_for(m, k_rows_a_block, (k_most_blocks + across - 1) / across);
+  return launch(column_sums<From, To>, dim3(across, down), k_threads, k_threads * sizeof(float),
+                stream, m, n, from, accumulate, to, partial, stream->arrived);
+}
 template <typename From>
 int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n, const From& from,
                     bool accumulate, float* to) {
-  return launch(column_sums<From>, static_cast<unsigned>((n + k_warp_lanes - 1) / k_warp_lanes),
-                k_threads, k_threads * sizeof(float), stream, m, n, from, accumulate, to);
+  return put_column_sums(stream, m, n, from, accumulate, to,
+                         reinterpret_cast<float*>(stream->partial));
 }
 
 } // namespace

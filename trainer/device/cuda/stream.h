@@ -14,14 +14,18 @@ class Narrowed;
 struct CudaStreamHandle {
   int gpu = 0;
   cudaStream_t stream = nullptr;
-  /// Of the GPU's memory: what blocks of a kernel leave for the last one to add up.
+  /// Of the GPU's memory: what blocks of a kernel leave to be added up, by the last of them or by
+  /// the next kernel,
   double* partial = nullptr;
-  void* workspace = nullptr; ///< Likewise, of matrix products (matmul.h).
+  unsigned* arrived = nullptr; ///< and how many of them are done: 0 between kernels.
+  void* workspace = nullptr;   ///< Likewise, of matrix products (matmul.h).
   std::size_t workspace_bytes = 0;
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
   Narrowed* narrowed = nullptr;     ///< What is multiplied so (matmul.h).
 };
-inline constexpr std::size_t k_cuda_partials = 2048;                   ///< Doubles.
+/// Doubles, 8 MiB: norm_backward leaves two sums a column, of 1024 columns 528 blocks'.
+inline constexpr std::size_t k_cuda_partials = std::size_t{1} << 20;
+inline constexpr std::size_t k_cuda_arrivals = 1024;
 inline constexpr std::size_t k_cuda_workspace = std::size_t{32} << 20; ///< What Hopper asks for.
 
 } // namespace trainer

@@ -1,4 +1,4 @@
-// Sums over a warp and over a block, in an order that is always the same: so a kernel gives the
+// Sums over a warp, a block and a grid, in an order that is always the same: so a kernel gives the
 // same bits whenever it runs.
 #pragma once
 
@@ -10,13 +10,14 @@ namespace {
 constexpr int k_warp_lanes = 32;
 constexpr int k_threads = 256; ///< Of a block.
 constexpr int k_warps = k_threads / k_warp_lanes;
-constexpr std::size_t k_most_blocks = k_cuda_partials / 2;
+constexpr std::size_t k_most_blocks = 1024; ///< Of 132 multiprocessors, 8 each.
 constexpr unsigned k_all_lanes = 0xffffffffU;
 
 /// Blocks of threads that take an item each, and go on to the next where there are more.
-inline unsigned blocks_for(std::size_t items, std::size_t a_block = k_threads) {
+inline unsigned blocks_for(std::size_t items, std::size_t a_block = k_threads,
+                           std::size_t most = k_most_blocks) {
   const std::size_t blocks = (items + a_block - 1) / a_block;
-  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > k_most_blocks ? k_most_blocks : blocks);
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
 __device__ inline std::size_t first_item() {
@@ -41,28 +42,68 @@ __device__ inline float warp_largest(float value) {
   return value;
 }
 
-/// Of k_threads threads; `room` holds k_warps values that nobody else uses meanwhile.
-__device__ inline double block_sum(double value, double* room) {
-  value = warp_sum(value);
-  if (threadIdx.x % k_warp_lanes == 0) {
-    room[threadIdx.x / k_warp_lanes] = value;
+/// Each value becomes the sum of all of the block's threads'. `room`: N values a warp, not written
+/// again before the block's next barrier.
+template <typename T, int N>
+__device__ void block_sums(T (&values)[N], T* room) {
+  const unsigned warps = blockDim.x / k_warp_lanes;
+  for (int i = 0; i < N; ++i) {
+    values[i] = warp_sum(values[i]);
+    if (threadIdx.x % k_warp_lanes == 0) {
+      room[i * warps + threadIdx.x / k_warp_lanes] = values[i];
+    }
   }
   __syncthreads();
-  double sum = 0;
-  for (int warp = 0; warp < k_warps; ++warp) {
-    sum += room[warp];
+  for (int i = 0; i < N; ++i) {
+    values[i] = 0;
+    for (unsigned warp = 0; warp < warps; ++warp) {
+      values[i] += room[i * warps + warp];
+    }
   }
-  __syncthreads();
-  return sum;
 }
 
-/// Of what blocks have left, by the lanes of one warp.
-__device__ inline double sum_of_partials(const double* partial, unsigned count) {
-  double sum = 0;
-  for (unsigned i = threadIdx.x; i < count; i += k_warp_lanes) {
-    sum += partial[i];
+/// Whether the block is the last of so many to come here; it sees what the others have written
+/// before. All of its threads come. `arrived` is 0 before the first and behind the last.
+__device__ inline bool is_last_block(unsigned* arrived, unsigned blocks, void* room) {
+  auto* is_last = static_cast<unsigned*>(room);
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    *is_last = atomicInc(arrived, blocks - 1) == blocks - 1 ? 1 : 0;
   }
-  return warp_sum(sum);
+  __syncthreads();
+  const bool answer = *is_last != 0;
+  __syncthreads();
+  if (answer) {
+    __threadfence();
+  }
+  return answer;
+}
+
+/// Each value becomes the sum of all of the grid's threads', in the block that comes last, which is
+/// told so. `room` as block_sums() has it; `partial`: N values a block.
+template <int N>
+__device__ bool grid_sums(double (&values)[N], double* room, double* partial, unsigned* arrived) {
+  block_sums(values, room);
+  if (gridDim.x == 1) {
+    return true;
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < N; ++i) {
+      partial[i * gridDim.x + blockIdx.x] = values[i];
+    }
+  }
+  if (!is_last_block(arrived, gridDim.x, room)) {
+    return false;
+  }
+  for (int i = 0; i < N; ++i) {
+    values[i] = 0;
+    for (unsigned block = threadIdx.x; block < gridDim.x; block += blockDim.x) {
+      values[i] += partial[i * gridDim.x + block];
+    }
+  }
+  block_sums(values, room);
+  return true;
 }
 
 } // namespace

@@ -29,30 +29,64 @@ __global__ void keep_bits_kernel(KeepBits which, std::size_t words, std::uint16_
   }
 }
 
+/// What N values from value `i` on are multiplied by, whose words have 16 bits each.
+template <int N>
+__device__ Pack<float, N> drop_factors(const Dropped& dropped, std::size_t i) {
+  const bool drops = dropped.keep != nullptr;
+  const unsigned bits = drops ? dropped.keep[i / k_keep_bits] >> i % k_keep_bits : ~0U;
+  const float scale = drops ? dropped.scale : 1.0F;
+  Pack<float, N> factors;
+  for (int k = 0; k < N; ++k) {
+    factors.at[k] = (bits >> k & 1U) != 0 ? scale : 0.0F;
+  }
+  return factors;
+}
+
 /// 4 bytes and a bit read, 4 written.
 __global__ void drop_kernel(std::size_t n, Dropped dropped, const float* x, float* to) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    to[i] = x[i] * drop_factor(dropped, 0, i);
-  }
+  const auto drop = [&]<int N>(std::size_t i, Pack<float, N>& from, Pack<float, N>& left) {
+    const Pack<float, N> by = drop_factors<N>(dropped, i);
+    for (int k = 0; k < N; ++k) {
+      left.at[k] = from.at[k] * by.at[k];
+    }
+  };
+  each_pack(of_grid(), n, true, drop, x, to);
 }
 
 /// 8 bytes and a bit read, 4 written.
 __global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const float* residual,
                                     float* x) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    x[i] = x[i] * drop_factor(dropped, 0, i) + residual[i];
-  }
+  const auto drop = [&]<int N>(std::size_t i, Pack<float, N>& added, Pack<float, N>& to) {
+    const Pack<float, N> by = drop_factors<N>(dropped, i);
+    for (int k = 0; k < N; ++k) {
+      to.at[k] = to.at[k] * by.at[k] + added.at[k];
+    }
+  };
+  each_pack(of_grid(), n, true, drop, residual, x);
 }
 
-/// 4 bytes read of words, 4 written; types and positions stay in the caches.
+/// Of a block that takes rows, of `kept` fours a thread.
+inline unsigned threads_of_row(std::size_t width, std::size_t kept = 1) {
+  return blocks_for(width, k_four * kept * k_warp_lanes, k_warps) * k_warp_lanes;
+}
+inline unsigned blocks_of_rows(std::size_t rows) { return blocks_for(rows, 1, 8 * k_most_blocks); }
+
+/// A block a token: 4 bytes read of words, 4 written; types and positions stay in the caches.
 __global__ void embed_kernel(TextShape s, const std::int32_t* ids, const float* words,
                              const float* type, const float* positions, float* to) {
-  for (std::size_t i = first_item(); i < s.tokens() * s.width; i += all_threads()) {
-    const std::size_t token = i / s.width;
-    const std::size_t column = i % s.width;
-    to[i] = words[static_cast<std::size_t>(ids[token]) * s.width + column] +
-            (type == nullptr ? 0.0F : type[column]) +
-            positions[token % s.length * s.width + column];
+  for (std::size_t token = blockIdx.x; token < s.tokens(); token += gridDim.x) {
+    const float* const word = words + static_cast<std::size_t>(ids[token]) * s.width;
+    const float* const position = positions + token % s.length * s.width;
+    float* const row = to + token * s.width;
+    if (type == nullptr) {
+      each(
+          of_block(), s.width, [](float a, float b, float& sum) { sum = a + b; }, word, position,
+          row);
+    } else {
+      each(
+          of_block(), s.width, [](float a, float b, float c, float& sum) { sum = a + b + c; }, word,
+          type, position, row);
+    }
   }
 }
 
@@ -93,19 +127,183 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
-/// A thread a value of a position's row: 4 bytes read a value of dy.
+/// A thread four values of a position's row: 4 bytes read a value of dy.
 __global__ void embed_positions_backward(TextShape s, const float* dy, float* dpositions) {
   const std::size_t values = s.length * s.width;
-  for (std::size_t i = first_item(); i < values; i += all_threads()) {
-    float sum = 0;
+  const auto add = [&]<int N>(std::size_t i, Pack<float, N>& to) {
+    Pack<float, N> sum = {};
     for (std::size_t row = 0; row < s.rows; ++row) {
-      sum += dy[row * values + i];
+      const Pack<float, N> change = load<N>(dy + row * values + i);
+      for (int k = 0; k < N; ++k) {
+        sum.at[k] += change.at[k];
+      }
     }
-    dpositions[i] += sum;
+    for (int k = 0; k < N; ++k) {
+      to.at[k] += sum.at[k];
+    }
+  };
+  each_pack(of_grid(), values, values % k_four == 0 && are_fours(dy), add, dpositions);
+}
+
+/// `Kept` fours of a row in a thread's registers: those at threadIdx.x, + blockDim.x, …; zeros past
+/// the row's end.
+template <int Kept>
+struct Fours {
+  Pack<float, k_four> at[Kept];
+
+  /// Where number k begins in the row.
+  __device__ static std::size_t column(int k) {
+    return k_four * (threadIdx.x + static_cast<std::size_t>(k) * blockDim.x);
+  }
+  __device__ static Fours of(const float* row, std::size_t width) {
+    Fours fours = {};
+    for (int k = 0; k < Kept; ++k) {
+      if (column(k) < width) {
+        fours.at[k] = load<k_four>(row + column(k));
+      }
+    }
+    return fours;
+  }
+  __device__ void write(std::size_t width, float* row) const {
+    for (int k = 0; k < Kept; ++k) {
+      if (column(k) < width) {
+        store(at[k], row + column(k));
+      }
+    }
+  }
+};
+
+constexpr std::size_t k_most_kept = 4;
+
+/// How many fours a thread keeps of a row of a norm; 0: they do not lie so, or are too many.
+template <typename... T>
+std::size_t kept_of(std::size_t width, const T*... arrays) {
+  const std::size_t kept = width <= k_four * k_threads       ? 1
+                           : width <= 2 * k_four * k_threads ? 2
+                                                             : k_most_kept;
+  const bool fits = width % k_four == 0 && width <= k_most_kept * k_four * k_threads;
+  return fits && are_fours(arrays...) ? kept : 0;
+}
+
+/// A block a row, of which the next is loaded meanwhile: 4 bytes read, 4 written.
+template <int Kept>
+__global__ void __launch_bounds__(k_threads)
+    norm_kept(NormShape s, const float* x, const float* gain, const float* shift, float* y,
+              float* moments) {
+  DYNAMIC_SHARED(float, room);
+  using Row = Fours<Kept>;
+  const float share = 1.0F / static_cast<float>(s.width);
+  const Row gains = Row::of(gain, s.width);
+  const Row shifts = Row::of(shift, s.width);
+  Row next = Row::of(x + blockIdx.x * s.width, s.width);
+  for (std::size_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
+    Row own = next;
+    if (row + gridDim.x < s.rows) {
+      next = Row::of(x + (row + gridDim.x) * s.width, s.width);
+    }
+    float sum[1] = {0};
+    for (int k = 0; k < Kept; ++k) {
+      for (const float value : own.at[k].at) {
+        sum[0] += value;
+      }
+    }
+    block_sums(sum, room);
+    const float mean = sum[0] * share;
+    float squares[1] = {0};
+    for (int k = 0; k < Kept; ++k) {
+      for (float& value : own.at[k].at) {
+        value -= mean;
+        squares[0] += Row::column(k) < s.width ? value * value : 0.0F;
+      }
+    }
+    block_sums(squares, room + k_warps); // Behind it all have read the other half.
+    const float inverse = 1.0F / sqrtf(squares[0] * share + s.epsilon);
+    for (int k = 0; k < Kept; ++k) {
+      for (std::size_t i = 0; i < k_four; ++i) {
+        own.at[k].at[i] = own.at[k].at[i] * inverse * gains.at[k].at[i] + shifts.at[k].at[i];
+      }
+    }
+    own.write(s.width, y + row * s.width);
+    if (threadIdx.x == 0) {
+      moments[2 * row] = mean;
+      moments[2 * row + 1] = inverse;
+    }
   }
 }
 
-/// A warp a row: 4 bytes read, which stay in the caches for two more passes, and 4 written.
+/// A row of what a norm's gradient comes from.
+template <int Kept>
+struct NormRow {
+  Fours<Kept> x;
+  Fours<Kept> dy;
+  float mean;
+  float inverse;
+
+  __device__ static NormRow of(const NormShape& s, std::size_t row, const float* x,
+                               const float* moments, const float* dy) {
+    return {Fours<Kept>::of(x + row * s.width, s.width),
+            Fours<Kept>::of(dy + row * s.width, s.width), moments[2 * row], moments[2 * row + 1]};
+  }
+};
+
+/// Likewise, 8 bytes read and 4 written; a block's sums of what becomes dgain and dshift are a row
+/// of `partial` (blocks, 2, width).
+template <int Kept>
+__global__ void __launch_bounds__(k_threads)
+    norm_backward_kept(NormShape s, const float* x, const float* moments, const float* gain,
+                       float* dy, float* partial) {
+  DYNAMIC_SHARED(float, room);
+  const float share = 1.0F / static_cast<float>(s.width);
+  const auto gains = Fours<Kept>::of(gain, s.width);
+  Fours<Kept> dgain = {};
+  Fours<Kept> dshift = {};
+  auto next = NormRow<Kept>::of(s, blockIdx.x, x, moments, dy);
+  unsigned half = 0; // Of the room, in turn.
+  for (std::size_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
+    NormRow<Kept> own = next;
+    if (row + gridDim.x < s.rows) {
+      next = NormRow<Kept>::of(s, row + gridDim.x, x, moments, dy);
+    }
+    float sums[2] = {0, 0}; // Of the gradient by gain, and of its product with the unit.
+    for (int k = 0; k < Kept; ++k) {
+      for (std::size_t i = 0; i < k_four; ++i) {
+        float& unit = own.x.at[k].at[i];
+        float& change = own.dy.at[k].at[i];
+        unit = (unit - own.mean) * own.inverse;
+        dshift.at[k].at[i] += change;
+        dgain.at[k].at[i] += change * unit;
+        change *= gains.at[k].at[i];
+        sums[0] += change;
+        sums[1] += change * unit;
+      }
+    }
+    block_sums(sums, room + half * 2 * k_warps);
+    half ^= 1U;
+    for (int k = 0; k < Kept; ++k) {
+      for (std::size_t i = 0; i < k_four; ++i) {
+        float& change = own.dy.at[k].at[i];
+        change = (change - sums[0] * share - own.x.at[k].at[i] * (sums[1] * share)) * own.inverse;
+      }
+    }
+    own.dy.write(s.width, dy + row * s.width);
+  }
+  float* const own = partial + blockIdx.x * 2 * s.width;
+  dgain.write(s.width, own);
+  dshift.write(s.width, own + s.width);
+}
+
+/// Of columns of (rows, 2, width), where their sums go.
+struct NormChanges {
+  std::size_t width;
+  float* dgain;
+  float* dshift;
+  __device__ float& operator[](std::size_t column) const {
+    return column < width ? dgain[column] : dshift[column - width];
+  }
+};
+
+/// Any rows, a warp each: 4 bytes read, which stay in the caches for two more passes, and 4
+/// written.
 __global__ void norm_kernel(NormShape s, const float* x, const float* gain, const float* shift,
                             float* y, float* moments) {
   const std::size_t lane = threadIdx.x % k_warp_lanes;
@@ -133,7 +331,7 @@ __global__ void norm_kernel(NormShape s, const float* x, const float* gain, cons
   }
 }
 
-/// A warp a row, as the CPU's: 8 bytes read, 4 written.
+/// Any rows, a warp each, beside two sums of columns: 8 bytes read, 4 written.
 __global__ void norm_backward_kernel(NormShape s, const float* x, const float* moments,
                                      const float* gain, float* dy) {
   const std::size_t lane = threadIdx.x % k_warp_lanes;
@@ -174,112 +372,126 @@ struct GainChange {
 
 /// 8 bytes read, 4 written.
 __global__ void gelu_backward_kernel(std::size_t n, const float* x, float* dy) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    dy[i] *= gelu_slope(x[i]);
-  }
+  each(
+      of_grid(), n, [](float u, float& change) { change *= gelu_slope(u); }, x, dy);
 }
 
-/// 4 bytes read and 4 written a value of what is masked.
+/// A block a slot: 4 bytes read and 4 written a value of what is masked.
 __global__ void gather_masked_kernel(MaskedShape s, const std::int32_t* masked, const float* x,
                                      float* to) {
-  for (std::size_t i = first_item(); i < s.slots() * s.width; i += all_threads()) {
-    const std::size_t slot = i / s.width;
-    const std::size_t first = slot / s.most_masked * s.length;
-    to[i] = masked[slot] < 0
-                ? 0.0F
-                : x[(first + static_cast<std::size_t>(masked[slot])) * s.width + i % s.width];
+  for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
+    float* const row = to + slot * s.width;
+    if (masked[slot] < 0) {
+      each(
+          of_block(), s.width, [](float& value) { value = 0; }, row);
+    } else {
+      const std::size_t token =
+          slot / s.most_masked * s.length + static_cast<std::size_t>(masked[slot]);
+      each(
+          of_block(), s.width, [](float from, float& value) { value = from; }, x + token * s.width,
+          row);
+    }
   }
 }
 
 /// The same. No two slots are of one token.
 __global__ void scatter_masked_kernel(MaskedShape s, const std::int32_t* masked, const float* from,
                                       float* to) {
-  for (std::size_t i = first_item(); i < s.slots() * s.width; i += all_threads()) {
-    const std::size_t slot = i / s.width;
-    const std::size_t first = slot / s.most_masked * s.length;
+  for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
     if (masked[slot] >= 0) {
-      to[(first + static_cast<std::size_t>(masked[slot])) * s.width + i % s.width] = from[i];
+      const std::size_t token =
+          slot / s.most_masked * s.length + static_cast<std::size_t>(masked[slot]);
+      each(
+          of_block(), s.width, [](float value, float& row) { row = value; }, from + slot * s.width,
+          to + token * s.width);
     }
   }
 }
 
-/// So many blocks at most leave three sums each.
-constexpr std::size_t k_score_blocks = k_cuda_partials / 4;
-
-/// Of all of a block's threads; `room` as block_sum() has it.
-__device__ inline float block_largest(float value, double* room) {
+/// Of all of a block's threads. `room`: a value a warp, not written again before the next barrier.
+__device__ inline float block_largest(float value, float* room) {
   value = warp_largest(value);
   if (threadIdx.x % k_warp_lanes == 0) {
-    room[threadIdx.x / k_warp_lanes] = double{value};
+    room[threadIdx.x / k_warp_lanes] = value;
   }
   __syncthreads();
-  double largest = room[0];
-  for (int warp = 1; warp < k_warps; ++warp) {
-    largest = room[warp] > largest ? room[warp] : largest;
+  for (unsigned warp = 0; warp < blockDim.x / k_warp_lanes; ++warp) {
+    value = room[warp] > value ? room[warp] : value;
   }
-  __syncthreads();
-  return static_cast<float>(largest);
+  return value;
 }
 
-/// A block a slot: 4 bytes read of each logit, three times, of which two from the second cache
-/// where it has a block's V logits, and 4 written; two exponentials each.
-__global__ void __launch_bounds__(k_threads)
+// Of many logits a block of as many threads as there are has a multiprocessor for itself: so the
+// rows under way, of 132 times 50,304 logits 27 MB, are still in the second cache when they are
+// read again.
+constexpr std::size_t k_many_logits = 8192;
+constexpr int k_most_threads = 1024;
+constexpr std::size_t k_rows_in_cache = 132;
+constexpr std::size_t k_score_room = (k_most_threads / k_warp_lanes) * 3; ///< Doubles.
+
+/// A block a slot: 4 bytes read of each logit, twice, and 4 written; two exponentials each.
+__global__ void __launch_bounds__(k_most_threads)
     masked_cross_entropy_kernel(MaskedShape s, const std::int32_t* masked,
                                 const std::int32_t* targets, const float* scale, float* logits,
-                                double* partial) {
+                                double* partial, unsigned* arrived, Score* score) {
   DYNAMIC_SHARED(double, room);
-  double loss = 0;
-  double correct = 0;
-  double count = 0;
+  auto* const room_of_largest = reinterpret_cast<float*>(room + k_score_room);
+  double scored[3] = {0, 0, 0}; // Loss, correct and count, by the first thread.
   for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
     float* const z = logits + slot * s.width;
     if (masked[slot] < 0) {
-      for (std::size_t word = threadIdx.x; word < s.width; word += k_threads) {
-        z[word] = 0;
-      }
+      each(
+          of_block(), s.width, [](float& logit) { logit = 0; }, z);
       continue; // All of the block's threads.
     }
     const std::int32_t* const of_row = masked + slot / s.most_masked * s.most_masked;
-    unsigned of_row_masked = 0;
-    for (std::size_t i = 0; i < s.most_masked; ++i) {
-      of_row_masked += of_row[i] >= 0 ? 1 : 0;
+    double sums[2] = {0, 0}; // How many are masked of the row, and of the exponentials.
+    for (std::size_t i = threadIdx.x; i < s.most_masked; i += blockDim.x) {
+      sums[0] += of_row[i] >= 0 ? 1 : 0;
     }
-    const float weight = (scale == nullptr ? 0.0F : *scale) / static_cast<float>(of_row_masked);
     const auto target = static_cast<std::size_t>(targets[slot]);
     const float logit = z[target];
-    float largest = -INFINITY;
-    for (std::size_t word = threadIdx.x; word < s.width; word += k_threads) {
-      largest = z[word] > largest ? z[word] : largest;
-    }
-    largest = block_largest(largest, room); // Behind it everybody has read the target's logit.
+    float own_largest = -3.4028235e38F; // Finite, so that it can be subtracted from itself.
     float own = 0;
-    for (std::size_t word = threadIdx.x; word < s.width; word += k_threads) {
-      own += expf(z[word] - largest);
+    const auto add = [&]<int N>(std::size_t /*word*/, const Pack<float, N>& some) {
+      float most = some.at[0];
+      for (const float value : some.at) {
+        most = value > most ? value : most;
+      }
+      if (most > own_largest) {
+        own *= expf(own_largest - most);
+        own_largest = most;
+      }
+      for (const float value : some.at) {
+        own += expf(value - own_largest);
+      }
+    };
+    each_pack(of_block(), s.width, true, add, static_cast<const float*>(z));
+    const float largest = block_largest(own_largest, room_of_largest);
+    sums[1] = double{own * expf(own_largest - largest)};
+    block_sums(sums, room); // Behind it everybody has read the target's logit.
+    if (scale != nullptr) {
+      const float weight = *scale / static_cast<float>(sums[0]);
+      const auto share = static_cast<float>(1 / sums[1]);
+      const auto change = [&]<int N>(std::size_t word, Pack<float, N>& some) {
+        for (int k = 0; k < N; ++k) {
+          const float p = expf(some.at[k] - largest) * share;
+          some.at[k] = (p - (word + k == target ? 1.0F : 0.0F)) * weight;
+        }
+      };
+      each_pack(of_block(), s.width, true, change, z);
     }
-    const double sum = block_sum(double{own}, room);
-    const auto share = static_cast<float>(1 / sum);
-    for (std::size_t word = threadIdx.x; word < s.width; word += k_threads) {
-      z[word] = (expf(z[word] - largest) * share - (word == target ? 1.0F : 0.0F)) * weight;
+    if (threadIdx.x == 0) {
+      scored[0] += log(sums[1]) - (double{logit} - double{largest});
+      scored[1] += logit >= largest ? 1 : 0;
+      ++scored[2];
     }
-    loss += log(sum) - (double{logit} - double{largest});
-    correct += logit >= largest ? 1 : 0;
-    ++count;
   }
-  if (threadIdx.x == 0) {
-    partial[blockIdx.x] = loss;
-    partial[k_score_blocks + blockIdx.x] = correct;
-    partial[2 * k_score_blocks + blockIdx.x] = count;
-  }
-}
-
-__global__ void add_masked_score(unsigned blocks, const double* partial, Score* score) {
-  const double loss = sum_of_partials(partial, blocks);
-  const double correct = sum_of_partials(partial + k_score_blocks, blocks);
-  const double count = sum_of_partials(partial + 2 * k_score_blocks, blocks);
-  if (threadIdx.x == 0) {
-    score->loss += loss;
-    score->correct += static_cast<std::int64_t>(correct);
-    score->count += static_cast<std::int64_t>(count);
+  __syncthreads(); // All have read the room.
+  if (grid_sums(scored, room, partial, arrived) && threadIdx.x == 0) {
+    score->loss += scored[0];
+    score->correct += static_cast<std::int64_t>(scored[1]);
+    score->count += static_cast<std::int64_t>(scored[2]);
   }
 }
 
@@ -290,18 +502,19 @@ int put_keep_bits(const CudaStreamHandle* stream, const KeepBits& which, std::si
 
 int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped, const float* x,
              float* to) {
-  return launch(drop_kernel, blocks_for(n), k_threads, 0, stream, n, dropped, x, to);
+  return launch(drop_kernel, blocks_of_fours(n), k_threads, 0, stream, n, dropped, x, to);
 }
 
 int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
                      const float* residual, float* x) {
-  return launch(drop_and_add_kernel, blocks_for(n), k_threads, 0, stream, n, dropped, residual, x);
+  return launch(drop_and_add_kernel, blocks_of_fours(n), k_threads, 0, stream, n, dropped, residual,
+                x);
 }
 
 int put_embed(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
               const float* words, const float* type, const float* positions, float* to) {
-  return launch(embed_kernel, blocks_for(s.tokens() * s.width), k_threads, 0, stream, s, ids, words,
-                type, positions, to);
+  return launch(embed_kernel, blocks_of_rows(s.tokens()), threads_of_row(s.width), 0, stream, s,
+                ids, words, type, positions, to);
 }
 
 int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
@@ -310,8 +523,8 @@ int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const
   int error = launch(embed_words_backward, grid, k_threads, k_warps * sizeof(unsigned), stream, s,
                      ids, dy, dwords);
   if (error == 0) {
-    error = launch(embed_positions_backward, blocks_for(s.length * s.width), k_threads, 0, stream,
-                   s, dy, dpositions);
+    error = launch(embed_positions_backward, blocks_of_fours(s.length * s.width), k_threads, 0,
+                   stream, s, dy, dpositions);
   }
   return error != 0 || dtype == nullptr ? error
                                         : put_column_sums(stream, s.tokens(), s.width,
@@ -320,50 +533,79 @@ int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const
 
 int put_norm(const CudaStreamHandle* stream, const NormShape& s, const float* x, const float* gain,
              const float* shift, float* y, float* moments) {
-  return launch(norm_kernel, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x, gain, shift,
-                y, moments);
+  constexpr std::size_t k_rows_a_block = 8;
+  const std::size_t kept = kept_of(s.width, x, gain, shift, y);
+  if (kept == 0) {
+    return launch(norm_kernel, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x, gain, shift,
+                  y, moments);
+  }
+  const unsigned blocks =
+      s.rows <= k_most_blocks ? blocks_for(s.rows, 1) : blocks_for(s.rows, k_rows_a_block, s.rows);
+  return launch(kept == 1   ? norm_kept<1>
+                : kept == 2 ? norm_kept<2>
+                            : norm_kept<k_most_kept>,
+                blocks, threads_of_row(s.width, kept), 2 * k_warps * sizeof(float), stream, s, x,
+                gain, shift, y, moments);
 }
 
 int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const float* x,
                       const float* moments, const float* gain, bool accumulate, float* dy,
                       float* dgain, float* dshift) {
-  int error = put_column_sums(stream, s.rows, s.width, GainChange{s.width, x, moments, dy},
-                              accumulate, dgain);
-  if (error == 0) {
-    error =
-        put_column_sums(stream, s.rows, s.width, Strided<true>{dy, s.width}, accumulate, dshift);
+  const std::size_t kept = kept_of(s.width, x, gain, dy);
+  if (kept == 0) {
+    int error = put_column_sums(stream, s.rows, s.width, GainChange{s.width, x, moments, dy},
+                                accumulate, dgain);
+    if (error == 0) {
+      error =
+          put_column_sums(stream, s.rows, s.width, Strided<true>{dy, s.width}, accumulate, dshift);
+    }
+    return error != 0 ? error
+                      : launch(norm_backward_kernel, blocks_for(s.rows, k_warps), k_threads, 0,
+                               stream, s, x, moments, gain, dy);
   }
-  return error != 0 ? error
-                    : launch(norm_backward_kernel, blocks_for(s.rows, k_warps), k_threads, 0,
-                             stream, s, x, moments, gain, dy);
+  // As many as 132 multiprocessors hold at once, of eight rows or more each.
+  constexpr std::size_t k_rows_a_block = 8;
+  const unsigned threads = threads_of_row(s.width, kept);
+  const std::size_t most = 132 * (4 * k_threads / kept / threads);
+  const unsigned blocks = blocks_for(s.rows, k_rows_a_block, most);
+  auto* const of_columns = reinterpret_cast<float*>(stream->partial);
+  float* const partial = of_columns + k_column_partials;
+  const int error = launch(kept == 1   ? norm_backward_kept<1>
+                           : kept == 2 ? norm_backward_kept<2>
+                                       : norm_backward_kept<k_most_kept>,
+                           blocks, threads, 4 * k_warps * sizeof(float), stream, s, x, moments,
+                           gain, dy, partial);
+  return error != 0
+             ? error
+             : put_column_sums(stream, blocks, 2 * s.width, Strided<true>{partial, 2 * s.width},
+                               accumulate, NormChanges{s.width, dgain, dshift}, of_columns);
 }
 
 int put_gelu_backward(const CudaStreamHandle* stream, std::size_t n, const float* x, float* dy) {
-  return launch(gelu_backward_kernel, blocks_for(n), k_threads, 0, stream, n, x, dy);
+  return launch(gelu_backward_kernel, blocks_of_fours(n), k_threads, 0, stream, n, x, dy);
 }
 
 int put_gather_masked(const CudaStreamHandle* stream, const MaskedShape& s,
                       const std::int32_t* masked, const float* x, float* to) {
-  return launch(gather_masked_kernel, blocks_for(s.slots() * s.width), k_threads, 0, stream, s,
-                masked, x, to);
+  return launch(gather_masked_kernel, blocks_of_rows(s.slots()), threads_of_row(s.width), 0, stream,
+                s, masked, x, to);
 }
 
 int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape& s,
                        const std::int32_t* masked, const float* from, float* to) {
-  return launch(scatter_masked_kernel, blocks_for(s.slots() * s.width), k_threads, 0, stream, s,
-                masked, from, to);
+  return launch(scatter_masked_kernel, blocks_of_rows(s.slots()), threads_of_row(s.width), 0,
+                stream, s, masked, from, to);
 }
 
 int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape& s,
                              const std::int32_t* masked, const std::int32_t* targets,
                              const float* scale, float* logits, Score* score) {
-  const auto blocks =
-      static_cast<unsigned>(s.slots() < k_score_blocks ? s.slots() : k_score_blocks);
-  const int error = launch(masked_cross_entropy_kernel, blocks, k_threads, k_warps * sizeof(double),
-                           stream, s, masked, targets, scale, logits, stream->partial);
-  return error != 0
-             ? error
-             : launch(add_masked_score, 1, k_warp_lanes, 0, stream, blocks, stream->partial, score);
+  const bool are_many = s.width >= k_many_logits;
+  return launch(masked_cross_entropy_kernel,
+                blocks_for(s.slots(), 1, are_many ? k_rows_in_cache : k_most_blocks),
+                are_many ? k_most_threads : k_threads,
+                k_score_room * sizeof(double) + k_most_threads / k_warp_lanes * sizeof(float),
+                stream, s, masked, targets, scale, logits, stream->partial, stream->arrived, score);
 }
 
 } // namespace
