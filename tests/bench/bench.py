@@ -112,7 +112,8 @@ def main():
     if "gpu" in chosen:
         title = f"{gpu.machine()}; {title}"
     print(title)
-    before = measure.sgemm(bench)
+    is_on_cpus = set(chosen) != {"gpu"}
+    before = measure.sgemm(bench) if is_on_cpus else None
     found = {}
     for name in chosen:
         found[name] = []
@@ -121,7 +122,7 @@ def main():
         finally:  # Those before one that failed, too.
             print(f"\n{name}\n{table(found[name])}", flush=True)
     rows = sum(found.values(), [])
-    sgemm = sgemm_line(before, measure.sgemm(bench))
+    sgemm = sgemm_line(before, measure.sgemm(bench)) + ". " if is_on_cpus else ""
     print(f"\n{sgemm}")
     denormals = denormals_line(bench.flushes_denormals)
     print(denormals)
@@ -130,7 +131,7 @@ def main():
         missing = f"Not found, so not measured: {'; '.join(bench.missing)}."
         print(missing)
     if args.record:
-        about = (f"{title}. {args.rounds} interleaved round{'s' * (args.rounds > 1)}, the best of each side.\n\n{sgemm}. "
+        about = (f"{title}. {args.rounds} interleaved round{'s' * (args.rounds > 1)}, the best of each side.\n\n{sgemm}"
                  f"{denormals}. {missing}").rstrip()
         record({name: f"## {name}, {datetime.date.today().isoformat()}\n\n{about}\n\n"
                       f"{markdown(found[name])}\n\n" for name in chosen})

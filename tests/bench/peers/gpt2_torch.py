@@ -52,7 +52,7 @@ class Gpt2(nn.Module):
         for layer in self.layers:
             x = layer(x)
         logits = F.linear(self.norm(x), self.words.weight)
-        return F.cross_entropy(logits.view(-1, WORDS).float(), targets.view(-1))
+        return F.cross_entropy(logits.view(-1, WORDS).float(), targets.reshape(-1))
 
 
 model = Gpt2().cuda()

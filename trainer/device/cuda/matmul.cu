@@ -111,7 +111,8 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
       *to = slot.memory;
       return 0;
     }
-    if (chosen == nullptr || is_better(slot)) {
+    const bool is_the_other = slot.used != 0 && slot.used == uses_; // Of the same product, maybe.
+    if (!is_the_other && (chosen == nullptr || is_better(slot))) {
       chosen = &slot;
     }
   }
