@@ -105,7 +105,7 @@ TEST_CASE("text is embedded on a GPU as on the CPU, and its gradients added to t
 }
 
 TEST_CASE("rows are normalised on a GPU as on the CPU, and so are gradients") {
-  // More rows than blocks take at once, rows of one, two and four fours a thread and of more, and
+  // More rows than blocks take at once, rows of one and of two fours a thread and of more, and
   // such as do not begin at fours.
   for (const NormShape& s :
        {NormShape{1, 16, 1e-12F}, NormShape{9, 48, 1e-5F}, NormShape{70, 272, 1e-12F},

@@ -65,9 +65,12 @@ __global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const float*
   each_pack(of_grid(), n, true, drop, residual, x);
 }
 
-/// Of a block that takes rows, of `kept` fours a thread.
+constexpr int k_row_threads = 512; ///< Of a block that takes rows, at most.
+constexpr std::size_t k_row_warps = k_row_threads / k_warp_lanes;
+
+/// Of `kept` fours each.
 inline unsigned threads_of_row(std::size_t width, std::size_t kept = 1) {
-  return blocks_for(width, k_four * kept * k_warp_lanes, k_warps) * k_warp_lanes;
+  return blocks_for(width, k_four * kept * k_warp_lanes, k_row_warps) * k_warp_lanes;
 }
 inline unsigned blocks_of_rows(std::size_t rows) { return blocks_for(rows, 1, 8 * k_most_blocks); }
 
@@ -254,21 +257,18 @@ struct Fours {
   }
 };
 
-constexpr std::size_t k_most_kept = 4;
-
 /// How many fours a thread keeps of a row of a norm; 0: they do not lie so, or are too many.
 template <typename... T>
 std::size_t kept_of(std::size_t width, const T*... arrays) {
-  const std::size_t kept = width <= k_four * k_threads       ? 1
-                           : width <= 2 * k_four * k_threads ? 2
-                                                             : k_most_kept;
-  const bool fits = width % k_four == 0 && width <= k_most_kept * k_four * k_threads;
-  return fits && are_fours(arrays...) ? kept : 0;
+  if (width % k_four != 0 || width > 2 * k_four * k_row_threads || !are_fours(arrays...)) {
+    return 0;
+  }
+  return width <= k_four * k_threads ? 1 : 2;
 }
 
 /// A block a row, of which the next is loaded meanwhile: 4 bytes read, 4 written.
 template <int Kept>
-__global__ void __launch_bounds__(k_threads)
+__global__ void __launch_bounds__(k_row_threads)
     norm_kept(NormShape s, const float* x, const float* gain, const float* shift, float* y,
               float* moments) {
   DYNAMIC_SHARED(float, room);
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(k_threads)
         squares[0] += Row::column(k) < s.width ? value * value : 0.0F;
       }
     }
-    block_sums(squares, room + k_warps); // Behind it all have read the other half.
+    block_sums(squares, room + k_row_warps); // Behind it all have read the other half.
     const float inverse = 1.0F / sqrtf(squares[0] * share + s.epsilon);
     for (int k = 0; k < Kept; ++k) {
       for (std::size_t i = 0; i < k_four; ++i) {
@@ -330,7 +330,7 @@ struct NormRow {
 /// Likewise, 8 bytes read and 4 written; a block's sums of what becomes dgain and dshift are a row
 /// of `partial` (blocks, 2, width).
 template <int Kept>
-__global__ void __launch_bounds__(k_threads)
+__global__ void __launch_bounds__(k_row_threads)
     norm_backward_kept(NormShape s, const float* x, const float* moments, const float* gain,
                        float* dy, float* partial) {
   DYNAMIC_SHARED(float, room);
@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(k_threads)
         sums[1] += change * unit;
       }
     }
-    block_sums(sums, room + half * 2 * k_warps);
+    block_sums(sums, room + half * 2 * k_row_warps);
     half ^= 1U;
     for (int k = 0; k < Kept; ++k) {
       for (std::size_t i = 0; i < k_four; ++i) {
@@ -649,11 +649,8 @@ int put_norm(const CudaStreamHandle* stream, const NormShape& s, const float* x,
   }
   const std::size_t rows = s.rows / k_most_blocks; // Eight a block where there are many.
   const unsigned blocks = blocks_for(s.rows, rows < 1 ? 1 : rows < 8 ? rows : 8, 8 * k_most_blocks);
-  return launch(kept == 1   ? norm_kept<1>
-                : kept == 2 ? norm_kept<2>
-                            : norm_kept<k_most_kept>,
-                blocks, threads_of_row(s.width, kept), 2 * k_warps * sizeof(float), stream, s, x,
-                gain, shift, y, moments);
+  return launch(kept == 1 ? norm_kept<1> : norm_kept<2>, blocks, threads_of_row(s.width, kept),
+                2 * k_row_warps * sizeof(float), stream, s, x, gain, shift, y, moments);
 }
 
 int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const float* x,
@@ -678,11 +675,9 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const 
   const unsigned blocks = blocks_for(s.rows, k_rows_a_block, most);
   auto* const of_columns = reinterpret_cast<float*>(stream->partial);
   float* const partial = of_columns + k_column_partials;
-  const int error = launch(kept == 1   ? norm_backward_kept<1>
-                           : kept == 2 ? norm_backward_kept<2>
-                                       : norm_backward_kept<k_most_kept>,
-                           blocks, threads, 4 * k_warps * sizeof(float), stream, s, x, moments,
-                           gain, dy, partial);
+  const int error =
+      launch(kept == 1 ? norm_backward_kept<1> : norm_backward_kept<2>, blocks, threads,
+             4 * k_row_warps * sizeof(float), stream, s, x, moments, gain, dy, partial);
   return error != 0
              ? error
              : put_column_sums(stream, blocks, 2 * s.width, Strided<true>{partial, 2 * s.width},
