@@ -152,19 +152,6 @@ inline std::array<std::uint64_t, k_warp> gather(std::uint64_t value) {
   return all;
 }
 
-/// A bit each lane of `mask`: whether `value` is not 0 there.
-inline unsigned vote(unsigned mask, int value) {
-  const std::uint64_t mine = value != 0 ? 1 : 0;
-  meet(mask, mine);
-  unsigned bits = 0;
-  for (unsigned lane = 0; lane < k_warp; ++lane) {
-    const bool is_set = (mask >> lane & 1) != 0 && self().warp->slot[lane] != 0;
-    bits |= (is_set ? 1U : 0U) << lane;
-  }
-  meet(mask, mine); // As in exchange().
-  return bits;
-}
-
 template <typename Kernel>
 void run_block(Block& b, const Kernel& kernel) {
   const std::size_t count = std::size_t{b.size.x} * b.size.y * b.size.z;
@@ -247,11 +234,6 @@ template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return cuda_on_cpu::exchange(mask, value, cuda_on_cpu::self().lane ^ lanes);
 }
-
-inline unsigned __ballot_sync(unsigned mask, int value) { return cuda_on_cpu::vote(mask, value); }
-
-/// The number of the lowest bit that is set, from 1 on.
-inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 namespace trainer {
 

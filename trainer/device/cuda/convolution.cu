@@ -134,18 +134,6 @@ struct Pool {
   }
 };
 
-/// to (n) (+)= the sum of so many parts (n), in their order.
-__global__ void add_parts(std::size_t n, std::size_t parts, const float* from, bool accumulate,
-                          float* to) {
-  for (std::size_t i = first_item(); i < n; i += all_threads()) {
-    float sum = accumulate ? to[i] : 0.0F;
-    for (std::size_t part = 0; part < parts; ++part) {
-      sum += from[part * n + i];
-    }
-    to[i] = sum;
-  }
-}
-
 int put_convolution(const CudaStreamHandle* stream, const ConvolutionShape& s, const float* x,
                     const float* weight, const float* bias, float* y, std::uint8_t* chosen) {
   const std::size_t k = k_taps * s.channels;
@@ -161,8 +149,8 @@ int put_convolution_backward_weight(const CudaStreamHandle* stream, const Convol
       put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
                   UnpooledByOutput{{s.outputs, dy, chosen}}, Pixels<false>{s, x}, Store{.c = room});
   if (error == 0) {
-    error = launch(add_parts, blocks_for(n * s.outputs), k_threads, 0, stream, n * s.outputs,
-                   s.parts(), room, accumulate, dweight);
+    error = put_column_sums(stream, s.parts(), n * s.outputs, Strided<true>{room, n * s.outputs},
+                            accumulate, dweight);
   }
   return error != 0 ? error
                     : put_column_sums(stream, s.images * s.pools(), s.outputs,

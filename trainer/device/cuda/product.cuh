@@ -198,7 +198,9 @@ int put_product(const CudaStreamHandle* stream, std::size_t m, std::size_t n, st
                 k_threads, k_tile_room, stream, Extent{m, n, k, split}, a, b, end);
 }
 
-constexpr std::size_t k_column_partials = 2 * k_warp_lanes * k_most_blocks;
+constexpr std::size_t k_column_blocks = 768; ///< Of 132 multiprocessors, 6 each, in one wave;
+static_assert(k_column_blocks <= k_cuda_arrivals);
+constexpr std::size_t k_column_partials = k_column_blocks * k_warp_lanes; ///< what they leave.
 constexpr std::size_t k_rows_ahead = 8; ///< That a thread loads at once.
 
 /// The sums of rows [first, last) of from(row, column), of a warp's width of columns: to the first
@@ -260,9 +262,8 @@ int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n
                     bool accumulate, const To& to, float* partial) {
   constexpr std::size_t k_rows_a_block = 2 * k_rows_ahead * k_warps;
   const unsigned across = tiles_of(n, k_warp_lanes);
-  const unsigned down = across >= k_cuda_arrivals
-                            ? 1
-                            : blocks_for(m, k_rows_a_block, (k_most_blocks + across - 1) / across);
+  const unsigned down =
+      across >= k_column_blocks ? 1 : blocks_for(m, k_rows_a_block, k_column_blocks / across);
   return launch(column_sums<From, To>, dim3(across, down), k_threads, k_threads * sizeof(float),
                 stream, m, n, from, accumulate, to, partial, stream->arrived);
 }

@@ -65,9 +65,12 @@ __global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const float*
   each_pack(of_grid(), n, true, drop, residual, x);
 }
 
-/// Of a block that takes rows, of `kept` fours a thread.
+constexpr int k_row_threads = 512; ///< Of a block that takes rows, at most.
+constexpr std::size_t k_row_warps = k_row_threads / k_warp_lanes;
+
+/// Of `kept` fours each.
 inline unsigned threads_of_row(std::size_t width, std::size_t kept = 1) {
-  return blocks_for(width, k_four * kept * k_warp_lanes, k_warps) * k_warp_lanes;
+  return blocks_for(width, k_four * kept * k_warp_lanes, k_row_warps) * k_warp_lanes;
 }
 inline unsigned blocks_of_rows(std::size_t rows) { return blocks_for(rows, 1, 8 * k_most_blocks); }
 
@@ -90,59 +93,140 @@ __global__ void embed_kernel(TextShape s, const std::int32_t* ids, const float* 
   }
 }
 
-/// A block a token and k_threads columns: the first token of each word adds up the rows of all that
-/// are the same, in their order, and the others' blocks end when they find it. So nothing is sorted
-/// and nothing is added in whatever order. 4 bytes read a value of dy, and N ids a block: N² / 2
-/// ids in all at most, 32 of them a vote of a warp, and from the caches; of 8,192 tokens about 50
-/// µs.
-__global__ void __launch_bounds__(k_threads)
-    embed_words_backward(TextShape s, const std::int32_t* ids, const float* dy, float* dwords) {
-  DYNAMIC_SHARED(unsigned, same); // A bit a token, of k_threads at a time.
-  const std::size_t token = blockIdx.x;
-  const std::int32_t word = ids[token];
-  const std::size_t column = std::size_t{blockIdx.y} * k_threads + threadIdx.x;
-  float sum = 0;
-  for (std::size_t first = 0; first < s.tokens(); first += k_threads) {
-    const std::size_t other = first + threadIdx.x;
-    const unsigned bits =
-        __ballot_sync(k_all_lanes, other < s.tokens() && ids[other] == word ? 1 : 0);
-    if (threadIdx.x % k_warp_lanes == 0) {
-      same[threadIdx.x / k_warp_lanes] = bits;
+/// A warp a token: puts its number where it is among all, sorted by words, and those of one word in
+/// their order. N² ids, of N = 8,192 0.3 GB from the first cache: some 10 µs.
+__global__ void sort_tokens(std::size_t tokens, const std::int32_t* ids, std::int32_t* sorted) {
+  const Share lanes = {threadIdx.x % k_warp_lanes, k_warp_lanes};
+  for (std::size_t i = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes; i < tokens;
+       i += std::size_t{gridDim.x} * k_warps) {
+    const auto token = static_cast<std::int32_t>(i);
+    const std::int32_t word = ids[i];
+    int before = 0;
+    const auto count = [&]<int N>(std::size_t first, const Pack<std::int32_t, N>& some) {
+      const auto other = static_cast<std::int32_t>(first);
+      for (int k = 0; k < N; ++k) {
+        before += some.at[k] < word + (other + k < token ? 1 : 0) ? 1 : 0;
+      }
+    };
+    each_pack(lanes, tokens, true, count, ids);
+    before = warp_sum(before);
+    if (lanes.first == 0) {
+      sorted[before] = token;
     }
-    __syncthreads();
-    for (std::size_t warp = 0; warp < k_warps; ++warp) {
-      for (unsigned rest = same[warp]; rest != 0; rest &= rest - 1) {
-        const std::size_t at =
-            first + warp * k_warp_lanes + static_cast<unsigned>(__ffs(static_cast<int>(rest)) - 1);
-        if (at < token) {
-          return; // All of the block's threads.
-        }
-        sum += column < s.width ? dy[at * s.width + column] : 0.0F;
+  }
+}
+
+/// Sorted tokens, in chunks that are added up by a block each. Of one word they are a run, whose
+/// parts in several chunks are put together in their order: nothing is added in whatever order.
+struct Runs {
+  std::size_t tokens;
+  std::size_t width;
+  std::size_t a_chunk;
+  const std::int32_t* ids;
+  const std::int32_t* sorted;
+  const float* dy;
+  float* dwords;
+  float* heads; ///< (chunks, width): the part of a run that began in a chunk before,
+  float* tails; ///< and of one that begins here and goes on in the next.
+
+  /// Of sorted token i; -1 behind the last.
+  __device__ std::int32_t word(std::size_t i) const { return i < tokens ? ids[sorted[i]] : -1; }
+  /// Whether token i is of the run of the one before.
+  __device__ bool goes_on(std::size_t i) const { return i > 0 && word(i - 1) == word(i); }
+};
+
+template <int N>
+__device__ void add(const Pack<float, N>& values, Pack<float, N>& to) {
+  for (int k = 0; k < N; ++k) {
+    to.at[k] += values.at[k];
+  }
+}
+
+/// A block a chunk: 4 bytes read a value of dy, and 8 read and written of each word's.
+template <int N>
+__global__ void add_runs(Runs r) {
+  const std::size_t column = (std::size_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  if (column >= r.width) {
+    return;
+  }
+  const std::size_t first = blockIdx.x * r.a_chunk;
+  const std::size_t last = first + r.a_chunk < r.tokens ? first + r.a_chunk : r.tokens;
+  bool is_head = r.goes_on(first);
+  Pack<float, N> sum = {};
+  for (std::size_t at = first; at < last; at += k_rows_ahead) {
+    Pack<float, N> rows[k_rows_ahead] = {};
+    std::int32_t words[k_rows_ahead + 1];
+    for (std::size_t i = 0; i < k_rows_ahead; ++i) {
+      if (at + i < last) {
+        rows[i] = load<N>(r.dy + static_cast<std::size_t>(r.sorted[at + i]) * r.width + column);
       }
     }
-    __syncthreads();
+    for (std::size_t i = 0; i <= k_rows_ahead; ++i) {
+      words[i] = r.word(at + i);
+    }
+    for (std::size_t i = 0; i < k_rows_ahead; ++i) {
+      add(rows[i], sum);
+      const bool ends = words[i] != words[i + 1];
+      if (at + i < last && (ends || at + i + 1 == last)) {
+        float* const to = (is_head ? r.heads + blockIdx.x * r.width
+                           : ends  ? r.dwords + static_cast<std::size_t>(words[i]) * r.width
+                                   : r.tails + blockIdx.x * r.width) +
+                          column;
+        if (ends && !is_head) {
+          add(load<N>(to), sum);
+        }
+        store(sum, to);
+        sum = {};
+        is_head = false;
+      }
+    }
   }
-  if (column < s.width) {
-    dwords[static_cast<std::size_t>(word) * s.width + column] += sum;
+}
+
+/// A block a chunk in which a run begins that goes on: 4 bytes read of each of its parts.
+template <int N>
+__global__ void join_runs(Runs r) {
+  const std::size_t column = (std::size_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  const std::size_t last = (blockIdx.x + 1) * r.a_chunk;
+  const std::int32_t word = r.word(last - 1);
+  if (column >= r.width || last >= r.tokens || !r.goes_on(last) ||
+      (blockIdx.x > 0 && r.word(last - r.a_chunk - 1) == word)) {
+    return;
   }
+  auto sum = load<N>(r.tails + blockIdx.x * r.width + column);
+  bool goes_on = true;
+  for (std::size_t chunk = blockIdx.x + 1; goes_on; chunk += k_rows_ahead) {
+    Pack<float, N> parts[k_rows_ahead] = {};
+    bool are_its[k_rows_ahead];
+    for (std::size_t i = 0; i < k_rows_ahead; ++i) {
+      are_its[i] = r.word((chunk + i) * r.a_chunk) == word;
+      if ((chunk + i) * r.a_chunk < r.tokens) {
+        parts[i] = load<N>(r.heads + (chunk + i) * r.width + column);
+      }
+    }
+    for (std::size_t i = 0; i < k_rows_ahead; ++i) {
+      goes_on = goes_on && are_its[i];
+      if (goes_on) {
+        add(parts[i], sum);
+      }
+    }
+  }
+  float* const to = r.dwords + static_cast<std::size_t>(word) * r.width + column;
+  add(load<N>(to), sum);
+  store(sum, to);
 }
 
 /// A thread four values of a position's row: 4 bytes read a value of dy.
 __global__ void embed_positions_backward(TextShape s, const float* dy, float* dpositions) {
   const std::size_t values = s.length * s.width;
-  const auto add = [&]<int N>(std::size_t i, Pack<float, N>& to) {
+  const auto work = [&]<int N>(std::size_t i, Pack<float, N>& to) {
     Pack<float, N> sum = {};
     for (std::size_t row = 0; row < s.rows; ++row) {
-      const Pack<float, N> change = load<N>(dy + row * values + i);
-      for (int k = 0; k < N; ++k) {
-        sum.at[k] += change.at[k];
-      }
+      add(load<N>(dy + row * values + i), sum);
     }
-    for (int k = 0; k < N; ++k) {
-      to.at[k] += sum.at[k];
-    }
+    add(sum, to);
   };
-  each_pack(of_grid(), values, values % k_four == 0 && are_fours(dy), add, dpositions);
+  each_pack(of_grid(), values, values % k_four == 0 && are_fours(dy), work, dpositions);
 }
 
 /// `Kept` fours of a row in a thread's registers: those at threadIdx.x, + blockDim.x, …; zeros past
@@ -173,21 +257,18 @@ struct Fours {
   }
 };
 
-constexpr std::size_t k_most_kept = 4;
-
 /// How many fours a thread keeps of a row of a norm; 0: they do not lie so, or are too many.
 template <typename... T>
 std::size_t kept_of(std::size_t width, const T*... arrays) {
-  const std::size_t kept = width <= k_four * k_threads       ? 1
-                           : width <= 2 * k_four * k_threads ? 2
-                                                             : k_most_kept;
-  const bool fits = width % k_four == 0 && width <= k_most_kept * k_four * k_threads;
-  return fits && are_fours(arrays...) ? kept : 0;
+  if (width % k_four != 0 || width > 2 * k_four * k_row_threads || !are_fours(arrays...)) {
+    return 0;
+  }
+  return width <= k_four * k_threads ? 1 : 2;
 }
 
 /// A block a row, of which the next is loaded meanwhile: 4 bytes read, 4 written.
 template <int Kept>
-__global__ void __launch_bounds__(k_threads)
+__global__ void __launch_bounds__(k_row_threads)
     norm_kept(NormShape s, const float* x, const float* gain, const float* shift, float* y,
               float* moments) {
   DYNAMIC_SHARED(float, room);
@@ -216,7 +297,7 @@ __global__ void __launch_bounds__(k_threads)
         squares[0] += Row::column(k) < s.width ? value * value : 0.0F;
       }
     }
-    block_sums(squares, room + k_warps); // Behind it all have read the other half.
+    block_sums(squares, room + k_row_warps); // Behind it all have read the other half.
     const float inverse = 1.0F / sqrtf(squares[0] * share + s.epsilon);
     for (int k = 0; k < Kept; ++k) {
       for (std::size_t i = 0; i < k_four; ++i) {
@@ -249,7 +330,7 @@ struct NormRow {
 /// Likewise, 8 bytes read and 4 written; a block's sums of what becomes dgain and dshift are a row
 /// of `partial` (blocks, 2, width).
 template <int Kept>
-__global__ void __launch_bounds__(k_threads)
+__global__ void __launch_bounds__(k_row_threads)
     norm_backward_kept(NormShape s, const float* x, const float* moments, const float* gain,
                        float* dy, float* partial) {
   DYNAMIC_SHARED(float, room);
@@ -277,7 +358,7 @@ __global__ void __launch_bounds__(k_threads)
         sums[1] += change * unit;
       }
     }
-    block_sums(sums, room + half * 2 * k_warps);
+    block_sums(sums, room + half * 2 * k_row_warps);
     half ^= 1U;
     for (int k = 0; k < Kept; ++k) {
       for (std::size_t i = 0; i < k_four; ++i) {
@@ -517,11 +598,39 @@ int put_embed(const CudaStreamHandle* stream, const TextShape& s, const std::int
                 ids, words, type, positions, to);
 }
 
+/// Of so many tokens at once at most, which are sorted in the stream's own memory.
+constexpr std::size_t k_sorted = std::size_t{1} << 16;
+
+int put_words_backward(const CudaStreamHandle* stream, std::size_t tokens, std::size_t width,
+                       const std::int32_t* ids, const float* dy, float* dwords) {
+  constexpr std::size_t k_least_chunk = 32;
+  auto* const sorted = reinterpret_cast<std::int32_t*>(stream->partial);
+  float* const heads = reinterpret_cast<float*>(stream->partial) + k_sorted;
+  const std::size_t most = (2 * k_cuda_partials - k_sorted) / (2 * width);
+  const unsigned chunks = blocks_for(tokens, k_least_chunk, most < 1 ? 1 : most);
+  const std::size_t a_chunk = (tokens + chunks - 1) / chunks;
+  const Runs runs = {
+      tokens, width, a_chunk, ids, sorted, dy, dwords, heads, heads + chunks * width};
+  const bool by_fours = width % k_four == 0 && are_fours(dy, dwords);
+  const unsigned threads = by_fours ? threads_of_row(width) : k_threads;
+  const dim3 grid(tiles_of(tokens, a_chunk), tiles_of(width, threads * (by_fours ? k_four : 1)), 1);
+  int error =
+      launch(sort_tokens, blocks_for(tokens, k_warps), k_threads, 0, stream, tokens, ids, sorted);
+  if (error == 0) {
+    error = launch(by_fours ? add_runs<k_four> : add_runs<1>, grid, threads, 0, stream, runs);
+  }
+  return error != 0
+             ? error
+             : launch(by_fours ? join_runs<k_four> : join_runs<1>, grid, threads, 0, stream, runs);
+}
+
 int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
                        const float* dy, float* dwords, float* dtype, float* dpositions) {
-  const dim3 grid(static_cast<unsigned>(s.tokens()), tiles_of(s.width, k_threads), 1);
-  int error = launch(embed_words_backward, grid, k_threads, k_warps * sizeof(unsigned), stream, s,
-                     ids, dy, dwords);
+  int error = 0;
+  for (std::size_t first = 0; error == 0 && first < s.tokens(); first += k_sorted) {
+    const std::size_t tokens = s.tokens() - first < k_sorted ? s.tokens() - first : k_sorted;
+    error = put_words_backward(stream, tokens, s.width, ids + first, dy + first * s.width, dwords);
+  }
   if (error == 0) {
     error = launch(embed_positions_backward, blocks_of_fours(s.length * s.width), k_threads, 0,
                    stream, s, dy, dpositions);
@@ -533,19 +642,15 @@ int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const
 
 int put_norm(const CudaStreamHandle* stream, const NormShape& s, const float* x, const float* gain,
              const float* shift, float* y, float* moments) {
-  constexpr std::size_t k_rows_a_block = 8;
   const std::size_t kept = kept_of(s.width, x, gain, shift, y);
   if (kept == 0) {
     return launch(norm_kernel, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x, gain, shift,
                   y, moments);
   }
-  const unsigned blocks =
-      s.rows <= k_most_blocks ? blocks_for(s.rows, 1) : blocks_for(s.rows, k_rows_a_block, s.rows);
-  return launch(kept == 1   ? norm_kept<1>
-                : kept == 2 ? norm_kept<2>
-                            : norm_kept<k_most_kept>,
-                blocks, threads_of_row(s.width, kept), 2 * k_warps * sizeof(float), stream, s, x,
-                gain, shift, y, moments);
+  const std::size_t rows = s.rows / k_most_blocks; // Eight a block where there are many.
+  const unsigned blocks = blocks_for(s.rows, rows < 1 ? 1 : rows < 8 ? rows : 8, 8 * k_most_blocks);
+  return launch(kept == 1 ? norm_kept<1> : norm_kept<2>, blocks, threads_of_row(s.width, kept),
+                2 * k_row_warps * sizeof(float), stream, s, x, gain, shift, y, moments);
 }
 
 int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const float* x,
@@ -570,11 +675,9 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const 
   const unsigned blocks = blocks_for(s.rows, k_rows_a_block, most);
   auto* const of_columns = reinterpret_cast<float*>(stream->partial);
   float* const partial = of_columns + k_column_partials;
-  const int error = launch(kept == 1   ? norm_backward_kept<1>
-                           : kept == 2 ? norm_backward_kept<2>
-                                       : norm_backward_kept<k_most_kept>,
-                           blocks, threads, 4 * k_warps * sizeof(float), stream, s, x, moments,
-                           gain, dy, partial);
+  const int error =
+      launch(kept == 1 ? norm_backward_kept<1> : norm_backward_kept<2>, blocks, threads,
+             4 * k_row_warps * sizeof(float), stream, s, x, moments, gain, dy, partial);
   return error != 0
              ? error
              : put_column_sums(stream, blocks, 2 * s.width, Strided<true>{partial, 2 * s.width},
