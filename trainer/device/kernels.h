@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/data/permutation.h"
 #include "trainer/device/buffer.h"
 #include "trainer/device/matmul.h"
 #include "trainer/device/step_state.h"
@@ -107,8 +108,11 @@ struct Kernels {
 
   /// Of one thread, of a step's state (step_state.h): what the host knows before a step, and what
   /// its gradients' squares have summed up to.
-  void (*begin)(Stream&, const StepRule& rule, const StepInput& input, StepState* state);
-  void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state);
+  /// Into `*told`, in the host's memory, too, where it is not null.
+  void (*begin)(Stream&, const StepRule& rule, const StepInput& input, StepState* state,
+                StepState* told);
+  void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state,
+                  StepState* told);
 
   /// In a single pass: of adam 16 bytes read and 12 written a value.
   void (*sgd)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
@@ -138,6 +142,11 @@ struct Kernels {
 
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);
+  /// The same of `rows` samples, as many bytes each, that `order` has from number `first` on; and
+  /// their labels.
+  void (*gather)(Stream&, const Permutation& order, std::uint64_t first, std::size_t rows,
+                 std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
+                 float* to, std::uint8_t* to_labels);
 
   /// Between float32 and bf16 or f16, as halves.h rounds.
   void (*narrow)(Stream&, std::size_t n, DType type, const float* from, void* to);

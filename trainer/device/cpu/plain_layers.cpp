@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/cpu/matmul.h"
 #include "trainer/device/halves.h"
 
@@ -144,6 +145,17 @@ void convolution_backward_input(Stream& stream, const ConvolutionShape& s, const
 }
 
 } // namespace
+
+void plain_gather(Stream& stream, const Permutation& order, std::uint64_t first, std::size_t rows,
+                  std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
+                  float* to, std::uint8_t* to_labels) {
+  const CpuKernels& kernels = CpuStream::kernels_of(stream);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::uint64_t sample = order(first + row);
+    kernels.bytes_to_floats(stream, features, images + sample * features, to + row * features);
+    to_labels[row] = labels[sample];
+  }
+}
 
 void plain_narrow(Stream& /*stream*/, std::size_t n, DType type, const float* from, void* to) {
   auto* const halves = static_cast<std::uint16_t*>(to);
