@@ -215,6 +215,11 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return cuda_on_cpu::exchange(mask, value, cuda_on_cpu::self().lane ^ lanes);
 }
 
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int from) {
+  return cuda_on_cpu::exchange(mask, value, from);
+}
+
 inline unsigned __ballot_sync(unsigned mask, int value) { return cuda_on_cpu::vote(mask, value); }
 
 /// The number of the lowest bit that is set, from 1 on.

@@ -80,6 +80,16 @@ struct ConvolutionShape {
   constexpr std::size_t room() const { return parts() * 9 * channels * outputs; }
 };
 
+/// Classes that LayerKernels::score() has room for.
+inline constexpr std::size_t k_most_scored = 32;
+
+/// Whether it is faster by LayerKernels::weight_gradients() than as a product by itself.
+constexpr bool is_small(const DenseShape& shape) {
+  constexpr std::size_t k_rows = 128;
+  constexpr std::size_t k_values = std::size_t{1} << 19;
+  return shape.rows <= k_rows && shape.inputs * shape.outputs <= k_values;
+}
+
 /// Layers beside those that are a product alone, of which all is row-major.
 struct LayerKernels {
   /// Of logits (B, C): change (B, C) = (softmax - onehot) · `*scale`, which may be the logits'
@@ -87,6 +97,14 @@ struct LayerKernels {
   void (*softmax_cross_entropy)(Stream&, std::size_t rows, std::size_t classes, const float* logits,
                                 const std::uint8_t* labels, const float* scale, float* change,
                                 Score* score);
+  /// The same of the logits x · weightᵀ + bias, of a layer of at most k_most_scored outputs; and
+  /// dx = change · weight, 0 where x is not above 0; null: not.
+  void (*score)(Stream&, const DenseShape& shape, const float* x, const float* weight,
+                const float* bias, const std::uint8_t* labels, const float* scale, float* change,
+                float* dx, Score* score);
+  /// So many products of DenseShape::backward_weight(), with biases, of small shapes; none reads
+  /// what another writes.
+  void (*weight_gradients)(Stream&, std::size_t count, const Matmul* products);
 
   /// y (N, P, O) = the largest of each pool's four of x (N, H, W, C) * weight (O, 3, 3, C), plus
   /// bias (O), what is below 0 to 0. `chosen` (N, P, O): which of the four it was, 4 where it is 0.

@@ -369,3 +369,72 @@ TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up"
     }
   }
 }
+
+TEST_CASE(
+    "a last layer on a GPU scores as the CPU's does, and hands back the gradient of its input") {
+  for (const std::size_t classes : {1, 10, 32}) {
+    for (const std::size_t rows : {1, 64, 200}) {
+      CAPTURE(classes);
+      CAPTURE(rows);
+      const DenseShape shape{rows, rows == 64 ? 128U : 19U, classes};
+      std::vector<std::uint8_t> labels(rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        labels[row] = static_cast<std::uint8_t>(row * 7 % classes);
+      }
+      const auto run = [&](Device& device, bool is_trained) {
+        On<float> x(device, numbers(rows * shape.inputs, 1)); // Half of which are below 0.
+        On<float> weight(device, numbers(classes * shape.inputs, 2));
+        On<float> bias(device, numbers(classes, 3));
+        On<std::uint8_t> which(device, labels);
+        On<float> half(device, {0.5F});
+        On<float> change(device, Values(rows * classes, NAN));
+        On<float> dx(device, Values(rows * shape.inputs, NAN));
+        On<Score> score(device, {Score{1, 2, 3}});
+        device.kernels().layers->score(device.stream(), shape, x.data(), weight.data(), bias.data(),
+                                       which.data(), is_trained ? half.data() : nullptr,
+                                       change.data(), is_trained ? dx.data() : nullptr,
+                                       score.data());
+        Values all = change.read();
+        const Values of_input = is_trained ? dx.read() : Values{};
+        all.insert(all.end(), of_input.begin(), of_input.end());
+        return std::pair(all, score.read()[0]);
+      };
+      CpuDevice cpu(portable_kernels());
+      const auto made_gpu = make_gpu();
+      for (const bool is_trained : {true, false}) {
+        const auto [expected, expected_score] = run(cpu, is_trained);
+        const auto [found, score] = run(*made_gpu, is_trained);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          REQUIRE(found[i] == doctest::Approx(expected[i]).epsilon(1e-4).scale(1e-2));
+        }
+        CHECK(score.loss == doctest::Approx(expected_score.loss).epsilon(1e-6));
+        CHECK(score.correct == expected_score.correct);
+        CHECK(score.count == expected_score.count);
+      }
+    }
+  }
+}
+
+TEST_CASE("weights' gradients that a GPU computes together are the CPU's, and add up") {
+  // Tiles that end within and without, and more layers than a launch takes.
+  const std::vector<DenseShape> shapes = {{64, 128, 10}, {100, 33, 65}, {1, 1, 1},
+                                          {5, 64, 32},   {128, 40, 7},  {64, 784, 3}};
+  std::vector<Values> arrays;
+  for (const DenseShape& s : shapes) {
+    arrays.push_back(numbers(s.rows * s.inputs, 1));
+    arrays.push_back(numbers(s.rows * s.outputs, 2));
+    arrays.push_back(numbers(s.outputs * s.inputs, 3));
+    arrays.push_back(numbers(s.outputs, 4));
+  }
+  for (const bool accumulate : {false, true}) {
+    check_alike(arrays, 1e-4, [&](Device& device, const std::vector<float*>& at) {
+      std::vector<Matmul> products;
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        REQUIRE(is_small(shapes[i]));
+        products.push_back(shapes[i].backward_weight(at[4 * i], at[4 * i + 1], accumulate,
+                                                     at[4 * i + 2], at[4 * i + 3]));
+      }
+      device.kernels().layers->weight_gradients(device.stream(), products.size(), products.data());
+    });
+  }
+}

@@ -35,6 +35,22 @@ void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, co
   score->count += static_cast<std::int64_t>(rows);
 }
 
+void layer_score(Stream& stream, const DenseShape& shape, const float* x, const float* weight,
+                 const float* bias, const std::uint8_t* labels, const float* scale, float* change,
+                 float* dx, Score* score) {
+  cpu_matmul(stream, shape.forward(x, weight, bias, change));
+  layer_softmax(stream, shape.rows, shape.outputs, change, labels, scale, change, score);
+  if (dx != nullptr) {
+    cpu_matmul(stream, shape.backward_input(change, weight, Matmul::Epilogue::drelu, x, dx));
+  }
+}
+
+void weight_gradients(Stream& stream, std::size_t count, const Matmul* products) {
+  for (std::size_t i = 0; i < count; ++i) {
+    cpu_matmul(stream, products[i]);
+  }
+}
+
 // A convolution is a product with the pixels that each pooled pixel reads, in a row: of an image
 // at a time, four rows a pool, of 9 · channels values.
 
@@ -171,7 +187,11 @@ void plain_widen(Stream& /*stream*/, std::size_t n, DType type, const void* from
   }
 }
 
-const LayerKernels k_plain_layers = {layer_softmax, convolution, convolution_backward_weight,
+const LayerKernels k_plain_layers = {layer_softmax,
+                                     layer_score,
+                                     weight_gradients,
+                                     convolution,
+                                     convolution_backward_weight,
                                      convolution_backward_input};
 
 } // namespace trainer

@@ -306,6 +306,8 @@ class Gpu final : public CudaDevice {
     kernels_.text = &text_;
     set_flat_kernels(kernels_);
     set_layer_kernels(kernels_, layers_);
+    set_score_kernels(layers_);
+    set_gradient_kernels(layers_);
     set_convolution_kernels(layers_);
     set_text_kernels(text_);
     set_attention_kernels(text_);
