@@ -69,7 +69,7 @@ void flat(trainer::Device& device, Measured& measured) {
   auto* const state = static_cast<trainer::StepState*>(state_memory.memory());
   const Buffer sum = device.allocate(1, DType::f64);
   const trainer::UpdateRule rule;
-  kernels.begin(stream, {}, {}, state);
+  kernels.begin(stream, {}, {}, state, nullptr);
   const auto rate = [&](const char* what, std::size_t bytes, const std::function<void()>& put) {
     measured.print(what, "GB/s",
                    static_cast<double>(bytes * k_values) / measured.seconds(put) / k_giga);

@@ -235,6 +235,11 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return cuda_on_cpu::exchange(mask, value, cuda_on_cpu::self().lane ^ lanes);
 }
 
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int from) {
+  return cuda_on_cpu::exchange(mask, value, from);
+}
+
 namespace trainer {
 
 /// Puts it on the stream, as on a GPU: it runs when somebody waits for it.

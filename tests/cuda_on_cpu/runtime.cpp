@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -84,8 +83,6 @@ int number(const char* variable, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-std::atomic<int> put_graphs{0};
-
 int gpus() { return number("DTRAIN_FAKE_GPUS", 2); }
 int driver() { return number("DTRAIN_FAKE_DRIVER", k_version); }
 
@@ -108,8 +105,9 @@ struct World {
   std::set<cudaGraph_t> noted;
   std::set<cudaGraphExec_t> graphs;
   std::map<const std::byte*, std::size_t> pinned;
-  int kernels = 0;                 ///< Carried out.
-  cudaError_t error = cudaSuccess; ///< Of all that is done from now on.
+  std::map<std::string, int> calls; ///< Of what a step may consist of; "kernel": those put there.
+  int kernels = 0;                  ///< Carried out.
+  cudaError_t error = cudaSuccess;  ///< Of all that is done from now on.
 };
 
 World& world() {
@@ -276,12 +274,16 @@ std::function<bool()> once(std::function<void()> work) {
 
 } // namespace
 
-int graphs_put() { return put_graphs; }
+int calls(const std::string& name) {
+  const std::lock_guard lock(world().mutex);
+  return world().calls[name];
+}
 
 void put(const CudaStreamHandle& stream, std::function<void()> work) {
   const std::lock_guard lock(world().mutex);
   current = stream.gpu; // As launch() does on a GPU.
   Queue& queue = queue_of(stream.stream, true);
+  ++world().calls[queue.is_noting ? "noted" : "kernel"];
   if (queue.is_noting) {
     queue.noted.push_back(kernel_of(std::move(work)));
   } else {
@@ -374,12 +376,14 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(world().mutex);
   *total = k_memory;
-  *free = k_memory - gpu_of(current).used;
+  const std::size_t left = k_memory - gpu_of(current).used;
+  *free = std::min(left, static_cast<std::size_t>(number("DTRAIN_FAKE_FREE", k_memory)));
   return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   Gpu& gpu = gpu_of(current);
   const std::size_t size = (bytes / k_alignment + 2) * k_alignment;
   std::size_t at = 0;
@@ -421,6 +425,7 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   auto* room = new std::byte[bytes];
   world().pinned[room] = bytes;
   *memory = room;
@@ -442,6 +447,7 @@ cudaError_t cudaFreeHost(void* memory) {
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   const auto& all = world().gpus;
   const bool is_on_one = std::any_of(all.begin(), all.end(),
                                      [&](const auto& gpu) { return gpu.second.holds(memory); });
@@ -461,6 +467,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) 
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Lock lock(world().mutex);
+  ++world().calls[__func__];
   run_until(lock, queue_of(stream), [] { return false; });
   return world().error;
 }
@@ -477,6 +484,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   queue_of(stream).work.push_back({nullptr, nullptr, recorded(event)});
   return cudaSuccess;
 }
@@ -484,6 +492,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   Queue& queue = queue_of(stream);
   for (const auto& [index, gpu] : world().gpus) {
     if (index != current && (gpu.holds(from) || gpu.holds(to))) {
@@ -496,6 +505,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   if (!gpu_of(current).holds(memory)) {
     fail("what is to be cleared is not this GPU's memory");
   }
@@ -506,6 +516,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   *event = new CUevent_st;
   world().events.insert(*event);
   return cudaSuccess;
@@ -513,6 +524,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   Queue& queue = queue_of(stream);
   EventHandle& state = event_of(event);
   state = std::make_shared<EventState>();
@@ -535,6 +547,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Lock lock(world().mutex);
+  ++world().calls[__func__];
   const EventHandle state = recorded(event);
   run_until(lock, *state->queue, [&] { return state->has_passed; });
   if (!state->has_passed) {
@@ -545,6 +558,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   event_of(event).reset();
   world().events.erase(event);
   delete event;
@@ -569,6 +583,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
                                  unsigned long long /*flags*/) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   if (world().noted.count(graph) == 0) {
     fail("a graph that there is not");
   }
@@ -588,11 +603,11 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
   Queue& queue = queue_of(stream);
   if (world().graphs.count(graph) == 0 || graph->gpu != queue.gpu) {
     fail("a graph that there is not, or of another GPU");
   }
-  ++put_graphs;
   for (const auto& kernel : graph->kernels) {
     queue.work.push_back({kernel, nullptr, nullptr});
   }

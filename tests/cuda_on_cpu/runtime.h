@@ -6,7 +6,8 @@
 // but while something is carried out: anything else is a fault. Wrong use (a stream of another GPU,
 // an event twice destroyed) ends the program.
 //
-// DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_DRIVER which driver (13000; 0: none),
+// DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_FREE how many bytes of one's memory are
+// free, at most; DTRAIN_FAKE_DRIVER which driver (13000; 0: none),
 // DTRAIN_FAKE_COMPUTE which compute capability (9), DTRAIN_FAKE_UUID whose GPUs these are, and
 // DTRAIN_FAKE_FAULT=N that the Nth kernel that is carried out reads memory that is not there, after
 // which nothing succeeds any more.
@@ -14,6 +15,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 namespace trainer {
 struct CudaStreamHandle;
@@ -34,8 +36,9 @@ bool is_on_gpu(int gpu, const void* memory);
 /// Allocations, streams and events that nobody has given back.
 std::size_t live();
 
-/// Graphs that were put on a stream so far.
-int graphs_put();
+/// Calls of the runtime's function `name` so far, of those that a step may make; of "kernel": that
+/// were put on a stream, of "noted": for a graph.
+int calls(const std::string& name);
 /// Products that were planned so far (blas.cpp).
 int blas_plans();
 

@@ -6,8 +6,22 @@ namespace trainer {
 
 Feed::Feed(Device& device, std::size_t features, const TokenSource* text)
     : device_(device), kernels_(device.kernels()), stream_(device.stream()),
-      is_host_(device.is_host()), features_(features), text_(text),
-      copies_(device.is_host() ? nullptr : device.make_stream()) {}
+      is_host_(device.is_host()), features_(features), text_(text) {}
+
+void Feed::keep(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count) {
+  kept_ = device_.allocate(count * (features_ + 1), DType::u8);
+  kept_count_ = count;
+  auto* const to = static_cast<std::uint8_t*>(kept_.memory());
+  stream_.copy(images, to, count * features_);
+  stream_.copy(labels, to + count * features_, count);
+}
+
+void Feed::take(std::size_t row, std::size_t count, const Permutation& order, std::uint64_t first) {
+  const auto* images = static_cast<const std::uint8_t*>(kept_.memory());
+  kernels_.gather(stream_, order, first, count, features_, images, images + kept_count_ * features_,
+                  images_.data() + row * features_,
+                  static_cast<std::uint8_t*>(labels_.memory()) + row);
+}
 
 std::size_t Feed::size(std::size_t rows) const {
   return text_ == nullptr
@@ -27,11 +41,14 @@ void Feed::begin(std::size_t rows) {
     }
     images_ = device_.allocate(rows * features_, DType::f32);
   }
-  if (is_host_) {
+  if (is_host_ || keeps()) {
     if (labels_.size() < rows) {
       labels_ = device_.allocate(rows, DType::u8);
     }
     return;
+  }
+  if (!copies_) {
+    copies_ = device_.make_stream();
   }
   ++turn_;
   if (staged().copied) {
@@ -94,12 +111,13 @@ void* Feed::send() {
 
 Batch Feed::finish() {
   Batch batch{.rows = rows_, .global_rows = rows_};
-  void* const sent = is_host_ ? nullptr : send();
+  const bool is_sent = !is_host_ && !keeps();
+  void* const sent = is_sent ? send() : nullptr;
   if (text_ != nullptr) {
     batch.tokens = tokens(is_host_ ? text_batch_.data() : sent);
   } else {
     const auto* labels = static_cast<const std::uint8_t*>(labels_.memory());
-    if (!is_host_) {
+    if (is_sent) {
       const auto* bytes = static_cast<const std::uint8_t*>(sent);
       kernels_.bytes_to_floats(stream_, rows_ * features_, bytes, images_.data());
       labels = bytes + rows_ * features_;
@@ -107,7 +125,7 @@ Batch Feed::finish() {
     batch.images = {images_.data(), rows_ * features_};
     batch.labels = {labels, rows_};
   }
-  if (!is_host_) {
+  if (is_sent) {
     // Its labels or its text are read where they are: by what is on the stream before the next
     // batch is.
     staged_[(turn_ + 1) % staged_.size()].used = stream_.record();

@@ -3,7 +3,8 @@
 // Where the device is the host, an image's bytes become floats as they are put, while they are in
 // the caches, and text is used where it is put. Else they are put into pinned memory and copied
 // from there on a stream of their own, and images become floats there: one batch is put while the
-// one before it is on its way and the device computes on the one before that.
+// one before it is on its way and the device computes on the one before that. Samples that the
+// device keeps, all of them, are brought there once, and it gathers batches by itself.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "trainer/data/permutation.h"
 #include "trainer/data/token_source.h"
 #include "trainer/device/device.h"
 #include "trainer/nn/batch.h"
@@ -30,6 +32,11 @@ class Feed {
            const std::uint8_t* labels);
   /// Row `row` of text, as TokenSource::read() has it.
   void put_text(std::size_t row, std::uint64_t sample, std::uint64_t seed, std::uint64_t position);
+  /// Keeps so many samples on a device that is not the host: take() has rows of them.
+  void keep(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count);
+  bool keeps() const { return kept_.size() > 0; }
+  /// Rows [row, row + count): those samples that `order` has from number `first` on.
+  void take(std::size_t row, std::size_t count, const Permutation& order, std::uint64_t first);
   /// Valid until the next batch's begin().
   Batch finish();
 
@@ -55,13 +62,15 @@ class Feed {
   const bool is_host_;
   std::size_t features_;
   const TokenSource* text_;
-  std::unique_ptr<Stream> copies_;
+  Buffer kept_{0, DType::u8}; ///< Images, and behind them labels, that the device keeps.
+  std::size_t kept_count_ = 0;
+  std::unique_ptr<Stream> copies_; ///< From the first batch that is sent on.
   std::array<Staged, 2> staged_;
   std::size_t turn_ = 0;
   std::size_t rows_ = 0;
   Buffer images_{0};
-  Buffer labels_{0};                     ///< The host's,
-  std::vector<std::int32_t> text_batch_; ///< and so of text.
+  Buffer labels_{0, DType::u8};          ///< Of a batch that is not sent.
+  std::vector<std::int32_t> text_batch_; ///< The host's.
 };
 
 } // namespace trainer

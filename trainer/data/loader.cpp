@@ -76,6 +76,9 @@ Loader::Loader(const Split& split, Device& device, const LoaderOptions& options)
   if (split.stream) {
     split.stream->begin(ranks, of_stream);
   }
+  if (is_kept(split, device)) {
+    feed_.keep(split.images.data(), split.labels.data(), split.count);
+  }
 }
 
 void Loader::set_share(std::size_t first, std::size_t rows) {
@@ -94,13 +97,16 @@ const Batch& Loader::batch_at(std::uint64_t position) {
   return batch_;
 }
 
-std::uint64_t Loader::sample_at(std::uint64_t position) {
-  const std::uint64_t epoch = position / split_.count;
+const Permutation& Loader::order_of(std::uint64_t epoch) {
   if (epoch != epoch_) {
     epoch_ = epoch;
     order_ = Permutation(split_.count, options_.seed, epoch);
   }
-  return order_(position % split_.count);
+  return order_;
+}
+
+std::uint64_t Loader::sample_at(std::uint64_t position) {
+  return order_of(position / split_.count)(position % split_.count);
 }
 
 void Loader::next() {
@@ -140,6 +146,14 @@ Batch Loader::gather(std::uint64_t first, std::size_t rows) {
   if (split_.text) {
     for (std::size_t row = 0; row < rows; ++row) {
       feed_.put_text(row, sample_at(first + row), options_.seed, first + row);
+    }
+    return feed_.finish();
+  }
+  if (feed_.keeps()) {
+    for (std::size_t row = 0, count = 0; row < rows; row += count) { // Of one epoch at a time.
+      const std::uint64_t at = (first + row) % split_.count;
+      count = std::min<std::size_t>(rows - row, split_.count - at);
+      feed_.take(row, count, order_of((first + row) / split_.count), at);
     }
     return feed_.finish();
   }

@@ -19,7 +19,8 @@
 //
 // Samples stay bytes; a batch is gathered, and converted to floats in [0, 1] (data/feed.h), when it
 // is asked for, while the next samples' cache lines are already on their way. A thread of its own
-// would only take the core from the rank's arithmetic.
+// would only take the core from the rank's arithmetic. A device that is not the host and has the
+// room for them all gathers them in the same order by itself.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +69,12 @@ struct AllSamples {
 /// for it cannot go through them again. Collective.
 AllSamples all_samples(const Dataset& data, Communicator& communicator);
 
+/// Whether the device keeps all samples in its memory: images, as many as it has room for.
+inline bool is_kept(const Split& split, const Device& device) {
+  return !split.stream && !split.text &&
+         split.count * (split.features + 1) <= device.room_for_data();
+}
+
 class Loader {
  public:
   Loader(const Split& split, Device& device, const LoaderOptions& options);
@@ -112,6 +119,7 @@ class Loader {
   void next();
   Batch gather(std::uint64_t first, std::size_t rows);
   void take_from_stream(std::uint64_t first, std::size_t rows);
+  const Permutation& order_of(std::uint64_t epoch);
   std::uint64_t sample_at(std::uint64_t position);
 
   const Split& split_;

@@ -6,8 +6,9 @@
 // falls inside: fewer than four tries on average. Keys come from Philox by seed and epoch.
 #pragma once
 
-#include <array>
 #include <cstdint>
+
+#include "trainer/on_both.h"
 
 namespace trainer {
 
@@ -16,13 +17,35 @@ class Permutation {
   Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch);
 
   /// index < size; the result is too.
-  std::uint64_t operator()(std::uint64_t index) const;
+  DTRAIN_ON_BOTH std::uint64_t operator()(std::uint64_t index) const {
+    const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+    do {
+      std::uint64_t left = index >> half_bits_;
+      std::uint64_t right = index & mask;
+      for (const std::uint32_t key : keys_) {
+        const std::uint64_t next = left ^ (mix(static_cast<std::uint32_t>(right) ^ key) & mask);
+        left = right;
+        right = next;
+      }
+      index = left << half_bits_ | right;
+    } while (index >= size_);
+    return index;
+  }
 
  private:
+  /// The finalizer of MurmurHash3: every input bit reaches every output bit.
+  DTRAIN_ON_BOTH static std::uint32_t mix(std::uint32_t x) {
+    x ^= x >> 16;
+    x *= 0x85EBCA6B;
+    x ^= x >> 13;
+    x *= 0xC2B2AE35;
+    return x ^ (x >> 16);
+  }
+
   static constexpr int k_rounds = 8;
   std::uint64_t size_;
   int half_bits_;
-  std::array<std::uint32_t, k_rounds> keys_{};
+  std::uint32_t keys_[k_rounds] = {};
 };
 
 } // namespace trainer

@@ -67,6 +67,9 @@ class Device {
   /// Bytes of its memory that were given out at once, at most; 0: nobody counts.
   virtual std::size_t most_allocated() const { return 0; }
 
+  /// Bytes of its memory that a data set may lie in, all of it; 0: none does.
+  virtual std::size_t room_for_data() const { return 0; }
+
   /// Zeroed, and given back before the device goes. Throws Error where there is no such amount.
   virtual Buffer allocate(std::size_t count, DType dtype) = 0;
   /// Zeroed float32, of which discard() gives parts back to the machine; of a device that cannot,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/data/permutation.h"
 #include "trainer/device/buffer.h"
 #include "trainer/device/matmul.h"
 #include "trainer/device/step_state.h"
@@ -79,6 +80,16 @@ struct ConvolutionShape {
   constexpr std::size_t room() const { return parts() * 9 * channels * outputs; }
 };
 
+/// Classes that LayerKernels::score() has room for.
+inline constexpr std::size_t k_most_scored = 32;
+
+/// Whether it is faster by LayerKernels::weight_gradients() than as a product by itself.
+constexpr bool is_small(const DenseShape& shape) {
+  constexpr std::size_t k_rows = 128;
+  constexpr std::size_t k_values = std::size_t{1} << 19;
+  return shape.rows <= k_rows && shape.inputs * shape.outputs <= k_values;
+}
+
 /// Layers beside those that are a product alone, of which all is row-major.
 struct LayerKernels {
   /// Of logits (B, C): change (B, C) = (softmax - onehot) · `*scale`, which may be the logits'
@@ -86,6 +97,14 @@ struct LayerKernels {
   void (*softmax_cross_entropy)(Stream&, std::size_t rows, std::size_t classes, const float* logits,
                                 const std::uint8_t* labels, const float* scale, float* change,
                                 Score* score);
+  /// The same of the logits x · weightᵀ + bias, of a layer of at most k_most_scored outputs; and
+  /// dx = change · weight, 0 where x is not above 0; null: not.
+  void (*score)(Stream&, const DenseShape& shape, const float* x, const float* weight,
+                const float* bias, const std::uint8_t* labels, const float* scale, float* change,
+                float* dx, Score* score);
+  /// So many products of DenseShape::backward_weight(), with biases, of small shapes; none reads
+  /// what another writes.
+  void (*weight_gradients)(Stream&, std::size_t count, const Matmul* products);
 
   /// y (N, P, O) = the largest of each pool's four of x (N, H, W, C) * weight (O, 3, 3, C), plus
   /// bias (O), what is below 0 to 0. `chosen` (N, P, O): which of the four it was, 4 where it is 0.
@@ -107,8 +126,11 @@ struct Kernels {
 
   /// Of one thread, of a step's state (step_state.h): what the host knows before a step, and what
   /// its gradients' squares have summed up to.
-  void (*begin)(Stream&, const StepRule& rule, const StepInput& input, StepState* state);
-  void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state);
+  /// Into `*told`, in the host's memory, too, where it is not null.
+  void (*begin)(Stream&, const StepRule& rule, const StepInput& input, StepState* state,
+                StepState* told);
+  void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state,
+                  StepState* told);
 
   /// In a single pass: of adam 16 bytes read and 12 written a value.
   void (*sgd)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
@@ -138,6 +160,11 @@ struct Kernels {
 
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);
+  /// The same of `rows` samples, as many bytes each, that `order` has from number `first` on; and
+  /// their labels.
+  void (*gather)(Stream&, const Permutation& order, std::uint64_t first, std::size_t rows,
+                 std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
+                 float* to, std::uint8_t* to_labels);
 
   /// Between float32 and bf16 or f16, as halves.h rounds.
   void (*narrow)(Stream&, std::size_t n, DType type, const float* from, void* to);

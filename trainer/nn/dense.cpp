@@ -22,19 +22,27 @@ class LayeredDense final : public Dense {
         stream_, shape(rows).forward(x, weight(memory), bias(memory), y,
                                      relu ? Matmul::Epilogue::relu_bias : Matmul::Epilogue::bias));
   }
-  void score(const UnitMemory& /*memory*/, std::span<const std::uint8_t> labels, const float* scale,
-             bool /*accumulate*/, float* logits, Score* to) const override {
+  bool score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* x,
+             const float* scale, bool /*accumulate*/, float* logits, float* dx,
+             Score* to) const override {
+    if (outputs() <= k_most_scored) {
+      kernels_.layers->score(stream_, shape(labels.size()), x, weight(memory), bias(memory),
+                             labels.data(), scale, logits, dx, to);
+      return true;
+    }
+    forward(memory, labels.size(), x, false, logits);
     kernels_.layers->softmax_cross_entropy(stream_, labels.size(), outputs(), logits, labels.data(),
                                            scale, logits, to);
+    return false;
   }
   void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
                        bool accumulate, ParameterOwner* owner) const override {
-    kernels_.matmul(stream_, shape(rows).backward_weight(x, dy, accumulate, weight_gradient(memory),
-                                                         bias_gradient(memory)));
+    kernels_.matmul(stream_, weight_product(memory, rows, x, dy, accumulate));
     if (owner != nullptr) {
       owner->final(weight_range().last);
     }
   }
+  bool is_small(std::size_t rows) const override { return trainer::is_small(shape(rows)); }
   void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, const float* x,
                       bool /*is_same*/, bool /*accumulate*/, float* /*dbias*/, float* dx) override {
     kernels_.matmul(stream_,

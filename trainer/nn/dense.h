@@ -36,13 +36,15 @@ class Dense {
   /// That backward_input() takes, which makes it itself where it is missing.
   virtual void make_room() {}
 
-  /// With `relu` what is below 0 to 0; without, logits for score().
+  /// With `relu` what is below 0 to 0; without, logits.
   virtual void forward(const UnitMemory& memory, std::size_t rows, const float* x, bool relu,
                        float* y) const = 0;
-  /// Softmax and cross-entropy, added to `*to`; logits become their gradient times `*scale`, null:
-  /// 0, and nothing of it is kept.
-  virtual void score(const UnitMemory& memory, std::span<const std::uint8_t> labels,
-                     const float* scale, bool accumulate, float* logits, Score* to) const = 0;
+  /// Softmax and cross-entropy of x's logits, added to `*to`; `logits` has their gradient then,
+  /// times
+  /// `*scale`, null: 0, and nothing of it is kept. True: `dx` is what backward_input() would make.
+  virtual bool score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* x,
+                     const float* scale, bool accumulate, float* logits, float* dx,
+                     Score* to) const = 0;
 
   // Gradients, added to what is there with `accumulate`. That of the bias is made where dy is, by
   // score() or the backward_input() of the layer behind, or else with the weight's.
@@ -57,6 +59,16 @@ class Dense {
                               const float* x, bool is_same, bool accumulate, float* dbias,
                               float* dx) = 0;
 
+  /// What backward_weight() puts on the stream, for several layers' at once; `is_small`: that may
+  /// be.
+  virtual bool is_small(std::size_t /*rows*/) const { return false; }
+  Matmul weight_product(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
+                        bool accumulate) const {
+    return DenseShape{rows, inputs_, outputs_}.backward_weight(
+        x, dy, accumulate, weight_gradient(memory), bias_gradient(memory));
+  }
+
+  ArenaRange weight_range() const { return weight_.range(); } ///< In the arenas.
   float* bias_gradient(const UnitMemory& memory) const { return memory.gradients + bias_; }
 
  protected:
@@ -69,7 +81,6 @@ class Dense {
   float* weight_gradient(const UnitMemory& memory) const {
     return memory.gradients + weight_.in_unit;
   }
-  ArenaRange weight_range() const { return weight_.range(); } ///< In the arenas.
 
  private:
   std::size_t inputs_;

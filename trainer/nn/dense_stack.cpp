@@ -79,36 +79,57 @@ void DenseStack::make_room(std::size_t rows) {
 
 void DenseStack::forward(std::size_t rows, const float* x) {
   make_outputs(rows);
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const bool relu = i + 1 < layers_.size();
-    layers_[i]->forward(memory(*layers_[i]), rows, x, relu, outputs_[i].data());
+  for (std::size_t i = 0; i + 1 < layers_.size(); ++i) {
+    layers_[i]->forward(memory(*layers_[i]), rows, x, true, outputs_[i].data());
     x = outputs_[i].data();
   }
+  last_input_ = x;
 }
 
 void DenseStack::score(std::span<const std::uint8_t> labels, const float* scale, bool accumulate,
                        Score* to) {
-  layers_.back()->score(memory(*layers_.back()), labels, scale, accumulate, outputs_.back().data(),
-                        to);
+  if (scale != nullptr) {
+    make_room(labels.size());
+  }
+  const bool wants_change = scale != nullptr && (wants_input_ || layers_.size() > 1);
+  has_last_change_ = layers_.back()->score(memory(*layers_.back()), labels, last_input_, scale,
+                                           accumulate, outputs_.back().data(),
+                                           wants_change ? changes_.back().data() : nullptr, to);
 }
 
 const float* DenseStack::backward(std::size_t rows, const float* x, bool accumulate, bool is_same,
                                   ParameterOwner* owner) {
-  make_room(rows);
+  const bool are_together = std::all_of(layers_.begin(), layers_.end(),
+                                        [&](const auto& layer) { return layer->is_small(rows); });
+  products_.clear();
   const float* dy = outputs_.back().data();
   for (std::size_t i = layers_.size(); i-- > 0;) {
     Dense& layer = *layers_[i];
     const float* const input = i == 0 ? x : outputs_[i - 1].data();
-    layer.backward_weight(memory(layer), rows, input, dy, accumulate, owner);
+    if (are_together) {
+      products_.push_back(layer.weight_product(memory(layer), rows, input, dy, accumulate));
+    } else {
+      layer.backward_weight(memory(layer), rows, input, dy, accumulate, owner);
+    }
     if (i > 0 || wants_input_) {
       float* const dbias =
           i == 0 ? nullptr : layers_[i - 1]->bias_gradient(memory(*layers_[i - 1]));
-      layer.backward_input(memory(layer), rows, dy, input, is_same, accumulate, dbias,
-                           changes_[i].data());
+      if (i + 1 < layers_.size() || !has_last_change_) {
+        layer.backward_input(memory(layer), rows, dy, input, is_same, accumulate, dbias,
+                             changes_[i].data());
+      }
       dy = changes_[i].data();
     }
-    if (owner != nullptr) {
+    if (owner != nullptr && !are_together) {
       owner->done(layer.unit());
+    }
+  }
+  if (are_together) {
+    device_.kernels().layers->weight_gradients(device_.stream(), products_.size(),
+                                               products_.data());
+    for (std::size_t i = layers_.size(); owner != nullptr && i-- > 0;) {
+      owner->final(layers_[i]->weight_range().last);
+      owner->done(layers_[i]->unit());
     }
   }
   return wants_input_ ? dy : nullptr;

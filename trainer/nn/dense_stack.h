@@ -34,10 +34,10 @@ class DenseStack {
   /// For as many rows as have come so far; forward() and backward() make it where it is missing.
   void make_room(std::size_t rows);
 
-  /// Logits of x (B, I).
+  /// Of x (B, I), up to what the last layer reads.
   void forward(std::size_t rows, const float* x);
-  /// Of what forward() has made, added to `*to`, with the gradient of `*scale`, in the device's
-  /// memory, times the loss for backward(); null: there is none.
+  /// Of the logits of what forward() has made, added to `*to`, with the gradient of `*scale`, in
+  /// the device's memory, times the loss for backward(); null: there is none.
   void score(std::span<const std::uint8_t> labels, const float* scale, bool accumulate, Score* to);
   /// Gradients of the parameters, added to what is there with `accumulate`, and that of x, as the
   /// device has it (nn/dense.h), where it is wanted; else null. `is_same`: the parameters are those
@@ -53,8 +53,11 @@ class DenseStack {
   bool wants_input_;
   std::vector<std::unique_ptr<Dense>> layers_; ///< From the input on.
   std::span<const UnitMemory> memory_;
-  std::vector<Buffer> outputs_; ///< Of each layer; the last one's: logits, then their gradient.
-  std::vector<Buffer> changes_; ///< Gradients of each layer's inputs.
+  std::vector<Buffer> outputs_;  ///< Of each layer; the last one's: logits, then their gradient.
+  std::vector<Buffer> changes_;  ///< Gradients of each layer's inputs.
+  std::vector<Matmul> products_; ///< Of weights' gradients, that are put there together.
+  const float* last_input_ = nullptr; ///< What the last layer reads,
+  bool has_last_change_ = false;      ///< and whether score() has made the gradient of that.
 };
 
 } // namespace trainer

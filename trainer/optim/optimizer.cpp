@@ -120,12 +120,12 @@ void Optimizer::set_state(std::int64_t step, std::int64_t skipped, const LossSca
   device_->stream().copy(&seen_, state_.memory(), sizeof seen_);
 }
 
-void Optimizer::announce_step(std::size_t samples) {
+void Optimizer::announce_step(std::size_t samples, StepState* told) {
   StepInput input{
       .step = step_ + 1, .samples = static_cast<std::int64_t>(samples), .skipped = seen_.skipped};
   std::copy(rates_.begin(), rates_.end(), input.learning_rate);
   device_->kernels().begin(device_->stream(), step_rule_, input,
-                           static_cast<StepState*>(state_.memory()));
+                           static_cast<StepState*>(state_.memory()), told);
   is_announced_ = true;
 }
 
@@ -137,9 +137,9 @@ void Optimizer::begin_step() {
   ++step_;
 }
 
-void Optimizer::prepare(const double* squares) {
+void Optimizer::prepare(const double* squares, StepState* told) {
   device_->kernels().prepare(device_->stream(), step_rule_, squares,
-                             static_cast<StepState*>(state_.memory()));
+                             static_cast<StepState*>(state_.memory()), told);
 }
 
 void Optimizer::put_away() const {

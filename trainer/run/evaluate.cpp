@@ -32,7 +32,7 @@ Score evaluate(Model& model, ParameterOwner& owner, const Split& split, Device& 
   const std::size_t most_rows = (split.count + ranks - 1) / ranks;
   Feed feed(device, split.features, split.text.get());
   Outcomes outcomes(device);
-  Score* const score = outcomes.begin();
+  Score* const score = &outcomes.begin()->score;
   for (std::size_t done = 0; done < most_rows; done += batch_size) {
     owner.begin_pass();
     if (const std::size_t first = begin + done; first < last) {

@@ -50,6 +50,10 @@ std::string precision_text(Precision precision, const Device& device) {
                                      : ", multiplied in float32");
 }
 
+std::string place_text(const Dataset& data, const Device& device) {
+  return is_kept(data.train, device) ? "; kept in the GPU's memory" : "";
+}
+
 void print_choices(const Rank& rank, const RunSettings& settings, const Offload& offload,
                    const Dataset& data, Outputs& outputs) {
   const auto& [cluster, device, communicator] = rank;
@@ -63,9 +67,10 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
                             : fmt::format("; gradients as {}",
                                           wire_type_name(static_cast<WireType>(settings.wire))))},
        {"device", device.describe()},
-       {"data", fmt::format("{}: {} {} to train on, {} held out{}", data.folder,
+       {"data", fmt::format("{}: {} {} to train on, {} held out{}{}", data.folder,
                             with_commas(static_cast<double>(data.train.count)), size_text(data),
-                            with_commas(static_cast<double>(data.test.count)), shard_text(data))},
+                            with_commas(static_cast<double>(data.test.count)), shard_text(data),
+                            place_text(data, device))},
        {"training",
         fmt::format(
             "{} steps of {} samples, {} {}{}{}{}, seed {}", steps,

@@ -31,11 +31,13 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
       owner_(replica.make_owner(communicator)),
       gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
       squares_memory_(0),
-      updates_at_once_((replica.registered.empty() || is_own_chunks_only()) &&
-                       !limits_.need_norm() && !replica.optimizer.needs_whole_tensors()),
+      updates_(communicator.world_size() == 1 && !replica.device.is_host() ? Updates::with_pass
+               : (replica.registered.empty() || is_own_chunks_only()) && !limits_.need_norm() &&
+                       !replica.optimizer.needs_whole_tensors()
+                   ? Updates::at_once
+                   : Updates::together),
       passes_(*replica.model, replica.device, options.rows_at_once,
-              shards_.buckets().front().size(),
-              communicator.world_size() == 1 && !replica.device.is_host(),
+              shards_.buckets().front().size(), updates_ == Updates::with_pass,
               [this](std::size_t count) { start(count); }),
       outcomes_(replica.device), votes_(replica.registered), split_(split), timeline_(timeline) {
   replica.optimizer.set_limits(limits_);
@@ -126,12 +128,13 @@ Score MultiWorker::step(const Batch& batch) {
     votes_[k_rows] = batch.is_padding ? 0.0F : static_cast<float>(batch.rows);
   }
   overflow_.clear();
-  replica_.optimizer.announce_step(batch.is_padding ? 0 : batch.global_rows);
-  if (updates_at_once_) {
+  Seen& seen = *outcomes_.begin();
+  replica_.optimizer.announce_step(batch.is_padding ? 0 : batch.global_rows, &seen.state);
+  if (updates_ != Updates::together) {
     replica_.optimizer.begin_step();
   }
   const double exposed = seconds_exposed_;
-  compute(batch);
+  compute(batch, seen);
   const double computed = now();
   seconds_computing_ += computed - begin - (seconds_exposed_ - exposed);
   note(Timeline::What::compute, begin, computed);
@@ -139,7 +142,7 @@ Score MultiWorker::step(const Batch& batch) {
   if (!votes_.empty()) {
     check_votes(batch);
   }
-  if (!updates_at_once_) {
+  if (updates_ == Updates::together) {
     update();
   }
   communicator_.set_step(replica_.optimizer.step());
@@ -147,7 +150,7 @@ Score MultiWorker::step(const Batch& batch) {
   return std::exchange(told_, {});
 }
 
-void MultiWorker::compute(const Batch& batch) {
+void MultiWorker::compute(const Batch& batch, Seen& seen) {
   const StepState* const state = replica_.optimizer.state();
   first_overflow_ = UINT64_MAX;
   under_way_.clear();
@@ -161,14 +164,15 @@ void MultiWorker::compute(const Batch& batch) {
       replica_.model->rehearse(passes_.rows_at_once(), *owner_, [](std::size_t /*unit*/) {});
     }
   }
-  Score* const score = outcomes_.begin();
-  passes_.run(batch, &state->loss_factor, *owner_, score);
+  passes_.run(batch, &state->loss_factor, *owner_, &seen.score, [&] {
+    if (updates_ == Updates::with_pass) {
+      put_update(&seen.state);
+    }
+  });
   start(gradients_.size());
-  if (batch.is_padding) {
-    replica_.device.stream().clear(score, sizeof *score); // Its row counts for nothing.
-  }
-  outcomes_.send(replica_.optimizer.step() + (updates_at_once_ ? 0 : 1),
-                 limits_.need_norm() ? nullptr : state); // Which prepare() will write to.
+  const bool is_behind = updates_ == Updates::together;
+  const bool has_state = !is_behind || !limits_.need_norm(); // Else prepare() is to come.
+  outcomes_.send(replica_.optimizer.step() + (is_behind ? 1 : 0), has_state, !batch.is_padding);
   look(k_steps_ahead);
 }
 
@@ -226,15 +230,23 @@ void MultiWorker::synchronise() {
     if (replica_.sharding.stage >= 2 && sum.bucket != k_no_bucket) {
       give_back(sum.bucket + 1);
     }
-    if (updates_at_once_ && sum.bucket != k_no_bucket) {
+    if (updates_ == Updates::at_once && sum.bucket != k_no_bucket) {
       update(sum.bucket);
       at = now();
       note(Timeline::What::update, done, at);
     }
   }
-  if (updates_at_once_) {
+  if (updates_ != Updates::together) {
     wait_for_parameters();
   }
+}
+
+/// Of all parameters, from the gradients that the stream's kernels make.
+void MultiWorker::put_update(StepState* told) {
+  if (limits_.need_norm()) {
+    replica_.optimizer.prepare(sum_squares(), told);
+  }
+  replica_.optimizer.update(0, gradients_.size());
 }
 
 void MultiWorker::update(std::size_t bucket) {
@@ -343,9 +355,8 @@ void MultiWorker::tell_of_skipped(const StepState& state, double scale_before) {
 void MultiWorker::update() {
   const double begin = now();
   if (limits_.need_norm()) {
-    replica_.optimizer.prepare(sum_squares());
-    outcomes_.begin(); // The score has been sent.
-    outcomes_.send(replica_.optimizer.step() + 1, replica_.optimizer.state());
+    replica_.optimizer.prepare(sum_squares(), &outcomes_.begin()->state); // The score was sent.
+    outcomes_.send(replica_.optimizer.step() + 1, true);
     look(k_steps_ahead);
   }
   replica_.optimizer.begin_step();

@@ -16,7 +16,8 @@
 //
 // Where neither a norm nor a whole tensor is needed, each bucket is updated as it comes. Elastic
 // ranks wait for all buckets before they update any: whatever fails, each of them holds the whole
-// of one step or of the next. The mean over ranks costs nothing: the loss is scaled
+// of one step or of the next. A rank that is alone on a GPU puts a step there as one graph, from
+// forward to update. The mean over ranks costs nothing: the loss is scaled
 // by 1 / global batch before backward, whatever this rank's share of it. With one rank there is one
 // bucket and no traffic. Ranks that share the replica (strategy/shards.h) reduce-scatter buckets,
 // update each its own chunks, and gather what the others have updated.
@@ -92,13 +93,14 @@ class MultiWorker {
   double seconds_exposed() const { return seconds_exposed_; }
 
  private:
-  void compute(const Batch& batch);
+  void compute(const Batch& batch, Seen& seen);
   void look(std::size_t most_under_way);
   void start(std::size_t ready);
   void give_back(std::size_t buckets);
   void synchronise();
   void update();
   void update(std::size_t bucket);
+  void put_update(StepState* told);
   void wait_for_parameters();
   const double* sum_squares();
   bool is_mixed() const { return replica_.precision != Precision::fp32; }
@@ -131,7 +133,9 @@ class MultiWorker {
   std::vector<Communicator::Ticket> gathers_; ///< Of what has been updated.
   Buffer squares_memory_;                     ///< Of the device,
   double* squares_ = nullptr;                 ///< or of the communicator there: see sum_squares().
-  bool updates_at_once_; ///< Each bucket as it comes; else all, when all have come.
+  /// All behind the last pass and as part of it: of a rank that is alone on a GPU. Else each bucket
+  /// as it comes, or all when all have come.
+  enum class Updates : std::uint8_t { with_pass, at_once, together } updates_;
   Passes passes_;
   Outcomes outcomes_;
   Score told_; ///< What has come of them since the last step().

@@ -15,22 +15,29 @@ void Passes::final(std::size_t count) {
   }
 }
 
-void Passes::run(const Batch& batch, const float* factor, ParameterOwner& owner, Score* score) {
+void Passes::run(const Batch& batch, const float* factor, ParameterOwner& owner, Score* score,
+                 const std::function<void()>& behind) {
   owner_ = &owner;
   for (std::size_t row = 0; row < batch.rows;) {
     const Batch part = batch.slice(row, rows_at_once_);
     const bool accumulate = row > 0;
     row += part.rows;
     owner.begin_pass();
-    is_last_ = row == batch.rows && !is_replayed_;
-    const auto pass = [&] { model_.forward_backward(part, factor, accumulate, *this, score); };
+    const bool is_last = row == batch.rows;
+    is_last_ = is_last && !is_replayed_;
+    const auto pass = [&] {
+      model_.forward_backward(part, factor, accumulate, *this, score);
+      if (is_last) {
+        behind();
+      }
+    };
     if (!is_replayed_ || part.tokens.length > 0) { // Of text other values are dropped each time.
       pass();
       continue;
     }
     const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
     device_.stream().replay({address(part.images.data()), address(part.labels.data()), part.rows,
-                             accumulate ? 1U : 0U, address(score)},
+                             accumulate ? 1U : 0U, is_last ? 1U : 0U, address(score)},
                             pass);
   }
 }

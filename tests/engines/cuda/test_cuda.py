@@ -41,6 +41,7 @@ def test_a_gpu_trains_as_the_cpu_does(on_cpu, data):
     flags = ["--steps=8", "--batch-size=32", "--clip-norm=1"]
     out, _ = end(start(on_cpu, data, "--device=cuda", *flags))
     assert "gpu:0, a CPU in a GPU's place" in out
+    assert "; kept in the GPU's memory" in out
     assert re.search(r"samples/s a device, .* TFLOP/s, .* % of its 0.256 of float32; 0.0\d GiB", out)
     expected, _ = end(start(on_cpu, data, "--device=cpu", *flags))
     assert held_out(out) == pytest.approx(held_out(expected), abs=2e-3)
@@ -84,6 +85,19 @@ def test_a_gpu_trains_bert_alone_and_as_two_ranks_and_continues_what_a_cpu_began
         run(f"--device={first}", "--batch-size=8", saved, steps=2)
         assert run(f"--device={then}", "--batch-size=8", saved,
                    "--resume") == pytest.approx(expected, abs=2e-3)
+
+
+def test_what_a_gpu_has_no_room_for_is_sent_to_it_with_the_same_result(on_cpu, data, tmp_path):
+    def run(folder, steps, **variables):
+        out, _ = end(start(on_cpu, data, "--device=cuda", f"--steps={steps}", "--batch-size=40",
+                           "--lr-schedule=constant", "--resume",
+                           f"--checkpoint-dir={tmp_path / folder}", **variables))
+        assert ("kept in the GPU's memory" in out) == (not variables)
+        return held_out(out)
+    expected = run("kept", 12)
+    assert run("sent", 12, DTRAIN_FAKE_FREE="4096") == expected
+    run("both", 6)  # In the middle of an epoch.
+    assert run("both", 12, DTRAIN_FAKE_FREE="4096") == expected
 
 
 def start_ranks(program, data, *flags, each=({}, {}), **variables):
@@ -206,7 +220,7 @@ def test_a_fault_in_a_kernel_is_reported_under_its_name_where_each_is_waited_for
     def fault(*flags, **variables):
         _, err = end(start(on_cpu, data, "--device=cuda", *flags, DTRAIN_FAKE_FAULT="40", **variables), EXIT_ERROR)
         return err.splitlines()[-1]
-    named = r"CUDA: (begin|matmul|softmax_cross_entropy|adam|squares|sum|prepare|bytes_to_floats): an illegal memory access"
+    named = r"CUDA: (begin|gather|matmul|score|weight_gradients|adam|squares|sum|prepare): an illegal memory access"
     assert re.search(named, fault("--cuda-launch-blocking"))
     assert re.search(named, fault(CUDA_LAUNCH_BLOCKING="1"))
     unnamed = fault()

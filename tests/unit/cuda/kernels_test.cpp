@@ -131,17 +131,21 @@ TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and sc
   const auto run = [](Device& device, const StepRule& rule) {
     On<StepState> state(device, {{.loss_scale = {.scale = 1024}}});
     const Buffer squares = device.allocate(1, DType::f64);
+    const Buffer pinned = device.allocate_pinned(sizeof(StepState), DType::u8);
+    auto* const told = static_cast<StepState*>(pinned.memory());
     std::vector<StepState> all;
     std::int64_t step = 0;
     for (const double found : {4.0, 1e12, double{INFINITY}, 0.0, double{NAN}, 9.0}) {
       const StepInput input{
           .step = ++step, .samples = 12, .learning_rate = {0.1, 0.09, 0.08, 0.07}};
-      device.kernels().begin(device.stream(), rule, input, state.data());
+      device.kernels().begin(device.stream(), rule, input, state.data(), told);
       all.push_back(state.read()[0]);
+      all.push_back(*told);
       device.stream().copy(&found, squares.memory(), sizeof found);
       device.kernels().prepare(device.stream(), rule, static_cast<double*>(squares.memory()),
-                               state.data());
+                               state.data(), told);
       all.push_back(state.read()[0]);
+      all.push_back(*told);
     }
     return all;
   };
@@ -191,7 +195,7 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
                     device.kernels().sum(device.stream(), 2, 1, parts, parts + 2);
                     On<StepState> state(device, {{}});
                     device.kernels().prepare(device.stream(), {.clip_norm = limit}, parts + 2,
-                                             state.data());
+                                             state.data(), nullptr);
                     device.stream().copy(&state.data()->norm, at[1], sizeof(float));
                     device.stream().copy(&state.data()->factor, at[1] + 1, sizeof(float));
                   });
@@ -206,9 +210,9 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
   const Buffer squares = gpu.allocate(1, DType::f64);
   auto* const sum = static_cast<double*>(squares.memory());
   const StepRule step{.clip_norm = 1};
-  gpu.kernels().begin(gpu.stream(), step, {.learning_rate = {0.1}}, state.data());
+  gpu.kernels().begin(gpu.stream(), step, {.learning_rate = {0.1}}, state.data(), nullptr);
   gpu.kernels().squares(gpu.stream(), 1000, gradients.data(), sum);
-  gpu.kernels().prepare(gpu.stream(), step, sum, state.data());
+  gpu.kernels().prepare(gpu.stream(), step, sum, state.data(), nullptr);
   CHECK(std::isnan(state.read()[0].norm));
   // So no optimizer changes anything by it.
   const Values before = numbers(1000, 2);
@@ -261,6 +265,34 @@ TEST_CASE("bytes become the CPU's floats on a GPU") {
   CpuDevice cpu(portable_kernels());
   cpu.kernels().bytes_to_floats(cpu.stream(), bytes.size(), bytes.data(), expected.data());
   CHECK(to.read() == expected);
+}
+
+TEST_CASE("a GPU gathers the CPU's samples, in the order of a permutation") {
+  constexpr std::size_t k_count = 301;
+  constexpr std::size_t k_rows = 40;
+  const Permutation order(k_count, 7, 3);
+  for (const std::size_t features : {1, 7, 300}) {
+    const auto run = [&](Device& device) {
+      std::vector<std::uint8_t> bytes(k_count * features);
+      std::vector<std::uint8_t> names(k_count);
+      for (std::size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = static_cast<std::uint8_t>(i * 31 % 253);
+        names[i / features] = static_cast<std::uint8_t>(i / features);
+      }
+      On<std::uint8_t> images(device, bytes);
+      On<std::uint8_t> labels(device, names);
+      On<float> to(device, Values(k_rows * features, NAN));
+      On<std::uint8_t> to_labels(device, std::vector<std::uint8_t>(k_rows));
+      device.kernels().gather(device.stream(), order, k_count - k_rows, k_rows, features,
+                              images.data(), labels.data(), to.data(), to_labels.data());
+      return std::pair(to.read(), to_labels.read());
+    };
+    CpuDevice cpu(portable_kernels());
+    const auto made_gpu = make_gpu();
+    const auto expected = run(cpu);
+    CHECK(run(*made_gpu) == expected);
+    CHECK(expected.second[3] == static_cast<std::uint8_t>(order(k_count - k_rows + 3)));
+  }
 }
 
 namespace {
@@ -398,5 +430,74 @@ TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up"
       CHECK(score.correct == expected_score.correct);
       CHECK(score.count == expected_score.count);
     }
+  }
+}
+
+TEST_CASE(
+    "a last layer on a GPU scores as the CPU's does, and hands back the gradient of its input") {
+  for (const std::size_t classes : {1, 10, 32}) {
+    for (const std::size_t rows : {1, 64, 200}) {
+      CAPTURE(classes);
+      CAPTURE(rows);
+      const DenseShape shape{rows, rows == 64 ? 128U : 19U, classes};
+      std::vector<std::uint8_t> labels(rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        labels[row] = static_cast<std::uint8_t>(row * 7 % classes);
+      }
+      const auto run = [&](Device& device, bool is_trained) {
+        On<float> x(device, numbers(rows * shape.inputs, 1)); // Half of which are below 0.
+        On<float> weight(device, numbers(classes * shape.inputs, 2));
+        On<float> bias(device, numbers(classes, 3));
+        On<std::uint8_t> which(device, labels);
+        On<float> half(device, {0.5F});
+        On<float> change(device, Values(rows * classes, NAN));
+        On<float> dx(device, Values(rows * shape.inputs, NAN));
+        On<Score> score(device, {Score{1, 2, 3}});
+        device.kernels().layers->score(device.stream(), shape, x.data(), weight.data(), bias.data(),
+                                       which.data(), is_trained ? half.data() : nullptr,
+                                       change.data(), is_trained ? dx.data() : nullptr,
+                                       score.data());
+        Values all = change.read();
+        const Values of_input = is_trained ? dx.read() : Values{};
+        all.insert(all.end(), of_input.begin(), of_input.end());
+        return std::pair(all, score.read()[0]);
+      };
+      CpuDevice cpu(portable_kernels());
+      const auto made_gpu = make_gpu();
+      for (const bool is_trained : {true, false}) {
+        const auto [expected, expected_score] = run(cpu, is_trained);
+        const auto [found, score] = run(*made_gpu, is_trained);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          REQUIRE(found[i] == doctest::Approx(expected[i]).epsilon(1e-4).scale(1e-2));
+        }
+        CHECK(score.loss == doctest::Approx(expected_score.loss).epsilon(1e-6));
+        CHECK(score.correct == expected_score.correct);
+        CHECK(score.count == expected_score.count);
+      }
+    }
+  }
+}
+
+TEST_CASE("weights' gradients that a GPU computes together are the CPU's, and add up") {
+  // Tiles that end within and without, and more layers than a launch takes.
+  const std::vector<DenseShape> shapes = {{64, 128, 10}, {100, 33, 65}, {1, 1, 1},
+                                          {5, 64, 32},   {128, 40, 7},  {64, 784, 3}};
+  std::vector<Values> arrays;
+  for (const DenseShape& s : shapes) {
+    arrays.push_back(numbers(s.rows * s.inputs, 1));
+    arrays.push_back(numbers(s.rows * s.outputs, 2));
+    arrays.push_back(numbers(s.outputs * s.inputs, 3));
+    arrays.push_back(numbers(s.outputs, 4));
+  }
+  for (const bool accumulate : {false, true}) {
+    check_alike(arrays, 1e-4, [&](Device& device, const std::vector<float*>& at) {
+      std::vector<Matmul> products;
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        REQUIRE(is_small(shapes[i]));
+        products.push_back(shapes[i].backward_weight(at[4 * i], at[4 * i + 1], accumulate,
+                                                     at[4 * i + 2], at[4 * i + 3]));
+      }
+      device.kernels().layers->weight_gradients(device.stream(), products.size(), products.data());
+    });
   }
 }

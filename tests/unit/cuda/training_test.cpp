@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <mutex>
+#include <string>
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/gpu.h"
@@ -136,13 +138,108 @@ TEST_CASE(
     return loss + strategy.settle().loss;
   };
 #ifndef DTRAIN_ON_GPU
-  const int before = cuda_on_cpu::graphs_put();
+  const int before = cuda_on_cpu::calls("cudaGraphLaunch");
 #endif
   CHECK(train(gpu) == doctest::Approx(train(cpu)).epsilon(1e-4));
 #ifndef DTRAIN_ON_GPU
-  CHECK(cuda_on_cpu::graphs_put() - before >= 6);
+  CHECK(cuda_on_cpu::calls("cudaGraphLaunch") - before >= 6);
 #endif
 }
+
+#ifndef DTRAIN_ON_GPU
+namespace {
+
+/// One that says it has so little memory free that it keeps no samples.
+std::unique_ptr<CudaDevice> make_full_gpu() {
+  setenv("DTRAIN_FAKE_FREE", "4096", 1);
+  auto gpu = make_gpu();
+  unsetenv("DTRAIN_FAKE_FREE");
+  return gpu;
+}
+
+} // namespace
+
+TEST_CASE("what a GPU keeps it learns as what is sent to it, bit for bit, from any step on") {
+  const auto keeping = make_gpu();
+  const auto full = make_full_gpu();
+  const Dataset data = synthetic_dataset(50, 1); // Batches of 24: most are of two epochs.
+  REQUIRE(is_kept(data.train, *keeping));
+  REQUIRE(!is_kept(data.train, *full));
+  const auto batches = [&](Device& device, std::uint64_t start) {
+    std::vector<std::pair<std::vector<float>, std::vector<std::uint8_t>>> all;
+    Loader loader(data.train, device, {12, 1, 2, k_seed, start, 6});
+    for (const Batch& batch : loader) {
+      auto& [images, labels] = all.emplace_back(std::vector<float>(batch.images.size()),
+                                                std::vector<std::uint8_t>(batch.rows));
+      device.stream().copy(batch.images.data(), images.data(), batch.images.size_bytes());
+      device.stream().copy(batch.labels.data(), labels.data(), labels.size());
+    }
+    return all;
+  };
+  CpuDevice cpu(portable_kernels());
+  const auto expected = batches(cpu, 0);
+  CHECK(batches(*keeping, 0) == expected);
+  CHECK(batches(*full, 0) == expected);
+  CHECK(batches(*keeping, 48) == batches(*full, 48));
+  CHECK(batches(*keeping, 48).front() == expected[2]);
+
+  for (const StepOptions& options :
+       {StepOptions{.buckets = 0},
+        StepOptions{.buckets = 0, .rows_at_once = 7, .clip_norm = 0.5}}) {
+    const Trained of_kept = train_alone(*keeping, options);
+    const Trained of_sent = train_alone(*full, options);
+    CHECK(of_kept.score.loss == of_sent.score.loss);
+    for (std::size_t t = 0; t < of_kept.tensors.size(); ++t) {
+      CHECK(of_kept.tensors[t].values == of_sent.tensors[t].values);
+    }
+  }
+}
+
+TEST_CASE("a step on one GPU is few calls, which make no events, and copy what is sent alone") {
+  const Dataset data = synthetic_dataset(96, 1);
+  const auto count = [&](CudaDevice& gpu, const StepOptions& options) {
+    const auto alone = make_single_rank(&gpu);
+    Replica replica(fitted(k_model, data), {}, gpu, *alone);
+    replica.initialize(k_seed);
+    MultiWorker strategy(*alone, replica, options);
+    Loader loader(data.train, gpu, {24, 0, 1, k_seed, 0, INT64_MAX});
+    auto batch = loader.begin();
+    const auto steps = [&](int many) {
+      for (int step = 0; step < many; ++step, ++batch) {
+        strategy.step(*batch);
+      }
+    };
+    steps(16); // All is a graph by now.
+    std::map<std::string, int> calls;
+    const auto add = [&](int sign) {
+      for (const char* name :
+           {"kernel", "noted", "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent",
+            "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventCreateWithFlags", "cudaEventDestroy",
+            "cudaStreamSynchronize", "cudaMalloc"}) {
+        calls[name] += sign * cuda_on_cpu::calls(name);
+      }
+    };
+    add(-1);
+    steps(8);
+    add(1);
+    std::erase_if(calls, [](const auto& call) { return call.second == 0; });
+    strategy.settle();
+    return calls;
+  };
+  using Calls = std::map<std::string, int>;
+  const auto keeping = make_gpu();
+  for (const double clip_norm : {0.0, 0.5}) {
+    CHECK(count(*keeping, {.buckets = 0, .clip_norm = clip_norm}) ==
+          Calls{{"kernel", 16}, {"cudaGraphLaunch", 8}, {"cudaEventRecord", 8}});
+  }
+  const auto full = make_full_gpu();
+  CHECK(count(*full, {.buckets = 0}) == Calls{{"kernel", 16},
+                                              {"cudaGraphLaunch", 8},
+                                              {"cudaMemcpyAsync", 8},
+                                              {"cudaStreamWaitEvent", 16},
+                                              {"cudaEventRecord", 24}});
+}
+#endif
 
 TEST_CASE("a GPU trains the CNN as the CPU does") {
   const auto train = [](Device& device) { // Small: the kernels may be emulated.
@@ -283,10 +380,10 @@ TEST_CASE(
     throws = true;
     CHECK_THROWS_WITH_AS(step(), "no more data", Error);
     throws = false;
-    const int graphs = cuda_on_cpu::graphs_put();
+    const int graphs = cuda_on_cpu::calls("cudaGraphLaunch");
     step();
     step();
-    CHECK(cuda_on_cpu::graphs_put() == graphs + 2);
+    CHECK(cuda_on_cpu::calls("cudaGraphLaunch") == graphs + 2);
     CHECK(x.read()[0] == 1);
   }
   CHECK(cuda_on_cpu::live() == before);

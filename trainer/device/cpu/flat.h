@@ -12,12 +12,16 @@ namespace {
 
 inline std::size_t b_panel(const Gemm& g) { return g.b_panel == 0 ? g.k * k_panel : g.b_panel; }
 
-void begin(Stream& /*stream*/, const StepRule& rule, const StepInput& input, StepState* state) {
+void begin(Stream& /*stream*/, const StepRule& rule, const StepInput& input, StepState* state,
+           StepState* told) {
   begin_step(rule, input, *state);
+  tell(*state, told);
 }
 
-void prepare(Stream& /*stream*/, const StepRule& rule, const double* squares, StepState* state) {
+void prepare(Stream& /*stream*/, const StepRule& rule, const double* squares, StepState* state,
+             StepState* told) {
   prepare_step(rule, *squares, *state);
+  tell(*state, told);
 }
 
 void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,

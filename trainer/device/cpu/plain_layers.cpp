@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/cpu/matmul.h"
 #include "trainer/device/halves.h"
 
@@ -32,6 +33,22 @@ void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, co
     score->loss += std::log(sum) - shifted;
   }
   score->count += static_cast<std::int64_t>(rows);
+}
+
+void layer_score(Stream& stream, const DenseShape& shape, const float* x, const float* weight,
+                 const float* bias, const std::uint8_t* labels, const float* scale, float* change,
+                 float* dx, Score* score) {
+  cpu_matmul(stream, shape.forward(x, weight, bias, change));
+  layer_softmax(stream, shape.rows, shape.outputs, change, labels, scale, change, score);
+  if (dx != nullptr) {
+    cpu_matmul(stream, shape.backward_input(change, weight, Matmul::Epilogue::drelu, x, dx));
+  }
+}
+
+void weight_gradients(Stream& stream, std::size_t count, const Matmul* products) {
+  for (std::size_t i = 0; i < count; ++i) {
+    cpu_matmul(stream, products[i]);
+  }
 }
 
 // A convolution is a product with the pixels that each pooled pixel reads, in a row: of an image
@@ -145,6 +162,17 @@ void convolution_backward_input(Stream& stream, const ConvolutionShape& s, const
 
 } // namespace
 
+void plain_gather(Stream& stream, const Permutation& order, std::uint64_t first, std::size_t rows,
+                  std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
+                  float* to, std::uint8_t* to_labels) {
+  const CpuKernels& kernels = CpuStream::kernels_of(stream);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::uint64_t sample = order(first + row);
+    kernels.bytes_to_floats(stream, features, images + sample * features, to + row * features);
+    to_labels[row] = labels[sample];
+  }
+}
+
 void plain_narrow(Stream& /*stream*/, std::size_t n, DType type, const float* from, void* to) {
   auto* const halves = static_cast<std::uint16_t*>(to);
   for (std::size_t i = 0; i < n; ++i) {
@@ -159,7 +187,11 @@ void plain_widen(Stream& /*stream*/, std::size_t n, DType type, const void* from
   }
 }
 
-const LayerKernels k_plain_layers = {layer_softmax, convolution, convolution_backward_weight,
+const LayerKernels k_plain_layers = {layer_softmax,
+                                     layer_score,
+                                     weight_gradients,
+                                     convolution,
+                                     convolution_backward_weight,
                                      convolution_backward_input};
 
 } // namespace trainer

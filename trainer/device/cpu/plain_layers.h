@@ -1,5 +1,5 @@
-// Layers and casts of the CPU: plain loops around its product, what other devices' are compared
-// with.
+// Layers, casts and the gathering of samples on the CPU: plain loops around its product, what other
+// devices' are compared with.
 #pragma once
 
 #include "trainer/device/kernels.h"
@@ -8,6 +8,9 @@ namespace trainer {
 
 extern const LayerKernels k_plain_layers;
 
+void plain_gather(Stream& stream, const Permutation& order, std::uint64_t first, std::size_t rows,
+                  std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
+                  float* to, std::uint8_t* to_labels);
 void plain_narrow(Stream& stream, std::size_t n, DType type, const float* from, void* to);
 void plain_widen(Stream& stream, std::size_t n, DType type, const void* from, float* to);
 

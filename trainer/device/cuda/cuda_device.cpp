@@ -6,8 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
@@ -19,6 +22,7 @@ namespace trainer {
 namespace {
 
 constexpr double k_gib = 1 << 30;
+constexpr std::size_t k_parts_for_data = 4;  ///< Of the memory that is free at first, one.
 std::atomic<const CudaHost*> host = nullptr; ///< The trainer that this is the plug-in of.
 
 [[noreturn]] void fail(const std::string& what) {
@@ -60,14 +64,56 @@ bool is_pageable(const void* memory) {
 
 constexpr const char* k_some_work = "work on a GPU (--cuda-launch-blocking names the kernel)";
 
+/// Events of a GPU that nobody has any more: a step records several, and makes none.
+class EventPool {
+ public:
+  explicit EventPool(int gpu) : gpu_(gpu) {}
+  ~EventPool() {
+    cudaSetDevice(gpu_);
+    for (const cudaEvent_t event : spare_) {
+      cudaEventDestroy(event);
+    }
+  }
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  /// Of the thread's device, which is this GPU.
+  cudaEvent_t take(const char* what) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!spare_.empty()) {
+        const cudaEvent_t event = spare_.back();
+        spare_.pop_back();
+        return event;
+      }
+    }
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), what);
+    return event;
+  }
+  void give(cudaEvent_t event) {
+    const std::lock_guard lock(mutex_);
+    spare_.push_back(event);
+  }
+
+ private:
+  int gpu_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> spare_;
+};
+
 class CudaEvent final : public Event {
  public:
-  CudaEvent(const CudaStreamHandle& stream, const char* what) {
+  CudaEvent(std::shared_ptr<EventPool> pool, const CudaStreamHandle& stream, const char* what)
+      : pool_(std::move(pool)) {
     use(stream.gpu, what);
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), what);
-    check(cudaEventRecord(event_, stream.stream), what);
+    event_ = pool_->take(what);
+    if (const int error = cudaEventRecord(event_, stream.stream); error != cudaSuccess) {
+      pool_->give(event_);
+      check(error, what);
+    }
   }
-  ~CudaEvent() override { cudaEventDestroy(event_); }
+  ~CudaEvent() override { pool_->give(event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
@@ -82,6 +128,7 @@ class CudaEvent final : public Event {
   cudaEvent_t get() const { return event_; }
 
  private:
+  std::shared_ptr<EventPool> pool_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -129,8 +176,8 @@ class Capture {
 class CudaStream final : public Stream {
  public:
   /// `allocations`: of the device, counted by it.
-  CudaStream(int gpu, std::atomic<std::uint64_t>& allocations)
-      : narrowed_(gpu, allocations), allocations_(allocations) {
+  CudaStream(int gpu, std::shared_ptr<EventPool> events, std::atomic<std::uint64_t>& allocations)
+      : events_(std::move(events)), narrowed_(gpu, allocations), allocations_(allocations) {
     constexpr const char* k_what = "a stream";
     use(gpu, k_what);
     handle_.gpu = gpu;
@@ -160,7 +207,7 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   std::unique_ptr<Event> record() override {
-    return std::make_unique<CudaEvent>(handle_, "an event");
+    return std::make_unique<CudaEvent>(events_, handle_, "an event");
   }
   void wait(const Event& event) override {
     constexpr const char* k_what = "waiting for an event";
@@ -222,7 +269,7 @@ class CudaStream final : public Stream {
     }
     check(error, kernel);
     if (is_blocking_) {
-      CudaEvent(handle_, kernel).wait_for(kernel);
+      CudaEvent(events_, handle_, kernel).wait_for(kernel);
     }
   }
 
@@ -244,6 +291,7 @@ class CudaStream final : public Stream {
   }
 
   CudaStreamHandle handle_;
+  std::shared_ptr<EventPool> events_;
   bool is_blocking_ = is_launch_blocking();
   Narrowed narrowed_;
   const std::atomic<std::uint64_t>& allocations_;
@@ -261,6 +309,7 @@ class Gpu final : public CudaDevice {
     use(index, what);
     std::size_t free = 0;
     check(cudaMemGetInfo(&free, &memory_), what);
+    room_for_data_ = free / k_parts_for_data;
     int kilohertz = 0;
     if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) == cudaSuccess) {
       hertz_ = 1e3 * kilohertz;
@@ -272,10 +321,13 @@ class Gpu final : public CudaDevice {
     kernels_.text = &text_;
     set_flat_kernels(kernels_);
     set_layer_kernels(kernels_, layers_);
+    set_score_kernels(layers_);
+    set_gradient_kernels(layers_);
     set_convolution_kernels(layers_);
     set_text_kernels(text_);
     set_attention_kernels(text_);
-    stream_ = std::make_unique<CudaStream>(index, allocations_);
+    events_ = std::make_shared<EventPool>(index);
+    stream_ = std::make_unique<CudaStream>(index, events_, allocations_);
   }
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -293,6 +345,7 @@ class Gpu final : public CudaDevice {
     return 2.0 * lanes * about_.multiProcessorCount * hertz_;
   }
   std::size_t most_allocated() const override { return most_allocated_; }
+  std::size_t room_for_data() const override { return room_for_data_; }
 
   Buffer allocate(std::size_t count, DType dtype) override {
     const std::size_t bytes = count * size_of(dtype);
@@ -320,6 +373,7 @@ class Gpu final : public CudaDevice {
   Buffer allocate_pinned(std::size_t count, DType dtype) override {
     const std::size_t bytes = count * size_of(dtype);
     void* memory = nullptr;
+    ++allocations_; // Kernels write there, too.
     if (bytes > 0) {
       check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
             fmt::format("{} bytes of pinned memory", bytes));
@@ -336,7 +390,7 @@ class Gpu final : public CudaDevice {
 
   Stream& stream() override { return *stream_; }
   std::unique_ptr<Stream> make_stream() override {
-    return std::make_unique<CudaStream>(index_, allocations_);
+    return std::make_unique<CudaStream>(index_, events_, allocations_);
   }
   const Kernels& kernels() const override { return kernels_; }
   void multiply_in(DType type) override { stream_->multiply_in(type); }
@@ -396,6 +450,7 @@ class Gpu final : public CudaDevice {
   int index_;
   cudaDeviceProp about_{};
   std::size_t memory_ = 0;
+  std::size_t room_for_data_ = 0;
   double hertz_ = 0; ///< Of its multiprocessors, at most; 0: not known.
   std::string arithmetic_;
   Kernels kernels_{};
@@ -404,6 +459,7 @@ class Gpu final : public CudaDevice {
   std::atomic<std::uint64_t> allocations_{0};
   std::atomic<std::size_t> allocated_{0}; ///< Bytes.
   std::atomic<std::size_t> most_allocated_{0};
+  std::shared_ptr<EventPool> events_;
   std::unique_ptr<CudaStream> stream_;
 };
 

@@ -8,15 +8,18 @@
 namespace trainer {
 namespace {
 
-__global__ void begin_kernel(StepRule rule, StepInput input, StepState* state) {
+__global__ void begin_kernel(StepRule rule, StepInput input, StepState* state, StepState* told) {
   if (threadIdx.x == 0) {
     begin_step(rule, input, *state);
+    tell(*state, told);
   }
 }
 
-__global__ void prepare_kernel(StepRule rule, const double* squares, StepState* state) {
+__global__ void prepare_kernel(StepRule rule, const double* squares, StepState* state,
+                               StepState* told) {
   if (threadIdx.x == 0) {
     prepare_step(rule, *squares, *state);
+    tell(*state, told);
   }
 }
 
@@ -181,6 +184,21 @@ __global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to)
       from, to);
 }
 
+// A block a row: 1 byte read, 4 written; every thread works out which sample it is.
+__global__ void gather_kernel(Permutation order, std::uint64_t first, std::size_t rows,
+                              std::size_t features, const std::uint8_t* images,
+                              const std::uint8_t* labels, float* to, std::uint8_t* to_labels) {
+  for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const std::uint64_t sample = order(first + row);
+    for (std::size_t i = threadIdx.x; i < features; i += blockDim.x) {
+      to[row * features + i] = static_cast<float>(images[sample * features + i]) * (1.0F / 255.0F);
+    }
+    if (threadIdx.x == 0) {
+      to_labels[row] = labels[sample];
+    }
+  }
+}
+
 // 4 bytes read, 2 written, and the other way; about 10 integer operations, which hide behind them.
 template <typename Half>
 __global__ void narrow_kernel(std::size_t n, const float* from, std::uint16_t* to) {
@@ -196,13 +214,13 @@ __global__ void widen_kernel(std::size_t n, const std::uint16_t* from, float* to
 constexpr std::size_t k_room = k_warps * sizeof(double);
 
 int put_begin(const CudaStreamHandle* stream, const StepRule& rule, const StepInput& input,
-              StepState* state) {
-  return launch(begin_kernel, 1, k_warp_lanes, 0, stream, rule, input, state);
+              StepState* state, StepState* told) {
+  return launch(begin_kernel, 1, k_warp_lanes, 0, stream, rule, input, state, told);
 }
 
 int put_prepare(const CudaStreamHandle* stream, const StepRule& rule, const double* squares,
-                StepState* state) {
-  return launch(prepare_kernel, 1, k_warp_lanes, 0, stream, rule, squares, state);
+                StepState* state, StepState* told) {
+  return launch(prepare_kernel, 1, k_warp_lanes, 0, stream, rule, squares, state, told);
 }
 
 int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
@@ -265,6 +283,13 @@ int put_bytes_to_floats(const CudaStreamHandle* stream, std::size_t n, const std
   return launch(bytes_kernel, blocks_of_fours(n), k_threads, 0, stream, n, from, to);
 }
 
+int put_gather(const CudaStreamHandle* stream, const Permutation& order, std::uint64_t first,
+               std::size_t rows, std::size_t features, const std::uint8_t* images,
+               const std::uint8_t* labels, float* to, std::uint8_t* to_labels) {
+  return launch(gather_kernel, blocks_for(rows, 1), k_threads, 0, stream, order, first, rows,
+                features, images, labels, to, to_labels);
+}
+
 int put_narrow(const CudaStreamHandle* stream, std::size_t n, DType type, const float* from,
                void* to) {
   return launch(type == DType::bf16 ? narrow_kernel<Bf16> : narrow_kernel<Fp16>, blocks_of_fours(n),
@@ -292,6 +317,7 @@ void set_flat_kernels(Kernels& kernels) {
   DTRAIN_PUT(kernels, squares);
   DTRAIN_PUT(kernels, sum);
   DTRAIN_PUT(kernels, bytes_to_floats);
+  DTRAIN_PUT(kernels, gather);
   DTRAIN_PUT(kernels, narrow);
   DTRAIN_PUT(kernels, widen);
 }

@@ -22,6 +22,8 @@ void check_kernel(Stream& stream, int error, const char* kernel);
 
 void set_flat_kernels(Kernels& kernels);
 void set_layer_kernels(Kernels& kernels, LayerKernels& layers);
+void set_score_kernels(LayerKernels& layers);
+void set_gradient_kernels(LayerKernels& layers);
 void set_convolution_kernels(LayerKernels& layers);
 void set_text_kernels(TextKernels& text);
 void set_attention_kernels(TextKernels& text);

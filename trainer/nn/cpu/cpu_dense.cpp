@@ -28,8 +28,10 @@ void CpuDense::forward(const UnitMemory& memory, std::size_t rows, const float* 
   }
 }
 
-void CpuDense::score(const UnitMemory& memory, std::span<const std::uint8_t> labels,
-                     const float* scale, bool accumulate, float* logits, Score* to) const {
+bool CpuDense::score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* x,
+                     const float* scale, bool accumulate, float* logits, float* /*dx*/,
+                     Score* to) const {
+  forward(memory, labels.size(), x, false, logits);
   constexpr std::size_t k_most_classes = 256; // Of labels of a byte.
   std::array<float, k_most_classes> unused{};
   float* const dbias = scale == nullptr ? unused.data() : bias_gradient(memory);
@@ -38,6 +40,7 @@ void CpuDense::score(const UnitMemory& memory, std::span<const std::uint8_t> lab
   }
   *to += kernels_.softmax_cross_entropy(labels.size(), outputs(), labels.data(), bias(memory),
                                         scale == nullptr ? 0 : *scale, logits, dbias);
+  return false;
 }
 
 void CpuDense::backward_weight(const UnitMemory& memory, std::size_t rows, const float* x,

@@ -109,7 +109,7 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
     scaled_by_ = scale;
   }
   sent_ahead_ = 0;
-  passes_->run(batch, scale_.data(), owner(), outcomes_.begin());
+  passes_->run(batch, scale_.data(), owner(), &outcomes_.begin()->score);
   outcomes_.send(step);
   const double limit = job_.run.step.clip_norm;
   double squares = 0;

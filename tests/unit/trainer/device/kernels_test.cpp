@@ -155,7 +155,7 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
   const StepRule step{.clip_norm = 1};
   StepState state;
   for (int t = 1; t < 4; ++t) {
-    kernels.begin(*stream, step, {.step = t, .learning_rate = {1e-3}}, &state);
+    kernels.begin(*stream, step, {.step = t, .learning_rate = {1e-3}}, &state, nullptr);
     kernels.sgd(*stream, n, rule, &state, gradient.data(), m[0].data(), p[0].data());
     kernels.adam(*stream, n, rule, &state, gradient.data(), m[1].data(), m[2].data(), p[1].data());
     kernels.lamb(*stream, n, rule, &state, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
@@ -163,7 +163,7 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
   }
   double squares = 0;
   kernels.squares(*stream, n, gradient.data(), &squares);
-  kernels.prepare(*stream, step, &squares, &state);
+  kernels.prepare(*stream, step, &squares, &state, nullptr);
   p[3] = {state.norm, state.factor};
   return p;
 }
@@ -182,9 +182,9 @@ TEST_CASE("a gradient's norm that is no number, or infinite, reaches no paramete
       const StepRule step{.clip_norm = 1};
       StepState state;
       double squares = 0;
-      kernels->begin(*stream, step, {.learning_rate = {0.1}}, &state);
+      kernels->begin(*stream, step, {.learning_rate = {0.1}}, &state, nullptr);
       kernels->squares(*stream, k_count, gradient.data(), &squares);
-      kernels->prepare(*stream, step, &squares, &state);
+      kernels->prepare(*stream, step, &squares, &state, nullptr);
       CHECK(!std::isfinite(state.norm));
       CHECK(state.skipped == 1);
       const UpdateRule rule;
