@@ -1,5 +1,5 @@
-"""Training speed of the MLP and of the CNN on a GPU, in samples/s, beside PyTorch's with CUDA graphs, and
-of a small BERT in tokens/s.
+"""On a GPU: how fast memory is moved and matrices are multiplied, beside PyTorch's; training speed of the
+MLP and of the CNN, in samples/s, beside PyTorch's with CUDA graphs; of BERT and GPT-2 in tokens/s.
 The trainer is that of build/cuda, which ./dev builds for it, or of a bundle."""
 import re
 import shutil
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import bert
-from measure import HERE, Row, peer_program, run
+from measure import HERE, Row, json_lines, peer_program, run
 from mlp import compare
 
 FLAGS = ["--benchmark=1", "--device=cuda"]
@@ -41,7 +41,9 @@ def rows(bench):
         words = [trainer, *FLAGS, f"--model={model}", f"--batch-size={batch}"]
         return float(re.search(r"best (\d+) samples/s", run(words)).group(1))
 
-    found = []
+    kernels = json_lines(run([bench.bin / "bench-kernels"]))[0]
+    theirs = json_lines(run([torch, HERE / "peers/kernels_torch.py"]))[0] if torch else {}
+    found = kernel_rows(kernels, theirs)
     for model, batch, target in (("mlp", 64, 3), ("mlp", 1024, 1), ("cnn", 64, 1), ("cnn", 1024, 1)):
         peer = torch and [torch, HERE / "peers/train_torch.py", "--device=cuda", "--fused",
                           f"--model={model}", f"--batch={batch}"]
@@ -51,9 +53,37 @@ def rows(bench):
     name = "PyTorch eager, fused Adam"
     measured = {"dtrain": lambda: bert.trainer_speed(bench, 1, "--device=cuda", program=trainer)}
     if torch:
-        measured[name] = lambda: bert.peer_speed([torch, bert.PEER, "--device=cuda"])
+        measured[name] = lambda: bert.peer_speed([torch, bert.PEER, "--device=cuda", "--seconds=1"])
     speeds = bench.interleaved(measured)
     found.append(Row("BERT 4 × 256, 1 GPU", "tokens/s", max(speeds["dtrain"]), name,
                      max(speeds.get(name, [0])) or None, more_is_better=True, target=1,
                      peer_found=bool(torch)))
-    return found
+    return found + gpt2_rows(bench, trainer, torch)
+
+
+def kernel_rows(ours, theirs):
+    """`ours`, `theirs`: what bench-kernels and its peer have printed."""
+    flat = ("adam", "sgd", "lamb", "squares", "blend", "bytes_to_floats", "narrow", "widen", "drop_and_add",
+            "norm", "norm_backward", "gelu_backward")
+    copy = ours["copy, GB/s"]
+    found = [Row(f"{name}: its bandwidth / a copy's {copy:.0f} GB/s", "×", ours[f"{name}, GB/s"] / copy,
+                 more_is_better=True, target=0.85) for name in flat]
+    same = {"adam, GB/s": "adam, GB/s"}
+    for kind, name in (("", "float32"), ("bf16 ", "bf16")):
+        same |= {f"{kind}product 4096 x 4096 x 4096, TFLOP/s": f"{name} 4096 x 4096 x 4096, TFLOP/s",
+                 f"{kind}down 8192 x 768 x 3072, TFLOP/s": f"{name} 8192 x 768 x 3072, TFLOP/s"}
+    return found + [Row(*mine.rsplit(", ", 1), ours[mine], "PyTorch", theirs.get(its), more_is_better=True,
+                        target=0.95, peer_found=bool(theirs)) for mine, its in same.items()]
+
+
+def gpt2_rows(bench, trainer, torch):
+    words = [trainer, *FLAGS, "--model=gpt2", "--batch-size=8", "--dropout=0", "--precision=bf16"]
+
+    def peer(*flags):
+        return lambda: bert.peer_speed([torch, HERE / "peers/gpt2_torch.py", "--seconds=1", *flags])
+    names = {"PyTorch eager, bf16 autocast": peer(), "PyTorch compiled, bf16 autocast": peer("--compile")}
+    measured = {"dtrain": lambda: float(re.search(r"best (\d+) tokens/s", run(words)).group(1))}
+    speeds = bench.interleaved(measured | (names if torch else {}))
+    return [Row("GPT-2 124M in bf16, 8 × 1024, 1 GPU", "tokens/s", max(speeds["dtrain"]), name,
+                max(speeds.get(name, [0])) or None, more_is_better=True, target=1, peer_found=bool(torch))
+            for name in names]
