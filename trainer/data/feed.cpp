@@ -16,11 +16,17 @@ void Feed::keep(const std::uint8_t* images, const std::uint8_t* labels, std::siz
   stream_.copy(labels, to + count * features_, count);
 }
 
-void Feed::take(std::size_t row, std::size_t count, const Permutation& order, std::uint64_t first) {
+Gathering Feed::gathering(std::size_t row, std::size_t count, const Permutation& order,
+                          std::uint64_t first) const {
   const auto* images = static_cast<const std::uint8_t*>(kept_.memory());
-  kernels_.gather(stream_, order, first, count, features_, images, images + kept_count_ * features_,
-                  images_.data() + row * features_,
-                  static_cast<std::uint8_t*>(labels_.memory()) + row);
+  return {order,
+          first,
+          count,
+          features_,
+          images,
+          images + kept_count_ * features_,
+          images_.data() + row * features_,
+          static_cast<std::uint8_t*>(labels_.memory()) + row};
 }
 
 std::size_t Feed::size(std::size_t rows) const {

@@ -32,11 +32,13 @@ class Feed {
            const std::uint8_t* labels);
   /// Row `row` of text, as TokenSource::read() has it.
   void put_text(std::size_t row, std::uint64_t sample, std::uint64_t seed, std::uint64_t position);
-  /// Keeps so many samples on a device that is not the host: take() has rows of them.
+  /// Keeps so many samples on a device that is not the host: take() puts them into a batch.
   void keep(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count);
   bool keeps() const { return kept_.size() > 0; }
-  /// Rows [row, row + count): those samples that `order` has from number `first` on.
-  void take(std::size_t row, std::size_t count, const Permutation& order, std::uint64_t first);
+  /// What makes rows [row, row + count): those samples that `order` has from number `first` on.
+  Gathering gathering(std::size_t row, std::size_t count, const Permutation& order,
+                      std::uint64_t first) const;
+  void take(const Gathering& gathering) { kernels_.gather(stream_, gathering); }
   /// Valid until the next batch's begin().
   Batch finish();
 

@@ -150,12 +150,19 @@ Batch Loader::gather(std::uint64_t first, std::size_t rows) {
     return feed_.finish();
   }
   if (feed_.keeps()) {
+    Batch batch = feed_.finish();
     for (std::size_t row = 0, count = 0; row < rows; row += count) { // Of one epoch at a time.
       const std::uint64_t at = (first + row) % split_.count;
       count = std::min<std::size_t>(rows - row, split_.count - at);
-      feed_.take(row, count, order_of((first + row) / split_.count), at);
+      const Gathering some =
+          feed_.gathering(row, count, order_of((first + row) / split_.count), at);
+      if (options_.leaves_gathering && count == rows) {
+        batch.gathering = some;
+      } else {
+        feed_.take(some);
+      }
     }
-    return feed_.finish();
+    return batch;
   }
   samples_.resize(rows);
   const std::size_t features = split_.features;

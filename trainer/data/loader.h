@@ -53,6 +53,7 @@ struct LoaderOptions {
   std::function<void()> while_waiting = [] {};
   /// Of a stream's ranks, in shares that differ by a row; 0: batch_size each.
   std::size_t global_batch = 0;
+  bool leaves_gathering = false; ///< To whoever takes a batch: Batch::gathering.
 };
 
 /// Of rank `rank` of `world_size`, whose worker reads `data`; `samples` as all_samples() says.

@@ -14,6 +14,7 @@ namespace trainer {
 
 class Permutation {
  public:
+  Permutation() = default; ///< Of one.
   Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch);
 
   /// index < size; the result is too.
@@ -43,8 +44,8 @@ class Permutation {
   }
 
   static constexpr int k_rounds = 8;
-  std::uint64_t size_;
-  int half_bits_;
+  std::uint64_t size_ = 1;
+  int half_bits_ = 1;
   std::uint32_t keys_[k_rounds] = {};
 };
 

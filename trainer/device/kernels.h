@@ -59,6 +59,18 @@ struct Score {
   }
 };
 
+/// So many samples that a device keeps: those that `order` has from number `first` on, to / 255.
+struct Gathering {
+  Permutation order = {};
+  std::uint64_t first = 0;
+  std::size_t rows = 0;
+  std::size_t features = 0;             ///< Bytes of a sample.
+  const std::uint8_t* images = nullptr; ///< Of all samples,
+  const std::uint8_t* labels = nullptr; ///< and these.
+  float* to = nullptr;
+  std::uint8_t* to_labels = nullptr;
+};
+
 inline constexpr std::size_t k_pixels_a_part = 1024;
 
 /// Of a convolution of 3 × 3 pixels, as many pixels out as in, of which 2 × 2 max-pooling takes a
@@ -125,10 +137,10 @@ struct Kernels {
   const char* arithmetic; ///< Kernels of the same one give the same bits.
 
   /// Of one thread, of a step's state (step_state.h): what the host knows before a step, and what
-  /// its gradients' squares have summed up to.
-  /// Into `*told`, in the host's memory, too, where it is not null.
+  /// its gradients' squares have summed up to. Beside it begin() gathers, where that is not null,
+  /// and prepare() puts the state into `*told`, too, the host's memory, where that is not.
   void (*begin)(Stream&, const StepRule& rule, const StepInput& input, StepState* state,
-                StepState* told);
+                const Gathering* gathering);
   void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state,
                   StepState* told);
 
@@ -160,11 +172,8 @@ struct Kernels {
 
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);
-  /// The same of `rows` samples, as many bytes each, that `order` has from number `first` on; and
-  /// their labels.
-  void (*gather)(Stream&, const Permutation& order, std::uint64_t first, std::size_t rows,
-                 std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
-                 float* to, std::uint8_t* to_labels);
+  /// The same of samples, and their labels.
+  void (*gather)(Stream&, const Gathering& gathering);
 
   /// Between float32 and bf16 or f16, as halves.h rounds.
   void (*narrow)(Stream&, std::size_t n, DType type, const float* from, void* to);

@@ -114,11 +114,4 @@ DTRAIN_ON_BOTH static inline void prepare_step(const StepRule& rule, double squa
   }
 }
 
-/// For the host to see.
-DTRAIN_ON_BOTH static inline void tell(const StepState& state, StepState* told) {
-  if (told != nullptr) {
-    *told = state;
-  }
-}
-
 } // namespace trainer

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+
+#include "trainer/device/kernels.h"
 
 namespace trainer {
 
@@ -39,6 +42,8 @@ struct Batch {
   bool is_padding = false; ///< There is nothing left for this rank: its one row counts for nothing.
   Tokens tokens = {};
   std::uint64_t position = 0; ///< Of the first row in the stream of samples.
+  /// What makes it, to be put on the device's stream yet.
+  std::optional<Gathering> gathering = {};
 
   /// Rows [first, first + count), or up to the end.
   Batch slice(std::size_t first, std::size_t count) const {

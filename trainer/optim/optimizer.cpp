@@ -120,13 +120,16 @@ void Optimizer::set_state(std::int64_t step, std::int64_t skipped, const LossSca
   device_->stream().copy(&seen_, state_.memory(), sizeof seen_);
 }
 
-void Optimizer::announce_step(std::size_t samples, StepState* told) {
+StepState Optimizer::announce_step(std::size_t samples, const Gathering* gathering) {
   StepInput input{
       .step = step_ + 1, .samples = static_cast<std::int64_t>(samples), .skipped = seen_.skipped};
   std::copy(rates_.begin(), rates_.end(), input.learning_rate);
   device_->kernels().begin(device_->stream(), step_rule_, input,
-                           static_cast<StepState*>(state_.memory()), told);
+                           static_cast<StepState*>(state_.memory()), gathering);
   is_announced_ = true;
+  StepState state = seen_;
+  trainer::begin_step(step_rule_, input, state);
+  return state;
 }
 
 void Optimizer::begin_step() {

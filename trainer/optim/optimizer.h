@@ -77,13 +77,14 @@ class Optimizer {
   void set_limits(const StepLimits& limits);
 
   /// Puts on the stream what the host knows of step t = 1, 2, …, the one after step(), of so many
-  /// samples over all ranks; 0: this rank's count for nothing. What comes of it is put into
-  /// `*told`, in the host's memory, too, where that is not null.
-  void announce_step(std::size_t samples = 1, StepState* told = nullptr);
+  /// samples over all ranks; 0: this rank's count for nothing; a batch is gathered meanwhile.
+  /// Gives the state of it, as far as is known here.
+  StepState announce_step(std::size_t samples = 1, const Gathering* gathering = nullptr);
   /// Counts that step; announces it where that was not done.
   void begin_step();
   /// Puts on the stream what follows from the sum of squares of its gradients, over all ranks:
   /// nothing is updated where they are no numbers, and t is that of the steps that update.
+  /// Into `*told`, too, of the host, where that is not null.
   void prepare(const double* squares, StepState* told = nullptr);
   /// Updates those of parameters [first, last) that are its own from the gradients there.
   /// Multiples of 16; LAMB and Muon: whole tensors.

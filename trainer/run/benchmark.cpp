@@ -47,7 +47,9 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   replica.initialize(seed);
   replica.optimizer.set_state(0, 0, first_loss_scale(options.step.loss_scale));
   MultiWorker strategy(communicator, replica, options.step);
-  Loader loader(data.train, device, {batch_size, rank, ranks, seed, 0, INT64_MAX});
+  LoaderOptions batches{batch_size, rank, ranks, seed, 0, INT64_MAX};
+  batches.leaves_gathering = true;
+  Loader loader(data.train, device, batches);
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();

@@ -257,6 +257,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
       loader_options(data_, batch_size, communicator.rank(), communicator.world_size(),
                      settings_.seed, settings_.samples);
   input.global_batch = static_cast<std::size_t>(settings_.global_batch);
+  input.leaves_gathering = true;
   input.start = progress_.position;
   input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
   input.end = settings_.one_pass != 0 ? settings_.samples : settings_.end;

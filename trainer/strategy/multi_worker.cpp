@@ -129,7 +129,8 @@ Score MultiWorker::step(const Batch& batch) {
   }
   overflow_.clear();
   Seen& seen = *outcomes_.begin();
-  replica_.optimizer.announce_step(batch.is_padding ? 0 : batch.global_rows, &seen.state);
+  seen.state = replica_.optimizer.announce_step(batch.is_padding ? 0 : batch.global_rows,
+                                                batch.gathering ? &*batch.gathering : nullptr);
   if (updates_ != Updates::together) {
     replica_.optimizer.begin_step();
   }

@@ -138,9 +138,8 @@ TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and sc
     for (const double found : {4.0, 1e12, double{INFINITY}, 0.0, double{NAN}, 9.0}) {
       const StepInput input{
           .step = ++step, .samples = 12, .learning_rate = {0.1, 0.09, 0.08, 0.07}};
-      device.kernels().begin(device.stream(), rule, input, state.data(), told);
+      device.kernels().begin(device.stream(), rule, input, state.data(), nullptr);
       all.push_back(state.read()[0]);
-      all.push_back(*told);
       device.stream().copy(&found, squares.memory(), sizeof found);
       device.kernels().prepare(device.stream(), rule, static_cast<double*>(squares.memory()),
                                state.data(), told);
@@ -272,7 +271,7 @@ TEST_CASE("a GPU gathers the CPU's samples, in the order of a permutation") {
   constexpr std::size_t k_rows = 40;
   const Permutation order(k_count, 7, 3);
   for (const std::size_t features : {1, 7, 300}) {
-    const auto run = [&](Device& device) {
+    const auto run = [&](Device& device, bool is_beside) {
       std::vector<std::uint8_t> bytes(k_count * features);
       std::vector<std::uint8_t> names(k_count);
       for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -283,14 +282,20 @@ TEST_CASE("a GPU gathers the CPU's samples, in the order of a permutation") {
       On<std::uint8_t> labels(device, names);
       On<float> to(device, Values(k_rows * features, NAN));
       On<std::uint8_t> to_labels(device, std::vector<std::uint8_t>(k_rows));
-      device.kernels().gather(device.stream(), order, k_count - k_rows, k_rows, features,
-                              images.data(), labels.data(), to.data(), to_labels.data());
+      const Gathering some{order,         k_count - k_rows, k_rows,    features,
+                           images.data(), labels.data(),    to.data(), to_labels.data()};
+      On<StepState> state(device, {{}});
+      is_beside ? device.kernels().begin(device.stream(), {}, {.step = 7}, state.data(), &some)
+                : device.kernels().gather(device.stream(), some);
+      CHECK(state.read()[0].step == (is_beside ? 7 : 0));
       return std::pair(to.read(), to_labels.read());
     };
     CpuDevice cpu(portable_kernels());
     const auto made_gpu = make_gpu();
-    const auto expected = run(cpu);
-    CHECK(run(*made_gpu) == expected);
+    const auto expected = run(cpu, false);
+    CHECK(run(*made_gpu, false) == expected);
+    CHECK(run(*made_gpu, true) == expected);
+    CHECK(run(cpu, true) == expected);
     CHECK(expected.second[3] == static_cast<std::uint8_t>(order(k_count - k_rows + 3)));
   }
 }

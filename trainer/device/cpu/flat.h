@@ -6,22 +6,27 @@
 #include <cstddef>
 
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/device/cpu/plain_layers.h"
 
 namespace trainer::flat {
 namespace {
 
 inline std::size_t b_panel(const Gemm& g) { return g.b_panel == 0 ? g.k * k_panel : g.b_panel; }
 
-void begin(Stream& /*stream*/, const StepRule& rule, const StepInput& input, StepState* state,
-           StepState* told) {
+void begin(Stream& stream, const StepRule& rule, const StepInput& input, StepState* state,
+           const Gathering* gathering) {
   begin_step(rule, input, *state);
-  tell(*state, told);
+  if (gathering != nullptr) {
+    plain_gather(stream, *gathering);
+  }
 }
 
 void prepare(Stream& /*stream*/, const StepRule& rule, const double* squares, StepState* state,
              StepState* told) {
   prepare_step(rule, *squares, *state);
-  tell(*state, told);
+  if (told != nullptr) {
+    *told = *state;
+  }
 }
 
 void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,

@@ -162,14 +162,13 @@ void convolution_backward_input(Stream& stream, const ConvolutionShape& s, const
 
 } // namespace
 
-void plain_gather(Stream& stream, const Permutation& order, std::uint64_t first, std::size_t rows,
-                  std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
-                  float* to, std::uint8_t* to_labels) {
+void plain_gather(Stream& stream, const Gathering& g) {
   const CpuKernels& kernels = CpuStream::kernels_of(stream);
-  for (std::size_t row = 0; row < rows; ++row) {
-    const std::uint64_t sample = order(first + row);
-    kernels.bytes_to_floats(stream, features, images + sample * features, to + row * features);
-    to_labels[row] = labels[sample];
+  for (std::size_t row = 0; row < g.rows; ++row) {
+    const std::uint64_t sample = g.order(g.first + row);
+    kernels.bytes_to_floats(stream, g.features, g.images + sample * g.features,
+                            g.to + row * g.features);
+    g.to_labels[row] = g.labels[sample];
   }
 }
 

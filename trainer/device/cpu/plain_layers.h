@@ -8,9 +8,7 @@ namespace trainer {
 
 extern const LayerKernels k_plain_layers;
 
-void plain_gather(Stream& stream, const Permutation& order, std::uint64_t first, std::size_t rows,
-                  std::size_t features, const std::uint8_t* images, const std::uint8_t* labels,
-                  float* to, std::uint8_t* to_labels);
+void plain_gather(Stream& stream, const Gathering& gathering);
 void plain_narrow(Stream& stream, std::size_t n, DType type, const float* from, void* to);
 void plain_widen(Stream& stream, std::size_t n, DType type, const void* from, float* to);
 

@@ -8,10 +8,28 @@
 namespace trainer {
 namespace {
 
-__global__ void begin_kernel(StepRule rule, StepInput input, StepState* state, StepState* told) {
-  if (threadIdx.x == 0) {
+/// Block `block` of so many; one takes a row at a time: 1 byte read, 4 written. Every thread works
+/// out which sample it is.
+__device__ void gather(const Gathering& g, unsigned block, unsigned blocks) {
+  for (std::size_t row = block; row < g.rows; row += blocks) {
+    const std::uint64_t sample = g.order(g.first + row);
+    for (std::size_t i = threadIdx.x; i < g.features; i += blockDim.x) {
+      g.to[row * g.features + i] =
+          static_cast<float>(g.images[sample * g.features + i]) * (1.0F / 255.0F);
+    }
+    if (threadIdx.x == 0) {
+      g.to_labels[row] = g.labels[sample];
+    }
+  }
+}
+
+/// The first block begins, in the time that the others take to gather.
+__global__ void begin_kernel(StepRule rule, StepInput input, StepState* state,
+                             Gathering gathering) {
+  if (blockIdx.x > 0) {
+    gather(gathering, blockIdx.x - 1, gridDim.x - 1);
+  } else if (threadIdx.x == 0) {
     begin_step(rule, input, *state);
-    tell(*state, told);
   }
 }
 
@@ -19,7 +37,9 @@ __global__ void prepare_kernel(StepRule rule, const double* squares, StepState* 
                                StepState* told) {
   if (threadIdx.x == 0) {
     prepare_step(rule, *squares, *state);
-    tell(*state, told);
+    if (told != nullptr) {
+      *told = *state;
+    }
   }
 }
 
@@ -184,20 +204,7 @@ __global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to)
       from, to);
 }
 
-// A block a row: 1 byte read, 4 written; every thread works out which sample it is.
-__global__ void gather_kernel(Permutation order, std::uint64_t first, std::size_t rows,
-                              std::size_t features, const std::uint8_t* images,
-                              const std::uint8_t* labels, float* to, std::uint8_t* to_labels) {
-  for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const std::uint64_t sample = order(first + row);
-    for (std::size_t i = threadIdx.x; i < features; i += blockDim.x) {
-      to[row * features + i] = static_cast<float>(images[sample * features + i]) * (1.0F / 255.0F);
-    }
-    if (threadIdx.x == 0) {
-      to_labels[row] = labels[sample];
-    }
-  }
-}
+__global__ void gather_kernel(Gathering gathering) { gather(gathering, blockIdx.x, gridDim.x); }
 
 // 4 bytes read, 2 written, and the other way; about 10 integer operations, which hide behind them.
 template <typename Half>
@@ -214,8 +221,10 @@ __global__ void widen_kernel(std::size_t n, const std::uint16_t* from, float* to
 constexpr std::size_t k_room = k_warps * sizeof(double);
 
 int put_begin(const CudaStreamHandle* stream, const StepRule& rule, const StepInput& input,
-              StepState* state, StepState* told) {
-  return launch(begin_kernel, 1, k_warp_lanes, 0, stream, rule, input, state, told);
+              StepState* state, const Gathering* gathering) {
+  const Gathering some = gathering != nullptr ? *gathering : Gathering{};
+  const unsigned blocks = some.rows > 0 ? 1 + blocks_for(some.rows, 1) : 1;
+  return launch(begin_kernel, blocks, k_threads, 0, stream, rule, input, state, some);
 }
 
 int put_prepare(const CudaStreamHandle* stream, const StepRule& rule, const double* squares,
@@ -283,11 +292,8 @@ int put_bytes_to_floats(const CudaStreamHandle* stream, std::size_t n, const std
   return launch(bytes_kernel, blocks_of_fours(n), k_threads, 0, stream, n, from, to);
 }
 
-int put_gather(const CudaStreamHandle* stream, const Permutation& order, std::uint64_t first,
-               std::size_t rows, std::size_t features, const std::uint8_t* images,
-               const std::uint8_t* labels, float* to, std::uint8_t* to_labels) {
-  return launch(gather_kernel, blocks_for(rows, 1), k_threads, 0, stream, order, first, rows,
-                features, images, labels, to, to_labels);
+int put_gather(const CudaStreamHandle* stream, const Gathering& gathering) {
+  return launch(gather_kernel, blocks_for(gathering.rows, 1), k_threads, 0, stream, gathering);
 }
 
 int put_narrow(const CudaStreamHandle* stream, std::size_t n, DType type, const float* from,
