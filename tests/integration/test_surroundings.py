@@ -164,6 +164,21 @@ def test_delete_names_what_does_not_end(home):
         assert home.processes() == []
 
 
+def test_a_job_that_gets_no_control_group_says_why_and_runs(home):
+    tree = "/sys/fs/cgroup/unified" if os.path.exists("/sys/fs/cgroup/unified") else "/sys/fs/cgroup"
+    with group_of_tests(tree) as (group, inside):
+        (group / "cgroup.max.descendants").write_text("0")
+        home.start([home.dtrain_path, "submit", "--name=outside", "--", "sleep", "600"],
+                   env={"DTRAIN_CGROUPS": "v2"}, preexec_fn=inside).wait(60 * home.build.slowness)
+        home.running("outside")
+        said = (home.state / "dtrain/jobs/local/default/outside/supervisor.log").read_text()
+        assert said.partition(" ")[2] == (f"dtrain: cannot make a control group in {group}: Resource "
+                                          "temporarily unavailable; without one, a daemon that drops "
+                                          "DTRAIN_JOB_UID outlives a job whose supervisors are killed\n")
+        home.dtrain("delete", "outside")
+        assert home.processes() == []
+
+
 @contextlib.contextmanager
 def group_of_tests(tree):
     """A control group in that tree, and what moves a process into it."""

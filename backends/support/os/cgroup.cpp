@@ -91,7 +91,7 @@ std::string own_folder(std::string_view controller) {
 
 } // namespace
 
-std::optional<Cgroup> Cgroup::make(const std::string& name) {
+std::optional<Cgroup> Cgroup::make(const std::string& name, std::string& problem) {
   const char* const chosen = environment::k_cgroups.value();
   const std::string_view tried = chosen == nullptr ? "" : chosen;
   for (const std::string_view controller : {"", "freezer", "pids", "name=systemd"}) {
@@ -103,6 +103,9 @@ std::optional<Cgroup> Cgroup::make(const std::string& name) {
     const auto path = fmt::format("{}/{}", parent, name);
     if (!parent.empty() && mkdir(path.c_str(), 0755) == 0) {
       return Cgroup(path);
+    }
+    if (!parent.empty() && problem.empty()) {
+      problem = fmt::format("cannot make a control group in {}: {}", parent, errno_text());
     }
   }
   return std::nullopt;

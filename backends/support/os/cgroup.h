@@ -17,8 +17,8 @@ namespace dtrain {
 class Cgroup {
  public:
   /// Makes a group of that name below this process's own. DTRAIN_CGROUPS=v2, v1 or none says which
-  /// are tried.
-  static std::optional<Cgroup> make(const std::string& name);
+  /// are tried. Where this process has one but none can be made below it, `problem` says why.
+  static std::optional<Cgroup> make(const std::string& name, std::string& problem);
 
   /// One that was made before, by its path.
   explicit Cgroup(std::string path) : path_(std::move(path)) {}
