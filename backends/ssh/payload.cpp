@@ -28,13 +28,12 @@ constexpr const char* k_bundle = "bundle";
 constexpr const char* k_parts = "parts";
 constexpr std::array k_plugins{"dtrain-mpi.so", "libdtrain_cuda.so"}; ///< Where there are some.
 constexpr const char* k_launcher = "dtrain-launcher";
-constexpr const char* k_loader = "ld-linux-x86-64.so.2";
 /// Of this machine's glibc what the trainer and the host's libraries may ask for, and of GCC what
 /// plug-ins need (cmake/portable/make).
 constexpr std::array k_libraries{
-    k_loader,          "libc.so.6",         "libm.so.6",     "libmvec.so.1",   "libdl.so.2",
-    "libpthread.so.0", "librt.so.1",        "libutil.so.1",  "libresolv.so.2", "libanl.so.1",
-    "libnss_dns.so.2", "libnss_files.so.2", "libgcc_s.so.1", "libstdc++.so.6"};
+#include "cmake/portable/libraries"
+};
+constexpr const char* k_loader = k_libraries.front();
 constexpr std::int64_t k_most_code = std::int64_t{1} << 30;
 
 Fd payload_folder(const JobFolder& job, bool create) {

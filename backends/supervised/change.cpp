@@ -149,7 +149,7 @@ void SupervisedBackend::remove(const JobRef& job) {
                                       printable(folder.path())));
       }
       if (whereabouts(record->owner.machine) == Whereabouts::here) {
-        stop_job(*record);
+        stop_job(folder, *record);
       }
     }
     const auto group = folder.record().value_or(JobRecord()).owner;

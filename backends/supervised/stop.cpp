@@ -1,9 +1,12 @@
 #include "backends/supervised/stop.h"
 
+#include "backends/supervised/store/job_view.h"
 #include "backends/support/os/cgroup.h"
+#include "backends/support/os/files.h"
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -57,12 +60,8 @@ bool signal_and_wait(const JobOwner& owner, int signal, Clock::time_point deadli
 /// Kills, again and again, what `find` gives, until that is nothing. Gives what would not die.
 template <typename Find>
 std::vector<ProcessId> kill_all(const Find& find) {
-  std::vector<ProcessId> left;
-  for (int round = 0; round < k_kill_rounds; ++round) {
-    left = find();
-    if (left.empty()) {
-      break;
-    }
+  auto left = find();
+  for (int round = 0; !left.empty() && round < k_kill_rounds; ++round) {
     const auto deadline = Clock::now() + k_kill_patience;
     std::vector<Fd> ending;
     for (const auto& process : left) {
@@ -71,8 +70,10 @@ std::vector<ProcessId> kill_all(const Find& find) {
     }
     if (!std::all_of(ending.begin(), ending.end(),
                      [&](const Fd& process) { return wait_for_end(process, deadline); })) {
+      std::erase_if(left, [](const ProcessId& process) { return !is_running(process); });
       break; // The kernel holds it.
     }
+    left = find();
   }
   return left;
 }
@@ -93,6 +94,21 @@ std::vector<ProcessId> ranks_below(const JobOwner& owner) {
   return found;
 }
 
+/// Appends those that are not among them.
+void add(std::vector<ProcessId>& processes, const std::vector<ProcessId>& more) {
+  for (const auto& process : more) {
+    if (std::find(processes.begin(), processes.end(), process) == processes.end()) {
+      processes.push_back(process);
+    }
+  }
+}
+
+/// Its name, as the kernel has it.
+std::string program_of(const ProcessId& process) {
+  const auto text = read_file_at(AT_FDCWD, fmt::format("/proc/{}/comm", process.pid)).value_or("");
+  return printable(text.substr(0, text.find('\n')));
+}
+
 } // namespace
 
 void signal_job(const JobOwner& owner, int signal) {
@@ -102,37 +118,44 @@ void signal_job(const JobOwner& owner, int signal) {
 }
 
 std::vector<ProcessId> end_leftovers(const std::string& uid, const std::string& cgroup) {
+  std::vector<ProcessId> left;
   if (!cgroup.empty()) {
-    Cgroup(cgroup).kill(k_kill_patience);
+    left = kill_all([&] { return Cgroup(cgroup).kill(); });
   }
-  const auto mark = fmt::format("DTRAIN_JOB_UID={}", uid);
-  return uid.empty() ? std::vector<ProcessId>()
-                     : kill_all([&] { return processes_with_environment(mark); });
+  if (!uid.empty()) {
+    const auto mark = fmt::format("DTRAIN_JOB_UID={}", uid);
+    add(left, kill_all([&] { return processes_with_environment(mark); }));
+  }
+  return left;
 }
 
-void stop_job(const JobRecord& record) {
+void stop_job(const JobFolder& folder, const JobRecord& record) {
   const auto& owner = record.owner;
-  const bool was_running = is_running(owner.guard) || is_running(owner.supervisor);
   const auto grace = milliseconds(owner.grace_period_ms);
-  if (was_running && signal_and_wait(owner, SIGTERM, Clock::now() + grace + k_patience)) {
-    return;
+  if ((is_running(owner.guard) || is_running(owner.supervisor)) &&
+      signal_and_wait(owner, SIGTERM, Clock::now() + grace + k_patience)) {
+    // Whoever is killed meanwhile ends without a last record, and has not ended the job.
+    if (const auto last = folder.record(); last && !needs_supervisor(last->status.phase)) {
+      return;
+    }
   }
   // From the leaves up: the guard holds the tree together, and who has lost both can be found by
   // the job's group or its environment alone.
   signal_process(owner.supervisor, SIGSTOP); // It starts nothing more.
   auto left = kill_all([&] { return ranks_below(owner); });
-  if (!owner.cgroup.empty()) {
-    Cgroup(owner.cgroup).kill(k_kill_patience);
-  }
   signal_and_wait(owner, SIGKILL, Clock::now() + k_kill_patience);
-  const auto marked = end_leftovers(record.status.uid, owner.cgroup);
-  left.insert(left.end(), marked.begin(), marked.end());
+  add(left, end_leftovers(record.status.uid, owner.cgroup));
+  std::string named;
+  std::string pids;
   for (const auto& process : left) {
-    if (is_running(process)) {
-      throw EngineError(fmt::format("process {} of the job does not end, even by SIGKILL: the "
-                                    "kernel holds it (ps -o pid,stat,wchan {})",
-                                    process.pid, process.pid));
-    }
+    named += fmt::format("{}{} ({})", named.empty() ? "" : ", ", process.pid, program_of(process));
+    pids += fmt::format(" {}", process.pid);
+  }
+  if (!left.empty()) {
+    throw EngineError(fmt::format("processes of job {} do not end, even by SIGKILL: {}; the kernel "
+                                  "holds them (ps -o pid,stat,wchan{})",
+                                  text_of({record.status.namespace_name, record.status.name}),
+                                  named, pids));
   }
 }
 

@@ -1,7 +1,7 @@
 // Ends a job's processes from outside.
 #pragma once
 
-#include "backends/supervised/store/job_record.h"
+#include "backends/supervised/store/job_folder.h"
 
 #include <string>
 #include <vector>
@@ -9,10 +9,10 @@
 namespace dtrain {
 
 /// Asks those who look after the job to end it and waits until they have. Where they do not answer
-/// within the grace period and a little more, they and all processes of the job are killed: those
-/// below them, in the job's control group, and with the job's own id in their environment. Throws
-/// EngineError where one does not end even so.
-void stop_job(const JobRecord& record);
+/// within the grace period and a little more, or end without having ended it, all processes of the
+/// job are killed: theirs, those below them, those in the job's control group, and those with the
+/// job's own id in their environment. Throws EngineError where some do not end even so.
+void stop_job(const JobFolder& folder, const JobRecord& record);
 
 /// Kills what is left of a job whose supervisor and guard are gone, and gives what does not end.
 std::vector<ProcessId> end_leftovers(const std::string& uid, const std::string& cgroup);

@@ -38,6 +38,9 @@ namespace {
 
 constexpr std::size_t k_uid_bytes = 8;
 constexpr timespec k_sweep_interval{0, 10'000'000};
+constexpr const char* k_without_group =
+    "; without one, a daemon that drops DTRAIN_JOB_UID outlives "
+    "a job whose supervisors are killed";
 constexpr int k_finished = 0;
 constexpr int k_gave_up = 1;
 
@@ -283,7 +286,11 @@ int supervise_main(const std::vector<std::string>& args, MakeChannel make_channe
   const auto limit = raise_file_limit(); // Four descriptors a rank.
 
   const auto self = this_process();
-  const auto cgroup = Cgroup::make(fmt::format("dtrain-{}-{}", self.pid, self.start_time));
+  std::string problem;
+  const auto cgroup = Cgroup::make(fmt::format("dtrain-{}-{}", self.pid, self.start_time), problem);
+  if (!cgroup && !problem.empty()) {
+    fmt::print(stderr, "{} dtrain: {}{}\n", time_text(time_now()), problem, k_without_group);
+  }
   const pid_t pid = cgroup ? cgroup->fork() : fork();
   if (pid == 0) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -136,7 +136,6 @@ kill_members() { # kill_members WORD...
 # instead, whose turn it is (stdin says so) ends what is left of all that have ended by then. In $members
 # is then what nobody can kill.
 end_leftovers() { # end_leftovers WORD
-  members=
   mv "$run/at.$1" "$run/ended.$1" || {
     kill_members "$1"
     return

@@ -1,11 +1,13 @@
 """What a job is started in: signals that the parent ignores, limits, secrets in the environment."""
+import contextlib
 import json
 import os
+import pathlib
 import signal
 
 import pytest
 
-from harness import EXIT_JOB_FAILED, EXIT_USAGE, command_of, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_USAGE, command_of, until
 
 
 def ignoring(*signals):
@@ -122,6 +124,80 @@ def test_delete_ends_what_outlived_both_that_look_after_a_job(home, groups):
     assert len(pids_of(home, "sleep 600")) == 2
     home.dtrain("delete", "orphans")
     assert home.processes() == []
+
+
+@pytest.mark.parametrize("groups", ["", "v1"])
+def test_delete_ends_what_is_left_where_both_that_look_after_a_job_are_killed_meanwhile(home, groups):
+    told = home.folder / "told"
+    mark = "" if control_groups(groups) else "DTRAIN_JOB_UID=$DTRAIN_JOB_UID"
+    home.submit("orphans", "sh", "-c", f"trap 'echo > {told}' TERM; "
+                + DAEMON.replace("env -i", f"env -i {mark}") + " while :; do sleep 0.1; done",
+                flags=["--grace-period=10m"], env={"DTRAIN_CGROUPS": groups})
+    until(lambda: pids_of(home, "sleep 600"), "the daemon is up")
+    delete = home.start([home.dtrain_path, "delete", "orphans"])
+    until(told.exists, "the rank has been asked to end")
+    for how in signal.SIGSTOP, signal.SIGKILL:
+        for pid in guard_and_supervisor(home, "orphans"):
+            os.kill(pid, how)
+    assert delete.wait(timeout=60 * home.build.slowness) == 0
+    assert home.processes() == []
+
+
+def test_delete_names_what_does_not_end(home):
+    with group_of_tests("/sys/fs/cgroup/freezer") as (group, inside):
+        home.start([home.dtrain_path, "submit", "--name=held", "--", "sh", "-c", f"{DAEMON} exec sleep 601"],
+                   env={"DTRAIN_CGROUPS": "v1"}, preexec_fn=inside).wait(60 * home.build.slowness)
+        until(lambda: pids_of(home, "sleep 600"), "the daemon is up")
+        for how in signal.SIGSTOP, signal.SIGKILL:
+            for pid in guard_and_supervisor(home, "held"):
+                os.kill(pid, how)
+        until(lambda: not pids_of(home, "sleep 601"), "the rank died with its supervisor")
+        [daemon] = pids_of(home, "sleep 600")
+        (group / "freezer.state").write_text("FROZEN")
+        try:
+            error = home.dtrain("delete", "held", expect=EXIT_ENGINE).err
+        finally:
+            (group / "freezer.state").write_text("THAWED")
+        assert error == (f"dtrain delete: processes of job default/held do not end, even by SIGKILL: "
+                         f"{daemon} (sleep); the kernel holds them (ps -o pid,stat,wchan {daemon})\n")
+        home.dtrain("delete", "held")
+        assert home.processes() == []
+
+
+def test_a_job_that_gets_no_control_group_says_why_and_runs(home):
+    tree = "/sys/fs/cgroup/unified" if os.path.exists("/sys/fs/cgroup/unified") else "/sys/fs/cgroup"
+    with group_of_tests(tree) as (group, inside):
+        (group / "cgroup.max.descendants").write_text("0")
+        home.start([home.dtrain_path, "submit", "--name=outside", "--", "sleep", "600"],
+                   env={"DTRAIN_CGROUPS": "v2"}, preexec_fn=inside).wait(60 * home.build.slowness)
+        home.running("outside")
+        said = (home.state / "dtrain/jobs/local/default/outside/supervisor.log").read_text()
+        assert said.partition(" ")[2] == (f"dtrain: cannot make a control group in {group}: Resource "
+                                          "temporarily unavailable; without one, a daemon that drops "
+                                          "DTRAIN_JOB_UID outlives a job whose supervisors are killed\n")
+        home.dtrain("delete", "outside")
+        assert home.processes() == []
+
+
+@contextlib.contextmanager
+def group_of_tests(tree):
+    """A control group in that tree, and what moves a process into it."""
+    group = pathlib.Path(tree, f"dtrain-test-{os.getpid()}")
+    if not os.path.exists(f"{tree}/cgroup.procs"):
+        pytest.skip(f"this machine has no control groups in {tree}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"this machine gives no control group in {tree}: {error.strerror}")
+    try:
+        yield group, lambda: (group / "cgroup.procs").write_text("0")
+    finally:
+        def removed():
+            for folder in (*group.glob("dtrain-*"), group):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            return not group.exists()
+        until(removed, "the group is empty")
 
 
 def control_groups(version):

@@ -216,23 +216,22 @@ std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& r
     // A busy server's answer may stay away on a connection that streams share: what only reads asks
     // once more, on one of its own.
     const bool reads = request.method == "GET";
-    std::unique_ptr<Transfer> transfer = call_once(request, reads ? k_silence_s : 0);
+    std::unique_ptr<Transfer> transfer = call_once(request, reads ? Try::first : Try::only);
     if (reads && transfer->timed_out) {
-      transfer = call_once(request, 0);
+      transfer = call_once(request, Try::second);
     }
     responses.push_back(std::move(transfer->response));
   }
   return responses;
 }
 
-std::unique_ptr<HttpClient::Transfer> HttpClient::call_once(const HttpRequest& request,
-                                                            long most_silence_s) {
+std::unique_ptr<HttpClient::Transfer> HttpClient::call_once(const HttpRequest& request, Try which) {
   std::unique_ptr<Transfer> transfer = start(request);
   transfer->set(CURLOPT_TIMEOUT, k_call_timeout_s);
-  if (most_silence_s > 0) {
+  if (which == Try::first) {
     transfer->set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-    transfer->set(CURLOPT_LOW_SPEED_TIME, most_silence_s);
-  } else if (request.method == "GET") {
+    transfer->set(CURLOPT_LOW_SPEED_TIME, k_silence_s);
+  } else if (which == Try::second) {
     transfer->set(CURLOPT_FRESH_CONNECT, 1L);
   }
   curl_.multi_add_handle(multi_, transfer->easy);

@@ -78,9 +78,13 @@ class HttpClient {
   struct Transfer;
 
   std::unique_ptr<Transfer> start(const HttpRequest& request);
-  /// To its end. `most_silence_s`: without a byte it has timed out; 0: as long as any call may
-  /// take.
-  std::unique_ptr<Transfer> call_once(const HttpRequest& request, long most_silence_s);
+  enum class Try {
+    only,
+    first,  ///< Is given up early where no byte comes.
+    second, ///< On a connection of its own.
+  };
+  /// To its end.
+  std::unique_ptr<Transfer> call_once(const HttpRequest& request, Try which);
   void finish(Transfer& transfer, CURLcode code);
   void drive(std::chrono::milliseconds wait, bool for_streams);
   bool has_news() const;

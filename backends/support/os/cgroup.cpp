@@ -2,7 +2,6 @@
 
 #include "backends/support/os/fd.h"
 #include "backends/support/os/files.h"
-#include "backends/support/os/process.h"
 #include "submit/errors.h"
 #include "submit/options/environment.h"
 
@@ -19,7 +18,6 @@
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
-#include <thread>
 
 namespace dtrain {
 
@@ -28,7 +26,6 @@ namespace {
 constexpr const char* k_procs = "cgroup.procs";
 constexpr const char* k_kill = "cgroup.kill";      ///< Version 2, since Linux 5.14.
 constexpr const char* k_freezer = "freezer.state"; ///< Version 1.
-constexpr std::chrono::milliseconds k_kill_pause{5};
 
 std::string text_of_file(const std::string& path) {
   try {
@@ -94,7 +91,7 @@ std::string own_folder(std::string_view controller) {
 
 } // namespace
 
-std::optional<Cgroup> Cgroup::make(const std::string& name) {
+std::optional<Cgroup> Cgroup::make(const std::string& name, std::string& problem) {
   const char* const chosen = environment::k_cgroups.value();
   const std::string_view tried = chosen == nullptr ? "" : chosen;
   for (const std::string_view controller : {"", "freezer", "pids", "name=systemd"}) {
@@ -106,6 +103,9 @@ std::optional<Cgroup> Cgroup::make(const std::string& name) {
     const auto path = fmt::format("{}/{}", parent, name);
     if (!parent.empty() && mkdir(path.c_str(), 0755) == 0) {
       return Cgroup(path);
+    }
+    if (!parent.empty() && problem.empty()) {
+      problem = fmt::format("cannot make a control group in {}: {}", parent, errno_text());
     }
   }
   return std::nullopt;
@@ -130,36 +130,21 @@ pid_t Cgroup::fork() const {
   return pid;
 }
 
-std::vector<pid_t> Cgroup::processes() const {
-  std::vector<pid_t> found;
+std::vector<ProcessId> Cgroup::kill() const {
+  const bool frozen = write_text(path_ + "/" + k_freezer, "FROZEN"); // Nobody forks meanwhile.
+  std::vector<ProcessId> found;
   std::istringstream lines(text_of_file(path_ + "/" + k_procs));
   for (pid_t pid = 0; lines >> pid;) {
-    if (pid > 0) { // 0: in a namespace above ours.
-      found.push_back(pid);
-    }
-  }
-  return found;
-}
-
-bool Cgroup::kill(std::chrono::milliseconds patience) const {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + patience;
-  while (true) {
-    if (!write_text(path_ + "/" + k_kill, "1")) {
-      const bool frozen = write_text(path_ + "/" + k_freezer, "FROZEN"); // Nobody forks meanwhile.
-      for (const auto pid : processes()) {
-        ::kill(pid, SIGKILL);
+    if (const auto process = read_process(pid)) { // 0: in a namespace above ours.
+      ::kill(pid, SIGKILL);
+      if (!process->zombie) { // Else its first thread alone has ended: nothing tells of the rest.
+        found.push_back(process->id);
       }
-      static_cast<void>(frozen && write_text(path_ + "/" + k_freezer, "THAWED"));
     }
-    if (processes().empty()) {
-      return true;
-    }
-    if (Clock::now() >= deadline) {
-      return false;
-    }
-    std::this_thread::sleep_for(k_kill_pause);
   }
+  write_text(path_ + "/" + k_kill, "1");
+  static_cast<void>(frozen && write_text(path_ + "/" + k_freezer, "THAWED"));
+  return found;
 }
 
 void Cgroup::remove() const { rmdir(path_.c_str()); }

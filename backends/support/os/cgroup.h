@@ -6,9 +6,8 @@
 // parents and by their environment instead.
 #pragma once
 
-#include <sys/types.h>
+#include "backends/support/os/process.h"
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,8 +17,8 @@ namespace dtrain {
 class Cgroup {
  public:
   /// Makes a group of that name below this process's own. DTRAIN_CGROUPS=v2, v1 or none says which
-  /// are tried.
-  static std::optional<Cgroup> make(const std::string& name);
+  /// are tried. Where this process has one but none can be made below it, `problem` says why.
+  static std::optional<Cgroup> make(const std::string& name, std::string& problem);
 
   /// One that was made before, by its path.
   explicit Cgroup(std::string path) : path_(std::move(path)) {}
@@ -29,10 +28,9 @@ class Cgroup {
   /// fork() with the child inside. A child that cannot be is outside.
   pid_t fork() const;
 
-  std::vector<pid_t> processes() const;
-
-  /// Kills all that is inside. False where something still runs after so long.
-  bool kill(std::chrono::milliseconds patience) const;
+  /// Sends SIGKILL to all that is inside, and gives it. It has not ended yet, and may have forked
+  /// meanwhile: who wants none left repeats until that is nothing.
+  std::vector<ProcessId> kill() const;
 
   /// An empty one goes.
   void remove() const;
