@@ -118,7 +118,8 @@ def main():
     for name in chosen:
         found[name] = []
         try:
-            found[name].extend(SUBJECTS[name](bench))
+            for row in SUBJECTS[name](bench):
+                found[name].append(row)
         finally:  # Those before one that failed, too.
             print(f"\n{name}\n{table(found[name])}", flush=True)
     rows = sum(found.values(), [])

@@ -43,11 +43,11 @@ def rows(bench):
 
     kernels = json_lines(run([bench.bin / "bench-kernels"]))[0]
     theirs = json_lines(run([torch, HERE / "peers/kernels_torch.py"]))[0] if torch else {}
-    found = kernel_rows(kernels, theirs)
+    yield from kernel_rows(kernels, theirs)
     for model, batch, target in (("mlp", 64, 3), ("mlp", 1024, 1), ("cnn", 64, 1), ("cnn", 1024, 1)):
         peer = torch and [torch, HERE / "peers/train_torch.py", "--device=cuda", "--fused",
                           f"--model={model}", f"--batch={batch}"]
-        found += compare(bench, f"{model.upper()}, 1 GPU, batch {batch}",
+        yield from compare(bench, f"{model.upper()}, 1 GPU, batch {batch}",
                          lambda model=model, batch=batch: ours(model, batch),
                          {"PyTorch, CUDA graph, fused Adam": (peer, target)})
     name = "PyTorch eager, fused Adam"
@@ -55,10 +55,9 @@ def rows(bench):
     if torch:
         measured[name] = lambda: bert.peer_speed([torch, bert.PEER, "--device=cuda", "--seconds=1"])
     speeds = bench.interleaved(measured)
-    found.append(Row("BERT 4 × 256, 1 GPU", "tokens/s", max(speeds["dtrain"]), name,
-                     max(speeds.get(name, [0])) or None, more_is_better=True, target=1,
-                     peer_found=bool(torch)))
-    return found + gpt2_rows(bench, trainer, torch)
+    yield Row("BERT 4 × 256, 1 GPU", "tokens/s", max(speeds["dtrain"]), name,
+              max(speeds.get(name, [0])) or None, more_is_better=True, target=1, peer_found=bool(torch))
+    yield from gpt2_rows(bench, trainer, torch)
 
 
 def kernel_rows(ours, theirs):

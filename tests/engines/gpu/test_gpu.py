@@ -51,7 +51,11 @@ def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
                    RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
                    MASTER_PORT=port, DTRAIN_JOB_TOKEN="a" * 32, NCCL_MULTI_RANK_GPU_ENABLE="1")
              for rank in range(2)]
-    outs = [end(rank)[0] for rank in ranks]
+    said_by_all = [rank.communicate(timeout=600) for rank in ranks]
+    if how == "nccl" and "are on one GPU" in said_by_all[0][1]:
+        pytest.skip("the NCCL here gives two ranks no GPU to share; 2.30.3 does")
+    assert [rank.returncode for rank in ranks] == [0, 0], said_by_all
+    outs = [out for out, _ in said_by_all]
     assert said in outs[0]
     check_close(outs[0], end(start(build, data, "--device=cuda"))[0])
 
