@@ -277,7 +277,7 @@ std::unique_ptr<LanguageModel> make_language_model(const ModelOptions& options, 
 }
 
 void apply_preset(const std::string& model, const std::string& name, TransformerOptions& options) {
-  const std::string_view family = model == "roberta" ? "bert" : model;
+  const std::string_view family = model == "roberta" ? "bert" : std::string_view(model);
   std::vector<std::string_view> names;
   for (const Preset& preset : k_presets) {
     if (preset.model != family) {
