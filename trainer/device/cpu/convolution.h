@@ -257,32 +257,45 @@ void vector_pool_backward(const Pooling& p, const unsigned char* chosen, const f
   }
 }
 
-// A panel of a pool is four sums, of two vectors with AVX2: eight chains of additions, as many as
-// hide the time that one takes.
+/// Of so many vectors of channels from `c` on, each of which is four sums of a pool: two vectors
+/// are eight chains of additions, as many as hide the time that one takes.
+template <typename V, std::size_t Vectors>
+inline void pool_one_channel(const Pooling& p, const float* from, std::size_t c,
+                             const float* weight, const float* bias, float* to,
+                             unsigned char* chosen) {
+  typename V::Floats four[Vectors][4] = {};
+  for (std::size_t tap = 0; tap < 9; ++tap) {
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      const std::size_t channel = c + v * V::k_lanes;
+      const auto w =
+          V::load(weight + channel / k_panel * 9 * k_panel + tap * k_panel + channel % k_panel);
+      for (std::size_t i = 0; i < 4; ++i) {
+        const float* pixel = from + (i / 2 + tap / 3) * p.grid.pitch() + i % 2 + tap % 3;
+        four[v][i] = V::all(*pixel) * w + four[v][i];
+      }
+    }
+  }
+  for (std::size_t v = 0; v < Vectors; ++v) {
+    const std::size_t channel = c + v * V::k_lanes;
+    V::store(to + channel / k_panel * p.to_panel + channel % k_panel,
+             pooled<V>(four[v], V::load(bias + channel), chosen + channel));
+  }
+}
+
 template <typename V>
 void vector_one_channel(const Pooling& p, const float* image, const float* weight,
                         const float* bias, float* to, unsigned char* chosen) {
-  constexpr std::size_t k_vectors = k_panel / V::k_lanes;
   const std::size_t pitch = p.grid.pitch();
   for (std::size_t y = 0; y < p.grid.height / 2; ++y) {
     for (std::size_t x = 0; x < p.grid.width / 2; ++x, chosen += p.channels) {
       const float* from = image + 2 * y * pitch + 2 * x - pitch - 1;
-      for (std::size_t c = 0; c < p.channels; c += k_panel) {
-        typename V::Floats four[k_vectors][4] = {};
-        for (std::size_t tap = 0; tap < 9; ++tap) {
-          for (std::size_t v = 0; v < k_vectors; ++v) {
-            const auto w = V::load(weight + (c * 9 + tap * k_panel) + v * V::k_lanes);
-            for (std::size_t i = 0; i < 4; ++i) {
-              const float* pixel = from + (i / 2 + tap / 3) * pitch + i % 2 + tap % 3;
-              four[v][i] = V::all(*pixel) * w + four[v][i];
-            }
-          }
-        }
-        for (std::size_t v = 0; v < k_vectors; ++v) {
-          const std::size_t lane = v * V::k_lanes;
-          V::store(to + y * p.to_y + x * p.to_x + c / k_panel * p.to_panel + lane,
-                   pooled<V>(four[v], V::load(bias + c + lane), chosen + c + lane));
-        }
+      float* const at = to + y * p.to_y + x * p.to_x;
+      std::size_t c = 0;
+      for (; c + 2 * V::k_lanes <= p.channels; c += 2 * V::k_lanes) {
+        pool_one_channel<V, 2>(p, from, c, weight, bias, at, chosen);
+      }
+      for (; c < p.channels; c += V::k_lanes) {
+        pool_one_channel<V, 1>(p, from, c, weight, bias, at, chosen);
       }
     }
   }

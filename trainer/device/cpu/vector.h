@@ -74,26 +74,28 @@ inline void multiply_tile(const Tile& t, bool accumulate) {
   }
 }
 
-/// Of fewer rows than a whole tile has.
+/// Of at most so many rows.
 template <typename V, std::size_t Rows, std::size_t Vectors>
-inline void multiply_rest(std::size_t rows, const Tile& t, bool accumulate) {
+inline void multiply_few(std::size_t rows, const Tile& t, bool accumulate) {
   if constexpr (Rows > 0) {
     if (rows == Rows) {
       multiply_tile<V, Rows, Vectors>(t, accumulate);
     } else {
-      multiply_rest<V, Rows - 1, Vectors>(rows, t, accumulate);
+      multiply_few<V, Rows - 1, Vectors>(rows, t, accumulate);
     }
   }
 }
 
+/// In tiles of about as many rows each: one of a row or two would wait for its own sums.
 template <typename V, std::size_t Vectors>
 inline void multiply_rows(std::size_t rows, Tile t, bool accumulate) {
-  for (; rows >= V::k_tile_rows; rows -= V::k_tile_rows) {
-    multiply_tile<V, V::k_tile_rows, Vectors>(t, accumulate);
-    t.a += V::k_tile_rows * t.a_row;
-    t.c += V::k_tile_rows * t.c_row;
+  for (std::size_t tiles = (rows + V::k_tile_rows - 1) / V::k_tile_rows; tiles > 0; --tiles) {
+    const std::size_t taken = (rows + tiles - 1) / tiles;
+    multiply_few<V, V::k_tile_rows, Vectors>(taken, t, accumulate);
+    t.a += taken * t.a_row;
+    t.c += taken * t.c_row;
+    rows -= taken;
   }
-  multiply_rest<V, V::k_tile_rows - 1, Vectors>(rows, t, accumulate);
 }
 
 template <typename V>

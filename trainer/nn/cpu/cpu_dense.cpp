@@ -75,13 +75,10 @@ void CpuDense::backward_input(const UnitMemory& memory, std::size_t rows, const 
   const std::size_t width_in = padded(inputs());
   for (std::size_t first = 0; first < outputs(); first += k_panel) {
     const std::size_t k = std::min(k_panel, outputs() - first);
-    const float* panel = weight(memory) + first * inputs();
-    float* block = transposed_.data() + first * width_in;
-    for (std::size_t input = 0; !is_same && input < inputs(); ++input, panel += k_panel) {
-      float* column = block + input / k_panel * k * k_panel + input % k_panel;
-      for (std::size_t output = 0; output < k; ++output) {
-        column[output * k_panel] = panel[output];
-      }
+    float* const block = transposed_.data() + first * width_in;
+    if (!is_same) {
+      kernels_.parts.pack_transposed({inputs(), k, k_panel}, weight(memory) + first * inputs(),
+                                     block);
     }
     kernels_.product({.m = rows,
                       .k = k,
