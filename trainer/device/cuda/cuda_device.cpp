@@ -325,6 +325,8 @@ class Gpu final : public CudaDevice {
     set_gradient_kernels(layers_);
     set_convolution_kernels(layers_);
     set_text_kernels(text_);
+    set_embedding_kernels(text_);
+    set_norm_kernels(text_);
     set_attention_kernels(text_);
     events_ = std::make_shared<EventPool>(index);
     stream_ = std::make_unique<CudaStream>(index, events_, allocations_);

@@ -26,6 +26,8 @@ void set_score_kernels(LayerKernels& layers);
 void set_gradient_kernels(LayerKernels& layers);
 void set_convolution_kernels(LayerKernels& layers);
 void set_text_kernels(TextKernels& text);
+void set_embedding_kernels(TextKernels& text);
+void set_norm_kernels(TextKernels& text);
 void set_attention_kernels(TextKernels& text);
 
 /// Loaded when it is first asked for; null where there is none, and `why`.

@@ -32,14 +32,7 @@ __global__ void __launch_bounds__(k_threads)
         which = static_cast<unsigned>(c);
       }
     }
-    for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
-      const float value = __shfl_xor_sync(k_all_lanes, largest, other);
-      const unsigned its = __shfl_xor_sync(k_all_lanes, which, other);
-      if (value > largest || (value == largest && its < which)) { // The first of several.
-        largest = value;
-        which = its;
-      }
-    }
+    warp_argmax(largest, which);
     const float shifted = z[label] - largest; // Before anybody writes there.
     float sum = 0;
     for (std::size_t c = lane; c < classes; c += k_warp_lanes) {
