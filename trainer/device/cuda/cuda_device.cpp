@@ -262,9 +262,8 @@ class CudaStream final : public Stream {
     check(cudaGraphLaunch(it->second, handle_.stream), k_graph);
   }
 
-  /// `keeps`: it has told narrowed() what it wrote.
-  void check_put(int error, const char* kernel, bool keeps) {
-    if (!keeps) {
+  void check_put(int error, const char* kernel, bool has_forgotten) {
+    if (!has_forgotten) {
       narrowed_.forget();
     }
     check(error, kernel);
@@ -471,8 +470,8 @@ const CudaStreamHandle* handle_of(const Stream& stream) {
   return static_cast<const CudaStream&>(stream).handle();
 }
 
-void check_kernel(Stream& stream, int error, const char* kernel) {
-  static_cast<CudaStream&>(stream).check_put(error, kernel, std::string_view(kernel) == "matmul");
+void check_kernel(Stream& stream, int error, const char* kernel, bool has_forgotten) {
+  static_cast<CudaStream&>(stream).check_put(error, kernel, has_forgotten);
 }
 
 extern "C" __attribute__((visibility("default"))) CudaDevice*

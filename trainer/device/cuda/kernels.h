@@ -11,8 +11,9 @@ namespace trainer {
 
 /// Of a stream of the plug-in's.
 const CudaStreamHandle* handle_of(const Stream& stream);
-/// Of a kernel that was put there; its name is part of an error's text.
-void check_kernel(Stream& stream, int error, const char* kernel);
+/// Of a kernel that was put there; its name is part of an error's text. `has_forgotten`: it has
+/// told the stream's Narrowed what it wrote, all of which else is forgotten.
+void check_kernel(Stream& stream, int error, const char* kernel, bool has_forgotten = false);
 
 /// A slot of Kernels becomes put_NAME, which returns 0 or CUDA's error code.
 #define DTRAIN_PUT(kernels, name)                                                                  \
