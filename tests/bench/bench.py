@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Measures dtrain beside the peers that this machine has, interleaved, and prints ratios.
 
-usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [bert] [adam] [zero] [allreduce] [strategies]
+usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [bert] [gpt2] [adam] [zero] [allreduce] [strategies]
                 [accuracy] [tokens] [gpu] [kubernetes] [slurm] [ssh]
 """
 import argparse
@@ -17,6 +17,7 @@ import adam
 import allreduce
 import bert
 import cli
+import gpt2
 import gpu
 import kubernetes
 import measure
@@ -27,7 +28,7 @@ import strategies
 import tokens
 import zero
 
-SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "bert": bert.rows, "adam": adam.rows,
+SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "bert": bert.rows, "gpt2": gpt2.rows, "adam": adam.rows,
             "allreduce": allreduce.rows,
             "strategies": strategies.rows, "accuracy": accuracy.rows, "tokens": tokens.rows,
             "zero": zero.rows, "gpu": gpu.rows, "kubernetes": kubernetes.rows, "slurm": slurm.rows,
@@ -120,7 +121,8 @@ def main():
         try:
             for row in SUBJECTS[name](bench):
                 found[name].append(row)
-        finally:  # Those before one that failed, too.
+                print("  ".join(cell for cell in cells(row) if cell), file=sys.stderr, flush=True)
+        finally:  # Those in front of one that failed, too.
             print(f"\n{name}\n{table(found[name])}", flush=True)
     rows = sum(found.values(), [])
     sgemm = sgemm_line(before, measure.sgemm(bench)) + ". " if is_on_cpus else ""

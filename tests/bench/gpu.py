@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import bert
+import gpt2
 from measure import HERE, Row, json_lines, peer_program, run
 from mlp import compare
 
@@ -50,14 +51,10 @@ def rows(bench):
         yield from compare(bench, f"{model.upper()}, 1 GPU, batch {batch}",
                          lambda model=model, batch=batch: ours(model, batch),
                          {"PyTorch, CUDA graph, fused Adam": (peer, target)})
-    name = "PyTorch eager, fused Adam"
-    measured = {"dtrain": lambda: bert.trainer_speed(bench, 1, "--device=cuda", program=trainer)}
-    if torch:
-        measured[name] = lambda: bert.peer_speed([torch, bert.PEER, "--device=cuda", "--seconds=1"])
-    speeds = bench.interleaved(measured)
-    yield Row("BERT 4 × 256, 1 GPU", "tokens/s", max(speeds["dtrain"]), name,
-              max(speeds.get(name, [0])) or None, more_is_better=True, target=1, peer_found=bool(torch))
-    yield from gpt2_rows(bench, trainer, torch)
+    yield from bert.compare(bench, "BERT 4 × 256, 1 GPU", [trainer, *bert.SHAPE, *FLAGS],
+                            {"PyTorch eager, fused Adam": (
+                                torch and [torch, bert.PEER, "--device=cuda", "--seconds=1"], 1)})
+    yield from gpt2.gpu_rows(bench, trainer, torch)
 
 
 def kernel_rows(ours, theirs):
@@ -74,15 +71,3 @@ def kernel_rows(ours, theirs):
     return found + [Row(*mine.rsplit(", ", 1), ours[mine], "PyTorch", theirs.get(its), more_is_better=True,
                         target=0.95, peer_found=bool(theirs)) for mine, its in same.items()]
 
-
-def gpt2_rows(bench, trainer, torch):
-    words = [trainer, *FLAGS, "--model=gpt2", "--batch-size=8", "--dropout=0", "--precision=bf16"]
-
-    def peer(*flags):
-        return lambda: bert.peer_speed([torch, HERE / "peers/gpt2_torch.py", "--seconds=1", *flags])
-    names = {"PyTorch eager, bf16 autocast": peer(), "PyTorch compiled, bf16 autocast": peer("--compile")}
-    measured = {"dtrain": lambda: float(re.search(r"best (\d+) tokens/s", run(words)).group(1))}
-    speeds = bench.interleaved(measured | (names if torch else {}))
-    return [Row("GPT-2 124M in bf16, 8 × 1024, 1 GPU", "tokens/s", max(speeds["dtrain"]), name,
-                max(speeds.get(name, [0])) or None, more_is_better=True, target=1, peer_found=bool(torch))
-            for name in names]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Brings the peers that `./dev bench` measures beside dtrain into virtual environments of their own.
-# usage: set_up.sh [torch|tensorflow|torchx|deepspeed|tokenizers|transformers|accelerate|lightning]...
+# usage: set_up.sh [torch|tensorflow|torchx|deepspeed|tokenizers|transformers|accelerate|lightning|llmc]...
 # (default: all)
 #
 # They go to $DTRAIN_PEERS, by default $XDG_CACHE_HOME/dtrain/peers, one folder each; one that is
@@ -73,6 +73,11 @@ recipe_transformers() {
   pip_into transformers transformers==4.57.6 safetensors
 }
 
+recipe_llmc() { # Its source: gpt2_llmc.py compiles it.
+  git clone --quiet https://github.com/karpathy/llm.c "$peers/llmc/source"
+  git -C "$peers/llmc/source" checkout --quiet f1e2ace651495b74ae22d45d1723443fd00ecd3a
+}
+
 set_up() { # set_up PEER
   stamp=$peers/$1/.complete
   [ ! -e "$stamp" ] || return 0
@@ -83,13 +88,15 @@ set_up() { # set_up PEER
   touch "$peers/$1/.complete"
 }
 
-[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed tokenizers transformers accelerate lightning
+[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed tokenizers transformers accelerate lightning llmc
 for peer; do
   case $peer in
-    torch | tensorflow | torchx | deepspeed | tokenizers | transformers | accelerate | lightning) set_up "$peer" ;;
+    torch | tensorflow | torchx | deepspeed | tokenizers | transformers | accelerate | lightning | llmc)
+      set_up "$peer"
+      ;;
     *)
       echo "set_up.sh: no peer '$peer': torch, tensorflow, torchx, deepspeed, tokenizers," \
-        "transformers, accelerate or lightning" >&2
+        "transformers, accelerate, lightning or llmc" >&2
       exit 2
       ;;
   esac

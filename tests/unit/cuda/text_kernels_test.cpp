@@ -37,6 +37,35 @@ Ids ids_below(std::size_t count, std::size_t end) {
   return ids;
 }
 
+/// Of a GPU that multiplies in `type`, forward and backward, with dropout and without.
+void check_attention(const AttentionShape& s, DType type, double tolerance) {
+  const std::size_t n = s.rows * s.length * s.width();
+  const std::size_t squares = s.lines() * s.length;
+  Ids lengths(s.rows, static_cast<std::int32_t>(s.length));
+  lengths.back() = static_cast<std::int32_t>(s.length / 2); // Of one token: none.
+  for (const bool drops : {false, true}) {
+    CAPTURE(s.length);
+    CAPTURE(drops);
+    // Queries, keys, values, context, its gradient, and the gradients of the three.
+    check_alike({numbers(n, 1), numbers(n, 2), numbers(n, 3), Values(n, NAN), numbers(n, 4),
+                 Values(n, NAN), Values(n, NAN), Values(n, NAN)},
+                tolerance, [&](Device& device, const Floats& at) {
+                  device.multiply_in(type);
+                  const TextKernels& text = *device.kernels().text;
+                  On<std::int32_t> on_lengths(device, lengths);
+                  On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
+                  On<float> p(device, Values(squares, NAN));
+                  On<float> room(device, Values(squares, NAN));
+                  const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
+                  text.attention(device.stream(), s, on_lengths.data(), dropped,
+                                 {at[0], at[1], at[2]}, p.data(), at[3]);
+                  text.attention_backward(device.stream(), s, on_lengths.data(), dropped,
+                                          {at[0], at[1], at[2]}, p.data(), at[3], at[4],
+                                          room.data(), {at[5], at[6], at[7]});
+                });
+  }
+}
+
 } // namespace
 
 TEST_CASE("a GPU draws the CPU's dropout, bit for bit, wherever it begins") {
@@ -162,29 +191,7 @@ TEST_CASE("attention on a GPU is the CPU's, and its gradients, of heads that fil
        {AttentionShape{1, 1, 1, 16}, AttentionShape{3, 20, 2, 16}, AttentionShape{2, 70, 1, 48},
         AttentionShape{1, 33, 3, 80}, AttentionShape{3, 20, 2, 16, true},
         AttentionShape{2, 70, 1, 48, true}}) {
-    const std::size_t n = s.rows * s.length * s.width();
-    const std::size_t squares = s.lines() * s.length;
-    Ids lengths(s.rows, static_cast<std::int32_t>(s.length));
-    lengths.back() = static_cast<std::int32_t>(s.length / 2); // Of one token: none.
-    for (const bool drops : {false, true}) {
-      CAPTURE(s.length);
-      CAPTURE(drops);
-      // Queries, keys, values, p, context, its gradient, room, and the gradients of the three.
-      check_alike({numbers(n, 1), numbers(n, 2), numbers(n, 3), Values(squares, NAN),
-                   Values(n, NAN), numbers(n, 4), Values(n, NAN), Values(n, NAN), Values(n, NAN)},
-                  k_tolerance, [&](Device& device, const Floats& at) {
-                    const TextKernels& text = *device.kernels().text;
-                    On<std::int32_t> on_lengths(device, lengths);
-                    On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
-                    On<float> room(device, Values(squares, NAN));
-                    const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
-                    text.attention(device.stream(), s, on_lengths.data(), dropped,
-                                   {at[0], at[1], at[2]}, at[3], at[4]);
-                    text.attention_backward(device.stream(), s, on_lengths.data(), dropped,
-                                            {at[0], at[1], at[2]}, at[3], at[4], at[5], room.data(),
-                                            {at[6], at[7], at[8]});
-                  });
-    }
+    check_attention(s, DType::f32, k_tolerance);
   }
 }
 
@@ -192,32 +199,7 @@ TEST_CASE("attention by tensor cores is the CPU's, but for what rounding to bf16
   for (const AttentionShape& s :
        {AttentionShape{1, 1, 1, 32}, AttentionShape{3, 20, 2, 32}, AttentionShape{2, 70, 1, 64},
         AttentionShape{1, 150, 2, 64, true}, AttentionShape{3, 20, 2, 32, true}}) {
-    const std::size_t n = s.rows * s.length * s.width();
-    const std::size_t squares = s.lines() * s.length;
-    Ids lengths(s.rows, static_cast<std::int32_t>(s.length));
-    lengths.back() = static_cast<std::int32_t>(s.length / 2); // Of one token: none.
-    for (const bool drops : {false, true}) {
-      CAPTURE(s.length);
-      CAPTURE(drops);
-      const auto work = [&](Device& device, const Floats& at) {
-        device.multiply_in(DType::bf16);
-        const TextKernels& text = *device.kernels().text;
-        On<std::int32_t> on_lengths(device, lengths);
-        On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
-        On<float> p(device, Values(squares, NAN));
-        On<float> room(device, Values(squares, NAN));
-        const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
-        text.attention(device.stream(), s, on_lengths.data(), dropped, {at[0], at[1], at[2]},
-                       p.data(), at[3]);
-        text.attention_backward(device.stream(), s, on_lengths.data(), dropped,
-                                {at[0], at[1], at[2]}, p.data(), at[3], at[4], room.data(),
-                                {at[5], at[6], at[7]});
-      };
-      // Queries, keys, values, context, its gradient, and the gradients of the three.
-      check_alike({numbers(n, 1), numbers(n, 2), numbers(n, 3), Values(n, NAN), numbers(n, 4),
-                   Values(n, NAN), Values(n, NAN), Values(n, NAN)},
-                  2e-2, work);
-    }
+    check_attention(s, DType::bf16, 2e-2);
   }
 }
 

@@ -262,9 +262,8 @@ class CudaStream final : public Stream {
     check(cudaGraphLaunch(it->second, handle_.stream), k_graph);
   }
 
-  /// `keeps`: it has told narrowed() what it wrote.
-  void check_put(int error, const char* kernel, bool keeps) {
-    if (!keeps) {
+  void check_put(int error, const char* kernel, bool has_forgotten) {
+    if (!has_forgotten) {
       narrowed_.forget();
     }
     check(error, kernel);
@@ -325,6 +324,8 @@ class Gpu final : public CudaDevice {
     set_gradient_kernels(layers_);
     set_convolution_kernels(layers_);
     set_text_kernels(text_);
+    set_embedding_kernels(text_);
+    set_norm_kernels(text_);
     set_attention_kernels(text_);
     events_ = std::make_shared<EventPool>(index);
     stream_ = std::make_unique<CudaStream>(index, events_, allocations_);
@@ -469,8 +470,8 @@ const CudaStreamHandle* handle_of(const Stream& stream) {
   return static_cast<const CudaStream&>(stream).handle();
 }
 
-void check_kernel(Stream& stream, int error, const char* kernel) {
-  static_cast<CudaStream&>(stream).check_put(error, kernel, std::string_view(kernel) == "matmul");
+void check_kernel(Stream& stream, int error, const char* kernel, bool has_forgotten) {
+  static_cast<CudaStream&>(stream).check_put(error, kernel, has_forgotten);
 }
 
 extern "C" __attribute__((visibility("default"))) CudaDevice*

@@ -43,6 +43,15 @@ inline unsigned blocks_of_fours(std::size_t values, std::size_t most = 8 * k_mos
   return blocks_for(values, k_four * k_threads, most);
 }
 
+constexpr int k_row_threads = 512; ///< Of a block that takes rows, at most.
+constexpr std::size_t k_row_warps = k_row_threads / k_warp_lanes;
+
+/// Of `kept` fours each.
+inline unsigned threads_of_row(std::size_t width, std::size_t kept = 1) {
+  return blocks_for(width, k_four * kept * k_warp_lanes, k_row_warps) * k_warp_lanes;
+}
+inline unsigned blocks_of_rows(std::size_t rows) { return blocks_for(rows, 1, 8 * k_most_blocks); }
+
 /// Who shares a range: its number `first` of every `step`.
 struct Share {
   std::size_t first;

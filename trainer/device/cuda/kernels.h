@@ -11,8 +11,9 @@ namespace trainer {
 
 /// Of a stream of the plug-in's.
 const CudaStreamHandle* handle_of(const Stream& stream);
-/// Of a kernel that was put there; its name is part of an error's text.
-void check_kernel(Stream& stream, int error, const char* kernel);
+/// Of a kernel that was put there; its name is part of an error's text. `has_forgotten`: it has
+/// told the stream's Narrowed what it wrote, all of which else is forgotten.
+void check_kernel(Stream& stream, int error, const char* kernel, bool has_forgotten = false);
 
 /// A slot of Kernels becomes put_NAME, which returns 0 or CUDA's error code.
 #define DTRAIN_PUT(kernels, name)                                                                  \
@@ -26,6 +27,8 @@ void set_score_kernels(LayerKernels& layers);
 void set_gradient_kernels(LayerKernels& layers);
 void set_convolution_kernels(LayerKernels& layers);
 void set_text_kernels(TextKernels& text);
+void set_embedding_kernels(TextKernels& text);
+void set_norm_kernels(TextKernels& text);
 void set_attention_kernels(TextKernels& text);
 
 /// Loaded when it is first asked for; null where there is none, and `why`.

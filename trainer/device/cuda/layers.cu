@@ -32,14 +32,7 @@ __global__ void __launch_bounds__(k_threads)
         which = static_cast<unsigned>(c);
       }
     }
-    for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
-      const float value = __shfl_xor_sync(k_all_lanes, largest, other);
-      const unsigned its = __shfl_xor_sync(k_all_lanes, which, other);
-      if (value > largest || (value == largest && its < which)) { // The first of several.
-        largest = value;
-        which = its;
-      }
-    }
+    warp_argmax(largest, which);
     const float shifted = z[label] - largest; // Before anybody writes there.
     float sum = 0;
     for (std::size_t c = lane; c < classes; c += k_warp_lanes) {
@@ -90,9 +83,23 @@ int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
                      Store{s.c, s.accumulate, {s.epilogue, s.with, s.beside}, s.c_row});
 }
 
+/// Behind a product that was computed without its own.
+int put_epilogue(const CudaStreamHandle* stream, const Matmul& s) {
+  switch (s.epilogue) {
+  case Matmul::Epilogue::none:
+    return 0;
+  case Matmul::Epilogue::bias_gradient:
+    return put_column_sums(stream, s.k, s.m, Strided<true>{s.a, s.one(0).a_row}, s.accumulate,
+                           s.beside);
+  default:
+    return launch(epilogue_kernel, blocks_of_fours(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
+                  Ending{s.epilogue, s.with, s.beside});
+  }
+}
+
 /// By the library where there is one.
 int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
-  using Epilogue = Matmul::Epilogue;
+  const bool is_gradient = s.epilogue == Matmul::Epilogue::bias_gradient;
   bool has_ended = false;
   int error = multiply(stream, s, has_ended);
   if (error == k_no_blas) {
@@ -104,21 +111,14 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
     for (std::size_t i = 0; error == 0 && i < s.batch; ++i) {
       error = own(stream, s.one(i));
     }
-    has_ended = s.epilogue != Epilogue::bias_gradient;
-  } else if (error == 0 && !has_ended && s.epilogue != Epilogue::bias_gradient) {
-    error = launch(epilogue_kernel, blocks_of_fours(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
-                   Ending{s.epilogue, s.with, s.beside});
-    has_ended = true;
+    has_ended = !is_gradient;
   }
   const std::size_t written = (s.batch - 1) * s.c_batch + s.m * s.one(0).c_row;
   stream->narrowed->forget(s.c, written);
   if (s.beside != nullptr) {
-    stream->narrowed->forget(s.beside, s.epilogue == Epilogue::bias_gradient ? s.m : written);
+    stream->narrowed->forget(s.beside, is_gradient ? s.m : written);
   }
-  return error != 0 || has_ended
-             ? error
-             : put_column_sums(stream, s.k, s.m, Strided<true>{s.a, s.one(0).a_row}, s.accumulate,
-                               s.beside);
+  return error != 0 || has_ended ? error : put_epilogue(stream, s);
 }
 
 int put_softmax_cross_entropy(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
@@ -132,7 +132,9 @@ int put_softmax_cross_entropy(const CudaStreamHandle* stream, std::size_t rows, 
 } // namespace
 
 void set_layer_kernels(Kernels& kernels, LayerKernels& layers) {
-  DTRAIN_PUT(kernels, matmul);
+  kernels.matmul = [](Stream& on, const Matmul& s) {
+    check_kernel(on, put_matmul(handle_of(on), s), "matmul", true);
+  };
   DTRAIN_PUT(layers, softmax_cross_entropy);
 }
 

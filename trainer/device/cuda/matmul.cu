@@ -1,6 +1,6 @@
 #include "trainer/device/cuda/matmul.h"
 
-#include "trainer/device/cuda/sums.cuh"
+#include "trainer/device/cuda/fours.cuh"
 #include "trainer/device/halves.h"
 
 #include <cstdint>
@@ -40,20 +40,22 @@ int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape&
 template <typename Half>
 __global__ void narrow_rows_kernel(Narrowed::Matrix matrix, std::uint16_t* to) {
   const std::size_t row = matrix.row();
-  for (std::size_t i = 4 * first_item(); i < matrix.rows * row; i += 4 * all_threads()) {
+  for (std::size_t i = k_four * first_item(); i < matrix.rows * row; i += k_four * all_threads()) {
     const std::size_t column = i % row;
     const float* const from = matrix.from + i / row * matrix.stride + column;
-    float4 x = {};
-    if (column + 4 <= matrix.columns && reinterpret_cast<std::uintptr_t>(from) % sizeof x == 0) {
-      x = *reinterpret_cast<const float4*>(from);
+    Pack<float, k_four> x = {};
+    if (column + k_four <= matrix.columns && are_fours(from)) {
+      x = load<k_four>(from);
     } else {
-      x.x = column < matrix.columns ? from[0] : 0.0F;
-      x.y = column + 1 < matrix.columns ? from[1] : 0.0F;
-      x.z = column + 2 < matrix.columns ? from[2] : 0.0F;
-      x.w = column + 3 < matrix.columns ? from[3] : 0.0F;
+      for (std::size_t k = 0; k < k_four && column + k < matrix.columns; ++k) {
+        x.at[k] = from[k];
+      }
     }
-    *reinterpret_cast<ushort4*>(to + i) =
-        ushort4{Half::narrow(x.x), Half::narrow(x.y), Half::narrow(x.z), Half::narrow(x.w)};
+    Pack<std::uint16_t, k_four> rounded;
+    for (std::size_t k = 0; k < k_four; ++k) {
+      rounded.at[k] = Half::narrow(x.at[k]);
+    }
+    store(rounded, to + i);
   }
 }
 
@@ -78,17 +80,19 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .c_alignment = alignment_of(s.c)};
 }
 
-/// With its epilogue if there is a plan of that; else with one behind it, where there is such.
+/// Whether put_epilogue() (layers.cu) can put it behind the product: it takes rows that lie on end.
+bool can_follow(const MatmulShape& s) {
+  return s.epilogue == Matmul::Epilogue::bias_gradient || s.c_row == s.n;
+}
+
+/// With its epilogue if there is a plan of that; else without.
 int run_planned(const Blas& blas, const CudaStreamHandle* stream, MatmulShape shape,
                 const MatmulMemory& memory, bool& has_ended) {
-  using Epilogue = Matmul::Epilogue;
-  const Epilogue asked = shape.epilogue;
+  const Matmul::Epilogue asked = shape.epilogue;
   void* plan = nullptr;
   int error = plan_of(blas, *stream, shape, &plan);
-  const bool is_beside = asked == Epilogue::bias_gradient;
-  const bool can_follow = is_beside || (asked > Epilogue::relu_bias && shape.c_row == shape.n);
-  if (error == 0 && plan == nullptr && can_follow) {
-    shape.epilogue = Epilogue::none;
+  if (error == 0 && plan == nullptr && can_follow(shape)) {
+    shape.epilogue = Matmul::Epilogue::none;
     error = plan_of(blas, *stream, shape, &plan);
   }
   has_ended = shape.epilogue == asked;
@@ -132,7 +136,7 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
   *to = chosen->memory;
   return launch(stream->multiplies_in == DType::bf16 ? narrow_rows_kernel<Bf16>
                                                      : narrow_rows_kernel<Fp16>,
-                blocks_for(matrix.rows * matrix.row() / 4), k_threads, 0, stream, matrix,
+                blocks_for(matrix.rows * matrix.row() / k_four), k_threads, 0, stream, matrix,
                 static_cast<std::uint16_t*>(chosen->memory));
 }
 

@@ -9,59 +9,43 @@ namespace {
 
 constexpr int k_score_threads = 1024; ///< Of a block: a warp for each lane of the last sum.
 constexpr std::size_t k_score_rows = k_score_threads / k_warp_lanes; ///< Of a block at a time.
-constexpr std::size_t k_rows_of_one_block = 4 * k_score_rows; ///< Which then needs no other kernel.
+constexpr std::size_t k_rows_of_one_block = 4 * k_score_rows; ///< Which then waits for no other.
 constexpr int k_at_once = 4;                                  ///< Classes.
-
-__device__ void add(Score before, double loss, double correct, std::size_t rows, Score* score) {
-  before.loss += loss;
-  before.correct += static_cast<std::int64_t>(correct);
-  before.count += static_cast<std::int64_t>(rows);
-  *score = before;
-}
 
 /// A warp a row, of whose classes each lane has one. Of a row x is read and dx written once, the
 /// weight read twice, by all but the first warps from a cache.
 __global__ void __launch_bounds__(k_score_threads)
     score_kernel(DenseShape s, const float* x, const float* weight, const float* bias,
                  const std::uint8_t* labels, const float* scale, float* change, float* dx,
-                 double* partial, Score* score) {
+                 double* partial, unsigned* arrived, Score* score) {
   DYNAMIC_SHARED(double, room);
-  const bool is_alone = gridDim.x == 1;
   Score before;
-  if (is_alone && threadIdx.x == 0) {
+  if (threadIdx.x == 0 && gridDim.x == 1) {
     before = *score; // The host's memory, and far away: while all else goes on.
   }
   const float factor = scale == nullptr ? 0.0F : *scale;
   const unsigned lane = threadIdx.x % k_warp_lanes;
   const unsigned warp = threadIdx.x / k_warp_lanes;
-  double loss = 0;
-  double correct = 0;
+  double sums[2] = {0, 0}; // Of the loss, and of what is right.
   for (std::size_t row = std::size_t{blockIdx.x} * k_score_rows + warp; row < s.rows;
        row += std::size_t{gridDim.x} * k_score_rows) {
     const float* const from = x + row * s.inputs;
     float z = -INFINITY; // Of class `lane`.
     for (std::size_t c = 0; c < s.outputs; c += k_at_once) {
-      float sums[k_at_once] = {};
+      float products[k_at_once] = {};
       for (std::size_t i = lane; i < s.inputs; i += k_warp_lanes) {
         for (int k = 0; k < k_at_once; ++k) {
-          sums[k] += c + k < s.outputs ? from[i] * weight[(c + k) * s.inputs + i] : 0.0F;
+          products[k] += c + k < s.outputs ? from[i] * weight[(c + k) * s.inputs + i] : 0.0F;
         }
       }
       for (int k = 0; k < k_at_once; ++k) {
-        const float sum = warp_sum(sums[k]);
+        const float sum = warp_sum(products[k]);
         z = lane == c + k && lane < s.outputs ? sum + bias[lane] : z;
       }
     }
     float largest = z;
     unsigned which = lane;
-    for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
-      const float value = __shfl_xor_sync(k_all_lanes, largest, other);
-      const unsigned its = __shfl_xor_sync(k_all_lanes, which, other);
-      if (value > largest || (value == largest && its < which)) { // The first of several.
-        largest = value;
-        which = its;
-      }
-    }
+    warp_argmax(largest, which);
     const unsigned label = labels[row];
     const float own = lane < s.outputs ? expf(z - largest) : 0.0F;
     const float sum = warp_sum(own);
@@ -70,8 +54,8 @@ __global__ void __launch_bounds__(k_score_threads)
       change[row * s.outputs + lane] = dz;
     }
     if (lane == label) {
-      loss += double{logf(sum)} - double{z - largest};
-      correct += which == label ? 1 : 0;
+      sums[0] += double{logf(sum)} - double{z - largest};
+      sums[1] += which == label ? 1 : 0;
     }
     for (std::size_t first = 0; dx != nullptr && first < s.inputs; first += k_warp_lanes) {
       const std::size_t i = first + lane;
@@ -85,37 +69,12 @@ __global__ void __launch_bounds__(k_score_threads)
       }
     }
   }
-  loss = warp_sum(loss);
-  correct = warp_sum(correct);
-  if (lane == 0) {
-    room[warp] = loss;
-    room[k_score_rows + warp] = correct;
-  }
-  __syncthreads();
-  if (warp > 0) {
-    return;
-  }
-  loss = warp_sum(room[lane]);
-  correct = warp_sum(room[k_score_rows + lane]);
-  if (lane == 0 && is_alone) {
-    add(before, loss, correct, s.rows, score);
-  } else if (lane == 0) {
-    partial[blockIdx.x] = loss;
-    partial[k_most_blocks + blockIdx.x] = correct;
-  }
-}
-
-__global__ void add_scores(unsigned blocks, const double* partial, std::size_t rows, Score* score) {
-  double loss = 0;
-  double correct = 0;
-  for (unsigned i = threadIdx.x; i < blocks; i += k_warp_lanes) {
-    loss += partial[i];
-    correct += partial[k_most_blocks + i];
-  }
-  loss = warp_sum(loss);
-  correct = warp_sum(correct);
-  if (threadIdx.x == 0) {
-    add(*score, loss, correct, rows, score);
+  if (grid_sums(sums, room, partial, arrived) && threadIdx.x == 0) {
+    before = gridDim.x == 1 ? before : *score;
+    before.loss += sums[0];
+    before.correct += static_cast<std::int64_t>(sums[1]);
+    before.count += static_cast<std::int64_t>(s.rows);
+    *score = before;
   }
 }
 
@@ -124,12 +83,9 @@ int put_score(const CudaStreamHandle* stream, const DenseShape& shape, const flo
               const float* scale, float* change, float* dx, Score* score) {
   const unsigned blocks =
       shape.rows <= k_rows_of_one_block ? 1 : blocks_for(shape.rows, k_score_rows);
-  const int error =
-      launch(score_kernel, blocks, k_score_threads, 2 * k_score_rows * sizeof(double), stream,
-             shape, x, weight, bias, labels, scale, change, dx, stream->partial, score);
-  return error != 0 || blocks == 1 ? error
-                                   : launch(add_scores, 1, k_warp_lanes, 0, stream, blocks,
-                                            stream->partial, shape.rows, score);
+  return launch(score_kernel, blocks, k_score_threads, 2 * k_score_rows * sizeof(double), stream,
+                shape, x, weight, bias, labels, scale, change, dx, stream->partial, stream->arrived,
+                score);
 }
 
 } // namespace

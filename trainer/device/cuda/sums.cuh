@@ -42,6 +42,18 @@ __device__ inline float warp_largest(float value) {
   return value;
 }
 
+/// `which` becomes the first of the warp's largest values, and `value` it. None is a NaN.
+__device__ inline void warp_argmax(float& value, unsigned& which) {
+  for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
+    const float its = __shfl_xor_sync(k_all_lanes, value, other);
+    const unsigned that = __shfl_xor_sync(k_all_lanes, which, other);
+    if (its > value || (its == value && that < which)) {
+      value = its;
+      which = that;
+    }
+  }
+}
+
 /// Each value becomes the sum of all of the block's threads'. `room`: N values a warp, not written
 /// again before the block's next barrier.
 template <typename T, int N>
@@ -55,6 +67,10 @@ __device__ void block_sums(T (&values)[N], T* room) {
   }
   __syncthreads();
   for (int i = 0; i < N; ++i) {
+    if (warps == k_warp_lanes) {
+      values[i] = warp_sum(room[i * warps + threadIdx.x % k_warp_lanes]);
+      continue;
+    }
     values[i] = 0;
     for (unsigned warp = 0; warp < warps; ++warp) {
       values[i] += room[i * warps + warp];

@@ -1,0 +1,27 @@
+"""Training speed of GPT-2 in tokens/s, without dropout: of a small one on a core, beside PyTorch's and llm.c's;
+of 124M on a GPU, beside PyTorch's."""
+from bert import compare
+from measure import HERE, peer_program, peers_folder
+
+TRAINER = ["--model=gpt2", "--batch-size=8", "--dropout=0"]
+SMALL = ["--layers=4", "--hidden=256", "--heads=4"]
+
+
+def rows(bench):
+    same = [*SMALL, "--length=128", "--batch=8"]
+    torch = bench.find("PyTorch (./dev peers torch)", peer_program("torch", "python"))
+    llmc = bench.find("llm.c (./dev peers llmc)", peer_program("llmc", "python"))
+    return compare(
+        bench, "GPT-2 4 × 256, 8 × 128, 1 core",
+        [bench.bin / "dtrain-trainer", *TRAINER, *SMALL, "--ff=1024", "--max-length=128", "--benchmark=3"],
+        {"PyTorch eager, fused AdamW": (torch and [torch, HERE / "peers/gpt2_torch.py", "--device=cpu", *same], 1.3),
+         "llm.c on CPUs": (llmc and [llmc, HERE / "peers/gpt2_llmc.py", peers_folder() / "llmc/source", *same], 2)})
+
+
+def gpu_rows(bench, trainer, torch):
+    def peer(*flags):
+        return torch and [torch, HERE / "peers/gpt2_torch.py", "--seconds=1", *flags]
+    return compare(bench, "GPT-2 124M in bf16, 8 × 1024, 1 GPU",
+                   [trainer, *TRAINER, "--benchmark=1", "--device=cuda", "--precision=bf16"],
+                   {"PyTorch eager, bf16 autocast": (peer(), 1),
+                    "PyTorch compiled, bf16 autocast": (peer("--compile"), 1)})

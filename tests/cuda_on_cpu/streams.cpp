@@ -1,0 +1,318 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "tests/cuda_on_cpu/world.h"
+
+namespace cuda_on_cpu {
+namespace {
+
+using trainer::CudaStreamHandle;
+
+enum class Step : std::uint8_t { none, done, blocked }; ///< blocked: by another process or thread.
+
+/// The stream's next piece of work.
+Step run_next(Queue& queue) {
+  if (queue.work.empty()) {
+    return Step::none;
+  }
+  const Work work = queue.work.front();
+  if (work.held && !work.held->has_passed) {
+    const Step step = run_next(*work.held->queue);
+    if (step == Step::none) {
+      fail("an event that no stream comes to");
+    }
+    return step;
+  }
+  if (work.run) {
+    const Opened opened(gpu_of(queue.gpu));
+    if (!work.run()) {
+      return Step::blocked;
+    }
+  }
+  if (work.passes) {
+    work.passes->has_passed = true;
+  }
+  queue.work.pop_front();
+  return Step::done;
+}
+
+/// All streams, as far as they can: what one waits for may be on another.
+void advance_all() {
+  for (Queue* queue : world().queues) {
+    while (run_next(*queue) == Step::done) {
+    }
+  }
+}
+
+/// Carries out `queue`'s work until `is_enough`, letting others in while it is blocked.
+template <typename Enough>
+void run_until(Lock& lock, Queue& queue, const Enough& is_enough) {
+  while (!is_enough()) {
+    const Step step = run_next(queue);
+    if (step == Step::none) {
+      return;
+    }
+    if (step == Step::blocked) {
+      advance_all();
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      lock.lock();
+    }
+  }
+}
+
+Queue& queue_of(cudaStream_t queue, bool is_kernel = false) {
+  if (world().queues.count(queue) == 0 || queue->gpu != current) {
+    fail("work for a stream that there is not, or of another GPU than the thread's");
+  }
+  if (queue->is_noting && !is_kernel) {
+    fail("something else than a kernel is put on a stream whose kernels are noted");
+  }
+  return *queue;
+}
+
+EventHandle& event_of(cudaEvent_t event) {
+  if (world().events.count(event) == 0) {
+    fail("an event that there is not");
+  }
+  return event->state;
+}
+
+const EventHandle& recorded(cudaEvent_t event) {
+  const EventHandle& state = event_of(event);
+  if (state == nullptr) {
+    fail("an event that was recorded nowhere");
+  }
+  return state;
+}
+
+/// A kernel; the one that fails does nothing.
+std::function<bool()> kernel_of(std::function<void()> work) {
+  return [work = std::move(work)] {
+    if (++world().kernels == number("DTRAIN_FAKE_FAULT", 0)) {
+      world().error = cudaErrorIllegalAddress;
+    } else {
+      work();
+    }
+    return true;
+  };
+}
+
+std::function<bool()> once(std::function<void()> work) {
+  return [work = std::move(work)] {
+    work();
+    return true;
+  };
+}
+
+} // namespace
+
+void run_all(Lock& lock, int gpu) {
+  const auto some = [&] {
+    const auto& queues = world().queues;
+    return std::find_if(queues.begin(), queues.end(), [&](const Queue* queue) {
+      return queue->gpu == gpu && !queue->work.empty();
+    });
+  };
+  for (auto it = some(); it != world().queues.end(); it = some()) {
+    Queue* const queue = *it; // Another thread may take its stream away meanwhile.
+    run_until(lock, *queue, [&] { return world().queues.count(queue) == 0; });
+  }
+}
+
+int calls(const std::string& name) {
+  const std::lock_guard lock(world().mutex);
+  return world().calls[name];
+}
+
+void put(const CudaStreamHandle& stream, std::function<void()> work) {
+  const std::lock_guard lock(world().mutex);
+  current = stream.gpu; // As launch() does on a GPU.
+  Queue& queue = queue_of(stream.stream, true);
+  ++world().calls[queue.is_noting ? "noted" : "kernel"];
+  if (queue.is_noting) {
+    queue.noted.push_back(kernel_of(std::move(work)));
+  } else {
+    queue.work.push_back({kernel_of(std::move(work)), nullptr, nullptr});
+  }
+}
+
+void put_until(const CudaStreamHandle& stream, std::function<bool()> work) {
+  const std::lock_guard lock(world().mutex);
+  current = stream.gpu;
+  queue_of(stream.stream).work.push_back({std::move(work), nullptr, nullptr});
+}
+
+} // namespace cuda_on_cpu
+
+using namespace cuda_on_cpu;
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  *stream = new Queue;
+  (*stream)->gpu = current;
+  world().queues.insert(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Lock lock(world().mutex);
+  ++world().calls[__func__];
+  run_until(lock, queue_of(stream), [] { return false; });
+  return world().error;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  if (!queue_of(stream).work.empty()) {
+    fail("a stream goes before what is on it is done");
+  }
+  world().queues.erase(stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  queue_of(stream).work.push_back({nullptr, nullptr, recorded(event)});
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
+                            cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  Queue& queue = queue_of(stream);
+  for (const auto& [index, gpu] : world().gpus) {
+    if (index != current && (gpu.holds(from) || gpu.holds(to))) {
+      fail("a copy of another GPU's memory");
+    }
+  }
+  queue.work.push_back({once([=] { std::memcpy(to, from, bytes); }), nullptr, nullptr});
+  return world().error;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  if (!gpu_of(current).holds(memory)) {
+    fail("what is to be cleared is not this GPU's memory");
+  }
+  queue_of(stream).work.push_back(
+      {once([=] { std::memset(memory, value, bytes); }), nullptr, nullptr});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  *event = new CUevent_st;
+  world().events.insert(*event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  Queue& queue = queue_of(stream);
+  EventHandle& state = event_of(event);
+  state = std::make_shared<EventState>();
+  state->queue = &queue;
+  queue.work.push_back({nullptr, state, nullptr});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(world().mutex);
+  const EventHandle state = recorded(event);
+  const bool has_passed = state->has_passed;
+  if (!has_passed && run_next(*state->queue) == Step::blocked) {
+    advance_all(); // Whoever asks often enough gets there.
+  }
+  return world().error != cudaSuccess ? world().error
+         : has_passed                 ? cudaSuccess
+                                      : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Lock lock(world().mutex);
+  ++world().calls[__func__];
+  const EventHandle state = recorded(event);
+  run_until(lock, *state->queue, [&] { return state->has_passed; });
+  if (!state->has_passed) {
+    fail("an event that no stream comes to");
+  }
+  return world().error;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  event_of(event).reset();
+  world().events.erase(event);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  const std::lock_guard lock(world().mutex);
+  queue_of(stream).is_noting = true;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(world().mutex);
+  Queue& queue = queue_of(stream, true);
+  *graph = new CUgraph_st{queue.gpu, std::exchange(queue.noted, {})};
+  world().noted.insert(*graph);
+  queue.is_noting = false;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  if (world().noted.count(graph) == 0) {
+    fail("a graph that there is not");
+  }
+  *made = new CUgraphExec_st{*graph};
+  world().graphs.insert(*made);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const std::lock_guard lock(world().mutex);
+  if (world().noted.erase(graph) != 1) {
+    fail("a graph is destroyed that there is not");
+  }
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  Queue& queue = queue_of(stream);
+  if (world().graphs.count(graph) == 0 || graph->gpu != queue.gpu) {
+    fail("a graph that there is not, or of another GPU");
+  }
+  for (const auto& kernel : graph->kernels) {
+    queue.work.push_back({kernel, nullptr, nullptr});
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  const std::lock_guard lock(world().mutex);
+  if (world().graphs.erase(graph) != 1) {
+    fail("a graph is destroyed that there is not");
+  }
+  delete graph;
+  return cudaSuccess;
+}

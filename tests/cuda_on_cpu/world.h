@@ -1,0 +1,113 @@
+// What the runtime of tests is made of: GPUs and their memory (runtime.cpp), streams, events and
+// graphs (streams.cpp).
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include "tests/cuda_on_cpu/runtime.h"
+#include "trainer/device/cuda/stream.h"
+
+namespace cuda_on_cpu {
+
+using Queue = CUstream_st;
+
+struct EventState {
+  bool has_passed = false;
+  Queue* queue = nullptr;
+};
+using EventHandle = std::shared_ptr<EventState>;
+
+struct Work {
+  std::function<bool()> run; ///< Whether it is done; else it is to be asked again.
+  EventHandle passes;        ///< One that is recorded here,
+  EventHandle held;          ///< or that is waited for.
+};
+
+} // namespace cuda_on_cpu
+
+struct CUstream_st {
+  int gpu = 0;
+  std::deque<cuda_on_cpu::Work> work;
+  bool is_noting = false; ///< Kernels for a graph.
+  std::vector<std::function<bool()>> noted;
+};
+struct CUevent_st {
+  cuda_on_cpu::EventHandle state; ///< Null: it was recorded nowhere yet.
+};
+struct CUgraph_st {
+  int gpu;
+  std::vector<std::function<bool()>> kernels;
+};
+struct CUgraphExec_st : CUgraph_st {};
+
+namespace cuda_on_cpu {
+
+constexpr std::size_t k_memory = std::size_t{256} << 20; ///< Of a GPU.
+
+struct Gpu {
+  std::byte* memory = nullptr;
+  std::size_t used = 0;                     ///< Up to here it has been given out.
+  std::map<std::size_t, std::size_t> taken; ///< Offset and size.
+
+  bool holds(const void* at) const {
+    const auto* byte = static_cast<const std::byte*>(at);
+    return memory != nullptr && byte >= memory && byte < memory + k_memory;
+  }
+};
+
+struct World {
+  std::mutex mutex;
+  std::map<int, Gpu> gpus;
+  std::set<Queue*> queues;
+  std::set<cudaEvent_t> events;
+  std::set<cudaGraph_t> noted;
+  std::set<cudaGraphExec_t> graphs;
+  std::map<const std::byte*, std::size_t> pinned;
+  std::map<std::string, int> calls; ///< Of what a step may consist of; "kernel": those put there.
+  int kernels = 0;                  ///< Carried out.
+  cudaError_t error = cudaSuccess;  ///< Of all that is done from now on.
+};
+
+World& world();
+
+/// Makes its memory, the first time.
+Gpu& gpu_of(int index);
+
+inline thread_local int current = 0; ///< The GPU that this thread's calls are of.
+
+/// A variable of the environment.
+int number(const char* variable, int otherwise);
+
+using Lock = std::unique_lock<std::mutex>;
+
+/// Carries out all that is on a GPU's streams.
+void run_all(Lock& lock, int gpu);
+
+/// While it lives, this GPU's memory can be touched.
+class Opened {
+ public:
+  explicit Opened(const Gpu& gpu) : gpu_(gpu) { protect(PROT_READ | PROT_WRITE); }
+  ~Opened() { protect(PROT_NONE); }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+ private:
+  void protect(int how) const {
+    if (gpu_.used > 0) {
+      mprotect(gpu_.memory, gpu_.used, how);
+    }
+  }
+  const Gpu& gpu_;
+};
+
+} // namespace cuda_on_cpu
