@@ -47,9 +47,8 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   replica.initialize(seed);
   replica.optimizer.set_state(0, 0, first_loss_scale(options.step.loss_scale));
   MultiWorker strategy(communicator, replica, options.step);
-  LoaderOptions batches{batch_size, rank, ranks, seed, 0, INT64_MAX};
-  batches.leaves_gathering = true;
-  Loader loader(data.train, device, batches);
+  Loader loader(data.train, device, {batch_size, rank, ranks, seed, 0, INT64_MAX},
+                {.leaves_gathering = true});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();

@@ -62,9 +62,9 @@ Trained train_on(Device& device, Communicator& communicator, const StepOptions& 
   replica.initialize(k_seed);
   MultiWorker strategy(communicator, replica, options);
   const std::size_t rows = task.rows / static_cast<std::size_t>(communicator.world_size());
-  LoaderOptions input{rows, communicator.rank(), communicator.world_size(), k_seed, 0, task.steps};
-  input.leaves_gathering = true;
-  Loader loader(data.train, device, input);
+  Loader loader(data.train, device,
+                {rows, communicator.rank(), communicator.world_size(), k_seed, 0, task.steps},
+                {.leaves_gathering = true});
   Trained trained;
   for (const Batch& batch : loader) {
     trained.score += strategy.step(batch);
@@ -203,9 +203,7 @@ TEST_CASE("a step on one GPU is few calls, which make no events, and copy what i
     Replica replica(fitted(k_model, data), {}, gpu, *alone);
     replica.initialize(k_seed);
     MultiWorker strategy(*alone, replica, options);
-    LoaderOptions input{24, 0, 1, k_seed, 0, INT64_MAX};
-    input.leaves_gathering = true;
-    Loader loader(data.train, gpu, input);
+    Loader loader(data.train, gpu, {24, 0, 1, k_seed, 0, INT64_MAX}, {.leaves_gathering = true});
     auto batch = loader.begin();
     const auto steps = [&](int many) {
       for (int step = 0; step < many; ++step, ++batch) {
