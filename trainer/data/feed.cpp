@@ -94,17 +94,6 @@ TokenRow Feed::text_row(void* text, std::size_t row) const {
           targets + row * text_->most_masked()};
 }
 
-Tokens Feed::tokens(void* text) const {
-  const TokenRow first = text_row(text, 0);
-  const std::size_t most_masked = text_->most_masked();
-  return {text_->length(),
-          most_masked,
-          {first.ids, rows_ * text_->length()},
-          {first.length, rows_},
-          {first.masked, rows_ * most_masked},
-          {first.targets, rows_ * most_masked}};
-}
-
 void* Feed::send() {
   if (staged().used) {
     copies_->wait(*staged().used);
@@ -120,7 +109,12 @@ Batch Feed::finish() {
   const bool is_sent = !is_host_ && !keeps();
   void* const sent = is_sent ? send() : nullptr;
   if (text_ != nullptr) {
-    batch.tokens = tokens(is_host_ ? text_batch_.data() : sent);
+    const TokenRow first = text_row(is_host_ ? text_batch_.data() : sent, 0);
+    const std::size_t most_masked = rows_ * text_->most_masked();
+    batch = batch.with(field::ids, {first.ids, rows_ * text_->length()})
+                .with(field::lengths, {first.length, rows_})
+                .with(field::masked, {first.masked, most_masked})
+                .with(field::targets, {first.targets, most_masked});
   } else {
     const auto* labels = static_cast<const std::uint8_t*>(labels_.memory());
     if (is_sent) {
@@ -128,8 +122,8 @@ Batch Feed::finish() {
       kernels_.bytes_to_floats(stream_, rows_ * features_, bytes, images_.data());
       labels = bytes + rows_ * features_;
     }
-    batch.images = {images_.data(), rows_ * features_};
-    batch.labels = {labels, rows_};
+    batch = batch.with(field::images, {images_.data(), rows_ * features_})
+                .with(field::labels, {labels, rows_});
   }
   if (is_sent) {
     // Its labels or its text are read where they are: by what is on the stream before the next

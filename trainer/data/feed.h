@@ -56,7 +56,6 @@ class Feed {
   void* send();
   /// The batch of text at `text`, the host's or the device's.
   TokenRow text_row(void* text, std::size_t row) const;
-  Tokens tokens(void* text) const;
 
   Device& device_;
   const Kernels& kernels_; // Asked once: put() is called for each row.

@@ -91,7 +91,7 @@ void Loader::next() {
   batch_ = gather(share->position, share->rows);
   batch_.position = share->position;
   batch_.global_rows = share->global_rows;
-  batch_.is_padding = share->weight == 0;
+  batch_.weight = share->weight;
   batch_.seconds = now() - started;
   seconds_ += batch_.seconds;
 }

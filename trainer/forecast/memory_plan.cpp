@@ -333,8 +333,8 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
                             .accumulates = run.accumulation_steps > 1,
                             .saves = !run.checkpoint_dir.empty()};
   if (samples.train.text) {
-    options.like.tokens.length = samples.train.text->length();
-    options.like.tokens.most_masked = samples.train.text->most_masked();
+    options.like[field::Name::ids].width = samples.train.text->length();
+    options.like[field::Name::masked].width = samples.train.text->most_masked();
   }
   // Of the program that has connected: the code for it, and segments of what comes in.
   constexpr std::size_t k_connected = 3'000'000;

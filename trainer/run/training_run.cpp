@@ -294,7 +294,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     if (!strategy.overflow().empty()) {
       outputs.say(strategy.overflow());
     }
-    metrics.add(score, batch.is_padding ? 0 : batch.rows);
+    metrics.add(score, batch.counted());
     outputs.progress(progress_.step, steps);
     if (strategy.has_new_shares()) {
       loader.set_share(split.first(), split.rows());

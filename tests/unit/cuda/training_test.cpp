@@ -170,10 +170,11 @@ TEST_CASE("what a GPU keeps it learns as what is sent to it, bit for bit, from a
     std::vector<std::pair<std::vector<float>, std::vector<std::uint8_t>>> all;
     Loader loader(data.train, device, {12, 1, 2, k_seed, start, 6});
     for (const Batch& batch : loader) {
-      auto& [images, labels] = all.emplace_back(std::vector<float>(batch.images.size()),
+      auto& [images, labels] = all.emplace_back(std::vector<float>(batch[field::images].size()),
                                                 std::vector<std::uint8_t>(batch.rows));
-      device.stream().copy(batch.images.data(), images.data(), batch.images.size_bytes());
-      device.stream().copy(batch.labels.data(), labels.data(), labels.size());
+      device.stream().copy(batch[field::images].data(), images.data(),
+                           batch[field::images].size_bytes());
+      device.stream().copy(batch[field::labels].data(), labels.data(), labels.size());
     }
     return all;
   };

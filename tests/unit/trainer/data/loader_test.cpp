@@ -37,8 +37,8 @@ std::vector<int> samples(const Split& split, const SamplerOptions& options) {
   Loader loader(split, device, options);
   for (const Batch& batch : loader) {
     for (std::size_t row = 0; row < batch.rows; ++row) {
-      seen.push_back(static_cast<int>(std::lround(batch.images[row * k_features] * 255)));
-      CHECK(batch.labels[row] == seen.back() % 10);
+      seen.push_back(static_cast<int>(std::lround(batch[field::images][row * k_features] * 255)));
+      CHECK(batch[field::labels][row] == seen.back() % 10);
     }
   }
   return seen;
@@ -119,7 +119,7 @@ TEST_CASE("with an end every sample up to it is taken once, by any number of ran
                      .steps = 1000,
                      .end = 203});
       for (const Batch& batch : loader) {
-        taken += batch.is_padding ? 0 : batch.rows;
+        taken += batch.counted();
       }
       CHECK(loader.position() == 203);
     }
