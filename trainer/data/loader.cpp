@@ -9,14 +9,7 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_cache_line = 64;
 constexpr int k_stream_shift = 32; ///< Seeds of a job's streams lie that far apart.
-
-void prefetch(const std::uint8_t* from, std::size_t size) {
-  for (std::size_t i = 0; i < size; i += k_cache_line) {
-    __builtin_prefetch(from + i);
-  }
-}
 
 } // namespace
 
@@ -37,7 +30,7 @@ SamplerOptions sampler_options(const Dataset& data, std::size_t batch_size, int 
 
 AllSamples all_samples(const Dataset& data, Communicator& communicator) {
   if (data.streams == 1) {
-    return {data.train.count, data.train.stream != nullptr};
+    return {data.train.count, data.train.source->is_stream()};
   }
   struct Samples {
     std::uint64_t count;
@@ -45,7 +38,7 @@ AllSamples all_samples(const Dataset& data, Communicator& communicator) {
   };
   AllSamples all;
   std::uint64_t fewest = UINT64_MAX;
-  const Samples own = {data.train.count, data.train.stream ? 1U : 0U};
+  const Samples own = {data.train.count, data.train.source->is_stream() ? 1U : 0U};
   for (const Samples& samples : all_gather(communicator, own, "samples")) {
     all.count += samples.count;
     all.one_pass = all.one_pass || samples.one_pass != 0;
@@ -59,14 +52,12 @@ AllSamples all_samples(const Dataset& data, Communicator& communicator) {
 
 Loader::Loader(const Split& split, Device& device, const SamplerOptions& sampling,
                LoaderOptions options)
-    : split_(split), options_(std::move(options)), reader_(static_cast<std::size_t>(sampling.rank)),
-      seed_(sampling.seed), sampler_(split.count, sampling, split.stream != nullptr),
-      feed_(device, split.features, split.text.get()) {
-  if (split.stream) {
-    split.stream->begin(static_cast<std::size_t>(sampling.world_size), sampler_.stream_batch());
-  }
-  if (is_kept(split, device)) {
-    feed_.keep(split.images.data(), split.labels.data(), split.count);
+    : options_(std::move(options)), reader_(static_cast<std::size_t>(sampling.rank)),
+      seed_(sampling.seed), sampler_(split.count, sampling, split.source->is_stream()),
+      feed_(device, *split.source) {
+  split.source->begin(static_cast<std::size_t>(sampling.world_size), sampler_.stream_batch());
+  if (is_kept(*split.source, device)) {
+    feed_.keep();
   }
 }
 
@@ -88,7 +79,7 @@ void Loader::next() {
     return;
   }
   const double started = now();
-  batch_ = gather(share->position, share->rows);
+  batch_ = gather(*share);
   batch_.position = share->position;
   batch_.global_rows = share->global_rows;
   batch_.weight = share->weight;
@@ -96,56 +87,24 @@ void Loader::next() {
   seconds_ += batch_.seconds;
 }
 
-Batch Loader::gather(std::uint64_t first, std::size_t rows) {
-  feed_.begin(rows);
-  if (split_.stream) {
-    take_from_stream(first, rows);
-    return feed_.finish();
+Batch Loader::gather(const Sampler::Share& share) {
+  if (!feed_.keeps()) {
+    samples_.resize(share.rows);
+    sampler_.number(share.position, samples_);
+    return feed_.read({samples_, share.position, seed_, reader_, options_.while_waiting});
   }
-  if (feed_.keeps()) {
-    Batch batch = feed_.finish();
-    for (std::size_t row = 0, count = 0; row < rows; row += count) {
-      const Sampler::Run run = sampler_.run(first + row, rows - row);
-      count = run.count;
-      const Gathering some = feed_.gathering(row, count, run.order, run.first);
-      if (options_.leaves_gathering && count == rows) {
-        batch.gathering = some;
-      } else {
-        feed_.take(some);
-      }
-    }
-    return batch;
-  }
-  samples_.resize(rows);
-  sampler_.number(first, samples_);
-  if (split_.text) {
-    for (std::size_t row = 0; row < rows; ++row) {
-      feed_.put_text(row, samples_[row], seed_, first + row);
-    }
-    return feed_.finish();
-  }
-  const std::size_t features = split_.features;
-  // The last rows' lines are asked for before the first are converted: rows lie anywhere in memory.
-  constexpr std::size_t k_ahead = 8;
-  for (std::size_t row = 0; row < rows + k_ahead; ++row) {
-    if (row < rows) {
-      prefetch(split_.images.data() + samples_[row] * features, features);
-    }
-    if (row >= k_ahead) {
-      const std::uint64_t sample = samples_[row - k_ahead];
-      feed_.put(row - k_ahead, 1, split_.images.data() + sample * features, &split_.labels[sample]);
+  Batch batch = feed_.gather(share.rows);
+  for (std::size_t row = 0, count = 0; row < share.rows; row += count) {
+    const Sampler::Run run = sampler_.run(share.position + row, share.rows - row);
+    count = run.count;
+    const Gathering some = feed_.gathering(row, count, run.order, run.first);
+    if (options_.leaves_gathering && count == share.rows) {
+      batch.gathering = some;
+    } else {
+      feed_.take(some);
     }
   }
-  return feed_.finish();
-}
-
-void Loader::take_from_stream(std::uint64_t first, std::size_t rows) {
-  const std::size_t pixels = rows * split_.features;
-  streamed_.resize(pixels + rows);
-  const std::span<std::uint8_t> images = std::span(streamed_).first(pixels);
-  const std::span<std::uint8_t> labels = std::span(streamed_).last(rows);
-  split_.stream->read(reader_, first, images, labels, options_.while_waiting);
-  feed_.put(0, rows, images.data(), labels.data());
+  return batch;
 }
 
 } // namespace trainer

@@ -1,12 +1,7 @@
-// Batches of one rank: what its sampler says (data/sampler.h), as bytes that its feed brings to the
-// device (data/feed.h).
-//
-// Samples that come through a FIFO are taken in the order they come, once (data/stream.h).
-//
-// Samples stay bytes; a batch is gathered, and converted to floats in [0, 1], when it is asked for,
-// while the next samples' cache lines are already on their way. A thread of its own would only take
-// the core from the rank's arithmetic. A device that is not the host and has the room for them all
-// gathers them in the same order by itself.
+// Batches of one rank: of the samples that its sampler names (data/sampler.h), rows that the source
+// reads (data/source.h) and the feed brings to the device (data/feed.h), when they are asked for. A
+// thread of its own would only take the core from the rank's arithmetic. A device that keeps all
+// samples gathers them in the same order by itself.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +36,6 @@ struct AllSamples {
 /// All workers' samples; with a stream among them, so many of each as the one that has the fewest,
 /// for it cannot go through them again. Collective.
 AllSamples all_samples(const Dataset& data, Communicator& communicator);
-
-/// Whether the device keeps all samples in its memory: images, as many as it has room for.
-inline bool is_kept(const Split& split, const Device& device) {
-  return !split.stream && !split.text &&
-         split.count * (split.features + 1) <= device.room_for_data();
-}
 
 class Loader {
  public:
@@ -84,18 +73,15 @@ class Loader {
  private:
   friend class Iterator;
   void next();
-  Batch gather(std::uint64_t first, std::size_t rows);
-  void take_from_stream(std::uint64_t first, std::size_t rows);
+  Batch gather(const Sampler::Share& share);
 
-  const Split& split_;
   LoaderOptions options_;
   std::size_t reader_; ///< Of a stream.
   std::uint64_t seed_;
   Sampler sampler_;
-  bool done_ = false;
   Feed feed_;
-  std::vector<std::uint64_t> samples_;
-  std::vector<std::uint8_t> streamed_; ///< (rows, features), and their labels
+  std::vector<std::uint64_t> samples_; ///< Of the batch, their numbers.
+  bool done_ = false;
   Batch batch_;
   double seconds_ = 0;
 };

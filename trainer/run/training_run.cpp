@@ -139,7 +139,7 @@ void TrainingRun::resume(const std::string& path, Outputs& outputs, int ranks) {
 
 /// All that its weights do not say, as `fill` and Hugging Face's programs want it.
 void TrainingRun::describe_model(const std::string& folder) const {
-  if (data_.train.text) {
+  if (data_.train.source->kind().is_text()) {
     save_model_config(fitted(options_.model, data_), folder);
     copy_tokenizer(data_.folder, folder);
   }

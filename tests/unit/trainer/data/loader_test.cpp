@@ -1,3 +1,4 @@
+#include "trainer/data/image_source.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
 
@@ -16,9 +17,6 @@ constexpr std::size_t k_features = 2;
 
 /// Sample i has pixels i and 255 - i.
 Split numbered(std::size_t count) {
-  Split split;
-  split.count = count;
-  split.features = k_features;
   std::vector<std::uint8_t> images;
   std::vector<std::uint8_t> labels;
   for (std::size_t i = 0; i < count; ++i) {
@@ -26,9 +24,7 @@ Split numbered(std::size_t count) {
     images.push_back(static_cast<std::uint8_t>(255 - i));
     labels.push_back(static_cast<std::uint8_t>(i % 10));
   }
-  split.images = std::move(images);
-  split.labels = std::move(labels);
-  return split;
+  return image_source({std::move(images), std::move(labels), 1, k_features});
 }
 
 std::vector<int> samples(const Split& split, const SamplerOptions& options) {
