@@ -63,8 +63,8 @@ const char* scored_things(const Dataset& dataset);
 /// Random images of MNIST's shape, for benchmarks.
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed);
 
-/// Of all samples and labels that workers have in common, to tell data sets apart; not against
-/// forgery.
+/// Of what workers have in common, to tell data sets apart, not against forgery: all labels, and of
+/// images what data/spread_digest.h says; a token set's manifest.
 std::uint64_t digest(const Dataset& dataset);
 
 /// The four names.

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/data/spread_digest.h"
 #include "trainer/data/xxh64.h"
 
 namespace trainer {
@@ -56,7 +57,7 @@ class Images final : public SampleSource {
   }
 
   std::uint64_t digest() const override {
-    return xxh64(set_.labels, xxh64(set_.images, set_.height * 31 + set_.width));
+    return xxh64(set_.labels, spread_digest(set_.images, set_.height * 31 + set_.width));
   }
 
  private:
