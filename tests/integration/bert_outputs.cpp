@@ -57,10 +57,11 @@ int main(int /*argc*/, char** argv) {
   Replicated owner(model->units(), {parameters.span(), gradients.span()});
   model->tensors().import_arena(weights.tensors, parameters.span());
   const std::size_t rows = lengths.size();
-  const Batch batch{
-      .rows = rows,
-      .global_rows = rows,
-      .tokens = {ids.size() / rows, masked.size() / rows, ids, lengths, masked, targets}};
+  const Batch batch = Batch{.rows = rows, .global_rows = rows}
+                          .with(field::ids, ids)
+                          .with(field::lengths, lengths)
+                          .with(field::masked, masked)
+                          .with(field::targets, targets);
   std::vector<NamedTensor> all = {
       {"logits", {masked.size(), options.transformer.vocabulary}, model->logits(batch, owner)}};
   Score score;

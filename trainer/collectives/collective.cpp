@@ -46,6 +46,8 @@ const char* dtype_name(DType dtype) {
     return "fp16";
   case DType::f64:
     return "fp64";
+  case DType::i32:
+    return "int32";
   case DType::u8:
     break;
   }
@@ -79,7 +81,7 @@ Call Collective::call() const {
 void check_types(const Collective& collective) {
   using Kind = Collective::Kind;
   const bool adds = collective.kind == Kind::all_reduce || collective.kind == Kind::reduce_scatter;
-  if (adds && collective.range.dtype() == DType::u8) {
+  if (adds && (collective.range.dtype() == DType::u8 || collective.range.dtype() == DType::i32)) {
     throw Error(fmt::format("{}: bytes cannot be added up, only gathered and broadcast; give the "
                             "type of the values",
                             collective.text()));

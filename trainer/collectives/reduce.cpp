@@ -201,7 +201,8 @@ void sum_values(DType dtype, WireType wire, std::span<std::byte* const> out,
   case DType::f64:
     sum_doubles(out, in, count);
     break;
-  case DType::u8: // check_types() has refused it.
+  case DType::u8: // check_types() has refused them.
+  case DType::i32:
     break;
   }
 }
@@ -224,6 +225,7 @@ void add_values(DType dtype, std::byte* into, const std::byte* from, std::size_t
     }
     break;
   case DType::u8:
+  case DType::i32:
     break;
   }
 }

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "trainer/data/idx.h"
-#include "trainer/data/xxh64.h"
+#include "trainer/data/image_source.h"
 #include "trainer/errors.h"
 #include "trainer/random.h"
 
@@ -100,47 +100,39 @@ bool is_stream(const std::string& images, const std::string& labels) {
          !labels.ends_with(".gz");
 }
 
-void set_size(Split& split, std::size_t height, std::size_t width) {
-  split.height = height;
-  split.width = width;
-  split.features = height * width;
-}
-
 /// "28 × 28"
+std::string size_text(std::size_t height, std::size_t width) {
+  return fmt::format("{} × {}", height, width);
+}
+std::string size_text(const ImageSet& set) { return size_text(set.height, set.width); }
 std::string size_text(const Split& split) {
-  return fmt::format("{} × {}", split.height, split.width);
+  return size_text(split.source->kind().height, split.source->kind().width);
 }
 
-Split open_stream(const std::string& images, const std::string& labels, std::size_t count) {
-  Split split;
-  split.stream = std::make_shared<SampleStream>(images, labels, count);
-  split.count = split.stream->count();
-  set_size(split, split.stream->height(), split.stream->width());
-  check_images(images, split.count, split.height, split.width);
-  return split;
+Split open_stream(const std::string& images, const std::string& labels, std::size_t classes) {
+  auto stream = std::make_unique<SampleStream>(images, labels, classes);
+  check_images(images, stream->count(), stream->height(), stream->width());
+  return image_source(std::move(stream));
 }
 
-Split load_files(const std::string& images_path, const std::string& labels_path,
-                 std::size_t count) {
+ImageSet load_files(const std::string& images_path, const std::string& labels_path,
+                    std::size_t classes) {
   IdxArray pixels = read_idx(images_path, 3);
-  IdxArray classes = read_idx(labels_path, 1);
-  Split split;
-  split.count = pixels.dimensions[0];
-  set_size(split, pixels.dimensions[1], pixels.dimensions[2]);
-  check_images(images_path, split.count, split.height, split.width);
-  if (classes.dimensions[0] != split.count) {
+  IdxArray labels = read_idx(labels_path, 1);
+  const std::size_t count = pixels.dimensions[0];
+  check_images(images_path, count, pixels.dimensions[1], pixels.dimensions[2]);
+  if (labels.dimensions[0] != count) {
     throw DataError(fmt::format("{}: {} labels for the {} images of {}", labels_path,
-                                classes.dimensions[0], split.count, images_path));
+                                labels.dimensions[0], count, images_path));
   }
-  const auto wrong = std::find_if(classes.values.begin(), classes.values.end(),
-                                  [&](std::uint8_t label) { return label >= count; });
-  if (wrong != classes.values.end()) {
-    refuse_label(labels_path, *wrong, static_cast<std::uint64_t>(wrong - classes.values.begin()),
-                 count);
+  const auto wrong = std::find_if(labels.values.begin(), labels.values.end(),
+                                  [&](std::uint8_t label) { return label >= classes; });
+  if (wrong != labels.values.end()) {
+    refuse_label(labels_path, *wrong, static_cast<std::uint64_t>(wrong - labels.values.begin()),
+                 classes);
   }
-  split.images = std::move(pixels.values);
-  split.labels = std::move(classes.values);
-  return split;
+  return {std::move(pixels.values), std::move(labels.values), pixels.dimensions[1],
+          pixels.dimensions[2]};
 }
 
 /// Of a split's files, those that are this reader's.
@@ -152,7 +144,7 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
   }
   const bool has_own = reader.shard == AutoShard::file;
   const auto step = static_cast<std::size_t>(has_own ? reader.workers : 1);
-  std::vector<Split> parts;
+  std::vector<ImageSet> parts;
   const auto own = static_cast<std::size_t>(has_own ? reader.worker : 0);
   if (reader.one_pass && own + step >= images.size() && is_stream(images[own], labels[own]) &&
       (has_own || reader.workers == 1)) {
@@ -170,20 +162,16 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
     }
   }
   if (parts.size() == 1) {
-    return std::move(parts.front());
+    return image_source(std::move(parts.front()));
   }
-  Split all;
   std::vector<std::uint8_t> all_images;
   std::vector<std::uint8_t> all_labels;
-  for (const Split& part : parts) {
+  for (const ImageSet& part : parts) {
     all_images.insert(all_images.end(), part.images.begin(), part.images.end());
     all_labels.insert(all_labels.end(), part.labels.begin(), part.labels.end());
-    all.count += part.count;
-    set_size(all, part.height, part.width);
   }
-  all.images = std::move(all_images);
-  all.labels = std::move(all_labels);
-  return all;
+  return image_source(
+      {std::move(all_images), std::move(all_labels), parts.front().height, parts.front().width});
 }
 
 } // namespace
@@ -227,22 +215,16 @@ Dataset load_dataset(const std::string& folder, const Reader& reader) {
   return dataset;
 }
 
-const char* scored_things(const Dataset& dataset) {
-  return dataset.train.text ? dataset.train.text->told() : "images";
-}
+const char* scored_things(const Dataset& dataset) { return dataset.train.source->kind().scored; }
 
 std::uint64_t digest(const Dataset& dataset) {
   std::uint64_t sum = dataset.classes + static_cast<std::uint64_t>(dataset.shard);
-  for (const Split* split : {&dataset.train, &dataset.test}) {
-    if (split == &dataset.train && (dataset.shard == AutoShard::file || split->stream)) {
-      continue; // Each worker's own.
-    }
-    if (split->text) {
-      sum = sum * 31 + split->text->digest();
-      continue;
-    }
-    sum = xxh64(split->images, sum + split->features);
-    sum = xxh64(split->labels, sum);
+  const Split& train = dataset.train;
+  if (dataset.shard != AutoShard::file && !train.source->is_stream()) { // Else each worker's own.
+    sum = sum * 31 + train.source->digest();
+  }
+  if (dataset.test.source) {
+    sum = sum * 31 + dataset.test.source->digest();
   }
   return sum + dataset.files;
 }
@@ -250,10 +232,7 @@ std::uint64_t digest(const Dataset& dataset) {
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
   Dataset dataset;
   dataset.folder = "synthetic";
-  Split& split = dataset.train;
-  split.count = count;
-  set_size(split, k_synthetic_side, k_synthetic_side);
-  std::vector<std::uint8_t> images(count * split.features);
+  std::vector<std::uint8_t> images(count * k_synthetic_side * k_synthetic_side);
   std::vector<std::uint8_t> labels(count);
   for (std::size_t i = 0; i < images.size(); i += 16) {
     const auto words = random_at(seed, RandomStream::synthetic_data, 0, i);
@@ -265,8 +244,8 @@ Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
     const auto words = random_at(seed, RandomStream::synthetic_data, 1, i);
     labels[i] = static_cast<std::uint8_t>(words[0] % dataset.classes);
   }
-  split.images = std::move(images);
-  split.labels = std::move(labels);
+  dataset.train =
+      image_source({std::move(images), std::move(labels), k_synthetic_side, k_synthetic_side});
   return dataset;
 }
 

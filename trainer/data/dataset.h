@@ -5,24 +5,20 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "trainer/data/bytes.h"
-#include "trainer/data/stream.h"
-#include "trainer/data/token_source.h"
+#include "trainer/data/source.h"
 
 namespace trainer {
 
 /// One half of a data set.
 struct Split {
-  Bytes images; ///< (count, features)
-  Bytes labels; ///< (count), each < classes
+  Split() = default;
+  Split(std::shared_ptr<SampleSource> from) : source(std::move(from)), count(source->count()) {}
+
+  std::shared_ptr<SampleSource> source; ///< Null: there are none.
   std::size_t count = 0;
-  std::size_t features = 0; ///< height × width
-  std::size_t height = 0;
-  std::size_t width = 0;
-  std::shared_ptr<SampleStream> stream;    ///< Where it is not null the samples come from there.
-  std::shared_ptr<const TokenSource> text; ///< Likewise; there are no images then.
 };
 
 /// Who reads what, as tf.data's AutoShardPolicy has it.
@@ -67,8 +63,8 @@ const char* scored_things(const Dataset& dataset);
 /// Random images of MNIST's shape, for benchmarks.
 Dataset synthetic_dataset(std::size_t count, std::uint64_t seed);
 
-/// Of all samples and labels that workers have in common, to tell data sets apart; not against
-/// forgery.
+/// Of what workers have in common, to tell data sets apart, not against forgery: all labels, and of
+/// images what data/spread_digest.h says; a token set's manifest.
 std::uint64_t digest(const Dataset& dataset);
 
 /// The four names.

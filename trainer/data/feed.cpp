@@ -1,141 +1,128 @@
 #include "trainer/data/feed.h"
 
-#include <cstring>
-
 namespace trainer {
+namespace {
 
-Feed::Feed(Device& device, std::size_t features, const TokenSource* text)
-    : device_(device), kernels_(device.kernels()), stream_(device.stream()),
-      is_host_(device.is_host()), features_(features), text_(text) {}
+constexpr std::size_t k_aligned = 64; ///< Fields begin so, where they are sent together.
 
-void Feed::keep(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count) {
-  kept_ = device_.allocate(count * (features_ + 1), DType::u8);
-  kept_count_ = count;
-  auto* const to = static_cast<std::uint8_t*>(kept_.memory());
-  stream_.copy(images, to, count * features_);
-  stream_.copy(labels, to + count * features_, count);
+std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + k_aligned - 1) / k_aligned * k_aligned;
+}
+
+} // namespace
+
+bool is_kept(const SampleSource& source, const Device& device) {
+  std::size_t bytes = 0;
+  for (const FieldType& field : source.fields()) {
+    bytes += source.count() * field.stored_bytes();
+  }
+  return source.stored(0) != nullptr && bytes <= device.room_for_data();
+}
+
+Feed::Feed(Device& device, const SampleSource& source)
+    : device_(device), source_(source), kernels_(device.kernels()), stream_(device.stream()),
+      is_host_(device.is_host()) {
+  for (std::size_t i = 0; i < source.fields().size(); ++i) {
+    values_.emplace_back(0);
+  }
+}
+
+void Feed::keep() {
+  for (std::size_t i = 0; i < source_.fields().size(); ++i) {
+    const std::size_t bytes = source_.count() * source_.fields()[i].stored_bytes();
+    kept_.push_back(device_.allocate(bytes, DType::u8));
+    stream_.copy(source_.stored(i), kept_.back().memory(), bytes);
+  }
 }
 
 Gathering Feed::gathering(std::size_t row, std::size_t count, const Permutation& order,
                           std::uint64_t first) const {
-  const auto* images = static_cast<const std::uint8_t*>(kept_.memory());
+  const std::size_t pixels = source_.fields()[0].width;
   return {order,
           first,
           count,
-          features_,
-          images,
-          images + kept_count_ * features_,
-          images_.data() + row * features_,
-          static_cast<std::uint8_t*>(labels_.memory()) + row};
+          pixels,
+          static_cast<const std::uint8_t*>(kept_[0].memory()),
+          static_cast<const std::uint8_t*>(kept_[1].memory()),
+          values_[0].data() + row * pixels,
+          static_cast<std::uint8_t*>(values_[1].memory()) + row};
 }
 
-std::size_t Feed::size(std::size_t rows) const {
-  return text_ == nullptr
-             ? rows * (features_ + 1)
-             : rows * (text_->length() + 1 + 2 * text_->most_masked()) * sizeof(std::int32_t);
+Batch Feed::make_batch(std::size_t rows) {
+  Batch batch{.rows = rows, .global_rows = rows};
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const FieldType& field = source_.fields()[i];
+    const bool is_used_as_sent = !is_host_ && !keeps() && !field.becomes_float();
+    if (!is_used_as_sent && values_[i].size() < rows * field.width) {
+      if (!is_host_) {
+        stream_.record()->wait(); // Nothing reads what is given back.
+      }
+      values_[i] = device_.allocate(rows * field.width, field.type);
+    }
+    batch[field.name] = {values_[i].memory(), field.width, field.type};
+  }
+  return batch;
 }
 
-void Feed::begin(std::size_t rows) {
-  rows_ = rows;
-  if (is_host_ && text_ != nullptr) {
-    text_batch_.resize(size(rows) / sizeof(std::int32_t));
-    return;
+Batch Feed::read(const RowsToRead& rows) {
+  if (!is_host_) {
+    return send(rows);
   }
-  if (text_ == nullptr && images_.size() < rows * features_) {
-    if (!is_host_) {
-      stream_.record()->wait(); // Nothing reads what is given back.
-    }
-    images_ = device_.allocate(rows * features_, DType::f32);
+  const Batch batch = make_batch(rows.samples.size());
+  RowMemory memory(kernels_, stream_);
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const FieldType& field = source_.fields()[i];
+    memory.set(i, {static_cast<std::uint8_t*>(values_[i].memory()),
+                   field.width * size_of(field.type), field.becomes_float() ? field.width : 0});
   }
-  if (is_host_ || keeps()) {
-    if (labels_.size() < rows) {
-      labels_ = device_.allocate(rows, DType::u8);
-    }
-    return;
+  source_.read(rows, memory);
+  return batch;
+}
+
+Batch Feed::send(const RowsToRead& rows) {
+  const std::size_t count = rows.samples.size();
+  Batch batch = make_batch(count);
+  std::array<std::size_t, field::k_names> places{};
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    places[i] = bytes;
+    bytes = rounded_up(bytes + count * source_.fields()[i].stored_bytes());
   }
   if (!copies_) {
     copies_ = device_.make_stream();
   }
-  ++turn_;
-  if (staged().copied) {
-    staged().copied->wait(); // Two batches ago.
+  Staged& staged = staged_[++turn_ % staged_.size()];
+  if (staged.copied) {
+    staged.copied->wait(); // Two batches ago.
   }
-  if (staged().pinned.size() < size(rows)) {
-    staged().pinned = device_.allocate_pinned(size(rows), DType::u8);
-    staged().bytes = device_.allocate(size(rows), DType::u8);
+  if (staged.pinned.size() < bytes) {
+    staged.pinned = device_.allocate_pinned(bytes, DType::u8);
+    staged.bytes = device_.allocate(bytes, DType::u8);
   }
-}
-
-void Feed::put(std::size_t first, std::size_t count, const std::uint8_t* images,
-               const std::uint8_t* labels) {
-  if (is_host_) {
-    kernels_.bytes_to_floats(stream_, count * features_, images,
-                             images_.data() + first * features_);
-    std::memcpy(static_cast<std::uint8_t*>(labels_.memory()) + first, labels, count);
-    return;
+  auto* const pinned = static_cast<std::uint8_t*>(staged.pinned.memory());
+  auto* const sent = static_cast<std::uint8_t*>(staged.bytes.memory());
+  RowMemory memory(kernels_, stream_);
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    memory.set(i, {pinned + places[i], source_.fields()[i].stored_bytes()});
   }
-  auto* pinned = static_cast<std::uint8_t*>(staged().pinned.memory());
-  std::memcpy(pinned + first * features_, images, count * features_);
-  std::memcpy(pinned + rows_ * features_ + first, labels, count);
-}
+  source_.read(rows, memory);
 
-void Feed::put_text(std::size_t row, std::uint64_t sample, std::uint64_t seed,
-                    std::uint64_t position) {
-  text_->read(sample, seed, position,
-              text_row(is_host_ ? text_batch_.data() : staged().pinned.memory(), row));
-}
-
-TokenRow Feed::text_row(void* text, std::size_t row) const {
-  auto* const ids = static_cast<std::int32_t*>(text); // (rows, T), and so on: as Tokens has them
-  auto* const lengths = ids + rows_ * text_->length();
-  auto* const masked = lengths + rows_;
-  auto* const targets = masked + rows_ * text_->most_masked();
-  return {ids + row * text_->length(), lengths + row, masked + row * text_->most_masked(),
-          targets + row * text_->most_masked()};
-}
-
-Tokens Feed::tokens(void* text) const {
-  const TokenRow first = text_row(text, 0);
-  const std::size_t most_masked = text_->most_masked();
-  return {text_->length(),
-          most_masked,
-          {first.ids, rows_ * text_->length()},
-          {first.length, rows_},
-          {first.masked, rows_ * most_masked},
-          {first.targets, rows_ * most_masked}};
-}
-
-void* Feed::send() {
-  if (staged().used) {
-    copies_->wait(*staged().used);
+  if (staged.used) {
+    copies_->wait(*staged.used);
   }
-  copies_->copy(staged().pinned.memory(), staged().bytes.memory(), size(rows_));
-  staged().copied = copies_->record();
-  stream_.wait(*staged().copied);
-  return staged().bytes.memory();
-}
-
-Batch Feed::finish() {
-  Batch batch{.rows = rows_, .global_rows = rows_};
-  const bool is_sent = !is_host_ && !keeps();
-  void* const sent = is_sent ? send() : nullptr;
-  if (text_ != nullptr) {
-    batch.tokens = tokens(is_host_ ? text_batch_.data() : sent);
-  } else {
-    const auto* labels = static_cast<const std::uint8_t*>(labels_.memory());
-    if (is_sent) {
-      const auto* bytes = static_cast<const std::uint8_t*>(sent);
-      kernels_.bytes_to_floats(stream_, rows_ * features_, bytes, images_.data());
-      labels = bytes + rows_ * features_;
+  copies_->copy(pinned, sent, bytes);
+  staged.copied = copies_->record();
+  stream_.wait(*staged.copied);
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const FieldType& field = source_.fields()[i];
+    if (field.becomes_float()) {
+      kernels_.bytes_to_floats(stream_, count * field.width, sent + places[i], values_[i].data());
+    } else {
+      batch[field.name].memory = sent + places[i];
     }
-    batch.images = {images_.data(), rows_ * features_};
-    batch.labels = {labels, rows_};
   }
-  if (is_sent) {
-    // Its labels or its text are read where they are: by what is on the stream before the next
-    // batch is.
-    staged_[(turn_ + 1) % staged_.size()].used = stream_.record();
-  }
+  // Other fields are read where they are: by what is on the stream before the next batch is.
+  staged_[(turn_ + 1) % staged_.size()].used = stream_.record();
   return batch;
 }
 

@@ -134,10 +134,9 @@ void SampleStream::begin(std::size_t readers, std::size_t batch) {
   thread_ = std::thread([this] { run(); });
 }
 
-void SampleStream::read(std::size_t reader, std::uint64_t first, std::span<std::uint8_t> images,
-                        std::span<std::uint8_t> labels,
-                        const std::function<void()>& while_waiting) {
-  const std::uint64_t end = first + labels.size();
+void SampleStream::read(std::size_t reader, std::uint64_t first, std::size_t count,
+                        const std::function<void()>& while_waiting, const Take& take) {
+  const std::uint64_t end = first + count;
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return ready_ >= end || failure_; };
   while (!came_.wait_for(lock, std::chrono::duration<double>(k_read_slice_seconds), has_come)) {
@@ -149,13 +148,10 @@ void SampleStream::read(std::size_t reader, std::uint64_t first, std::span<std::
     std::rethrow_exception(failure_);
   }
   lock.unlock(); // The thread writes no place that a reader has not passed.
-  const std::array<std::span<std::uint8_t>, 2> into = {images, labels};
-  for (std::size_t i = 0; i < labels.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     const std::size_t place = (first + i) % window_;
-    for (std::size_t p = 0; p < parts_.size(); ++p) {
-      const std::size_t size = parts_[p].size;
-      std::memcpy(into[p].data() + i * size, parts_[p].ring.data() + place * size, size);
-    }
+    take(i, parts_[k_images].ring.data() + place * parts_[k_images].size,
+         parts_[k_labels].ring.data() + place);
   }
   lock.lock();
   behind_[reader] = std::max(behind_[reader], end);

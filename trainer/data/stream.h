@@ -21,7 +21,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,10 +52,13 @@ class SampleStream {
   /// `readers` will take `batch` samples together at a time, in lockstep. The first call counts.
   void begin(std::size_t readers, std::size_t batch);
 
-  /// Samples from number `first` on, as many as there are `labels`. The reader asks for none before
-  /// their end again. Waits for them, and calls `while_waiting` now and then. Throws DataError.
-  void read(std::size_t reader, std::uint64_t first, std::span<std::uint8_t> images,
-            std::span<std::uint8_t> labels, const std::function<void()>& while_waiting);
+  using Take =
+      std::function<void(std::size_t number, const std::uint8_t* image, const std::uint8_t* label)>;
+  /// `count` samples from number `first` on, which `take` is given one by one, from 0 on. The
+  /// reader asks for none before their end again. Waits for them, and calls `while_waiting` now and
+  /// then. Throws DataError.
+  void read(std::size_t reader, std::uint64_t first, std::size_t count,
+            const std::function<void()>& while_waiting, const Take& take);
 
   /// Samples that the window holds; 0 before begin().
   std::size_t window() const { return window_; }

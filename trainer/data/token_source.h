@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/data/source.h"
+
 namespace trainer {
 
 /// Where a row is read to. Letters as in nn/batch.h.
@@ -24,20 +26,38 @@ inline void tell_next(std::size_t length, std::size_t most, const TokenRow& row)
   }
 }
 
-class TokenSource {
+class TokenSource : public SampleSource {
  public:
-  virtual ~TokenSource() = default;
-  virtual std::size_t count() const = 0;       ///< Rows.
-  virtual std::size_t length() const = 0;      ///< T
-  virtual std::size_t most_masked() const = 0; ///< K, of which the model tells the target
-  virtual const char* told() const = 0;        ///< "masked tokens"
-  virtual std::size_t vocabulary() const = 0;  ///< Every id is below it.
-  /// Of all that ranks have to have in common.
-  virtual std::uint64_t digest() const = 0;
-  /// Row number `sample`. What is masked in it is a pure function of (seed, position), so that it
-  /// is the same on any rank and another in each epoch.
-  virtual void read(std::uint64_t sample, std::uint64_t seed, std::uint64_t position,
-                    const TokenRow& to) const = 0;
+  void read(const RowsToRead& rows, const RowMemory& to) const final {
+    for (std::size_t row = 0; row < rows.samples.size(); ++row) {
+      read_row(rows.samples[row], rows.seed, rows.position + row,
+               {to.at<std::int32_t>(0, row), to.at<std::int32_t>(1, row),
+                to.at<std::int32_t>(2, row), to.at<std::int32_t>(3, row)});
+    }
+  }
+
+ protected:
+  /// `scored`: "masked tokens".
+  TokenSource(std::size_t count, std::size_t length, std::size_t most_masked,
+              std::size_t vocabulary, const char* scored)
+      : SampleSource(count, {.rows = "rows of text", .scored = scored, .vocabulary = vocabulary},
+                     {{field::Name::ids, length, DType::i32, DType::i32},
+                      {field::Name::lengths, 1, DType::i32, DType::i32},
+                      {field::Name::masked, most_masked, DType::i32, DType::i32},
+                      {field::Name::targets, most_masked, DType::i32, DType::i32}}),
+        length_(length), most_masked_(most_masked) {}
+
+  std::size_t length() const { return length_; } ///< T
+  std::size_t most_masked() const {
+    return most_masked_;
+  } ///< K, of which the model tells the target
+
+  virtual void read_row(std::uint64_t sample, std::uint64_t seed, std::uint64_t position,
+                        const TokenRow& to) const = 0;
+
+ private:
+  std::size_t length_;
+  std::size_t most_masked_;
 };
 
 } // namespace trainer

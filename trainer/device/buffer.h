@@ -16,10 +16,23 @@ enum class DType : std::uint8_t {
   f16,
   u8, ///< Bytes.
   f64,
+  i32,
 };
 
 constexpr std::size_t size_of(DType dtype) {
-  return dtype == DType::f32 ? 4 : dtype == DType::f64 ? 8 : dtype == DType::u8 ? 1 : 2;
+  switch (dtype) {
+  case DType::f64:
+    return 8;
+  case DType::f32:
+  case DType::i32:
+    return 4;
+  case DType::bf16:
+  case DType::f16:
+    return 2;
+  case DType::u8:
+    break;
+  }
+  return 1;
 }
 
 /// Where memory is.

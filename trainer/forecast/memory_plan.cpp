@@ -332,9 +332,8 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
                             .like = {.rows = run.step.rows_at_once},
                             .accumulates = run.accumulation_steps > 1,
                             .saves = !run.checkpoint_dir.empty()};
-  if (samples.train.text) {
-    options.like.tokens.length = samples.train.text->length();
-    options.like.tokens.most_masked = samples.train.text->most_masked();
+  for (const FieldType& field : samples.train.source->fields()) {
+    options.like[field.name] = {nullptr, field.width, field.type};
   }
   // Of the program that has connected: the code for it, and segments of what comes in.
   constexpr std::size_t k_connected = 3'000'000;

@@ -56,7 +56,7 @@ class Cnn final : public SlicedModel {
     if (!is_same) {
       conv2_.take_parameters(memory(conv2_));
     }
-    const float* from = slice.images.data(); // (B, H, W)
+    const float* from = slice[field::images].data(); // (B, H, W)
     for (std::size_t row = 0; row < slice.rows; ++row) {
       float* image = conv1_.input(row);
       for (std::size_t y = 0; y < grid1_.height; ++y, from += grid1_.width) {

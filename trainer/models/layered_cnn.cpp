@@ -83,7 +83,7 @@ class LayeredCnn final : public SlicedModel {
   };
 
   void forward(const Batch& batch, bool /*is_same*/) override {
-    const float* x = batch.images.data();
+    const float* x = batch[field::images].data();
     for (Layer& layer : layers_) {
       ConvolutionShape& shape = layer.shape;
       shape.images = batch.rows;
@@ -109,7 +109,7 @@ class LayeredCnn final : public SlicedModel {
     Stream& stream = device_.stream();
     for (std::size_t i = layers_.size(); i-- > 0;) {
       Layer& layer = layers_[i];
-      const float* const x = i == 0 ? batch.images.data() : layers_[i - 1].y.data();
+      const float* const x = i == 0 ? batch[field::images].data() : layers_[i - 1].y.data();
       const UnitMemory& memory = memory_[layer.unit];
       kernels.convolution_backward_weight(stream, layer.shape, x, dy, chosen(layer), accumulate,
                                           layer.room.data(), memory.gradients + layer.weight,

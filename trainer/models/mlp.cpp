@@ -21,10 +21,10 @@ class Mlp final : public SlicedModel {
 
  private:
   void forward(const Batch& slice, bool /*is_same*/) override {
-    dense_.forward(slice.rows, slice.images.data());
+    dense_.forward(slice.rows, slice[field::images].data());
   }
   void backward(const Batch& slice, bool accumulate, bool is_same, ParameterOwner* owner) override {
-    dense_.backward(slice.rows, slice.images.data(), accumulate, is_same, owner);
+    dense_.backward(slice.rows, slice[field::images].data(), accumulate, is_same, owner);
   }
 };
 

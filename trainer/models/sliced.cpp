@@ -19,7 +19,7 @@ void SlicedModel::evaluate(const Batch& batch, ParameterOwner& owner, Score* to)
   for (std::size_t row = 0; row < batch.rows; row += slice_rows_) {
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
-    dense_.score(slice.labels, nullptr, false, to);
+    dense_.score(slice[field::labels], nullptr, false, to);
   }
 }
 
@@ -33,7 +33,7 @@ void SlicedModel::forward_backward(const Batch& batch, const float* scale, bool 
     const Batch slice = batch.slice(row, slice_rows_);
     forward(slice, row > 0);
     const bool adds = accumulate || row > 0;
-    dense_.score(slice.labels, scale, adds, to);
+    dense_.score(slice[field::labels], scale, adds, to);
     backward(slice, adds, row > 0, row + slice.rows == batch.rows ? &owner : nullptr);
   }
 }

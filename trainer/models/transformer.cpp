@@ -91,13 +91,13 @@ class Transformer final : public LanguageModel {
 
   void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) override {
     const TextPass pass = pass_of(batch, false, false);
-    forward(pass, batch.tokens, owner);
-    head_.score(pass, batch.tokens, nullptr, to);
+    forward(pass, batch, owner);
+    head_.score(pass, batch, nullptr, to);
   }
 
   std::vector<float> logits(const Batch& batch, ParameterOwner& owner) override {
-    const std::span<const std::int32_t> masked = batch.tokens.masked;
-    const float* const found = forward(pass_of(batch, false, false), batch.tokens, owner);
+    const std::span<const std::int32_t> masked = batch[field::masked];
+    const float* const found = forward(pass_of(batch, false, false), batch, owner);
     std::vector<std::int32_t> places(masked.size());
     context_.stream.copy(masked.data(), places.data(), masked.size_bytes());
     std::vector<float> all;
@@ -115,9 +115,9 @@ class Transformer final : public LanguageModel {
   void forward_backward(const Batch& batch, const float* scale, bool accumulate,
                         ParameterOwner& owner, Score* to) override {
     const TextPass pass = pass_of(batch, true, accumulate);
-    forward(pass, batch.tokens, owner);
-    head_.score(pass, batch.tokens, scale, to);
-    head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch.tokens, change_.data());
+    forward(pass, batch, owner);
+    head_.score(pass, batch, scale, to);
+    head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch, change_.data());
     finish(owner, head_.unit());
     for (std::size_t i = layers_.size(); i-- > 0;) {
       TransformerLayer& layer = *layers_[i];
@@ -129,7 +129,7 @@ class Transformer final : public LanguageModel {
       layer.backward(memory, pass, x, change_.data(), scratch_, owner);
       owner.done(layer.unit());
     }
-    embedding_->backward(of_embedding_, pass, batch.tokens.ids.data(), change_.data());
+    embedding_->backward(of_embedding_, pass, batch[field::ids].data(), change_.data());
     finish(owner, embedding_->unit());
   }
 
@@ -152,7 +152,7 @@ class Transformer final : public LanguageModel {
   }
 
   void make_room(const Batch& like) override {
-    take_room(like.rows, like.tokens.length, like.tokens.most_masked);
+    take_room(like.rows, like[field::Name::ids].width, like[field::Name::masked].width);
   }
 
  private:
@@ -178,21 +178,22 @@ class Transformer final : public LanguageModel {
   /// Of a batch, for which there is room then. Throws UsageError where its rows are too long, and
   /// where the host can see them DataError for words that the model does not have.
   TextPass pass_of(const Batch& batch, bool is_training, bool accumulate) {
-    const Tokens& tokens = batch.tokens;
-    if (tokens.length > options_.max_length) {
+    const std::size_t length = batch[field::Name::ids].width;
+    const std::size_t most_masked = batch[field::Name::masked].width;
+    if (length > options_.max_length) {
       throw UsageError(fmt::format("--max-length={}: the text's rows have {} tokens",
-                                   options_.max_length, tokens.length));
+                                   options_.max_length, length));
     }
     if (context_.device.is_host()) {
-      check_words(tokens.ids);
-      check_words(tokens.targets);
+      check_words(batch[field::ids]);
+      check_words(batch[field::targets]);
     }
-    if (batch.rows > rows_ || tokens.length != length_ || tokens.most_masked > most_masked_) {
-      take_room(batch.rows, tokens.length, tokens.most_masked);
+    if (batch.rows > rows_ || length != length_ || most_masked > most_masked_) {
+      take_room(batch.rows, length, most_masked);
     }
     return {.rows = batch.rows,
-            .length = tokens.length,
-            .lengths = tokens.lengths.data(),
+            .length = length,
+            .lengths = batch[field::lengths].data(),
             .position = batch.position,
             .is_training = is_training,
             .accumulate = accumulate};
@@ -209,9 +210,9 @@ class Transformer final : public LanguageModel {
   }
 
   /// The logits. The embedding is needed to the end: its words are the head's decoder.
-  const float* forward(const TextPass& pass, const Tokens& tokens, ParameterOwner& owner) {
+  const float* forward(const TextPass& pass, const Batch& batch, ParameterOwner& owner) {
     of_embedding_ = owner.need(embedding_->unit());
-    const float* x = embedding_->forward(of_embedding_, pass, tokens.ids.data());
+    const float* x = embedding_->forward(of_embedding_, pass, batch[field::ids].data());
     inputs_.clear();
     for (const auto& layer : layers_) {
       inputs_.push_back(x);
@@ -219,7 +220,7 @@ class Transformer final : public LanguageModel {
       owner.done(layer->unit());
     }
     of_head_ = owner.need(head_.unit());
-    return head_.forward(of_head_, embedding_->words(of_embedding_), pass, tokens, x);
+    return head_.forward(of_head_, embedding_->words(of_embedding_), pass, batch, x);
   }
 
   TransformerPlan plan_;

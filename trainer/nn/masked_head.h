@@ -46,13 +46,13 @@ class MaskedHead {
 
   /// Of x (N, H): the logits (M, V). `memory`: of its unit; `words`: of the words' rows (V, H).
   const float* forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
-                       const Tokens& tokens, const float* x) {
-    const std::size_t slots = pass.rows * tokens.most_masked;
+                       const Batch& batch, const float* x) {
+    const std::size_t slots = pass.rows * batch[field::Name::masked].width;
     if (slots == 0) {
       return nullptr;
     }
-    context_->text.gather_masked(context_->stream, shape(pass, tokens, width_),
-                                 tokens.masked.data(), x, picked_.data());
+    context_->text.gather_masked(context_->stream, shape(pass, batch, width_),
+                                 batch[field::masked].data(), x, picked_.data());
     if (dense_) {
       dense_->forward_gelu(memory, slots, picked_.data(), u_.data(), g_.data());
     }
@@ -64,21 +64,21 @@ class MaskedHead {
   }
 
   /// Of the logits before, which become their gradient, times `*scale`; null: of no use.
-  void score(const TextPass& pass, const Tokens& tokens, const float* scale, Score* to) const {
-    if (tokens.most_masked > 0) {
-      context_->text.masked_cross_entropy(context_->stream, shape(pass, tokens, vocabulary_),
-                                          tokens.masked.data(), tokens.targets.data(), scale,
-                                          logits_.data(), to);
+  void score(const TextPass& pass, const Batch& batch, const float* scale, Score* to) const {
+    if (batch[field::Name::masked].width > 0) {
+      context_->text.masked_cross_entropy(context_->stream, shape(pass, batch, vocabulary_),
+                                          batch[field::masked].data(), batch[field::targets].data(),
+                                          scale, logits_.data(), to);
     }
   }
 
   /// Behind score(): `change` (N, H) becomes x's gradient; the words' is written over, or with
   /// pass.accumulate added to.
   void backward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
-                const Tokens& tokens, float* change) const {
+                const Batch& batch, float* change) const {
     const bool more = pass.accumulate;
     Stream& stream = context_->stream;
-    const std::size_t slots = pass.rows * tokens.most_masked;
+    const std::size_t slots = pass.rows * batch[field::Name::masked].width;
     stream.clear(change, pass.tokens() * width_ * sizeof(float));
     if (slots == 0) {
       if (!more) {
@@ -98,14 +98,14 @@ class MaskedHead {
       dense_->backward_weight(memory, slots, picked_.data(), change_.data(), more);
       dense_->backward_input(memory, slots, change_.data(), false, picked_.data());
     }
-    context_->text.scatter_masked(stream, shape(pass, tokens, width_), tokens.masked.data(),
+    context_->text.scatter_masked(stream, shape(pass, batch, width_), batch[field::masked].data(),
                                   (dense_ ? picked_ : change_).data(), change);
   }
 
  private:
   DenseShape decoder(std::size_t slots) const { return {slots, width_, vocabulary_}; }
-  static MaskedShape shape(const TextPass& pass, const Tokens& tokens, std::size_t width) {
-    return {pass.rows, pass.length, tokens.most_masked, width};
+  static MaskedShape shape(const TextPass& pass, const Batch& batch, std::size_t width) {
+    return {pass.rows, pass.length, batch[field::Name::masked].width, width};
   }
 
   static std::optional<std::size_t> add_bias(const std::string& name, std::size_t count,

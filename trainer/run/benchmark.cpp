@@ -47,9 +47,8 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   replica.initialize(seed);
   replica.optimizer.set_state(0, 0, first_loss_scale(options.step.loss_scale));
   MultiWorker strategy(communicator, replica, options.step);
-  LoaderOptions batches{batch_size, rank, ranks, seed, 0, INT64_MAX};
-  batches.leaves_gathering = true;
-  Loader loader(data.train, device, batches);
+  Loader loader(data.train, device, {batch_size, rank, ranks, seed, 0, INT64_MAX},
+                {.leaves_gathering = true});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();
@@ -68,8 +67,9 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   auto steps = std::max(k_least_steps, static_cast<std::int64_t>(seconds / seconds_a_step));
   communicator.broadcast(std::as_writable_bytes(std::span(&steps, 1)), 0, "steps");
 
-  const bool is_text = data.train.text != nullptr;
-  const double per_sample = is_text ? static_cast<double>(data.train.text->length()) : 1;
+  const bool is_text = data.train.source->kind().is_text();
+  const double per_sample =
+      is_text ? static_cast<double>(data.train.source->width(field::Name::ids)) : 1;
   std::array<double, k_windows> rates{};
   double per_cpu_second = 0;
   const double input_before = loader.seconds();

@@ -1,27 +1,15 @@
 #include "trainer/run/evaluate.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <vector>
 
 #include "trainer/data/feed.h"
 #include "trainer/monitor/metrics.h"
 #include "trainer/nn/outcomes.h"
 
 namespace trainer {
-namespace {
-
-Batch batch_of(const Split& split, std::size_t first, std::size_t rows, Feed& feed) {
-  feed.begin(rows);
-  if (split.text) {
-    for (std::size_t row = 0; row < rows; ++row) { // Masked alike each time.
-      feed.put_text(row, first + row, 0, first + row);
-    }
-  } else {
-    feed.put(0, rows, split.images.data() + first * split.features, split.labels.data() + first);
-  }
-  return feed.finish();
-}
-
-} // namespace
 
 Score evaluate(Model& model, ParameterOwner& owner, const Split& split, Device& device,
                std::size_t batch_size, Communicator& communicator) {
@@ -30,17 +18,25 @@ Score evaluate(Model& model, ParameterOwner& owner, const Split& split, Device& 
   const std::size_t begin = split.count * rank / ranks;
   const std::size_t last = split.count * (rank + 1) / ranks;
   const std::size_t most_rows = (split.count + ranks - 1) / ranks;
-  Feed feed(device, split.features, split.text.get());
+  std::optional<Feed> feed;
+  if (split.count > 0) {
+    feed.emplace(device, *split.source);
+  }
+  std::vector<std::uint64_t> samples;
+  const auto batch_of = [&](std::size_t first, std::size_t rows) {
+    samples.resize(rows);
+    std::iota(samples.begin(), samples.end(), first);
+    return feed->read({.samples = samples, .position = first}); // Masked alike each time.
+  };
   Outcomes outcomes(device);
   Score* const score = &outcomes.begin()->score;
   for (std::size_t done = 0; done < most_rows; done += batch_size) {
     owner.begin_pass();
     if (const std::size_t first = begin + done; first < last) {
-      model.evaluate(batch_of(split, first, std::min(batch_size, last - first), feed), owner,
-                     score);
+      model.evaluate(batch_of(first, std::min(batch_size, last - first)), owner, score);
     } else if (owner.is_shared()) { // For the others' sake.
       Score unused;
-      model.evaluate(batch_of(split, 0, 1, feed), owner, &unused);
+      model.evaluate(batch_of(0, 1), owner, &unused);
     }
   }
   outcomes.send(0);

@@ -20,15 +20,16 @@ namespace trainer {
 /// The model that was asked for, for images, or words, as the data set's. Throws UsageError where
 /// it learns from the other.
 inline ModelOptions fitted(ModelOptions model, const Dataset& data) {
-  model.height = data.train.height;
-  model.width = data.train.width;
+  const SampleKind& kind = data.train.source->kind();
+  model.height = kind.height;
+  model.width = kind.width;
   model.classes = data.classes;
-  if (data.train.text) {
+  if (kind.is_text()) {
     if (!model.is_of_text()) {
       throw UsageError("--model=" + model.name + ": learns from images, and " + data.folder +
                        " is text; use --model=bert or gpt2");
     }
-    model.transformer.vocabulary = data.train.text->vocabulary();
+    model.transformer.vocabulary = kind.vocabulary;
   }
   return model;
 }

@@ -17,7 +17,7 @@ namespace trainer {
 namespace {
 
 std::string shard_text(const Dataset& data) {
-  if (data.train.stream) {
+  if (data.train.source->is_stream()) {
     return "; a stream, taken in the order it comes";
   }
   switch (data.shard) {
@@ -31,10 +31,11 @@ std::string shard_text(const Dataset& data) {
 }
 
 std::string size_text(const Dataset& data) {
-  return data.train.text
-             ? fmt::format("rows of {} tokens, of {} words,", data.train.text->length(),
-                           with_commas(static_cast<double>(data.train.text->vocabulary())))
-             : fmt::format("images of {} pixels", data.train.features);
+  const SampleSource& source = *data.train.source;
+  return source.kind().is_text()
+             ? fmt::format("rows of {} tokens, of {} words,", source.width(field::Name::ids),
+                           with_commas(static_cast<double>(source.kind().vocabulary)))
+             : fmt::format("images of {} pixels", source.width(field::Name::images));
 }
 
 /// ", bf16 over float32, multiplied by the CPU's instructions"
@@ -51,7 +52,7 @@ std::string precision_text(Precision precision, const Device& device) {
 }
 
 std::string place_text(const Dataset& data, const Device& device) {
-  return is_kept(data.train, device) ? "; kept in the GPU's memory" : "";
+  return is_kept(*data.train.source, device) ? "; kept in the GPU's memory" : "";
 }
 
 void print_choices(const Rank& rank, const RunSettings& settings, const Offload& offload,

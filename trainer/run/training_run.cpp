@@ -139,7 +139,7 @@ void TrainingRun::resume(const std::string& path, Outputs& outputs, int ranks) {
 
 /// All that its weights do not say, as `fill` and Hugging Face's programs want it.
 void TrainingRun::describe_model(const std::string& folder) const {
-  if (data_.train.text) {
+  if (data_.train.source->kind().is_text()) {
     save_model_config(fitted(options_.model, data_), folder);
     copy_tokenizer(data_.folder, folder);
   }
@@ -253,16 +253,16 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
   MultiWorker strategy(communicator, *replica_, options_.step, &split,
                        settings_.timeline != 0 ? &timeline_ : nullptr);
-  LoaderOptions input =
-      loader_options(data_, batch_size, communicator.rank(), communicator.world_size(),
-                     settings_.seed, settings_.samples);
-  input.global_batch = static_cast<std::size_t>(settings_.global_batch);
-  input.leaves_gathering = true;
-  input.start = progress_.position;
-  input.steps = std::max<std::int64_t>(steps - progress_.step, 0);
-  input.end = settings_.one_pass != 0 ? settings_.samples : settings_.end;
-  input.while_waiting = [&communicator] { communicator.check(); };
-  Loader loader(data_.train, device_, input);
+  SamplerOptions sampling =
+      sampler_options(data_, batch_size, communicator.rank(), communicator.world_size(),
+                      settings_.seed, settings_.samples);
+  sampling.global_batch = static_cast<std::size_t>(settings_.global_batch);
+  sampling.start = progress_.position;
+  sampling.steps = std::max<std::int64_t>(steps - progress_.step, 0);
+  sampling.end = settings_.one_pass != 0 ? settings_.samples : settings_.end;
+  Loader loader(
+      data_.train, device_, sampling,
+      {.while_waiting = [&communicator] { communicator.check(); }, .leaves_gathering = true});
   Metrics metrics(communicator, unlogged_);
   StragglerWatch stragglers;
   if (is_elastic && is_logged_step(steps)) {
@@ -294,7 +294,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     if (!strategy.overflow().empty()) {
       outputs.say(strategy.overflow());
     }
-    metrics.add(score, batch.is_padding ? 0 : batch.rows);
+    metrics.add(score, batch.counted());
     outputs.progress(progress_.step, steps);
     if (strategy.has_new_shares()) {
       loader.set_share(split.first(), split.rows());

@@ -125,11 +125,11 @@ Score MultiWorker::step(const Batch& batch) {
   std::fill(votes_.begin(), votes_.end(), 0.0F);
   if (!votes_.empty()) {
     votes_[k_wants_pause] = wants_pause_ ? 1.0F : 0.0F;
-    votes_[k_rows] = batch.is_padding ? 0.0F : static_cast<float>(batch.rows);
+    votes_[k_rows] = static_cast<float>(batch.counted());
   }
   overflow_.clear();
   Seen& seen = *outcomes_.begin();
-  seen.state = replica_.optimizer.announce_step(batch.is_padding ? 0 : batch.global_rows,
+  seen.state = replica_.optimizer.announce_step(batch.weight * batch.global_rows,
                                                 batch.gathering ? &*batch.gathering : nullptr);
   if (updates_ != Updates::together) {
     replica_.optimizer.begin_step();
@@ -173,7 +173,7 @@ void MultiWorker::compute(const Batch& batch, Seen& seen) {
   start(gradients_.size());
   const bool is_behind = updates_ == Updates::together;
   const bool has_state = !is_behind || !limits_.need_norm(); // Else prepare() is to come.
-  outcomes_.send(replica_.optimizer.step() + (is_behind ? 1 : 0), has_state, !batch.is_padding);
+  outcomes_.send(replica_.optimizer.step() + (is_behind ? 1 : 0), has_state, batch.weight > 0);
   look(k_steps_ahead);
 }
 

@@ -31,13 +31,15 @@ void Passes::run(const Batch& batch, const float* factor, ParameterOwner& owner,
         behind();
       }
     };
-    if (!is_replayed_ || part.tokens.length > 0) { // Of text other values are dropped each time.
+    // Of text other values are dropped each time.
+    if (!is_replayed_ || !part[field::ids].empty()) {
       pass();
       continue;
     }
     const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
-    device_.stream().replay({address(part.images.data()), address(part.labels.data()), part.rows,
-                             accumulate ? 1U : 0U, is_last ? 1U : 0U, address(score)},
+    device_.stream().replay({address(part[field::images].data()),
+                             address(part[field::labels].data()), part.rows, accumulate ? 1U : 0U,
+                             is_last ? 1U : 0U, address(score)},
                             pass);
   }
 }

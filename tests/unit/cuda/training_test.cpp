@@ -62,9 +62,9 @@ Trained train_on(Device& device, Communicator& communicator, const StepOptions& 
   replica.initialize(k_seed);
   MultiWorker strategy(communicator, replica, options);
   const std::size_t rows = task.rows / static_cast<std::size_t>(communicator.world_size());
-  LoaderOptions input{rows, communicator.rank(), communicator.world_size(), k_seed, 0, task.steps};
-  input.leaves_gathering = true;
-  Loader loader(data.train, device, input);
+  Loader loader(data.train, device,
+                {rows, communicator.rank(), communicator.world_size(), k_seed, 0, task.steps},
+                {.leaves_gathering = true});
   Trained trained;
   for (const Batch& batch : loader) {
     trained.score += strategy.step(batch);
@@ -158,31 +158,53 @@ std::unique_ptr<CudaDevice> make_full_gpu() {
   return gpu;
 }
 
+/// Of each of rank 1 of 2's batches the bytes of all fields, one after the other.
+std::vector<std::vector<std::uint8_t>> batches(const Split& split, Device& device,
+                                               std::uint64_t start) {
+  std::vector<std::vector<std::uint8_t>> all;
+  Loader loader(split, device, {12, 1, 2, k_seed, start, 6});
+  for (const Batch& batch : loader) {
+    std::vector<std::uint8_t>& bytes = all.emplace_back();
+    for (const Batch::Field& field : batch.fields) {
+      if (field.memory == nullptr) {
+        continue;
+      }
+      const std::size_t first = bytes.size();
+      bytes.resize(first + batch.rows * field.width * size_of(field.type));
+      device.stream().copy(field.memory, bytes.data() + first, bytes.size() - first);
+    }
+  }
+  return all;
+}
+
 } // namespace
+
+TEST_CASE("batches of any kind are the host's on a GPU, byte for byte") {
+  const auto gpu = make_full_gpu();
+  CpuDevice cpu(portable_kernels());
+  for (const Dataset& data : {synthetic_dataset(50, 1), synthetic_text(50, 14, 40, 1, false),
+                              synthetic_text(50, 14, 40, 1, true)}) {
+    CAPTURE(data.train.source->kind().scored);
+    const auto expected = batches(data.train, cpu, 0);
+    REQUIRE(expected.size() == 6);
+    CHECK(expected[0].size() > 0);
+    CHECK(expected[0] != expected[1]);
+    CHECK(batches(data.train, *gpu, 0) == expected);
+    CHECK(batches(data.train, *gpu, 48) == batches(data.train, cpu, 48));
+  }
+}
 
 TEST_CASE("what a GPU keeps it learns as what is sent to it, bit for bit, from any step on") {
   const auto keeping = make_gpu();
   const auto full = make_full_gpu();
   const Dataset data = synthetic_dataset(50, 1); // Batches of 24: most are of two epochs.
-  REQUIRE(is_kept(data.train, *keeping));
-  REQUIRE(!is_kept(data.train, *full));
-  const auto batches = [&](Device& device, std::uint64_t start) {
-    std::vector<std::pair<std::vector<float>, std::vector<std::uint8_t>>> all;
-    Loader loader(data.train, device, {12, 1, 2, k_seed, start, 6});
-    for (const Batch& batch : loader) {
-      auto& [images, labels] = all.emplace_back(std::vector<float>(batch.images.size()),
-                                                std::vector<std::uint8_t>(batch.rows));
-      device.stream().copy(batch.images.data(), images.data(), batch.images.size_bytes());
-      device.stream().copy(batch.labels.data(), labels.data(), labels.size());
-    }
-    return all;
-  };
+  REQUIRE(is_kept(*data.train.source, *keeping));
+  REQUIRE(!is_kept(*data.train.source, *full));
   CpuDevice cpu(portable_kernels());
-  const auto expected = batches(cpu, 0);
-  CHECK(batches(*keeping, 0) == expected);
-  CHECK(batches(*full, 0) == expected);
-  CHECK(batches(*keeping, 48) == batches(*full, 48));
-  CHECK(batches(*keeping, 48).front() == expected[2]);
+  const auto expected = batches(data.train, cpu, 0);
+  CHECK(batches(data.train, *keeping, 0) == expected);
+  CHECK(batches(data.train, *keeping, 48) == batches(data.train, *full, 48));
+  CHECK(batches(data.train, *keeping, 48).front() == expected[2]);
 
   for (const StepOptions& options :
        {StepOptions{.buckets = 0},
@@ -203,9 +225,7 @@ TEST_CASE("a step on one GPU is few calls, which make no events, and copy what i
     Replica replica(fitted(k_model, data), {}, gpu, *alone);
     replica.initialize(k_seed);
     MultiWorker strategy(*alone, replica, options);
-    LoaderOptions input{24, 0, 1, k_seed, 0, INT64_MAX};
-    input.leaves_gathering = true;
-    Loader loader(data.train, gpu, input);
+    Loader loader(data.train, gpu, {24, 0, 1, k_seed, 0, INT64_MAX}, {.leaves_gathering = true});
     auto batch = loader.begin();
     const auto steps = [&](int many) {
       for (int step = 0; step < many; ++step, ++batch) {
@@ -264,7 +284,9 @@ TEST_CASE("a GPU trains the CNN as the CPU does") {
     view.write_back();
     Optimizer sgd({.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.05}, arenas.parameters,
                   arenas.gradients, device);
-    const Batch batch{5, {images.data(), pixels.size()}, {labels.data(), 5}};
+    const Batch batch = Batch{.rows = 5}
+                            .with(field::images, {images.data(), pixels.size()})
+                            .with(field::labels, {labels.data(), 5});
     for (int step = 0; step < 3; ++step) {
       model->forward_backward(batch.slice(0, 2), mean.data(), false, owner, score.data());
       model->forward_backward(batch.slice(2, 3), mean.data(), true, owner, score.data());

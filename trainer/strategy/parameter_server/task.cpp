@@ -158,20 +158,19 @@ void train(const PsJob& job) {
   const std::int64_t begin = worker.connect();
   const auto samples = static_cast<double>(data.train.count);
   const std::int64_t last = steps_of(job, data.train.count);
-  outputs.choices(
-      {{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
-       {"network", worker.client().describe()},
-       {"updates",
-        fmt::format("{}, variables cut by {}", update_text(job.policy), job.partitioner)},
-       {"device", device->describe()},
-       {"data", fmt::format("{}: {} {} to train on{}", data.folder, with_commas(samples),
-                            data.train.text ? "rows of text" : "images",
-                            chief ? ", batches handed out by the chief" : "")}});
+  outputs.choices({{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
+                   {"network", worker.client().describe()},
+                   {"updates", fmt::format("{}, variables cut by {}", update_text(job.policy),
+                                           job.partitioner)},
+                   {"device", device->describe()},
+                   {"data", fmt::format("{}: {} {} to train on{}", data.folder,
+                                        with_commas(samples), data.train.source->kind().rows,
+                                        chief ? ", batches handed out by the chief" : "")}});
   if (chief) {
     worker.train_for(*chief, begin);
   } else {
     Journal progress(static_cast<double>(job.global_batch()) / samples,
-                     data.train.text ? data.train.text->most_masked() : 1);
+                     std::max<std::size_t>(data.train.source->width(field::Name::masked), 1));
     worker.train(begin, last, [&](std::int64_t step, const Score& totals) {
       outputs.progress(step, last);
       if (first && (step % job.run.log_every == 0 || step == last)) {

@@ -103,9 +103,13 @@ struct Fifos {
 void check_batch(
     SampleStream& stream, std::size_t reader, std::size_t first, std::size_t rows,
     const std::function<void()>& while_waiting = [] {}) {
-  Bytes got_images(rows * k_pixels);
-  Bytes got_labels(rows);
-  stream.read(reader, first, got_images, got_labels, while_waiting);
+  Bytes got_images;
+  Bytes got_labels;
+  stream.read(reader, first, rows, while_waiting,
+              [&](std::size_t /*number*/, const std::uint8_t* image, const std::uint8_t* label) {
+                got_images.insert(got_images.end(), image, image + k_pixels);
+                got_labels.push_back(*label);
+              });
   CHECK(got_images == images(first, rows));
   CHECK(got_labels == labels(first, rows));
 }

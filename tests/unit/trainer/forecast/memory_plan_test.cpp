@@ -62,7 +62,9 @@ TEST_CASE("of a transformer, stage 3 plans the layers in use, and the words all 
   MemoryPlanOptions options{.model = {.name = "bert"}, .ranks = 8};
   options.model.transformer = {
       .layers = 12, .hidden = 128, .heads = 2, .inner = 512, .max_length = 32, .vocabulary = 1000};
-  options.like = {.rows = 2, .tokens = {.length = 32, .most_masked = 5}};
+  options.like = {.rows = 2};
+  options.like[field::Name::ids].width = 32;
+  options.like[field::Name::masked].width = 5;
   const MemoryPlan whole = plan(options, 0);
   const MemoryPlan shared = plan(options, 3);
   const double part =

@@ -146,7 +146,8 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   }
   f.model->forward_backward(f.batch(), &k_28, false, f.owner, &f.score);
   const std::vector<float> once(f.gradients.span().begin(), f.gradients.span().end());
-  const Batch all{labels.size(), images, labels};
+  const Batch all =
+      Batch{.rows = labels.size()}.with(field::images, images).with(field::labels, labels);
   f.owner.told.clear();
   f.owner.wanted_granularity = 1;
   f.model->forward_backward(all, &k_one, false, f.owner, &f.score);

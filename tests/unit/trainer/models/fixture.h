@@ -32,7 +32,11 @@ struct Fixture {
       images.data()[i] = uniform(random_at(5, RandomStream::synthetic_data, 0, i)[0]);
     }
   }
-  Batch batch() const { return {labels.size(), images.span(), labels}; }
+  Batch batch() const {
+    return Batch{.rows = labels.size()}
+        .with(field::images, images.span())
+        .with(field::labels, labels);
+  }
   Score evaluate() {
     Score of_batch;
     model->evaluate(batch(), owner, &of_batch);

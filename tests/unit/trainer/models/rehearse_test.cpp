@@ -85,9 +85,10 @@ TEST_CASE("the room that a model is told to make is all that a pass takes") {
     Replicated owner(model->units(), {parameters.span(), gradients.span()});
     model->initialize(1, parameters.span());
     const std::vector<std::uint8_t> labels(2);
-    const Batch batch = options.is_of_text()
-                            ? text.batch()
-                            : Batch{.rows = 2, .images = images.span(), .labels = labels};
+    const Batch batch =
+        options.is_of_text()
+            ? text.batch()
+            : Batch{.rows = 2}.with(field::images, images.span()).with(field::labels, labels);
     const BufferCount first;
     model->make_room(batch);
     if (options.is_of_text() || std::string(name) == "mlp") {

@@ -30,10 +30,11 @@ struct RandomText {
     }
   }
   Batch batch() const {
-    return {.rows = lengths.size(),
-            .global_rows = lengths.size(),
-            .tokens = {length, most_masked, ids, lengths, masked, targets},
-            .position = 40};
+    return Batch{.rows = lengths.size(), .global_rows = lengths.size(), .position = 40}
+        .with(field::ids, ids)
+        .with(field::lengths, lengths)
+        .with(field::masked, masked)
+        .with(field::targets, targets);
   }
 
   std::size_t length;
