@@ -172,11 +172,15 @@ end_all() {
   kill_members "$agent."
 }
 
-# What a job left here stays; what is ours does not, but for the GPUs of who cannot be killed.
+# What a job left here stays; what is ours does not, but for what tells of who cannot be killed, and his
+# GPUs. Some rank's end may still be on its way from "at" to "ended" to "stuck": it is caught where it goes.
 tidy() {
   rm -rf "${run:?}/bin"
   rm -f "$run/hostfile" "$run/upload.$agent"
-  [ -n "$members" ] || rm -f "$claims/$agent"
+  if [ -z "$members" ]; then
+    rm -f "$claims/$agent"
+    for each in at ended stuck; do rm -f "$run/$each.$agent."*; done
+  fi
   rmdir "$run" "$store/hosts/$job"
 }
 

@@ -360,6 +360,22 @@ def test_an_agent_that_nobody_asks_after_ends_its_ranks(start):
     agent.process.stdin.close()
 
 
+def test_an_agent_that_ends_by_itself_leaves_no_folder_though_a_rank_is_not_through_with_its_end(
+        start, home, monkeypatch):
+    tools = home.folder / "tools"
+    tools.mkdir()
+    (tools / "mv").write_text(f"#!/bin/sh\necho >>{home.folder}/moves\nsleep 20\nexec {shutil.which('mv')} \"$@\"\n")
+    (tools / "mv").chmod(0o755)
+    monkeypatch.setitem(home.env, "PATH", f"{tools}:{home.env['PATH']}")
+    agent = start(patience=4, grace=1)
+    agent.start(1, "true")
+    # Busybox has its own mv.
+    until(lambda: (home.folder / "moves").exists() or agent.code(1) == 0, "the rank has ended")
+    until(lambda: agent.process.poll() is not None, "the agent has ended")
+    agent.process.stdin.close()
+    assert not list(home.folder.rglob("hosts/*"))
+
+
 def test_a_connection_that_takes_nothing_any_more_ends_the_ranks(start):
     """As one is that was cut while a rank printed: what is written to it waits for ever."""
     agent = start(patience=4, grace=1)
