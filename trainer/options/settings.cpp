@@ -444,7 +444,6 @@ PsJob ps_job(const TrainerOptions& options, const PsTask& task) {
             .outputs = output_options(options),
             .policy = {},
             .device = options.device,
-            .partitioner = options.partitioner,
             .shared_memory = options.transport != "tcp",
             .snapshot_dir = options.snapshot_dir,
             .peer_timeout = options.peer_timeout,
@@ -465,7 +464,6 @@ void refuse_server_options(const TrainerOptions& options) {
   const char* flag = options.update != none.update                   ? "--update"
                      : options.backup_workers != none.backup_workers ? "--backup-workers"
                      : options.max_staleness != none.max_staleness   ? "--max-staleness"
-                     : options.partitioner != none.partitioner       ? "--partitioner"
                      : !options.snapshot_dir.empty()                 ? "--snapshot-dir"
                      : options.snapshot_every != none.snapshot_every ? "--snapshot-every"
                                                                      : nullptr;

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include "trainer/strategy/parameter_server/server_link.h"
+#include "trainer/strategy/shards.h"
 
 namespace trainer {
 namespace {
@@ -42,14 +43,14 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     gradients_ = own_.span().first(count);
     parameters_ = own_.span().last(count);
   }
-  const auto placed = place(options_.tensors, options_.partitioner, options_.servers.size());
+  const auto all = static_cast<int>(options_.servers.size());
   for (std::size_t i = 0; i < options_.servers.size(); ++i) {
     WorkerHello hello;
     hello.worker = options_.worker;
     hello.workers = options_.workers;
     hello.policy = options_.policy;
     hello.job = options_.job;
-    hello.ranges = placed[i];
+    hello.ranges = Shards(count, 0, static_cast<int>(i), all).own();
     hello.arena = count;
     if (memory_) {
       hello.memory = memory_.ticket();

@@ -1,5 +1,8 @@
 // A worker's side of the parameter servers: pushes gradients, waits for the values that follow.
 //
+// Of n servers, server i has what rank i of n owns where ranks share a replica (strategy/shards.h):
+// a chunk of each bucket, so that all have as much of what backward finishes first as of the rest.
+//
 // The model's arenas of parameters and gradients are the client's; where a server is on this host
 // it reads and writes them in place, through shared memory, and only headers travel.
 //
@@ -30,9 +33,7 @@ struct ClientOptions {
   int workers = 1;
   std::string token;
   PsPolicy policy;
-  nlohmann::json job;              ///< Must be alike on all workers.
-  std::vector<ArenaRange> tensors; ///< Of the arena.
-  Partitioner partitioner;
+  nlohmann::json job;        ///< Must be alike on all workers.
   bool shared_memory = true; ///< With servers of this host.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;

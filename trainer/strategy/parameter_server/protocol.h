@@ -11,8 +11,8 @@
 #include "trainer/collectives/wire.h"
 #include "trainer/job/channel.h"
 #include "trainer/job/shared_file.h"
+#include "trainer/nn/tensor_table.h"
 #include "trainer/optim/learning_rate.h"
-#include "trainer/strategy/parameter_server/partition.h"
 
 namespace trainer {
 

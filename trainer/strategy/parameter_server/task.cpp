@@ -161,8 +161,7 @@ void train(const PsJob& job) {
   outputs.choices(
       {{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
        {"network", worker.client().describe()},
-       {"updates",
-        fmt::format("{}, variables cut by {}", update_text(job.policy), job.partitioner)},
+       {"updates", update_text(job.policy)},
        {"device", device->describe()},
        {"data", fmt::format("{}: {} {} to train on{}", data.folder, with_commas(samples),
                             data.train.text ? "rows of text" : "images",

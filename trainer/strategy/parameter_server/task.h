@@ -39,9 +39,8 @@ struct PsJob {
   OutputOptions outputs;
   PsPolicy policy; ///< All but its learning rate, which takes the number of samples.
   std::string device = "auto";
-  std::string partitioner = "fixed"; ///< As parse_partitioner() takes it.
-  bool shared_memory = true;         ///< Between a server and workers of one host.
-  std::string snapshot_dir;          ///< Of the servers; empty: none.
+  bool shared_memory = true; ///< Between a server and workers of one host.
+  std::string snapshot_dir;  ///< Of the servers; empty: none.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
   bool is_benchmark = false; ///< Train on synthetic images, and print samples/s.

@@ -21,14 +21,6 @@ void say(const std::string& text) {
 
 namespace {
 
-std::vector<ArenaRange> tensors_of(const Model& model) {
-  std::vector<ArenaRange> ranges;
-  for (const Tensor& tensor : model.tensors().tensors()) {
-    ranges.push_back(tensor.range());
-  }
-  return ranges;
-}
-
 ClientOptions link_options(const PsJob& job, std::vector<std::string> servers) {
   ClientOptions client;
   client.servers = std::move(servers);
@@ -41,15 +33,12 @@ ClientOptions link_options(const PsJob& job, std::vector<std::string> servers) {
   return client;
 }
 
-ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
-                             bool is_host) {
+ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host) {
   ClientOptions client = link_options(job, job.task.servers);
   client.policy = job.policy;
   client.policy.learning_rate = learning_rate(job, data.train.count);
   client.job["data digest"] = digest(data);
   client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
-  client.tensors = tensors_of(model);
-  client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
   client.shared_memory = job.shared_memory;
   return client;
 }
@@ -60,8 +49,7 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
     : job_(job), data_(data), device_(device), outcomes_(device), index_(job.task.index),
       workers_(static_cast<int>(job.task.workers.size())),
       model_(make_model(fitted(job.run.model, data), device)),
-      client_(client_options(job, data, *model_, device.is_host()), model_->tensors().arena_size(),
-              say),
+      client_(client_options(job, data, device.is_host()), model_->tensors().arena_size(), say),
       parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
       gradients_(device.allocate(parameters_.size(), DType::f32)),
       owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}

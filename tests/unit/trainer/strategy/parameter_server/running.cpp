@@ -29,8 +29,6 @@ ClientOptions options_for(std::vector<std::string> servers, int worker, int work
   options.token = k_token;
   options.policy.learning_rate.peak = 0.01;
   options.job = {{"seed", 7}};
-  options.tensors = {{0, 800}, {800, k_count}};
-  options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};
   options.peer_timeout = k_peer_timeout;
   options.rendezvous_timeout = 20;
   return options;
