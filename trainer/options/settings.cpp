@@ -451,11 +451,10 @@ PsJob ps_job(const TrainerOptions& options, const PsTask& task) {
             .is_benchmark = options.benchmark > 0};
   job.data.shard = AutoShard::data;
   job.data.one_pass = false;
-  job.policy.sync = options.update == "sync";
-  job.policy.backup_workers = static_cast<int>(options.backup_workers);
+  job.policy.sync = options.update == "sync" ? 1 : 0;
+  job.policy.backup_workers = options.backup_workers;
   job.policy.max_staleness = options.max_staleness;
   job.policy.snapshot_every = options.snapshot_every;
-  job.policy.gradients = job.run.step.buckets.wire;
   return job;
 }
 

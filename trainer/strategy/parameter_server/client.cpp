@@ -7,7 +7,6 @@
 #include <poll.h>
 
 #include "trainer/strategy/parameter_server/server_link.h"
-#include "trainer/strategy/shards.h"
 
 namespace trainer {
 namespace {
@@ -28,6 +27,13 @@ class Unlocked {
 
 } // namespace
 
+WorkerHello hello_of(const ClientOptions& options) {
+  return {.worker = options.worker,
+          .workers = options.workers,
+          .policy = options.policy,
+          .settings = options.settings};
+}
+
 ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
                                  std::function<void(const std::string&)> notice)
     : options_(std::move(options)), notice_(std::move(notice)),
@@ -43,21 +49,16 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     gradients_ = own_.span().first(count);
     parameters_ = own_.span().last(count);
   }
-  const auto all = static_cast<int>(options_.servers.size());
-  for (std::size_t i = 0; i < options_.servers.size(); ++i) {
-    WorkerHello hello;
-    hello.worker = options_.worker;
-    hello.workers = options_.workers;
-    hello.policy = options_.policy;
-    hello.job = options_.job;
-    hello.ranges = Shards(count, 0, static_cast<int>(i), all).own();
-    hello.arena = count;
-    if (memory_) {
-      hello.memory = memory_.ticket();
-    }
-    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", i),
-                          options_.servers[i], options_.token, std::move(hello), parameters_,
-                          gradients_);
+  WorkerHello hello = hello_of(options_);
+  hello.servers = static_cast<std::int64_t>(options_.servers.size());
+  hello.arena = count;
+  if (memory_) {
+    hello.memory = memory_.ticket();
+  }
+  for (const std::string& address : options_.servers) {
+    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", hello.server),
+                          address, options_.token, hello, parameters_, gradients_);
+    ++hello.server;
   }
   // Servers take silence for death; a worker in a long step says that it lives from here.
   alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] {
@@ -72,9 +73,10 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
 ParameterClient::~ParameterClient() = default;
 
 std::string ParameterClient::describe() const {
-  const auto sharing = std::count_if(servers_.begin(), servers_.end(),
-                                     [](const Server& s) { return s.welcome().shares_memory; });
-  const WireType wire = options_.policy.gradients;
+  const auto sharing = std::count_if(servers_.begin(), servers_.end(), [](const Server& s) {
+    return s.welcome().shares_memory != 0;
+  });
+  const auto wire = static_cast<WireType>(options_.settings.wire);
   return fmt::format(
       "{} parameter server{} ({}), {} through shared memory{}", servers_.size(),
       servers_.size() == 1 ? "" : "s", fmt::join(options_.servers, ", "), sharing,
@@ -135,7 +137,7 @@ void ParameterClient::join(std::unique_lock<std::mutex>& lock) {
       reconnect_lost(lock);
       begin();
       pull_all();
-      if (options_.policy.sync && generation_ == pushed_in) {
+      if (options_.policy.sync != 0 && generation_ == pushed_in) {
         push(last_push_.step); // To those that have yet to take the step.
       }
       pull_newest();
@@ -161,12 +163,12 @@ void ParameterClient::begin() {
   bool has_begun = false;
   for (const Server& server : servers_) {
     const ServerWelcome& one = server.welcome();
-    moved = std::max(moved, one.has_moved ? one.generation : 0);
+    moved = std::max(moved, one.has_moved != 0 ? one.generation : 0);
     has_begun = has_begun || one.version > 0 || server.newest_snapshot() > 0;
   }
   look();
   const std::int64_t common = newest_common();
-  const bool is_sync = options_.policy.sync;
+  const bool is_sync = options_.policy.sync != 0;
   std::int64_t generation = 1;
   bool is_one_lost = false;
   for (const Server& server : servers_) {
@@ -194,7 +196,8 @@ void ParameterClient::begin() {
 /// The version of the newest snapshot that all servers have; -1: none.
 std::int64_t ParameterClient::newest_common() const {
   for (const std::int64_t version : servers_.front().welcome().snapshots) {
-    if (std::all_of(servers_.begin(), servers_.end(), [version](const Server& server) {
+    if (version >= 0 &&
+        std::all_of(servers_.begin(), servers_.end(), [version](const Server& server) {
           const auto& has = server.welcome().snapshots;
           return std::find(has.begin(), has.end(), version) != has.end();
         })) {
@@ -208,7 +211,7 @@ std::int64_t ParameterClient::connect() {
   std::unique_lock lock(mutex_);
   join(lock);
   const std::int64_t version = servers_.front().version();
-  return options_.policy.sync ? version : version / options_.workers;
+  return options_.policy.sync != 0 ? version : version / options_.workers;
 }
 
 /// Waits for what was asked. Throws ServerLost when a server restarts meanwhile.
@@ -232,7 +235,7 @@ void ParameterClient::pull_all() {
 
 /// Until all servers' values are of one version.
 void ParameterClient::pull_newest() {
-  while (options_.policy.sync) {
+  while (options_.policy.sync != 0) {
     const auto [oldest, newest] =
         std::minmax_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
           return a.version() < b.version();
@@ -261,7 +264,7 @@ void ParameterClient::push(std::int64_t version) {
 
 bool ParameterClient::sends_gradients() const {
   return std::any_of(servers_.begin(), servers_.end(),
-                     [](const Server& server) { return !server.welcome().shares_memory; });
+                     [](const Server& server) { return server.welcome().shares_memory == 0; });
 }
 
 void ParameterClient::final(std::size_t count) {
@@ -287,7 +290,8 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
     notice_(lost.what());
     join(lock);
   }
-  return {options_.policy.sync ? servers_.front().version() : step + 1, servers_.front().totals()};
+  return {options_.policy.sync != 0 ? servers_.front().version() : step + 1,
+          servers_.front().totals()};
 }
 
 bool ParameterClient::is_first() {

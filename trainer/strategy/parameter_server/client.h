@@ -32,12 +32,15 @@ struct ClientOptions {
   int worker = 0;
   int workers = 1;
   std::string token;
-  PsPolicy policy;
-  nlohmann::json job;        ///< Must be alike on all workers.
+  PsPolicy policy = {};
+  RunSettings settings = {};
   bool shared_memory = true; ///< With servers of this host.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
 };
+
+/// Of this worker; the rest is about the server that it goes to.
+WorkerHello hello_of(const ClientOptions& options);
 
 class ParameterClient {
  public:

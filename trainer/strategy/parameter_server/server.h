@@ -43,7 +43,7 @@ class ParameterServer final : public WorkerService {
   void run();
 
  private:
-  int workers() const override { return settings_ ? settings_->workers : 0; }
+  int workers() const override { return settings_ ? static_cast<int>(settings_->workers) : 0; }
   bool is_finished() const override {
     return !done_.empty() && !gathering_ && active_workers() == 0;
   }

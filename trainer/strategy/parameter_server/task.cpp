@@ -94,7 +94,7 @@ void serve(const PsJob& job) {
 }
 
 std::string update_text(const PsPolicy& policy) {
-  if (policy.sync) {
+  if (policy.sync != 0) {
     return policy.backup_workers > 0
                ? fmt::format("synchronous, {} backup workers", policy.backup_workers)
                : "synchronous";
@@ -128,12 +128,10 @@ void coordinate(const PsJob& job) {
   CoordinatorOptions coordinator;
   coordinator.service = service_options(job, task.chief, "chief");
   coordinator.workers = static_cast<int>(task.workers.size());
-  coordinator.sync = job.policy.sync;
-  coordinator.job = job_settings(job);
-  coordinator.batches = [&](std::int64_t samples) {
-    const std::int64_t size = job.batch_size();
-    return job.run.steps > 0 ? job.run.steps * static_cast<std::int64_t>(task.workers.size())
-                             : (samples * job.run.epochs + size - 1) / size;
+  coordinator.job = [&](std::uint64_t samples) {
+    return WorkerHello{.workers = coordinator.workers,
+                       .policy = job.policy,
+                       .settings = job_settings(job, samples)};
   };
   Coordinator running(
       coordinator, [&](const std::string& text) { outputs.say(text); }, on_progress);
@@ -157,7 +155,7 @@ void train(const PsJob& job) {
   const auto chief = task.chief.empty() ? nullptr : worker.meet_chief();
   const std::int64_t begin = worker.connect();
   const auto samples = static_cast<double>(data.train.count);
-  const std::int64_t last = steps_of(job, data.train.count);
+  const std::int64_t last = job_settings(job, data.train.count).steps;
   outputs.choices(
       {{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
        {"network", worker.client().describe()},
@@ -226,33 +224,14 @@ void benchmark(const PsJob& job) {
 
 } // namespace
 
-nlohmann::json job_settings(const PsJob& job) {
-  nlohmann::json settings = {{"seed", job.run.seed},
-                             {"batch size", job.batch_size()},
-                             {"model", job.run.model.name},
-                             {"hidden", shape_text(job.run.model)},
-                             {"workers", job.task.workers.size()},
-                             {"epochs", job.run.epochs},
-                             {"steps", job.run.steps},
-                             {"update", job.policy.sync ? "sync" : "async"}};
-  if (job.run.step.clip_norm > 0) { // Else snapshots are as those of before.
-    settings["clip norm"] = job.run.step.clip_norm;
+RunSettings job_settings(const PsJob& job, std::uint64_t samples) {
+  RunSettings settings = make_run_settings(job.run, static_cast<int>(job.task.workers.size()),
+                                           false, {samples, false});
+  settings.log_every = settings.checkpoint_every = 0; // A task's own.
+  if (job.policy.sync == 0) {
+    settings.learning_rate.update = static_cast<double>(settings.batch_size);
   }
   return settings;
-}
-
-LearningRate learning_rate(const PsJob& job, std::size_t samples) {
-  const std::int64_t whole = std::max(static_cast<std::int64_t>(samples) * job.run.epochs,
-                                      job.global_batch() * job.run.steps);
-  const std::int64_t update = job.policy.sync ? job.global_batch() : job.batch_size();
-  LearningRate rate = job.run.learning_rate;
-  rate.whole = static_cast<double>(whole) / static_cast<double>(update);
-  return rate;
-}
-
-std::int64_t steps_of(const PsJob& job, std::size_t samples) {
-  const std::int64_t all = static_cast<std::int64_t>(samples) * job.run.epochs;
-  return job.run.steps > 0 ? job.run.steps : (all + job.global_batch() - 1) / job.global_batch();
 }
 
 std::optional<PsTask> parameter_server_task(const GetEnv& get) {

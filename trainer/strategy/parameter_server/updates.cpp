@@ -1,12 +1,6 @@
 #include "trainer/strategy/parameter_server/server.h"
 
 namespace trainer {
-namespace {
-
-constexpr std::size_t k_snapshots_kept = 2;
-
-}
-
 void ParameterServer::pushed(Session& session) {
   if (session.generation != generation_) {
     session.drop_push(); // It has yet to hear of the restart.
@@ -14,7 +8,7 @@ void ParameterServer::pushed(Session& session) {
   }
   session.member = true;
   session.clock = session.push()->step + 1;
-  if (!settings_->policy.sync) {
+  if (settings_->policy.sync == 0) {
     stale_most_ = std::max(stale_most_, version() - session.push()->extra);
   }
 }
@@ -54,7 +48,7 @@ std::vector<Session*> ParameterServer::next_pushes() {
     if (session.over || !session.member) {
       continue;
     }
-    if (!settings_->policy.sync) {
+    if (settings_->policy.sync == 0) {
       if (session.push()) {
         return {&session};
       }
@@ -71,8 +65,9 @@ std::vector<Session*> ParameterServer::next_pushes() {
       pushes.push_back(&session);
     }
   }
-  const int needed = std::max(1, std::min(able, members - settings_->policy.backup_workers));
-  if (static_cast<int>(pushes.size()) < needed) {
+  const std::int64_t needed = std::max<std::int64_t>(
+      1, std::min<std::int64_t>(able, members - settings_->policy.backup_workers));
+  if (static_cast<std::int64_t>(pushes.size()) < needed) {
     return {};
   }
   std::sort(pushes.begin(), pushes.end(),
@@ -116,7 +111,7 @@ void ParameterServer::answer(Session& session) {
     return;
   }
   const PsPolicy& policy = settings_->policy;
-  if (!policy.sync && policy.max_staleness >= 0 && session.member &&
+  if (policy.sync == 0 && policy.max_staleness >= 0 && session.member &&
       session.clock - slowest_clock() > policy.max_staleness) {
     return;
   }

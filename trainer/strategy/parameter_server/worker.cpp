@@ -21,25 +21,21 @@ void say(const std::string& text) {
 
 namespace {
 
-ClientOptions link_options(const PsJob& job, std::vector<std::string> servers) {
+ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host) {
   ClientOptions client;
-  client.servers = std::move(servers);
+  client.servers = job.task.servers;
   client.worker = job.task.index;
   client.workers = static_cast<int>(job.task.workers.size());
   client.token = job.task.token;
-  client.job = job_settings(job);
+  client.policy = job.policy;
+  client.settings = job_settings(job, data.train.count);
+  client.settings.data = digest(data);
+  // Of what the servers hold.
+  std::string_view(is_host ? "panels" : "row-major")
+      .copy(client.settings.kernels.data(), client.settings.kernels.size() - 1);
+  client.shared_memory = job.shared_memory;
   client.peer_timeout = job.peer_timeout;
   client.rendezvous_timeout = job.rendezvous_timeout;
-  return client;
-}
-
-ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host) {
-  ClientOptions client = link_options(job, job.task.servers);
-  client.policy = job.policy;
-  client.policy.learning_rate = learning_rate(job, data.train.count);
-  client.job["data digest"] = digest(data);
-  client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
-  client.shared_memory = job.shared_memory;
   return client;
 }
 
@@ -59,8 +55,8 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
 }
 
 std::unique_ptr<CoordinatorLink> PsWorker::meet_chief() const {
-  ClientOptions options = link_options(job_, {job_.task.chief});
-  options.job["samples"] = data_.train.count;
+  ClientOptions options = client_options(job_, data_, device_.is_host());
+  options.servers = {job_.task.chief};
   return std::make_unique<CoordinatorLink>(options);
 }
 

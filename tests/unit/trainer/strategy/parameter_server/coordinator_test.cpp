@@ -15,16 +15,25 @@ namespace trainer {
 namespace {
 
 constexpr const char* k_token = "a token for tests";
-const nlohmann::json k_job = {{"seed", 7}, {"batch size", 10}};
+constexpr std::int64_t k_batch_size = 10;
 
-ClientOptions link_to(int port, int worker, int workers) {
+RunSettings settings_of(std::uint64_t samples) {
+  RunSettings settings{};
+  settings.batch_size = k_batch_size;
+  settings.seed = 7;
+  settings.samples = samples;
+  return settings;
+}
+
+ClientOptions link_to(int port, int worker, int workers, std::int64_t batches = 0) {
   ClientOptions options;
   options.servers = {"127.0.0.1:" + std::to_string(port)};
   options.token = k_token;
   options.worker = worker;
   options.workers = workers;
-  options.job = k_job;
-  options.job["samples"] = 100;
+  options.policy.sync = 0;
+  options.settings = settings_of(100);
+  options.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
   options.peer_timeout = 5;
   options.rendezvous_timeout = 20;
   return options;
@@ -34,15 +43,20 @@ ClientOptions link_to(int port, int worker, int workers) {
 class Running {
  public:
   Running(int workers, std::int64_t batches, double wait = 20)
-      : coordinator_(
+      : batches_(batches),
+        coordinator_(
             {.service = {.address = {"127.0.0.1", 0},
                          .token = k_token,
                          .peer_timeout = unit::time_out(2),
                          .rendezvous_timeout = wait},
              .workers = workers,
-             .sync = false,
-             .job = k_job,
-             .batches = [batches](std::int64_t) { return batches; }},
+             .job =
+                 [=](std::uint64_t samples) {
+                   WorkerHello job{.workers = workers, .settings = settings_of(samples)};
+                   job.policy.sync = 0;
+                   job.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
+                   return job;
+                 }},
             [this](const std::string& text) {
               const std::lock_guard lock(mutex_);
               said_ += text + "\n";
@@ -54,7 +68,7 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   ClientOptions link(int worker, int workers) const {
-    return link_to(coordinator_.port(), worker, workers);
+    return link_to(coordinator_.port(), worker, workers, batches_);
   }
   std::string finish() { return thread_.thrown(); }
   std::string said() {
@@ -65,6 +79,7 @@ class Running {
   const CoordinatorProgress& progress() const { return progress_; }
 
  private:
+  std::int64_t batches_;
   std::mutex mutex_;
   std::string said_;
   CoordinatorProgress progress_;
@@ -127,7 +142,6 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
   Refusing server(LinkPurpose::parameter_server, "other\n\x1b[2Jjob");
   std::vector<float> arena(16);
   WorkerHello hello;
-  hello.ranges = {{0, 16}};
   hello.arena = 16;
   try {
     ParameterClient::Server link(LinkPurpose::parameter_server, "ps 0",
@@ -180,11 +194,12 @@ TEST_CASE("a worker that is lost is named, and its batch done by another") {
 TEST_CASE("a worker of another job is refused with what differs, and one too many by number") {
   Running running(1, 1);
   ClientOptions options = running.link(0, 1);
-  options.job["seed"] = 8;
-  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("seed: 8 and 7"), ClusterError);
-  options = running.link(1, 2);
-  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("this job has 1 workers"),
+  options.settings.seed = 8;
+  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("--seed is 8 and 7"),
                        ClusterError);
+  options = running.link(1, 2);
+  CHECK_THROWS_WITH_AS(CoordinatorLink{options},
+                       doctest::Contains("the number of workers is 2 and 1"), ClusterError);
   options = running.link(0, 1);
   options.token = "another";
   options.rendezvous_timeout = 1;

@@ -27,8 +27,8 @@ ClientOptions options_for(std::vector<std::string> servers, int worker, int work
   options.worker = worker;
   options.workers = workers;
   options.token = k_token;
-  options.policy.learning_rate.peak = 0.01;
-  options.job = {{"seed", 7}};
+  options.settings.learning_rate.peak = 0.01;
+  options.settings.seed = 7;
   options.peer_timeout = k_peer_timeout;
   options.rendezvous_timeout = 20;
   return options;

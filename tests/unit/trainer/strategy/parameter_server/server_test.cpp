@@ -60,7 +60,7 @@ TEST_CASE("an asynchronous job trains, and its workers stay within the staleness
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
       ClientOptions options = options_for({server.address()}, w, 2);
-      options.policy.sync = false;
+      options.policy.sync = 0;
       options.policy.max_staleness = 2;
       return work(options, 200, [&](std::int64_t step) {
         at[static_cast<std::size_t>(w)] = step;
@@ -375,10 +375,10 @@ TEST_CASE("a worker with another seed is refused with what differs") {
   ParameterClient first(options_for({server.address()}, 1, 2), k_count, [](const std::string&) {});
   first.connect(); // It is welcome: the job is as it says.
   ClientOptions other = options_for({server.address()}, 0, 2);
-  other.job["seed"] = 8;
+  other.settings.seed = 8;
   ParameterClient second(other, k_count, [](const std::string&) {});
   const std::string refusal = message_of<ClusterError>([&] { second.connect(); });
-  CHECK(contains(refusal, "it trains another job than worker 1: seed: "));
+  CHECK(contains(refusal, "it trains another job than worker 1: --seed is "));
 }
 
 TEST_CASE("a server whose workers do not come fails, naming those that are missing") {
