@@ -152,7 +152,6 @@ void train(const PsJob& job) {
   Outputs outputs(output, first);
   const Dataset data = find_dataset(job.data, task.index, static_cast<int>(task.workers.size()));
   PsWorker worker(job, data, *device);
-  const auto chief = task.chief.empty() ? nullptr : worker.meet_chief();
   const std::int64_t begin = worker.connect();
   const auto samples = static_cast<double>(data.train.count);
   const std::int64_t last = job_settings(job, data.train.count).steps;
@@ -163,20 +162,16 @@ void train(const PsJob& job) {
        {"device", device->describe()},
        {"data", fmt::format("{}: {} {} to train on{}", data.folder, with_commas(samples),
                             data.train.text ? "rows of text" : "images",
-                            chief ? ", batches handed out by the chief" : "")}});
-  if (chief) {
-    worker.train_for(*chief, begin);
-  } else {
-    Journal progress(static_cast<double>(job.global_batch()) / samples,
-                     data.train.text ? data.train.text->most_masked() : 1);
-    worker.train(begin, last, [&](std::int64_t step, const Score& totals) {
-      outputs.progress(step, last);
-      if (first && (step % job.run.log_every == 0 || step == last)) {
-        outputs.line(
-            progress.line(step, totals, worker.input_seconds(), worker.client().seconds_waiting()));
-      }
-    });
-  }
+                            task.chief.empty() ? "" : ", batches handed out by the chief")}});
+  Journal progress(static_cast<double>(job.global_batch()) / samples,
+                   data.train.text ? data.train.text->most_masked() : 1);
+  worker.train(begin, last, [&](std::int64_t step, const Score& totals) {
+    outputs.progress(step, last);
+    if (first && (step % job.run.log_every == 0 || step == last)) {
+      outputs.line(
+          progress.line(step, totals, worker.input_seconds(), worker.client().seconds_waiting()));
+    }
+  });
   const bool reports = worker.client().is_first();
   worker.client().goodbye();
   if (reports) {
