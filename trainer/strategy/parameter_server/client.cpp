@@ -13,26 +13,19 @@ namespace {
 
 constexpr double k_answer_slice_seconds = 0.1;
 
-/// Lets go of a lock while it lives.
+/// Lets go of a mutex while it lives.
 class Unlocked {
  public:
-  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
-  ~Unlocked() { lock_.lock(); }
+  explicit Unlocked(std::mutex& mutex) : mutex_(mutex) { mutex_.unlock(); }
+  ~Unlocked() { mutex_.lock(); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
  private:
-  std::unique_lock<std::mutex>& lock_;
+  std::mutex& mutex_;
 };
 
 } // namespace
-
-WorkerHello hello_of(const ClientOptions& options) {
-  return {.worker = options.worker,
-          .workers = options.workers,
-          .policy = options.policy,
-          .settings = options.settings};
-}
 
 ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
                                  std::function<void(const std::string&)> notice)
@@ -49,7 +42,7 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     gradients_ = own_.span().first(count);
     parameters_ = own_.span().last(count);
   }
-  WorkerHello hello = hello_of(options_);
+  WorkerHello hello = options_.self;
   hello.servers = static_cast<std::int64_t>(options_.servers.size());
   hello.arena = count;
   if (memory_) {
@@ -76,14 +69,14 @@ std::string ParameterClient::describe() const {
   const auto sharing = std::count_if(servers_.begin(), servers_.end(), [](const Server& s) {
     return s.welcome().shares_memory != 0;
   });
-  const auto wire = static_cast<WireType>(options_.settings.wire);
+  const auto wire = static_cast<WireType>(options_.self.settings.wire);
   return fmt::format(
       "{} parameter server{} ({}), {} through shared memory{}", servers_.size(),
       servers_.size() == 1 ? "" : "s", fmt::join(options_.servers, ", "), sharing,
       wire == WireType::fp32 ? "" : fmt::format("; gradients as {}", wire_type_name(wire)));
 }
 
-void ParameterClient::reconnect_lost(std::unique_lock<std::mutex>& lock) {
+void ParameterClient::reconnect_lost() {
   for (Server& server : servers_) {
     if (server.is_open()) {
       continue;
@@ -91,7 +84,7 @@ void ParameterClient::reconnect_lost(std::unique_lock<std::mutex>& lock) {
     dialled_ = &server;
     {
       // It may take long to come back: the others must hear meanwhile that this worker lives.
-      const Unlocked unlocked(lock);
+      const Unlocked unlocked(mutex_);
       server.dial(after_seconds(options_.rendezvous_timeout), options_.peer_timeout);
     }
     dialled_ = nullptr;
@@ -131,13 +124,13 @@ void ParameterClient::drive(const Done& is_done) {
 
 /// Until all servers' values are of one version, which may be that of what was pushed, or an
 /// earlier one.
-void ParameterClient::join(std::unique_lock<std::mutex>& lock) {
+void ParameterClient::join() {
   for (const std::int64_t pushed_in = generation_;;) {
     try {
-      reconnect_lost(lock);
+      reconnect_lost();
       begin();
       pull_all();
-      if (options_.policy.sync != 0 && generation_ == pushed_in) {
+      if (options_.self.policy.sync != 0 && generation_ == pushed_in) {
         push(last_push_.step); // To those that have yet to take the step.
       }
       pull_newest();
@@ -168,7 +161,7 @@ void ParameterClient::begin() {
   }
   look();
   const std::int64_t common = newest_common();
-  const bool is_sync = options_.policy.sync != 0;
+  const bool is_sync = options_.self.policy.sync != 0;
   std::int64_t generation = 1;
   bool is_one_lost = false;
   for (const Server& server : servers_) {
@@ -208,10 +201,10 @@ std::int64_t ParameterClient::newest_common() const {
 }
 
 std::int64_t ParameterClient::connect() {
-  std::unique_lock lock(mutex_);
-  join(lock);
+  const std::lock_guard lock(mutex_);
+  join();
   const std::int64_t version = servers_.front().version();
-  return options_.policy.sync != 0 ? version : version / options_.workers;
+  return options_.self.policy.sync != 0 ? version : version / options_.self.workers;
 }
 
 /// Waits for what was asked. Throws ServerLost when a server restarts meanwhile.
@@ -235,7 +228,7 @@ void ParameterClient::pull_all() {
 
 /// Until all servers' values are of one version.
 void ParameterClient::pull_newest() {
-  while (options_.policy.sync != 0) {
+  while (options_.self.policy.sync != 0) {
     const auto [oldest, newest] =
         std::minmax_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
           return a.version() < b.version();
@@ -276,7 +269,7 @@ void ParameterClient::final(std::size_t count) {
 
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
                                               std::size_t samples, double factor) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   last_push_ = {.step = step,
                 .weight = static_cast<double>(samples > 0 ? samples : score.count),
                 .factor = factor,
@@ -288,9 +281,9 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
     pull_newest(); // With backup workers a late push is answered by each server's newest version.
   } catch (const ServerLost& lost) {
     notice_(lost.what());
-    join(lock);
+    join();
   }
-  return {options_.policy.sync != 0 ? servers_.front().version() : step + 1,
+  return {options_.self.policy.sync != 0 ? servers_.front().version() : step + 1,
           servers_.front().totals()};
 }
 
@@ -301,7 +294,7 @@ bool ParameterClient::is_first() {
   } catch (const ServerLost& lost) {
     notice_(lost.what()); // As it was when last heard of.
   }
-  return servers_.front().first_worker() == options_.worker;
+  return servers_.front().first_worker() == options_.self.worker;
 }
 
 void ParameterClient::goodbye() {

@@ -29,18 +29,12 @@ namespace trainer {
 
 struct ClientOptions {
   std::vector<std::string> servers; ///< host:port; or the chief.
-  int worker = 0;
-  int workers = 1;
   std::string token;
-  PsPolicy policy = {};
-  RunSettings settings = {};
+  WorkerHello self = {};     ///< All but what is about one server, and the memory.
   bool shared_memory = true; ///< With servers of this host.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
 };
-
-/// Of this worker; the rest is about the server that it goes to.
-WorkerHello hello_of(const ClientOptions& options);
 
 class ParameterClient {
  public:
@@ -96,10 +90,10 @@ class ParameterClient {
  private:
   using Done = std::function<bool(const Server&)>;
 
-  void join(std::unique_lock<std::mutex>& lock);
+  void join();
   void begin();
   std::int64_t newest_common() const;
-  void reconnect_lost(std::unique_lock<std::mutex>& lock);
+  void reconnect_lost();
   void push(std::int64_t version);
   void pull_all();
   void pull_newest();

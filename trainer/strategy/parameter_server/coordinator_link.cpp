@@ -5,7 +5,7 @@ namespace trainer {
 CoordinatorLink::CoordinatorLink(const ClientOptions& options)
     : peer_timeout_(options.peer_timeout),
       link_(LinkPurpose::coordinator, "chief", options.servers.front(), options.token,
-            hello_of(options)) {
+            options.self) {
   link_.dial(after_seconds(options.rendezvous_timeout), peer_timeout_);
   alive_.emplace(mutex_, beat_seconds(peer_timeout_), [this] { link_.beat(); });
 }

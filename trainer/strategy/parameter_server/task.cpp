@@ -1,7 +1,6 @@
 #include "trainer/strategy/parameter_server/task.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -128,11 +127,7 @@ void coordinate(const PsJob& job) {
   CoordinatorOptions coordinator;
   coordinator.service = service_options(job, task.chief, "chief");
   coordinator.workers = static_cast<int>(task.workers.size());
-  coordinator.job = [&](std::uint64_t samples) {
-    return WorkerHello{.workers = coordinator.workers,
-                       .policy = job.policy,
-                       .settings = job_settings(job, samples)};
-  };
+  coordinator.job = [&](std::uint64_t samples) { return self_of(job, samples); };
   Coordinator running(
       coordinator, [&](const std::string& text) { outputs.say(text); }, on_progress);
   warn_without_token(task);
@@ -154,7 +149,7 @@ void train(const PsJob& job) {
   PsWorker worker(job, data, *device);
   const std::int64_t begin = worker.connect();
   const auto samples = static_cast<double>(data.train.count);
-  const std::int64_t last = job_settings(job, data.train.count).steps;
+  const std::int64_t last = self_of(job, data.train.count).settings.steps;
   outputs.choices(
       {{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
        {"network", worker.client().describe()},
@@ -219,17 +214,24 @@ void benchmark(const PsJob& job) {
 
 } // namespace
 
-RunSettings job_settings(const PsJob& job, std::uint64_t samples) {
-  RunSettings settings = make_run_settings(job.run, static_cast<int>(job.task.workers.size()),
-                                           false, {samples, false});
-  settings.log_every = settings.checkpoint_every = 0; // A task's own.
+WorkerHello self_of(const PsJob& job, std::uint64_t samples) {
+  WorkerHello self{.worker = job.task.index,
+                   .workers = static_cast<std::int64_t>(job.task.workers.size()),
+                   .policy = job.policy};
+  self.settings =
+      make_run_settings(job.run, static_cast<int>(self.workers), false, {samples, false});
+  self.settings.log_every = self.settings.checkpoint_every = 0; // A task's own.
   if (job.policy.sync == 0) {
-    settings.learning_rate.update = static_cast<double>(settings.batch_size);
+    self.settings.learning_rate.update = static_cast<double>(self.settings.batch_size);
   }
-  return settings;
+  return self;
 }
 
-std::optional<PsTask> parameter_server_task(const GetEnv& get) {
+std::optional<PsTask> parameter_server_task() {
+  const auto get = [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
   const std::string text = get("TF_CONFIG").value_or("");
   if (text.empty()) {
     return std::nullopt;
@@ -265,13 +267,6 @@ std::optional<PsTask> parameter_server_task(const GetEnv& get) {
   task.local_rank = local_rank_of(config, get);
   task.token = get("DTRAIN_JOB_TOKEN").value_or("");
   return task;
-}
-
-std::optional<PsTask> parameter_server_task() {
-  return parameter_server_task([](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
 }
 
 void run_parameter_server_task(const PsJob& job) {

@@ -48,13 +48,12 @@ struct PsJob {
   }
 };
 
-/// What must be alike on all tasks, of so many training samples. The learning rate is that of
-/// workers without servers after as many samples.
-RunSettings job_settings(const PsJob& job, std::uint64_t samples);
+/// What this task says of itself, and what must be alike on all, of so many training samples. The
+/// learning rate is that of workers without servers after as many samples.
+WorkerHello self_of(const PsJob& job, std::uint64_t samples);
 
 /// This task, where TF_CONFIG has parameter servers. Throws ClusterError for servers without a
 /// worker, and for a task that is none of the three.
-std::optional<PsTask> parameter_server_task(const GetEnv& get);
 std::optional<PsTask> parameter_server_task();
 
 /// Serves, trains or hands out work until the job is done. A benchmark takes five windows of

@@ -24,15 +24,12 @@ namespace {
 ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host) {
   ClientOptions client;
   client.servers = job.task.servers;
-  client.worker = job.task.index;
-  client.workers = static_cast<int>(job.task.workers.size());
   client.token = job.task.token;
-  client.policy = job.policy;
-  client.settings = job_settings(job, data.train.count);
-  client.settings.data = digest(data);
+  client.self = self_of(job, data.train.count);
+  client.self.settings.data = digest(data);
   // Of what the servers hold.
   std::string_view(is_host ? "panels" : "row-major")
-      .copy(client.settings.kernels.data(), client.settings.kernels.size() - 1);
+      .copy(client.self.settings.kernels.data(), client.self.settings.kernels.size() - 1);
   client.shared_memory = job.shared_memory;
   client.peer_timeout = job.peer_timeout;
   client.rendezvous_timeout = job.rendezvous_timeout;

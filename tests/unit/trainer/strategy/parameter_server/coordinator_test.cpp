@@ -29,11 +29,11 @@ ClientOptions link_to(int port, int worker, int workers, std::int64_t batches = 
   ClientOptions options;
   options.servers = {"127.0.0.1:" + std::to_string(port)};
   options.token = k_token;
-  options.worker = worker;
-  options.workers = workers;
-  options.policy.sync = 0;
-  options.settings = settings_of(100);
-  options.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
+  options.self.worker = worker;
+  options.self.workers = workers;
+  options.self.policy.sync = 0;
+  options.self.settings = settings_of(100);
+  options.self.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
   options.peer_timeout = 5;
   options.rendezvous_timeout = 20;
   return options;
@@ -194,7 +194,7 @@ TEST_CASE("a worker that is lost is named, and its batch done by another") {
 TEST_CASE("a worker of another job is refused with what differs, and one too many by number") {
   Running running(1, 1);
   ClientOptions options = running.link(0, 1);
-  options.settings.seed = 8;
+  options.self.settings.seed = 8;
   CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("--seed is 8 and 7"),
                        ClusterError);
   options = running.link(1, 2);

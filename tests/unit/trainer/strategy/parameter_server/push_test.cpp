@@ -28,7 +28,7 @@ TEST_CASE("16-bit gradients are rounded by the worker, through shared memory as 
         workers.push_back(std::async(std::launch::async, [&, w] {
           ClientOptions options = options_for(addresses, w, 3);
           options.shared_memory = shared;
-          options.settings.wire = static_cast<std::int64_t>(wire);
+          options.self.settings.wire = static_cast<std::int64_t>(wire);
           return work(options, 20);
         }));
       }
@@ -54,7 +54,7 @@ TEST_CASE("gradients that are final are on their way before the step that they a
     }
     ClientOptions options = options_for(addresses, 0, 1);
     options.shared_memory = false;
-    options.settings.wire = static_cast<std::int64_t>(wire);
+    options.self.settings.wire = static_cast<std::int64_t>(wire);
     ParameterClient client(options, k_count, [](const std::string&) {});
     const std::int64_t step = client.connect();
     constexpr std::size_t k_final = 500;
@@ -113,8 +113,8 @@ TEST_CASE("workers that would push gradients of unlike types are told so") {
   RawWorker first(server, RawWorker::hello(0, 2));
   first.read_until(FrameType::welcome);
   ClientOptions options = options_for({server.address()}, 1, 2);
-  options.policy.snapshot_every = 1;
-  options.settings.wire = static_cast<std::int64_t>(WireType::bf16);
+  options.self.policy.snapshot_every = 1;
+  options.self.settings.wire = static_cast<std::int64_t>(WireType::bf16);
   ParameterClient second(options, k_count, [](const std::string&) {});
   try {
     second.connect();

@@ -21,7 +21,7 @@ TEST_CASE("workers of servers have the learning rates of those without, after as
         job.task.workers.resize(static_cast<std::size_t>(workers));
         const LearningRate of_samples =
             make_run_settings(job.run, workers, false, {k_samples, false}).learning_rate;
-        const LearningRate of_updates = job_settings(job, k_samples).learning_rate;
+        const LearningRate of_updates = self_of(job, k_samples).settings.learning_rate;
         const std::int64_t a_step = is_sync ? 1 : workers;
         for (std::int64_t step = 0; step < 10; ++step) {
           CAPTURE(step);
