@@ -273,9 +273,7 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
   last_push_ = {.step = step,
                 .weight = static_cast<double>(samples > 0 ? samples : score.count),
                 .factor = factor,
-                .loss = score.loss,
-                .correct = score.correct,
-                .count = score.count};
+                .score = score};
   try {
     push(-1);
     pull_newest(); // With backup workers a late push is answered by each server's newest version.

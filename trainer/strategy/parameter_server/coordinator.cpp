@@ -38,14 +38,12 @@ void Coordinator::joined(Session& session) {
 
 void Coordinator::ask(Session& session, const WorkReport& report) {
   const std::int64_t batch =
-      ledger_->next(session.worker(), report.version, report.generation, report.count > 0)
+      ledger_->next(session.worker(), report.version, report.generation, report.score.count > 0)
           .value_or(-1);
   session.channel.send(FrameType::work, bytes_of(batch));
-  if (report.count > 0) {
+  if (report.score.count > 0) {
     progress_.done = ledger_->done();
-    progress_.totals.loss += report.loss;
-    progress_.totals.correct += report.correct;
-    progress_.totals.count += report.count;
+    progress_.totals += report.score;
     progress_.input_seconds += report.input_seconds;
     progress_.waiting_seconds += report.waiting_seconds;
     on_progress_(progress_);

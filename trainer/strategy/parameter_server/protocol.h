@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/collectives/wire.h"
+#include "trainer/device/kernels.h"
 #include "trainer/job/channel.h"
 #include "trainer/job/shared_file.h"
 #include "trainer/run/run_settings.h"
@@ -34,11 +35,9 @@ enum class FrameType : std::uint32_t {
 /// hello says.
 struct FrameFields {
   std::int64_t step = 0;
-  double weight = 0; ///< Of a push: its samples,
-  double factor = 1; ///< and what clips its gradients.
-  double loss = 0;   ///< A push's own sum; of parameters: all workers' since the job's start.
-  std::int64_t correct = 0;
-  std::int64_t count = 0;
+  double weight = 0;        ///< Of a push: its samples,
+  double factor = 1;        ///< and what clips its gradients.
+  Score score = {};         ///< A push's own; of parameters: all workers' since the job's start.
   std::int64_t extra = 0;   ///< Of a push: the version before; of parameters: the first worker that
                             ///< is there or done.
   std::int64_t request = 0; ///< Of a push or pull, and of the parameters that answer it.
@@ -69,9 +68,7 @@ struct PsPolicy {
 struct WorkReport {
   std::int64_t version = 0;    ///< Of the values that it has now.
   std::int64_t generation = 0; ///< Likewise.
-  double loss = 0;             ///< Sum over the batch.
-  std::int64_t correct = 0;
-  std::int64_t count = 0;     ///< 0: it has done none, or the servers restarted meanwhile.
+  Score score = {};           ///< Of nothing: it has done none, or the servers restarted meanwhile.
   double input_seconds = 0;   ///< Spent on it getting input,
   double waiting_seconds = 0; ///< and waiting for servers and coordinator.
 };

@@ -24,8 +24,8 @@ std::string ParameterClient::Server::name() const {
 }
 
 Score ParameterClient::Server::totals() const noexcept {
-  return {totals_before_.loss + totals_.loss, totals_before_.correct + totals_.correct,
-          totals_before_.count + totals_.count};
+  Score all = totals_before_;
+  return all += totals_;
 }
 
 template <typename Act>
@@ -270,7 +270,7 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
       break; // Asked for before the servers restarted.
     }
     version_ = fields_.step;
-    totals_ = {fields_.loss, fields_.correct, fields_.count};
+    totals_ = fields_.score;
     first_worker_ = fields_.extra;
     answered_ = true;
     break;

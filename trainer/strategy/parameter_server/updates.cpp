@@ -21,9 +21,7 @@ void ParameterServer::update() {
     std::vector<Contribution> contributions;
     for (const Session* session : pushes) {
       contributions.push_back(session->contribution());
-      totals_.loss += session->push()->loss;
-      totals_.correct += session->push()->correct;
-      totals_.count += session->push()->count;
+      totals_ += session->push()->score;
     }
     store_->apply(contributions);
     for (Session* session : pushes) {
@@ -84,9 +82,9 @@ void ParameterServer::save() {
 }
 
 FrameFields ParameterServer::values_header() const {
-  FrameFields fields = totals_;
-  fields.step = version();
-  fields.extra = done_.empty() ? settings_->workers : *done_.begin();
+  FrameFields fields{.step = version(),
+                     .score = totals_,
+                     .extra = done_.empty() ? settings_->workers : *done_.begin()};
   for (const Session& session : sessions_) {
     if (is_active(session)) {
       fields.extra = std::min<std::int64_t>(fields.extra, session.worker());

@@ -142,9 +142,7 @@ void PsWorker::train(std::int64_t step, std::int64_t last,
     const bool is_done = client_.generation() == report.generation;
     report = {.version = values.step,
               .generation = client_.generation(),
-              .loss = score.loss,
-              .correct = score.correct,
-              .count = is_done ? score.count : 0,
+              .score = is_done ? score : Score{},
               .input_seconds = loader.seconds() - input_seconds_,
               .waiting_seconds = waiting() - waited};
     input_seconds_ = loader.seconds();

@@ -88,7 +88,7 @@ class Running {
 };
 
 const WorkReport k_first;
-const WorkReport k_one_batch = {.loss = 2, .correct = 3, .count = 10};
+const WorkReport k_one_batch = {.score = {.loss = 2, .correct = 3, .count = 10}};
 
 /// A chief, or a server, that refuses whoever comes with this text.
 class Refusing {
