@@ -53,14 +53,12 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
                           address, options_.token, hello, parameters_, gradients_);
     ++hello.server;
   }
-  // Servers take silence for death; a worker in a long step says that it lives from here.
-  alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] {
-    for (Server& server : servers_) {
-      if (&server != dialled_) {
-        server.beat();
-      }
-    }
-  });
+  if (has_chief()) {
+    chief_.emplace_back(LinkPurpose::coordinator, "chief", options_.chief, options_.token,
+                        options_.self);
+  }
+  // Silence is taken for death; a worker in a long step says that it lives from here.
+  alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] { beat(); });
 }
 
 ParameterClient::~ParameterClient() = default;
@@ -76,18 +74,53 @@ std::string ParameterClient::describe() const {
       wire == WireType::fp32 ? "" : fmt::format("; gradients as {}", wire_type_name(wire)));
 }
 
+void ParameterClient::beat() {
+  for (auto* const links : {&servers_, &chief_}) {
+    for (Server& link : *links) {
+      if (&link != dialled_) {
+        link.beat();
+      }
+    }
+  }
+}
+
+void ParameterClient::dial(Server& server) {
+  dialled_ = &server;
+  {
+    // It may take long to come back: the others must hear meanwhile that this worker lives.
+    const Unlocked unlocked(mutex_);
+    server.dial(after_seconds(options_.rendezvous_timeout), options_.peer_timeout);
+  }
+  dialled_ = nullptr;
+}
+
+void ParameterClient::meet_chief() {
+  const std::lock_guard lock(mutex_);
+  dial(chief_.front());
+}
+
+std::optional<std::int64_t> ParameterClient::next(const WorkReport& report) {
+  const std::lock_guard lock(mutex_);
+  const Deadline started = Clock::now();
+  Server& chief = chief_.front();
+  try {
+    chief.ask_for_work(report);
+    while (!chief.has_answered()) {
+      chief.wait(after_seconds(beat_seconds(options_.peer_timeout)), options_.peer_timeout);
+      beat();
+    }
+  } catch (const ServerLost& lost) {
+    throw PeerError(lost.what());
+  }
+  seconds_waiting_ += -seconds_until(started);
+  return chief.work() < 0 ? std::nullopt : std::optional(chief.work());
+}
+
 void ParameterClient::reconnect_lost() {
   for (Server& server : servers_) {
-    if (server.is_open()) {
-      continue;
+    if (!server.is_open()) {
+      dial(server);
     }
-    dialled_ = &server;
-    {
-      // It may take long to come back: the others must hear meanwhile that this worker lives.
-      const Unlocked unlocked(mutex_);
-      server.dial(after_seconds(options_.rendezvous_timeout), options_.peer_timeout);
-    }
-    dialled_ = nullptr;
   }
 }
 
@@ -114,9 +147,7 @@ void ParameterClient::drive(const Done& is_done) {
     }
     if (Clock::now() >= next_beat) {
       next_beat = after_seconds(beat_seconds(options_.peer_timeout));
-      for (Server& server : servers_) {
-        server.beat();
-      }
+      beat();
     }
   }
   seconds_waiting_ += -seconds_until(started);
@@ -297,6 +328,13 @@ bool ParameterClient::is_first() {
 
 void ParameterClient::goodbye() {
   const std::lock_guard lock(mutex_);
+  try {
+    for (Server& chief : chief_) {
+      chief.goodbye();
+    }
+  } catch (const ServerLost&) {
+    chief_.clear(); // It has nothing more to do for this worker.
+  }
   for (Server& server : servers_) {
     server.goodbye();
   }

@@ -28,7 +28,8 @@
 namespace trainer {
 
 struct ClientOptions {
-  std::vector<std::string> servers; ///< host:port; or the chief.
+  std::vector<std::string> servers; ///< host:port
+  std::string chief;                ///< Likewise; empty: none.
   std::string token;
   WorkerHello self = {};     ///< All but what is about one server, and the memory.
   bool shared_memory = true; ///< With servers of this host.
@@ -50,6 +51,13 @@ class ParameterClient {
 
   /// "2 parameter servers (h0:1, h1:2), 1 by shared memory"
   std::string describe() const;
+
+  bool has_chief() const { return !options_.chief.empty(); }
+  /// Throws PeerError where it cannot be reached, ClusterError where it refuses this worker.
+  void meet_chief();
+  /// The next batch to train on, as the chief says; none: nothing is left. Throws PeerError when it
+  /// is gone.
+  std::optional<std::int64_t> next(const WorkReport& report);
 
   /// Meets all servers and gives them the values in parameters(), unless they have some; then
   /// parameters() holds the servers' values. The step to begin with. Throws PeerError naming the
@@ -94,6 +102,8 @@ class ParameterClient {
   void begin();
   std::int64_t newest_common() const;
   void reconnect_lost();
+  void dial(Server& server);
+  void beat();
   void push(std::int64_t version);
   void pull_all();
   void pull_newest();
@@ -111,6 +121,7 @@ class ParameterClient {
 
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;
+  std::list<Server> chief_;         ///< None, or one.
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
   FrameFields last_push_;
   std::int64_t generation_ = 0; ///< 0: none begun yet.

@@ -24,6 +24,7 @@ namespace {
 ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host) {
   ClientOptions client;
   client.servers = job.task.servers;
+  client.chief = job.is_benchmark ? "" : job.task.chief;
   client.token = job.task.token;
   client.self = self_of(job, data.train.count);
   client.self.settings.data = digest(data);
@@ -51,10 +52,8 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
 }
 
 std::int64_t PsWorker::connect() {
-  if (!job_.task.chief.empty() && !job_.is_benchmark) {
-    ClientOptions options = client_options(job_, data_, device_.is_host());
-    options.servers = {job_.task.chief};
-    chief_.emplace(options);
+  if (client_.has_chief()) {
+    client_.meet_chief();
   }
   const std::int64_t step = client_.connect();
   const std::size_t gradients = client_.gradients().size();
@@ -125,16 +124,13 @@ void PsWorker::train(std::int64_t step, std::int64_t last,
   report.version = step;
   report.generation = client_.generation();
   const auto next = [&]() -> std::optional<std::int64_t> {
-    if (chief_) {
-      return chief_->next(report);
+    if (client_.has_chief()) {
+      return client_.next(report);
     }
     return report.version < last ? std::optional(report.version * workers + job_.task.index)
                                  : std::nullopt;
   };
-  const auto waiting = [&] {
-    return client_.seconds_waiting() + (chief_ ? chief_->seconds_waiting() : 0);
-  };
-  for (double waited = waiting(); const auto number = next();) {
+  for (double waited = client_.seconds_waiting(); const auto number = next();) {
     const std::int64_t before = report.version;
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
     const Score score = compute(batch, before);
@@ -144,15 +140,12 @@ void PsWorker::train(std::int64_t step, std::int64_t last,
               .generation = client_.generation(),
               .score = is_done ? score : Score{},
               .input_seconds = loader.seconds() - input_seconds_,
-              .waiting_seconds = waiting() - waited};
+              .waiting_seconds = client_.seconds_waiting() - waited};
     input_seconds_ = loader.seconds();
-    waited = waiting();
-    if (!chief_ && values.step > before) {
+    waited = client_.seconds_waiting();
+    if (!client_.has_chief() && values.step > before) {
       after_step(values.step, values.totals);
     }
-  }
-  if (chief_) {
-    chief_->goodbye();
   }
 }
 

@@ -12,7 +12,6 @@
 #include "trainer/models/model.h"
 #include "trainer/nn/outcomes.h"
 #include "trainer/strategy/parameter_server/client.h"
-#include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/task.h"
 #include "trainer/strategy/passes.h"
 #include "trainer/strategy/replicated.h"
@@ -63,7 +62,6 @@ class PsWorker {
   Buffer squares_; ///< Their sum over the gradients, in float64.
   double clipping_ = 1;
   double input_seconds_ = 0;
-  std::optional<CoordinatorLink> chief_;
 };
 
 } // namespace trainer

@@ -8,7 +8,7 @@
 #include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 #include "trainer/job/handshake.h"
-#include "trainer/strategy/parameter_server/coordinator_link.h"
+#include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/server_link.h"
 
 namespace trainer {
@@ -27,7 +27,8 @@ RunSettings settings_of(std::uint64_t samples) {
 
 ClientOptions link_to(int port, int worker, int workers, std::int64_t batches = 0) {
   ClientOptions options;
-  options.servers = {"127.0.0.1:" + std::to_string(port)};
+  options.chief = "127.0.0.1:" + std::to_string(port);
+  options.shared_memory = false;
   options.token = k_token;
   options.self.worker = worker;
   options.self.workers = workers;
@@ -38,6 +39,14 @@ ClientOptions link_to(int port, int worker, int workers, std::int64_t batches = 
   options.rendezvous_timeout = 20;
   return options;
 }
+
+/// A worker that has met the chief alone.
+struct ChiefLink : ParameterClient {
+  explicit ChiefLink(const ClientOptions& options)
+      : ParameterClient(options, 0, [](const std::string&) {}) {
+    meet_chief();
+  }
+};
 
 /// A coordinator of an asynchronous job in a thread of its own.
 class Running {
@@ -128,7 +137,7 @@ class Refusing {
 TEST_CASE("what a chief says in refusing a worker stays one line, whatever it holds") {
   Refusing chief(LinkPurpose::coordinator, "other\n\x1b[2Jjob");
   try {
-    const CoordinatorLink link(link_to(chief.port(), 0, 1));
+    const ChiefLink link(link_to(chief.port(), 0, 1));
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
@@ -159,8 +168,8 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
 
 TEST_CASE("every batch is handed out once, and the reports add up") {
   Running running(2, 5);
-  CoordinatorLink a(running.link(0, 2));
-  CoordinatorLink b(running.link(1, 2));
+  ChiefLink a(running.link(0, 2));
+  ChiefLink b(running.link(1, 2));
   CHECK(a.next(k_first) == 0);
   CHECK(b.next(k_first) == 1);
   CHECK(a.next(k_one_batch) == 2);
@@ -178,9 +187,9 @@ TEST_CASE("every batch is handed out once, and the reports add up") {
 
 TEST_CASE("a worker that is lost is named, and its batch done by another") {
   Running running(2, 2);
-  CoordinatorLink other(running.link(1, 2));
+  ChiefLink other(running.link(1, 2));
   {
-    CoordinatorLink lost(running.link(0, 2));
+    ChiefLink lost(running.link(0, 2));
     CHECK(lost.next(k_first) == 0);
     CHECK(other.next(k_first) == 1);
   }
@@ -195,22 +204,21 @@ TEST_CASE("a worker of another job is refused with what differs, and one too man
   Running running(1, 1);
   ClientOptions options = running.link(0, 1);
   options.self.settings.seed = 8;
-  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("--seed is 8 and 7"),
-                       ClusterError);
+  CHECK_THROWS_WITH_AS(ChiefLink{options}, doctest::Contains("--seed is 8 and 7"), ClusterError);
   options = running.link(1, 2);
-  CHECK_THROWS_WITH_AS(CoordinatorLink{options},
-                       doctest::Contains("the number of workers is 2 and 1"), ClusterError);
+  CHECK_THROWS_WITH_AS(ChiefLink{options}, doctest::Contains("the number of workers is 2 and 1"),
+                       ClusterError);
   options = running.link(0, 1);
   options.token = "another";
   options.rendezvous_timeout = 1;
-  CHECK_THROWS_AS(CoordinatorLink{options}, Error);
+  CHECK_THROWS_AS(ChiefLink{options}, Error);
 }
 
 TEST_CASE("a coordinator whose workers do not come, or do not come back, says so") {
   CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 of 2 did not come") != std::string::npos);
   Running running(1, 5, unit::time_out(0.5)); // In which the one worker has to come.
   {
-    CoordinatorLink worker(running.link(0, 1));
+    ChiefLink worker(running.link(0, 1));
     CHECK(worker.next(k_first) == 0);
   }
   CHECK(running.finish().find("no worker left and 0 of 5 batches done") != std::string::npos);
@@ -218,7 +226,7 @@ TEST_CASE("a coordinator whose workers do not come, or do not come back, says so
 
 TEST_CASE("a worker whose coordinator is gone says so at once") {
   auto running = std::make_unique<Running>(1, 5);
-  CoordinatorLink worker(running->link(0, 1));
+  ChiefLink worker(running->link(0, 1));
   CHECK(worker.next(k_first) == 0);
   running.reset();
   CHECK_THROWS_WITH_AS(worker.next(k_one_batch), doctest::Contains("lost chief (127.0.0.1:"),
