@@ -161,7 +161,7 @@ void ParameterClient::join() {
       reconnect_lost();
       begin();
       pull_all();
-      if (options_.self.policy.sync != 0 && generation_ == pushed_in) {
+      if (options_.self.policy.is_sync() && generation_ == pushed_in) {
         push(last_push_.step); // To those that have yet to take the step.
       }
       pull_newest();
@@ -192,7 +192,7 @@ void ParameterClient::begin() {
   }
   look();
   const std::int64_t common = newest_common();
-  const bool is_sync = options_.self.policy.sync != 0;
+  const bool is_sync = options_.self.policy.is_sync();
   std::int64_t generation = 1;
   bool is_one_lost = false;
   for (const Server& server : servers_) {
@@ -235,7 +235,7 @@ std::int64_t ParameterClient::connect() {
   const std::lock_guard lock(mutex_);
   join();
   const std::int64_t version = servers_.front().version();
-  return options_.self.policy.sync != 0 ? version : version / options_.self.workers;
+  return options_.self.policy.is_sync() ? version : version / options_.self.workers;
 }
 
 /// Waits for what was asked. Throws ServerLost when a server restarts meanwhile.
@@ -259,7 +259,7 @@ void ParameterClient::pull_all() {
 
 /// Until all servers' values are of one version.
 void ParameterClient::pull_newest() {
-  while (options_.self.policy.sync != 0) {
+  while (options_.self.policy.is_sync()) {
     const auto [oldest, newest] =
         std::minmax_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
           return a.version() < b.version();
@@ -312,7 +312,7 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
     notice_(lost.what());
     join();
   }
-  return {options_.self.policy.sync != 0 ? servers_.front().version() : step + 1,
+  return {options_.self.policy.is_sync() ? servers_.front().version() : step + 1,
           servers_.front().totals()};
 }
 

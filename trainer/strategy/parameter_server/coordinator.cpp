@@ -22,7 +22,7 @@ std::string Coordinator::refusal(const WorkerHello& hello) {
     ledger_.emplace(its.epochs_end > 0
                         ? static_cast<std::int64_t>((its.epochs_end + size - 1) / size)
                         : its.steps * hello.workers,
-                    options_.workers, job.policy.sync != 0);
+                    options_.workers, job.policy.is_sync());
     progress_.samples = its.samples;
     progress_.batches = ledger_->batches();
   }

@@ -57,7 +57,7 @@ std::string difference(const WorkerHello& a, const WorkerHello& b) {
     }
   };
   const auto update = [](const PsPolicy& policy) {
-    return std::string_view(policy.sync != 0 ? "sync" : "async");
+    return std::string_view(policy.is_sync() ? "sync" : "async");
   };
   compare("the number of workers", a.workers, b.workers);
   compare("the number of servers", a.servers, b.servers);

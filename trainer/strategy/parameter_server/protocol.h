@@ -62,6 +62,8 @@ struct PsPolicy {
   std::int64_t backup_workers = 0;
   std::int64_t max_staleness = -1; ///< Steps; -1: no bound.
   std::int64_t snapshot_every = 0; ///< Updates; 0: never.
+
+  bool is_sync() const { return sync != 0; }
 };
 
 /// What a worker tells the coordinator of the batch that it is done with; goes as it is.
@@ -142,13 +144,6 @@ inline ReadParts room_for(const FrameHeader& header, std::vector<std::byte>& tex
   }
   text.resize(header.size);
   return {text};
-}
-
-inline std::string text_of(std::span<const std::byte> body) {
-  return {reinterpret_cast<const char*>(body.data()), body.size()};
-}
-inline std::span<const std::byte> bytes_of_text(const std::string& text) {
-  return std::as_bytes(std::span(text));
 }
 
 } // namespace trainer

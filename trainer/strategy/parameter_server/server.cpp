@@ -109,7 +109,7 @@ void ParameterServer::report() {
   if (late_ > 0) {
     extras += fmt::format(", {} late pushes dropped", late_);
   }
-  if (settings_ && settings_->policy.sync == 0) {
+  if (settings_ && !settings_->policy.is_sync()) {
     extras += fmt::format(", staleness at most {}", stale_most_);
   }
   say(fmt::format("step {}, {:.0f} updates/s, {:.1f} MB/s in, {:.1f} MB/s out, {:.1f} MB/s through "

@@ -238,7 +238,7 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
       wrong_length();
     }
     text_.resize(header.size);
-    return {text_};
+    return {std::as_writable_bytes(std::span(text_))};
   case FrameType::parameters: {
     ReadParts parts = {writable_bytes_of(fields_)};
     for (std::size_t i = 0; welcome_.shares_memory == 0 && i < ranges_.size(); ++i) {
@@ -263,7 +263,7 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     welcomed_ = true;
     break;
   case FrameType::refused:
-    refused_ = dtrain::printable(text_of(text_));
+    refused_ = dtrain::printable(text_);
     break;
   case FrameType::parameters:
     if (fields_.request != request_) {

@@ -109,7 +109,7 @@ class ParameterClient::Server final : public FrameHandler {
   Deadline heard_;
   FrameFields fields_; ///< Of the frame that comes.
   ServerWelcome coming_;
-  std::vector<std::byte> text_;
+  std::string text_;
   std::size_t sent_ = 0;              ///< Gradients of the next push,
   std::vector<std::uint16_t> halves_; ///< and as they are on their way, where that is in 16 bits.
   std::string why_ = "there is no connection";

@@ -93,7 +93,7 @@ void serve(const PsJob& job) {
 }
 
 std::string update_text(const PsPolicy& policy) {
-  if (policy.sync != 0) {
+  if (policy.is_sync()) {
     return policy.backup_workers > 0
                ? fmt::format("synchronous, {} backup workers", policy.backup_workers)
                : "synchronous";
@@ -221,7 +221,7 @@ WorkerHello self_of(const PsJob& job, std::uint64_t samples) {
   self.settings =
       make_run_settings(job.run, static_cast<int>(self.workers), false, {samples, false});
   self.settings.log_every = self.settings.checkpoint_every = 0; // A task's own.
-  if (job.policy.sync == 0) {
+  if (!job.policy.is_sync()) {
     self.settings.learning_rate.update = static_cast<double>(self.settings.batch_size);
   }
   return self;

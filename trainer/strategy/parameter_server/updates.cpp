@@ -8,7 +8,7 @@ void ParameterServer::pushed(Session& session) {
   }
   session.member = true;
   session.clock = session.push()->step + 1;
-  if (settings_->policy.sync == 0) {
+  if (!settings_->policy.is_sync()) {
     stale_most_ = std::max(stale_most_, version() - session.push()->extra);
   }
 }
@@ -46,7 +46,7 @@ std::vector<Session*> ParameterServer::next_pushes() {
     if (session.over || !session.member) {
       continue;
     }
-    if (settings_->policy.sync == 0) {
+    if (!settings_->policy.is_sync()) {
       if (session.push()) {
         return {&session};
       }
@@ -109,7 +109,7 @@ void ParameterServer::answer(Session& session) {
     return;
   }
   const PsPolicy& policy = settings_->policy;
-  if (policy.sync == 0 && policy.max_staleness >= 0 && session.member &&
+  if (!policy.is_sync() && policy.max_staleness >= 0 && session.member &&
       session.clock - slowest_clock() > policy.max_staleness) {
     return;
   }

@@ -116,8 +116,8 @@ class Refusing {
     auto arrival = acceptor.next(after_seconds(unit::k_patience));
     REQUIRE(arrival);
     tune_link(arrival->link, unit::k_patience);
-    send_frame(arrival->link, static_cast<std::uint32_t>(FrameType::refused), bytes_of_text(text_),
-               after_seconds(unit::k_patience));
+    send_frame(arrival->link, static_cast<std::uint32_t>(FrameType::refused),
+               std::as_bytes(std::span(text_)), after_seconds(unit::k_patience));
     unit::wait_until([&] {
       try {
         receive_frame(arrival->link, k_longest_text, after_seconds(unit::k_patience));
