@@ -5,10 +5,11 @@
 // each, the latter three only in the frames that begin with them; how much more the frame says
 // there is, two bytes, or what a push is due where both
 // are 0xff; then so much, zeros where the
-// input ends. An input of a first byte of 0x80 or more is a hello.
+// input ends. An input of a first byte of 0x80 or more is bytes of a hello.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <string>
+#include <cstring>
 
 #include <sys/socket.h>
 
@@ -19,7 +20,13 @@ using namespace trainer;
 
 namespace {
 
-const std::vector<ArenaRange> k_ranges = {{0, 16}, {32, 48}};
+/// Of whose arena the first of so many servers holds sixteen floats in each of two buckets.
+WorkerHello small_hello() {
+  WorkerHello hello;
+  hello.servers = 2048;
+  hello.arena = std::size_t{2} << 15;
+  return hello;
+}
 constexpr std::size_t k_held = 32;
 constexpr std::uint8_t k_is_hello = 0x80;
 constexpr std::size_t k_as_due = 0xffff;
@@ -33,10 +40,10 @@ void require(bool ok) {
 /// A server without a network: applies each push when it has come.
 class Owner final : public SessionOwner {
  public:
-  void hello(Session& session, WorkerHello hello) override {
-    hello.memory = {};       // Another process' files are not this test's to open.
-    hello.ranges = k_ranges; // As a server sees to.
-    session.accept(std::move(hello));
+  void hello(Session& session, const WorkerHello& hello) override {
+    WorkerHello small = small_hello(); // Another process' files are not this test's to open.
+    small.settings.wire = hello.settings.wire;
+    session.accept(small);
   }
   void welcome(Session&) override {}
   void begin(Session&, const FrameFields&, std::span<const std::byte>) override {}
@@ -51,7 +58,7 @@ class Owner final : public SessionOwner {
 
  private:
   CpuDevice device_;
-  ShardStore store_{k_ranges, {}, device_};
+  ShardStore store_{small_hello().ranges(), {}, device_};
 };
 
 class Input {
@@ -115,16 +122,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Session session({}, Fd(ends[1]), owner);
   Input input(data, size);
   const std::uint8_t first = input.next();
-  WorkerHello hello;
-  hello.ranges = k_ranges;
-  hello.policy.gradients = static_cast<WireType>(first % 3);
+  WorkerHello hello = small_hello();
+  hello.settings.wire = first % 3;
   try {
     if (first >= k_is_hello) {
-      hello = parse_hello(std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
-      parse_hello(hello_text(hello));
+      const std::size_t given = std::min(size - 1, sizeof hello);
+      std::memcpy(&hello, data + 1, given);
+      check(hello);
+      (void)hello.ranges();
+      (void)difference(hello, small_hello());
+      input = {data + 1 + given, size - 1 - given};
     }
     owner.hello(session, hello);
-    feed(session, worker, input, k_held * wire_size(hello.policy.gradients));
+    feed(session, worker, input, k_held * wire_size(hello.gradients()));
   } catch (const LinkError&) {
     return 0;
   }

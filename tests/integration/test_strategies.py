@@ -258,15 +258,13 @@ def test_mistakes_in_a_job_with_servers_are_one_line(home, data):
     for flag, named in [("--checkpoint-dir=x", "--snapshot-dir"), ("--timeline=x", "--timeline"),
                         ("--devices=cpu:0", "--devices"), ("--batch-split=speed", "chief")]:
         assert named in alone_with(home, data, both, worker, flag)
-    assert "--partitioner=half" in alone_with(home, data, both, worker, "--partitioner=half")
     with socket.create_server(("127.0.0.1", port)):
         error = alone_with(home, data, both, {"type": "ps", "index": 0})
         assert here in error and "in use" in error
 
 
 @pytest.mark.parametrize("flag", ["--update=async", "--backup-workers=1", "--max-staleness=1",
-                                  "--partitioner=none", "--snapshot-dir=x", "--snapshot-every=7",
-                                  "--max-workers=2"])
+                                  "--snapshot-dir=x", "--snapshot-every=7", "--max-workers=2"])
 def test_a_flag_that_would_do_nothing_is_refused(home, data, flag):
     result = home.trainer(f"--data={data}", flag, expect=EXIT_USAGE)
     assert flag.split("=")[0] in result.err and result.err.count("\n") == 1

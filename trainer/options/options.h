@@ -71,7 +71,6 @@ struct TrainerOptions {
   std::string update = "sync";
   std::int64_t backup_workers = 0;
   std::int64_t max_staleness = -1; ///< Steps; -1: no bound.
-  std::string partitioner = "fixed";
   std::string snapshot_dir;
   std::int64_t snapshot_every = 1000;
   std::int64_t min_workers = 0; ///< 0: as DTRAIN_MIN_WORKERS says.

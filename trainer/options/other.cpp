@@ -30,12 +30,6 @@ std::vector<dtrain::Option> parameter_server_flags(TrainerOptions& o) {
        .help = "With async: steps that a worker may be ahead of the slowest [no limit]",
        .group = group,
        .minimum = 0},
-      {.flags = "--partitioner",
-       .target = &o.partitioner,
-       .metavar = "HOW",
-       .help = "How variables are cut by rows: none, fixed[:SHARDS], min-size[:BYTES[:SHARDS]] or "
-               "max-size:BYTES[:SHARDS]; the pieces are placed by bytes [fixed: one a server]",
-       .group = group},
       {.flags = "--snapshot-dir",
        .target = &o.snapshot_dir,
        .metavar = "DIR",

@@ -444,7 +444,6 @@ PsJob ps_job(const TrainerOptions& options, const PsTask& task) {
             .outputs = output_options(options),
             .policy = {},
             .device = options.device,
-            .partitioner = options.partitioner,
             .shared_memory = options.transport != "tcp",
             .snapshot_dir = options.snapshot_dir,
             .peer_timeout = options.peer_timeout,
@@ -452,11 +451,10 @@ PsJob ps_job(const TrainerOptions& options, const PsTask& task) {
             .is_benchmark = options.benchmark > 0};
   job.data.shard = AutoShard::data;
   job.data.one_pass = false;
-  job.policy.sync = options.update == "sync";
-  job.policy.backup_workers = static_cast<int>(options.backup_workers);
+  job.policy.sync = options.update == "sync" ? 1 : 0;
+  job.policy.backup_workers = options.backup_workers;
   job.policy.max_staleness = options.max_staleness;
   job.policy.snapshot_every = options.snapshot_every;
-  job.policy.gradients = job.run.step.buckets.wire;
   return job;
 }
 
@@ -465,7 +463,6 @@ void refuse_server_options(const TrainerOptions& options) {
   const char* flag = options.update != none.update                   ? "--update"
                      : options.backup_workers != none.backup_workers ? "--backup-workers"
                      : options.max_staleness != none.max_staleness   ? "--max-staleness"
-                     : options.partitioner != none.partitioner       ? "--partitioner"
                      : !options.snapshot_dir.empty()                 ? "--snapshot-dir"
                      : options.snapshot_every != none.snapshot_every ? "--snapshot-every"
                                                                      : nullptr;

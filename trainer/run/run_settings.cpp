@@ -72,9 +72,6 @@ RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elas
   return settings;
 }
 
-namespace {
-
-/// "--seed is 1 and 0", where something differs.
 std::string difference(const RunSettings& mine, const RunSettings& first) {
   std::string found;
   const auto compare = [&](const char* what, const auto& a, const auto& b) {
@@ -108,8 +105,6 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
   }
   return found;
 }
-
-} // namespace
 
 void check_same_settings(const RunSettings& settings, Communicator& communicator) {
   const std::vector<RunSettings> all = all_gather(communicator, settings, "settings");

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "trainer/collectives/communicator.h"
 #include "trainer/data/loader.h"
@@ -58,6 +59,9 @@ static_assert(sizeof(RunSettings) == sizeof(double) * 64,
 
 RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elastic,
                               const AllSamples& samples);
+
+/// "--seed is 1 and 0", the first thing that differs; empty: nothing does.
+std::string difference(const RunSettings& mine, const RunSettings& first);
 
 /// Collective. Where a rank's settings are not rank 0's, throws UsageError on every rank, naming
 /// both and the first thing that differs.

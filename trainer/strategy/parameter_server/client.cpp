@@ -13,16 +13,16 @@ namespace {
 
 constexpr double k_answer_slice_seconds = 0.1;
 
-/// Lets go of a lock while it lives.
+/// Lets go of a mutex while it lives.
 class Unlocked {
  public:
-  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
-  ~Unlocked() { lock_.lock(); }
+  explicit Unlocked(std::mutex& mutex) : mutex_(mutex) { mutex_.unlock(); }
+  ~Unlocked() { mutex_.lock(); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
  private:
-  std::unique_lock<std::mutex>& lock_;
+  std::mutex& mutex_;
 };
 
 } // namespace
@@ -42,56 +42,85 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     gradients_ = own_.span().first(count);
     parameters_ = own_.span().last(count);
   }
-  const auto placed = place(options_.tensors, options_.partitioner, options_.servers.size());
-  for (std::size_t i = 0; i < options_.servers.size(); ++i) {
-    WorkerHello hello;
-    hello.worker = options_.worker;
-    hello.workers = options_.workers;
-    hello.policy = options_.policy;
-    hello.job = options_.job;
-    hello.ranges = placed[i];
-    hello.arena = count;
-    if (memory_) {
-      hello.memory = memory_.ticket();
-    }
-    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", i),
-                          options_.servers[i], options_.token, std::move(hello), parameters_,
-                          gradients_);
+  WorkerHello hello = options_.self;
+  hello.servers = static_cast<std::int64_t>(options_.servers.size());
+  hello.arena = count;
+  if (memory_) {
+    hello.memory = memory_.ticket();
   }
-  // Servers take silence for death; a worker in a long step says that it lives from here.
-  alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] {
-    for (Server& server : servers_) {
-      if (&server != dialled_) {
-        server.beat();
-      }
-    }
-  });
+  for (const std::string& address : options_.servers) {
+    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", hello.server),
+                          address, options_.token, hello, parameters_, gradients_);
+    ++hello.server;
+  }
+  if (has_chief()) {
+    chief_.emplace_back(LinkPurpose::coordinator, "chief", options_.chief, options_.token,
+                        options_.self);
+  }
+  // Silence is taken for death; a worker in a long step says that it lives from here.
+  alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] { beat(); });
 }
 
 ParameterClient::~ParameterClient() = default;
 
 std::string ParameterClient::describe() const {
-  const auto sharing = std::count_if(servers_.begin(), servers_.end(),
-                                     [](const Server& s) { return s.welcome().shares_memory; });
-  const WireType wire = options_.policy.gradients;
+  const auto sharing = std::count_if(servers_.begin(), servers_.end(), [](const Server& s) {
+    return s.welcome().shares_memory != 0;
+  });
+  const auto wire = static_cast<WireType>(options_.self.settings.wire);
   return fmt::format(
       "{} parameter server{} ({}), {} through shared memory{}", servers_.size(),
       servers_.size() == 1 ? "" : "s", fmt::join(options_.servers, ", "), sharing,
       wire == WireType::fp32 ? "" : fmt::format("; gradients as {}", wire_type_name(wire)));
 }
 
-void ParameterClient::reconnect_lost(std::unique_lock<std::mutex>& lock) {
+void ParameterClient::beat() {
+  for (auto* const links : {&servers_, &chief_}) {
+    for (Server& link : *links) {
+      if (&link != dialled_) {
+        link.beat();
+      }
+    }
+  }
+}
+
+void ParameterClient::dial(Server& server) {
+  dialled_ = &server;
+  {
+    // It may take long to come back: the others must hear meanwhile that this worker lives.
+    const Unlocked unlocked(mutex_);
+    server.dial(after_seconds(options_.rendezvous_timeout), options_.peer_timeout);
+  }
+  dialled_ = nullptr;
+}
+
+void ParameterClient::meet_chief() {
+  const std::lock_guard lock(mutex_);
+  dial(chief_.front());
+}
+
+std::optional<std::int64_t> ParameterClient::next(const WorkReport& report) {
+  const std::lock_guard lock(mutex_);
+  const Deadline started = Clock::now();
+  Server& chief = chief_.front();
+  try {
+    chief.ask_for_work(report);
+    while (!chief.has_answered()) {
+      chief.wait(after_seconds(beat_seconds(options_.peer_timeout)), options_.peer_timeout);
+      beat();
+    }
+  } catch (const ServerLost& lost) {
+    throw PeerError(lost.what());
+  }
+  seconds_waiting_ += -seconds_until(started);
+  return chief.work() < 0 ? std::nullopt : std::optional(chief.work());
+}
+
+void ParameterClient::reconnect_lost() {
   for (Server& server : servers_) {
-    if (server.is_open()) {
-      continue;
+    if (!server.is_open()) {
+      dial(server);
     }
-    dialled_ = &server;
-    {
-      // It may take long to come back: the others must hear meanwhile that this worker lives.
-      const Unlocked unlocked(lock);
-      server.dial(after_seconds(options_.rendezvous_timeout), options_.peer_timeout);
-    }
-    dialled_ = nullptr;
   }
 }
 
@@ -118,9 +147,7 @@ void ParameterClient::drive(const Done& is_done) {
     }
     if (Clock::now() >= next_beat) {
       next_beat = after_seconds(beat_seconds(options_.peer_timeout));
-      for (Server& server : servers_) {
-        server.beat();
-      }
+      beat();
     }
   }
   seconds_waiting_ += -seconds_until(started);
@@ -128,13 +155,13 @@ void ParameterClient::drive(const Done& is_done) {
 
 /// Until all servers' values are of one version, which may be that of what was pushed, or an
 /// earlier one.
-void ParameterClient::join(std::unique_lock<std::mutex>& lock) {
+void ParameterClient::join() {
   for (const std::int64_t pushed_in = generation_;;) {
     try {
-      reconnect_lost(lock);
+      reconnect_lost();
       begin();
       pull_all();
-      if (options_.policy.sync && generation_ == pushed_in) {
+      if (options_.self.policy.is_sync() && generation_ == pushed_in) {
         push(last_push_.step); // To those that have yet to take the step.
       }
       pull_newest();
@@ -160,12 +187,12 @@ void ParameterClient::begin() {
   bool has_begun = false;
   for (const Server& server : servers_) {
     const ServerWelcome& one = server.welcome();
-    moved = std::max(moved, one.has_moved ? one.generation : 0);
+    moved = std::max(moved, one.has_moved != 0 ? one.generation : 0);
     has_begun = has_begun || one.version > 0 || server.newest_snapshot() > 0;
   }
   look();
   const std::int64_t common = newest_common();
-  const bool is_sync = options_.policy.sync;
+  const bool is_sync = options_.self.policy.is_sync();
   std::int64_t generation = 1;
   bool is_one_lost = false;
   for (const Server& server : servers_) {
@@ -193,7 +220,8 @@ void ParameterClient::begin() {
 /// The version of the newest snapshot that all servers have; -1: none.
 std::int64_t ParameterClient::newest_common() const {
   for (const std::int64_t version : servers_.front().welcome().snapshots) {
-    if (std::all_of(servers_.begin(), servers_.end(), [version](const Server& server) {
+    if (version >= 0 &&
+        std::all_of(servers_.begin(), servers_.end(), [version](const Server& server) {
           const auto& has = server.welcome().snapshots;
           return std::find(has.begin(), has.end(), version) != has.end();
         })) {
@@ -204,10 +232,10 @@ std::int64_t ParameterClient::newest_common() const {
 }
 
 std::int64_t ParameterClient::connect() {
-  std::unique_lock lock(mutex_);
-  join(lock);
+  const std::lock_guard lock(mutex_);
+  join();
   const std::int64_t version = servers_.front().version();
-  return options_.policy.sync ? version : version / options_.workers;
+  return options_.self.policy.is_sync() ? version : version / options_.self.workers;
 }
 
 /// Waits for what was asked. Throws ServerLost when a server restarts meanwhile.
@@ -231,7 +259,7 @@ void ParameterClient::pull_all() {
 
 /// Until all servers' values are of one version.
 void ParameterClient::pull_newest() {
-  while (options_.policy.sync) {
+  while (options_.self.policy.is_sync()) {
     const auto [oldest, newest] =
         std::minmax_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
           return a.version() < b.version();
@@ -260,7 +288,7 @@ void ParameterClient::push(std::int64_t version) {
 
 bool ParameterClient::sends_gradients() const {
   return std::any_of(servers_.begin(), servers_.end(),
-                     [](const Server& server) { return !server.welcome().shares_memory; });
+                     [](const Server& server) { return server.welcome().shares_memory == 0; });
 }
 
 void ParameterClient::final(std::size_t count) {
@@ -272,21 +300,20 @@ void ParameterClient::final(std::size_t count) {
 
 ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& score,
                                               std::size_t samples, double factor) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   last_push_ = {.step = step,
                 .weight = static_cast<double>(samples > 0 ? samples : score.count),
                 .factor = factor,
-                .loss = score.loss,
-                .correct = score.correct,
-                .count = score.count};
+                .score = score};
   try {
     push(-1);
     pull_newest(); // With backup workers a late push is answered by each server's newest version.
   } catch (const ServerLost& lost) {
     notice_(lost.what());
-    join(lock);
+    join();
   }
-  return {options_.policy.sync ? servers_.front().version() : step + 1, servers_.front().totals()};
+  return {options_.self.policy.is_sync() ? servers_.front().version() : step + 1,
+          servers_.front().totals()};
 }
 
 bool ParameterClient::is_first() {
@@ -296,11 +323,18 @@ bool ParameterClient::is_first() {
   } catch (const ServerLost& lost) {
     notice_(lost.what()); // As it was when last heard of.
   }
-  return servers_.front().first_worker() == options_.worker;
+  return servers_.front().first_worker() == options_.self.worker;
 }
 
 void ParameterClient::goodbye() {
   const std::lock_guard lock(mutex_);
+  try {
+    for (Server& chief : chief_) {
+      chief.goodbye();
+    }
+  } catch (const ServerLost&) {
+    chief_.clear(); // It has nothing more to do for this worker.
+  }
   for (Server& server : servers_) {
     server.goodbye();
   }

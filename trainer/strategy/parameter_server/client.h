@@ -1,5 +1,8 @@
 // A worker's side of the parameter servers: pushes gradients, waits for the values that follow.
 //
+// Of n servers, server i has what rank i of n owns where ranks share a replica (strategy/shards.h):
+// a chunk of each bucket, so that all have as much of what backward finishes first as of the rest.
+//
 // The model's arenas of parameters and gradients are the client's; where a server is on this host
 // it reads and writes them in place, through shared memory, and only headers travel.
 //
@@ -25,14 +28,10 @@
 namespace trainer {
 
 struct ClientOptions {
-  std::vector<std::string> servers; ///< host:port; or the chief.
-  int worker = 0;
-  int workers = 1;
+  std::vector<std::string> servers; ///< host:port
+  std::string chief;                ///< Likewise; empty: none.
   std::string token;
-  PsPolicy policy;
-  nlohmann::json job;              ///< Must be alike on all workers.
-  std::vector<ArenaRange> tensors; ///< Of the arena.
-  Partitioner partitioner;
+  WorkerHello self = {};     ///< All but what is about one server, and the memory.
   bool shared_memory = true; ///< With servers of this host.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
@@ -52,6 +51,13 @@ class ParameterClient {
 
   /// "2 parameter servers (h0:1, h1:2), 1 by shared memory"
   std::string describe() const;
+
+  bool has_chief() const { return !options_.chief.empty(); }
+  /// Throws PeerError where it cannot be reached, ClusterError where it refuses this worker.
+  void meet_chief();
+  /// The next batch to train on, as the chief says; none: nothing is left. Throws PeerError when it
+  /// is gone.
+  std::optional<std::int64_t> next(const WorkReport& report);
 
   /// Meets all servers and gives them the values in parameters(), unless they have some; then
   /// parameters() holds the servers' values. The step to begin with. Throws PeerError naming the
@@ -92,10 +98,12 @@ class ParameterClient {
  private:
   using Done = std::function<bool(const Server&)>;
 
-  void join(std::unique_lock<std::mutex>& lock);
+  void join();
   void begin();
   std::int64_t newest_common() const;
-  void reconnect_lost(std::unique_lock<std::mutex>& lock);
+  void reconnect_lost();
+  void dial(Server& server);
+  void beat();
   void push(std::int64_t version);
   void pull_all();
   void pull_newest();
@@ -113,6 +121,7 @@ class ParameterClient {
 
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;
+  std::list<Server> chief_;         ///< None, or one.
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
   FrameFields last_push_;
   std::int64_t generation_ = 0; ///< 0: none begun yet.

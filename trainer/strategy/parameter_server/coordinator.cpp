@@ -1,32 +1,29 @@
 #include "trainer/strategy/parameter_server/coordinator.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
-#include "submit/options/json_number.h"
+#include <fmt/format.h>
 
 namespace trainer {
 
 std::string Coordinator::refusal(const WorkerHello& hello) {
-  if (hello.workers != options_.workers) {
-    return fmt::format("this job has {} workers", options_.workers);
+  const RunSettings& its = hello.settings;
+  WorkerHello job = job_ ? *job_ : options_.job(std::max<std::uint64_t>(its.samples, 1));
+  if (!job_) {
+    job.settings.data = its.data;
+    job.settings.kernels = its.kernels;
   }
-  nlohmann::json job = hello.job;
-  std::int64_t samples = 0;
-  try {
-    samples = dtrain::whole_number<std::int64_t>(job.at("samples"));
-    job.erase("samples");
-  } catch (const nlohmann::json::exception&) {
-    throw LinkError("its hello cannot be read");
+  if (const std::string differs = difference(hello, job); !differs.empty()) {
+    return "it trains another job than the chief: " + differs;
   }
-  if (const auto differs = first_difference(job, options_.job)) {
-    return "it trains another job than the chief: " + *differs;
-  }
-  if (samples < 1 || (ledger_ && samples != progress_.samples)) {
-    return fmt::format("it has {} samples where others have {}", samples, progress_.samples);
-  }
-  if (!ledger_) {
-    ledger_.emplace(options_.batches(samples), options_.workers, options_.sync);
-    progress_.samples = samples;
+  if (!job_) {
+    job_ = job;
+    const auto size = static_cast<std::uint64_t>(its.batch_size);
+    ledger_.emplace(its.epochs_end > 0
+                        ? static_cast<std::int64_t>((its.epochs_end + size - 1) / size)
+                        : its.steps * hello.workers,
+                    options_.workers, job.policy.is_sync());
+    progress_.samples = its.samples;
     progress_.batches = ledger_->batches();
   }
   return "";
@@ -41,14 +38,12 @@ void Coordinator::joined(Session& session) {
 
 void Coordinator::ask(Session& session, const WorkReport& report) {
   const std::int64_t batch =
-      ledger_->next(session.worker(), report.version, report.generation, report.count > 0)
+      ledger_->next(session.worker(), report.version, report.generation, report.score.count > 0)
           .value_or(-1);
   session.channel.send(FrameType::work, bytes_of(batch));
-  if (report.count > 0) {
+  if (report.score.count > 0) {
     progress_.done = ledger_->done();
-    progress_.totals.loss += report.loss;
-    progress_.totals.correct += report.correct;
-    progress_.totals.count += report.count;
+    progress_.totals += report.score;
     progress_.input_seconds += report.input_seconds;
     progress_.waiting_seconds += report.waiting_seconds;
     on_progress_(progress_);

@@ -8,8 +8,6 @@
 #include <set>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/strategy/parameter_server/service.h"
 #include "trainer/strategy/parameter_server/work_ledger.h"
@@ -19,19 +17,18 @@ namespace trainer {
 struct CoordinatorOptions {
   ServiceOptions service;
   int workers = 1;
-  bool sync = true;
-  nlohmann::json job; ///< What each worker must have too.
-  /// The batches of the run, once the first worker has said how many samples there are.
-  std::function<std::int64_t(std::int64_t samples)> batches;
+  /// What each worker must say too, once the first has said how many samples there are; of which,
+  /// it is believed.
+  std::function<WorkerHello(std::uint64_t samples)> job;
 };
 
 /// Where a job stands, after each report of a worker.
 struct CoordinatorProgress {
-  std::int64_t done = 0;    ///< Batches.
-  std::int64_t batches = 0; ///< Of the run.
-  std::int64_t samples = 0; ///< Of an epoch.
-  Score totals;             ///< Of this coordinator's time.
-  double input_seconds = 0; ///< Of all workers.
+  std::int64_t done = 0;     ///< Batches.
+  std::int64_t batches = 0;  ///< Of the run.
+  std::uint64_t samples = 0; ///< Of an epoch.
+  Score totals;              ///< Of this coordinator's time.
+  double input_seconds = 0;  ///< Of all workers.
   double waiting_seconds = 0;
 };
 
@@ -57,7 +54,8 @@ class Coordinator final : public WorkerService {
 
   CoordinatorOptions options_;
   OnProgress on_progress_;
-  std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
+  std::optional<WorkerHello> job_;   ///< None until the first worker has come,
+  std::optional<WorkLedger> ledger_; ///< likewise.
   CoordinatorProgress progress_;
   std::set<int> seen_;
 };

@@ -1,19 +1,18 @@
 #include "trainer/strategy/parameter_server/protocol.h"
 
-#include "submit/options/json_number.h"
-
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "trainer/data/xxh64.h"
+
 namespace trainer {
 namespace {
 
-using dtrain::whole_number;
-using nlohmann::json;
-
 constexpr std::size_t k_floats_a_parameter = 4; ///< It, its gradient and two moments.
+constexpr std::int64_t k_most_tasks = std::numeric_limits<std::uint16_t>::max();
 
 /// A model that this machine could hold: no memory is taken for a larger one.
 std::size_t most_floats() {
@@ -22,149 +21,63 @@ std::size_t most_floats() {
          (k_floats_a_parameter * sizeof(float));
 }
 
-json policy_json(const PsPolicy& policy) {
-  return {{"update", policy.sync ? "sync" : "async"},
-          {"backup workers", policy.backup_workers},
-          {"max staleness", policy.max_staleness},
-          {"learning rate", policy.learning_rate.peak},
-          {"learning rate schedule", schedule_name(policy.learning_rate.schedule)},
-          {"updates", policy.learning_rate.whole},
-          {"snapshot every", policy.snapshot_every},
-          {"gradients", wire_type_name(policy.gradients)}};
-}
-
-json ranges_json(const std::vector<ArenaRange>& ranges) {
-  json all = json::array();
-  for (const ArenaRange& range : ranges) {
-    all.push_back({range.first, range.last});
-  }
-  return all;
-}
-
-void check(bool ok, const char* what) {
-  if (!ok) {
-    throw LinkError(fmt::format("its hello has an impossible {}", what));
-  }
-}
-
-std::vector<ArenaRange> parse_ranges(const json& all, std::size_t arena) {
-  std::vector<ArenaRange> ranges;
-  std::size_t left = arena; // Each float is in one range, at most.
-  for (const json& one : all) {
-    const ArenaRange range{whole_number<std::size_t>(one.at(0)),
-                           whole_number<std::size_t>(one.at(1))};
-    check(range.first < range.last && range.last <= arena && range.size() <= left, "range");
-    left -= range.size();
-    ranges.push_back(range);
-  }
-  return ranges;
-}
-
 } // namespace
 
-std::string hello_text(const WorkerHello& hello) {
-  return json{{"worker", hello.worker},
-              {"workers", hello.workers},
-              {"policy", policy_json(hello.policy)},
-              {"job", hello.job},
-              {"arena", hello.arena},
-              {"ranges", ranges_json(hello.ranges)},
-              {"memory", {hello.memory.pid, hello.memory.fd, hello.memory.nonce}}}
-      .dump();
-}
-
-WorkerHello parse_hello(const std::string& text) {
-  WorkerHello hello;
-  try {
-    const json all = json::parse(text);
-    hello.worker = whole_number<int>(all.at("worker"));
-    hello.workers = whole_number<int>(all.at("workers"));
-    check(hello.workers >= 1 && hello.worker >= 0 && hello.worker < hello.workers, "worker");
-    const json& policy = all.at("policy");
-    hello.policy.sync = policy.at("update").get<std::string>() == "sync";
-    hello.policy.backup_workers = whole_number<int>(policy.at("backup workers"));
-    hello.policy.max_staleness = whole_number<std::int64_t>(policy.at("max staleness"));
-    hello.policy.learning_rate = {
-        policy.at("learning rate").get<double>(),
-        parse_schedule(policy.at("learning rate schedule").get<std::string>()),
-        policy.at("updates").get<double>()};
-    hello.policy.snapshot_every = whole_number<std::int64_t>(policy.at("snapshot every"));
-    const auto gradients = parse_wire_type(policy.at("gradients").get<std::string>());
-    check(gradients.has_value(), "type of gradients");
-    hello.policy.gradients = *gradients;
-    check(hello.policy.backup_workers >= 0 && hello.policy.backup_workers < hello.workers &&
-              hello.policy.snapshot_every >= 0,
-          "policy");
-    hello.job = all.at("job");
-    hello.arena = whole_number<std::size_t>(all.at("arena"));
-    check(hello.arena <= most_floats(), "arena");
-    hello.ranges = parse_ranges(all.at("ranges"), hello.arena);
-    const json& memory = all.at("memory");
-    hello.memory.pid = whole_number<std::int64_t>(memory.at(0));
-    hello.memory.fd = whole_number<std::int32_t>(memory.at(1));
-    for (std::size_t i = 0; i < hello.memory.nonce.size(); ++i) {
-      hello.memory.nonce[i] = whole_number<SharedFile::Nonce::value_type>(memory.at(2).at(i));
+void check(const WorkerHello& hello) {
+  const auto require = [](bool ok, const char* what) {
+    if (!ok) {
+      throw LinkError(fmt::format("its hello has an impossible {}", what));
     }
-  } catch (const UsageError&) {
-    check(false, "learning rate schedule");
-  } catch (const json::exception&) {
-    throw LinkError("its hello cannot be read");
-  }
-  return hello;
+  };
+  const PsPolicy& policy = hello.policy;
+  const RunSettings& settings = hello.settings;
+  const auto is_one_of = [](std::int64_t one, std::int64_t all) {
+    return one >= 0 && one < all && all <= k_most_tasks;
+  };
+  require(is_one_of(hello.worker, hello.workers), "worker");
+  require(is_one_of(hello.server, hello.servers), "server");
+  require(hello.arena <= most_floats(), "arena");
+  require(is_one_of(policy.backup_workers, hello.workers) && policy.snapshot_every >= 0, "policy");
+  require(settings.wire >= 0 && settings.wire <= static_cast<std::int64_t>(WireType::fp16),
+          "type of gradients");
+  // What difference() has words for.
+  const auto schedule = settings.learning_rate.schedule;
+  require(schedule >= LearningRate::Schedule::constant &&
+              schedule <= LearningRate::Schedule::cosine,
+          "learning rate schedule");
+  require(settings.precision == 0 && settings.model.back() == 0 && settings.kernels.back() == 0,
+          "model");
 }
 
-std::string welcome_text(const ServerWelcome& welcome) {
-  return json{{"version", welcome.version},
-              {"generation", welcome.generation},
-              {"has moved", welcome.has_moved},
-              {"snapshots", welcome.snapshots},
-              {"shares memory", welcome.shares_memory}}
-      .dump();
-}
-
-ServerWelcome parse_welcome(const std::string& text) {
-  try {
-    const json all = json::parse(text);
-    return {whole_number<std::int64_t>(all.at("version")),
-            whole_number<std::int64_t>(all.at("generation")), all.at("has moved").get<bool>(),
-            all.at("snapshots").get<std::vector<std::int64_t>>(),
-            all.at("shares memory").get<bool>()};
-  } catch (const json::exception&) {
-    throw LinkError("its welcome cannot be read");
-  }
-}
-
-std::optional<std::string> first_difference(const json& x, const json& y) {
-  for (const auto& [key, value] : x.items()) {
-    if (const json other = y.contains(key) ? y.at(key) : json(); value != other) {
-      return fmt::format("{}: {} and {}", key, value.dump(), other.dump());
+std::string difference(const WorkerHello& a, const WorkerHello& b) {
+  std::string found;
+  const auto compare = [&](const char* what, const auto& one, const auto& other) {
+    if (found.empty() && one != other) {
+      found = fmt::format("{} is {} and {}", what, one, other);
     }
-  }
-  return x.size() == y.size() ? std::nullopt : std::optional<std::string>("their settings");
-}
-
-std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b) {
-  if (a.workers != b.workers) {
-    return fmt::format("workers: {} and {}", a.workers, b.workers);
-  }
-  if (auto found = first_difference(policy_json(a.policy), policy_json(b.policy))) {
-    return found;
-  }
-  if (auto found = first_difference(a.job, b.job)) {
-    return found;
-  }
-  if (a.arena != b.arena || a.ranges != b.ranges) {
-    return fmt::format("the model: {} and {} parameters", a.arena, b.arena);
-  }
-  return std::nullopt;
+  };
+  const auto update = [](const PsPolicy& policy) {
+    return std::string_view(policy.is_sync() ? "sync" : "async");
+  };
+  compare("the number of workers", a.workers, b.workers);
+  compare("the number of servers", a.servers, b.servers);
+  compare("this server's number", a.server, b.server);
+  compare("--update", update(a.policy), update(b.policy));
+  compare("--backup-workers", a.policy.backup_workers, b.policy.backup_workers);
+  compare("--max-staleness", a.policy.max_staleness, b.policy.max_staleness);
+  compare("--snapshot-every", a.policy.snapshot_every, b.policy.snapshot_every);
+  compare("--communication-data-type", std::string_view(wire_type_name(a.gradients())),
+          std::string_view(wire_type_name(b.gradients())));
+  compare("the number of parameters", a.arena, b.arena);
+  return found.empty() ? difference(a.settings, b.settings) : found;
 }
 
 std::string job_text(const WorkerHello& hello) {
-  return json{{"policy", policy_json(hello.policy)},
-              {"job", hello.job},
-              {"workers", hello.workers},
-              {"ranges", ranges_json(hello.ranges)}}
-      .dump();
+  WorkerHello job = hello;
+  job.worker = 0;
+  job.memory = {};
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&job);
+  return fmt::format("{:016x}", xxh64({bytes, offsetof(WorkerHello, memory)}, 0));
 }
 
 SharedLayout::SharedLayout(std::size_t arena) {

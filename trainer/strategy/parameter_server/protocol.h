@@ -2,23 +2,22 @@
 // (job/frames.h) in the byte order of their machines, which is one.
 #pragma once
 
-#include <optional>
+#include <array>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "trainer/collectives/wire.h"
+#include "trainer/device/kernels.h"
 #include "trainer/job/channel.h"
 #include "trainer/job/shared_file.h"
-#include "trainer/optim/learning_rate.h"
-#include "trainer/strategy/parameter_server/partition.h"
+#include "trainer/run/run_settings.h"
+#include "trainer/strategy/shards.h"
 
 namespace trainer {
 
 enum class FrameType : std::uint32_t {
-  hello = 1, ///< Worker: who it is, the job and the ranges that it expects. JSON.
-  welcome,   ///< Server: accepted, and how it stands. JSON. Worker: how does it stand?
+  hello = 1, ///< Worker: a WorkerHello.
+  welcome,   ///< Server: accepted; a ServerWelcome. Worker: how does it stand?
   refused,   ///< Server: not accepted, and why.
   begin,     ///< Worker: fields; go on in generation `extra` from the snapshot of `step`, or, where
              ///< that is -1, from the values that follow.
@@ -36,11 +35,9 @@ enum class FrameType : std::uint32_t {
 /// hello says.
 struct FrameFields {
   std::int64_t step = 0;
-  double weight = 0; ///< Of a push: its samples,
-  double factor = 1; ///< and what clips its gradients.
-  double loss = 0;   ///< A push's own sum; of parameters: all workers' since the job's start.
-  std::int64_t correct = 0;
-  std::int64_t count = 0;
+  double weight = 0;        ///< Of a push: its samples,
+  double factor = 1;        ///< and what clips its gradients.
+  Score score = {};         ///< A push's own; of parameters: all workers' since the job's start.
   std::int64_t extra = 0;   ///< Of a push: the version before; of parameters: the first worker that
                             ///< is there or done.
   std::int64_t request = 0; ///< Of a push or pull, and of the parameters that answer it.
@@ -57,64 +54,66 @@ static_assert(sizeof(FrameFields) == 64);
 ///        back while it is more than s steps ahead of the slowest worker: stale synchronous
 ///        parallel, Ho et al., "More effective distributed ML via a stale synchronous parallel
 ///        parameter server" (NIPS 2013).
+///
+/// 16-bit gradients are rounded by the worker, in memory that it shares as well, so that a job's
+/// values do not depend on the way; the server adds them up in fp32.
 struct PsPolicy {
-  bool sync = true;
-  int backup_workers = 0;
+  std::int64_t sync = 1; ///< 0 or 1.
+  std::int64_t backup_workers = 0;
   std::int64_t max_staleness = -1; ///< Steps; -1: no bound.
-  LearningRate learning_rate;      ///< Over updates.
   std::int64_t snapshot_every = 0; ///< Updates; 0: never.
-  /// What gradients are pushed as. 16-bit ones are rounded by the worker, in memory that it shares
-  /// as well, so that a job's values do not depend on the way; the server adds them up in fp32.
-  WireType gradients = WireType::fp32;
+
+  bool is_sync() const { return sync != 0; }
 };
 
 /// What a worker tells the coordinator of the batch that it is done with; goes as it is.
 struct WorkReport {
   std::int64_t version = 0;    ///< Of the values that it has now.
   std::int64_t generation = 0; ///< Likewise.
-  double loss = 0;             ///< Sum over the batch.
-  std::int64_t correct = 0;
-  std::int64_t count = 0;     ///< 0: it has done none, or the servers restarted meanwhile.
+  Score score = {};           ///< Of nothing: it has done none, or the servers restarted meanwhile.
   double input_seconds = 0;   ///< Spent on it getting input,
   double waiting_seconds = 0; ///< and waiting for servers and coordinator.
 };
 static_assert(sizeof(WorkReport) == 56);
 
+/// Goes as it is.
 struct WorkerHello {
-  int worker = 0;
-  int workers = 1;
+  std::int64_t worker = 0;
+  std::int64_t workers = 1;
+  std::int64_t server = 0; ///< To which it goes,
+  std::int64_t servers = 1;
+  std::uint64_t arena = 0; ///< Floats of the whole model.
   PsPolicy policy = {};
-  nlohmann::json job = {}; ///< What must be alike on all workers besides: seed, data digest, …
-  std::vector<ArenaRange> ranges = {}; ///< That this server is to hold.
-  std::size_t arena = 0;               ///< Floats of the whole model.
-  SharedFile::Ticket memory = {};      ///< Arena of gradients, then of parameters; fd -1: none.
+  RunSettings settings = {};      ///< Their learning rate's update is one of the servers'.
+  SharedFile::Ticket memory = {}; ///< Arena of gradients, then of parameters; fd -1: none.
+
+  WireType gradients() const { return static_cast<WireType>(settings.wire); }
+  /// That this server is to hold: as rank `server` of `servers` owns them.
+  std::vector<ArenaRange> ranges() const {
+    return Shards(arena, 0, static_cast<int>(server), static_cast<int>(servers)).own();
+  }
 };
 
-/// How a server stands.
+inline constexpr std::size_t k_snapshots_kept = 2;
+
+/// How a server stands; goes as it is.
 ///
 /// Servers go on together: whenever one of them has lost its values, all begin another generation,
 /// at the newest snapshot that all have (at the first values, where the job is new). Workers find
 /// out and say so, and what they pushed in the generation before is dropped.
 struct ServerWelcome {
   std::int64_t version = 0;
-  std::int64_t generation = 0;         ///< 0: it has no values.
-  bool has_moved = false;              ///< There were updates in this generation.
-  std::vector<std::int64_t> snapshots; ///< Versions, newest first.
-  bool shares_memory = false;
+  std::int64_t generation = 0; ///< 0: it has no values.
+  std::int64_t has_moved = 0;  ///< There were updates in this generation.
+  std::int64_t shares_memory = 0;
+  std::array<std::int64_t, k_snapshots_kept> snapshots = {-1, -1}; ///< Newest first; -1: none.
 };
 
-std::string hello_text(const WorkerHello& hello);
-/// Throws LinkError naming what is wrong.
-WorkerHello parse_hello(const std::string& text);
+/// Throws LinkError where a worker's hello says what cannot be.
+void check(const WorkerHello& hello);
 
-std::string welcome_text(const ServerWelcome& welcome);
-ServerWelcome parse_welcome(const std::string& text);
-
-/// The first thing that two jobs' settings differ in, "seed: 1 and 2"; none: they are alike.
-std::optional<std::string> first_difference(const nlohmann::json& x, const nlohmann::json& y);
-
-/// The first thing that two workers' jobs differ in; none: they are alike.
-std::optional<std::string> difference(const WorkerHello& a, const WorkerHello& b);
+/// The first thing that two workers' jobs differ in, "--seed is 1 and 2"; empty: they are alike.
+std::string difference(const WorkerHello& a, const WorkerHello& b);
 
 /// What a snapshot must agree with.
 std::string job_text(const WorkerHello& hello);
@@ -127,7 +126,10 @@ struct SharedLayout {
   std::size_t size;
 };
 
-inline constexpr std::size_t k_longest_text = std::size_t{1} << 20; ///< Of hello, welcome, refused.
+inline constexpr std::size_t k_longest_text = std::size_t{1} << 20; ///< Of refused.
+
+static_assert(offsetof(WorkerHello, memory) == 73 * sizeof(std::int64_t),
+              "it has no unset bytes between");
 
 [[noreturn]] inline void not_due() { throw LinkError("it sent a frame that was not due"); }
 [[noreturn]] inline void wrong_length() {
@@ -142,13 +144,6 @@ inline ReadParts room_for(const FrameHeader& header, std::vector<std::byte>& tex
   }
   text.resize(header.size);
   return {text};
-}
-
-inline std::string text_of(std::span<const std::byte> body) {
-  return {reinterpret_cast<const char*>(body.data()), body.size()};
-}
-inline std::span<const std::byte> bytes_of_text(const std::string& text) {
-  return std::as_bytes(std::span(text));
 }
 
 } // namespace trainer

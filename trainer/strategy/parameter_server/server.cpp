@@ -24,13 +24,13 @@ void ParameterServer::run() {
 
 std::string ParameterServer::refusal(const WorkerHello& hello) {
   if (settings_) {
-    const auto differs = difference(*settings_, hello);
-    return differs ? fmt::format("it trains another job than worker {}: {}", settings_->worker,
-                                 *differs)
-                   : "";
+    const std::string differs = difference(*settings_, hello);
+    return differs.empty() ? ""
+                           : fmt::format("it trains another job than worker {}: {}",
+                                         settings_->worker, differs);
   }
   settings_ = hello;
-  store_.emplace(hello.ranges, hello.policy.learning_rate, device_);
+  store_.emplace(hello.ranges(), hello.settings.learning_rate, device_);
   if (!options_.snapshot_dir.empty()) {
     remove_unfinished(options_.snapshot_dir);
     snapshots_ = ShardStore::snapshots(options_.snapshot_dir);
@@ -54,7 +54,13 @@ std::string ParameterServer::lost(const Session& /*session*/) {
 }
 
 ServerWelcome ParameterServer::standing(const Session& session) const {
-  return {version(), generation_, version() > began_at_, snapshots_, session.shares_memory()};
+  ServerWelcome now{.version = version(),
+                    .generation = generation_,
+                    .has_moved = version() > began_at_ ? 1 : 0,
+                    .shares_memory = session.shares_memory() ? 1 : 0};
+  std::copy_n(snapshots_.begin(), std::min(snapshots_.size(), now.snapshots.size()),
+              now.snapshots.begin());
+  return now;
 }
 
 void ParameterServer::end_gathering() {
@@ -103,7 +109,7 @@ void ParameterServer::report() {
   if (late_ > 0) {
     extras += fmt::format(", {} late pushes dropped", late_);
   }
-  if (settings_ && !settings_->policy.sync) {
+  if (settings_ && !settings_->policy.is_sync()) {
     extras += fmt::format(", staleness at most {}", stale_most_);
   }
   say(fmt::format("step {}, {:.0f} updates/s, {:.1f} MB/s in, {:.1f} MB/s out, {:.1f} MB/s through "

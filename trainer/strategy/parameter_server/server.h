@@ -43,7 +43,7 @@ class ParameterServer final : public WorkerService {
   void run();
 
  private:
-  int workers() const override { return settings_ ? settings_->workers : 0; }
+  int workers() const override { return settings_ ? static_cast<int>(settings_->workers) : 0; }
   bool is_finished() const override {
     return !done_.empty() && !gathering_ && active_workers() == 0;
   }
@@ -94,7 +94,7 @@ class ParameterServer final : public WorkerService {
   bool gathering_ = true;
   Deadline gather_until_ = after_seconds(options_.service.rendezvous_timeout);
 
-  FrameFields totals_; ///< Loss, correct, count of all pushes applied in this generation.
+  Score totals_; ///< Of all pushes applied in this generation.
   std::int64_t late_ = 0;
   std::int64_t stale_most_ = 0;
   Deadline next_report_ = after_seconds(options_.report_seconds);

@@ -9,13 +9,13 @@
 namespace trainer {
 
 ParameterClient::Server::Server(LinkPurpose purpose, std::string title, const std::string& address,
-                                std::string token, WorkerHello hello, std::span<float> parameters,
-                                std::span<float> gradients)
+                                std::string token, const WorkerHello& hello,
+                                std::span<float> parameters, std::span<float> gradients)
     : purpose_(purpose), title_(std::move(title)), address_(address),
-      where_(TaskAddress::parse(address, title_)), token_(std::move(token)),
-      hello_(std::move(hello)), parameters_(parameters), gradients_(gradients) {
-  for (const ArenaRange& range : hello_.ranges) {
-    halves_.resize(halves_.size() + (hello_.policy.gradients == WireType::fp32 ? 0 : range.size()));
+      where_(TaskAddress::parse(address, title_)), token_(std::move(token)), hello_(hello),
+      ranges_(hello.ranges()), parameters_(parameters), gradients_(gradients) {
+  for (const ArenaRange& range : ranges_) {
+    halves_.resize(halves_.size() + (hello_.gradients() == WireType::fp32 ? 0 : range.size()));
   }
 }
 
@@ -24,8 +24,8 @@ std::string ParameterClient::Server::name() const {
 }
 
 Score ParameterClient::Server::totals() const noexcept {
-  return {totals_before_.loss + totals_.loss, totals_before_.correct + totals_.correct,
-          totals_before_.count + totals_.count};
+  Score all = totals_before_;
+  return all += totals_;
 }
 
 template <typename Act>
@@ -52,7 +52,8 @@ void ParameterClient::Server::guarded(const Act& act) {
 }
 
 void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
-  const Introduction self = introduce_self(purpose_, hello_.worker, hello_.workers);
+  const Introduction self =
+      introduce_self(purpose_, static_cast<int>(hello_.worker), static_cast<int>(hello_.workers));
   std::optional<std::string> why;
   try {
     why = dial_until(where_, token_, self, deadline, [&](Fd link) {
@@ -82,7 +83,7 @@ void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
   sent_ = 0;
   refused_.clear();
   heard_ = Clock::now();
-  guarded([&] { channel_->send(FrameType::hello, bytes_of_text(hello_text(hello_))); });
+  guarded([&] { channel_->send(FrameType::hello, bytes_of(hello_)); });
   while (!welcomed_) {
     wait(deadline, peer_timeout);
   }
@@ -129,7 +130,7 @@ void ParameterClient::Server::ask_how_it_stands() {
 
 void ParameterClient::Server::begin(std::int64_t generation, std::int64_t version) {
   WriteParts values;
-  for (const ArenaRange& range : hello_.ranges) {
+  for (const ArenaRange& range : ranges_) {
     if (version < 0 && welcome_.generation < generation) {
       values.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
     }
@@ -146,10 +147,10 @@ void ParameterClient::Server::begin(std::int64_t generation, std::int64_t versio
 /// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
 /// will read there.
 void ParameterClient::Server::send_gradients(std::size_t count) {
-  const WireType wire = hello_.policy.gradients;
+  const WireType wire = hello_.gradients();
   WriteParts parts;
   std::size_t behind = 0; // Of this server's, those of the ranges so far.
-  for (const ArenaRange& range : hello_.ranges) {
+  for (const ArenaRange& range : ranges_) {
     const std::size_t gone = std::min(sent_ - std::min(sent_, behind), range.size());
     const std::size_t ready = std::clamp(count, range.first, range.last) - range.first;
     const std::size_t at = behind + gone;
@@ -158,7 +159,7 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
       continue;
     }
     const std::span<float> piece = gradients_.subspan(range.first + gone, ready - gone);
-    if (welcome_.shares_memory) {
+    if (welcome_.shares_memory != 0) {
       float* const rounded = piece.data();
       const float* const given = piece.data();
       if (wire != WireType::fp32) {
@@ -179,7 +180,7 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
 
 void ParameterClient::Server::send_final(std::size_t count) {
   try {
-    if (is_open() && !welcome_.shares_memory) {
+    if (is_open() && welcome_.shares_memory == 0) {
       guarded([&] {
         send_gradients(count);
         channel_->flush();
@@ -231,12 +232,17 @@ void ParameterClient::Server::beat() noexcept {
 ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
   switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
+    return {writable_bytes_of(coming_)};
   case FrameType::refused:
-    return room_for(header, text_);
+    if (header.size > k_longest_text) {
+      wrong_length();
+    }
+    text_.resize(header.size);
+    return {std::as_writable_bytes(std::span(text_))};
   case FrameType::parameters: {
     ReadParts parts = {writable_bytes_of(fields_)};
-    for (std::size_t i = 0; !welcome_.shares_memory && i < hello_.ranges.size(); ++i) {
-      const ArenaRange& range = hello_.ranges[i];
+    for (std::size_t i = 0; welcome_.shares_memory == 0 && i < ranges_.size(); ++i) {
+      const ArenaRange& range = ranges_[i];
       parts.push_back(std::as_writable_bytes(parameters_.subspan(range.first, range.size())));
     }
     return parts;
@@ -253,18 +259,18 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
 void ParameterClient::Server::handle(const FrameHeader& header) {
   switch (static_cast<FrameType>(header.what)) {
   case FrameType::welcome:
-    welcome_ = parse_welcome(text_of(text_));
+    welcome_ = coming_;
     welcomed_ = true;
     break;
   case FrameType::refused:
-    refused_ = dtrain::printable(text_of(text_));
+    refused_ = dtrain::printable(text_);
     break;
   case FrameType::parameters:
     if (fields_.request != request_) {
       break; // Asked for before the servers restarted.
     }
     version_ = fields_.step;
-    totals_ = {fields_.loss, fields_.correct, fields_.count};
+    totals_ = fields_.score;
     first_worker_ = fields_.extra;
     answered_ = true;
     break;

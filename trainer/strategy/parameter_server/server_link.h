@@ -25,7 +25,8 @@ class ParameterClient::Server final : public FrameHandler {
  public:
   /// `title`: "ps 1". Throws UsageError for an address that is not host:port.
   Server(LinkPurpose purpose, std::string title, const std::string& address, std::string token,
-         WorkerHello hello, std::span<float> parameters = {}, std::span<float> gradients = {});
+         const WorkerHello& hello, std::span<float> parameters = {},
+         std::span<float> gradients = {});
 
   std::string name() const; ///< "ps 1 (host:port)"
   bool is_open() const noexcept { return channel_.has_value(); }
@@ -63,9 +64,7 @@ class ParameterClient::Server final : public FrameHandler {
     return welcome_.generation == 0 ||
            (welcome_.generation == generation_ && welcome_.version < version_);
   }
-  std::int64_t newest_snapshot() const {
-    return welcome_.snapshots.empty() ? -1 : welcome_.snapshots.front();
-  }
+  std::int64_t newest_snapshot() const { return welcome_.snapshots.front(); }
 
   /// The batch that it gave last; -1: none is left.
   std::int64_t work() const noexcept { return work_; }
@@ -91,6 +90,7 @@ class ParameterClient::Server final : public FrameHandler {
   TaskAddress where_;
   std::string token_;
   WorkerHello hello_;
+  std::vector<ArenaRange> ranges_;
   std::span<float> parameters_;
   std::span<float> gradients_;
 
@@ -108,7 +108,8 @@ class ParameterClient::Server final : public FrameHandler {
   std::string refused_;
   Deadline heard_;
   FrameFields fields_; ///< Of the frame that comes.
-  std::vector<std::byte> text_;
+  ServerWelcome coming_;
+  std::string text_;
   std::size_t sent_ = 0;              ///< Gradients of the next push,
   std::vector<std::uint16_t> halves_; ///< and as they are on their way, where that is in 16 bits.
   std::string why_ = "there is no connection";

@@ -121,7 +121,7 @@ void WorkerService::remove_gone() {
   }
 }
 
-void WorkerService::hello(Session& session, WorkerHello hello) {
+void WorkerService::hello(Session& session, const WorkerHello& hello) {
   std::string why = refusal(hello);
   for (const Session& other : sessions_) {
     if (why.empty() && &other != &session && !other.over && other.worker() == hello.worker) {
@@ -132,12 +132,12 @@ void WorkerService::hello(Session& session, WorkerHello hello) {
     refuse(session, why);
     throw LinkError(why);
   }
-  session.accept(std::move(hello));
+  session.accept(hello);
   joined(session);
 }
 
 void WorkerService::welcome(Session& session) {
-  session.channel.send(FrameType::welcome, bytes_of_text(welcome_text(standing(session))));
+  session.channel.send(FrameType::welcome, bytes_of(standing(session)));
 }
 
 void WorkerService::goodbye(Session& session) {

@@ -61,7 +61,7 @@ class WorkerService : public SessionOwner {
   virtual void keep_time() {}
   virtual std::string progress() const { return ""; } ///< " and 3 of 5 batches done"
 
-  void hello(Session& session, WorkerHello hello) override;
+  void hello(Session& session, const WorkerHello& hello) override;
   void welcome(Session& session) override;
   void goodbye(Session& session) override;
 

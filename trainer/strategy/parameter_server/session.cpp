@@ -6,19 +6,20 @@
 
 namespace trainer {
 std::string Session::name() const {
-  return hello_ ? fmt::format("worker {} ({}, pid {})", hello_->worker, who.host, who.pid)
-                : fmt::format("a worker of {} (pid {})", who.host, who.pid);
+  return is_accepted_ ? fmt::format("worker {} ({}, pid {})", hello_.worker, who.host, who.pid)
+                      : fmt::format("a worker of {} (pid {})", who.host, who.pid);
 }
 
-void Session::accept(WorkerHello hello) {
-  hello_ = std::move(hello);
-  held_ = 0;
-  for (const ArenaRange& range : hello_->ranges) {
+void Session::accept(const WorkerHello& hello) {
+  hello_ = hello;
+  is_accepted_ = true;
+  ranges_ = hello.ranges();
+  for (const ArenaRange& range : ranges_) {
     held_ += range.size();
   }
-  if (const SharedFile file = SharedFile::open(hello_->memory)) {
+  if (const SharedFile file = SharedFile::open(hello_.memory)) {
     try {
-      arenas_ = file.map(0, SharedLayout(hello_->arena).size);
+      arenas_ = file.map(0, SharedLayout(hello_.arena).size);
     } catch (const LinkError&) {
       throw;
     } catch (const Error& error) {
@@ -34,9 +35,9 @@ void Session::accept(WorkerHello hello) {
 Contribution Session::contribution() const {
   Contribution one;
   const auto* shared = reinterpret_cast<const float*>(
-      shares_memory() ? arenas_.data() + SharedLayout(hello_->arena).gradients : nullptr);
+      shares_memory() ? arenas_.data() + SharedLayout(hello_.arena).gradients : nullptr);
   const float* next = gradients_.data();
-  for (const ArenaRange& range : hello_->ranges) {
+  for (const ArenaRange& range : ranges_) {
     one.gradients.push_back(shares_memory() ? shared + range.first : next);
     next += range.size();
   }
@@ -48,9 +49,9 @@ Contribution Session::contribution() const {
 void Session::send_parameters(FrameFields fields, std::span<const float> values) {
   fields.request = request;
   if (shares_memory()) {
-    auto* to = reinterpret_cast<float*>(arenas_.data() + SharedLayout(hello_->arena).parameters);
+    auto* to = reinterpret_cast<float*>(arenas_.data() + SharedLayout(hello_.arena).parameters);
     const float* from = values.data();
-    for (const ArenaRange& range : hello_->ranges) {
+    for (const ArenaRange& range : ranges_) {
       std::copy_n(from, range.size(), to + range.first);
       from += range.size();
     }
@@ -68,16 +69,16 @@ void Session::send_parameters(FrameFields fields, std::span<const float> values)
 
 ReadParts Session::body_of(const FrameHeader& header) {
   const auto type = static_cast<FrameType>(header.what);
-  if (!hello_) {
+  if (!is_accepted_) {
     if (type != FrameType::hello) {
       not_due();
     }
-    return room_for(header, text_);
+    return {writable_bytes_of(hello_)};
   }
   switch (type) {
   case FrameType::begin:
-    text_.resize(header.size > sizeof fields_ ? held_ * sizeof(float) : 0);
-    return {writable_bytes_of(fields_), text_};
+    values_.resize(header.size > sizeof fields_ ? held_ * sizeof(float) : 0);
+    return {writable_bytes_of(fields_), values_};
   case FrameType::gradients: {
     if (push_ || shares_memory()) {
       not_due();
@@ -107,14 +108,15 @@ ReadParts Session::body_of(const FrameHeader& header) {
 void Session::handle(const FrameHeader& header) {
   switch (static_cast<FrameType>(header.what)) {
   case FrameType::hello:
-    owner_.hello(*this, parse_hello(text_of(text_)));
+    check(hello_);
+    owner_.hello(*this, hello_);
     break;
   case FrameType::welcome:
     owner_.welcome(*this);
     break;
   case FrameType::begin:
     received_ = 0;
-    owner_.begin(*this, fields_, text_);
+    owner_.begin(*this, fields_, values_);
     break;
   case FrameType::gradients: {
     const std::size_t count = header.size / wire_size(wire());

@@ -18,7 +18,7 @@ class Session;
 class SessionOwner {
  public:
   virtual ~SessionOwner() = default;
-  virtual void hello(Session& session, WorkerHello hello) = 0;
+  virtual void hello(Session& session, const WorkerHello& hello) = 0;
   virtual void welcome(Session& session) = 0;
   virtual void begin(Session& /*session*/, const FrameFields& /*fields*/,
                      std::span<const std::byte> /*values*/) {
@@ -37,10 +37,10 @@ class Session final : public FrameHandler {
 
   /// "worker 1 (host-b, pid 123)"
   std::string name() const;
-  int worker() const noexcept { return hello_ ? hello_->worker : -1; }
+  int worker() const noexcept { return is_accepted_ ? static_cast<int>(hello_.worker) : -1; }
 
   /// Accepts the worker: from here on its pushes have the length of its ranges.
-  void accept(WorkerHello hello);
+  void accept(const WorkerHello& hello);
   bool shares_memory() const noexcept { return arenas_.size() > 0; }
 
   /// The whole push that waits to become part of an update.
@@ -66,14 +66,16 @@ class Session final : public FrameHandler {
   std::uint64_t shared_bytes = 0;        ///< Moved through shared memory.
 
  private:
-  WireType wire() const { return hello_->policy.gradients; }
+  WireType wire() const { return hello_.gradients(); }
 
   SessionOwner& owner_;
-  std::optional<WorkerHello> hello_;
-  std::size_t held_ = 0; ///< Floats of its ranges.
-  FrameFields fields_;   ///< Of the frame that comes.
+  WorkerHello hello_;
+  bool is_accepted_ = false;
+  std::vector<ArenaRange> ranges_; ///< Of its arena, what this server holds,
+  std::size_t held_ = 0;           ///< and floats of these.
+  FrameFields fields_;             ///< Of the frame that comes.
   WorkReport report_;
-  std::vector<std::byte> text_;       ///< Bodies other than pushes.
+  std::vector<std::byte> values_;     ///< Of a begin.
   std::size_t received_ = 0;          ///< Gradients of the next push over TCP,
   std::vector<float> gradients_;      ///< range after range,
   std::vector<std::uint16_t> halves_; ///< as it arrives where it is of 16 bits.

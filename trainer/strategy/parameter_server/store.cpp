@@ -32,7 +32,8 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
   for (const Contribution& one : contributions) {
     samples += one.weight;
   }
-  optimizer_.set_learning_rate(learning_rate_.at(static_cast<double>(version())));
+  optimizer_.set_learning_rate(
+      learning_rate_.at(static_cast<double>(version()) * learning_rate_.update));
   optimizer_.begin_step();
   std::size_t start = 0; // In this server's arena.
   for (std::size_t r = 0; r < ranges_.size(); ++r) {

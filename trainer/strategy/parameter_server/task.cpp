@@ -1,7 +1,6 @@
 #include "trainer/strategy/parameter_server/task.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -94,7 +93,7 @@ void serve(const PsJob& job) {
 }
 
 std::string update_text(const PsPolicy& policy) {
-  if (policy.sync) {
+  if (policy.is_sync()) {
     return policy.backup_workers > 0
                ? fmt::format("synchronous, {} backup workers", policy.backup_workers)
                : "synchronous";
@@ -128,13 +127,7 @@ void coordinate(const PsJob& job) {
   CoordinatorOptions coordinator;
   coordinator.service = service_options(job, task.chief, "chief");
   coordinator.workers = static_cast<int>(task.workers.size());
-  coordinator.sync = job.policy.sync;
-  coordinator.job = job_settings(job);
-  coordinator.batches = [&](std::int64_t samples) {
-    const std::int64_t size = job.batch_size();
-    return job.run.steps > 0 ? job.run.steps * static_cast<std::int64_t>(task.workers.size())
-                             : (samples * job.run.epochs + size - 1) / size;
-  };
+  coordinator.job = [&](std::uint64_t samples) { return self_of(job, samples); };
   Coordinator running(
       coordinator, [&](const std::string& text) { outputs.say(text); }, on_progress);
   warn_without_token(task);
@@ -154,31 +147,26 @@ void train(const PsJob& job) {
   Outputs outputs(output, first);
   const Dataset data = find_dataset(job.data, task.index, static_cast<int>(task.workers.size()));
   PsWorker worker(job, data, *device);
-  const auto chief = task.chief.empty() ? nullptr : worker.meet_chief();
   const std::int64_t begin = worker.connect();
   const auto samples = static_cast<double>(data.train.count);
-  const std::int64_t last = steps_of(job, data.train.count);
-  outputs.choices({{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
-                   {"network", worker.client().describe()},
-                   {"updates", fmt::format("{}, variables cut by {}", update_text(job.policy),
-                                           job.partitioner)},
-                   {"device", device->describe()},
-                   {"data", fmt::format("{}: {} {} to train on{}", data.folder,
-                                        with_commas(samples), data.train.source->kind().rows,
-                                        chief ? ", batches handed out by the chief" : "")}});
-  if (chief) {
-    worker.train_for(*chief, begin);
-  } else {
-    Journal progress(static_cast<double>(job.global_batch()) / samples,
-                     std::max<std::size_t>(data.train.source->width(field::Name::masked), 1));
-    worker.train(begin, last, [&](std::int64_t step, const Score& totals) {
-      outputs.progress(step, last);
-      if (first && (step % job.run.log_every == 0 || step == last)) {
-        outputs.line(
-            progress.line(step, totals, worker.input_seconds(), worker.client().seconds_waiting()));
-      }
-    });
-  }
+  const std::int64_t last = self_of(job, data.train.count).settings.steps;
+  outputs.choices(
+      {{"workers", fmt::format("{} (from TF_CONFIG)", task.workers.size())},
+       {"network", worker.client().describe()},
+       {"updates", update_text(job.policy)},
+       {"device", device->describe()},
+       {"data", fmt::format("{}: {} {} to train on{}", data.folder, with_commas(samples),
+                            data.train.source->kind().rows,
+                            task.chief.empty() ? "" : ", batches handed out by the chief")}});
+  Journal progress(static_cast<double>(job.global_batch()) / samples,
+                   std::max<std::size_t>(data.train.source->width(field::Name::masked), 1));
+  worker.train(begin, last, [&](std::int64_t step, const Score& totals) {
+    outputs.progress(step, last);
+    if (first && (step % job.run.log_every == 0 || step == last)) {
+      outputs.line(
+          progress.line(step, totals, worker.input_seconds(), worker.client().seconds_waiting()));
+    }
+  });
   const bool reports = worker.client().is_first();
   worker.client().goodbye();
   if (reports) {
@@ -226,36 +214,24 @@ void benchmark(const PsJob& job) {
 
 } // namespace
 
-nlohmann::json job_settings(const PsJob& job) {
-  nlohmann::json settings = {{"seed", job.run.seed},
-                             {"batch size", job.batch_size()},
-                             {"model", job.run.model.name},
-                             {"hidden", shape_text(job.run.model)},
-                             {"workers", job.task.workers.size()},
-                             {"epochs", job.run.epochs},
-                             {"steps", job.run.steps},
-                             {"update", job.policy.sync ? "sync" : "async"}};
-  if (job.run.step.clip_norm > 0) { // Else snapshots are as those of before.
-    settings["clip norm"] = job.run.step.clip_norm;
+WorkerHello self_of(const PsJob& job, std::uint64_t samples) {
+  WorkerHello self{.worker = job.task.index,
+                   .workers = static_cast<std::int64_t>(job.task.workers.size()),
+                   .policy = job.policy};
+  self.settings =
+      make_run_settings(job.run, static_cast<int>(self.workers), false, {samples, false});
+  self.settings.log_every = self.settings.checkpoint_every = 0; // A task's own.
+  if (!job.policy.is_sync()) {
+    self.settings.learning_rate.update = static_cast<double>(self.settings.batch_size);
   }
-  return settings;
+  return self;
 }
 
-LearningRate learning_rate(const PsJob& job, std::size_t samples) {
-  const std::int64_t whole = std::max(static_cast<std::int64_t>(samples) * job.run.epochs,
-                                      job.global_batch() * job.run.steps);
-  const std::int64_t update = job.policy.sync ? job.global_batch() : job.batch_size();
-  LearningRate rate = job.run.learning_rate;
-  rate.whole = static_cast<double>(whole) / static_cast<double>(update);
-  return rate;
-}
-
-std::int64_t steps_of(const PsJob& job, std::size_t samples) {
-  const std::int64_t all = static_cast<std::int64_t>(samples) * job.run.epochs;
-  return job.run.steps > 0 ? job.run.steps : (all + job.global_batch() - 1) / job.global_batch();
-}
-
-std::optional<PsTask> parameter_server_task(const GetEnv& get) {
+std::optional<PsTask> parameter_server_task() {
+  const auto get = [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
   const std::string text = get("TF_CONFIG").value_or("");
   if (text.empty()) {
     return std::nullopt;
@@ -291,13 +267,6 @@ std::optional<PsTask> parameter_server_task(const GetEnv& get) {
   task.local_rank = local_rank_of(config, get);
   task.token = get("DTRAIN_JOB_TOKEN").value_or("");
   return task;
-}
-
-std::optional<PsTask> parameter_server_task() {
-  return parameter_server_task([](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
 }
 
 void run_parameter_server_task(const PsJob& job) {

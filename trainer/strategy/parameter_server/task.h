@@ -10,12 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "trainer/cluster/cluster.h"
 #include "trainer/data/locate.h"
 #include "trainer/monitor/outputs.h"
-#include "trainer/optim/learning_rate.h"
 #include "trainer/run/run_options.h"
 #include "trainer/strategy/parameter_server/protocol.h"
 
@@ -37,11 +34,10 @@ struct PsJob {
   RunOptions run;
   DataOptions data;
   OutputOptions outputs;
-  PsPolicy policy; ///< All but its learning rate, which takes the number of samples.
+  PsPolicy policy;
   std::string device = "auto";
-  std::string partitioner = "fixed"; ///< As parse_partitioner() takes it.
-  bool shared_memory = true;         ///< Between a server and workers of one host.
-  std::string snapshot_dir;          ///< Of the servers; empty: none.
+  bool shared_memory = true; ///< Between a server and workers of one host.
+  std::string snapshot_dir;  ///< Of the servers; empty: none.
   double peer_timeout = 8;
   double rendezvous_timeout = 60;
   bool is_benchmark = false; ///< Train on synthetic images, and print samples/s.
@@ -52,18 +48,12 @@ struct PsJob {
   }
 };
 
-/// What must be alike on workers and chief, whatever the data.
-nlohmann::json job_settings(const PsJob& job);
-
-/// Of an update. The same as workers without servers have after as many samples.
-LearningRate learning_rate(const PsJob& job, std::size_t samples);
-
-/// Of one worker: as run.steps says, or to see `samples` so often as run.epochs; whole steps.
-std::int64_t steps_of(const PsJob& job, std::size_t samples);
+/// What this task says of itself, and what must be alike on all, of so many training samples. The
+/// learning rate is that of workers without servers after as many samples.
+WorkerHello self_of(const PsJob& job, std::uint64_t samples);
 
 /// This task, where TF_CONFIG has parameter servers. Throws ClusterError for servers without a
 /// worker, and for a task that is none of the three.
-std::optional<PsTask> parameter_server_task(const GetEnv& get);
 std::optional<PsTask> parameter_server_task();
 
 /// Serves, trains or hands out work until the job is done. A benchmark takes five windows of

@@ -1,12 +1,6 @@
 #include "trainer/strategy/parameter_server/server.h"
 
 namespace trainer {
-namespace {
-
-constexpr std::size_t k_snapshots_kept = 2;
-
-}
-
 void ParameterServer::pushed(Session& session) {
   if (session.generation != generation_) {
     session.drop_push(); // It has yet to hear of the restart.
@@ -14,7 +8,7 @@ void ParameterServer::pushed(Session& session) {
   }
   session.member = true;
   session.clock = session.push()->step + 1;
-  if (!settings_->policy.sync) {
+  if (!settings_->policy.is_sync()) {
     stale_most_ = std::max(stale_most_, version() - session.push()->extra);
   }
 }
@@ -27,9 +21,7 @@ void ParameterServer::update() {
     std::vector<Contribution> contributions;
     for (const Session* session : pushes) {
       contributions.push_back(session->contribution());
-      totals_.loss += session->push()->loss;
-      totals_.correct += session->push()->correct;
-      totals_.count += session->push()->count;
+      totals_ += session->push()->score;
     }
     store_->apply(contributions);
     for (Session* session : pushes) {
@@ -54,7 +46,7 @@ std::vector<Session*> ParameterServer::next_pushes() {
     if (session.over || !session.member) {
       continue;
     }
-    if (!settings_->policy.sync) {
+    if (!settings_->policy.is_sync()) {
       if (session.push()) {
         return {&session};
       }
@@ -71,8 +63,9 @@ std::vector<Session*> ParameterServer::next_pushes() {
       pushes.push_back(&session);
     }
   }
-  const int needed = std::max(1, std::min(able, members - settings_->policy.backup_workers));
-  if (static_cast<int>(pushes.size()) < needed) {
+  const std::int64_t needed = std::max<std::int64_t>(
+      1, std::min<std::int64_t>(able, members - settings_->policy.backup_workers));
+  if (static_cast<std::int64_t>(pushes.size()) < needed) {
     return {};
   }
   std::sort(pushes.begin(), pushes.end(),
@@ -89,9 +82,9 @@ void ParameterServer::save() {
 }
 
 FrameFields ParameterServer::values_header() const {
-  FrameFields fields = totals_;
-  fields.step = version();
-  fields.extra = done_.empty() ? settings_->workers : *done_.begin();
+  FrameFields fields{.step = version(),
+                     .score = totals_,
+                     .extra = done_.empty() ? settings_->workers : *done_.begin()};
   for (const Session& session : sessions_) {
     if (is_active(session)) {
       fields.extra = std::min<std::int64_t>(fields.extra, session.worker());
@@ -116,7 +109,7 @@ void ParameterServer::answer(Session& session) {
     return;
   }
   const PsPolicy& policy = settings_->policy;
-  if (!policy.sync && policy.max_staleness >= 0 && session.member &&
+  if (!policy.is_sync() && policy.max_staleness >= 0 && session.member &&
       session.clock - slowest_clock() > policy.max_staleness) {
     return;
   }

@@ -21,47 +21,28 @@ void say(const std::string& text) {
 
 namespace {
 
-std::vector<ArenaRange> tensors_of(const Model& model) {
-  std::vector<ArenaRange> ranges;
-  for (const Tensor& tensor : model.tensors().tensors()) {
-    ranges.push_back(tensor.range());
-  }
-  return ranges;
-}
-
-ClientOptions link_options(const PsJob& job, std::vector<std::string> servers) {
+ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host) {
   ClientOptions client;
-  client.servers = std::move(servers);
-  client.worker = job.task.index;
-  client.workers = static_cast<int>(job.task.workers.size());
+  client.servers = job.task.servers;
+  client.chief = job.is_benchmark ? "" : job.task.chief;
   client.token = job.task.token;
-  client.job = job_settings(job);
+  client.self = self_of(job, data.train.count);
+  client.self.settings.data = digest(data);
+  // Of what the servers hold.
+  std::string_view(is_host ? "panels" : "row-major")
+      .copy(client.self.settings.kernels.data(), client.self.settings.kernels.size() - 1);
+  client.shared_memory = job.shared_memory;
   client.peer_timeout = job.peer_timeout;
   client.rendezvous_timeout = job.rendezvous_timeout;
-  return client;
-}
-
-ClientOptions client_options(const PsJob& job, const Dataset& data, const Model& model,
-                             bool is_host) {
-  ClientOptions client = link_options(job, job.task.servers);
-  client.policy = job.policy;
-  client.policy.learning_rate = learning_rate(job, data.train.count);
-  client.job["data digest"] = digest(data);
-  client.job["layout"] = is_host ? "panels" : "row-major"; // Of what the servers hold.
-  client.tensors = tensors_of(model);
-  client.partitioner = parse_partitioner(job.partitioner, job.task.servers.size());
-  client.shared_memory = job.shared_memory;
   return client;
 }
 
 } // namespace
 
 PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
-    : job_(job), data_(data), device_(device), outcomes_(device), index_(job.task.index),
-      workers_(static_cast<int>(job.task.workers.size())),
+    : job_(job), data_(data), device_(device), outcomes_(device),
       model_(make_model(fitted(job.run.model, data), device)),
-      client_(client_options(job, data, *model_, device.is_host()), model_->tensors().arena_size(),
-              say),
+      client_(client_options(job, data, device.is_host()), model_->tensors().arena_size(), say),
       parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
       gradients_(device.allocate(parameters_.size(), DType::f32)),
       owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
@@ -70,13 +51,10 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
   model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
 }
 
-std::unique_ptr<CoordinatorLink> PsWorker::meet_chief() const {
-  ClientOptions options = link_options(job_, {job_.task.chief});
-  options.job["samples"] = data_.train.count;
-  return std::make_unique<CoordinatorLink>(options);
-}
-
 std::int64_t PsWorker::connect() {
+  if (client_.has_chief()) {
+    client_.meet_chief();
+  }
   const std::int64_t step = client_.connect();
   const std::size_t gradients = client_.gradients().size();
   const std::size_t bucket = bucket_floats(job_.run.step.buckets, gradients);
@@ -129,37 +107,46 @@ Score PsWorker::compute(const Batch& batch, std::int64_t step) {
     const bool is_loss = !std::isfinite(score.loss);
     throw Error(fmt::format("worker {}: the {} of step {} is {}: the values that the servers hold "
                             "are lost; start again with a smaller --learning-rate",
-                            index_, is_loss ? "loss" : "norm of the gradients", step,
+                            job_.task.index, is_loss ? "loss" : "norm of the gradients", step,
                             is_loss ? score.loss : norm));
   }
   clipping_ = limit > 0 ? clipping_factor(norm, static_cast<float>(limit)) : 1;
   return score;
 }
 
-void PsWorker::train_for(CoordinatorLink& chief, std::int64_t step) {
+void PsWorker::train(std::int64_t step, std::int64_t last,
+                     const std::function<void(std::int64_t, const Score&)>& after_step) {
   const auto batch_size = static_cast<std::size_t>(job_.batch_size());
+  const auto workers = static_cast<std::int64_t>(job_.task.workers.size());
   Loader loader(data_.train, device_,
                 {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX});
   WorkReport report;
   report.version = step;
   report.generation = client_.generation();
-  while (const auto number = chief.next(report)) {
-    const double input = loader.seconds();
-    const double waiting = client_.seconds_waiting() + chief.seconds_waiting();
+  const auto next = [&]() -> std::optional<std::int64_t> {
+    if (client_.has_chief()) {
+      return client_.next(report);
+    }
+    return report.version < last ? std::optional(report.version * workers + job_.task.index)
+                                 : std::nullopt;
+  };
+  for (double waited = client_.seconds_waiting(); const auto number = next();) {
+    const std::int64_t before = report.version;
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
-    const Score score = compute(batch, report.version);
-    const ParameterClient::Values values =
-        client_.step(report.version, score, batch.rows, clipping_);
+    const Score score = compute(batch, before);
+    const ParameterClient::Values values = client_.step(before, score, batch.rows, clipping_);
     const bool is_done = client_.generation() == report.generation;
-    report.generation = client_.generation();
-    report.version = values.step;
-    report.loss = score.loss;
-    report.correct = score.correct;
-    report.count = is_done ? score.count : 0;
-    report.input_seconds = loader.seconds() - input;
-    report.waiting_seconds = client_.seconds_waiting() + chief.seconds_waiting() - waiting;
+    report = {.version = values.step,
+              .generation = client_.generation(),
+              .score = is_done ? score : Score{},
+              .input_seconds = loader.seconds() - input_seconds_,
+              .waiting_seconds = client_.seconds_waiting() - waited};
+    input_seconds_ = loader.seconds();
+    waited = client_.seconds_waiting();
+    if (!client_.has_chief() && values.step > before) {
+      after_step(values.step, values.totals);
+    }
   }
-  chief.goodbye();
 }
 
 } // namespace trainer

@@ -1,6 +1,8 @@
 // One worker of a job with parameter servers: its model, on the client's arenas, and its batches.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,7 +12,6 @@
 #include "trainer/models/model.h"
 #include "trainer/nn/outcomes.h"
 #include "trainer/strategy/parameter_server/client.h"
-#include "trainer/strategy/parameter_server/coordinator_link.h"
 #include "trainer/strategy/parameter_server/task.h"
 #include "trainer/strategy/passes.h"
 #include "trainer/strategy/replicated.h"
@@ -25,45 +26,18 @@ class PsWorker {
   /// Connects nothing yet. What it is given must outlive it.
   PsWorker(const PsJob& job, const Dataset& data, Device& device);
 
-  std::unique_ptr<CoordinatorLink> meet_chief() const;
+  /// Meets the servers, and the chief before them where there is one. The step to begin with.
   std::int64_t connect();
   ParameterClient& client() { return client_; }
   Model& model() { return *model_; }
   /// Of the values that the servers gave last.
   ParameterOwner& owner();
 
-  /// Trains from step `first` until `after_step` says no more; told the values that followed it.
-  template <typename AfterStep>
-  void train(std::int64_t first, std::int64_t last, const AfterStep& after_step) {
-    const auto batch_size = static_cast<std::uint64_t>(job_.batch_size());
-    std::int64_t step = first;
-    while (step < last) {
-      // One pass, unless servers that restart send the job to another step.
-      Loader loader(
-          data_.train, device_,
-          {static_cast<std::size_t>(batch_size), index_, workers_,
-           static_cast<std::uint64_t>(job_.run.seed),
-           static_cast<std::uint64_t>(step) * batch_size * static_cast<std::uint64_t>(workers_),
-           last - step});
-      for (const Batch& batch : loader) {
-        const Score score = compute(batch, step);
-        const std::int64_t before = step;
-        const ParameterClient::Values values = client_.step(step, score, batch.rows, clipping_);
-        step = values.step;
-        input_seconds_ = loaded_before_ + loader.seconds();
-        if (step > before) {
-          after_step(step, values.totals);
-        }
-        if (step != before + 1) {
-          break;
-        }
-      }
-      loaded_before_ += loader.seconds();
-    }
-  }
-
-  /// Trains on what the chief hands out, beginning with the values of `step`.
-  void train_for(CoordinatorLink& chief, std::int64_t step);
+  /// Trains from step `step`, whose values the servers gave last, to step `last`, and tells
+  /// `after_step` of each and of the totals that followed it; or on what the chief hands out, who
+  /// writes the log.
+  void train(std::int64_t step, std::int64_t last,
+             const std::function<void(std::int64_t, const Score&)>& after_step);
 
   double input_seconds() const { return input_seconds_; }
 
@@ -76,8 +50,6 @@ class PsWorker {
   const Dataset& data_;
   Device& device_;
   Outcomes outcomes_;
-  int index_;
-  int workers_;
   std::unique_ptr<Model> model_;
   ParameterClient client_;
   Buffer parameters_; ///< The model's, where the device cannot compute on the client's.
@@ -90,7 +62,6 @@ class PsWorker {
   Buffer squares_; ///< Their sum over the gradients, in float64.
   double clipping_ = 1;
   double input_seconds_ = 0;
-  double loaded_before_ = 0;
 };
 
 } // namespace trainer

@@ -8,41 +8,64 @@
 #include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 #include "trainer/job/handshake.h"
-#include "trainer/strategy/parameter_server/coordinator_link.h"
+#include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/server_link.h"
 
 namespace trainer {
 namespace {
 
 constexpr const char* k_token = "a token for tests";
-const nlohmann::json k_job = {{"seed", 7}, {"batch size", 10}};
+constexpr std::int64_t k_batch_size = 10;
 
-ClientOptions link_to(int port, int worker, int workers) {
+RunSettings settings_of(std::uint64_t samples) {
+  RunSettings settings{};
+  settings.batch_size = k_batch_size;
+  settings.seed = 7;
+  settings.samples = samples;
+  return settings;
+}
+
+ClientOptions link_to(int port, int worker, int workers, std::int64_t batches = 0) {
   ClientOptions options;
-  options.servers = {"127.0.0.1:" + std::to_string(port)};
+  options.chief = "127.0.0.1:" + std::to_string(port);
+  options.shared_memory = false;
   options.token = k_token;
-  options.worker = worker;
-  options.workers = workers;
-  options.job = k_job;
-  options.job["samples"] = 100;
+  options.self.worker = worker;
+  options.self.workers = workers;
+  options.self.policy.sync = 0;
+  options.self.settings = settings_of(100);
+  options.self.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
   options.peer_timeout = 5;
   options.rendezvous_timeout = 20;
   return options;
 }
 
+/// A worker that has met the chief alone.
+struct ChiefLink : ParameterClient {
+  explicit ChiefLink(const ClientOptions& options)
+      : ParameterClient(options, 0, [](const std::string&) {}) {
+    meet_chief();
+  }
+};
+
 /// A coordinator of an asynchronous job in a thread of its own.
 class Running {
  public:
   Running(int workers, std::int64_t batches, double wait = 20)
-      : coordinator_(
+      : batches_(batches),
+        coordinator_(
             {.service = {.address = {"127.0.0.1", 0},
                          .token = k_token,
                          .peer_timeout = unit::time_out(2),
                          .rendezvous_timeout = wait},
              .workers = workers,
-             .sync = false,
-             .job = k_job,
-             .batches = [batches](std::int64_t) { return batches; }},
+             .job =
+                 [=](std::uint64_t samples) {
+                   WorkerHello job{.workers = workers, .settings = settings_of(samples)};
+                   job.policy.sync = 0;
+                   job.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
+                   return job;
+                 }},
             [this](const std::string& text) {
               const std::lock_guard lock(mutex_);
               said_ += text + "\n";
@@ -54,7 +77,7 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   ClientOptions link(int worker, int workers) const {
-    return link_to(coordinator_.port(), worker, workers);
+    return link_to(coordinator_.port(), worker, workers, batches_);
   }
   std::string finish() { return thread_.thrown(); }
   std::string said() {
@@ -65,6 +88,7 @@ class Running {
   const CoordinatorProgress& progress() const { return progress_; }
 
  private:
+  std::int64_t batches_;
   std::mutex mutex_;
   std::string said_;
   CoordinatorProgress progress_;
@@ -73,7 +97,7 @@ class Running {
 };
 
 const WorkReport k_first;
-const WorkReport k_one_batch = {.loss = 2, .correct = 3, .count = 10};
+const WorkReport k_one_batch = {.score = {.loss = 2, .correct = 3, .count = 10}};
 
 /// A chief, or a server, that refuses whoever comes with this text.
 class Refusing {
@@ -92,8 +116,8 @@ class Refusing {
     auto arrival = acceptor.next(after_seconds(unit::k_patience));
     REQUIRE(arrival);
     tune_link(arrival->link, unit::k_patience);
-    send_frame(arrival->link, static_cast<std::uint32_t>(FrameType::refused), bytes_of_text(text_),
-               after_seconds(unit::k_patience));
+    send_frame(arrival->link, static_cast<std::uint32_t>(FrameType::refused),
+               std::as_bytes(std::span(text_)), after_seconds(unit::k_patience));
     unit::wait_until([&] {
       try {
         receive_frame(arrival->link, k_longest_text, after_seconds(unit::k_patience));
@@ -113,7 +137,7 @@ class Refusing {
 TEST_CASE("what a chief says in refusing a worker stays one line, whatever it holds") {
   Refusing chief(LinkPurpose::coordinator, "other\n\x1b[2Jjob");
   try {
-    const CoordinatorLink link(link_to(chief.port(), 0, 1));
+    const ChiefLink link(link_to(chief.port(), 0, 1));
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
@@ -127,7 +151,6 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
   Refusing server(LinkPurpose::parameter_server, "other\n\x1b[2Jjob");
   std::vector<float> arena(16);
   WorkerHello hello;
-  hello.ranges = {{0, 16}};
   hello.arena = 16;
   try {
     ParameterClient::Server link(LinkPurpose::parameter_server, "ps 0",
@@ -145,8 +168,8 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
 
 TEST_CASE("every batch is handed out once, and the reports add up") {
   Running running(2, 5);
-  CoordinatorLink a(running.link(0, 2));
-  CoordinatorLink b(running.link(1, 2));
+  ChiefLink a(running.link(0, 2));
+  ChiefLink b(running.link(1, 2));
   CHECK(a.next(k_first) == 0);
   CHECK(b.next(k_first) == 1);
   CHECK(a.next(k_one_batch) == 2);
@@ -164,9 +187,9 @@ TEST_CASE("every batch is handed out once, and the reports add up") {
 
 TEST_CASE("a worker that is lost is named, and its batch done by another") {
   Running running(2, 2);
-  CoordinatorLink other(running.link(1, 2));
+  ChiefLink other(running.link(1, 2));
   {
-    CoordinatorLink lost(running.link(0, 2));
+    ChiefLink lost(running.link(0, 2));
     CHECK(lost.next(k_first) == 0);
     CHECK(other.next(k_first) == 1);
   }
@@ -180,22 +203,22 @@ TEST_CASE("a worker that is lost is named, and its batch done by another") {
 TEST_CASE("a worker of another job is refused with what differs, and one too many by number") {
   Running running(1, 1);
   ClientOptions options = running.link(0, 1);
-  options.job["seed"] = 8;
-  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("seed: 8 and 7"), ClusterError);
+  options.self.settings.seed = 8;
+  CHECK_THROWS_WITH_AS(ChiefLink{options}, doctest::Contains("--seed is 8 and 7"), ClusterError);
   options = running.link(1, 2);
-  CHECK_THROWS_WITH_AS(CoordinatorLink{options}, doctest::Contains("this job has 1 workers"),
+  CHECK_THROWS_WITH_AS(ChiefLink{options}, doctest::Contains("the number of workers is 2 and 1"),
                        ClusterError);
   options = running.link(0, 1);
   options.token = "another";
   options.rendezvous_timeout = 1;
-  CHECK_THROWS_AS(CoordinatorLink{options}, Error);
+  CHECK_THROWS_AS(ChiefLink{options}, Error);
 }
 
 TEST_CASE("a coordinator whose workers do not come, or do not come back, says so") {
   CHECK(Running(2, 5, 0.2).finish().find("workers 0, 1 of 2 did not come") != std::string::npos);
   Running running(1, 5, unit::time_out(0.5)); // In which the one worker has to come.
   {
-    CoordinatorLink worker(running.link(0, 1));
+    ChiefLink worker(running.link(0, 1));
     CHECK(worker.next(k_first) == 0);
   }
   CHECK(running.finish().find("no worker left and 0 of 5 batches done") != std::string::npos);
@@ -203,7 +226,7 @@ TEST_CASE("a coordinator whose workers do not come, or do not come back, says so
 
 TEST_CASE("a worker whose coordinator is gone says so at once") {
   auto running = std::make_unique<Running>(1, 5);
-  CoordinatorLink worker(running->link(0, 1));
+  ChiefLink worker(running->link(0, 1));
   CHECK(worker.next(k_first) == 0);
   running.reset();
   CHECK_THROWS_WITH_AS(worker.next(k_one_batch), doctest::Contains("lost chief (127.0.0.1:"),

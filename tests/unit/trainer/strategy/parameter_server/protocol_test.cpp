@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <limits>
 #include <string>
 
 using namespace trainer;
@@ -12,19 +14,18 @@ WorkerHello hello() {
   WorkerHello hello;
   hello.worker = 1;
   hello.workers = 2;
-  hello.job = {{"model", "mlp"}};
-  hello.arena = 27;
-  hello.ranges = {{0, 12}, {12, 27}};
-  hello.memory = {4711, 5, {}};
+  hello.server = 2;
+  hello.servers = 3;
+  hello.arena = 1 << 16;
   return hello;
 }
 
-/// What parse_hello() says of the hello with `value` at `pointer`.
-std::string refused(const std::string& pointer, const std::string& value) {
-  auto json = nlohmann::json::parse(hello_text(hello()));
-  json[nlohmann::json::json_pointer(pointer)] = nlohmann::json::parse(value);
+/// What check() says of the hello that was changed so.
+std::string refused(const std::function<void(WorkerHello&)>& change) {
+  WorkerHello changed = hello();
+  change(changed);
   try {
-    parse_hello(json.dump());
+    check(changed);
   } catch (const LinkError& error) {
     return error.what();
   }
@@ -33,33 +34,68 @@ std::string refused(const std::string& pointer, const std::string& value) {
 
 } // namespace
 
-TEST_CASE("a hello is read as it was written") {
-  const WorkerHello read = parse_hello(hello_text(hello()));
-  CHECK(hello_text(read) == hello_text(hello()));
-}
-
-TEST_CASE("a hello with numbers that its fields do not hold is refused") {
-  CHECK(refused("/worker", "0") == "accepted");
-  for (const char* pointer : {"/worker", "/workers", "/arena", "/policy/backup workers",
-                              "/policy/max staleness", "/ranges/0/1", "/memory/1", "/memory/2/3"}) {
-    for (const char* value : {"1e45", "1.5", "99999999999999999999", "\"1\"", "null"}) {
-      CAPTURE(pointer);
-      CAPTURE(value);
-      CHECK(refused(pointer, value) == "its hello cannot be read");
-    }
+TEST_CASE("a hello with numbers that cannot be is refused") {
+  CHECK(refused([](WorkerHello&) {}) == "accepted");
+  for (const std::int64_t wrong : {std::numeric_limits<std::int64_t>::min(), std::int64_t{-1},
+                                   std::int64_t{4711}, std::numeric_limits<std::int64_t>::max()}) {
+    CAPTURE(wrong);
+    CHECK(refused([&](WorkerHello& h) { h.worker = wrong; }) ==
+          "its hello has an impossible worker");
+    CHECK(refused([&](WorkerHello& h) { h.server = wrong; }) ==
+          "its hello has an impossible server");
+    CHECK(refused([&](WorkerHello& h) { h.policy.backup_workers = wrong; }) ==
+          "its hello has an impossible policy");
+    CHECK(refused([&](WorkerHello& h) { h.settings.wire = wrong; }) ==
+          "its hello has an impossible type of gradients");
+    CHECK(refused([&](WorkerHello& h) {
+            h.settings.learning_rate.schedule = static_cast<LearningRate::Schedule>(wrong);
+          }) == "its hello has an impossible learning rate schedule");
   }
-  CHECK(refused("/worker", "4294967297") == "its hello cannot be read");
-  CHECK(refused("/memory/2/0", "256") == "its hello cannot be read");
+  for (const std::int64_t wrong : {std::numeric_limits<std::int64_t>::min(), std::int64_t{0},
+                                   std::numeric_limits<std::int64_t>::max()}) {
+    CHECK(refused([&](WorkerHello& h) { h.workers = wrong; }) ==
+          "its hello has an impossible worker");
+    CHECK(refused([&](WorkerHello& h) { h.servers = wrong; }) ==
+          "its hello has an impossible server");
+  }
 }
 
-TEST_CASE("a range past the parameters' end, or of nothing, is refused") {
-  CHECK(refused("/ranges/0/1", "28") == "its hello has an impossible range");
-  CHECK(refused("/ranges/1/0", "27") == "its hello has an impossible range");
-  CHECK(refused("/ranges/1/0", "28") == "its hello has an impossible range");
+TEST_CASE("a hello that asks for more than the machine has, or whose text has no end, is refused") {
+  CHECK(refused([](WorkerHello& h) { h.arena = std::uint64_t{1} << 40; }) ==
+        "its hello has an impossible arena");
+  CHECK(refused([](WorkerHello& h) { h.settings.model.fill('x'); }) ==
+        "its hello has an impossible model");
+  CHECK(refused([](WorkerHello& h) { h.settings.kernels.fill('x'); }) ==
+        "its hello has an impossible model");
 }
 
-TEST_CASE("a hello that asks for more than the machine has, or a float twice, is refused") {
-  CHECK(refused("/arena", "1099511627776") == "its hello has an impossible arena");
-  CHECK(refused("/ranges/1", "[13, 27]") == "accepted");
-  CHECK(refused("/ranges/1", "[11, 27]") == "its hello has an impossible range");
+TEST_CASE("servers hold each parameter once, and equal parts of what backward finishes first") {
+  WorkerHello one = hello();
+  std::vector<int> holders(one.arena);
+  for (one.server = 0; one.server < one.servers; ++one.server) {
+    std::size_t early = 0;
+    for (const ArenaRange& range : one.ranges()) {
+      for (std::size_t at = range.first; at < range.last; ++at) {
+        ++holders[at];
+        early += at < one.arena / 2 ? 1 : 0;
+      }
+    }
+    CHECK(early == doctest::Approx(static_cast<double>(one.arena) / 6).epsilon(0.01));
+  }
+  CHECK(holders == std::vector<int>(one.arena, 1));
+}
+
+TEST_CASE("what two workers' jobs differ in is named by its flag") {
+  const auto differs = [](const std::function<void(WorkerHello&)>& change) {
+    WorkerHello other = hello();
+    other.worker = 0; // As each has its own.
+    change(other);
+    return difference(hello(), other);
+  };
+  CHECK(differs([](WorkerHello&) {}).empty());
+  CHECK(differs([](WorkerHello& h) { h.policy.sync = 0; }) == "--update is sync and async");
+  CHECK(differs([](WorkerHello& h) { h.settings.seed = 8; }) == "--seed is 0 and 8");
+  CHECK(differs([](WorkerHello& h) { h.settings.clip_norm = 1; }).find("--clip-norm") !=
+        std::string::npos);
+  CHECK(differs([](WorkerHello& h) { h.workers = 3; }) == "the number of workers is 2 and 3");
 }

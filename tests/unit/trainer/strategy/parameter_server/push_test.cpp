@@ -28,7 +28,7 @@ TEST_CASE("16-bit gradients are rounded by the worker, through shared memory as 
         workers.push_back(std::async(std::launch::async, [&, w] {
           ClientOptions options = options_for(addresses, w, 3);
           options.shared_memory = shared;
-          options.policy.gradients = wire;
+          options.self.settings.wire = static_cast<std::int64_t>(wire);
           return work(options, 20);
         }));
       }
@@ -54,7 +54,7 @@ TEST_CASE("gradients that are final are on their way before the step that they a
     }
     ClientOptions options = options_for(addresses, 0, 1);
     options.shared_memory = false;
-    options.policy.gradients = wire;
+    options.self.settings.wire = static_cast<std::int64_t>(wire);
     ParameterClient client(options, k_count, [](const std::string&) {});
     const std::int64_t step = client.connect();
     constexpr std::size_t k_final = 500;
@@ -78,7 +78,7 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
     CAPTURE(name);
     Running server(0);
     WorkerHello hello = RawWorker::hello(0, 1);
-    hello.policy.gradients = wire;
+    hello.settings.wire = static_cast<std::int64_t>(wire);
     for (const std::size_t size : {due - 2, due + 2, 2 * due, due / 2, std::size_t{0}}) {
       CAPTURE(size);
       RawWorker wrong(server, hello);
@@ -113,16 +113,15 @@ TEST_CASE("workers that would push gradients of unlike types are told so") {
   RawWorker first(server, RawWorker::hello(0, 2));
   first.read_until(FrameType::welcome);
   ClientOptions options = options_for({server.address()}, 1, 2);
-  options.policy.snapshot_every = 1;
-  options.policy.gradients = WireType::bf16;
-  options.policy.learning_rate = {};
+  options.self.policy.snapshot_every = 1;
+  options.self.settings.wire = static_cast<std::int64_t>(WireType::bf16);
   ParameterClient second(options, k_count, [](const std::string&) {});
   try {
     second.connect();
     FAIL("it was accepted");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
-    CHECK(text.find("gradients: \"fp32\" and \"bf16\"") != std::string::npos);
+    CHECK(text.find("--communication-data-type is fp32 and bf16") != std::string::npos);
   }
 }
 

@@ -11,18 +11,18 @@ WorkerHello RawWorker::hello(int worker, int workers) {
   hello.worker = worker;
   hello.workers = workers;
   hello.policy.snapshot_every = 1;
-  hello.job = {{"seed", 7}};
-  hello.ranges = {{0, 800}};
-  hello.arena = 1000;
+  hello.settings.seed = 7;
+  hello.arena = 800;
   return hello;
 }
 
 RawWorker::RawWorker(const Running& server, const WorkerHello& hello)
-    : link_(dial_authenticated(
-          resolve("127.0.0.1", server.port()).front(), k_token,
-          introduce_self(LinkPurpose::parameter_server, hello.worker, hello.workers),
-          after_seconds(5))) {
-  send_body(FrameType::hello, bytes_of_text(hello_text(hello)), 0);
+    : link_(dial_authenticated(resolve("127.0.0.1", server.port()).front(), k_token,
+                               introduce_self(LinkPurpose::parameter_server,
+                                              static_cast<int>(hello.worker),
+                                              static_cast<int>(hello.workers)),
+                               after_seconds(5))) {
+  send_body(FrameType::hello, bytes_of(hello), 0);
 }
 
 void RawWorker::send_body(FrameType type, std::span<const std::byte> fields, std::size_t size) {

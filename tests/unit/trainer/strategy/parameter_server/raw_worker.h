@@ -10,7 +10,7 @@ namespace trainer::test {
 
 class RawWorker {
  public:
-  /// Of a job with a snapshot an update, of which the server holds the first 800 of 1000 floats.
+  /// Of a job with a snapshot an update, whose server holds 800 floats.
   static WorkerHello hello(int worker, int workers);
 
   explicit RawWorker(const Running& server, const WorkerHello& hello);

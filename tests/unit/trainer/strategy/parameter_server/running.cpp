@@ -11,7 +11,7 @@ namespace trainer::test {
 namespace {
 
 /// The gradient that a worker finds for these values at this step: pulls them to a moving target.
-void fill_gradient(std::span<const float> values, std::int64_t step, int worker,
+void fill_gradient(std::span<const float> values, std::int64_t step, std::int64_t worker,
                    std::span<float> gradient) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     gradient[i] = values[i] - std::sin(static_cast<float>(i) + 0.1F * static_cast<float>(step)) -
@@ -24,13 +24,11 @@ void fill_gradient(std::span<const float> values, std::int64_t step, int worker,
 ClientOptions options_for(std::vector<std::string> servers, int worker, int workers) {
   ClientOptions options;
   options.servers = std::move(servers);
-  options.worker = worker;
-  options.workers = workers;
+  options.self.worker = worker;
+  options.self.workers = workers;
   options.token = k_token;
-  options.policy.learning_rate.peak = 0.01;
-  options.job = {{"seed", 7}};
-  options.tensors = {{0, 800}, {800, k_count}};
-  options.partitioner = {Partitioner::Kind::fixed, options.servers.size(), 0};
+  options.self.settings.learning_rate.peak = 0.01;
+  options.self.settings.seed = 7;
   options.peer_timeout = k_peer_timeout;
   options.rendezvous_timeout = 20;
   return options;
@@ -48,7 +46,7 @@ std::vector<float> work(const ClientOptions& options, std::int64_t steps,
     if (before_step) {
       before_step(step);
     }
-    fill_gradient(client.parameters(), step, options.worker, client.gradients());
+    fill_gradient(client.parameters(), step, options.self.worker, client.gradients());
     for (std::size_t count = 0; count < k_count; count += 100) {
       client.final(count);
     }

@@ -60,8 +60,8 @@ TEST_CASE("an asynchronous job trains, and its workers stay within the staleness
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
       ClientOptions options = options_for({server.address()}, w, 2);
-      options.policy.sync = false;
-      options.policy.max_staleness = 2;
+      options.self.policy.sync = 0;
+      options.self.policy.max_staleness = 2;
       return work(options, 200, [&](std::int64_t step) {
         at[static_cast<std::size_t>(w)] = step;
         const std::int64_t ahead = step - at[static_cast<std::size_t>(1 - w)];
@@ -83,7 +83,7 @@ TEST_CASE("with a backup worker, updates do not wait for the slowest") {
   std::atomic<bool> are_done = false;
   const auto worker = [&](int w) {
     ClientOptions options = options_for({server.address()}, w, 3);
-    options.policy.backup_workers = 1;
+    options.self.policy.backup_workers = 1;
     return work(options, 10, [&, w](std::int64_t step) {
       if (w == 2 && step == 1) {
         unit::wait_until([&] { return are_done.load(); });
@@ -134,7 +134,7 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
       ClientOptions options = options_for(addresses, w, 2);
-      options.policy.snapshot_every = 10;
+      options.self.policy.snapshot_every = 10;
       options.shared_memory = shared;
       return work(options, 60, [&](std::int64_t step) {
         if (step == 34) {
@@ -168,7 +168,7 @@ TEST_CASE("a server that comes back goes on counting samples where it was") {
   const HeldPort port;
   auto server = std::make_unique<Running>(0, port.number(), snapshots.path());
   ClientOptions options = options_for({server->address()}, 0, 1);
-  options.policy.snapshot_every = 1;
+  options.self.policy.snapshot_every = 1;
   ParameterClient client(options, k_count, [](const std::string&) {});
   std::int64_t step = client.connect();
   for (const std::int64_t expected : {1, 2, 3, 4, 5, 6}) {
@@ -242,7 +242,7 @@ TEST_CASE("a server that comes back a step ahead of the others goes back with th
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
       ClientOptions options = options_for(servers[static_cast<std::size_t>(w)], w, 2);
-      options.policy.snapshot_every = 5;
+      options.self.policy.snapshot_every = 5;
       const auto before_step = [&, w](std::int64_t step) {
         if (step == 9 && !is_lost) {
           w == 0 ? to_ahead.hold_server() : to_behind.hold_worker(true);
@@ -313,7 +313,7 @@ TEST_CASE("a server that comes back before the first update restarts from the fi
   Running stays(0, 0, folder_of(0));
   auto killed = std::make_unique<Running>(1, port.number(), folder_of(1));
   ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
-  options.policy.snapshot_every = 100;
+  options.self.policy.snapshot_every = 100;
   check_close(work(options, 20,
                    [&](std::int64_t step) {
                      if (step == 7 && !stays.has_said("resumes")) {
@@ -349,7 +349,7 @@ TEST_CASE("workers wait long for a server that is lost, and the others do not mi
   std::atomic<bool> was_killed = false;
   auto worker = std::async(std::launch::async, [&] {
     ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
-    options.policy.snapshot_every = 1;
+    options.self.policy.snapshot_every = 1;
     options.peer_timeout = k_short_timeout;
     options.rendezvous_timeout = k_wait;
     return work(options, 100, [&](std::int64_t step) {
@@ -375,10 +375,10 @@ TEST_CASE("a worker with another seed is refused with what differs") {
   ParameterClient first(options_for({server.address()}, 1, 2), k_count, [](const std::string&) {});
   first.connect(); // It is welcome: the job is as it says.
   ClientOptions other = options_for({server.address()}, 0, 2);
-  other.job["seed"] = 8;
+  other.self.settings.seed = 8;
   ParameterClient second(other, k_count, [](const std::string&) {});
   const std::string refusal = message_of<ClusterError>([&] { second.connect(); });
-  CHECK(contains(refusal, "it trains another job than worker 1: seed: "));
+  CHECK(contains(refusal, "it trains another job than worker 1: --seed is "));
 }
 
 TEST_CASE("a server whose workers do not come fails, naming those that are missing") {

@@ -12,7 +12,7 @@ TEST_CASE("workers of servers have the learning rates of those without, after as
     for (const int workers : {1, 3}) {
       for (const std::int64_t steps : {0, 2, 50}) {
         PsJob job;
-        job.policy.sync = is_sync;
+        job.policy.sync = is_sync ? 1 : 0;
         job.run.epochs = 2;
         job.run.step.rows_at_once = 64;
         job.run.steps = steps;
@@ -21,11 +21,11 @@ TEST_CASE("workers of servers have the learning rates of those without, after as
         job.task.workers.resize(static_cast<std::size_t>(workers));
         const LearningRate of_samples =
             make_run_settings(job.run, workers, false, {k_samples, false}).learning_rate;
-        const LearningRate of_updates = learning_rate(job, k_samples);
+        const LearningRate of_updates = self_of(job, k_samples).settings.learning_rate;
         const std::int64_t a_step = is_sync ? 1 : workers;
         for (std::int64_t step = 0; step < 10; ++step) {
           CAPTURE(step);
-          CHECK(of_updates.at(static_cast<double>(step * a_step)) ==
+          CHECK(of_updates.at(static_cast<double>(step * a_step) * of_updates.update) ==
                 doctest::Approx(of_samples.at(static_cast<double>(step * job.global_batch())))
                     .epsilon(1e-12));
         }
