@@ -21,7 +21,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 constexpr std::array<char, 8> k_magic = {'d', 't', 'r', 'a', 'i', 'n', '\r', '\n'};
-constexpr std::uint32_t k_version = 3;
+constexpr std::uint32_t k_version = 4;
 constexpr double k_handshake_seconds = 5;
 constexpr std::size_t k_most_pending = 256;
 
