@@ -113,7 +113,7 @@ Message signature(std::string_view role, const std::vector<Message>& parts) {
 
 /// What a dialler that is written anew from the protocol's description says, and is told.
 struct RawDialler {
-  std::uint32_t version = 3;
+  std::uint32_t version = 4;
   std::uint32_t purpose = 1; ///< Rendezvous.
   std::string_view role = "dialler";
 
@@ -180,8 +180,8 @@ TEST_CASE("who holds the token but speaks otherwise is refused, and signed for")
     CHECK(answer.is_signed);
     CHECK(contains(answer.reason, reason));
   };
-  refused({.version = 2}, "it speaks version 2 of the protocol, not 3");
-  refused({.version = 4}, "it speaks version 4 of the protocol, not 3");
+  refused({.version = 3}, "it speaks version 3 of the protocol, not 4");
+  refused({.version = 5}, "it speaks version 5 of the protocol, not 4");
   refused({.purpose = 2}, "it came for another purpose");
   refused({.role = "acceptor"}, "the job token differs"); // Its own words, sent back to it.
 }
