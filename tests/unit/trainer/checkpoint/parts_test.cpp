@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -133,11 +134,12 @@ std::vector<std::string> names_in(const std::string& folder) {
 TEST_CASE(
     "what ranks have saved in parts is read bit for bit by any number of ranks, at any stage") {
   for (const ModelOptions& model : models()) {
-    for (const auto& [ranks, stage] : {std::pair(2, 1), {4, 2}, {3, 3}}) {
+    for (const auto& saved : {std::pair(2, 1), {4, 2}, {3, 3}}) {
+      const int ranks = saved.first;
       CAPTURE(model.name);
       CAPTURE(ranks);
       const TempFolder folder;
-      with_replicas(ranks, stage, model, [&](Replica& replica, Communicator& communicator) {
+      with_replicas(ranks, saved.second, model, [&](Replica& replica, Communicator& communicator) {
         fill(replica, communicator, 1);
         CheckpointSaver saver;
         CHECK(saver.meet(folder.path(), communicator));
