@@ -67,9 +67,9 @@ def test_what_lies_in_files_takes_no_memory(home, tokens, stage):
     assert plan[stage] < 0.9 * whole[stage]
 
 
-@pytest.mark.parametrize("stage", [0, 3])
-def test_a_checkpoint_is_in_the_plan(home, tokens, stage):
-    flags = [f"--data={tokens}", *MODELS["bert"], f"--checkpoint-dir={home.folder / 'saved'}"]
+@pytest.mark.parametrize("stage, every", [(0, []), (3, []), (3, ["--checkpoint-every=1"])])
+def test_a_checkpoint_is_in_the_plan(home, tokens, stage, every):
+    flags = [f"--data={tokens}", *MODELS["bert"], f"--checkpoint-dir={home.folder / 'saved'}", *every]
     plan = check_plan(home, 2, flags, stage)
     assert taken(home, 2, [*flags, f"--zero-stage={stage}", "--resume"]) < plan[stage] * 1.03
 

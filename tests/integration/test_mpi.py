@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from harness import EXIT_USAGE, until
+from test_trainer import checkpoints, tensors
 
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
 
@@ -47,11 +48,6 @@ def test_the_losses_over_mpi_are_those_of_the_ring_and_of_one_process(mpi, data)
     assert over_mpi == pytest.approx(ring, abs=1e-5)
 
 
-def tensors(path):
-    """All that a checkpoint holds, in the bits it has."""
-    return [file.read_bytes() for file in sorted(path.rglob("*.safetensors"))]
-
-
 @pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:1"])
 def test_gradients_of_half_the_bytes_train_as_well_over_mpi(mpi, data, devices):
     """Other bits than fp32's, the same ones in every run, and losses near them: four gradients are
@@ -66,7 +62,7 @@ def test_gradients_of_half_the_bytes_train_as_well_over_mpi(mpi, data, devices):
             mpi, data, name, four, "--communication=mpi", f"--devices={devices}",
             f"--communication-data-type={kind}", "--batch-size=16", f"--checkpoint-dir={folder}")
         assert (f"gradients as {kind}" in said) == (kind != "fp32")
-        ends[name] = tensors(folder)
+        ends[name] = tensors(checkpoints(folder)[-1])
     assert ends["fp32"] and ends["bf16 again"] == ends["bf16"]
     assert ends["fp32"] != ends["bf16"] != ends["fp16"]
     for kind in ["bf16", "fp16"]:
@@ -83,7 +79,7 @@ def test_every_stage_of_zero_over_mpi_has_the_bits_of_stage_0(mpi, data, devices
             f"--devices={devices}", f"--zero-stage={stage}", "--batch-size=16", "--clip-norm=1",
             f"--checkpoint-dir={folder}")
         assert "MPI v" in said and (f"ZeRO stage {stage}" in said) == (stage > 0)
-        found.append((losses, tensors(folder)))
+        found.append((losses, tensors(checkpoints(folder)[-1])))
     assert found[0][1] and all(one == found[0] for one in found)
 
 

@@ -1,11 +1,12 @@
 """Ranks that share optimizer states, gradients and parameters as ZeRO's stages say."""
 import re
+import shutil
 import signal
 
 import pytest
 
-from harness import EXIT_USAGE, until
-from test_trainer import NO_END, checkpoints, tensors
+from harness import EXIT_USAGE, held_ports, until
+from test_trainer import NO_END, checkpoints, gang_env, last_saved, losses_in, tensors
 
 STAGES = [1, 2, 3]
 
@@ -67,6 +68,78 @@ def test_ranks_that_share_make_room_with_a_whole_checkpoint(home, data):
     step = int(re.search(r"step (\d+) is saved in", (home.folder / "out").read_text()).group(1))
     out = home.trainer(*flags, "--resume", f"--steps={step + 10}").out
     assert f"at step {step}" in out
+
+
+def test_each_rank_writes_its_part_and_one_that_is_damaged_is_named_and_passed_over(home, train):
+    folder = home.folder / "parts"
+    flags = ["--batch-size=16", "--devices=cpu:0,cpu:1,cpu:2", f"--checkpoint-dir={folder}",
+             "--checkpoint-every=10"]
+    train(*flags, "--zero-stage=1", "--steps=20")
+    older, newer = checkpoints(folder)
+    parts = sorted(path.name for path in folder.glob(f"{newer.stem}.rank-*"))
+    assert parts == [f"step-000000020.rank-{rank:05}-of-00003.safetensors" for rank in range(3)]
+    assert f"{newer}: whole, " in home.trainer("inspect", folder).out
+    part = folder / parts[1]
+    raw = bytearray(part.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    part.write_bytes(raw)
+    inspected = home.trainer("inspect", folder).out
+    assert f"{newer}: damaged: {part.stem} " in inspected and f"{older}: whole, " in inspected
+    out = train(*flags, "--zero-stage=3", "--steps=30", "--resume").out
+    assert f"{newer}: damaged: {part.stem} " in out and f"resumed from {older} at step 10" in out
+    assert [path.stem for path in checkpoints(folder)] == ["step-000000020", "step-000000030"]
+    assert f"{newer}: whole, " in home.trainer("inspect", folder).out
+
+
+def test_a_run_of_ranks_that_share_killed_again_and_again_ends_with_the_bits_of_one_that_was_not(
+        home, data):
+    command = [home.trainer_path, f"--data={data}", "--batch-size=16", "--steps=300",
+               "--log-every=10000", "--devices=cpu:0,cpu:1"]
+    home.run([*command, f"--checkpoint-dir={home.folder / 'whole'}"], seconds=300)
+    folder = home.folder / "run"
+    command += [f"--checkpoint-dir={folder}", "--checkpoint-every=7", "--resume"]
+    for stage, step in [(1, 7), (3, 70), (2, 140)]:
+        with open(home.folder / "log", "wb") as log:
+            run = home.start([*command, f"--zero-stage={stage}"], stdout=log, stderr=log)
+        until(lambda: last_saved(folder) >= step or run.poll() is not None, f"step {step} is saved")
+        run.kill()
+        run.wait()
+        assert run.returncode in (0, -signal.SIGKILL), (home.folder / "log").read_text()
+    home.run([*command, "--zero-stage=3"], seconds=300)
+    assert tensors(checkpoints(folder)[-1]) == tensors(checkpoints(home.folder / "whole")[-1])
+
+
+def test_a_run_goes_on_with_another_number_of_ranks_from_their_parts(home, data):
+    """Of as many samples a step: sums are taken in another order."""
+    def trained(folder, ranks, stage, *flags):
+        log = home.folder / f"{folder}.csv"
+        devices = ",".join(f"cpu:{rank}" for rank in range(ranks))
+        home.trainer(f"--data={data}", f"--devices={devices}", f"--batch-size={48 // ranks}",
+                     f"--zero-stage={stage}", f"--checkpoint-dir={home.folder / folder}",
+                     f"--csv={log}", "--log-every=5", *flags)
+        return losses_in(log)
+
+    whole = trained("whole", 2, 1, "--steps=60")
+    trained("parts", 3, 3, "--steps=60", "--checkpoint-every=20", "--keep=3")
+    for ranks, stage in [(1, 0), (2, 1), (4, 3)]:
+        folder = f"with-{ranks}"
+        (home.folder / folder).mkdir()
+        for path in (home.folder / "parts").glob("step-000000020.*"):
+            shutil.copy(path, home.folder / folder)
+        assert trained(folder, ranks, stage, "--steps=60", "--resume") == pytest.approx(
+            whole[-8:], rel=1e-3)
+
+
+def test_ranks_that_do_not_see_one_folder_have_rank_0_save_all_of_it(home, data):
+    [port] = held_ports(1)
+    ranks = [home.start([home.trainer_path, f"--data={data}", "--batch-size=16", "--steps=20",
+                         "--zero-stage=3", f"--checkpoint-dir={home.folder / str(rank)}"],
+                        env=gang_env(rank, 2, port)) for rank in range(2)]
+    outs = [rank.communicate(timeout=60 * home.build.slowness)[0].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outs
+    assert f"--checkpoint-dir={home.folder / '0'}: not every rank can write to this folder" in outs[0]
+    assert [path.name for path in checkpoints(home.folder / "0")] == ["step-000000020.safetensors"]
+    assert not checkpoints(home.folder / "1")
 
 
 def test_what_lies_in_files_changes_no_bit_and_leaves_nothing(home, workers):

@@ -1,17 +1,24 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/device/host_view.h"
+#include "trainer/entropy.h"
 #include "trainer/errors.h"
+#include "trainer/files.h"
 #include "trainer/strategy/gathered.h"
 
 namespace trainer {
@@ -50,6 +57,15 @@ std::map<std::string, std::string> metadata_of(const Progress& progress) {
     metadata["loss_scale_hysteresis"] = std::to_string(scale.hysteresis);
   }
   return metadata;
+}
+
+/// Throws Error where one of what `name` holds is no finite number.
+void check_finite(std::int64_t step, const std::string& name, std::span<const float> values) {
+  if (!std::all_of(values.begin(), values.end(), [](float one) { return std::isfinite(one); })) {
+    throw Error(fmt::format("step {}: {} holds what is no finite number, and no checkpoint is "
+                            "written; try a smaller --learning-rate",
+                            step, name));
+  }
 }
 
 /// Takes arenas one behind the other, in parts cut anywhere, and writes their tensors. Of a tensor
@@ -91,11 +107,7 @@ class CheckpointWriter {
   }
 
   void add(const Tensor& tensor, std::span<const float> part) {
-    if (!std::all_of(part.begin(), part.end(), [](float value) { return std::isfinite(value); })) {
-      throw Error(fmt::format("step {}: {}{} holds what is no finite number, and no checkpoint is "
-                              "written; try a smaller --learning-rate",
-                              step_, arenas_[arena_].prefix, tensor.name));
-    }
+    check_finite(step_, arenas_[arena_].prefix + tensor.name, part);
     const std::size_t count = tensor.count();
     if (tensor.layout == Layout::row_major) { // Filled up at its end.
       file_.write(part.first(std::min(part.size(), count - std::min(count, at_))));
@@ -125,8 +137,91 @@ class CheckpointWriter {
   std::vector<float> row_major_;
 };
 
+/// What a rank holds of a tensor, of each arena.
+struct OwnPart {
+  const Tensor& tensor;
+  ArenaRange range;   ///< In what the tensor takes.
+  std::size_t behind; ///< Of its values of an arena so many are before it.
+};
+
+std::vector<OwnPart> own_parts(const TensorTable& table, const std::vector<ArenaRange>& own) {
+  std::vector<OwnPart> parts;
+  std::size_t behind = 0;
+  for (const ArenaRange& range : own) {
+    for (std::size_t at = range.first; at < range.last;) {
+      const Tensor& tensor = table.holder(at);
+      const std::size_t last = std::min(range.last, tensor.range().last);
+      const ArenaRange part{at - tensor.offset,
+                            std::min(last - tensor.offset, held_floats(tensor))};
+      if (part.first < part.last) {
+        parts.push_back({tensor, part, behind + at - range.first});
+      }
+      at = last;
+    }
+    behind += range.size();
+  }
+  return parts;
+}
+
+/// Of a rank that owns these ranges of the arenas; to be committed.
+std::shared_ptr<NumberedWriter> write_part(const std::string& folder, const TensorTable& table,
+                                           const std::vector<ArenaRange>& own,
+                                           const std::vector<SavedArena>& arenas,
+                                           const Progress& progress, const RankPart& part) {
+  const std::vector<OwnPart> parts = own_parts(table, own);
+  std::vector<std::string> prefixes;
+  std::vector<TensorShape> shapes;
+  for (const SavedArena& arena : arenas) {
+    prefixes.push_back(arena.prefix);
+    for (const auto& [tensor, range, behind] : parts) {
+      shapes.push_back({range_name(arena.prefix + tensor.name, range), {range.size()}});
+    }
+  }
+  std::map<std::string, std::string> metadata = metadata_of(progress);
+  metadata["tensors"] = describe_tensors(table, prefixes);
+  const auto file = std::make_shared<NumberedWriter>(folder, progress.step, metadata, shapes, part);
+  for (const SavedArena& arena : arenas) {
+    for (const auto& [tensor, range, behind] : parts) {
+      const auto values = arena.memory.subspan(
+          arena.is_packed ? behind : tensor.offset + range.first, range.size());
+      check_finite(progress.step, arena.prefix + tensor.name, values);
+      file->write(values);
+    }
+  }
+  return file;
+}
+
+/// For the other ranks' parts of a checkpoint.
+class Patience {
+ public:
+  explicit Patience(const std::atomic<bool>& is_over) : is_over_(is_over) {}
+
+  /// Throws Error once `path` has been waited for long enough.
+  void operator()(const std::string& path) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!end_) {
+      end_ = now + std::chrono::minutes(10);
+    }
+    if (is_over_ && !is_short_) { // Those that end too may be about to have theirs written.
+      is_short_ = true;
+      end_ = now + std::chrono::seconds(2);
+    }
+    if (now > *end_) {
+      throw Error(fmt::format("{}: not written, long after rank 0's own part; see what keeps that "
+                              "rank from it, or whether it still sees this folder",
+                              path));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+
+ private:
+  const std::atomic<bool>& is_over_;
+  bool is_short_ = false;
+  std::optional<std::chrono::steady_clock::time_point> end_;
+};
+
 template <typename Number>
-Number read_metadata(const SafeTensorsFile& file, const char* key,
+Number read_metadata(const CheckpointFile& file, const char* key,
                      std::optional<Number> otherwise = std::nullopt) {
   const auto it = file.metadata().find(key);
   if (it == file.metadata().end() && otherwise) {
@@ -141,7 +236,7 @@ Number read_metadata(const SafeTensorsFile& file, const char* key,
   return number;
 }
 
-Progress read_progress(const SafeTensorsFile& file, const Progress& expected) {
+Progress read_progress(const CheckpointFile& file, const Progress& expected) {
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != k_format) {
     throw DataError(fmt::format("{}: no checkpoint of dtrain-trainer (metadata format is not {})",
@@ -196,16 +291,56 @@ newest_whole_checkpoint(const std::string& folder,
   return std::nullopt;
 }
 
+bool CheckpointSaver::meet(const std::string& folder, Communicator& communicator) {
+  auto writers = random_value<std::uint64_t>();
+  const auto probe = [&] { // A name that remove_unfinished() knows.
+    return std::filesystem::path(folder) / fmt::format("step-.tmp.{:016x}", writers);
+  };
+  if (communicator.rank() == 0) {
+    make_folder(folder);
+    std::ofstream(probe()) << '\n';
+  }
+  communicator.broadcast(std::as_writable_bytes(std::span(&writers, 1)), 0, "checkpoint folder");
+  std::error_code error;
+  const bool is_seen = std::filesystem::exists(probe(), error) && access(folder.c_str(), W_OK) == 0;
+  float seen = is_seen ? 1 : 0;
+  communicator.all_reduce(std::span(&seen, 1), "checkpoint folder");
+  if (communicator.rank() == 0) {
+    std::filesystem::remove(probe(), error);
+  }
+  writers_ = seen == static_cast<float>(communicator.world_size()) ? writers : 0;
+  return has_met();
+}
+
 void CheckpointSaver::save(const std::string& folder, const Replica& replica,
                            const Progress& progress, Communicator& communicator, std::size_t keep) {
-  wait();
-  const bool is_shared = replica.sharding.stage > 0;
-  const bool writes = communicator.rank() == 0;
+  finish(communicator);
   const std::vector<SavedArena> arenas = arenas_of(replica);
   const TensorTable& table = replica.model->tensors();
-  if (is_shared) {
+  const int rank = communicator.rank();
+  if (replica.sharding.stage > 0 && has_met()) {
+    const RankPart part{rank, communicator.world_size(), writers_};
+    const std::vector<ArenaRange> own = replica.shards(communicator).own();
+    std::shared_ptr<NumberedWriter> file;
+    if (makes_copies_) {
+      copy(replica, own);
+    } else {
+      file = write_part(folder, table, own, arenas, progress, part);
+    }
+    is_joining_ = rank == 0;
+    saving_ = std::async(std::launch::async, [=, this, &table]() mutable {
+      if (!file) {
+        std::vector<SavedArena> copies;
+        for (std::size_t i = 0; i < copies_.size(); ++i) {
+          copies.push_back({arenas[i].prefix, copies_[i].span(), true});
+        }
+        file = write_part(folder, table, own, copies, progress, part);
+      }
+      file->commit(keep, Patience(is_over_));
+    });
+  } else if (replica.sharding.stage > 0) {
     const auto file =
-        writes ? std::make_shared<CheckpointWriter>(folder, table, arenas, progress) : nullptr;
+        rank == 0 ? std::make_shared<CheckpointWriter>(folder, table, arenas, progress) : nullptr;
     for (const SavedArena& arena : arenas) {
       gather_buckets(communicator, replica.device, replica.shards(communicator),
                      {arena.memory, !arena.is_packed},
@@ -218,14 +353,8 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
     if (file) {
       saving_ = std::async(std::launch::async, [=] { file->commit(keep); });
     }
-  } else if (writes) {
-    for (std::size_t i = 0; i < arenas.size(); ++i) {
-      if (copies_.size() == i) {
-        copies_.emplace_back(arenas[i].memory.size());
-      }
-      const HostView view(replica.device, arenas[i].memory);
-      std::copy_n(view.values().data(), copies_[i].size(), copies_[i].data());
-    }
+  } else if (rank == 0) {
+    copy(replica, {{0, replica.parameters.size()}});
     saving_ = std::async(std::launch::async, [=, this, &table] {
       CheckpointWriter file(folder, table, arenas, progress);
       for (const Buffer& copy : copies_) {
@@ -236,7 +365,41 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   }
 }
 
-void CheckpointSaver::wait() {
+/// Of each arena what this rank owns, one behind the other.
+void CheckpointSaver::copy(const Replica& replica, const std::vector<ArenaRange>& own) {
+  const std::vector<SavedArena> arenas = arenas_of(replica);
+  Device& device = replica.device;
+  for (std::size_t i = 0; i < arenas.size(); ++i) {
+    const auto& [prefix, memory, is_packed] = arenas[i];
+    const std::vector<ArenaRange> ranges =
+        is_packed ? std::vector{ArenaRange{0, memory.size()}} : own;
+    if (copies_.size() == i) {
+      std::size_t floats = 0;
+      for (const ArenaRange& range : ranges) {
+        floats += range.size();
+      }
+      copies_.push_back(device.allocate_pinned(floats, DType::f32));
+    }
+    float* to = copies_[i].data();
+    for (const ArenaRange& range : ranges) {
+      device.stream().copy(memory.data() + range.first, to, range.size() * sizeof(float));
+      to += range.size();
+    }
+  }
+  device.stream().record()->wait();
+}
+
+void CheckpointSaver::wait(Communicator& communicator) {
+  finish(communicator);
+  copies_.clear();
+}
+
+void CheckpointSaver::finish(Communicator& communicator) {
+  constexpr auto k_between_looks = std::chrono::milliseconds(20);
+  while (is_joining_ && saving_.valid() &&
+         saving_.wait_for(k_between_looks) != std::future_status::ready) {
+    communicator.check();
+  }
   if (saving_.valid()) {
     saving_.get();
   }
@@ -249,9 +412,9 @@ CheckpointReader::CheckpointReader(const std::string& path, const Replica& repli
   for (const SavedArena& arena : arenas_of(replica)) {
     prefixes_.push_back(arena.prefix);
     for (const Tensor& tensor : table_.tensors()) {
-      const StoredTensor* const stored = file_.find(arena.prefix + tensor.name);
+      const CheckpointFile::Entry* const stored = file_.find(arena.prefix + tensor.name);
       try {
-        check_shape(tensor, arena.prefix + tensor.name, stored ? &stored->shape : nullptr);
+        check_shape(tensor, arena.prefix + tensor.name, stored ? &stored->tensor.shape : nullptr);
       } catch (const DataError& error) {
         throw DataError(fmt::format("{}: {}", path, error.what()));
       }
@@ -264,21 +427,19 @@ void CheckpointReader::read(std::size_t arena, const ArenaRange& part, std::span
     const Tensor& tensor = table_.holder(at);
     const std::size_t first = at - tensor.offset;
     const auto out = to.subspan(at - part.first, std::min(part.last - at, tensor.size - first));
-    const StoredTensor* const stored = file_.find(prefixes_[arena] + tensor.name);
-    if (tensor.layout == Layout::row_major) { // Filled up at its end.
-      const auto values =
-          out.first(std::min(out.size(), stored->count() - std::min(stored->count(), first)));
+    const CheckpointFile::Entry* const stored = file_.find(prefixes_[arena] + tensor.name);
+    if (tensor.layout == stored->tensor.layout) {
+      const std::size_t held = held_floats(tensor);
+      const auto values = out.first(std::min(out.size(), held - std::min(held, first)));
       file_.read(*stored, first, values);
       std::fill(out.begin() + static_cast<std::ptrdiff_t>(values.size()), out.end(), 0.0F);
     } else {
-      if (panels_.stored != stored) {
-        std::vector<float> values(stored->count());
-        file_.read(*stored, 0, values);
-        panels_.stored = stored;
-        panels_.held.assign(tensor.size, 0.0F);
-        tensor.write(values, panels_.held);
+      if (turned_.stored != stored) {
+        turned_.stored = stored;
+        turned_.held.assign(tensor.size, 0.0F);
+        tensor.write(file_.values(*stored), turned_.held);
       }
-      std::copy_n(panels_.held.data() + first, out.size(), out.data());
+      std::copy_n(turned_.held.data() + first, out.size(), out.data());
     }
     at += out.size();
   }

@@ -3,10 +3,13 @@
 // A checkpoint holds all that continuing bit for bit takes: parameters by name, the optimizer's
 // moments as adam.m.NAME and adam.v.NAME, and in its metadata the step, the position in the sample
 // stream, the seed and the number of training samples. The number of ranks and ZeRO's stage are not
-// in it: any may continue. Rank 0 saves and loads; broadcasting what it loaded is the caller's
-// part. What is damaged or was not finished (numbered_files.h) is passed over for the one before.
+// in it: any may continue. A replica that each rank has all of is saved by rank 0, one that ranks
+// share by all of them, each what it owns, in files of their own (numbered_files.h). Any rank may
+// load any part of it; that all have the same is the caller's to see to. What is damaged or was not
+// finished is passed over for the one before.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -14,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/checkpoint_file.h"
 #include "trainer/checkpoint/numbered_files.h"
-#include "trainer/checkpoint/safetensors.h"
 #include "trainer/run/replica.h"
 
 namespace trainer {
@@ -44,25 +47,45 @@ newest_whole_checkpoint(const std::string& folder,
 
 constexpr std::size_t k_kept = 2;
 
-/// Rank 0 saves, while training goes on, and then removes all but the newest `keep` that are
-/// complete (NumberedWriter::commit).
+/// Saves, while training goes on, and then removes all but the newest `keep` that are complete
+/// (NumberedWriter::commit).
 class CheckpointSaver {
  public:
+  /// `copies`: what this rank saves of a replica that ranks share, which takes as much memory of
+  /// its host; else it is written before save() returns, and the disk alone left for after that.
+  explicit CheckpointSaver(bool copies = true) : makes_copies_(copies) {}
+  /// What this rank writes is written to its end; others' parts are hardly waited for any more.
+  ~CheckpointSaver() { is_over_ = true; }
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  /// Collective, of ranks that share a replica: whether all of them can write to `folder`, which is
+  /// made if need be. From then on each saves its own part; else, and until then, rank 0 all.
+  bool meet(const std::string& folder, Communicator& communicator);
+  bool has_met() const { return writers_ != 0; }
+
   /// Once the one before is saved, whose failure it throws. The replica outlives the saver.
   ///
-  /// Of a whole replica rank 0 alone has to call it. A copy is saved, which takes as much memory of
-  /// its host as the checkpoint is large.
-  /// Ranks that share the replica share it because it is large: a collective, in which rank 0
-  /// writes bucket by bucket what it is sent. What is left for the background is what takes long,
-  /// the disk.
+  /// Of a whole replica rank 0 alone has to call it, and a copy is saved; of one that is shared all
+  /// ranks have to. Where these have not met, it is sent to rank 0, which writes it bucket by
+  /// bucket before this returns.
   void save(const std::string& folder, const Replica& replica, const Progress& progress,
             Communicator& communicator, std::size_t keep = k_kept);
-  /// Until it is saved. Throws Error; what was there before stays.
-  void wait();
+  /// Until it is saved: by rank 0 all of it, by another its own part. Gives copies' memory back.
+  /// Throws Error; what was there before stays; and PeerError where a peer is gone whose part is
+  /// missing.
+  void wait(Communicator& communicator);
 
  private:
-  std::vector<Buffer> copies_;
-  std::future<void> saving_; ///< Waited for at the end, before the copies go.
+  void finish(Communicator& communicator);
+  void copy(const Replica& replica, const std::vector<ArenaRange>& own);
+
+  bool makes_copies_;
+  std::uint64_t writers_ = 0; ///< Their number, once they have met; see RankPart.
+  bool is_joining_ = false;   ///< Waits for others' parts.
+  std::atomic<bool> is_over_ = false;
+  std::vector<Buffer> copies_; ///< An arena's each.
+  std::future<void> saving_;   ///< Waited for at the end, before the copies go.
 };
 
 /// A checkpoint that a run goes on from.
@@ -73,6 +96,7 @@ class CheckpointReader {
   /// replica outlives it.
   CheckpointReader(const std::string& path, const Replica& replica, const Progress& expected);
 
+  const std::string& path() const { return file_.path(); }
   const Progress& progress() const { return progress_; }
   /// The parameters' and, from 1 on, each moment's.
   std::size_t arenas() const { return prefixes_.size(); }
@@ -80,14 +104,14 @@ class CheckpointReader {
   void read(std::size_t arena, const ArenaRange& part, std::span<float> to);
 
  private:
-  SafeTensorsFile file_;
+  CheckpointFile file_;
   const TensorTable& table_;
   std::vector<std::string> prefixes_;
   Progress progress_;
   struct {
-    const StoredTensor* stored = nullptr;
+    const CheckpointFile::Entry* stored = nullptr;
     std::vector<float> held; ///< As in the arena.
-  } panels_;                 ///< The last tensor that lies there in panels.
+  } turned_;                 ///< The last tensor that lies there otherwise than in the file.
 };
 
 /// Restores parameters and moments of a whole replica. Throws what CheckpointReader does.

@@ -13,6 +13,7 @@
 
 #include "submit/errors.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_file.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
 
@@ -237,7 +238,7 @@ std::string find_weights(const std::string& path,
 }
 
 void load_weights(const std::string& path, const TensorTable& table, std::span<float> arena) {
-  SafeTensors content = read_safetensors(path);
+  SafeTensors content = read_checkpoint(path);
   std::erase_if(content.tensors,
                 [&](const NamedTensor& tensor) { return is_left_out(tensor, content, table); });
   for (NamedTensor& tensor : content.tensors) {

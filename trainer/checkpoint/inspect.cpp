@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "submit/errors.h"
-#include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/checkpoint_file.h"
+#include "trainer/checkpoint/numbered_files.h"
 #include "trainer/errors.h"
 #include "trainer/monitor/console.h"
 
@@ -95,8 +95,9 @@ dtrain::CommandTable inspect_command(std::string& folder) {
   table.name = "inspect";
   table.summary = "Show the checkpoints of a folder";
   table.description =
-      "Prints each checkpoint in DIR, the newest first: whether it is whole (its length and digest "
-      "are those of its manifest), the step, the samples that were taken, the seed, the "
+      "Prints each checkpoint in DIR, the newest first: whether it is whole (its files' lengths "
+      "and "
+      "digests are those of its manifest), the step, the samples that were taken, the seed, the "
       "optimizer's "
       "moments, and each parameter's shape, mean, root mean square and largest absolute value. It "
       "ends with an error where there is none that --resume could continue from.";
@@ -122,7 +123,7 @@ void inspect_checkpoints(const std::string& folder) {
     SafeTensors content;
     try {
       if (wrong.empty()) {
-        content = read_safetensors(path);
+        content = read_checkpoint(path);
       }
     } catch (const DataError& error) {
       wrong = error.what();
@@ -132,8 +133,13 @@ void inspect_checkpoints(const std::string& folder) {
       continue;
     }
     is_any_whole = true;
-    fmt::print("{}: whole, {} bytes\n", path,
-               with_commas(static_cast<double>(std::filesystem::file_size(path))));
+    const std::vector<std::string> parts = files_of(path);
+    std::uintmax_t bytes = 0;
+    for (const std::string& part : parts) {
+      bytes += std::filesystem::file_size(part);
+    }
+    fmt::print("{}: whole, {} bytes{}\n", path, with_commas(static_cast<double>(bytes)),
+               parts.front() == path ? "" : fmt::format(" in {} parts", parts.size()));
     fmt::print("  step      {}\n", number(content, "step"));
     fmt::print("  samples   {}, of {} an epoch and {} a step\n", number(content, "position"),
                number(content, "samples"), number(content, "global_batch"));

@@ -266,8 +266,14 @@ SafeTensorsWriter::SafeTensorsWriter(const std::string& path,
   std::string text = header.dump();
   text.resize((text.size() + k_alignment - 1) / k_alignment * k_alignment, ' ');
   const std::uint64_t length = text.size();
-  file_.write(std::as_bytes(std::span(&length, 1)));
-  file_.write(std::as_bytes(std::span(text)));
+  write(std::as_bytes(std::span(&length, 1)));
+  write(std::as_bytes(std::span(text)));
+}
+
+void SafeTensorsWriter::write(std::span<const std::byte> bytes) {
+  file_.write(bytes);
+  digest_.add({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
+  bytes_ += bytes.size();
 }
 
 void write_safetensors(const std::string& path, const std::map<std::string, std::string>& metadata,

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/xxh64.h"
 #include "trainer/files.h"
 #include "trainer/nn/tensor_table.h"
 
@@ -37,11 +38,19 @@ class SafeTensorsWriter {
   SafeTensorsWriter(const std::string& path, const std::map<std::string, std::string>& metadata,
                     std::span<const TensorShape> tensors);
   /// What follows in the file: row-major, tensor after tensor.
-  void write(std::span<const float> values) { file_.write(std::as_bytes(values)); }
+  void write(std::span<const float> values) { write(std::as_bytes(values)); }
   void commit() { file_.commit(); }
 
+  /// Of all that was written so far.
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t digest() const { return digest_.digest(); } ///< XXH64
+
  private:
+  void write(std::span<const std::byte> bytes);
+
   AtomicFile file_;
+  Xxh64 digest_{0};
+  std::uint64_t bytes_ = 0;
 };
 
 void write_safetensors(const std::string& path, const std::map<std::string, std::string>& metadata,

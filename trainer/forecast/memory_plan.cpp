@@ -213,13 +213,12 @@ std::size_t resident_bytes() {
   return pages * page_bytes();
 }
 
-/// Of a tensor that lies in panels, on its way to a checkpoint: as it lies there, where it comes in
-/// `parts`, and row-major.
-std::size_t turning_bytes(const TensorTable& tensors, bool parts) {
+/// Of a tensor that lies in panels, on its way to a checkpoint: row-major.
+std::size_t turning_bytes(const TensorTable& tensors) {
   std::size_t most = 0;
   for (const Tensor& tensor : tensors.tensors()) {
-    if (tensor.layout == Layout::panels) {
-      most = std::max(most, (tensor.count() + (parts ? tensor.size : 0)) * sizeof(float));
+    if (tensor.layout != Layout::row_major) {
+      most = std::max(most, tensor.count() * sizeof(float));
     }
   }
   return most;
@@ -265,11 +264,17 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
   plan.start = whole + rounded + (plan.stage < 2 ? whole : 0) +
                (options.offload.optimizer.empty() ? moments : moments / 2);
   if (options.saves) {
-    // A whole replica is copied; of a shared one a bucket at a time is sent to rank 0.
-    const std::size_t bucket = shards.buckets().front().size() * sizeof(float);
-    plan.save = at_rest + plan.moments + plan.activations +
-                (plan.stage == 0 ? whole + moments : bucket) +
-                turning_bytes(tensors, plan.stage > 0);
+    // What a rank saves is copied, and its copy kept for the next time; but what lies in files.
+    std::size_t own = 0;
+    for (const ArenaRange& range : shards.own()) {
+      own += range.size() * sizeof(float);
+    }
+    const bool is_in_files = !options.offload.optimizer.empty() ||
+                             (plan.stage == 3 && !options.offload.parameters.empty());
+    const std::size_t copied = plan.stage == 0 ? whole + moments : is_in_files ? 0 : own + moments;
+    const std::size_t saving = at_rest + plan.moments + plan.activations;
+    plan.save = copied + (options.goes_on ? std::max(saving, plan.step()) : saving) +
+                (plan.stage == 0 ? turning_bytes(tensors) : 0);
   }
   return plan;
 }
@@ -300,8 +305,9 @@ std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t p
                                  : "");
   }
   if (saves_higher) {
-    text += "(1) rank 0, while it saves a checkpoint; the others, and the steps between, take the "
-            "sum of the columns\n";
+    text +=
+        "(1) once a checkpoint is saved: rank 0, at stages 1 to 3 every rank; before, and without "
+        "one, the sum of the columns\n";
   }
   if (starts_higher) {
     text +=
@@ -331,7 +337,8 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
                             .ranks = ranks,
                             .like = {.rows = run.step.rows_at_once},
                             .accumulates = run.accumulation_steps > 1,
-                            .saves = !run.checkpoint_dir.empty()};
+                            .saves = !run.checkpoint_dir.empty(),
+                            .goes_on = run.checkpoint_every > 0};
   for (const FieldType& field : samples.train.source->fields()) {
     options.like[field.name] = {nullptr, field.width, field.type};
   }

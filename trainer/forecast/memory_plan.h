@@ -31,7 +31,7 @@ struct MemoryPlan {
   std::size_t rounded = 0; ///< What a model in 16 bits computes with.
   std::size_t activations = 0;
   std::size_t start = 0; ///< All that rank 0 has while it draws the weights.
-  std::size_t save = 0;  ///< And while it saves a checkpoint; 0: it does not.
+  std::size_t save = 0;  ///< And a rank, from when it saves a checkpoint on; 0: it does not.
 
   std::size_t step() const { return parameters + gradients + moments + rounded + activations; }
   std::size_t most() const;
@@ -46,7 +46,8 @@ struct MemoryPlanOptions {
   int ranks = 1;
   Batch like = {};          ///< What goes forward and backward at once; its numbers alone count.
   bool accumulates = false; ///< Several of these in a step.
-  bool saves = false;       ///< Checkpoints.
+  bool saves = false;       ///< Checkpoints,
+  bool goes_on = false;     ///< and trains on after some of them.
 };
 
 /// Of a rank on `device`, a CPU.

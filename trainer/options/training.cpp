@@ -379,8 +379,10 @@ std::vector<dtrain::Option> output_flags(TrainerOptions& o) {
       {.flags = "--checkpoint-dir",
        .target = &o.checkpoint_dir,
        .metavar = "DIR",
-       .help = "Save checkpoints (the model, and all that --resume needs) here: at the end, and "
-               "every --checkpoint-every steps, while training goes on [none]",
+       .help =
+           "Save checkpoints (the model, and all that --resume needs) here: at the end, and "
+           "every --checkpoint-every steps, while training goes on; where all ranks see it, those "
+           "that share a replica save a part each [none]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--checkpoint-every",

@@ -35,7 +35,8 @@ std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) 
 TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Dataset& data,
                          const AllSamples& samples, int ranks, bool is_elastic)
     : options_(options), device_(device), data_(data),
-      settings_(make_run_settings(options, ranks, is_elastic, samples)) {
+      settings_(make_run_settings(options, ranks, is_elastic, samples)),
+      saver_(options.offload.optimizer.empty() && options.offload.parameters.empty()) {
   if (options.offloads_to_host && !device.is_host()) {
     throw UsageError("--offload-optimizer=cpu, --offload-param=cpu: GPUs keep all of a replica "
                      "here; leave them out, or use --device=cpu");
@@ -69,6 +70,12 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
   }
   const bool votes = settings_.end != 0 || is_shared();
   replica_->attach(communicator, votes ? std::size_t{k_vote_floats} : 0);
+  if (const std::string& folder = options_.checkpoint_dir;
+      is_shared() && !folder.empty() && !saver_.meet(folder, communicator)) {
+    outputs.say(fmt::format("--checkpoint-dir={}: not every rank can write to this folder, so "
+                            "rank 0 saves what all have; saving in parts needs one that is shared",
+                            folder));
+  }
   if (is_new && communicator.rank() == source) {
     start_or_resume(outputs, communicator.world_size());
   }
@@ -182,31 +189,37 @@ void TrainingRun::broadcast_arenas(Communicator& communicator, int source) {
   }
 }
 
-/// Each rank gets its own chunks, and below stage 3 all parameters.
+/// Each rank gets its own chunks, and below stage 3 all parameters: of a checkpoint that all ranks
+/// see it reads them itself.
 void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
+  // Saving takes all of them, so they have to know alike what is saved.
+  std::array<std::int64_t, 2> known = {loaded_ ? 1 : 0, saved_at_};
+  communicator.broadcast(std::as_writable_bytes(std::span(known)), source, "loaded");
+  const bool is_loaded = known[0] != 0;
+  saved_at_ = known[1];
+  const bool read_own = is_loaded && saver_.has_met();
+  if (read_own && !loaded_) {
+    loaded_ = std::make_unique<CheckpointReader>(
+        numbered_file(options_.checkpoint_dir, saved_at_).path, *replica_, progress_);
+  }
   const Shards shards = replica_->shards(communicator);
   const auto scatter = [&](std::size_t arena, const OwnChunks& own) {
     std::optional<HostView> drawn;
-    if (!loaded_ && communicator.rank() == source) {
+    if (!is_loaded && communicator.rank() == source) {
       drawn.emplace(device_, replica_->parameters);
     }
-    scatter_buckets(
-        communicator, device_, shards, source,
-        [&](const ArenaRange& bucket, std::span<float> to) {
-          loaded_ ? loaded_->read(arena, bucket, to)
-                  : (void)std::copy_n(drawn->values().data() + bucket.first, to.size(), to.data());
-        },
-        own);
+    const auto fill = [&](const ArenaRange& range, std::span<float> to) {
+      loaded_ ? loaded_->read(arena, range, to)
+              : (void)std::copy_n(drawn->values().data() + range.first, to.size(), to.data());
+    };
+    read_own ? fill_chunks(device_, shards, fill, own)
+             : scatter_buckets(communicator, device_, shards, source, fill, own);
   };
   scatter(0, {replica_->parameters, true});
   if (settings_.zero_stage < 3) {
     gather_arena(communicator, device_, shards, replica_->parameters);
   }
-  // Saving takes all of them, so they have to know alike what is saved.
-  std::array<std::int64_t, 2> known = {loaded_ ? 1 : 0, saved_at_};
-  communicator.broadcast(std::as_writable_bytes(std::span(known)), source, "loaded");
-  saved_at_ = known[1];
-  if (known[0] != 0) {
+  if (is_loaded) {
     for (std::size_t i = 0; i < replica_->optimizer.moments().size(); ++i) {
       scatter(1 + i, {replica_->optimizer.moments()[i].values.span(), false});
     }
@@ -342,7 +355,7 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
   if (saved_at_ != progress_.step) {
     save(communicator);
   }
-  saver_.wait();
+  saver_.wait(communicator);
   if (!options_.export_folder.empty()) {
     export_weights(communicator);
   }
@@ -379,7 +392,7 @@ void TrainingRun::make_room(Communicator& communicator) {
   if (saved_at_ != progress_.step) {
     save(communicator);
   }
-  saver_.wait();
+  saver_.wait(communicator);
   if (is_shared()) {
     communicator.barrier("checkpoint"); // It is saved: who leaves now ends nothing.
   }

@@ -168,6 +168,19 @@ void gather_buckets(Communicator& communicator, Device& device, const Shards& sh
                   });
 }
 
+void fill_chunks(Device& device, const Shards& shards,
+                 const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
+                 const OwnChunks& own) {
+  for_each_bucket(shards, own,
+                  [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine,
+                      float* on_device) {
+                    const std::size_t first =
+                        bucket.first + static_cast<std::size_t>(mine.data() - room.data());
+                    fill({first, first + mine.size()}, mine);
+                    device.stream().copy(mine.data(), on_device, mine.size_bytes());
+                  });
+}
+
 void scatter_buckets(Communicator& communicator, Device& device, const Shards& shards, int source,
                      const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
                      const OwnChunks& own) {

@@ -81,6 +81,10 @@ struct OwnChunks {
 void gather_buckets(Communicator& communicator, Device& device, const Shards& shards,
                     const OwnChunks& own,
                     const std::function<void(const ArenaRange&, std::span<const float>)>& take);
+/// Asks `fill` for this rank's own chunks, one a bucket.
+void fill_chunks(Device& device, const Shards& shards,
+                 const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
+                 const OwnChunks& own);
 /// Collective, the other way: each rank's own chunks of what rank `source` is asked for by `fill`,
 /// a bucket at a time.
 void scatter_buckets(Communicator& communicator, Device& device, const Shards& shards, int source,

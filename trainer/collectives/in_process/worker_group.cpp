@@ -119,6 +119,12 @@ class WorkerGroup::Member final : public Communicator {
     seconds_waiting_ += now() - began;
   }
 
+  void check() override {
+    const std::lock_guard lock(state_.mutex);
+    state_.check();
+    state_.between.check();
+  }
+
   void set_step(std::int64_t step) noexcept override {
     if (replica_ == 0) {
       state_.between.set_step(step);

@@ -38,7 +38,7 @@ struct Run {
   void save(const std::string& folder) {
     CheckpointSaver saver;
     saver.save(folder, replica, progress, *communicator);
-    saver.wait();
+    saver.wait(*communicator);
   }
 
   Dataset data = synthetic_dataset(100, 1);

@@ -66,7 +66,7 @@ Learned train(int stage, const Run& run) {
     if (!run.checkpoints.empty()) {
       CheckpointSaver saver;
       saver.save(run.checkpoints, replica, {6, 288, k_seed, 300, 48}, communicator);
-      saver.wait();
+      saver.wait(communicator);
     }
     if (replica.sharding.stage == 3) {
       gather_arena(communicator, device, replica.shards(communicator), replica.parameters);
