@@ -43,7 +43,7 @@ std::string varint(std::uint64_t value) {
   return bytes;
 }
 
-std::string field(unsigned number, ProtoWireType type, const std::string& content) {
+std::string encoded(unsigned number, ProtoWireType type, const std::string& content) {
   std::string bytes = varint(number << 3 | type);
   if (type == k_bytes) {
     bytes += varint(content.size());
@@ -69,7 +69,7 @@ TensorBoard::TensorBoard(const std::string& folder) {
   if (file_ < 0) {
     throw Error(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
   }
-  record(field(1, k_fixed64, raw(wall_time())) + field(3, k_bytes, "brain.Event:2"));
+  record(encoded(1, k_fixed64, raw(wall_time())) + encoded(3, k_bytes, "brain.Event:2"));
 }
 
 TensorBoard::~TensorBoard() {
@@ -94,18 +94,20 @@ void TensorBoard::scalars(std::int64_t step,
                           const std::vector<std::pair<std::string, double>>& values) {
   std::string summary;
   for (const auto& [tag, value] : values) {
-    summary += field(1, k_bytes,
-                     field(1, k_bytes, tag) + field(2, k_fixed32, raw(static_cast<float>(value))));
+    summary +=
+        encoded(1, k_bytes,
+                encoded(1, k_bytes, tag) + encoded(2, k_fixed32, raw(static_cast<float>(value))));
   }
-  record(field(1, k_fixed64, raw(wall_time())) +
-         field(2, k_varint, varint(static_cast<std::uint64_t>(step))) + field(5, k_bytes, summary));
+  record(encoded(1, k_fixed64, raw(wall_time())) +
+         encoded(2, k_varint, varint(static_cast<std::uint64_t>(step))) +
+         encoded(5, k_bytes, summary));
 }
 
 void TensorBoard::forget_after(std::int64_t step) {
   // session_log (7), whose status (1) is START (1): TensorBoard drops events from `step` on.
-  record(field(1, k_fixed64, raw(wall_time())) +
-         field(2, k_varint, varint(static_cast<std::uint64_t>(step + 1))) +
-         field(7, k_bytes, field(1, k_varint, varint(1))));
+  record(encoded(1, k_fixed64, raw(wall_time())) +
+         encoded(2, k_varint, varint(static_cast<std::uint64_t>(step + 1))) +
+         encoded(7, k_bytes, encoded(1, k_varint, varint(1))));
 }
 
 } // namespace trainer

@@ -49,7 +49,7 @@ inline constexpr Numbers targets{Name::targets, DType::i32}; ///< (rows, K): wha
 /// Valid until the loader moves on.
 struct Batch {
   struct Field {
-    const void* memory = nullptr; ///< Null: it has none; of a batch like another nor has this one.
+    const void* memory = nullptr; ///< Null: no such field, or a batch for plans, of shapes alone.
     std::size_t width = 0;        ///< Values of a row.
     DType type = DType::f32;
   };
