@@ -179,7 +179,7 @@ std::shared_ptr<NumberedWriter> write_part(const std::string& folder, const Tens
   }
   std::map<std::string, std::string> metadata = metadata_of(progress);
   metadata["tensors"] = describe_tensors(table, prefixes);
-  const auto file = std::make_shared<NumberedWriter>(folder, progress.step, metadata, shapes, part);
+  auto file = std::make_shared<NumberedWriter>(folder, progress.step, metadata, shapes, part);
   for (const SavedArena& arena : arenas) {
     for (const auto& [tensor, range, behind] : parts) {
       const auto values = arena.memory.subspan(
