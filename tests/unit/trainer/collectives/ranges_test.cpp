@@ -60,6 +60,8 @@ void put(const Range& range, std::size_t i, double value) {
     return store(value);
   case DType::u8:
     return store(static_cast<std::uint8_t>(value));
+  case DType::i32:
+    return store(static_cast<std::int32_t>(value));
   }
 }
 
