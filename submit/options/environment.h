@@ -64,7 +64,8 @@ inline constexpr EnvironmentVariable k_cpu_kernels = {
     "DTRAIN_CPU_KERNELS",
     "The instructions that it computes with: portable, avx2 or avx512 (default: the fastest that "
     "the machine has). The last two give the same bits; ranks of which some compute with the first "
-    "are refused"};
+    "are refused. With --precision=bf16 so are ranks of which some have AMX, which this turns off "
+    "where it is set"};
 inline constexpr EnvironmentVariable k_data_url = {
     "DTRAIN_DATA_URL", "Where the bundled trainer downloads known data sets from, instead of their "
                        "own sites: below this address, a folder each"};

@@ -292,19 +292,23 @@ def test_elastic_workers_have_equal_shares(home, data):
     assert "--batch-split=speed" in result.err and result.err.count("\n") == 1
 
 
-def test_ranks_with_unlike_kernels_are_told_so(home, data):
+@pytest.mark.parametrize("precision, chosen, told", [("fp32", ["portable", "avx2"], "fma and portable"),
+                                                     ("bf16", ["", "avx512"], "fma and amx")])
+def test_ranks_with_unlike_kernels_are_told_so(home, data, precision, chosen, told):
+    if "amx" in told and not {"amx_bf16", "avx512_bf16"} <= set(pathlib.Path("/proc/cpuinfo").read_text().split()):
+        pytest.skip("this machine has no AMX")
     port, = held_ports(1)
-    ranks = [home.start([home.trainer_path, f"--data={data}", *STEPS],
+    ranks = [home.start([home.trainer_path, f"--data={data}", f"--precision={precision}", *STEPS],
                         env={"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                              "MASTER_PORT": str(port), "DTRAIN_JOB_TOKEN": "secret",
-                             "DTRAIN_CPU_KERNELS": kernels})
-             for rank, kernels in enumerate(["portable", "avx2"])]
+                             **({"DTRAIN_CPU_KERNELS": kernels} if kernels else {})})
+             for rank, kernels in enumerate(chosen)]
     for rank in ranks:
         err = rank.communicate(timeout=60 * home.build.slowness)[1].decode()
         if "this machine has none" in err:
             pytest.skip("this machine has one set of kernels")
         assert rank.returncode == EXIT_USAGE
-        assert "DTRAIN_CPU_KERNELS" in err and "fma and portable" in err
+        assert "DTRAIN_CPU_KERNELS" in err and told in err
 
 
 def test_ranks_started_by_hand_share_a_token_file(home, data):

@@ -266,8 +266,8 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .help =
            "What the model computes with: fp32; or bf16 or fp16, to which weights and gradients "
            "are rounded while the optimizer keeps its own in float32, and with bf16 whatever is "
-           "multiplied, by the CPU's instructions for it where it has AVX-512's; on a GPU what is "
-           "multiplied alone, by its tensor cores [fp32]",
+           "multiplied, by the CPU's instructions for it where it has AMX's or AVX-512's; on a GPU "
+           "what is multiplied alone, by its tensor cores [fp32]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"fp32", "bf16", "fp16"}},

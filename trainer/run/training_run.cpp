@@ -42,7 +42,10 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
                      "here; leave them out, or use --device=cpu");
   }
   settings_.data = digest(data);
-  const std::string_view kernels = device_.kernels().arithmetic;
+  const CpuKernels* const cpu = device_.cpu_kernels();
+  const bool is_other =
+      cpu != nullptr && cpu->bf16_arithmetic != nullptr && options.precision == Precision::bf16;
+  const std::string_view kernels = is_other ? cpu->bf16_arithmetic : device_.kernels().arithmetic;
   kernels.copy(settings_.kernels.data(), settings_.kernels.size() - 1);
   progress_.seed = settings_.seed;
   progress_.samples = settings_.samples;

@@ -6,6 +6,10 @@
 // multiply-add over rounded values in that order gives the same bits: machines with the instruction
 // and without train alike. (Intel's "BFLOAT16 – Hardware Numerics Definition", 2018, and the
 // operation in the Software Developer's Manual.)
+//
+// AMX's TDPBF16PS, which multiplies some eight times as fast, adds otherwise: of 16 pairs the first
+// values' products and the second values' are a sum each, from 0 on, which are added to each other
+// and then to what is there. Ranks with it train with their like (CpuKernels::bf16_arithmetic).
 #pragma once
 
 #include <cstddef>
@@ -33,23 +37,34 @@ struct Bf16Strip {
   bool accumulate;
 };
 
-/// In what follows k may be odd: the last pair's second value is 0.
+/// How many values follow each other along k, and how many pairs they become, the rest zeros.
+struct Bf16Depth {
+  std::size_t k;
+  std::size_t pairs;
+};
+
 struct Bf16Instructions {
-  /// from (rows, k), rows `stride` apart → to (rows, pairs)
-  void (*pack_rows)(std::size_t rows, std::size_t k, const float* from, std::size_t stride,
+  std::size_t whole; ///< They take a multiple of so many pairs.
+  /// A: from (rows, k), rows `stride` apart → to (rows, pairs)
+  void (*pack_rows)(std::size_t rows, const Bf16Depth& depth, const float* from, std::size_t stride,
                     Bf16Pair* to);
-  /// from (k, columns), rows `stride` apart → to (pairs, columns)
-  void (*pack_columns)(std::size_t k, std::size_t columns, const float* from, std::size_t stride,
-                       Bf16Pair* to);
-  /// from (16, k), rows `stride` apart → to (pairs, 16)
-  void (*pack_turned)(std::size_t k, const float* from, std::size_t stride, Bf16Pair* to);
+  /// A's transpose, from (k, rows): to (pairs, rows), or where `whole` is more than 1 (rows, pairs)
+  void (*pack_turned_rows)(const Bf16Depth& depth, std::size_t rows, const float* from,
+                           std::size_t stride, Bf16Pair* to);
+  /// B: from (k, columns), rows `stride` apart → to (pairs, columns)
+  void (*pack_columns)(const Bf16Depth& depth, std::size_t columns, const float* from,
+                       std::size_t stride, Bf16Pair* to);
+  /// B's transpose, from (16, k) → to (pairs, 16)
+  void (*pack_turned)(const Bf16Depth& depth, const float* from, std::size_t stride, Bf16Pair* to);
   void (*multiply)(const Bf16Strip& strip);
 };
 
 /// Null where this machine or this build has none.
 const Bf16Instructions* avx512_bf16();
+const Bf16Instructions* amx_bf16();
 
-/// A product by these instructions.
-void gemm_by_bf16(const Gemm& gemm);
+/// Products by these instructions.
+void gemm_by_avx512_bf16(const Gemm& gemm);
+void gemm_by_amx_bf16(const Gemm& gemm);
 
 } // namespace trainer

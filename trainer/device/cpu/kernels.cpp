@@ -46,9 +46,16 @@ const CpuKernels& best_kernels() {
 
 CpuKernels with_bf16_instructions(CpuKernels kernels) {
   const char* asked = dtrain::environment::k_cpu_kernels.value();
-  const std::string name = asked == nullptr ? "avx512" : asked;
-  if (avx512_bf16() != nullptr && name == "avx512" && kernels.arithmetic == std::string("fma")) {
-    kernels.gemm_bf16 = gemm_by_bf16;
+  const std::string name = asked == nullptr ? "" : asked;
+  if (kernels.arithmetic != std::string("fma")) {
+    return kernels;
+  }
+  if (name.empty() && amx_bf16() != nullptr) {
+    kernels.gemm_bf16 = gemm_by_amx_bf16;
+    kernels.bf16_arithmetic = "amx";
+    kernels.has_bf16 = true;
+  } else if ((name.empty() || name == "avx512") && avx512_bf16() != nullptr) {
+    kernels.gemm_bf16 = gemm_by_avx512_bf16;
     kernels.has_bf16 = true;
   }
   return kernels;

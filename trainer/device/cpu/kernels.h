@@ -168,6 +168,7 @@ struct CpuKernels : Kernels {
   MatmulParts parts;
   AttentionParts attention;
   bool has_bf16 = false; ///< gemm_bf16 is by instructions of the machine's, not by float32's.
+  const char* bf16_arithmetic = nullptr; ///< Of gemm_bf16, where it is not `arithmetic`.
 };
 
 /// Plain loops: for any machine, and the oracle of the others in tests.
@@ -181,7 +182,8 @@ const CpuKernels* avx512_kernels();
 /// Throws UsageError for a set that does not exist here.
 const CpuKernels& best_kernels();
 
-/// These, with bf16's instructions where the machine has them. They give the same bits.
+/// These, with bf16's instructions where the machine has them: AMX's, or with
+/// DTRAIN_CPU_KERNELS=avx512 those of AVX-512, which give the same bits as none.
 CpuKernels with_bf16_instructions(CpuKernels kernels);
 
 } // namespace trainer

@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "trainer/device/cpu/bf16_products.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/halves.h"
 #include "trainer/random.h"
@@ -58,6 +60,28 @@ std::vector<float> product(const CpuKernels& kernels, std::size_t m, std::size_t
 }
 
 float in_bf16(float value) { return Bf16::widen(Bf16::narrow(value)); }
+
+/// What TDPBF16PS adds up, in its order: of 16 pairs along k the first values' products and the
+/// second values' apart, both together, and that to what there is.
+void add_as_amx(const Gemm& g) {
+  constexpr std::size_t k_deep = 32;
+  const auto rounded = [](const float* from) { return in_bf16(*from); };
+  for (std::size_t i = 0; i < g.m * g.panels * k_panel; ++i) {
+    const std::size_t row = i / k_panel % g.m;
+    const std::size_t panel = i / k_panel / g.m;
+    const float* const a = g.a + row * g.a_row;
+    const float* const b = g.b + panel * g.k * k_panel + i % k_panel;
+    float& c = g.c[panel * g.c_panel + row * g.c_row + i % k_panel];
+    c = g.accumulate ? c : 0;
+    for (std::size_t first = 0; first < g.k; first += k_deep) {
+      float sums[2] = {0, 0};
+      for (std::size_t k = first; k < std::min(first + k_deep, g.k); ++k) {
+        sums[k % 2] = std::fma(rounded(a + k * g.a_column), rounded(b + k * k_panel), sums[k % 2]);
+      }
+      c += sums[0] + sums[1];
+    }
+  }
+}
 
 /// Those that this machine runs.
 std::vector<const CpuKernels*> vectorised() {
@@ -225,7 +249,7 @@ TEST_CASE("the vectorised product equals the plain one at every shape") {
 }
 
 TEST_CASE("a product in bf16 is that of rounded values, with the same bits by its instructions") {
-  for (const std::size_t m : {1, 5, 12, 13, 25, 65}) {
+  for (const std::size_t m : {1, 5, 12, 13, 25, 32, 65}) {
     for (const std::size_t k : {1, 2, 31, 33, 64, 130, 515}) {
       for (const int mode : {0, 1, 2, 3}) {
         const bool transposed = mode % 2 == 1;
@@ -242,7 +266,14 @@ TEST_CASE("a product in bf16 is that of rounded values, with the same bits by it
         for (const CpuKernels* fast : vectorised()) {
           check_close(by(*fast), exact, 1e-4F);
           CHECK(by(*fast) == by(*vectorised().front()));
-          CHECK(by(with_bf16_instructions(*fast)) == by(*fast));
+        }
+        if (avx512_bf16() != nullptr && !vectorised().empty()) {
+          CHECK(product_by(gemm_by_avx512_bf16, m, k, transposed, accumulate) ==
+                by(*vectorised().front()));
+        }
+        if (amx_bf16() != nullptr) {
+          CHECK(product_by(gemm_by_amx_bf16, m, k, transposed, accumulate) ==
+                product_by(add_as_amx, m, k, transposed, accumulate));
         }
       }
     }

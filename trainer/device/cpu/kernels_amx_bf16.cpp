@@ -1,0 +1,168 @@
+// AMX's bf16, TDPBF16PS, of tiles of 16 rows of 64 bytes: 16 float32 of C, 16 pairs of A or B. This
+// file is compiled for it (see trainer/CMakeLists.txt); nothing here calls an inline function of a
+// library: see vector.h.
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "trainer/device/cpu/bf16_packing.h"
+
+namespace trainer {
+namespace {
+
+constexpr std::size_t k_side = 16; ///< Of a tile, rows and values or pairs.
+constexpr std::size_t k_row_bytes = 64;
+
+/// How tiles are laid out, as LDTILECFG reads it.
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileShapes) == 64);
+
+/// Tiles 0 to 3 are of C, by rows and then by panels, 4 and 5 of A, 6 and 7 of B. Of C and A the
+/// first ones have so many rows, and the second so many.
+void shape_tiles(std::size_t first, std::size_t second) {
+  TileShapes shapes;
+  const std::size_t rows[8] = {first, first, second, second, first, second, k_side, k_side};
+  for (std::size_t tile = 0; tile < 8; ++tile) {
+    shapes.rows[tile] = static_cast<std::uint8_t>(rows[tile]);
+    shapes.row_bytes[tile] = rows[tile] > 0 ? k_row_bytes : 0;
+  }
+  __asm__ volatile("" ::"m"(shapes)); // All of it: GCC 12 says that the next line reads 8 bytes.
+  _tile_loadconfig(&shapes);
+}
+
+/// C's rows from `row` on, of one tile or two, in one panel or two.
+template <bool TwoTiles, bool TwoPanels>
+void multiply_tiles(const Bf16Strip& s, std::size_t row) {
+  float* const c = s.c + row * s.c_row;
+  const std::size_t c_bytes = s.c_row * sizeof(float);
+  const std::size_t a_bytes = s.a_row * sizeof(Bf16Pair);
+  if (s.accumulate) {
+    _tile_loadd(0, c, c_bytes);
+    if constexpr (TwoPanels) {
+      _tile_loadd(1, c + s.c_panel, c_bytes);
+    }
+    if constexpr (TwoTiles) {
+      _tile_loadd(2, c + k_side * s.c_row, c_bytes);
+    }
+    if constexpr (TwoTiles && TwoPanels) {
+      _tile_loadd(3, c + k_side * s.c_row + s.c_panel, c_bytes);
+    }
+  } else {
+    _tile_zero(0);
+    if constexpr (TwoPanels) {
+      _tile_zero(1);
+    }
+    if constexpr (TwoTiles) {
+      _tile_zero(2);
+    }
+    if constexpr (TwoTiles && TwoPanels) {
+      _tile_zero(3);
+    }
+  }
+  const Bf16Pair* a = s.a + row * s.a_row;
+  const Bf16Pair* b = s.b;
+  for (std::size_t pair = 0; pair < s.pairs; pair += k_side, a += k_side, b += k_side * k_panel) {
+    _tile_loadd(4, a, a_bytes);
+    _tile_loadd(6, b, k_row_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (TwoPanels) {
+      _tile_loadd(7, b + s.pairs * k_panel, k_row_bytes);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (TwoTiles) {
+      _tile_loadd(5, a + k_side * s.a_row, a_bytes);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (TwoTiles && TwoPanels) {
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, c, c_bytes);
+  if constexpr (TwoPanels) {
+    _tile_stored(1, c + s.c_panel, c_bytes);
+  }
+  if constexpr (TwoTiles) {
+    _tile_stored(2, c + k_side * s.c_row, c_bytes);
+  }
+  if constexpr (TwoTiles && TwoPanels) {
+    _tile_stored(3, c + k_side * s.c_row + s.c_panel, c_bytes);
+  }
+}
+
+template <bool TwoPanels>
+void multiply_rows(const Bf16Strip& s) {
+  std::size_t row = 0;
+  if (s.m >= 2 * k_side) {
+    shape_tiles(k_side, k_side);
+    for (; row + 2 * k_side <= s.m; row += 2 * k_side) {
+      multiply_tiles<true, TwoPanels>(s, row);
+    }
+  }
+  const std::size_t rest = s.m - row;
+  if (rest > k_side) {
+    shape_tiles(k_side, rest - k_side);
+    multiply_tiles<true, TwoPanels>(s, row);
+  } else if (rest > 0) {
+    shape_tiles(rest, 0);
+    multiply_tiles<false, TwoPanels>(s, row);
+  }
+}
+
+void multiply(const Bf16Strip& strip) {
+  strip.panels == 1 ? multiply_rows<false>(strip) : multiply_rows<true>(strip);
+  _tile_release(); // Or each switch of threads saves 8 KB.
+}
+
+void pack_turned_rows(const Bf16Depth& depth, std::size_t rows, const float* from,
+                      std::size_t stride, Bf16Pair* to) {
+  for (std::size_t row = 0; row < rows; row += k_panel) {
+    const std::size_t count = rows - row < k_panel ? rows - row : k_panel;
+    for (std::size_t first = 0; first < depth.pairs; first += k_panel) {
+      __m512i pairs[k_panel];
+      for (std::size_t i = 0; i < k_panel; ++i) {
+        pairs[i] = load_column_pairs(depth, first + i, first_lanes(count), from + row, stride);
+      }
+      transpose(pairs);
+      for (std::size_t i = 0; i < count; ++i) {
+        _mm512_storeu_si512(to + (row + i) * depth.pairs + first, pairs[i]);
+      }
+    }
+  }
+}
+
+/// The kernel gives a process tiles once it has asked.
+bool may_use_tiles() {
+  constexpr long k_request = 0x1023; // ARCH_REQ_XCOMP_PERM
+  constexpr long k_tile_data = 18;
+  return syscall(SYS_arch_prctl, k_request, k_tile_data) == 0;
+}
+
+} // namespace
+
+const Bf16Instructions* amx_bf16() {
+  static constexpr Bf16Instructions instructions = {k_side,       pack_rows,   pack_turned_rows,
+                                                    pack_columns, pack_turned, multiply};
+  static const bool is_there = __builtin_cpu_supports("amx-tile") &&
+                               __builtin_cpu_supports("amx-bf16") &&
+                               __builtin_cpu_supports("avx512bf16") && may_use_tiles();
+  return is_there ? &instructions : nullptr;
+}
+
+} // namespace trainer
+
+#else
+
+#include "trainer/device/cpu/bf16_products.h"
+
+namespace trainer {
+const Bf16Instructions* amx_bf16() { return nullptr; }
+} // namespace trainer
+
+#endif
