@@ -8,31 +8,20 @@
 #include "trainer/device/cpu/flat.h"
 #include "trainer/device/cpu/lanes.h"
 #include "trainer/device/cpu/matmul.h"
+#include "trainer/device/cpu/sixteen.h"
 
 namespace trainer {
 namespace {
 
-/// To the nearest of bf16, ties to even; what is infinite or no number stays so.
-template <typename V>
-inline typename V::Floats nearest_bf16(typename V::Floats x) {
-  using F = typename V::Floats;
-  using Ints = decltype(x > F{});
-  constexpr int k_dropped = 16;
-  constexpr int k_size = 0x7fffffff;
-  constexpr int k_infinity = 0x7f800000;
-  const Ints bits = (Ints)x;
-  const Ints up = bits + ((bits >> k_dropped & 1) + 0x7fff);
-  return (bits & k_size) > k_infinity ? x : (F)(up & ~0xffff);
-}
-
 /// Each two neighbours in each other's place.
 template <typename V>
 inline void store_swapped(float* to, typename V::Floats x) {
-  float values[V::k_lanes];
-  V::store(values, x);
-  for (std::size_t i = 0; i < V::k_lanes; ++i) {
-    to[i] = values[i ^ 1U];
-  }
+  using Pairs [[gnu::vector_size(V::k_lanes * sizeof(float))]] = std::uint64_t;
+  constexpr int k_half = 32;
+  Pairs pairs;
+  __builtin_memcpy(&pairs, &x, sizeof x);
+  pairs = pairs << k_half | pairs >> k_half;
+  __builtin_memcpy(to, &pairs, sizeof x);
 }
 
 /// from (rows, width), rows `stride` apart → to, rows `to_stride` apart, up to whole vectors.

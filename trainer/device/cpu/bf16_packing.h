@@ -6,9 +6,12 @@
 #include <immintrin.h>
 
 #include "trainer/device/cpu/bf16_products.h"
+#include "trainer/device/cpu/transpose.h"
 
 namespace trainer {
 namespace {
+
+using Pairs16 [[gnu::vector_size(64)]] = Bf16Pair;
 
 /// Values from a pair's first one on.
 inline std::size_t left_of(const Bf16Depth& depth, std::size_t pair) {
@@ -45,43 +48,16 @@ inline void pack_rows(std::size_t rows, const Bf16Depth& depth, const float* fro
   }
 }
 
-/// Column j of the sixteen rows becomes row j.
-inline void transpose(__m512i (&x)[k_panel]) {
-  __m512i y[k_panel];
-  for (std::size_t i = 0; i < k_panel; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (std::size_t i = 0; i < k_panel; i += 4) { // Then x[i + j]: columns 4 · lane + j, rows i …
-    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-  }
-  constexpr int k_even = 0x88; // Lanes.
-  constexpr int k_odd = 0xdd;
-  for (std::size_t j = 0; j < 4; ++j) {
-    const __m512i even = _mm512_shuffle_i32x4(x[j], x[j + 4], k_even);
-    const __m512i even2 = _mm512_shuffle_i32x4(x[j + 8], x[j + 12], k_even);
-    const __m512i odd = _mm512_shuffle_i32x4(x[j], x[j + 4], k_odd);
-    const __m512i odd2 = _mm512_shuffle_i32x4(x[j + 8], x[j + 12], k_odd);
-    x[j] = _mm512_shuffle_i32x4(even, even2, k_even);
-    x[j + 8] = _mm512_shuffle_i32x4(even, even2, k_odd);
-    x[j + 4] = _mm512_shuffle_i32x4(odd, odd2, k_even);
-    x[j + 12] = _mm512_shuffle_i32x4(odd, odd2, k_odd);
-  }
-}
-
 inline void pack_turned(const Bf16Depth& depth, const float* from, std::size_t stride,
                         Bf16Pair* to) {
   for (std::size_t first = 0; first < depth.pairs; first += k_panel) {
-    __m512i rows[k_panel];
+    Pairs16 rows[k_panel];
     for (std::size_t row = 0; row < k_panel; ++row) {
-      rows[row] = load_pairs(from + row * stride + 2 * first, left_of(depth, first));
+      rows[row] = (Pairs16)load_pairs(from + row * stride + 2 * first, left_of(depth, first));
     }
     transpose(rows);
     for (std::size_t i = 0; i < k_panel && first + i < depth.pairs; ++i, to += k_panel) {
-      _mm512_storeu_si512(to, rows[i]);
+      _mm512_storeu_si512(to, (__m512i)rows[i]);
     }
   }
 }

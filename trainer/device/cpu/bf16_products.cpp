@@ -19,7 +19,8 @@ Bf16Pair* pairs_for(Room room, std::size_t count) {
 void gemm_by(const Bf16Instructions& cpu, const Gemm& g) {
   for (std::size_t k0 = 0; k0 < g.k; k0 += k_most_k) {
     const std::size_t k = std::min(k_most_k, g.k - k0);
-    const std::size_t pairs = ((k + 1) / 2 + cpu.whole - 1) / cpu.whole * cpu.whole;
+    const std::size_t pairs =
+        ((k + 1) / 2 + cpu.pairs_at_once - 1) / cpu.pairs_at_once * cpu.pairs_at_once;
     const Bf16Depth depth{k, pairs};
     Bf16Pair* const a = pairs_for(Room::bf16_a, g.m * pairs);
     Bf16Pair* const b = pairs_for(Room::bf16_b, k_two_panels * pairs * k_panel);
@@ -29,7 +30,7 @@ void gemm_by(const Bf16Instructions& cpu, const Gemm& g) {
     } else {
       cpu.pack_rows(g.m, depth, g.a + k0, g.a_row, a);
     }
-    const bool stays_turned = is_turned && cpu.whole == 1;
+    const bool stays_turned = is_turned && cpu.takes_turned_rows;
     for (std::size_t panel = 0; panel < g.panels; panel += k_two_panels) {
       const std::size_t panels = std::min(k_two_panels, g.panels - panel);
       for (std::size_t i = 0; i < panels; ++i) {

@@ -44,11 +44,12 @@ struct Bf16Depth {
 };
 
 struct Bf16Instructions {
-  std::size_t whole; ///< They take a multiple of so many pairs.
+  std::size_t pairs_at_once; ///< They take a multiple of so many.
+  bool takes_turned_rows; ///< A's transpose as (pairs, rows); otherwise all of A is (rows, pairs).
   /// A: from (rows, k), rows `stride` apart → to (rows, pairs)
   void (*pack_rows)(std::size_t rows, const Bf16Depth& depth, const float* from, std::size_t stride,
                     Bf16Pair* to);
-  /// A's transpose, from (k, rows): to (pairs, rows), or where `whole` is more than 1 (rows, pairs)
+  /// A's transpose, from (k, rows) → to as takes_turned_rows says
   void (*pack_turned_rows)(const Bf16Depth& depth, std::size_t rows, const float* from,
                            std::size_t stride, Bf16Pair* to);
   /// B: from (k, columns), rows `stride` apart → to (pairs, columns)

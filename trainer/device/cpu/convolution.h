@@ -11,11 +11,11 @@ namespace {
 // that are `step` apart.
 
 template <typename F>
-inline void winograd_image(const F* from, std::size_t step, F* to) { // Bᵀ
+inline void winograd_image(const F* from, std::size_t step, F* to, std::size_t to_step) { // Bᵀ
   to[0] = from[0] - from[2 * step];
-  to[step] = from[step] + from[2 * step];
-  to[2 * step] = from[2 * step] - from[step];
-  to[3 * step] = from[step] - from[3 * step];
+  to[to_step] = from[step] + from[2 * step];
+  to[2 * to_step] = from[2 * step] - from[step];
+  to[3 * to_step] = from[step] - from[3 * step];
 }
 
 template <typename F>
@@ -114,23 +114,34 @@ template <typename V>
 void vector_image(const PixelGrid& grid, std::size_t channels, const float* image, float* tiles) {
   const std::size_t plane = grid.plane(channels);
   const std::size_t row = grid.pitch() * channels;
-  for (std::size_t y = 0; y < grid.height / 2; ++y) {
-    const float* from = image + 2 * y * row - row - channels;
-    for (std::size_t x = 0; x < grid.width / 2; ++x, from += 2 * channels) {
-      for (std::size_t c = 0; c < channels; c += V::k_lanes, tiles += V::k_lanes) {
-        typename V::Floats d[16];
-        for (std::size_t p = 0; p < 16; ++p) {
-          d[p] = V::load(from + p / 4 * row + p % 4 * channels + c);
+  for (std::size_t y = 0; y < grid.height / 2; ++y, tiles += grid.width / 2 * channels) {
+    for (std::size_t c = 0; c < channels; c += V::k_lanes) {
+      const float* from = image + 2 * y * row - row - channels + c;
+      typename V::Floats half[16];
+      const auto take_column = [&](std::size_t i) {
+        typename V::Floats d[4];
+        for (std::size_t j = 0; j < 4; ++j) {
+          d[j] = V::load(from + j * row);
         }
-        typename V::Floats half[16];
+        from += channels;
+        winograd_image(d, 1, half + i, 4);
+      };
+      take_column(2);
+      take_column(3);
+      for (std::size_t x = 0; x < grid.width / 2; ++x) {
+        for (std::size_t i = 0; i < 4; ++i) { // Neighbours have two columns in common.
+          half[4 * i] = half[4 * i + 2];
+          half[4 * i + 1] = half[4 * i + 3];
+        }
+        take_column(2);
+        take_column(3);
+        float* const to = tiles + x * channels + c;
         for (std::size_t i = 0; i < 4; ++i) {
-          winograd_image(d + i, 4, half + i);
-        }
-        for (std::size_t i = 0; i < 4; ++i) {
-          winograd_image(half + 4 * i, 1, d + 4 * i);
-        }
-        for (std::size_t p = 0; p < 16; ++p) {
-          V::store(tiles + p * plane, d[p]);
+          typename V::Floats d[4];
+          winograd_image(half + 4 * i, 1, d, 1);
+          for (std::size_t j = 0; j < 4; ++j) {
+            V::store(to + (4 * i + j) * plane, d[j]);
+          }
         }
       }
     }

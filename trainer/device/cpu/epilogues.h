@@ -4,6 +4,7 @@
 #pragma once
 
 #include "trainer/device/cpu/sixteen.h"
+#include "trainer/device/cpu/transpose.h"
 
 namespace trainer {
 namespace {
@@ -96,16 +97,37 @@ inline void transpose_4(const float* from, std::size_t stride, float* to, std::s
   }
 }
 
-inline void pack_transposed(const RowShape& s, const float* from, float* to) {
+/// Sixteen rows' columns [0, width) → (width, 16), of whole squares; how many columns those are.
+template <typename V>
+inline std::size_t pack_squares(std::size_t width, const float* from, std::size_t stride,
+                                float* to) {
+  constexpr std::size_t k_side = V::k_lanes == k_panel ? k_panel : 4;
+  const std::size_t whole = width / k_side * k_side;
+  for (std::size_t j = 0; j < whole; j += k_side) {
+    if constexpr (k_side == k_panel) {
+      typename V::Floats rows[k_panel];
+      for (std::size_t i = 0; i < k_panel; ++i) {
+        rows[i] = V::load(from + i * stride + j);
+      }
+      transpose(rows);
+      for (std::size_t i = 0; i < k_panel; ++i) {
+        V::store(to + (j + i) * k_panel, rows[i]);
+      }
+    } else {
+      for (std::size_t i = 0; i < k_panel; i += k_side) {
+        transpose_4(from + i * stride + j, stride, to + j * k_panel + i, k_panel);
+      }
+    }
+  }
+  return whole;
+}
+
+template <typename V>
+void pack_transposed(const RowShape& s, const float* from, float* to) {
   for (std::size_t row = 0; row < s.rows; row += k_panel, to += s.width * k_panel) {
     const float* const first = from + row * s.stride;
     const std::size_t count = s.rows - row < k_panel ? s.rows - row : k_panel;
-    const std::size_t whole = count == k_panel ? s.width / 4 * 4 : 0;
-    for (std::size_t j = 0; j < whole; j += 4) {
-      for (std::size_t i = 0; i < k_panel; i += 4) {
-        transpose_4(first + i * s.stride + j, s.stride, to + j * k_panel + i, k_panel);
-      }
-    }
+    const std::size_t whole = count == k_panel ? pack_squares<V>(s.width, first, s.stride, to) : 0;
     for (std::size_t j = whole; j < s.width; ++j) {
       for (std::size_t i = 0; i < k_panel; ++i) {
         to[j * k_panel + i] = i < count ? first[i * s.stride + j] : 0.0F;
@@ -115,8 +137,25 @@ inline void pack_transposed(const RowShape& s, const float* from, float* to) {
 }
 
 template <typename V>
+bool vector_round_bf16(std::size_t n, const float* from, float* to) {
+  constexpr int k_size = 0x7fffffff;
+  constexpr int k_infinity = 0x7f800000;
+  Ints<V> odd{};
+  for (std::size_t i = 0; i < n; i += V::k_lanes) {
+    const auto x = nearest_bf16<V>(load_some<V>(from + i, n - i));
+    odd |= ((Ints<V>)x & k_size) >= k_infinity;
+    store_some<V>(to + i, x, n - i);
+  }
+  int any = 0;
+  for (std::size_t lane = 0; lane < V::k_lanes; ++lane) {
+    any |= odd[lane];
+  }
+  return any == 0;
+}
+
+template <typename V>
 constexpr MatmulParts matmul_parts() {
-  return {pack_transposed, vector_finish<V>, vector_sum_rows_of<V>};
+  return {pack_transposed<V>, vector_finish<V>, vector_sum_rows_of<V>, vector_round_bf16<V>};
 }
 
 } // namespace

@@ -70,6 +70,8 @@ struct MatmulParts {
   void (*finish)(const Matmul& matmul, const MatmulPart& part);
   /// to = the sum of from's rows, or +=; of any width.
   void (*sum_rows)(const RowShape& shape, const float* from, bool accumulate, float* to);
+  /// Each as it is in bf16; `to` may be `from`. Returns whether all are finite then.
+  bool (*round_bf16)(std::size_t n, const float* from, float* to);
 };
 
 /// An image of a convolution, pixel by pixel, with a column of zeros between rows that serves what

@@ -37,63 +37,84 @@ void shape_tiles(std::size_t first, std::size_t second) {
   _tile_loadconfig(&shapes);
 }
 
+// A tile's number is part of its instruction. GCC 12's own are macros that paste it as it is
+// written, and do not say that a load reads memory, which could so come before what writes it.
+
+template <int Tile>
+inline void load_tile(const void* from, std::size_t stride) {
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(Tile) : "memory");
+}
+
+template <int Tile>
+inline void store_tile(void* to, std::size_t stride) {
+  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(Tile) : "memory");
+}
+
+template <int Tile>
+inline void clear_tile() {
+  __asm__ volatile("tilezero %%tmm%c0" ::"i"(Tile));
+}
+
+/// C += A · B.
+template <int C, int A, int B>
+inline void add_product() {
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
+
+/// One of C's tiles, and the tiles of A and B that it is the product of.
+template <int Row, int Panel>
+struct TileOfC {
+  static constexpr int c = 2 * Row + Panel;
+  static constexpr int a = 4 + Row;
+  static constexpr int b = 6 + Panel;
+  static float* in(const Bf16Strip& s, std::size_t row) {
+    return s.c + (row + Row * k_side) * s.c_row + Panel * s.c_panel;
+  }
+};
+
+/// Calls act(TileOfC) for each of C's tiles that there are.
+template <bool TwoTiles, bool TwoPanels, typename Act>
+inline void each_tile(const Act& act) {
+  act(TileOfC<0, 0>{});
+  if constexpr (TwoPanels) {
+    act(TileOfC<0, 1>{});
+  }
+  if constexpr (TwoTiles) {
+    act(TileOfC<1, 0>{});
+  }
+  if constexpr (TwoTiles && TwoPanels) {
+    act(TileOfC<1, 1>{});
+  }
+}
+
 /// C's rows from `row` on, of one tile or two, in one panel or two.
 template <bool TwoTiles, bool TwoPanels>
 void multiply_tiles(const Bf16Strip& s, std::size_t row) {
-  float* const c = s.c + row * s.c_row;
   const std::size_t c_bytes = s.c_row * sizeof(float);
   const std::size_t a_bytes = s.a_row * sizeof(Bf16Pair);
-  if (s.accumulate) {
-    _tile_loadd(0, c, c_bytes);
-    if constexpr (TwoPanels) {
-      _tile_loadd(1, c + s.c_panel, c_bytes);
+  each_tile<TwoTiles, TwoPanels>([&]<typename Tile>(Tile tile) {
+    if (s.accumulate) {
+      load_tile<Tile::c>(tile.in(s, row), c_bytes);
+    } else {
+      clear_tile<Tile::c>();
     }
-    if constexpr (TwoTiles) {
-      _tile_loadd(2, c + k_side * s.c_row, c_bytes);
-    }
-    if constexpr (TwoTiles && TwoPanels) {
-      _tile_loadd(3, c + k_side * s.c_row + s.c_panel, c_bytes);
-    }
-  } else {
-    _tile_zero(0);
-    if constexpr (TwoPanels) {
-      _tile_zero(1);
-    }
-    if constexpr (TwoTiles) {
-      _tile_zero(2);
-    }
-    if constexpr (TwoTiles && TwoPanels) {
-      _tile_zero(3);
-    }
-  }
+  });
   const Bf16Pair* a = s.a + row * s.a_row;
   const Bf16Pair* b = s.b;
   for (std::size_t pair = 0; pair < s.pairs; pair += k_side, a += k_side, b += k_side * k_panel) {
-    _tile_loadd(4, a, a_bytes);
-    _tile_loadd(6, b, k_row_bytes);
-    _tile_dpbf16ps(0, 4, 6);
+    load_tile<4>(a, a_bytes);
+    load_tile<6>(b, k_row_bytes);
     if constexpr (TwoPanels) {
-      _tile_loadd(7, b + s.pairs * k_panel, k_row_bytes);
-      _tile_dpbf16ps(1, 4, 7);
+      load_tile<7>(b + s.pairs * k_panel, k_row_bytes);
     }
     if constexpr (TwoTiles) {
-      _tile_loadd(5, a + k_side * s.a_row, a_bytes);
-      _tile_dpbf16ps(2, 5, 6);
+      load_tile<5>(a + k_side * s.a_row, a_bytes);
     }
-    if constexpr (TwoTiles && TwoPanels) {
-      _tile_dpbf16ps(3, 5, 7);
-    }
+    each_tile<TwoTiles, TwoPanels>(
+        []<typename Tile>(Tile) { add_product<Tile::c, Tile::a, Tile::b>(); });
   }
-  _tile_stored(0, c, c_bytes);
-  if constexpr (TwoPanels) {
-    _tile_stored(1, c + s.c_panel, c_bytes);
-  }
-  if constexpr (TwoTiles) {
-    _tile_stored(2, c + k_side * s.c_row, c_bytes);
-  }
-  if constexpr (TwoTiles && TwoPanels) {
-    _tile_stored(3, c + k_side * s.c_row + s.c_panel, c_bytes);
-  }
+  each_tile<TwoTiles, TwoPanels>(
+      [&]<typename Tile>(Tile tile) { store_tile<Tile::c>(tile.in(s, row), c_bytes); });
 }
 
 template <bool TwoPanels>
@@ -125,13 +146,14 @@ void pack_turned_rows(const Bf16Depth& depth, std::size_t rows, const float* fro
   for (std::size_t row = 0; row < rows; row += k_panel) {
     const std::size_t count = rows - row < k_panel ? rows - row : k_panel;
     for (std::size_t first = 0; first < depth.pairs; first += k_panel) {
-      __m512i pairs[k_panel];
+      Pairs16 pairs[k_panel];
       for (std::size_t i = 0; i < k_panel; ++i) {
-        pairs[i] = load_column_pairs(depth, first + i, first_lanes(count), from + row, stride);
+        pairs[i] =
+            (Pairs16)load_column_pairs(depth, first + i, first_lanes(count), from + row, stride);
       }
       transpose(pairs);
       for (std::size_t i = 0; i < count; ++i) {
-        _mm512_storeu_si512(to + (row + i) * depth.pairs + first, pairs[i]);
+        _mm512_storeu_si512(to + (row + i) * depth.pairs + first, (__m512i)pairs[i]);
       }
     }
   }
@@ -147,8 +169,8 @@ bool may_use_tiles() {
 } // namespace
 
 const Bf16Instructions* amx_bf16() {
-  static constexpr Bf16Instructions instructions = {k_side,       pack_rows,   pack_turned_rows,
-                                                    pack_columns, pack_turned, multiply};
+  static constexpr Bf16Instructions instructions = {
+      k_side, false, pack_rows, pack_turned_rows, pack_columns, pack_turned, multiply};
   static const bool is_there = __builtin_cpu_supports("amx-tile") &&
                                __builtin_cpu_supports("amx-bf16") &&
                                __builtin_cpu_supports("avx512bf16") && may_use_tiles();

@@ -78,7 +78,7 @@ void multiply(const Bf16Strip& strip) {
 
 const Bf16Instructions* avx512_bf16() {
   static constexpr Bf16Instructions instructions = {
-      1, pack_rows, pack_columns, pack_columns, pack_turned, multiply};
+      1, true, pack_rows, pack_columns, pack_columns, pack_turned, multiply};
   return __builtin_cpu_supports("avx512bf16") ? &instructions : nullptr;
 }
 

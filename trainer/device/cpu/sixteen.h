@@ -88,6 +88,18 @@ struct Sixteen {
 template <typename V>
 using Ints = decltype(typename V::Floats{} > typename V::Floats{}); ///< As many, of 32 bits.
 
+/// To the nearest of bf16, ties to even; what is infinite or no number stays so.
+template <typename V>
+inline typename V::Floats nearest_bf16(typename V::Floats x) {
+  using F = typename V::Floats;
+  constexpr int k_dropped = 16;
+  constexpr int k_size = 0x7fffffff;
+  constexpr int k_infinity = 0x7f800000;
+  const auto bits = (Ints<V>)x;
+  const Ints<V> up = bits + ((bits >> k_dropped & 1) + 0x7fff);
+  return (bits & k_size) > k_infinity ? x : (F)(up & ~0xffff);
+}
+
 /// e^x to 2 units in the last place, from -87 on; 0 far below.
 template <typename V>
 inline typename V::Floats exp_of(typename V::Floats x) {
