@@ -44,10 +44,3 @@ else()
   add_library(dtrain_fmt INTERFACE)
   target_link_libraries(dtrain_fmt INTERFACE fmt::fmt-header-only)
 endif()
-
-# Debian's oneDNN package asks for OpenCL's headers in its CMake file, which we have no use for.
-find_library(DTRAIN_DNNL_LIBRARY NAMES dnnl REQUIRED)
-find_path(DTRAIN_DNNL_INCLUDE NAMES oneapi/dnnl/dnnl.h REQUIRED)
-add_library(dtrain_dnnl INTERFACE)
-target_link_libraries(dtrain_dnnl INTERFACE ${DTRAIN_DNNL_LIBRARY})
-target_include_directories(dtrain_dnnl SYSTEM INTERFACE ${DTRAIN_DNNL_INCLUDE})
