@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trainer/data/idx.h"
+#include "trainer/data/labels.h"
 #include "trainer/errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -18,9 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const std::string path = "/proc/self/fd/" + std::to_string(file);
-  for (const std::size_t dimensions : {1, 3}) {
+  for (const bool are_labels : {false, true}) {
     try {
-      trainer::read_idx(path, dimensions);
+      are_labels ? (void)trainer::read_labels(path, 300) : (void)trainer::read_idx(path, 3);
     } catch (const trainer::DataError&) {
       continue;
     }

@@ -61,6 +61,16 @@ def test_there_may_be_as_many_classes_as_labels_have_values(home):
     assert float(re.search(r"held-out accuracy ([\d.]+) %", out).group(1)) > 90
 
 
+def test_there_may_be_more_classes_than_a_byte_has_values(home):
+    data = idx_data.write(home.folder / "many", train=8000, test=500, classes=1000,
+                          label_type=0x0B)
+    out = job(home, "many", 2, f"--data={data}", "--classes=1000", "--hidden=512",
+              "--learning-rate=0.001", "--epochs=16", "--batch-size=32").out
+    assert float(re.search(r"held-out accuracy ([\d.]+) %", out).group(1)) > 90
+    few = home.trainer(f"--data={data}", "--classes=900", "--epochs=1", expect=1)
+    assert few.err.count("\n") == 1 and "train-labels" in few.err and "0 to 899" in few.err
+
+
 def test_every_worker_takes_all_with_sharding_off(home, data):
     out = job(home, "off", 2, f"--data={data}", "--auto-shard=off", "--epochs=3").out
     assert "every worker takes all" in out and "90 steps of 2 × 64" in out

@@ -61,6 +61,8 @@ BAD_DATA = {
     "sizes that overflow": (TRAIN_IMAGES, lambda raw: raw[:4] + b"\xff" * 12 + raw[16:]),
     "fewer labels than images": (TRAIN_LABELS, lambda raw: idx_data.labels_file([1, 2, 3])),
     "a label of no class": (TRAIN_LABELS, lambda raw: raw[:8] + b"\xff" + raw[9:]),
+    "a label below 0": (TRAIN_LABELS, lambda raw: idx_data.labels_file([-1] * 64, 0x0B)),
+    "wide labels cut short": (TRAIN_LABELS, lambda raw: idx_data.labels_file([1] * 64, 0x0C)[:-1]),
 }
 
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/device/host_view.h"
 #include "trainer/entropy.h"
 #include "trainer/errors.h"
@@ -41,7 +40,7 @@ std::vector<SavedArena> arenas_of(const Replica& replica) {
   return arenas;
 }
 
-std::map<std::string, std::string> metadata_of(const Progress& progress) {
+CheckpointHead head_of(const Progress& progress) {
   std::map<std::string, std::string> metadata = {
       {"format", k_format},
       {"step", std::to_string(progress.step)},
@@ -56,145 +55,26 @@ std::map<std::string, std::string> metadata_of(const Progress& progress) {
     metadata["loss_scale_last_overflow"] = std::to_string(scale.last_overflow);
     metadata["loss_scale_hysteresis"] = std::to_string(scale.hysteresis);
   }
-  return metadata;
+  return {progress.step, metadata};
 }
 
-/// Throws Error where one of what `name` holds is no finite number.
-void check_finite(std::int64_t step, const std::string& name, std::span<const float> values) {
-  if (!std::all_of(values.begin(), values.end(), [](float one) { return std::isfinite(one); })) {
-    throw Error(fmt::format("step {}: {} holds what is no finite number, and no checkpoint is "
-                            "written; try a smaller --learning-rate",
-                            step, name));
+/// Of an arena what a rank has of these ranges, which are its own.
+std::vector<std::span<const float>> own_values(const SavedArena& arena,
+                                               const std::vector<ArenaRange>& own) {
+  if (arena.is_packed) {
+    return {arena.memory};
   }
-}
-
-/// Takes arenas one behind the other, in parts cut anywhere, and writes their tensors. Of a tensor
-/// that lies there in panels it holds all.
-class CheckpointWriter {
- public:
-  CheckpointWriter(const std::string& folder, const TensorTable& table,
-                   std::vector<SavedArena> arenas, const Progress& progress)
-      : table_(table), arenas_(std::move(arenas)), step_(progress.step),
-        file_(folder, progress.step, metadata_of(progress), shapes()) {}
-
-  /// Throws Error where a value is no finite number.
-  void add(std::span<const float> values) {
-    while (!values.empty()) {
-      const Tensor& tensor = table_[tensor_];
-      const auto part = values.first(std::min(values.size(), tensor.size - at_));
-      add(tensor, part);
-      values = values.subspan(part.size());
-      at_ += part.size();
-      if (at_ == tensor.size) {
-        at_ = 0;
-        tensor_ = (tensor_ + 1) % table_.tensors().size();
-        arena_ += tensor_ == 0 ? 1 : 0;
-      }
-    }
-  }
-
-  void commit(std::size_t keep) { file_.commit(keep); }
-
- private:
-  std::vector<TensorShape> shapes() const {
-    std::vector<TensorShape> shapes;
-    for (const SavedArena& arena : arenas_) {
-      for (const Tensor& tensor : table_.tensors()) {
-        shapes.push_back({arena.prefix + tensor.name, tensor.shape});
-      }
-    }
-    return shapes;
-  }
-
-  void add(const Tensor& tensor, std::span<const float> part) {
-    check_finite(step_, arenas_[arena_].prefix + tensor.name, part);
-    const std::size_t count = tensor.count();
-    if (tensor.layout == Layout::row_major) { // Filled up at its end.
-      file_.write(part.first(std::min(part.size(), count - std::min(count, at_))));
-      return;
-    }
-    if (part.size() < tensor.size) {
-      held_.insert(held_.end(), part.begin(), part.end());
-      if (held_.size() < tensor.size) {
-        return;
-      }
-      part = held_;
-    }
-    row_major_.resize(count);
-    tensor.read(part, row_major_);
-    file_.write(row_major_);
-    held_.clear();
-  }
-
-  const TensorTable& table_;
-  std::vector<SavedArena> arenas_;
-  std::int64_t step_;
-  NumberedWriter file_;
-  std::size_t arena_ = 0; ///< Where what comes next belongs:
-  std::size_t tensor_ = 0;
-  std::size_t at_ = 0;      ///< In what the tensor takes.
-  std::vector<float> held_; ///< Of it so far.
-  std::vector<float> row_major_;
-};
-
-/// What a rank holds of a tensor, of each arena.
-struct OwnPart {
-  const Tensor& tensor;
-  ArenaRange range;   ///< In what the tensor takes.
-  std::size_t behind; ///< Of its values of an arena so many are before it.
-};
-
-std::vector<OwnPart> own_parts(const TensorTable& table, const std::vector<ArenaRange>& own) {
-  std::vector<OwnPart> parts;
-  std::size_t behind = 0;
+  std::vector<std::span<const float>> values;
   for (const ArenaRange& range : own) {
-    for (std::size_t at = range.first; at < range.last;) {
-      const Tensor& tensor = table.holder(at);
-      const std::size_t last = std::min(range.last, tensor.range().last);
-      const ArenaRange part{at - tensor.offset,
-                            std::min(last - tensor.offset, held_floats(tensor))};
-      if (part.first < part.last) {
-        parts.push_back({tensor, part, behind + at - range.first});
-      }
-      at = last;
-    }
-    behind += range.size();
+    values.push_back(arena.memory.subspan(range.first, range.size()));
   }
-  return parts;
+  return values;
 }
 
-/// Of a rank that owns these ranges of the arenas; to be committed.
-std::shared_ptr<NumberedWriter> write_part(const std::string& folder, const TensorTable& table,
-                                           const std::vector<ArenaRange>& own,
-                                           const std::vector<SavedArena>& arenas,
-                                           const Progress& progress, const RankPart& part) {
-  const std::vector<OwnPart> parts = own_parts(table, own);
-  std::vector<std::string> prefixes;
-  std::vector<TensorShape> shapes;
-  for (const SavedArena& arena : arenas) {
-    prefixes.push_back(arena.prefix);
-    for (const auto& [tensor, range, behind] : parts) {
-      shapes.push_back({range_name(arena.prefix + tensor.name, range), {range.size()}});
-    }
-  }
-  std::map<std::string, std::string> metadata = metadata_of(progress);
-  metadata["tensors"] = describe_tensors(table, prefixes);
-  auto file = std::make_shared<NumberedWriter>(folder, progress.step, metadata, shapes, part);
-  for (const SavedArena& arena : arenas) {
-    for (const auto& [tensor, range, behind] : parts) {
-      const auto values = arena.memory.subspan(
-          arena.is_packed ? behind : tensor.offset + range.first, range.size());
-      check_finite(progress.step, arena.prefix + tensor.name, values);
-      file->write(values);
-    }
-  }
-  return file;
-}
-
-/// For the other ranks' parts of a checkpoint.
-class Patience {
+/// How long the other ranks' parts of a checkpoint are waited for.
+class WaitLimit {
  public:
-  explicit Patience(const std::atomic<bool>& is_over) : is_over_(is_over) {}
+  explicit WaitLimit(const std::atomic<bool>& is_over) : is_over_(is_over) {}
 
   /// Throws Error once `path` has been waited for long enough.
   void operator()(const std::string& path) {
@@ -316,31 +196,26 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
                            const Progress& progress, Communicator& communicator, std::size_t keep) {
   finish(communicator);
   const std::vector<SavedArena> arenas = arenas_of(replica);
-  const TensorTable& table = replica.model->tensors();
+  const bool is_shared = replica.sharding.stage > 0;
+  const bool is_in_parts = is_shared && has_met();
   const int rank = communicator.rank();
-  if (replica.sharding.stage > 0 && has_met()) {
-    const RankPart part{rank, communicator.world_size(), writers_};
-    const std::vector<ArenaRange> own = replica.shards(communicator).own();
-    std::shared_ptr<NumberedWriter> file;
-    if (makes_copies_) {
-      copy(replica, own);
-    } else {
-      file = write_part(folder, table, own, arenas, progress, part);
-    }
-    is_joining_ = rank == 0;
-    saving_ = std::async(std::launch::async, [=, this, &table]() mutable {
-      if (!file) {
-        std::vector<SavedArena> copies;
-        for (std::size_t i = 0; i < copies_.size(); ++i) {
-          copies.push_back({arenas[i].prefix, copies_[i].span(), true});
-        }
-        file = write_part(folder, table, own, copies, progress, part);
-      }
-      file->commit(keep, Patience(is_over_));
-    });
-  } else if (replica.sharding.stage > 0) {
-    const auto file =
-        rank == 0 ? std::make_shared<CheckpointWriter>(folder, table, arenas, progress) : nullptr;
+  // What is written in one file is the part of one rank that has all.
+  const Shards shards =
+      is_in_parts ? replica.shards(communicator) : Shards(replica.parameters.size(), 0, 0, 1);
+  const std::optional<RankPart> part =
+      is_in_parts ? std::optional(RankPart{rank, communicator.world_size(), writers_})
+                  : std::nullopt;
+  std::vector<std::string> prefixes;
+  for (const SavedArena& arena : arenas) {
+    prefixes.push_back(arena.prefix);
+  }
+  const auto begin = [=, own = shards.own(), head = head_of(progress),
+                      &table = replica.model->tensors()] {
+    return std::make_shared<CheckpointWriter>(folder, head, table, prefixes, own, part);
+  };
+  std::shared_ptr<CheckpointWriter> file; // Null: what is copied is written while training goes on.
+  if (is_shared && !is_in_parts) {
+    file = rank == 0 ? begin() : nullptr;
     for (const SavedArena& arena : arenas) {
       gather_buckets(communicator, replica.device, replica.shards(communicator),
                      {arena.memory, !arena.is_packed},
@@ -350,40 +225,40 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
                        }
                      });
     }
-    if (file) {
-      saving_ = std::async(std::launch::async, [=] { file->commit(keep); });
-    }
-  } else if (rank == 0) {
-    copy(replica, {{0, replica.parameters.size()}});
-    saving_ = std::async(std::launch::async, [=, this, &table] {
-      CheckpointWriter file(folder, table, arenas, progress);
-      for (const Buffer& copy : copies_) {
-        file.add(copy.span());
+  } else if (is_in_parts && !makes_copies_) {
+    file = begin();
+    for (const SavedArena& arena : arenas) {
+      for (const std::span<const float> values : own_values(arena, shards.own())) {
+        file->add(values);
       }
-      file.commit(keep);
+    }
+  } else if (is_in_parts || rank == 0) {
+    copy(replica, shards);
+  }
+  if (is_in_parts || rank == 0) {
+    is_joining_ = is_in_parts && rank == 0;
+    saving_ = std::async(std::launch::async, [=, this] {
+      const std::shared_ptr<CheckpointWriter> writer = file ? file : begin();
+      for (const Buffer& copy : copies_) {
+        writer->add(copy.span());
+      }
+      writer->commit(keep, WaitLimit(is_over_));
     });
   }
 }
 
 /// Of each arena what this rank owns, one behind the other.
-void CheckpointSaver::copy(const Replica& replica, const std::vector<ArenaRange>& own) {
+void CheckpointSaver::copy(const Replica& replica, const Shards& shards) {
   const std::vector<SavedArena> arenas = arenas_of(replica);
   Device& device = replica.device;
   for (std::size_t i = 0; i < arenas.size(); ++i) {
-    const auto& [prefix, memory, is_packed] = arenas[i];
-    const std::vector<ArenaRange> ranges =
-        is_packed ? std::vector{ArenaRange{0, memory.size()}} : own;
     if (copies_.size() == i) {
-      std::size_t floats = 0;
-      for (const ArenaRange& range : ranges) {
-        floats += range.size();
-      }
-      copies_.push_back(device.allocate_pinned(floats, DType::f32));
+      copies_.push_back(device.allocate_pinned(shards.own_floats(), DType::f32));
     }
     float* to = copies_[i].data();
-    for (const ArenaRange& range : ranges) {
-      device.stream().copy(memory.data() + range.first, to, range.size() * sizeof(float));
-      to += range.size();
+    for (const std::span<const float> values : own_values(arenas[i], shards.own())) {
+      device.stream().copy(values.data(), to, values.size_bytes());
+      to += values.size();
     }
   }
   device.stream().record()->wait();

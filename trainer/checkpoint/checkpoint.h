@@ -78,7 +78,7 @@ class CheckpointSaver {
 
  private:
   void finish(Communicator& communicator);
-  void copy(const Replica& replica, const std::vector<ArenaRange>& own);
+  void copy(const Replica& replica, const Shards& shards);
 
   bool makes_copies_;
   std::uint64_t writers_ = 0; ///< Their number, once they have met; see RankPart.

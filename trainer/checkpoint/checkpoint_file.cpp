@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <unordered_map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -97,22 +96,25 @@ CheckpointFile::CheckpointFile(const std::string& path) : path_(path) {
   files.front() == path ? add_whole() : add_parts();
 }
 
+void CheckpointFile::add(Entry entry) {
+  numbers_[entry.tensor.name] = entries_.size();
+  entries_.push_back(std::move(entry));
+}
+
 void CheckpointFile::add_whole() {
   const SafeTensorsFile& file = *files_.front();
   for (const StoredTensor& stored : file.tensors()) {
     Tensor tensor{stored.name, stored.shape};
     tensor.size = stored.count();
-    entries_.push_back({tensor, {{tensor.range(), &file, &stored}}});
+    add({tensor, {{tensor.range(), &file, &stored}}});
   }
 }
 
 void CheckpointFile::add_parts() {
-  std::unordered_map<std::string, std::size_t> numbers;
   const auto said = metadata().find("tensors");
   try {
     for (const json& tensor : json::parse(said == metadata().end() ? "" : said->second)) {
-      Entry& entry = entries_.emplace_back(Entry{parse_tensor(path_, tensor)});
-      numbers[entry.tensor.name] = entries_.size() - 1;
+      add({parse_tensor(path_, tensor)});
     }
   } catch (const json::exception&) {
     refuse_parts(path_, "its parts do not say which tensors they are of");
@@ -122,8 +124,8 @@ void CheckpointFile::add_parts() {
       std::string name;
       ArenaRange range;
       const bool is_range = parse_range(stored.name, name, range);
-      const auto number = numbers.find(name);
-      if (!is_range || number == numbers.end() || range.size() != stored.count()) {
+      const auto number = numbers_.find(name);
+      if (!is_range || number == numbers_.end() || range.size() != stored.count()) {
         refuse_parts(path_, fmt::format("{} in {}", dtrain::printable(stored.name), file->path()));
       }
       entries_[number->second].pieces.push_back({range, file.get(), &stored});
@@ -144,9 +146,8 @@ void CheckpointFile::add_parts() {
 }
 
 const CheckpointFile::Entry* CheckpointFile::find(const std::string& name) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.tensor.name == name; });
-  return found == entries_.end() ? nullptr : &*found;
+  const auto found = numbers_.find(name);
+  return found == numbers_.end() ? nullptr : &entries_[found->second];
 }
 
 void CheckpointFile::read(const Entry& entry, std::size_t first, std::span<float> to) const {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
@@ -58,12 +59,14 @@ class CheckpointFile {
   std::vector<float> values(const Entry& entry) const;
 
  private:
+  void add(Entry entry);
   void add_whole();
   void add_parts();
 
   std::string path_;
   std::vector<std::unique_ptr<SafeTensorsFile>> files_;
   std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::size_t> numbers_; ///< Of the entries, by name.
 };
 
 /// Throws as CheckpointFile does.

@@ -217,12 +217,6 @@ SafeTensorsFile::SafeTensorsFile(const std::string& path) try : file_(path) {
   throw DataError(error.what());
 }
 
-const StoredTensor* SafeTensorsFile::find(const std::string& name) const {
-  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                                  [&](const StoredTensor& tensor) { return tensor.name == name; });
-  return found == tensors_.end() ? nullptr : &*found;
-}
-
 void SafeTensorsFile::read(const StoredTensor& tensor, std::size_t first,
                            std::span<float> to) const {
   const std::uint64_t at = tensor.first + first * tensor.type->bytes;

@@ -78,8 +78,6 @@ class SafeTensorsFile {
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::vector<StoredTensor>& tensors() const { return tensors_; } ///< As they lie there.
-  /// None: nullptr.
-  const StoredTensor* find(const std::string& name) const;
   /// Values from `first` on, row-major. Throws DataError where they cannot be read.
   void read(const StoredTensor& tensor, std::size_t first, std::span<float> to) const;
 

@@ -48,6 +48,8 @@ const char* dtype_name(DType dtype) {
     return "fp64";
   case DType::i32:
     return "int32";
+  case DType::i16:
+    return "int16";
   case DType::u8:
     break;
   }
@@ -81,7 +83,8 @@ Call Collective::call() const {
 void check_types(const Collective& collective) {
   using Kind = Collective::Kind;
   const bool adds = collective.kind == Kind::all_reduce || collective.kind == Kind::reduce_scatter;
-  if (adds && (collective.range.dtype() == DType::u8 || collective.range.dtype() == DType::i32)) {
+  const DType dtype = collective.range.dtype();
+  if (adds && (dtype == DType::u8 || dtype == DType::i16 || dtype == DType::i32)) {
     throw Error(fmt::format("{}: bytes cannot be added up, only gathered and broadcast; give the "
                             "type of the values",
                             collective.text()));

@@ -202,6 +202,7 @@ void sum_values(DType dtype, WireType wire, std::span<std::byte* const> out,
     sum_doubles(out, in, count);
     break;
   case DType::u8: // check_types() has refused them.
+  case DType::i16:
   case DType::i32:
     break;
   }
@@ -225,6 +226,7 @@ void add_values(DType dtype, std::byte* into, const std::byte* from, std::size_t
     }
     break;
   case DType::u8:
+  case DType::i16:
   case DType::i32:
     break;
   }

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "trainer/data/idx.h"
 #include "trainer/data/image_source.h"
+#include "trainer/data/labels.h"
 #include "trainer/errors.h"
 #include "trainer/random.h"
 
@@ -118,21 +120,15 @@ Split open_stream(const std::string& images, const std::string& labels, std::siz
 ImageSet load_files(const std::string& images_path, const std::string& labels_path,
                     std::size_t classes) {
   IdxArray pixels = read_idx(images_path, 3);
-  IdxArray labels = read_idx(labels_path, 1);
-  const std::size_t count = pixels.dimensions[0];
-  check_images(images_path, count, pixels.dimensions[1], pixels.dimensions[2]);
-  if (labels.dimensions[0] != count) {
-    throw DataError(fmt::format("{}: {} labels for the {} images of {}", labels_path,
-                                labels.dimensions[0], count, images_path));
+  const std::vector<std::uint32_t> sizes = pixels.header.dimensions;
+  check_images(images_path, sizes[0], sizes[1], sizes[2]);
+  ImageSet set{std::move(pixels.values), read_labels(labels_path, classes), sizes[1], sizes[2],
+               label_type(classes)};
+  if (set.count() != sizes[0]) {
+    throw DataError(fmt::format("{}: {} labels for the {} images of {}", labels_path, set.count(),
+                                sizes[0], images_path));
   }
-  const auto wrong = std::find_if(labels.values.begin(), labels.values.end(),
-                                  [&](std::uint8_t label) { return label >= classes; });
-  if (wrong != labels.values.end()) {
-    refuse_label(labels_path, *wrong, static_cast<std::uint64_t>(wrong - labels.values.begin()),
-                 classes);
-  }
-  return {std::move(pixels.values), std::move(labels.values), pixels.dimensions[1],
-          pixels.dimensions[2]};
+  return set;
 }
 
 /// Of a split's files, those that are this reader's.
@@ -170,8 +166,8 @@ Split load_split(const std::vector<std::string>& images, const std::vector<std::
     all_images.insert(all_images.end(), part.images.begin(), part.images.end());
     all_labels.insert(all_labels.end(), part.labels.begin(), part.labels.end());
   }
-  return image_source(
-      {std::move(all_images), std::move(all_labels), parts.front().height, parts.front().width});
+  return image_source({std::move(all_images), std::move(all_labels), parts.front().height,
+                       parts.front().width, parts.front().label_type});
 }
 
 } // namespace
@@ -229,11 +225,13 @@ std::uint64_t digest(const Dataset& dataset) {
   return sum + dataset.files;
 }
 
-Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
+Dataset synthetic_dataset(std::size_t count, std::uint64_t seed, std::size_t classes) {
   Dataset dataset;
+  dataset.classes = classes;
   dataset.folder = "synthetic";
   std::vector<std::uint8_t> images(count * k_synthetic_side * k_synthetic_side);
-  std::vector<std::uint8_t> labels(count);
+  const DType type = label_type(classes);
+  std::vector<std::uint8_t> labels(count * size_of(type));
   for (std::size_t i = 0; i < images.size(); i += 16) {
     const auto words = random_at(seed, RandomStream::synthetic_data, 0, i);
     for (std::size_t j = 0; j < 16; ++j) {
@@ -242,10 +240,11 @@ Dataset synthetic_dataset(std::size_t count, std::uint64_t seed) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto words = random_at(seed, RandomStream::synthetic_data, 1, i);
-    labels[i] = static_cast<std::uint8_t>(words[0] % dataset.classes);
+    const auto label = static_cast<std::int32_t>(words[0] % classes);
+    std::memcpy(labels.data() + i * size_of(type), &label, size_of(type));
   }
-  dataset.train =
-      image_source({std::move(images), std::move(labels), k_synthetic_side, k_synthetic_side});
+  dataset.train = image_source(
+      {std::move(images), std::move(labels), k_synthetic_side, k_synthetic_side, type});
   return dataset;
 }
 

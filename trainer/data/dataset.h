@@ -33,7 +33,7 @@ struct Reader {
   AutoShard shard = AutoShard::data;
   int worker = 0;
   int workers = 1;
-  std::size_t classes = 10; ///< At most 256.
+  std::size_t classes = 10;
   /// The training samples are taken once, in any order: they may be a stream.
   bool one_pass = false;
 };
@@ -53,7 +53,7 @@ struct Dataset {
 /// or with .gz, or as files NAME-00000-of-00004 to NAME-00003-of-00004. A file may be a FIFO, if
 /// one worker alone reads it: a stream where it is plain and all that the worker reads to train on,
 /// and one pass is taken, else read whole. Throws DataError naming the file that is missing,
-/// damaged, does not fit another or has labels of more classes, UsageError where files are fewer
+/// damaged, does not fit another or has labels of other classes, UsageError where files are fewer
 /// than workers or a FIFO would be shared.
 Dataset load_dataset(const std::string& folder, const Reader& reader = {});
 
@@ -61,7 +61,7 @@ Dataset load_dataset(const std::string& folder, const Reader& reader = {});
 const char* scored_things(const Dataset& dataset);
 
 /// Random images of MNIST's shape, for benchmarks.
-Dataset synthetic_dataset(std::size_t count, std::uint64_t seed);
+Dataset synthetic_dataset(std::size_t count, std::uint64_t seed, std::size_t classes = 10);
 
 /// Of what workers have in common, to tell data sets apart, not against forgery: all labels, and of
 /// images what data/spread_digest.h says; a token set's manifest.

@@ -43,9 +43,10 @@ Gathering Feed::gathering(std::size_t row, std::size_t count, const Permutation&
           count,
           pixels,
           static_cast<const std::uint8_t*>(kept_[0].memory()),
-          static_cast<const std::uint8_t*>(kept_[1].memory()),
+          kept_[1].memory(),
+          source_.fields()[1].stored,
           values_[0].data() + row * pixels,
-          static_cast<std::uint8_t*>(values_[1].memory()) + row};
+          static_cast<std::int32_t*>(values_[1].memory()) + row};
 }
 
 Batch Feed::make_batch(std::size_t rows) {
@@ -86,7 +87,7 @@ Batch Feed::send(const RowsToRead& rows) {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < values_.size(); ++i) {
     places[i] = bytes;
-    bytes = rounded_up(bytes + count * source_.fields()[i].stored_bytes());
+    bytes = rounded_up(bytes + count * source_.fields()[i].sent_bytes());
   }
   if (!copies_) {
     copies_ = device_.make_stream();
@@ -103,7 +104,7 @@ Batch Feed::send(const RowsToRead& rows) {
   auto* const sent = static_cast<std::uint8_t*>(staged.bytes.memory());
   RowMemory memory(kernels_, stream_);
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    memory.set(i, {pinned + places[i], source_.fields()[i].stored_bytes()});
+    memory.set(i, {pinned + places[i], source_.fields()[i].sent_bytes()});
   }
   source_.read(rows, memory);
 

@@ -16,7 +16,6 @@
 namespace trainer {
 namespace {
 
-constexpr std::uint32_t k_unsigned_bytes = 0x08;
 constexpr std::size_t k_word = 4;
 constexpr std::size_t k_read_size = std::size_t{8} << 20;
 constexpr unsigned k_gzip_buffer = 1U << 17;
@@ -25,6 +24,13 @@ std::uint32_t big_endian(const std::uint8_t* bytes) {
   return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 |
          std::uint32_t{bytes[2]} << 8 | std::uint32_t{bytes[3]};
 }
+
+struct ValueType {
+  std::uint32_t code;
+  std::size_t bytes;
+};
+/// Images have the first one alone.
+constexpr std::array<ValueType, 3> k_value_types = {{{0x08, 1}, {0x0B, 2}, {0x0C, 4}}};
 
 /// A file that zlib reads, whether compressed or not.
 class GzipFile {
@@ -67,27 +73,30 @@ class GzipFile {
 
 std::size_t idx_header_size(std::size_t dimensions) { return k_word * (1 + dimensions); }
 
-std::vector<std::uint32_t> parse_idx_header(const std::string& path,
-                                            std::span<const std::uint8_t> header,
-                                            std::size_t dimensions) {
+IdxHeader parse_idx_header(const std::string& path, std::span<const std::uint8_t> header,
+                           std::size_t dimensions) {
   const std::size_t size = idx_header_size(dimensions);
   if (header.size() < k_word) {
     throw DataError(fmt::format("{}: {} bytes are no IDX file, its header alone has {}", path,
                                 header.size(), size));
   }
   const std::uint32_t magic = big_endian(header.data());
-  const auto expected = k_unsigned_bytes << 8 | static_cast<std::uint32_t>(dimensions);
-  if (magic != expected) {
-    throw DataError(
-        fmt::format("{}: magic number {} where IDX {} have {}; this is another kind of file", path,
-                    magic, dimensions == 1 ? "labels" : "images", expected));
+  const bool are_labels = dimensions == 1;
+  const auto types = std::span(k_value_types).first(are_labels ? k_value_types.size() : 1);
+  const auto type = std::find_if(types.begin(), types.end(), [&](const ValueType& one) {
+    return magic == (one.code << 8 | static_cast<std::uint32_t>(dimensions));
+  });
+  if (type == types.end()) {
+    throw DataError(fmt::format(
+        "{}: magic number {} where IDX {} have {}; this is another kind of file", path, magic,
+        are_labels ? "labels" : "images", are_labels ? "2049, 2817 or 3073" : "2051"));
   }
   if (header.size() < size) {
     throw DataError(
         fmt::format("{}: the header is cut off at {} of {} bytes", path, header.size(), size));
   }
   std::vector<std::uint32_t> found;
-  std::uint64_t total = 1;
+  std::uint64_t total = type->bytes;
   for (std::size_t i = 1; i <= dimensions; ++i) {
     const std::uint32_t dimension = big_endian(header.data() + i * k_word);
     found.push_back(dimension);
@@ -97,7 +106,7 @@ std::vector<std::uint32_t> parse_idx_header(const std::string& path,
     }
     total *= dimension;
   }
-  return found;
+  return {found, type->bytes};
 }
 
 IdxArray read_idx(const std::string& path, std::size_t dimensions) {
@@ -105,9 +114,11 @@ IdxArray read_idx(const std::string& path, std::size_t dimensions) {
   std::vector<std::uint8_t> header(idx_header_size(dimensions));
   header.resize(file.read(header.data(), header.size()));
   IdxArray array;
-  array.dimensions = parse_idx_header(path, header, dimensions);
-  const std::uint64_t total = std::accumulate(array.dimensions.begin(), array.dimensions.end(),
-                                              std::uint64_t{1}, std::multiplies<std::uint64_t>());
+  array.header = parse_idx_header(path, header, dimensions);
+  const auto& sizes = array.header.dimensions;
+  const std::uint64_t total =
+      std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{array.header.value_bytes},
+                      std::multiplies<std::uint64_t>());
   if (auto mapped = file.is_plain() ? Bytes::map(path, header.size(), total) : std::nullopt) {
     array.values = std::move(*mapped);
     return array;
@@ -120,23 +131,28 @@ IdxArray read_idx(const std::string& path, std::size_t dimensions) {
     const std::size_t read = file.read(values.data() + have, want);
     if (read < want) {
       throw DataError(fmt::format("{}: truncated: {} of {} bytes of values ({})", path, have + read,
-                                  total, fmt::join(array.dimensions, " × ")));
+                                  total, fmt::join(sizes, " × ")));
     }
   }
   std::uint8_t extra = 0;
   if (file.read(&extra, 1) != 0) {
     throw DataError(fmt::format("{}: longer than the {} bytes of values that its header says ({})",
-                                path, total, fmt::join(array.dimensions, " × ")));
+                                path, total, fmt::join(sizes, " × ")));
   }
   array.values = std::move(values);
   return array;
 }
 
-void refuse_label(const std::string& path, std::uint8_t label, std::uint64_t position,
-                  std::size_t classes) {
-  throw DataError(fmt::format("{}: label {} at position {}; labels are 0 to {}: are there more "
-                              "classes (--classes=N)?",
-                              path, label, position, classes - 1));
+std::int32_t idx_value(const std::uint8_t* values, std::size_t value_bytes, std::uint64_t number) {
+  const std::uint8_t* const at = values + number * value_bytes;
+  switch (value_bytes) {
+  case 4:
+    return static_cast<std::int32_t>(big_endian(at));
+  case 2:
+    return static_cast<std::int16_t>(at[0] << 8 | at[1]);
+  default:
+    return *at;
+  }
 }
 
 } // namespace trainer

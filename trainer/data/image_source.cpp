@@ -24,16 +24,16 @@ SampleKind kind_of(std::size_t height, std::size_t width) {
   return {.rows = "images", .scored = "images", .height = height, .width = width};
 }
 
-std::vector<FieldType> fields_of(std::size_t height, std::size_t width) {
+std::vector<FieldType> fields_of(std::size_t height, std::size_t width, DType label_type) {
   return {{field::Name::images, height * width, DType::f32, DType::u8},
-          {field::Name::labels, 1, DType::u8, DType::u8}};
+          {field::Name::labels, 1, DType::i32, label_type}};
 }
 
 class Images final : public SampleSource {
  public:
   explicit Images(ImageSet set)
-      : SampleSource(set.labels.size(), kind_of(set.height, set.width),
-                     fields_of(set.height, set.width)),
+      : SampleSource(set.count(), kind_of(set.height, set.width),
+                     fields_of(set.height, set.width, set.label_type)),
         set_(std::move(set)), pixels_(set_.height * set_.width) {}
 
   /// The last rows' lines are asked for before the first are taken: rows lie anywhere in memory.
@@ -47,7 +47,8 @@ class Images final : public SampleSource {
       if (row >= k_ahead) {
         const std::uint64_t sample = samples[row - k_ahead];
         to.put(k_pixels, row - k_ahead, image(sample));
-        to.put(k_label, row - k_ahead, set_.labels.data() + sample);
+        *to.at<std::int32_t>(k_label, row - k_ahead) =
+            label_at(set_.labels.data(), set_.label_type, sample);
       }
     }
   }
@@ -73,14 +74,14 @@ class StreamedImages final : public SampleSource {
  public:
   explicit StreamedImages(std::unique_ptr<SampleStream> stream)
       : SampleSource(stream->count(), kind_of(stream->height(), stream->width()),
-                     fields_of(stream->height(), stream->width())),
+                     fields_of(stream->height(), stream->width(), DType::i32)),
         stream_(std::move(stream)) {}
 
   void read(const RowsToRead& rows, const RowMemory& to) const override {
     stream_->read(rows.reader, rows.samples.front(), rows.samples.size(), rows.while_waiting,
-                  [&](std::size_t row, const std::uint8_t* image, const std::uint8_t* label) {
+                  [&](std::size_t row, const std::uint8_t* image, std::int32_t label) {
                     to.put(k_pixels, row, image);
-                    to.put(k_label, row, label);
+                    *to.at<std::int32_t>(k_label, row) = label;
                   });
   }
 

@@ -22,10 +22,13 @@ struct FieldType {
   field::Name name;
   std::size_t width; ///< Values of a row.
   DType type;        ///< In a batch.
-  DType stored;      ///< In the source: the same, or of floats bytes, which become 255ths.
+  /// In the source: the same, or of floats bytes, which become 255ths, or a smaller one of numbers.
+  DType stored;
 
-  bool becomes_float() const { return stored != type; }
+  bool becomes_float() const { return type == DType::f32 && stored != type; }
   std::size_t stored_bytes() const { return width * size_of(stored); } ///< Of a row.
+  /// Of a row on its way to a device, which makes floats of bytes, and nothing else.
+  std::size_t sent_bytes() const { return width * size_of(becomes_float() ? stored : type); }
 };
 
 /// What samples are, for a model to fit them and for people to read.

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "trainer/data/idx.h"
+#include "trainer/data/labels.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -50,7 +51,7 @@ SampleStream::SampleStream(const std::string& images, const std::string& labels,
       note_waiting(part);
     }
   }
-  const auto pixels = parse_idx_header(part.path, part.header, part.dimensions);
+  const auto pixels = parse_idx_header(part.path, part.header, part.dimensions).dimensions;
   count_ = pixels[0];
   height_ = pixels[1];
   width_ = pixels[2];
@@ -110,13 +111,15 @@ void SampleStream::note_waiting(Part& part) {
   }
 }
 
-void SampleStream::check_label_count() {
-  const Part& part = parts_[k_labels];
-  if (const auto count = parse_idx_header(part.path, part.header, part.dimensions)[0];
-      count != count_) {
+void SampleStream::read_label_header() {
+  Part& part = parts_[k_labels];
+  const IdxHeader header = parse_idx_header(part.path, part.header, part.dimensions);
+  if (const std::uint32_t count = header.dimensions[0]; count != count_) {
     throw DataError(fmt::format("{}: {} labels for the {} images of {}", part.path, count, count_,
                                 parts_[k_images].path));
   }
+  part.size = header.value_bytes;
+  part.ring.resize(window_ * part.size);
 }
 
 void SampleStream::begin(std::size_t readers, std::size_t batch) {
@@ -128,9 +131,7 @@ void SampleStream::begin(std::size_t readers, std::size_t batch) {
   window_ = std::min(
       count_, std::max(batch * (2 + k_batches_ahead), window_bytes_ / (parts_[k_images].size + 1)));
   behind_.assign(readers, 0);
-  for (Part& part : parts_) {
-    part.ring.resize(window_ * part.size);
-  }
+  parts_[k_images].ring.resize(window_ * parts_[k_images].size);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -151,7 +152,7 @@ void SampleStream::read(std::size_t reader, std::uint64_t first, std::size_t cou
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t place = (first + i) % window_;
     take(i, parts_[k_images].ring.data() + place * parts_[k_images].size,
-         parts_[k_labels].ring.data() + place);
+         idx_value(parts_[k_labels].ring.data(), parts_[k_labels].size, place));
   }
   lock.lock();
   behind_[reader] = std::max(behind_[reader], end);
@@ -170,7 +171,8 @@ void SampleStream::run() {
 }
 
 std::uint64_t SampleStream::whole() const {
-  return std::min(parts_[k_images].bytes / parts_[k_images].size, parts_[k_labels].bytes);
+  return std::min(parts_[k_images].bytes / parts_[k_images].size,
+                  parts_[k_labels].bytes / parts_[k_labels].size);
 }
 
 /// Bytes that may be read now: of the header, or of one piece of the ring.
@@ -188,7 +190,7 @@ bool SampleStream::receive(Part& part, std::size_t room) {
   if (!has_header(part)) {
     const bool has_come = receive_header(part);
     if (has_header(part)) {
-      check_label_count();
+      read_label_header();
     }
     return has_come;
   }
@@ -209,11 +211,9 @@ bool SampleStream::receive(Part& part, std::size_t room) {
 }
 
 void SampleStream::check_labels(std::uint64_t from, std::uint64_t to) const {
+  const Part& part = parts_[k_labels];
   for (std::uint64_t i = from; i < to; ++i) {
-    const std::uint8_t label = parts_[k_labels].ring[i % window_];
-    if (label >= classes_) {
-      refuse_label(parts_[k_labels].path, label, i, classes_);
-    }
+    check_label(part.path, idx_value(part.ring.data(), part.size, i % window_), i, classes_);
   }
 }
 

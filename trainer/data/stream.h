@@ -37,8 +37,7 @@ class SampleStream {
   static constexpr std::size_t k_window_bytes = std::size_t{32} << 20;
 
   /// Waits for the images' header; one of the files may be an ordinary one. Throws DataError as
-  /// read_idx() does, and for labels of `classes` or more when they come. The last two are for
-  /// tests.
+  /// read_idx() and, when they come, check_label() do. The last two are for tests.
   SampleStream(const std::string& images, const std::string& labels, std::size_t classes,
                double patience = k_patience_seconds, std::size_t window_bytes = k_window_bytes);
   ~SampleStream();
@@ -53,7 +52,7 @@ class SampleStream {
   void begin(std::size_t readers, std::size_t batch);
 
   using Take =
-      std::function<void(std::size_t number, const std::uint8_t* image, const std::uint8_t* label)>;
+      std::function<void(std::size_t number, const std::uint8_t* image, std::int32_t label)>;
   /// `count` samples from number `first` on, which `take` is given one by one, from 0 on. The
   /// reader asks for none before their end again. Waits for them, and calls `while_waiting` now and
   /// then. Throws DataError.
@@ -68,7 +67,7 @@ class SampleStream {
   struct Part {
     std::string path;
     std::size_t dimensions = 1;
-    std::size_t size = 1; ///< Bytes a sample.
+    std::size_t size = 1; ///< Bytes a sample; the labels', once their header has come.
     Fd file;
     bool is_fifo = false;
     std::vector<std::uint8_t> header; ///< What has come of it.
@@ -80,7 +79,7 @@ class SampleStream {
   static bool has_header(const Part& part);
   static bool receive_header(Part& part);
   void note_waiting(Part& part);
-  void check_label_count();
+  void read_label_header();
   void run();
   void fill();
   std::size_t room(const Part& part, std::uint64_t low) const;

@@ -17,6 +17,7 @@ enum class DType : std::uint8_t {
   u8, ///< Bytes.
   f64,
   i32,
+  i16,
 };
 
 constexpr std::size_t size_of(DType dtype) {
@@ -28,6 +29,7 @@ constexpr std::size_t size_of(DType dtype) {
     return 4;
   case DType::bf16:
   case DType::f16:
+  case DType::i16:
     return 2;
   case DType::u8:
     break;

@@ -59,6 +59,14 @@ struct Score {
   }
 };
 
+/// Label number `sample` of those that are kept as such a type.
+DTRAIN_ON_BOTH static inline std::int32_t label_at(const void* labels, DType type,
+                                                   std::uint64_t sample) {
+  return type == DType::u8    ? static_cast<const std::uint8_t*>(labels)[sample]
+         : type == DType::i16 ? static_cast<const std::int16_t*>(labels)[sample]
+                              : static_cast<const std::int32_t*>(labels)[sample];
+}
+
 /// So many samples that a device keeps: those that `order` has from number `first` on, to / 255.
 struct Gathering {
   Permutation order = {};
@@ -66,9 +74,10 @@ struct Gathering {
   std::size_t rows = 0;
   std::size_t features = 0;             ///< Bytes of a sample.
   const std::uint8_t* images = nullptr; ///< Of all samples,
-  const std::uint8_t* labels = nullptr; ///< and these.
+  const void* labels = nullptr;         ///< and these,
+  DType label_type = DType::u8;         ///< u8, i16 or i32.
   float* to = nullptr;
-  std::uint8_t* to_labels = nullptr;
+  std::int32_t* to_labels = nullptr;
 };
 
 inline constexpr std::size_t k_pixels_a_part = 1024;
@@ -107,12 +116,12 @@ struct LayerKernels {
   /// Of logits (B, C): change (B, C) = (softmax - onehot) · `*scale`, which may be the logits'
   /// own memory; null: 0. Adds to `*score`.
   void (*softmax_cross_entropy)(Stream&, std::size_t rows, std::size_t classes, const float* logits,
-                                const std::uint8_t* labels, const float* scale, float* change,
+                                const std::int32_t* labels, const float* scale, float* change,
                                 Score* score);
   /// The same of the logits x · weightᵀ + bias, of a layer of at most k_most_scored outputs; and
   /// dx = change · weight, 0 where x is not above 0; null: not.
   void (*score)(Stream&, const DenseShape& shape, const float* x, const float* weight,
-                const float* bias, const std::uint8_t* labels, const float* scale, float* change,
+                const float* bias, const std::int32_t* labels, const float* scale, float* change,
                 float* dx, Score* score);
   /// So many products of DenseShape::backward_weight(), with biases, of small shapes; none reads
   /// what another writes.

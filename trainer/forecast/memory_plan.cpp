@@ -265,10 +265,7 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
                (options.offload.optimizer.empty() ? moments : moments / 2);
   if (options.saves) {
     // What a rank saves is copied, and its copy kept for the next time; but what lies in files.
-    std::size_t own = 0;
-    for (const ArenaRange& range : shards.own()) {
-      own += range.size() * sizeof(float);
-    }
+    const std::size_t own = shards.own_floats() * sizeof(float);
     const bool is_in_files = !options.offload.optimizer.empty() ||
                              (plan.stage == 3 && !options.offload.parameters.empty());
     const std::size_t copied = plan.stage == 0 ? whole + moments : is_in_files ? 0 : own + moments;

@@ -32,12 +32,11 @@ struct Key {
   DType type;
 };
 using Floats = Key<float>;
-using Bytes = Key<std::uint8_t>;
 using Numbers = Key<std::int32_t>;
 
-inline constexpr Floats images{Name::images, DType::f32}; ///< (rows, pixels), in [0, 1]
-inline constexpr Bytes labels{Name::labels, DType::u8};   ///< (rows)
-inline constexpr Numbers ids{Name::ids, DType::i32};      ///< (rows, T), as the model sees them.
+inline constexpr Floats images{Name::images, DType::f32};  ///< (rows, pixels), in [0, 1]
+inline constexpr Numbers labels{Name::labels, DType::i32}; ///< (rows), from 0 on
+inline constexpr Numbers ids{Name::ids, DType::i32};       ///< (rows, T), as the model sees them.
 /// (rows): what is behind so many is padding.
 inline constexpr Numbers lengths{Name::lengths, DType::i32};
 /// (rows, K): where in the row, rising; -1 past the last.

@@ -22,7 +22,7 @@ class LayeredDense final : public Dense {
         stream_, shape(rows).forward(x, weight(memory), bias(memory), y,
                                      relu ? Matmul::Epilogue::relu_bias : Matmul::Epilogue::bias));
   }
-  bool score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* x,
+  bool score(const UnitMemory& memory, std::span<const std::int32_t> labels, const float* x,
              const float* scale, bool /*accumulate*/, float* logits, float* dx,
              Score* to) const override {
     if (outputs() <= k_most_scored) {

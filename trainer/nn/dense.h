@@ -42,7 +42,7 @@ class Dense {
   /// Softmax and cross-entropy of x's logits, added to `*to`; `logits` has their gradient then,
   /// times
   /// `*scale`, null: 0, and nothing of it is kept. True: `dx` is what backward_input() would make.
-  virtual bool score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* x,
+  virtual bool score(const UnitMemory& memory, std::span<const std::int32_t> labels, const float* x,
                      const float* scale, bool accumulate, float* logits, float* dx,
                      Score* to) const = 0;
 

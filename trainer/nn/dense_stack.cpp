@@ -11,11 +11,9 @@ namespace trainer {
 DenseStack::DenseStack(Device& device, std::size_t inputs, const ModelOptions& options,
                        bool wants_input, TensorTable& tensors)
     : device_(device), wants_input_(wants_input) {
-  constexpr std::size_t k_most = 256; // Labels are bytes.
   const std::vector<std::size_t>& hidden = options.hidden;
-  if (options.classes > k_most || std::count(hidden.begin(), hidden.end(), 0) > 0) {
-    throw UsageError(fmt::format("a model of {} classes: at most {}, and no hidden layer of 0",
-                                 options.classes, k_most));
+  if (std::count(hidden.begin(), hidden.end(), 0) > 0) {
+    throw UsageError("a model with a hidden layer of 0: each has at least 1");
   }
   std::vector<std::size_t> widths = {inputs};
   widths.insert(widths.end(), hidden.begin(), hidden.end());
@@ -86,7 +84,7 @@ void DenseStack::forward(std::size_t rows, const float* x) {
   last_input_ = x;
 }
 
-void DenseStack::score(std::span<const std::uint8_t> labels, const float* scale, bool accumulate,
+void DenseStack::score(std::span<const std::int32_t> labels, const float* scale, bool accumulate,
                        Score* to) {
   if (scale != nullptr) {
     make_room(labels.size());

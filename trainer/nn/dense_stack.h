@@ -19,8 +19,8 @@ namespace trainer {
 class DenseStack {
  public:
   /// Adds its tensors, a unit a layer, the last layer's first: backward finishes them in this
-  /// order. `wants_input`: the gradient of x, too. Throws UsageError where there are too many
-  /// classes, or a layer is empty.
+  /// order. `wants_input`: the gradient of x, too. Throws UsageError where a
+  /// hidden layer is empty.
   DenseStack(Device& device, std::size_t inputs, const ModelOptions& options, bool wants_input,
              TensorTable& tensors);
 
@@ -38,7 +38,7 @@ class DenseStack {
   void forward(std::size_t rows, const float* x);
   /// Of the logits of what forward() has made, added to `*to`, with the gradient of `*scale`, in
   /// the device's memory, times the loss for backward(); null: there is none.
-  void score(std::span<const std::uint8_t> labels, const float* scale, bool accumulate, Score* to);
+  void score(std::span<const std::int32_t> labels, const float* scale, bool accumulate, Score* to);
   /// Gradients of the parameters, added to what is there with `accumulate`, and that of x, as the
   /// device has it (nn/dense.h), where it is wanted; else null. `is_same`: the parameters are those
   /// of the call before. `owner`, where given, is told what is final and done with.

@@ -273,6 +273,7 @@ void refuse_text_options(const TrainerOptions& options) {
 ModelOptions model_options(const TrainerOptions& options) {
   ModelOptions model;
   model.name = options.model;
+  model.classes = static_cast<std::size_t>(options.classes);
   model.seed = static_cast<std::uint64_t>(options.seed);
   if (model.is_of_text()) {
     model.transformer = transformer_options(options);

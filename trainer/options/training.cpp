@@ -3,7 +3,6 @@
 namespace trainer {
 namespace {
 
-constexpr std::int64_t k_max_classes = 256; // A label is a byte.
 constexpr std::int64_t k_max_batch = 1 << 20;
 constexpr std::int64_t k_max_accumulation = 1 << 12;
 constexpr std::int64_t k_max_global_batch = 1 << 30;
@@ -26,10 +25,11 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--classes",
        .target = &o.classes,
        .metavar = "N",
-       .help = "Labels of the images are 0 to N - 1 (EMNIST's by class: 62) [10]",
+       .help = "Labels of the images are 0 to N - 1 (EMNIST's by class: 62) [10]; their IDX files "
+               "hold bytes, or whole numbers of 16 or 32 bits",
        .group = group,
        .minimum = 2,
-       .maximum = k_max_classes},
+       .maximum = INT32_MAX},
       {.flags = "--auto-shard",
        .target = &o.auto_shard,
        .metavar = "HOW",

@@ -39,7 +39,7 @@ inline Dataset synthetic_for(const ModelOptions& model, std::size_t count, std::
   constexpr std::size_t k_words = 30'522; // BERT's own.
   return model.is_of_text()
              ? synthetic_text(count, model.transformer.max_length, k_words, seed, model.is_causal())
-             : synthetic_dataset(count, seed);
+             : synthetic_dataset(count, seed, model.classes);
 }
 
 struct Replica {

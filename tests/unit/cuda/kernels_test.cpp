@@ -266,24 +266,28 @@ TEST_CASE("bytes become the CPU's floats on a GPU") {
   CHECK(to.read() == expected);
 }
 
-TEST_CASE("a GPU gathers the CPU's samples, in the order of a permutation") {
+/// With labels kept as such a type, up to `largest`.
+template <typename Label>
+void check_gathering(DType type, std::size_t largest) {
+  CAPTURE(largest);
   constexpr std::size_t k_count = 301;
   constexpr std::size_t k_rows = 40;
   const Permutation order(k_count, 7, 3);
   for (const std::size_t features : {1, 7, 300}) {
     const auto run = [&](Device& device, bool is_beside) {
       std::vector<std::uint8_t> bytes(k_count * features);
-      std::vector<std::uint8_t> names(k_count);
+      std::vector<Label> names(k_count);
       for (std::size_t i = 0; i < bytes.size(); ++i) {
         bytes[i] = static_cast<std::uint8_t>(i * 31 % 253);
-        names[i / features] = static_cast<std::uint8_t>(i / features);
+        names[i / features] = static_cast<Label>(i / features * largest / k_count);
       }
       On<std::uint8_t> images(device, bytes);
-      On<std::uint8_t> labels(device, names);
+      On<Label> labels(device, names);
       On<float> to(device, Values(k_rows * features, NAN));
-      On<std::uint8_t> to_labels(device, std::vector<std::uint8_t>(k_rows));
-      const Gathering some{order,         k_count - k_rows, k_rows,    features,
-                           images.data(), labels.data(),    to.data(), to_labels.data()};
+      On<std::int32_t> to_labels(device, std::vector<std::int32_t>(k_rows));
+      const Gathering some{order,    k_count - k_rows, k_rows,
+                           features, images.data(),    labels.data(),
+                           type,     to.data(),        to_labels.data()};
       On<StepState> state(device, {{}});
       is_beside ? device.kernels().begin(device.stream(), {}, {.step = 7}, state.data(), &some)
                 : device.kernels().gather(device.stream(), some);
@@ -296,8 +300,15 @@ TEST_CASE("a GPU gathers the CPU's samples, in the order of a permutation") {
     CHECK(run(*made_gpu, false) == expected);
     CHECK(run(*made_gpu, true) == expected);
     CHECK(run(cpu, true) == expected);
-    CHECK(expected.second[3] == static_cast<std::uint8_t>(order(k_count - k_rows + 3)));
+    CHECK(expected.second[3] ==
+          static_cast<std::int32_t>(order(k_count - k_rows + 3) * largest / k_count));
   }
+}
+
+TEST_CASE("a GPU gathers the CPU's samples, in the order of a permutation, labels of any type") {
+  check_gathering<std::uint8_t>(DType::u8, 0xff);
+  check_gathering<std::int16_t>(DType::i16, 0x7fff);
+  check_gathering<std::int32_t>(DType::i32, 0x7fffffff);
 }
 
 namespace {
@@ -400,7 +411,7 @@ TEST_CASE("16-bit floats on a GPU are the CPU's, bit for bit") {
 }
 
 TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up") {
-  for (const std::size_t classes : {1, 2, 10, 33, 256}) {
+  for (const std::size_t classes : {1, 2, 10, 33, 256, 1000}) {
     for (const std::size_t rows : {1, 7, 64, 300}) {
       CAPTURE(classes);
       CAPTURE(rows);
@@ -408,14 +419,14 @@ TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up"
       if (classes > 2) {
         logits[1] = logits[2] = 7; // Of equal ones the first counts.
       }
-      std::vector<std::uint8_t> labels(rows);
+      std::vector<std::int32_t> labels(rows);
       for (std::size_t row = 0; row < rows; ++row) {
-        labels[row] = static_cast<std::uint8_t>(row * 7 % classes);
+        labels[row] = static_cast<std::int32_t>((row * 7 + classes / 2) % classes);
       }
-      labels[0] = static_cast<std::uint8_t>(classes > 1 ? 1 : 0);
+      labels[0] = classes > 1 ? 1 : 0;
       const auto run = [&](Device& device) {
         On<float> z(device, logits);
-        On<std::uint8_t> which(device, labels);
+        On<std::int32_t> which(device, labels);
         On<Score> score(device, {Score{1, 2, 3}});
         On<float> half(device, {0.5F});
         device.kernels().layers->softmax_cross_entropy(device.stream(), rows, classes, z.data(),
@@ -445,15 +456,15 @@ TEST_CASE(
       CAPTURE(classes);
       CAPTURE(rows);
       const DenseShape shape{rows, rows == 64 ? 128U : 19U, classes};
-      std::vector<std::uint8_t> labels(rows);
+      std::vector<std::int32_t> labels(rows);
       for (std::size_t row = 0; row < rows; ++row) {
-        labels[row] = static_cast<std::uint8_t>(row * 7 % classes);
+        labels[row] = static_cast<std::int32_t>((row * 7 + classes / 2) % classes);
       }
       const auto run = [&](Device& device, bool is_trained) {
         On<float> x(device, numbers(rows * shape.inputs, 1)); // Half of which are below 0.
         On<float> weight(device, numbers(classes * shape.inputs, 2));
         On<float> bias(device, numbers(classes, 3));
-        On<std::uint8_t> which(device, labels);
+        On<std::int32_t> which(device, labels);
         On<float> half(device, {0.5F});
         On<float> change(device, Values(rows * classes, NAN));
         On<float> dx(device, Values(rows * shape.inputs, NAN));

@@ -181,15 +181,19 @@ std::vector<std::vector<std::uint8_t>> batches(const Split& split, Device& devic
 
 TEST_CASE("batches of any kind are the host's on a GPU, byte for byte") {
   const auto gpu = make_full_gpu();
+  const auto keeping = make_gpu();
   CpuDevice cpu(portable_kernels());
-  for (const Dataset& data : {synthetic_dataset(50, 1), synthetic_text(50, 14, 40, 1, false),
-                              synthetic_text(50, 14, 40, 1, true)}) {
+  // Labels are kept in 8, 16 and 32 bits.
+  for (const Dataset& data :
+       {synthetic_dataset(50, 1), synthetic_dataset(50, 1, 1000), synthetic_dataset(50, 1, 100'000),
+        synthetic_text(50, 14, 40, 1, false), synthetic_text(50, 14, 40, 1, true)}) {
     CAPTURE(data.train.source->kind().scored);
     const auto expected = batches(data.train, cpu, 0);
     REQUIRE(expected.size() == 6);
     CHECK(expected[0].size() > 0);
     CHECK(expected[0] != expected[1]);
     CHECK(batches(data.train, *gpu, 0) == expected);
+    CHECK(batches(data.train, *keeping, 0) == expected);
     CHECK(batches(data.train, *gpu, 48) == batches(data.train, cpu, 48));
   }
 }
@@ -273,7 +277,7 @@ TEST_CASE("a GPU trains the CNN as the CPU does") {
     On<float> gradients(device, std::vector<float>(model->tensors().arena_size()));
     const std::vector<float> pixels = numbers(std::size_t{5} * 90, 7);
     On<float> images(device, pixels);
-    On<std::uint8_t> labels(device, {1, 0, 7, 3, 9});
+    On<std::int32_t> labels(device, {1, 0, 7, 3, 9});
     On<Score> score(device, {Score{}});
     On<float> mean(device, {0.2F});
     const std::size_t floats = model->tensors().arena_size();

@@ -163,7 +163,8 @@ struct CpuKernels : Kernels {
   /// Softmax and cross-entropy of logits in panels (classes / 16, rows, 16), filled up.
   /// `logits` becomes its own gradient, (softmax - onehot) * scale, zero past `classes`.
   /// `bias` (classes) is added to the logits first; dbias (classes) += the gradient's column sums.
-  Score (*softmax_cross_entropy)(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
+  /// Null: no gradient is wanted, and the logits are spoilt.
+  Score (*softmax_cross_entropy)(std::size_t rows, std::size_t classes, const std::int32_t* labels,
                                  const float* bias, float scale, float* logits, float* dbias);
 
   ConvolutionKernels convolution;

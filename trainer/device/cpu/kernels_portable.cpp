@@ -58,7 +58,7 @@ void relu_backward(std::size_t rows, std::size_t width, const float* y, float* d
 }
 
 /// Of more classes than a panel has: each row is gathered from its panels, and put back.
-Score many_classes(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
+Score many_classes(std::size_t rows, std::size_t classes, const std::int32_t* labels,
                    const float* bias, float scale, float* logits, float* dbias) {
   Score score{.count = static_cast<std::int64_t>(rows)};
   std::vector<float> z(classes);
@@ -71,7 +71,7 @@ Score many_classes(std::size_t rows, std::size_t classes, const std::uint8_t* la
     }
     const auto largest = std::max_element(z.begin(), z.end());
     const float maximum = *largest;
-    const std::size_t label = labels[row];
+    const auto label = static_cast<std::size_t>(labels[row]);
     score.correct += static_cast<std::size_t>(largest - z.begin()) == label ? 1 : 0;
     const float shifted_label = z[label] - maximum;
     float sum = 0;
@@ -80,6 +80,9 @@ Score many_classes(std::size_t rows, std::size_t classes, const std::uint8_t* la
       sum += value;
     }
     score.loss += std::log(sum) - shifted_label;
+    if (dbias == nullptr) {
+      continue;
+    }
     for (std::size_t c = 0; c < padded(classes); ++c) {
       const float change = c < classes ? (z[c] / sum - (c == label ? 1.0F : 0.0F)) * scale : 0.0F;
       at(c) = change;
@@ -89,7 +92,7 @@ Score many_classes(std::size_t rows, std::size_t classes, const std::uint8_t* la
   return score;
 }
 
-Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::uint8_t* labels,
+Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::int32_t* labels,
                             const float* bias, float scale, float* logits, float* dbias) {
   Score score{.count = static_cast<std::int64_t>(rows)};
   if (classes > k_panel) {
@@ -102,7 +105,7 @@ Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::ui
     }
     const float* largest = std::max_element(z, z + classes);
     const float maximum = *largest;
-    const std::size_t label = labels[row];
+    const auto label = static_cast<std::size_t>(labels[row]);
     score.correct += static_cast<std::size_t>(largest - z) == label ? 1 : 0;
     const float shifted_label = z[label] - maximum;
     float sum = 0;
@@ -111,6 +114,9 @@ Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::ui
       sum += z[c];
     }
     score.loss += std::log(sum) - shifted_label;
+    if (dbias == nullptr) {
+      continue;
+    }
     for (std::size_t c = 0; c < classes; ++c) {
       z[c] = (z[c] / sum - (c == label ? 1.0F : 0.0F)) * scale;
       dbias[c] += z[c];

@@ -12,12 +12,12 @@ namespace trainer {
 namespace {
 
 void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, const float* logits,
-                   const std::uint8_t* labels, const float* scale, float* change, Score* score) {
+                   const std::int32_t* labels, const float* scale, float* change, Score* score) {
   const float weight = scale == nullptr ? 0 : *scale;
   for (std::size_t row = 0; row < rows; ++row) {
     const float* z = logits + row * classes;
     float* dz = change + row * classes;
-    const std::size_t label = labels[row];
+    const auto label = static_cast<std::size_t>(labels[row]);
     const float* largest = std::max_element(z, z + classes);
     const float maximum = *largest;
     const float shifted = z[label] - maximum;
@@ -36,7 +36,7 @@ void layer_softmax(Stream& /*stream*/, std::size_t rows, std::size_t classes, co
 }
 
 void layer_score(Stream& stream, const DenseShape& shape, const float* x, const float* weight,
-                 const float* bias, const std::uint8_t* labels, const float* scale, float* change,
+                 const float* bias, const std::int32_t* labels, const float* scale, float* change,
                  float* dx, Score* score) {
   cpu_matmul(stream, shape.forward(x, weight, bias, change));
   layer_softmax(stream, shape.rows, shape.outputs, change, labels, scale, change, score);
@@ -168,7 +168,7 @@ void plain_gather(Stream& stream, const Gathering& g) {
     const std::uint64_t sample = g.order(g.first + row);
     kernels.bytes_to_floats(stream, g.features, g.images + sample * g.features,
                             g.to + row * g.features);
-    g.to_labels[row] = g.labels[sample];
+    g.to_labels[row] = label_at(g.labels, g.label_type, sample);
   }
 }
 

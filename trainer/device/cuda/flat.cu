@@ -18,7 +18,7 @@ __device__ void gather(const Gathering& g, unsigned block, unsigned blocks) {
           static_cast<float>(g.images[sample * g.features + i]) * (1.0F / 255.0F);
     }
     if (threadIdx.x == 0) {
-      g.to_labels[row] = g.labels[sample];
+      g.to_labels[row] = label_at(g.labels, g.label_type, sample);
     }
   }
 }

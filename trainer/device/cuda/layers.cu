@@ -12,7 +12,7 @@ namespace {
 /// A warp a row: 4 bytes read and 4 written a logit, and an exponential of each.
 __global__ void __launch_bounds__(k_threads)
     softmax_kernel(std::size_t rows, std::size_t classes, const float* logits,
-                   const std::uint8_t* labels, const float* scale, float* change, double* partial,
+                   const std::int32_t* labels, const float* scale, float* change, double* partial,
                    unsigned* arrived, Score* score) {
   DYNAMIC_SHARED(double, room);
   const float weight = scale == nullptr ? 0.0F : *scale;
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(k_threads)
        row += std::size_t{gridDim.x} * k_warps) {
     const float* z = logits + row * classes;
     float* dz = change + row * classes;
-    const unsigned label = labels[row];
+    const auto label = static_cast<unsigned>(labels[row]);
     float largest = -INFINITY;
     unsigned which = 0;
     for (std::size_t c = lane; c < classes; c += k_warp_lanes) {
@@ -122,7 +122,7 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
 }
 
 int put_softmax_cross_entropy(const CudaStreamHandle* stream, std::size_t rows, std::size_t classes,
-                              const float* logits, const std::uint8_t* labels, const float* scale,
+                              const float* logits, const std::int32_t* labels, const float* scale,
                               float* change, Score* score) {
   return launch(softmax_kernel, blocks_for(rows, k_warps), k_threads, 2 * k_warps * sizeof(double),
                 stream, rows, classes, logits, labels, scale, change, stream->partial,

@@ -16,7 +16,7 @@ constexpr int k_at_once = 4;                                  ///< Classes.
 /// weight read twice, by all but the first warps from a cache.
 __global__ void __launch_bounds__(k_score_threads)
     score_kernel(DenseShape s, const float* x, const float* weight, const float* bias,
-                 const std::uint8_t* labels, const float* scale, float* change, float* dx,
+                 const std::int32_t* labels, const float* scale, float* change, float* dx,
                  double* partial, unsigned* arrived, Score* score) {
   DYNAMIC_SHARED(double, room);
   Score before;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(k_score_threads)
     float largest = z;
     unsigned which = lane;
     warp_argmax(largest, which);
-    const unsigned label = labels[row];
+    const auto label = static_cast<unsigned>(labels[row]);
     const float own = lane < s.outputs ? expf(z - largest) : 0.0F;
     const float sum = warp_sum(own);
     const float dz = (own / sum - (lane == label ? 1.0F : 0.0F)) * factor;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(k_score_threads)
 }
 
 int put_score(const CudaStreamHandle* stream, const DenseShape& shape, const float* x,
-              const float* weight, const float* bias, const std::uint8_t* labels,
+              const float* weight, const float* bias, const std::int32_t* labels,
               const float* scale, float* change, float* dx, Score* score) {
   const unsigned blocks =
       shape.rows <= k_rows_of_one_block ? 1 : blocks_for(shape.rows, k_score_rows);

@@ -1,7 +1,6 @@
 #include "trainer/nn/cpu/cpu_dense.h"
 
 #include <algorithm>
-#include <array>
 
 namespace trainer {
 
@@ -28,14 +27,12 @@ void CpuDense::forward(const UnitMemory& memory, std::size_t rows, const float* 
   }
 }
 
-bool CpuDense::score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* x,
+bool CpuDense::score(const UnitMemory& memory, std::span<const std::int32_t> labels, const float* x,
                      const float* scale, bool accumulate, float* logits, float* /*dx*/,
                      Score* to) const {
   forward(memory, labels.size(), x, false, logits);
-  constexpr std::size_t k_most_classes = 256; // Of labels of a byte.
-  std::array<float, k_most_classes> unused{};
-  float* const dbias = scale == nullptr ? unused.data() : bias_gradient(memory);
-  if (scale != nullptr && !accumulate) {
+  float* const dbias = scale == nullptr ? nullptr : bias_gradient(memory);
+  if (dbias != nullptr && !accumulate) {
     std::fill_n(dbias, width(), 0.0F);
   }
   *to += kernels_.softmax_cross_entropy(labels.size(), outputs(), labels.data(), bias(memory),

@@ -20,7 +20,7 @@ class CpuDense final : public Dense {
   void make_room() override;
   void forward(const UnitMemory& memory, std::size_t rows, const float* x, bool relu,
                float* y) const override;
-  bool score(const UnitMemory& memory, std::span<const std::uint8_t> labels, const float* x,
+  bool score(const UnitMemory& memory, std::span<const std::int32_t> labels, const float* x,
              const float* scale, bool accumulate, float* logits, float* dx,
              Score* to) const override;
   /// As many panels at a time as the owner wants to be told of.

@@ -62,6 +62,8 @@ void put(const Range& range, std::size_t i, double value) {
     return store(static_cast<std::uint8_t>(value));
   case DType::i32:
     return store(static_cast<std::int32_t>(value));
+  case DType::i16:
+    return store(static_cast<std::int16_t>(value));
   }
 }
 

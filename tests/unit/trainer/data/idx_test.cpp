@@ -41,7 +41,7 @@ TEST_CASE("an IDX file reads the same plain and gzipped") {
   write_gzip(folder / "packed.gz", images(3, 2, 5));
   for (const std::string& path : {plain, folder / "packed.gz"}) {
     const IdxArray array = read_idx(path, 3);
-    CHECK(array.dimensions == std::vector<std::uint32_t>{3, 2, 5});
+    CHECK(array.header.dimensions == std::vector<std::uint32_t>{3, 2, 5});
     REQUIRE(array.values.size() == 30);
     CHECK(array.values[29] == 29);
     CHECK(array.values.is_mapped() == (path == plain)); // Whose pages all processes share.
@@ -71,6 +71,33 @@ TEST_CASE("a file of another kind is refused by its magic number") {
   const TempFolder folder;
   const std::string message = error_of(folder.write("labels", word(2049) + word(3) + "abc"));
   CHECK(contains(message, "magic number 2049 where IDX images have 2051"));
+}
+
+TEST_CASE("labels are bytes, or numbers of 16 or 32 bits, and images are bytes") {
+  const TempFolder folder;
+  const std::string bytes = folder.write("bytes", word(2049) + word(2) + "\xff\x07");
+  const std::string shorts = folder.write("shorts", word(2817) + word(1) + word(0x7fff).substr(2));
+  const std::string longs = folder.write("longs", word(3073) + word(2) + word(7) + word(-3U));
+  const auto first = [](const std::string& path, std::size_t size) {
+    const IdxArray array = read_idx(path, 1);
+    CHECK(array.header.value_bytes == size);
+    return idx_value(array.values.data(), size, array.header.dimensions[0] - 1);
+  };
+  CHECK(first(bytes, 1) == 7);
+  CHECK(first(shorts, 2) == 0x7fff);
+  CHECK(first(longs, 4) == -3);
+  const auto labels_error = [](const std::string& path) {
+    return message_of<DataError>([&] { read_idx(path, 1); });
+  };
+  CHECK(contains(labels_error(folder.write("floats", word(0xD01) + word(1) + word(0))),
+                 "magic number 3329 where IDX labels have 2049, 2817 or 3073"));
+  CHECK(contains(labels_error(folder.write("short", word(3073) + word(2) + word(7) + "abc")),
+                 "7 of 8 bytes"));
+  CHECK(contains(labels_error(folder.write("long", word(2817) + word(1) + "abc")),
+                 "longer than the 2 bytes"));
+  CHECK(contains(labels_error(folder.write("cut", word(2817) + "ab")), "6 of 8 bytes"));
+  CHECK(contains(error_of(folder.write("wide", word(0xB03) + word(1) + word(1) + word(1) + "ab")),
+                 "magic number 2819 where IDX images have 2051"));
 }
 
 TEST_CASE("dimensions whose product is absurd are refused before memory is taken") {

@@ -25,10 +25,10 @@ constexpr std::size_t k_window = k_batch * (2 + SampleStream::k_batches_ahead);
 
 using Bytes = std::vector<std::uint8_t>;
 
-Bytes header(std::uint8_t dimensions, std::size_t count) {
+Bytes header(std::uint8_t dimensions, std::size_t count, std::uint8_t type = 8) {
   Bytes bytes = {0,
                  0,
-                 8,
+                 type,
                  dimensions,
                  0,
                  0,
@@ -104,14 +104,15 @@ void check_batch(
     SampleStream& stream, std::size_t reader, std::size_t first, std::size_t rows,
     const std::function<void()>& while_waiting = [] {}) {
   Bytes got_images;
-  Bytes got_labels;
+  std::vector<std::int32_t> got_labels;
   stream.read(reader, first, rows, while_waiting,
-              [&](std::size_t /*number*/, const std::uint8_t* image, const std::uint8_t* label) {
+              [&](std::size_t /*number*/, const std::uint8_t* image, std::int32_t label) {
                 got_images.insert(got_images.end(), image, image + k_pixels);
-                got_labels.push_back(*label);
+                got_labels.push_back(label);
               });
   CHECK(got_images == images(first, rows));
-  CHECK(got_labels == labels(first, rows));
+  const Bytes expected = labels(first, rows);
+  CHECK(got_labels == std::vector<std::int32_t>(expected.begin(), expected.end()));
 }
 
 /// What reading one batch throws.
@@ -222,6 +223,45 @@ TEST_CASE("a stream that ends before its samples have come is an error that says
   writing.get();
 }
 
+TEST_CASE("a stream's labels may be of more classes than a byte has values") {
+  constexpr std::size_t k_samples = 640;
+  struct Type {
+    std::uint8_t code;
+    int bytes;
+    std::int32_t step; ///< From a sample's label to the next.
+  };
+  for (const Type& type : {Type{0x0B, 2, 51}, {0x0C, 4, 3'000'000}}) {
+    Fifos fifos;
+    auto writing = std::async(std::launch::async, [&] {
+      fifos.images.write(header(3, k_samples));
+      fifos.labels.write(header(1, k_samples, type.code));
+      for (std::size_t i = 0; i < k_samples; ++i) {
+        fifos.images.write(images(i, 1));
+        const std::int32_t label = static_cast<std::int32_t>(i) * type.step;
+        for (int shift = 8 * type.bytes; shift > 0; shift -= 8) { // A byte at a time.
+          fifos.labels.write({static_cast<std::uint8_t>(label >> (shift - 8))});
+        }
+      }
+    });
+    SampleStream stream(fifos.images.path(), fifos.labels.path(), 2'000'000'000, 60, 0);
+    stream.begin(1, k_batch);
+    REQUIRE(stream.window() < k_samples);
+    for (std::size_t first = 0; first < k_samples; first += k_batch) {
+      std::vector<std::int32_t> found;
+      stream.read(
+          0, first, k_batch, [] {},
+          [&](std::size_t /*number*/, const std::uint8_t* /*image*/, std::int32_t label) {
+            found.push_back(label / type.step);
+            CHECK(label % type.step == 0);
+          });
+      for (std::size_t i = 0; i < k_batch; ++i) {
+        CHECK(found[i] == static_cast<std::int32_t>(first + i));
+      }
+    }
+    writing.get();
+  }
+}
+
 TEST_CASE("what a stream's labels are is checked as they come") {
   struct Case {
     Bytes labels;
@@ -231,11 +271,16 @@ TEST_CASE("what a stream's labels are is checked as they come") {
   bad[5] = 77;
   Bytes wrong = header(1, 20);
   wrong.insert(wrong.end(), bad.begin(), bad.end());
+  Bytes negative = header(1, 20, 0x0B);
+  negative.insert(negative.end(), {0, 9, 0xff, 0xfe});
+  negative.resize(negative.size() + 36);
   Bytes gzip(20);
   gzip[0] = 0x1f;
   gzip[1] = 0x8b;
   for (const Case& one : {Case{wrong, "label 77 at position 5"},
+                          {negative, "label -2 at position 1"},
                           {header(1, 21), "21 labels for the 20"},
+                          {header(1, 20, 9), "where IDX labels have 2049, 2817 or 3073"},
                           {{0, 0, 8}, "3 bytes are no IDX file"},
                           {gzip, "gzip"}}) {
     Fifos fifos;

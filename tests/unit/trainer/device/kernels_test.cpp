@@ -150,7 +150,7 @@ std::vector<std::vector<float>> all_but_product(const CpuKernels& kernels) {
   kernels.relu_backward(rows, width, y.data(), dy.data(), dbias.data());
   std::vector<float> logits = numbers(rows * k_panel, 6);
   std::vector<float> dlogits_bias(k_panel, 0.5F);
-  const std::vector<std::uint8_t> labels = {0, 1, 2, 3, 4, 5, 6, 7, 9};
+  const std::vector<std::int32_t> labels = {0, 1, 2, 3, 4, 5, 6, 7, 9};
   const Score score = kernels.softmax_cross_entropy(rows, 10, labels.data(), bias.data(), 0.1F,
                                                     logits.data(), dlogits_bias.data());
   std::vector<std::uint8_t> bytes(259);
@@ -348,31 +348,52 @@ TEST_CASE("what is no number stays none behind an activation or a pool") {
 
 TEST_CASE("the loss over many classes is that over one panel, cut into panels") {
   constexpr std::size_t rows = 3;
-  constexpr std::size_t classes = 37;
-  const std::vector<std::uint8_t> labels = {0, 20, 36};
-  const std::vector<float> bias = numbers(padded(classes), 3);
-  std::vector<float> logits = numbers(rows * padded(classes), 6);
-  const std::vector<float> before = logits;
-  std::vector<float> dbias(padded(classes));
-  const Score score = best_kernels().softmax_cross_entropy(
-      rows, classes, labels.data(), bias.data(), 1, logits.data(), dbias.data());
-  const auto at = [](std::size_t row, std::size_t c) {
-    return (c / k_panel * rows + row) * k_panel + c % k_panel;
-  };
-  double loss = 0;
-  for (std::size_t row = 0; row < rows; ++row) {
-    double sum = 0;
-    for (std::size_t c = 0; c < classes; ++c) {
-      sum += std::exp(double{before[at(row, c)]} + double{bias[c]});
+  for (const std::size_t classes : {37, 1000}) {
+    CAPTURE(classes);
+    const std::vector<std::size_t> right = {0, classes / 2, classes - 1};
+    const std::vector<std::int32_t> labels(right.begin(), right.end());
+    const std::vector<float> bias = numbers(padded(classes), 3);
+    std::vector<float> logits = numbers(rows * padded(classes), 6);
+    const std::vector<float> before = logits;
+    std::vector<float> dbias(padded(classes));
+    const Score score = best_kernels().softmax_cross_entropy(
+        rows, classes, labels.data(), bias.data(), 1, logits.data(), dbias.data());
+    const auto at = [](std::size_t row, std::size_t c) {
+      return (c / k_panel * rows + row) * k_panel + c % k_panel;
+    };
+    double loss = 0;
+    std::int64_t correct = 0;
+    std::vector<double> sums(padded(classes));
+    for (std::size_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      const auto logit = [&](std::size_t c) {
+        return double{before[at(row, c)]} + double{bias[c]};
+      };
+      std::size_t largest = 0;
+      for (std::size_t c = 0; c < classes; ++c) {
+        sum += std::exp(logit(c));
+        largest = logit(c) > logit(largest) ? c : largest;
+      }
+      correct += largest == right[row] ? 1 : 0;
+      loss += std::log(sum) - logit(right[row]);
+      for (std::size_t c = 0; c < padded(classes); ++c) {
+        const double share = std::exp(logit(c)) / sum;
+        const double expected = c >= classes ? 0 : share - (c == right[row] ? 1 : 0);
+        CHECK(logits[at(row, c)] == doctest::Approx(expected).epsilon(1e-5));
+        sums[c] += expected;
+      }
     }
-    loss += std::log(sum) - before[at(row, labels[row])] - bias[labels[row]];
     for (std::size_t c = 0; c < padded(classes); ++c) {
-      const double share = std::exp(double{before[at(row, c)]} + double{bias[c]}) / sum;
-      const double expected = c >= classes ? 0 : share - (c == labels[row] ? 1 : 0);
-      CHECK(logits[at(row, c)] == doctest::Approx(expected).epsilon(1e-5));
+      CHECK(dbias[c] == doctest::Approx(sums[c]).epsilon(1e-5));
     }
+    CHECK(score.loss == doctest::Approx(loss));
+    CHECK(score.correct == correct);
+    logits = before;
+    const Score alone = best_kernels().softmax_cross_entropy(
+        rows, classes, labels.data(), bias.data(), 1, logits.data(), nullptr);
+    CHECK(alone.loss == score.loss);
+    CHECK(alone.correct == score.correct);
   }
-  CHECK(score.loss == doctest::Approx(loss));
 }
 
 TEST_CASE("bytes become floats from 0 to 1") {

@@ -104,7 +104,7 @@ double loss_by_plain_loops(const Fixture& f, const ModelOptions& options, std::s
   for (const double logit : logits) {
     sum += std::exp(logit);
   }
-  return std::log(sum) - logits[f.labels[row]];
+  return std::log(sum) - logits[static_cast<std::size_t>(f.labels[row])];
 }
 
 } // namespace
@@ -139,7 +139,7 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   const ModelOptions options = cnn(8, 9);
   Fixture f(best_kernels(), options);
   std::vector<float> images;
-  std::vector<std::uint8_t> labels;
+  std::vector<std::int32_t> labels;
   for (int copy = 0; copy < 28; ++copy) { // 140 rows: two slices and a rest.
     images.insert(images.end(), f.images.span().begin(), f.images.span().end());
     labels.insert(labels.end(), f.labels.begin(), f.labels.end());

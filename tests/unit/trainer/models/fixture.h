@@ -51,7 +51,7 @@ struct Fixture {
     }
   }
 
-  std::vector<std::uint8_t> labels = {0, 3, 6, 2, 3};
+  std::vector<std::int32_t> labels = {0, 3, 6, 2, 3};
   CpuDevice device;
   std::unique_ptr<Model> model;
   Buffer parameters;

@@ -84,7 +84,7 @@ TEST_CASE("the room that a model is told to make is all that a pass takes") {
     const Buffer images(2 * options.height * options.width);
     Replicated owner(model->units(), {parameters.span(), gradients.span()});
     model->initialize(1, parameters.span());
-    const std::vector<std::uint8_t> labels(2);
+    const std::vector<std::int32_t> labels(2);
     const Batch batch =
         options.is_of_text()
             ? text.batch()
