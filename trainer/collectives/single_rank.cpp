@@ -1,6 +1,7 @@
 #include "trainer/collectives/single_rank.h"
 
 #include <list>
+#include <utility>
 
 #include "trainer/collectives/memory.h"
 #include "trainer/device/device.h"
@@ -10,11 +11,11 @@ namespace {
 
 class SingleRank final : public Communicator {
  public:
-  explicit SingleRank(Device* device) : device_(device) {}
+  SingleRank(Device* device, std::string name) : device_(device), name_(std::move(name)) {}
 
   int rank() const noexcept override { return 0; }
   int world_size() const noexcept override { return 1; }
-  std::string name(int) const override { return "rank 0"; }
+  std::string name(int) const override { return name_; }
   std::string describe() const override { return "none, 1 rank"; }
   Route route(std::size_t, WireType) const override { return {"nothing to add", 0}; }
   std::span<float> allocate(std::size_t count) override {
@@ -33,6 +34,7 @@ class SingleRank final : public Communicator {
 
  private:
   Device* device_;
+  std::string name_;
   std::list<Buffer> on_device_;
   std::list<PrivateMemory> memory_;
   Ticket next_ticket_ = 0;
@@ -40,8 +42,8 @@ class SingleRank final : public Communicator {
 
 } // namespace
 
-std::unique_ptr<Communicator> make_single_rank(Device* device) {
-  return std::make_unique<SingleRank>(device);
+std::unique_ptr<Communicator> make_single_rank(Device* device, std::string name) {
+  return std::make_unique<SingleRank>(device, std::move(name));
 }
 
 } // namespace trainer

@@ -9,7 +9,8 @@ namespace trainer {
 
 class Device;
 
-/// `device`: what the rank computes on, where it has need of one.
-std::unique_ptr<Communicator> make_single_rank(Device* device = nullptr);
+/// `device`: what the rank computes on, where it has need of one. `name`: for messages.
+std::unique_ptr<Communicator> make_single_rank(Device* device = nullptr,
+                                               std::string name = "rank 0");
 
 } // namespace trainer

@@ -15,6 +15,7 @@
 #include "trainer/monitor/console.h"
 #include "trainer/run/replica.h"
 #include "trainer/strategy/gathered.h"
+#include "trainer/strategy/reduced.h"
 
 namespace trainer {
 namespace {

@@ -37,4 +37,11 @@ class Timeline {
                           double offset, double origin);
 };
 
+/// Where there is one.
+inline void note(Timeline* timeline, Timeline::What what, double begin, double end) {
+  if (timeline != nullptr) {
+    timeline->add(what, begin, end);
+  }
+}
+
 } // namespace trainer

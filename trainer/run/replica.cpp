@@ -61,6 +61,19 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
     : Replica(model_options, optimizer_options, device_, &communicator,
               communicator.world_size() > 1 ? sharding_ : Sharding{}, offload) {}
 
+Replica::Replica(const ModelOptions& model_options, Device& device_)
+    : device(device_), model(make_model(model_options, device)), is_in_file(false), memory(0),
+      gradient_memory(0), rounded(0), optimizer({}, {}, {}, device, nullptr, {ArenaRange{}}) {}
+
+void Replica::place(std::span<float> parameters_, std::span<float> gradients_) {
+  if (!device.is_host()) {
+    memory = device.allocate(parameters_.size(), DType::f32);
+    gradient_memory = device.allocate(gradients_.size(), DType::f32);
+  }
+  parameters = device.is_host() ? parameters_ : memory.span();
+  gradients = device.is_host() ? gradients_ : gradient_memory.span();
+}
+
 void Replica::compute_in(Precision precision_) {
   precision = precision_;
   if (precision == Precision::fp32) {

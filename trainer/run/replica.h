@@ -56,6 +56,13 @@ struct Replica {
           Device& device_, Communicator& communicator, const Sharding& sharding,
           const Offload& offload = {});
 
+  /// Which parameter servers update: no optimizer's moments, and no memory of its own. place() has
+  /// to follow.
+  Replica(const ModelOptions& model_options, Device& device_);
+  /// Its parameters and gradients are these of the host's, which outlive it, or on another device
+  /// as many there.
+  void place(std::span<float> parameters_, std::span<float> gradients_);
+
   /// Collective. Gradients in the communicator's memory, for as long as it lives, with `more`
   /// registered floats.
   void attach(Communicator& communicator, std::size_t more = 0);

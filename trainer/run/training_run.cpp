@@ -24,8 +24,8 @@ namespace {
 RankSeconds seconds_of(const MultiWorker& strategy) {
   return {.input = strategy.seconds_input(),
           .computing = strategy.seconds_computing(),
-          .under_way = strategy.seconds_under_way(),
-          .exposed = strategy.seconds_exposed()};
+          .under_way = strategy.exchange().seconds_under_way(),
+          .exposed = strategy.exchange().seconds_exposed()};
 }
 
 std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }

@@ -12,47 +12,37 @@
 #include "trainer/collectives/records.h"
 #include "trainer/device/host_view.h"
 #include "trainer/errors.h"
+#include "trainer/strategy/reduced.h"
 
 namespace trainer {
 namespace {
 
 /// Outcomes that a device may owe, while the host goes on putting steps on its stream.
 constexpr std::size_t k_steps_ahead = 2;
-/// Float64 from a rank's sum of squares to the next one's: each is its rank's chunk of them.
-constexpr std::size_t k_apart = 16;
 
 } // namespace
 
 MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
                          BatchSplit* split, Timeline* timeline)
+    : MultiWorker(communicator, replica, options,
+                  std::make_unique<Reduced>(communicator, replica, options.buckets,
+                                            options.limits(replica.precision).need_norm(),
+                                            timeline),
+                  split, timeline) {}
+
+MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
+                         std::unique_ptr<Exchange> exchange, BatchSplit* split, Timeline* timeline)
     : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
-      wire_(options.buckets.wire), limits_{options.clip_norm, is_mixed(), options.loss_scale},
-      shards_(gradients_.size(), options.buckets, communicator.rank(), communicator.world_size()),
-      owner_(replica.make_owner(communicator)),
-      gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
-      squares_memory_(0),
-      updates_(communicator.world_size() == 1 && !replica.device.is_host() ? Updates::with_pass
-               : (replica.registered.empty() || is_own_chunks_only()) && !limits_.need_norm() &&
-                       !replica.optimizer.needs_whole_tensors()
-                   ? Updates::at_once
-                   : Updates::together),
+      limits_(options.limits(replica.precision)), exchange_(std::move(exchange)),
+      updates_(exchange_->updates()),
+      steps_ahead_(updates_ == Exchange::Updates::elsewhere ? 0 : k_steps_ahead),
       passes_(*replica.model, replica.device, options.rows_at_once,
-              shards_.buckets().front().size(), updates_ == Updates::with_pass,
+              exchange_->buckets().front().size(),
+              !replica.device.is_host() && (updates_ == Exchange::Updates::with_pass ||
+                                            updates_ == Exchange::Updates::elsewhere),
               [this](std::size_t count) { start(count); }),
       outcomes_(replica.device), votes_(replica.registered), split_(split), timeline_(timeline) {
   replica.optimizer.set_limits(limits_);
-  if (limits_.need_norm()) {
-    const std::size_t count =
-        k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
-    if (is_own_chunks_only()) {
-      constexpr std::size_t k_floats = sizeof(double) / sizeof(float);
-      squares_ =
-          reinterpret_cast<double*>(communicator.allocate_on_device(k_floats * count).data());
-    } else {
-      squares_memory_ = replica.device.allocate(count, DType::f64);
-      squares_ = static_cast<double*>(squares_memory_.memory());
-    }
-  }
 }
 
 void MultiWorker::check_votes(const Batch& batch) const {
@@ -65,16 +55,10 @@ void MultiWorker::check_votes(const Batch& batch) const {
 
 std::vector<std::size_t> MultiWorker::bucket_bytes() const {
   std::vector<std::size_t> bytes;
-  for (const ArenaRange& bucket : shards_.buckets()) {
+  for (const ArenaRange& bucket : exchange_->buckets()) {
     bytes.push_back(bucket.size() * sizeof(float));
   }
   return bytes;
-}
-
-void MultiWorker::note(Timeline::What what, double begin, double end) {
-  if (timeline_ != nullptr) {
-    timeline_->add(what, begin, end);
-  }
 }
 
 void MultiWorker::give_up_on(const char* what, std::int64_t step) const {
@@ -121,7 +105,7 @@ Score MultiWorker::settle() {
 Score MultiWorker::step(const Batch& batch) {
   const double begin = now();
   seconds_input_ += batch.seconds;
-  note(Timeline::What::input, begin - batch.seconds, begin);
+  note(timeline_, Timeline::What::input, begin - batch.seconds, begin);
   std::fill(votes_.begin(), votes_.end(), 0.0F);
   if (!votes_.empty()) {
     votes_[k_wants_pause] = wants_pause_ ? 1.0F : 0.0F;
@@ -131,20 +115,24 @@ Score MultiWorker::step(const Batch& batch) {
   Seen& seen = *outcomes_.begin();
   seen.state = replica_.optimizer.announce_step(batch.weight * batch.global_rows,
                                                 batch.gathering ? &*batch.gathering : nullptr);
-  if (updates_ != Updates::together) {
+  if (!is_behind()) {
     replica_.optimizer.begin_step();
   }
-  const double exposed = seconds_exposed_;
+  const double exposed = exchange_->seconds_exposed();
+  exchange_->begin(batch);
   compute(batch, seen);
   const double computed = now();
-  seconds_computing_ += computed - begin - (seconds_exposed_ - exposed);
-  note(Timeline::What::compute, begin, computed);
-  synchronise();
+  seconds_computing_ += computed - begin - (exchange_->seconds_exposed() - exposed);
+  note(timeline_, Timeline::What::compute, begin, computed);
+  exchange_->synchronise();
   if (!votes_.empty()) {
     check_votes(batch);
   }
-  if (updates_ == Updates::together) {
+  if (is_behind()) {
     update();
+  }
+  if (const std::int64_t step = exchange_->receive(); step != replica_.optimizer.step()) {
+    replica_.optimizer.set_state(step, 0, replica_.optimizer.seen().loss_scale);
   }
   communicator_.set_step(replica_.optimizer.step());
   has_new_shares_ = split_ != nullptr && split_->after_step(seconds_input_ + seconds_computing_);
@@ -153,164 +141,46 @@ Score MultiWorker::step(const Batch& batch) {
 
 void MultiWorker::compute(const Batch& batch, Seen& seen) {
   const StepState* const state = replica_.optimizer.state();
+  ParameterOwner& owner = exchange_->owner();
   first_overflow_ = UINT64_MAX;
-  under_way_.clear();
-  started_ = given_back_ = 0;
-  if (gathered_ != nullptr) { // As many passes as the rank with the most rows.
-    const auto ranks = static_cast<std::size_t>(shards_.ranks());
+  started_ = 0;
+  if (owner.is_shared()) { // As many passes as the rank with the most rows.
+    const auto ranks = static_cast<std::size_t>(communicator_.world_size());
     const std::size_t most_rows = (batch.global_rows + ranks - 1) / ranks;
     const auto passes = [&](std::size_t rows) { return (rows - 1) / passes_.rows_at_once(); };
     for (std::size_t pass = passes(batch.rows); pass < passes(most_rows); ++pass) {
-      owner_->begin_pass();
-      replica_.model->rehearse(passes_.rows_at_once(), *owner_, [](std::size_t /*unit*/) {});
+      owner.begin_pass();
+      replica_.model->rehearse(passes_.rows_at_once(), owner, [](std::size_t /*unit*/) {});
     }
   }
-  passes_.run(batch, &state->loss_factor, *owner_, &seen.score, [&] {
-    if (updates_ == Updates::with_pass) {
+  passes_.run(batch, &state->loss_factor, owner, &seen.score, [&] {
+    if (updates_ == Exchange::Updates::with_pass) {
       put_update(&seen.state);
     }
   });
   start(gradients_.size());
-  const bool is_behind = updates_ == Updates::together;
-  const bool has_state = !is_behind || !limits_.need_norm(); // Else prepare() is to come.
-  outcomes_.send(replica_.optimizer.step() + (is_behind ? 1 : 0), has_state, batch.weight > 0);
-  look(k_steps_ahead);
+  const bool has_state = !is_behind() || !limits_.need_norm(); // Else prepare() is to come.
+  outcomes_.send(replica_.optimizer.step() + (is_behind() ? 1 : 0), has_state, batch.weight > 0);
+  look(steps_ahead_);
 }
 
 /// The first `ready` gradients are final: the buckets that they fill are on their way.
 void MultiWorker::start(std::size_t ready) {
-  const auto& buckets = shards_.buckets();
+  const auto& buckets = exchange_->buckets();
   for (; started_ < buckets.size() && buckets[started_].last <= ready; ++started_) {
-    const bool is_last = started_ + 1 == buckets.size();
-    // Where all of a sum is everyone's, the votes are summed with it.
-    const std::size_t more =
-        is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? votes_.size() : 0;
     if (replica_.rounds()) {
       round_gradients(buckets[started_]);
     }
-    const std::span<float> bucket(gradients_.data() + buckets[started_].first,
-                                  buckets[started_].size() + more);
-    const double at = now();
-    const auto kind =
-        is_own_chunks_only() ? Collective::Kind::reduce_scatter : Collective::Kind::all_reduce;
-    under_way_.push_back({communicator_.start(kind, bucket, "gradients", wire_), started_, at});
-    if (is_last && more < votes_.size()) { // Its numbers need more bits than the gradients.
-      under_way_.push_back({communicator_.start_all_reduce(votes_, "votes"), k_no_bucket, at});
-    }
-    if (replica_.sharding.stage >= 2 && started_ + 1 >= k_sums_under_way) {
-      give_back(started_ + 1 - k_sums_under_way);
-      const double done = now();
-      seconds_exposed_ += done - at;
-      note(Timeline::What::wait, at, done);
-    }
-  }
-}
-
-/// Of the first so many buckets, once they are summed.
-void MultiWorker::give_back(std::size_t buckets) {
-  for (; given_back_ < buckets; ++given_back_) {
-    communicator_.wait_in(replica_.device.stream(), under_way_[given_back_].ticket);
-    discard_others(replica_.device, shards_, given_back_, gradients_);
-  }
-}
-
-void MultiWorker::synchronise() {
-  double at = now();
-  double network_free = 0; // Buckets travel one after the other, and so lie their spans.
-  for (const UnderWay& sum : under_way_) {
-    communicator_.wait_in(replica_.device.stream(), sum.ticket);
-    const double done = now();
-    seconds_exposed_ += done - at;
-    note(Timeline::What::wait, at, done);
-    note(Timeline::What::all_reduce, std::max(sum.started, network_free), done);
-    network_free = done;
-    if (&sum == &under_way_.back()) {
-      seconds_under_way_ += done - under_way_.front().started;
-    }
-    at = done;
-    if (replica_.sharding.stage >= 2 && sum.bucket != k_no_bucket) {
-      give_back(sum.bucket + 1);
-    }
-    if (updates_ == Updates::at_once && sum.bucket != k_no_bucket) {
-      update(sum.bucket);
-      at = now();
-      note(Timeline::What::update, done, at);
-    }
-  }
-  if (updates_ != Updates::together) {
-    wait_for_parameters();
+    exchange_->start(started_);
   }
 }
 
 /// Of all parameters, from the gradients that the stream's kernels make.
 void MultiWorker::put_update(StepState* told) {
   if (limits_.need_norm()) {
-    replica_.optimizer.prepare(sum_squares(), told);
+    replica_.optimizer.prepare(exchange_->sum_squares(), told);
   }
-  replica_.optimizer.update(0, gradients_.size());
-}
-
-void MultiWorker::update(std::size_t bucket) {
-  const ArenaRange& range = shards_.buckets()[bucket];
-  replica_.optimizer.update(range.first, range.last);
-  if (gathered_ != nullptr) {
-    gathered_->put_away(bucket);
-  } else if (is_own_chunks_only()) {
-    gathers_.push_back(communicator_.start(Collective::Kind::all_gather,
-                                           replica_.parameters.subspan(range.first, range.size()),
-                                           "parameters"));
-  }
-}
-
-/// Those that the other ranks have updated are here; at stage 3 they are gathered when needed.
-void MultiWorker::wait_for_parameters() {
-  const double begin = now();
-  for (const Communicator::Ticket ticket : gathers_) {
-    communicator_.wait_in(replica_.device.stream(), ticket);
-  }
-  if (!gathers_.empty()) {
-    gathers_.clear();
-    seconds_exposed_ += now() - begin;
-    note(Timeline::What::wait, begin, now());
-  }
-  owner_->change();
-}
-
-/// Of the gradients that have come, in the device's memory, and no host waits for it: the sum of
-/// squares of each chunk, of each rank's chunks, and of all ranks. Chunk by chunk and rank by rank,
-/// so that it has the same bits whoever holds the chunks.
-const double* MultiWorker::sum_squares() {
-  Stream& stream = replica_.device.stream();
-  const Kernels& kernels = replica_.device.kernels();
-  const auto ranks = static_cast<std::size_t>(shards_.ranks());
-  const std::size_t buckets = shards_.buckets().size();
-  double* const total = squares_ + k_apart * ranks;
-  double* const of_bucket = total + 1;
-  if (!is_own_chunks_only() && !replica_.device.is_host()) { // One pass over all of them.
-    kernels.squares(stream, gradients_.size(), gradients_.data(), total);
-  } else {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      if (is_own_chunks_only() && static_cast<int>(rank) != communicator_.rank()) {
-        continue;
-      }
-      for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
-        const ArenaRange chunk = shards_.chunk(bucket, static_cast<int>(rank));
-        if (chunk.size() == 0) {
-          stream.clear(of_bucket + bucket, sizeof(double));
-        } else {
-          kernels.squares(stream, chunk.size(), gradients_.data() + chunk.first,
-                          of_bucket + bucket);
-        }
-      }
-      kernels.sum(stream, buckets, 1, of_bucket, squares_ + k_apart * rank);
-    }
-    if (is_own_chunks_only()) {
-      const Range all(squares_, k_apart * ranks, DType::f64);
-      communicator_.wait_in(stream, communicator_.start_all_gather(all, "squared norms"));
-    }
-    kernels.sum(stream, ranks, k_apart, squares_, total);
-  }
-  return total;
+  exchange_->update({});
 }
 
 void MultiWorker::round_gradients(const ArenaRange& range) {
@@ -356,20 +226,14 @@ void MultiWorker::tell_of_skipped(const StepState& state, double scale_before) {
 void MultiWorker::update() {
   const double begin = now();
   if (limits_.need_norm()) {
-    replica_.optimizer.prepare(sum_squares(), &outcomes_.begin()->state); // The score was sent.
+    replica_.optimizer.prepare(exchange_->sum_squares(),
+                               &outcomes_.begin()->state); // The score was sent.
     outcomes_.send(replica_.optimizer.step() + 1, true);
-    look(k_steps_ahead);
+    look(steps_ahead_);
   }
   replica_.optimizer.begin_step();
-  if (is_own_chunks_only()) {
-    for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
-      update(bucket);
-    }
-  } else {
-    replica_.optimizer.update(0, gradients_.size());
-  }
-  note(Timeline::What::update, begin, now());
-  wait_for_parameters();
+  exchange_->update(told_);
+  note(timeline_, Timeline::What::update, begin, now());
 }
 
 } // namespace trainer

@@ -235,7 +235,9 @@ std::int64_t ParameterClient::connect() {
   const std::lock_guard lock(mutex_);
   join();
   const std::int64_t version = servers_.front().version();
-  return options_.self.policy.is_sync() ? version : version / options_.self.workers;
+  values_ = {options_.self.policy.is_sync() ? version : version / options_.self.workers,
+             servers_.front().totals()};
+  return values_.step;
 }
 
 /// Waits for what was asked. Throws ServerLost when a server restarts meanwhile.
@@ -312,8 +314,9 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
     notice_(lost.what());
     join();
   }
-  return {options_.self.policy.is_sync() ? servers_.front().version() : step + 1,
-          servers_.front().totals()};
+  values_ = {options_.self.policy.is_sync() ? servers_.front().version() : step + 1,
+             servers_.front().totals()};
+  return values_;
 }
 
 bool ParameterClient::is_first() {

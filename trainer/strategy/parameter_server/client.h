@@ -48,6 +48,7 @@ class ParameterClient {
 
   std::span<float> parameters() const { return parameters_; }
   std::span<float> gradients() const { return gradients_; }
+  std::size_t servers() const { return options_.servers.size(); }
 
   /// "2 parameter servers (h0:1, h1:2), 1 by shared memory"
   std::string describe() const;
@@ -70,11 +71,13 @@ class ParameterClient {
   /// the rest is computed.
   void final(std::size_t count);
 
+  /// What parameters() holds.
   struct Values {
     std::int64_t step = 0; ///< To go on with; sync: the values' version, an earlier one than was
                            ///< pushed where the servers restarted.
     Score totals;          ///< Over all workers' pushes so far, as server 0 counts them.
   };
+  const Values& values() const { return values_; }
 
   /// Pushes gradients(), the mean over `samples` (0: as many as were scored), computed from the
   /// values of `step`, to be multiplied by `factor` before they are added up, and waits for the
@@ -118,6 +121,7 @@ class ParameterClient {
   std::span<float> parameters_;
   std::span<float> gradients_;
   double seconds_waiting_ = 0;
+  Values values_;
 
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
   std::list<Server> servers_;

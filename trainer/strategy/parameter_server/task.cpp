@@ -9,7 +9,6 @@
 #include "trainer/device/device.h"
 #include "trainer/errors.h"
 #include "trainer/monitor/outputs.h"
-#include "trainer/run/evaluate.h"
 #include "trainer/strategy/parameter_server/coordinator.h"
 #include "trainer/strategy/parameter_server/server.h"
 #include "trainer/strategy/parameter_server/worker.h"
@@ -147,7 +146,7 @@ void train(const PsJob& job) {
   Outputs outputs(output, first);
   const Dataset data = find_dataset(job.data, task.index, static_cast<int>(task.workers.size()));
   PsWorker worker(job, data, *device);
-  const std::int64_t begin = worker.connect();
+  worker.connect();
   const auto samples = static_cast<double>(data.train.count);
   const std::int64_t last = self_of(job, data.train.count).settings.steps;
   outputs.choices(
@@ -160,7 +159,7 @@ void train(const PsJob& job) {
                             task.chief.empty() ? "" : ", batches handed out by the chief")}});
   Journal progress(static_cast<double>(job.global_batch()) / samples,
                    std::max<std::size_t>(data.train.source->width(field::Name::masked), 1));
-  worker.train(begin, last, [&](std::int64_t step, const Score& totals) {
+  worker.train(last, [&](std::int64_t step, const Score& totals) {
     outputs.progress(step, last);
     if (first && (step % job.run.log_every == 0 || step == last)) {
       outputs.line(
@@ -170,12 +169,9 @@ void train(const PsJob& job) {
   const bool reports = worker.client().is_first();
   worker.client().goodbye();
   if (reports) {
-    const auto alone = connect(Cluster{}, {});
     std::optional<Outputs> instead; // Of those before this one, which were lost.
     (first ? outputs : instead.emplace(output, true))
-        .held_out(evaluate(worker.model(), worker.owner(), data.test, *device,
-                           job.run.step.rows_at_once, *alone),
-                  last, scored_things(data));
+        .held_out(worker.evaluate(), last, scored_things(data));
   }
 }
 
@@ -191,7 +187,7 @@ void benchmark(const PsJob& job) {
   std::vector<double> rates;
   double since = now();
   std::int64_t counted = 0;
-  worker.train(begin, begin + window * (k_server_windows + 1),
+  worker.train(begin + window * (k_server_windows + 1),
                [&](std::int64_t step, const Score& totals) {
                  if ((step - begin) % window == 0) {
                    rates.push_back(static_cast<double>(totals.count - counted) / (now() - since));

@@ -1,16 +1,14 @@
 #include "trainer/strategy/parameter_server/worker.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "trainer/device/cpu/kernels.h"
-#include "trainer/device/step_state.h"
-#include "trainer/errors.h"
-#include "trainer/run/replica.h"
-#include "trainer/strategy/shards.h"
+#include "trainer/collectives/single_rank.h"
+#include "trainer/data/loader.h"
+#include "trainer/run/evaluate.h"
+#include "trainer/strategy/parameter_server/served.h"
 
 namespace trainer {
 
@@ -40,15 +38,13 @@ ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host
 } // namespace
 
 PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
-    : job_(job), data_(data), device_(device), outcomes_(device),
-      model_(make_model(fitted(job.run.model, data), device)),
-      client_(client_options(job, data, device.is_host()), model_->tensors().arena_size(), say),
-      parameters_(device.allocate(device.is_host() ? 0 : client_.parameters().size(), DType::f32)),
-      gradients_(device.allocate(parameters_.size(), DType::f32)),
-      owner_(model_->units(), device.is_host() ? Arenas{client_.parameters(), client_.gradients()}
-                                               : Arenas{parameters_.span(), gradients_.span()}),
-      scale_(device.allocate(1, DType::f32)), squares_(device.allocate(1, DType::f64)) {
-  model_->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
+    : job_(job), data_(data),
+      alone_(make_single_rank(&device, fmt::format("worker {}", job.task.index))),
+      replica_(fitted(job.run.model, data), device),
+      client_(client_options(job, data, device.is_host()), replica_.model->tensors().arena_size(),
+              say) {
+  replica_.place(client_.parameters(), client_.gradients());
+  replica_.model->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
 }
 
 std::int64_t PsWorker::connect() {
@@ -56,72 +52,29 @@ std::int64_t PsWorker::connect() {
     client_.meet_chief();
   }
   const std::int64_t step = client_.connect();
-  const std::size_t gradients = client_.gradients().size();
-  const std::size_t bucket = bucket_floats(job_.run.step.buckets, gradients);
-  const bool sends = client_.sends_gradients();
-  // What is worth a frame to each server; besides, all that the network takes goes bucket by
-  // bucket.
-  const std::size_t piece = std::max(bucket * job_.task.servers.size(), gradients / 16);
-  passes_.emplace(*model_, device_, job_.run.step.rows_at_once, sends ? bucket : SIZE_MAX,
-                  !device_.is_host(), [this, sends, piece](std::size_t count) {
-                    if (count >= sent_ahead_ + piece) {
-                      sent_ahead_ = count;
-                    }
-                    if (sends) {
-                      client_.final(sent_ahead_);
-                    }
-                  });
+  replica_.optimizer.set_state(step, 0, {});
+  const StepOptions& options = job_.run.step;
+  strategy_.emplace(*alone_, replica_, options,
+                    std::make_unique<Served>(client_, replica_, options.buckets,
+                                             options.limits(replica_.precision).need_norm()));
   return step;
 }
 
-ParameterOwner& PsWorker::owner() {
-  if (!device_.is_host()) {
-    device_.stream().copy(client_.parameters().data(), parameters_.memory(), parameters_.bytes());
-  }
-  return owner_;
+Score PsWorker::evaluate() {
+  strategy_->exchange().receive();
+  return trainer::evaluate(*replica_.model, strategy_->exchange().owner(), data_.test,
+                           replica_.device, job_.run.step.rows_at_once, *alone_);
 }
 
-Score PsWorker::compute(const Batch& batch, std::int64_t step) {
-  if (const float scale = 1.0F / static_cast<float>(batch.rows); scale != scaled_by_) {
-    device_.stream().copy(&scale, scale_.memory(), sizeof scale);
-    scaled_by_ = scale;
-  }
-  sent_ahead_ = 0;
-  passes_->run(batch, scale_.data(), owner(), &outcomes_.begin()->score);
-  outcomes_.send(step);
-  const double limit = job_.run.step.clip_norm;
-  double squares = 0;
-  if (limit > 0) {
-    const auto gradients = device_.is_host() ? client_.gradients() : gradients_.span();
-    auto* const sum = static_cast<double*>(squares_.memory());
-    device_.kernels().squares(device_.stream(), gradients.size(), gradients.data(), sum);
-    device_.stream().copy(sum, &squares, sizeof squares);
-  }
-  if (!device_.is_host()) {
-    device_.stream().copy(gradients_.memory(), client_.gradients().data(), gradients_.bytes());
-  }
-  outcomes_.wait();
-  const Score score = outcomes_.take().score;
-  const double norm = std::sqrt(squares);
-  if (!std::isfinite(score.loss + norm)) {
-    const bool is_loss = !std::isfinite(score.loss);
-    throw Error(fmt::format("worker {}: the {} of step {} is {}: the values that the servers hold "
-                            "are lost; start again with a smaller --learning-rate",
-                            job_.task.index, is_loss ? "loss" : "norm of the gradients", step,
-                            is_loss ? score.loss : norm));
-  }
-  clipping_ = limit > 0 ? clipping_factor(norm, static_cast<float>(limit)) : 1;
-  return score;
-}
-
-void PsWorker::train(std::int64_t step, std::int64_t last,
+void PsWorker::train(std::int64_t last,
                      const std::function<void(std::int64_t, const Score&)>& after_step) {
   const auto batch_size = static_cast<std::size_t>(job_.batch_size());
   const auto workers = static_cast<std::int64_t>(job_.task.workers.size());
-  Loader loader(data_.train, device_,
-                {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX});
+  Loader loader(data_.train, replica_.device,
+                {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX},
+                {.leaves_gathering = true});
   WorkReport report;
-  report.version = step;
+  report.version = replica_.optimizer.step();
   report.generation = client_.generation();
   const auto next = [&]() -> std::optional<std::int64_t> {
     if (client_.has_chief()) {
@@ -131,20 +84,18 @@ void PsWorker::train(std::int64_t step, std::int64_t last,
                                  : std::nullopt;
   };
   for (double waited = client_.seconds_waiting(); const auto number = next();) {
-    const std::int64_t before = report.version;
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
-    const Score score = compute(batch, before);
-    const ParameterClient::Values values = client_.step(before, score, batch.rows, clipping_);
+    const Score score = strategy_->step(batch);
     const bool is_done = client_.generation() == report.generation;
-    report = {.version = values.step,
+    const std::int64_t before = report.version;
+    report = {.version = replica_.optimizer.step(),
               .generation = client_.generation(),
               .score = is_done ? score : Score{},
-              .input_seconds = loader.seconds() - input_seconds_,
+              .input_seconds = batch.seconds,
               .waiting_seconds = client_.seconds_waiting() - waited};
-    input_seconds_ = loader.seconds();
     waited = client_.seconds_waiting();
-    if (!client_.has_chief() && values.step > before) {
-      after_step(values.step, values.totals);
+    if (!client_.has_chief() && report.version > before) {
+      after_step(report.version, client_.values().totals);
     }
   }
 }

@@ -1,20 +1,17 @@
-// One worker of a job with parameter servers: its model, on the client's arenas, and its batches.
+// One worker of a job with parameter servers: its replica, on the client's arenas, its batches, and
+// the step of strategy/multi_worker.h with each of them.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/data/loader.h"
-#include "trainer/models/model.h"
-#include "trainer/nn/outcomes.h"
+#include "trainer/run/replica.h"
+#include "trainer/strategy/multi_worker.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/task.h"
-#include "trainer/strategy/passes.h"
-#include "trainer/strategy/replicated.h"
 
 namespace trainer {
 
@@ -29,39 +26,23 @@ class PsWorker {
   /// Meets the servers, and the chief before them where there is one. The step to begin with.
   std::int64_t connect();
   ParameterClient& client() { return client_; }
-  Model& model() { return *model_; }
-  /// Of the values that the servers gave last.
-  ParameterOwner& owner();
 
-  /// Trains from step `step`, whose values the servers gave last, to step `last`, and tells
-  /// `after_step` of each and of the totals that followed it; or on what the chief hands out, who
-  /// writes the log.
-  void train(std::int64_t step, std::int64_t last,
-             const std::function<void(std::int64_t, const Score&)>& after_step);
+  /// Trains to step `last`, and tells `after_step` of each and of the totals that followed it; or
+  /// on what the chief hands out, who writes the log.
+  void train(std::int64_t last, const std::function<void(std::int64_t, const Score&)>& after_step);
 
-  double input_seconds() const { return input_seconds_; }
+  /// The held-out samples' score, by the values that the servers gave last.
+  Score evaluate();
+
+  double input_seconds() const { return strategy_->seconds_input(); }
 
  private:
-  /// The batch's gradients and score. Throws Error where its loss, or the norm by which they are to
-  /// be clipped, is no number.
-  Score compute(const Batch& batch, std::int64_t step);
-
   const PsJob& job_;
   const Dataset& data_;
-  Device& device_;
-  Outcomes outcomes_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<Communicator> alone_; ///< Peers are the servers' to know.
+  Replica replica_;
   ParameterClient client_;
-  Buffer parameters_; ///< The model's, where the device cannot compute on the client's.
-  Buffer gradients_;
-  Replicated owner_;
-  std::optional<Passes> passes_; ///< Once it is known who shares memory.
-  std::size_t sent_ahead_ = 0;   ///< Gradients of the batch, on their way before it is done.
-  Buffer scale_;                 ///< Of a sample's loss.
-  float scaled_by_ = 0;
-  Buffer squares_; ///< Their sum over the gradients, in float64.
-  double clipping_ = 1;
-  double input_seconds_ = 0;
+  std::optional<MultiWorker> strategy_; ///< Once it is known who shares memory.
 };
 
 } // namespace trainer

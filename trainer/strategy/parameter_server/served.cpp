@@ -1,0 +1,70 @@
+#include "trainer/strategy/parameter_server/served.h"
+
+#include <algorithm>
+
+namespace trainer {
+namespace {
+
+/// What is worth a frame to each server; besides, all that the network takes goes bucket by bucket.
+std::vector<ArenaRange> pieces(const ParameterClient& client, const Device& device,
+                               const Buckets& buckets) {
+  constexpr std::size_t k_most_pieces = 16;
+  const std::size_t floats = client.gradients().size();
+  std::size_t size = floats;
+  if (device.is_host() && client.sends_gradients()) {
+    size = std::max(bucket_floats(buckets, floats) * client.servers(), floats / k_most_pieces);
+    size = (size + k_granule - 1) / k_granule * k_granule;
+  }
+  std::vector<ArenaRange> pieces;
+  for (std::size_t first = 0; first < floats; first += size) {
+    pieces.push_back({first, std::min(first + size, floats)});
+  }
+  return pieces;
+}
+
+} // namespace
+
+Served::Served(ParameterClient& client, Replica& replica, const Buckets& buckets, bool needs_norm)
+    : client_(client), replica_(replica),
+      owner_(replica.model->units(), Arenas{replica.parameters, replica.gradients}),
+      buckets_(pieces(client, replica.device, buckets)),
+      squares_(replica.device.allocate(needs_norm ? 1 : 0, DType::f64)) {
+  receive();
+}
+
+void Served::start(std::size_t bucket) {
+  if (bucket + 1 < buckets_.size()) { // The last one goes with the push.
+    client_.final(buckets_[bucket].last);
+  }
+}
+
+void Served::synchronise() {
+  if (!replica_.device.is_host()) {
+    replica_.device.stream().copy(replica_.gradients.data(), client_.gradients().data(),
+                                  replica_.gradients.size_bytes());
+  }
+}
+
+const double* Served::sum_squares() {
+  auto* const sum = static_cast<double*>(squares_.memory());
+  replica_.device.kernels().squares(replica_.device.stream(), replica_.gradients.size(),
+                                    replica_.gradients.data(), sum);
+  return sum;
+}
+
+void Served::update(const Score& score) {
+  const double waited = client_.seconds_waiting();
+  client_.step(replica_.optimizer.step() - 1, score, rows_, replica_.optimizer.seen().factor);
+  seconds_exposed_ += client_.seconds_waiting() - waited;
+}
+
+std::int64_t Served::receive() {
+  if (!replica_.device.is_host()) {
+    replica_.device.stream().copy(client_.parameters().data(), replica_.parameters.data(),
+                                  replica_.parameters.size_bytes());
+  }
+  owner_.change();
+  return client_.values().step;
+}
+
+} // namespace trainer

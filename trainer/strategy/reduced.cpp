@@ -1,0 +1,176 @@
+#include "trainer/strategy/reduced.h"
+
+#include <algorithm>
+
+#include "trainer/clock.h"
+
+namespace trainer {
+namespace {
+
+/// Float64 from a rank's sum of squares to the next one's: each is its rank's chunk of them.
+constexpr std::size_t k_apart = 16;
+
+} // namespace
+
+Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& buckets,
+                 bool needs_norm, Timeline* timeline)
+    : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
+      wire_(buckets.wire),
+      shards_(gradients_.size(), buckets, communicator.rank(), communicator.world_size()),
+      owner_(replica.make_owner(communicator)),
+      gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
+      updates_(communicator.world_size() == 1 && !replica.device.is_host() ? Updates::with_pass
+               : (replica.registered.empty() || is_own_chunks_only()) && !needs_norm &&
+                       !replica.optimizer.needs_whole_tensors()
+                   ? Updates::at_once
+                   : Updates::together),
+      timeline_(timeline), squares_memory_(0) {
+  if (needs_norm) {
+    const std::size_t count =
+        k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
+    if (is_own_chunks_only()) {
+      constexpr std::size_t k_floats = sizeof(double) / sizeof(float);
+      squares_ =
+          reinterpret_cast<double*>(communicator.allocate_on_device(k_floats * count).data());
+    } else {
+      squares_memory_ = replica.device.allocate(count, DType::f64);
+      squares_ = static_cast<double*>(squares_memory_.memory());
+    }
+  }
+}
+
+void Reduced::begin(const Batch& /*batch*/) {
+  under_way_.clear();
+  given_back_ = 0;
+}
+
+void Reduced::start(std::size_t number) {
+  const bool is_last = number + 1 == shards_.buckets().size();
+  const std::span<float> registered = replica_.registered;
+  // Where all of a sum is everyone's, what is registered besides is summed with it.
+  const std::size_t more =
+      is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? registered.size() : 0;
+  const ArenaRange& range = shards_.buckets()[number];
+  const std::span<float> bucket(gradients_.data() + range.first, range.size() + more);
+  const double at = now();
+  const auto kind =
+      is_own_chunks_only() ? Collective::Kind::reduce_scatter : Collective::Kind::all_reduce;
+  under_way_.push_back({communicator_.start(kind, bucket, "gradients", wire_), number, at});
+  if (is_last && more < registered.size()) { // Its numbers need more bits than the gradients.
+    under_way_.push_back({communicator_.start_all_reduce(registered, "votes"), k_no_bucket, at});
+  }
+  if (replica_.sharding.stage >= 2 && number + 1 >= k_sums_under_way) {
+    give_back(number + 1 - k_sums_under_way);
+    const double done = now();
+    seconds_exposed_ += done - at;
+    note(timeline_, Timeline::What::wait, at, done);
+  }
+}
+
+/// Of the first so many buckets, once they are summed.
+void Reduced::give_back(std::size_t buckets) {
+  for (; given_back_ < buckets; ++given_back_) {
+    communicator_.wait_in(replica_.device.stream(), under_way_[given_back_].ticket);
+    discard_others(replica_.device, shards_, given_back_, gradients_);
+  }
+}
+
+void Reduced::synchronise() {
+  double at = now();
+  double network_free = 0; // Buckets travel one after the other, and so lie their spans.
+  for (const UnderWay& sum : under_way_) {
+    communicator_.wait_in(replica_.device.stream(), sum.ticket);
+    const double done = now();
+    seconds_exposed_ += done - at;
+    note(timeline_, Timeline::What::wait, at, done);
+    note(timeline_, Timeline::What::all_reduce, std::max(sum.started, network_free), done);
+    network_free = done;
+    if (&sum == &under_way_.back()) {
+      seconds_under_way_ += done - under_way_.front().started;
+    }
+    at = done;
+    if (replica_.sharding.stage >= 2 && sum.bucket != k_no_bucket) {
+      give_back(sum.bucket + 1);
+    }
+    if (updates_ == Updates::at_once && sum.bucket != k_no_bucket) {
+      update_bucket(sum.bucket);
+      at = now();
+      note(timeline_, Timeline::What::update, done, at);
+    }
+  }
+}
+
+void Reduced::update_bucket(std::size_t bucket) {
+  const ArenaRange& range = shards_.buckets()[bucket];
+  replica_.optimizer.update(range.first, range.last);
+  if (gathered_ != nullptr) {
+    gathered_->put_away(bucket);
+  } else if (is_own_chunks_only()) {
+    gathers_.push_back(communicator_.start(Collective::Kind::all_gather,
+                                           replica_.parameters.subspan(range.first, range.size()),
+                                           "parameters"));
+  }
+}
+
+void Reduced::update(const Score& /*score*/) {
+  if (!is_own_chunks_only()) {
+    replica_.optimizer.update(0, gradients_.size());
+    return;
+  }
+  for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
+    update_bucket(bucket);
+  }
+}
+
+/// At stage 3 they are gathered when needed.
+std::int64_t Reduced::receive() {
+  const double begin = now();
+  for (const Communicator::Ticket ticket : gathers_) {
+    communicator_.wait_in(replica_.device.stream(), ticket);
+  }
+  if (!gathers_.empty()) {
+    gathers_.clear();
+    seconds_exposed_ += now() - begin;
+    note(timeline_, Timeline::What::wait, begin, now());
+  }
+  owner_->change();
+  return replica_.optimizer.step();
+}
+
+/// Of the gradients that have come, and no host waits for it: the sum of squares of each chunk, of
+/// each rank's chunks, and of all ranks. Chunk by chunk and rank by rank, so that it has the same
+/// bits whoever holds the chunks.
+const double* Reduced::sum_squares() {
+  Stream& stream = replica_.device.stream();
+  const Kernels& kernels = replica_.device.kernels();
+  const auto ranks = static_cast<std::size_t>(shards_.ranks());
+  const std::size_t buckets = shards_.buckets().size();
+  double* const total = squares_ + k_apart * ranks;
+  double* const of_bucket = total + 1;
+  if (!is_own_chunks_only() && !replica_.device.is_host()) { // One pass over all of them.
+    kernels.squares(stream, gradients_.size(), gradients_.data(), total);
+    return total;
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (is_own_chunks_only() && static_cast<int>(rank) != communicator_.rank()) {
+      continue;
+    }
+    for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+      const ArenaRange chunk = shards_.chunk(bucket, static_cast<int>(rank));
+      if (chunk.size() == 0) {
+        stream.clear(of_bucket + bucket, sizeof(double));
+      } else {
+        kernels.squares(stream, chunk.size(), gradients_.data() + chunk.first, of_bucket + bucket);
+      }
+    }
+    kernels.sum(stream, buckets, 1, of_bucket, squares_ + k_apart * rank);
+  }
+  if (is_own_chunks_only()) {
+    const Range all(squares_, k_apart * ranks, DType::f64);
+    communicator_.wait_in(stream, communicator_.start_all_gather(all, "squared norms"));
+  }
+  kernels.sum(stream, ranks, k_apart, squares_, total);
+  return total;
+}
+
+} // namespace trainer
