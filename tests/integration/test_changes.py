@@ -197,7 +197,7 @@ def test_a_job_whose_data_is_gone_stays_suspended(home):
     home.dtrain("suspend", "keep")
     (home.folder / "data").rmdir()
     result = home.dtrain("resume", "keep", expect=EXIT_USAGE)
-    assert "nothing to mount" in result.err and result.err.count("\n") == 1
+    assert "cannot mount" in result.err and result.err.count("\n") == 1
     assert home.get("keep")["status"] == "SUSPENDED"
 
 

@@ -250,7 +250,7 @@ void Gang::note_suspects() {
   }
   for (const auto& host : now) {
     if (!suspects_.contains(host)) {
-      tell_ranks_of(host, "does not answer: it is waited for");
+      tell_ranks_of(host, "does not answer; waiting for it");
     }
   }
   for (const auto& host : suspects_) {

@@ -176,6 +176,6 @@ case $2 in alone-worker*) [ "$(grep -c worker {kube.folder}/asked)" -le 5 ] ;; e
         fake.chmod(0o755)
     result = kube.run(["sh", script], env={"PATH": f"{fakes}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"},
                       expect=-signal.SIGTERM)
-    assert "no rank has been there for 5 minutes" in result.err
+    assert "no rank has had an address for 5 minutes" in result.err
     asked = (kube.folder / "asked").read_text().split()
     assert asked.count("kubernetes.default.svc") == 30 and len(asked) >= 60

@@ -496,7 +496,7 @@ TEST_CASE("submit's help is of the backend that the line, the environment or the
     CHECK(has(all, other));
     CHECK_FALSE(has(ssh, other));
   }
-  for (const char* own : {"--hosts=", "--include=", "--exclude=HOST[", "Hosts, or GPUs of them",
+  for (const char* own : {"--hosts=", "--include=", "--exclude=HOST[", "Do not use these hosts",
                           "--backend=NAME", "what the ssh backend takes"}) {
     CAPTURE(own);
     CHECK(has(ssh, own));
@@ -547,11 +547,12 @@ TEST_CASE("what a backend cannot do is refused by its table, before it is opened
        {std::vector<std::string>{"scale", "mnist", "--workers=3", "-b", "slurm"},
         {"scaleout", "--name=mnist", "--backend=slurm"}}) {
     CHECK(session.run(words).status == 2);
-    CHECK(has(session.err, ": the slurm backend gives a job its nodes once; submit it again: "));
+    CHECK(has(session.err, ": the slurm backend does not resize running jobs; resubmit the job: "));
   }
   CHECK(session.engine.opened == 0);
-  CHECK(has(session.run({"scale", "--help"}).out, "The slurm backend cannot: it gives"));
-  CHECK(has(session.run({"check", "-b", "slurm"}).out, "- scale  not on slurm: it gives a job"));
+  CHECK(has(session.run({"scale", "--help"}).out, "The slurm backend does not resize"));
+  CHECK(
+      has(session.run({"check", "-b", "slurm"}).out, "- scale  not on slurm: it does not resize"));
   CHECK(session.status == 0);
   CHECK(has(session.run({"check", "-b", "slurm", "-o", "json"}).out, "\"level\": \"note\""));
 }
