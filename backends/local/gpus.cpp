@@ -41,7 +41,7 @@ std::optional<std::size_t> said_count() {
   const auto count = parse_count(text);
   if (!count || *count > k_most_gpus) {
     throw UsageError(
-        fmt::format("DTRAIN_LOCAL_GPUS={}: must be a number of GPUs from 0 to {}; set or unset it",
+        fmt::format("DTRAIN_LOCAL_GPUS={}: must be a number of GPUs from 0 to {}; correct or unset it",
                     printable(text), k_most_gpus));
   }
   return static_cast<std::size_t>(*count);

@@ -32,7 +32,7 @@ const Engine& engine() {
       },
       .fields = field_uses(),
       .notes = {{"minWorkers",
-                 "restarts the whole job on the remaining hosts after it has lost a host"}},
+                 "after a host is lost, a failure restarts all workers on the remaining hosts"}},
       .cannot = {k_no_server},
       .access = {{.name = "hosts",
                   .metavar = "HOST[:SLOTS],…",

@@ -70,7 +70,7 @@ def test_who_waits_for_a_role_says_so(kube):
     kube.dtrain("submit", "tfjob", "--name=behind", BUSYBOX, "--ps=1", "--role-sequence=Worker",
                 "--", "sh", "-c", "sleep 5; [ $ROLE_NAME = worker ]")
     states = kube.dtrain("get", "behind", "-w", "-o", "json").out  # All that it was, to its end.
-    assert "ps-0: it waits for the roles that --role-sequence starts before it" in states
+    assert "ps-0: waits for the roles that --role-sequence starts first" in states
     kube.wait_for_end("behind", 0)
 
 

@@ -97,7 +97,7 @@ def test_a_rank_with_one_gpu_sees_its_node_s_and_picks_its_own_by_local_rank(slu
         assert len(reached) == 3
     refused = slurm.submit("steps", "true", expect=EXIT_USAGE,
                            flags=["--workers=2", "--ps=1", "--gpus=1", "--gpus-visible=node"])
-    assert refused.err.count("\n") == 1 and "leave it out" in refused.err
+    assert refused.err.count("\n") == 1 and "drop it" in refused.err
 
 
 def test_a_node_whose_gpu_is_faulty_is_named_before_the_command_starts(slurm):

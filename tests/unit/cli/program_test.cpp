@@ -243,7 +243,7 @@ TEST_CASE("an empty name is refused, and lists nothing") {
     CHECK(has(session.err, "the job's name is empty"));
     CHECK(session.out.empty());
   }
-  CHECK(has(Session().run({"submit", ""}).err, "the job's type is empty"));
+  CHECK(has(Session().run({"submit", ""}).err, "the job type is empty"));
 }
 
 TEST_CASE("get and logs take several jobs, by name or by label") {
@@ -497,7 +497,7 @@ TEST_CASE("submit's help is of the backend that the line, the environment or the
     CHECK_FALSE(has(ssh, other));
   }
   for (const char* own : {"--hosts=", "--include=", "--exclude=HOST[", "Do not use these hosts",
-                          "--backend=NAME", "what the ssh backend takes"}) {
+                          "--backend=NAME", "flags of the ssh backend"}) {
     CAPTURE(own);
     CHECK(has(ssh, own));
   }
@@ -510,7 +510,7 @@ TEST_CASE("submit's help is of the backend that the line, the environment or the
   CHECK(has(help({"--help=ssh"}), "--exclude=HOST["));
   CHECK(has(help({"--help=slurm"}), "--exclude=NODES"));
   CHECK(session.run({"help", "submit"}).out == help({"--help"}));
-  CHECK(has(session.out, "what the ssh backend takes"));
+  CHECK(has(session.out, "flags of the ssh backend"));
   setenv("DTRAIN_BACKEND", "slurm", 1);
   CHECK(has(help({"--help"}), "what the slurm backend takes"));
   unsetenv("DTRAIN_BACKEND");
