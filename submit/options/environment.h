@@ -24,13 +24,13 @@ inline constexpr EnvironmentVariable k_trainer = {
 inline constexpr EnvironmentVariable k_local_gpus = {
     "DTRAIN_LOCAL_GPUS",
     "How many GPUs this machine has, if detection is wrong; with CUDA_VISIBLE_DEVICES, its first "
-    "N. For a host of the ssh backend, set it in the login environment there"};
+    "N. On a host that ssh reaches, set it in the login environment there"};
 inline constexpr EnvironmentVariable k_gpu_claims = {
     "DTRAIN_GPU_CLAIMS",
     "Folder on this machine in which your jobs record the GPUs that their ranks hold, both local "
     "jobs and jobs that arrive over ssh (default: dtrain/gpus@HOST in XDG_STATE_HOME). All of them "
-    "must use the same folder; for a host of the ssh backend, set it in the login environment "
-    "there. A rank's GPUs are free again once it has ended, however it ended"};
+    "must use the same folder; on a host that ssh reaches, set it in the login environment there. "
+    "A rank's GPUs are free again once it has ended, however it ended"};
 inline constexpr EnvironmentVariable k_git_token = {
     "DTRAIN_GIT_TOKEN",
     "Token for --sync-source. It appears in no argument, plan or log, and ranks do not get it"};

@@ -176,7 +176,7 @@ def test_what_has_ended_or_is_not_elastic_cannot_be_changed(home):
     home.dtrain("wait", "over")
     for verb in (["suspend", "over"], ["resume", "over"], ["scale", "over", "--workers=2"]):
         result = home.dtrain(*verb, expect=EXIT_USAGE)
-        assert "has ended (SUCCEEDED)" in result.err and result.err.count("\n") == 1
+        assert "has already ended (SUCCEEDED)" in result.err and result.err.count("\n") == 1
     home.dtrain("suspend", "nobody", expect=EXIT_NOT_FOUND)
     home.submit("rigid", *SLEEP)
     home.running("rigid")

@@ -211,7 +211,7 @@ def test_a_log_with_a_limit_keeps_its_end_and_says_what_is_gone(home):
     home.submit("chatty", "seq", "300000", flags=["--log-limit=1Mi"])
     home.dtrain("wait", "chatty")
     lines = home.lines("chatty")
-    assert "--log-limit" in lines[0] and "gone" in lines[0]
+    assert "--log-limit" in lines[0] and "dropped" in lines[0]
     assert lines[1:] == [str(number) for number in range(300_001 - len(lines) + 1, 300_001)]
     log = home.state / "dtrain/jobs/local/default/chatty/logs/worker-0.0.log"
     assert 512 * log.stat().st_blocks <= (1 << 20) + 8192

@@ -284,7 +284,7 @@ def test_processes_that_nobody_can_kill_are_named_and_stop_nothing(ssh, ssh_host
                " sleep 1; exit 7", flags=["--workers=3", "--grace-period=100ms"])
     ssh.wait("stuck", expect=EXIT_JOB_FAILED)
     pid, told = ssh.lines("stuck", "-i", "worker-2")
-    left = f"that even SIGKILL does not end: {pid} (ps -o pid,stat,wchan)"
+    left = f"survived SIGKILL: {pid} (see ps -o pid,stat,wchan)"
     assert told == f"dtrain: processes on host3 {left}"
     assert ssh.get("stuck")["cause"]["exitCode"] == 7
     said = ssh.dtrain("delete", "stuck", expect=EXIT_ENGINE).err
